@@ -504,7 +504,6 @@ impl Objset {
                 };
             }
             let before = self.meta_tree();
-            let slot = (object.0 % SLOTS_PER_BLOCK as u64) as usize;
             let blkid = object.0 / SLOTS_PER_BLOCK as u64;
             let misses = self.core.io.cache().misses();
             let block = match self.dnode_block(&before, blkid) {
@@ -516,26 +515,7 @@ impl Objset {
             self.dnode_block_was_needed(&before, blkid, was_read);
             let stored = match block {
                 None => None,
-                Some(block) => {
-                    // Who takes one object after the other waits for memory while the answer is on
-                    // its way.
-                    glance::ask_for(&block, slot + 1);
-                    if starts_of(&block) >> slot & 1 == 1 {
-                        let bytes = &block.bytes()[slot * DNODE_SLOT..];
-                        let view = DnodeView::parse(bytes).map_err(|e| {
-                            e.at(format!("{}, object {}", self.core.place, object.0))
-                        })?;
-                        view.map(|view| {
-                            let mut stored = Synced::from_view(&view);
-                            if self.core.raw {
-                                stored.head.tail = raw::tail_of(bytes, &view.to_phys());
-                            }
-                            stored
-                        })
-                    } else {
-                        None
-                    }
-                }
+                Some(block) => self.stored_in(&block, object)?,
             };
             let mut shard = self.core.shard(object).lock();
             if let Some(there) = shard.get(&object.0).and_then(Weak::upgrade) {
@@ -556,6 +536,27 @@ impl Objset {
             shard.insert(object.0, Arc::downgrade(&dnode));
             return Ok(dnode);
         }
+    }
+
+    /// What a dnode block has of an object.
+    fn stored_in(&self, block: &zuse_io::Block, object: ObjectId) -> Result<Option<Synced>> {
+        let slot = (object.0 % SLOTS_PER_BLOCK as u64) as usize;
+        // Who takes one object after the other waits for memory while the answer is on
+        // its way.
+        glance::ask_for(block, slot + 1);
+        if starts_of(block) >> slot & 1 == 0 {
+            return Ok(None);
+        }
+        let bytes = &block.bytes()[slot * DNODE_SLOT..];
+        let view = DnodeView::parse(bytes)
+            .map_err(|e| e.at(format!("{}, object {}", self.core.place, object.0)))?;
+        Ok(view.map(|view| {
+            let mut stored = Synced::from_view(&view);
+            if self.core.raw {
+                stored.head.tail = raw::tail_of(bytes, &view.to_phys());
+            }
+            stored
+        }))
     }
 
     pub(crate) fn meta_tree(&self) -> Arc<Synced> {

@@ -107,31 +107,7 @@ impl Settings {
         pass: u32,
     ) -> WritePolicy {
         let metadata = spill || Self::is_metadata(object_type, level);
-        let (compression, sum) = if metadata {
-            let strong = if self.checksum.is_metadata_capable() {
-                self.checksum
-            } else {
-                ChecksumKind::Fletcher4
-            };
-            (
-                self.metadata_compression,
-                if self.is_mos {
-                    ChecksumKind::Fletcher4
-                } else {
-                    strong
-                },
-            )
-        } else {
-            // What stands in a forged dnode and can be no object's is as if it were not there.
-            let own = Compression::from_u8(compress)
-                .filter(|c| !matches!(c, Compression::Inherit | Compression::Empty));
-            let sum = match ChecksumKind::from_u8(checksum).filter(|k| is_for_objects(*k)) {
-                None | Some(ChecksumKind::Inherit) => self.checksum,
-                Some(ChecksumKind::On) => ChecksumKind::Fletcher4,
-                Some(kind) => kind,
-            };
-            (own.unwrap_or(self.compression), sum)
-        };
+        let (compression, sum) = self.kinds(metadata, compress, checksum);
         let compression = match compression {
             Compression::On => self.metadata_compression,
             other => other,
@@ -167,6 +143,35 @@ impl Settings {
             },
             small: self.special_small_blocks,
             pass,
+        }
+    }
+
+    /// How a block is compressed and summed, by the settings and by what the dnode says itself.
+    fn kinds(&self, metadata: bool, compress: u8, checksum: u8) -> (Compression, ChecksumKind) {
+        if metadata {
+            let strong = if self.checksum.is_metadata_capable() {
+                self.checksum
+            } else {
+                ChecksumKind::Fletcher4
+            };
+            (
+                self.metadata_compression,
+                if self.is_mos {
+                    ChecksumKind::Fletcher4
+                } else {
+                    strong
+                },
+            )
+        } else {
+            // What stands in a forged dnode and can be no object's is as if it were not there.
+            let own = Compression::from_u8(compress)
+                .filter(|c| !matches!(c, Compression::Inherit | Compression::Empty));
+            let sum = match ChecksumKind::from_u8(checksum).filter(|k| is_for_objects(*k)) {
+                None | Some(ChecksumKind::Inherit) => self.checksum,
+                Some(ChecksumKind::On) => ChecksumKind::Fletcher4,
+                Some(kind) => kind,
+            };
+            (own.unwrap_or(self.compression), sum)
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use zuse_base::{Place, Result};
 use zuse_format::dnode::scan_block;
-use zuse_format::dsl::{BptreePhys, DIR_FLAG_USED_BREAKDOWN, DslDatasetPhys, UsedKind};
+use zuse_format::dsl::{BptreePhys, DIR_FLAG_USED_BREAKDOWN, DslDatasetPhys, DslDirPhys, UsedKind};
 use zuse_format::{BlockPointer, DnodePhys, ObjsetPhys};
 
 use crate::bpobj::{Bpobj, EMPTY_FEATURE, EMPTY_KEY};
@@ -180,36 +180,53 @@ impl<'a> Check<'a> {
         }
         let mut snap_bytes = 0;
         for (i, (name, o, ds)) in chain.iter().enumerate() {
-            let prev = if ds.prev_snap == 0 {
-                None
-            } else {
-                Some(self.meta.ds(ds.prev_snap)?)
-            };
-            if let Some(prev) = &prev {
-                self.differ(
-                    &format!("{name}: prev_snap_txg"),
-                    ds.prev_snap_txg,
-                    prev.creation_txg,
-                );
-            }
-            if i > 0 {
-                self.differ(&format!("{name}: next_snap"), ds.next_snap, chain[i - 1].1);
-                let clones = if ds.next_clones == 0 {
-                    0
-                } else {
-                    self.meta.table(ds.next_clones)?.count()?
-                };
-                self.differ(
-                    &format!("{name}: num_children"),
-                    ds.num_children,
-                    1 + clones,
-                );
-            }
+            self.links(&chain, i)?;
             snap_bytes += self.deadlist(name, ds, otxg)?;
             self.tree(name, *o, ds)?;
             self.deadlist_content(name, *o, ds)?;
             self.note_empty_of(*o, REMAP_DEADLIST)?;
         }
+        self.uniques(&chain)?;
+        if dir.flags & DIR_FLAG_USED_BREAKDOWN != 0 {
+            self.breakdown(name, &dir, &phys, snap_bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a dataset of a chain points to those beside it.
+    fn links(&mut self, chain: &[(String, u64, DslDatasetPhys)], i: usize) -> Result<()> {
+        let (name, _, ds) = &chain[i];
+        let prev = if ds.prev_snap == 0 {
+            None
+        } else {
+            Some(self.meta.ds(ds.prev_snap)?)
+        };
+        if let Some(prev) = &prev {
+            self.differ(
+                &format!("{name}: prev_snap_txg"),
+                ds.prev_snap_txg,
+                prev.creation_txg,
+            );
+        }
+        if i > 0 {
+            self.differ(&format!("{name}: next_snap"), ds.next_snap, chain[i - 1].1);
+            let clones = if ds.next_clones == 0 {
+                0
+            } else {
+                self.meta.table(ds.next_clones)?.count()?
+            };
+            self.differ(
+                &format!("{name}: num_children"),
+                ds.num_children,
+                1 + clones,
+            );
+        }
+        Ok(())
+    }
+
+    /// What each dataset of a chain alone references: the head by its own numbers, a snapshot by
+    /// the deadlist of what comes next.
+    fn uniques(&mut self, chain: &[(String, u64, DslDatasetPhys)]) -> Result<()> {
         for i in 0..chain.len() {
             let (name, _, ds) = &chain[i];
             let unique = if i == 0 {
@@ -227,35 +244,46 @@ impl<'a> Check<'a> {
             };
             self.differ(&format!("{name}: unique"), ds.unique_bytes, unique);
         }
-        if dir.flags & DIR_FLAG_USED_BREAKDOWN != 0 {
-            let heads: u64 = self
-                .trees
-                .get(&head)
-                .into_iter()
-                .flatten()
-                .filter(|(_, (b, _))| *b > otxg)
-                .map(|(_, (_, s))| s.used as u64)
-                .sum();
-            if self.trees.contains_key(&head) {
-                self.differ(
-                    &format!("{name}: HEAD"),
-                    dir.used_breakdown[UsedKind::Head as usize],
-                    heads,
-                );
-            }
+        Ok(())
+    }
+
+    /// How a directory's space is told apart.
+    fn breakdown(
+        &mut self,
+        name: &str,
+        dir: &DslDirPhys,
+        phys: &DslDatasetPhys,
+        snap_bytes: u64,
+    ) -> Result<()> {
+        let head = dir.head_dataset;
+        let otxg = self.meta.origin_txg(dir)?;
+        let heads: u64 = self
+            .trees
+            .get(&head)
+            .into_iter()
+            .flatten()
+            .filter(|(_, (b, _))| *b > otxg)
+            .map(|(_, (_, s))| s.used as u64)
+            .sum();
+        if self.trees.contains_key(&head) {
             self.differ(
-                &format!("{name}: SNAP"),
-                dir.used_breakdown[UsedKind::Snap as usize],
-                snap_bytes,
-            );
-            let reserved = self.dsl.number_of(head, "refreservation")?;
-            let unused = reserved.saturating_sub(phys.unique_bytes);
-            self.differ(
-                &format!("{name}: REFRSRV"),
-                dir.used_breakdown[UsedKind::RefReservation as usize],
-                unused,
+                &format!("{name}: HEAD"),
+                dir.used_breakdown[UsedKind::Head as usize],
+                heads,
             );
         }
+        self.differ(
+            &format!("{name}: SNAP"),
+            dir.used_breakdown[UsedKind::Snap as usize],
+            snap_bytes,
+        );
+        let reserved = self.dsl.number_of(head, "refreservation")?;
+        let unused = reserved.saturating_sub(phys.unique_bytes);
+        self.differ(
+            &format!("{name}: REFRSRV"),
+            dir.used_breakdown[UsedKind::RefReservation as usize],
+            unused,
+        );
         Ok(())
     }
 

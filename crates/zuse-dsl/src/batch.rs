@@ -404,57 +404,9 @@ impl Batch<'_> {
         let ctx = &self.ctx;
         // Between here and the sync thread is an interpreter, which might catch what it is thrown.
         let _watch = ctx.spa.tripwire().watch(at::CHANGE);
-        let dsl = ctx.dsl;
-        let refuse = |errno: Errno| Err(Error::refused(errno, "a channel program's operation"));
         match operation {
-            Operation::Destroy(name, defer) => {
-                self.check_pool(name)?;
-                if name.contains('@') {
-                    let object = match self.ds_of(name) {
-                        Err(e) if e.is(Errno::NOENT) => {
-                            // The dataset must be there, the snapshot need not.
-                            self.dir_of(split_snapshot(name).0)?;
-                            return Ok(Outcome::default());
-                        }
-                        other => other?,
-                    };
-                    ctx.destroy_found(object, name, *defer, doing)?;
-                } else {
-                    let dir = dsl.find_dir(name)?;
-                    let head = ctx.meta.dir(dir)?.head_dataset;
-                    if !dsl.snapshots_of(&ctx.meta.ds(head)?)?.is_empty() {
-                        return refuse(Errno::BUSY);
-                    }
-                    let has_children = ctx
-                        .meta
-                        .children(&ctx.meta.dir(dir)?)?
-                        .iter()
-                        .any(|(n, _)| is_public(n));
-                    if has_children || dir == ctx.meta.root_dir {
-                        return refuse(Errno::EXIST);
-                    }
-                    self.check_quiet(head)?;
-                    ctx.check_destroy(name, *defer)?;
-                    if doing {
-                        ctx.destroy_now(name, *defer)?;
-                        self.known.borrow_mut().remove(name);
-                    }
-                }
-            }
-            Operation::Snapshot(name) => {
-                self.check_pool(name)?;
-                let (dataset, Some(snap)) = split_snapshot(name) else {
-                    return refuse(Errno::INVAL);
-                };
-                let head = self.ds_of(dataset)?;
-                if self.changing || dsl.find_snapshot(&ctx.meta.ds(head)?, snap)?.is_none() {
-                    ctx.check_snapshot(dataset, head, snap)?;
-                }
-                if doing {
-                    let object = ctx.take_snapshot(head, snap)?;
-                    ctx.log_named("snapshot", name, object, " ")?;
-                }
-            }
+            Operation::Destroy(name, defer) => self.try_destroy(name, *defer, doing)?,
+            Operation::Snapshot(name) => self.try_snapshot(name, doing)?,
             Operation::Clone(origin, name) => {
                 self.check_pool(origin)?;
                 self.check_pool(name)?;
@@ -463,89 +415,12 @@ impl Batch<'_> {
                     ctx.clone_now(origin, name, &[])?;
                 }
             }
-            Operation::Promote(name) => {
-                self.check_pool(name)?;
-                match ctx.check_promote(name) {
-                    Err(e) if e.is(Errno::EXIST) => {
-                        if !self.changing {
-                            return Ok(Outcome::default());
-                        }
-                        return Ok(Outcome {
-                            errno: i64::from(Errno::EXIST.0),
-                            names: ctx.promote_conflicts(name)?,
-                            target: None,
-                        });
-                    }
-                    other => other?,
-                }
-                if doing {
-                    ctx.promote_now(name)?;
-                }
-            }
-            Operation::Rollback(name) => {
-                self.check_pool(name)?;
-                if name.contains('@') {
-                    return refuse(Errno::INVAL);
-                }
-                let head = dsl.find_ds(name)?;
-                let phys = ctx.meta.ds(head)?;
-                let all = dsl.snapshots_of(&phys)?;
-                let Some((snap, _)) = all.last() else {
-                    return Err(Error::refused(Errno(3), "no snapshot"));
-                };
-                let (head, target) = ctx.check_rollback(name, snap, false)?;
-                self.check_quiet(head)?;
-                if doing {
-                    ctx.roll_back(head, target)?;
-                    ctx.log_named("rollback", name, head, snap)?;
-                }
-                return Ok(Outcome {
-                    target: Some(format!("{name}@{snap}")),
-                    ..Outcome::default()
-                });
-            }
+            Operation::Promote(name) => return self.try_promote(name, doing),
+            Operation::Rollback(name) => return self.try_rollback(name, doing),
             Operation::RenameSnapshot(dataset, old, new) => {
-                self.check_pool(dataset)?;
-                crate::name::check_snapshot(dataset, new)?;
-                let phys = ctx.meta.ds(dsl.find_ds(dataset)?)?;
-                let Some(object) = dsl.find_snapshot(&phys, old)? else {
-                    return Ok(Outcome::default());
-                };
-                if dsl.find_snapshot(&phys, new)?.is_some() {
-                    return refuse(Errno::EXIST);
-                }
-                if doing {
-                    let table = ctx.meta.table(phys.snapnames)?;
-                    let stored = table.name_of(object)?.unwrap_or_else(|| old.clone());
-                    table.remove(ctx.tx, &stored)?;
-                    table.put_u64(ctx.tx, new, object)?;
-                    dsl.tier.note_names([(object, new.as_str())]);
-                    ctx.note_snapshots_changed(phys.dir)?;
-                    ctx.log_named(
-                        "rename",
-                        &format!("{dataset}@{new}"),
-                        object,
-                        &format!("-> @{new}"),
-                    )?;
-                }
+                self.try_rename_snapshot(dataset, old, new, doing)?
             }
-            Operation::Inherit(name, property) => {
-                self.check_pool(name)?;
-                let fine = match dataset_property(property) {
-                    Some(known) => {
-                        known.inheritable() && !known.is_set_once() && !known.is_readonly()
-                    }
-                    None => is_user_property(property),
-                };
-                if !fine {
-                    return refuse(Errno::INVAL);
-                }
-                let ds = dsl.find_ds(name)?;
-                if doing {
-                    let property = dataset_property(property).map_or(property.as_str(), |p| p.name);
-                    ctx.inherit_now(ds, name, property)?;
-                }
-            }
+            Operation::Inherit(name, property) => self.try_inherit(name, property, doing)?,
             Operation::Bookmark(source, bookmark) => {
                 self.check_pool(source)?;
                 self.check_pool(bookmark)?;
@@ -555,28 +430,197 @@ impl Batch<'_> {
                 }
             }
             Operation::SetProperty(name, property, value) => {
-                self.check_pool(name)?;
-                if property.len() >= zuse_format::property::NAME_LIMIT {
-                    return refuse(Errno::NAMETOOLONG);
-                }
-                if !is_user_property(property) {
-                    return refuse(Errno::INVAL);
-                }
-                if value.len() >= zuse_format::property::VALUE_LIMIT {
-                    return Err(Error::refused(zuse_dmu::zap::TOO_BIG, "the value"));
-                }
-                let ds = dsl.find_ds(name)?;
-                if doing {
-                    ctx.set_local(ds, property, &Value::Text(value.clone()))?;
-                    ctx.log_named("set", name, ds, &format!("{property}={value}"))?;
-                }
+                self.try_set_property(name, property, value, doing)?
             }
         }
         Ok(Outcome::default())
+    }
+
+    /// Destroys a dataset or a snapshot; a snapshot that is not there is fine.
+    fn try_destroy(&self, name: &str, defer: bool, doing: bool) -> Result<()> {
+        let ctx = &self.ctx;
+        let dsl = ctx.dsl;
+        self.check_pool(name)?;
+        if name.contains('@') {
+            let object = match self.ds_of(name) {
+                Err(e) if e.is(Errno::NOENT) => {
+                    // The dataset must be there, the snapshot need not.
+                    self.dir_of(split_snapshot(name).0)?;
+                    return Ok(());
+                }
+                other => other?,
+            };
+            ctx.destroy_found(object, name, defer, doing)?;
+        } else {
+            let dir = dsl.find_dir(name)?;
+            let head = ctx.meta.dir(dir)?.head_dataset;
+            if !dsl.snapshots_of(&ctx.meta.ds(head)?)?.is_empty() {
+                return Err(refused(Errno::BUSY));
+            }
+            let has_children = ctx
+                .meta
+                .children(&ctx.meta.dir(dir)?)?
+                .iter()
+                .any(|(n, _)| is_public(n));
+            if has_children || dir == ctx.meta.root_dir {
+                return Err(refused(Errno::EXIST));
+            }
+            self.check_quiet(head)?;
+            ctx.check_destroy(name, defer)?;
+            if doing {
+                ctx.destroy_now(name, defer)?;
+                self.known.borrow_mut().remove(name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a snapshot.
+    fn try_snapshot(&self, name: &str, doing: bool) -> Result<()> {
+        let ctx = &self.ctx;
+        let dsl = ctx.dsl;
+        self.check_pool(name)?;
+        let (dataset, Some(snap)) = split_snapshot(name) else {
+            return Err(refused(Errno::INVAL));
+        };
+        let head = self.ds_of(dataset)?;
+        if self.changing || dsl.find_snapshot(&ctx.meta.ds(head)?, snap)?.is_none() {
+            ctx.check_snapshot(dataset, head, snap)?;
+        }
+        if doing {
+            let object = ctx.take_snapshot(head, snap)?;
+            ctx.log_named("snapshot", name, object, " ")?;
+        }
+        Ok(())
+    }
+
+    /// Promotes a clone, or names the snapshots in its way.
+    fn try_promote(&self, name: &str, doing: bool) -> Result<Outcome> {
+        let ctx = &self.ctx;
+        self.check_pool(name)?;
+        match ctx.check_promote(name) {
+            Err(e) if e.is(Errno::EXIST) => {
+                if !self.changing {
+                    return Ok(Outcome::default());
+                }
+                return Ok(Outcome {
+                    errno: i64::from(Errno::EXIST.0),
+                    names: ctx.promote_conflicts(name)?,
+                    target: None,
+                });
+            }
+            other => other?,
+        }
+        if doing {
+            ctx.promote_now(name)?;
+        }
+        Ok(Outcome::default())
+    }
+
+    /// Goes back to the newest snapshot and tells which it was.
+    fn try_rollback(&self, name: &str, doing: bool) -> Result<Outcome> {
+        let ctx = &self.ctx;
+        let dsl = ctx.dsl;
+        self.check_pool(name)?;
+        if name.contains('@') {
+            return Err(refused(Errno::INVAL));
+        }
+        let head = dsl.find_ds(name)?;
+        let phys = ctx.meta.ds(head)?;
+        let all = dsl.snapshots_of(&phys)?;
+        let Some((snap, _)) = all.last() else {
+            return Err(Error::refused(Errno(3), "no snapshot"));
+        };
+        let (head, target) = ctx.check_rollback(name, snap, false)?;
+        self.check_quiet(head)?;
+        if doing {
+            ctx.roll_back(head, target)?;
+            ctx.log_named("rollback", name, head, snap)?;
+        }
+        Ok(Outcome {
+            target: Some(format!("{name}@{snap}")),
+            ..Outcome::default()
+        })
+    }
+
+    /// Renames a snapshot; one that is not there is fine.
+    fn try_rename_snapshot(&self, dataset: &str, old: &str, new: &str, doing: bool) -> Result<()> {
+        let ctx = &self.ctx;
+        let dsl = ctx.dsl;
+        self.check_pool(dataset)?;
+        crate::name::check_snapshot(dataset, new)?;
+        let phys = ctx.meta.ds(dsl.find_ds(dataset)?)?;
+        let Some(object) = dsl.find_snapshot(&phys, old)? else {
+            return Ok(());
+        };
+        if dsl.find_snapshot(&phys, new)?.is_some() {
+            return Err(refused(Errno::EXIST));
+        }
+        if doing {
+            let table = ctx.meta.table(phys.snapnames)?;
+            let stored = table.name_of(object)?.unwrap_or_else(|| old.to_owned());
+            table.remove(ctx.tx, &stored)?;
+            table.put_u64(ctx.tx, new, object)?;
+            dsl.tier.note_names([(object, new)]);
+            ctx.note_snapshots_changed(phys.dir)?;
+            ctx.log_named(
+                "rename",
+                &format!("{dataset}@{new}"),
+                object,
+                &format!("-> @{new}"),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Takes a property back to what is inherited.
+    fn try_inherit(&self, name: &str, property: &str, doing: bool) -> Result<()> {
+        let ctx = &self.ctx;
+        let dsl = ctx.dsl;
+        self.check_pool(name)?;
+        let fine = match dataset_property(property) {
+            Some(known) => known.inheritable() && !known.is_set_once() && !known.is_readonly(),
+            None => is_user_property(property),
+        };
+        if !fine {
+            return Err(refused(Errno::INVAL));
+        }
+        let ds = dsl.find_ds(name)?;
+        if doing {
+            let property = dataset_property(property).map_or(property, |p| p.name);
+            ctx.inherit_now(ds, name, property)?;
+        }
+        Ok(())
+    }
+
+    /// Sets a user's property.
+    fn try_set_property(&self, name: &str, property: &str, value: &str, doing: bool) -> Result<()> {
+        let ctx = &self.ctx;
+        let dsl = ctx.dsl;
+        self.check_pool(name)?;
+        if property.len() >= zuse_format::property::NAME_LIMIT {
+            return Err(refused(Errno::NAMETOOLONG));
+        }
+        if !is_user_property(property) {
+            return Err(refused(Errno::INVAL));
+        }
+        if value.len() >= zuse_format::property::VALUE_LIMIT {
+            return Err(Error::refused(zuse_dmu::zap::TOO_BIG, "the value"));
+        }
+        let ds = dsl.find_ds(name)?;
+        if doing {
+            ctx.set_local(ds, property, &Value::Text(value.to_owned()))?;
+            ctx.log_named("set", name, ds, &format!("{property}={value}"))?;
+        }
+        Ok(())
     }
 
     /// What ended the batch, if anything did.
     pub fn fatal(&self) -> Option<Error> {
         self.fatal.borrow().clone()
     }
+}
+
+fn refused(errno: Errno) -> Error {
+    Error::refused(errno, "a channel program's operation")
 }

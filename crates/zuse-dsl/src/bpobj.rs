@@ -292,26 +292,7 @@ impl Bpobj {
         };
         let before = (phys.num_blkptrs, phys.num_subobjs);
         let mut taken = Sizes::default();
-        let mut go_on = true;
-        'own: while phys.num_blkptrs > 0 {
-            let n = phys.num_blkptrs.min(1024);
-            let first = phys.num_blkptrs - n;
-            let mut bytes = vec![0; n as usize * BP_SIZE];
-            if let Err(e) = self.dnode.read_at(first * BP_SIZE as u64, &mut bytes) {
-                *flaw = Some(damage(e)?);
-                go_on = false;
-                break;
-            }
-            for i in (0..n as usize).rev() {
-                let bp = BlockPointer::at(&bytes, i * BP_SIZE).unwrap_or_default();
-                if !f(&bp)? {
-                    go_on = false;
-                    break 'own;
-                }
-                taken += Sizes::of_block(&ctx.meta.io, &bp);
-                phys.num_blkptrs -= 1;
-            }
-        }
+        let mut go_on = self.drain_own(ctx, f, flaw, &mut phys, &mut taken)?;
         if before.0 != phys.num_blkptrs {
             self.dnode.free_range(
                 ctx.tx,
@@ -319,38 +300,8 @@ impl Bpobj {
                 (before.0 - phys.num_blkptrs) * BP_SIZE as u64,
             )?;
         }
-        let mut subs = Vec::new();
         if go_on {
-            match self.subobjs(&phys) {
-                Ok(all) => subs = all,
-                Err(e) => {
-                    *flaw = Some(damage(e)?);
-                    go_on = false;
-                }
-            }
-        }
-        while let Some(sub) = subs.last().copied() {
-            let list = match Self::open(&self.mos, sub) {
-                Ok(list) => list,
-                Err(e) => {
-                    *flaw = Some(damage(e)?);
-                    go_on = false;
-                    break;
-                }
-            };
-            // A failure in it ends the txg: what it had freed would be in the list, and be freed
-            // again.
-            let (sizes, empty) = list.drain_to(ctx, f, flaw, depth + 1)?;
-            taken += sizes;
-            if !empty {
-                go_on = false;
-                break;
-            }
-            list.free(ctx)?;
-            subs.pop();
-            phys.num_subobjs -= 1;
-            let array = self.mos.dnode(ObjectId(phys.subobjs))?;
-            array.free_range(ctx.tx, phys.num_subobjs * 8, 8)?;
+            go_on = self.drain_subs(ctx, f, flaw, depth, &mut phys, &mut taken)?;
         }
         if go_on && phys.subobjs != 0 {
             ctx.free(phys.subobjs)?;
@@ -362,6 +313,77 @@ impl Bpobj {
             self.put_phys(ctx.tx, &phys)?;
         }
         Ok((taken, go_on))
+    }
+
+    /// Takes this list's own blocks, the newest first; false where it stopped before the end.
+    fn drain_own(
+        &self,
+        ctx: &Ctx<'_>,
+        f: &mut dyn FnMut(&BlockPointer) -> Result<bool>,
+        flaw: &mut Option<Error>,
+        phys: &mut BpobjPhys,
+        taken: &mut Sizes,
+    ) -> Result<bool> {
+        while phys.num_blkptrs > 0 {
+            let n = phys.num_blkptrs.min(1024);
+            let first = phys.num_blkptrs - n;
+            let mut bytes = vec![0; n as usize * BP_SIZE];
+            if let Err(e) = self.dnode.read_at(first * BP_SIZE as u64, &mut bytes) {
+                *flaw = Some(damage(e)?);
+                return Ok(false);
+            }
+            for i in (0..n as usize).rev() {
+                let bp = BlockPointer::at(&bytes, i * BP_SIZE).unwrap_or_default();
+                if !f(&bp)? {
+                    return Ok(false);
+                }
+                *taken += Sizes::of_block(&ctx.meta.io, &bp);
+                phys.num_blkptrs -= 1;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes the lists in this one, the newest first, and frees each that is empty; false where it
+    /// stopped before the end.
+    fn drain_subs(
+        &self,
+        ctx: &Ctx<'_>,
+        f: &mut dyn FnMut(&BlockPointer) -> Result<bool>,
+        flaw: &mut Option<Error>,
+        depth: u32,
+        phys: &mut BpobjPhys,
+        taken: &mut Sizes,
+    ) -> Result<bool> {
+        let mut subs = match self.subobjs(phys) {
+            Ok(all) => all,
+            Err(e) => {
+                *flaw = Some(damage(e)?);
+                return Ok(false);
+            }
+        };
+        while let Some(sub) = subs.last().copied() {
+            let list = match Self::open(&self.mos, sub) {
+                Ok(list) => list,
+                Err(e) => {
+                    *flaw = Some(damage(e)?);
+                    return Ok(false);
+                }
+            };
+            // A failure in it ends the txg: what it had freed would be in the list, and be freed
+            // again.
+            let (sizes, empty) = list.drain_to(ctx, f, flaw, depth + 1)?;
+            *taken += sizes;
+            if !empty {
+                return Ok(false);
+            }
+            list.free(ctx)?;
+            subs.pop();
+            phys.num_subobjs -= 1;
+            let array = self.mos.dnode(ObjectId(phys.subobjs))?;
+            array.free_range(ctx.tx, phys.num_subobjs * 8, 8)?;
+        }
+        Ok(true)
     }
 
     /// Frees the list and its sub-lists, not the blocks in them.

@@ -185,6 +185,9 @@ fn select<'a>(all: &'a [(String, u64)], spec: &str) -> Option<Vec<(&'a str, u64)
     )
 }
 
+/// The directories that must go before a head, and its own snapshots.
+type Before = (BTreeSet<u64>, Vec<(String, u64)>);
+
 impl Ctx<'_> {
     fn do_step(&self, step: &Step) -> Result<()> {
         match step {
@@ -359,38 +362,7 @@ impl Ctx<'_> {
         let mut unlocks: HashMap<u64, Vec<u64>> = HashMap::new();
         let mut snaps: HashMap<u64, Vec<(u64, String)>> = HashMap::new();
         for (name, dir, head) in tree {
-            let phys = self.meta.dir(*dir)?;
-            let ds = self.meta.ds(*head)?;
-            let is_pool = *dir == self.meta.root_dir;
-            let mut children = self.meta.children(&phys)?;
-            children.retain(|(name, _)| !is_pool || !name.starts_with('$'));
-            if let Some((child, _)) = children.iter().find(|(_, c)| !dirs.contains(c)) {
-                return Err(refuse(
-                    Errno::EXIST,
-                    format!("filesystem '{name}' has child '{child}'"),
-                ));
-            }
-            if !is_pool {
-                self.check_plain(*head, name)?;
-                self.dsl.check_idle(*head)?;
-            }
-            let mut before: BTreeSet<u64> = children.iter().map(|(_, c)| *c).collect();
-            let own = self.dsl.snapshots_of(&ds)?;
-            if !own.is_empty() && !recursive {
-                return Err(refuse(
-                    Errno::BUSY,
-                    format!("filesystem '{name}' has snapshots"),
-                ));
-            }
-            for (_, object) in &own {
-                let snap = self.meta.ds(*object)?;
-                self.check_snapshot_gone(*object, &snap, self.is_held(&snap)?, &dirs)?;
-                if snap.num_children > 1 {
-                    for clone in self.meta.table(snap.next_clones)?.ints()? {
-                        before.insert(self.meta.ds(clone)?.dir);
-                    }
-                }
-            }
+            let (mut before, own) = self.before_head(name, *dir, *head, &dirs, recursive)?;
             before.remove(dir);
             waits.insert(*dir, before.len());
             for other in before {
@@ -438,6 +410,50 @@ impl Ctx<'_> {
             ));
         }
         Ok(plan)
+    }
+
+    /// The directories that must go before a head, and the head's snapshots.
+    fn before_head(
+        &self,
+        name: &str,
+        dir: u64,
+        head: u64,
+        dirs: &[u64],
+        recursive: bool,
+    ) -> Result<Before> {
+        let phys = self.meta.dir(dir)?;
+        let ds = self.meta.ds(head)?;
+        let is_pool = dir == self.meta.root_dir;
+        let mut children = self.meta.children(&phys)?;
+        children.retain(|(name, _)| !is_pool || !name.starts_with('$'));
+        if let Some((child, _)) = children.iter().find(|(_, c)| !dirs.contains(c)) {
+            return Err(refuse(
+                Errno::EXIST,
+                format!("filesystem '{name}' has child '{child}'"),
+            ));
+        }
+        if !is_pool {
+            self.check_plain(head, name)?;
+            self.dsl.check_idle(head)?;
+        }
+        let mut before: BTreeSet<u64> = children.iter().map(|(_, c)| *c).collect();
+        let own = self.dsl.snapshots_of(&ds)?;
+        if !own.is_empty() && !recursive {
+            return Err(refuse(
+                Errno::BUSY,
+                format!("filesystem '{name}' has snapshots"),
+            ));
+        }
+        for (_, object) in &own {
+            let snap = self.meta.ds(*object)?;
+            self.check_snapshot_gone(*object, &snap, self.is_held(&snap)?, dirs)?;
+            if snap.num_children > 1 {
+                for clone in self.meta.table(snap.next_clones)?.ints()? {
+                    before.insert(self.meta.ds(clone)?.dir);
+                }
+            }
+        }
+        Ok((before, own))
     }
 
     fn check_plain(&self, head: u64, name: &str) -> Result<()> {
@@ -520,6 +536,13 @@ impl Ctx<'_> {
         self.count_up(d.dir, SNAP_COUNT, -1)?;
         self.note_snapshots_changed(d.dir)?;
         self.clear_bootfs(object)?;
+        self.free_tables_of(&d)?;
+        self.forget_handle(object);
+        self.free_extended(object)
+    }
+
+    /// Frees what a snapshot has of tables.
+    fn free_tables_of(&self, d: &DslDatasetPhys) -> Result<()> {
         for table in [d.next_clones, d.props, d.userrefs] {
             if table != 0 {
                 if table == d.props {
@@ -528,8 +551,7 @@ impl Ctx<'_> {
                 self.free(table)?;
             }
         }
-        self.forget_handle(object);
-        self.free_extended(object)
+        Ok(())
     }
 
     /// `unique` of a head whose newest snapshot changed.

@@ -9,7 +9,7 @@
 //! is, changes.
 
 use zuse_base::{Errno, Error, Result};
-use zuse_format::dsl::{BOOKMARK_HAS_FBN, DS_FLAG_NOPROMOTE, DslDatasetPhys, UsedKind};
+use zuse_format::dsl::{BOOKMARK_HAS_FBN, DS_FLAG_NOPROMOTE, DslDatasetPhys, DslDirPhys, UsedKind};
 use zuse_format::object_type as ot;
 
 use crate::admission::Reserve;
@@ -249,6 +249,25 @@ impl Ctx<'_> {
 
         // Who descends from a snapshot of which directory.
         self.forget_branches();
+        self.move_branches(plan, &o)?;
+        let set = self.add_to_set(c.clones, ot::DSL_CLONES, plan.origin_head)?;
+        self.meta
+            .edit_dir(self.tx, plan.clone_dir, |d| d.clones = set)?;
+
+        self.move_bookmarks(plan.origin_head, plan.clone_head, origin.creation_txg)?;
+        self.move_snapshots(plan, set, was_next, o.clones)?;
+        self.move_space(plan, moved, clone_snap, origin_snap)?;
+
+        self.promote_keys(plan.clone_dir, plan.origin_dir)?;
+        self.drop_livelist(plan.clone_dir)?;
+        self.drop_livelist(plan.origin_dir)?;
+        self.note_snapshots_changed(plan.origin_dir)?;
+        self.note_snapshots_changed(plan.clone_dir)
+    }
+
+    /// The clone's head is no branch of the origin's directory any more. Where that directory is a
+    /// clone itself, the clone's head is now the branch of what it comes from.
+    fn move_branches(&self, plan: &Plan, o: &DslDirPhys) -> Result<()> {
         if o.clones != 0 {
             self.meta
                 .table(o.clones)?
@@ -266,11 +285,12 @@ impl Ctx<'_> {
                 .remove_int(self.tx, plan.origin_head)?;
             self.meta.edit_dir(self.tx, above, |d| d.clones = set)?;
         }
-        let mut set = self.add_to_set(c.clones, ot::DSL_CLONES, plan.origin_head)?;
-        self.meta
-            .edit_dir(self.tx, plan.clone_dir, |d| d.clones = set)?;
+        Ok(())
+    }
 
-        self.move_bookmarks(plan.origin_head, plan.clone_head, origin.creation_txg)?;
+    /// Gives the shared snapshots to the clone's directory, and to its set of clones (`set`) the
+    /// other clones that come from them.
+    fn move_snapshots(&self, plan: &Plan, mut set: u64, was_next: u64, old_set: u64) -> Result<()> {
         let from = self.meta.table(self.meta.ds(plan.origin_head)?.snapnames)?;
         let to = self.meta.table(self.meta.ds(plan.clone_head)?.snapnames)?;
         for (name, object) in &plan.names {
@@ -290,14 +310,24 @@ impl Ctx<'_> {
                     continue;
                 }
                 let head = self.meta.dir(self.meta.ds(other)?.dir)?.head_dataset;
-                if o.clones != 0 {
-                    self.meta.table(o.clones)?.remove_int(self.tx, head)?;
+                if old_set != 0 {
+                    self.meta.table(old_set)?.remove_int(self.tx, head)?;
                 }
                 set = self.add_to_set(set, ot::DSL_CLONES, head)?;
             }
         }
+        Ok(())
+    }
 
-        // Whose the space is.
+    /// The shared space is the clone's now; `clone_snap` and `origin_snap` are what their snapshots
+    /// hold from here on.
+    fn move_space(
+        &self,
+        plan: &Plan,
+        moved: Sizes,
+        clone_snap: i64,
+        origin_snap: i64,
+    ) -> Result<()> {
         let (to_clone, to_origin) = {
             let snap = UsedKind::Snap as usize;
             let c = self.meta.dir(plan.clone_dir)?.used_breakdown[snap] as i64;
@@ -311,13 +341,7 @@ impl Ctx<'_> {
         parts[UsedKind::Snap as usize] = to_origin;
         let moved = -moved;
         parts[UsedKind::Head as usize] = moved.used.wrapping_sub(to_origin);
-        self.charge_parts(plan.origin_dir, parts, moved.comp, moved.uncomp)?;
-
-        self.promote_keys(plan.clone_dir, plan.origin_dir)?;
-        self.drop_livelist(plan.clone_dir)?;
-        self.drop_livelist(plan.origin_dir)?;
-        self.note_snapshots_changed(plan.origin_dir)?;
-        self.note_snapshots_changed(plan.clone_dir)
+        self.charge_parts(plan.origin_dir, parts, moved.comp, moved.uncomp)
     }
 
     /// Bookmarks up to a txg go with the snapshots.

@@ -275,6 +275,13 @@ impl Ctx<'_> {
         if let Some(state) = &begin.resumable {
             self.put_resume_state(object, state)?;
         }
+        self.ready_objset(begin, object, fresh)?;
+        self.log("receive", object, "")?;
+        Ok((object, temporary))
+    }
+
+    /// The objset that the stream's records go into: a new one, or what the source left.
+    fn ready_objset(&self, begin: &ReceiveBegin, object: u64, fresh: bool) -> Result<()> {
         let handle = self.dsl.dataset_by_object(ObjectId(object))?;
         if let Some(raw) = &begin.raw {
             handle.set_raw(true);
@@ -308,8 +315,7 @@ impl Ctx<'_> {
                 handle.note_dirty(self.tx.txg());
             }
         }
-        self.log("receive", object, "")?;
-        Ok((object, temporary))
+        Ok(())
     }
 }
 

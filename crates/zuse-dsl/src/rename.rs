@@ -162,7 +162,6 @@ impl Ctx<'_> {
                 check_snapshot(name, &snap)?;
             }
         }
-        let phys = self.meta.dir(dir)?;
         if let Some(key) = self.dsl.key_object(dir)?
             && key.root_dir != dir
             && self.dsl.key_object(new_parent)?.map(|k| k.root_dir) != Some(key.root_dir)
@@ -172,34 +171,42 @@ impl Ctx<'_> {
                 format!("'{from}' inherits its key and would leave its encryption root"),
             ));
         }
+        self.check_move(dir, new_parent, &above, parent)?;
+        self.dsl.check_room(Reserve::Half, 0)
+    }
+
+    /// Whether the directories above the new place (`above`) have room for what is moved.
+    fn check_move(&self, dir: u64, new_parent: u64, above: &[u64], parent: &str) -> Result<()> {
+        let phys = self.meta.dir(dir)?;
         let old_above = self.meta.ancestry(phys.parent)?;
-        if phys.parent != new_parent {
-            // Space and numbers count only below the first common ancestor.
-            let common = above
-                .iter()
-                .position(|d| old_above.contains(d))
-                .unwrap_or(above.len());
-            let mut room = u64::MAX;
-            for object in &above[..common] {
-                let d = self.meta.dir(*object)?;
-                if d.quota != 0 {
-                    room = room.min(d.quota.saturating_sub(d.used_bytes));
-                }
-            }
-            if phys.used_bytes.max(phys.reserved) > room {
-                return Err(Error::refused(
-                    Errno::NOSPC,
-                    format!("'{parent}' has no room for it"),
-                ));
-            }
-            if self.spa.feature_count(LIMITS) > 0 {
-                let (filesystems, snaps) = self.counts_below(dir)?;
-                let new = &above[..common];
-                self.check_counts(new, FS_COUNT, "filesystem_limit", filesystems + 1)?;
-                self.check_counts(new, SNAP_COUNT, "snapshot_limit", snaps)?;
+        if phys.parent == new_parent {
+            return Ok(());
+        }
+        // Space and numbers count only below the first common ancestor.
+        let common = above
+            .iter()
+            .position(|d| old_above.contains(d))
+            .unwrap_or(above.len());
+        let mut room = u64::MAX;
+        for object in &above[..common] {
+            let d = self.meta.dir(*object)?;
+            if d.quota != 0 {
+                room = room.min(d.quota.saturating_sub(d.used_bytes));
             }
         }
-        self.dsl.check_room(Reserve::Half, 0)
+        if phys.used_bytes.max(phys.reserved) > room {
+            return Err(Error::refused(
+                Errno::NOSPC,
+                format!("'{parent}' has no room for it"),
+            ));
+        }
+        if self.spa.feature_count(LIMITS) > 0 {
+            let (filesystems, snaps) = self.counts_below(dir)?;
+            let new = &above[..common];
+            self.check_counts(new, FS_COUNT, "filesystem_limit", filesystems + 1)?;
+            self.check_counts(new, SNAP_COUNT, "snapshot_limit", snaps)?;
+        }
+        Ok(())
     }
 
     fn rename_dir(&self, from: &str, to: &str) -> Result<()> {

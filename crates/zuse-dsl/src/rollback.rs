@@ -3,11 +3,14 @@
 //! The head takes over the snapshot's tree and sizes; its own tree (born after the snapshot) is
 //! queued for freeing; what its deadlist held lives again in the head.
 
+use std::sync::Arc;
+
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_format::dsl::UsedKind;
 
 use crate::admission::Reserve;
 use crate::context::{Ctx, Dsl};
+use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
 use crate::feature_keys::keys_of;
 use crate::name::split_snapshot;
@@ -181,9 +184,12 @@ impl Ctx<'_> {
         handle
             .referenced
             .store(s.referenced_bytes, std::sync::atomic::Ordering::Relaxed);
+        self.clear_log_header(&handle)
+    }
 
-        // The snapshot was taken with the log of its time in its objset block: that log is gone.
-        // The header is in no MAC, so no key is needed.
+    /// A snapshot was taken with the log of its time in its objset block: that log is gone. The
+    /// header is in no MAC, so no key is needed.
+    fn clear_log_header(&self, handle: &Arc<Dataset>) -> Result<()> {
         let mut os = handle.objset_in_clear()?;
         if os.zil_header().iter().any(|b| *b != 0) {
             if os.is_locked() {

@@ -206,19 +206,7 @@ impl Ctx<'_> {
             };
             self.charge(phys.dir, UsedKind::RefReservation, held)?;
         }
-        let old = Deadlist::open(self.meta, phys.deadlist)?;
-        let mut keys = if old.is_flat() {
-            chain_keys(self.meta, phys.prev_snap)?
-        } else {
-            old.keys()
-        };
-        keys.push(phys.prev_snap_txg);
-        if entry(BOOKMARKS).is_some() {
-            let txgs = self.bookmark_txgs(head)?.into_iter();
-            keys.extend(txgs.filter(|txg| *txg > phys.prev_snap_txg));
-        }
-        keys.sort_unstable();
-        keys.dedup();
+        let keys = self.keys_after_snapshot(head, &phys, entry(BOOKMARKS).is_some())?;
         let deadlist = Deadlist::create(self, &keys)?;
         if let Some(ZapValue::U64(list)) = entry(REMAP_DEADLIST).cloned() {
             self.zapify(head)?.remove(self.tx, REMAP_DEADLIST)?;
@@ -237,6 +225,30 @@ impl Ctx<'_> {
         self.dsl.tier.note_names([(new, snap)]);
         self.note_snapshots_changed(phys.dir)?;
         Ok(new)
+    }
+
+    /// The keys of the head's next deadlist: those it has, the new snapshot's, and those of
+    /// bookmarks since the snapshot before.
+    fn keys_after_snapshot(
+        &self,
+        head: u64,
+        phys: &DslDatasetPhys,
+        has_bookmarks: bool,
+    ) -> Result<Vec<u64>> {
+        let old = Deadlist::open(self.meta, phys.deadlist)?;
+        let mut keys = if old.is_flat() {
+            chain_keys(self.meta, phys.prev_snap)?
+        } else {
+            old.keys()
+        };
+        keys.push(phys.prev_snap_txg);
+        if has_bookmarks {
+            let txgs = self.bookmark_txgs(head)?.into_iter();
+            keys.extend(txgs.filter(|txg| *txg > phys.prev_snap_txg));
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        Ok(keys)
     }
 
     /// What followed `old` after snapshot `prev` is now `new`: in the same directory as its next

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use zuse_base::{Result, Txg};
 use zuse_dmu::zap::ZapValue;
-use zuse_format::dsl::UsedKind;
+use zuse_format::dsl::{DslDatasetPhys, UsedKind};
 use zuse_format::{BlockPointer, BpKind};
 use zuse_pool::{DslHooks, Pool, SyncCtx};
 
@@ -237,27 +237,7 @@ impl Ctx<'_> {
         };
         self.sync_progress(ds)?;
         let sums = ds.books.take();
-        let dir = self.meta.dir(before.dir)?;
-
-        let mut dead = Sizes::default();
-        if !sums.dead.is_empty() {
-            dead = Deadlist::open(self.meta, before.deadlist)?.insert(self, &sums.dead)?;
-            let size_after = |txg: u64| -> i64 {
-                let late = sums.dead.iter().filter(|bp| bp.allocation_birth() > txg);
-                late.map(|bp| Sizes::of_block(&self.meta.io, bp).used).sum()
-            };
-            let prev = self.meta.ds(before.prev_snap)?;
-            if prev.next_snap == object {
-                self.add_unique(before.prev_snap, size_after(prev.prev_snap_txg))?;
-            }
-            self.transfer(
-                before.dir,
-                UsedKind::Head,
-                UsedKind::Snap,
-                size_after(self.meta.origin_txg(&dir)?),
-            )?;
-            self.count_freed_before_next(object, &before, &sums.dead)?;
-        }
+        let dead = self.note_dead(object, &before, &sums.dead)?;
 
         let own = sums.born - sums.freed;
         let change = own - dead;
@@ -294,6 +274,37 @@ impl Ctx<'_> {
             self.activate(object, "org.zfsonlinux:longname", &ZapValue::U64(0))?;
         }
         self.note_features(object, &done, os.flags())
+    }
+
+    /// Blocks left a head and stay in older snapshots: they go to its deadlist, and their space to
+    /// the snapshots.
+    fn note_dead(
+        &self,
+        object: u64,
+        before: &DslDatasetPhys,
+        blocks: &[BlockPointer],
+    ) -> Result<Sizes> {
+        if blocks.is_empty() {
+            return Ok(Sizes::default());
+        }
+        let dir = self.meta.dir(before.dir)?;
+        let dead = Deadlist::open(self.meta, before.deadlist)?.insert(self, blocks)?;
+        let size_after = |txg: u64| -> i64 {
+            let late = blocks.iter().filter(|bp| bp.allocation_birth() > txg);
+            late.map(|bp| Sizes::of_block(&self.meta.io, bp).used).sum()
+        };
+        let prev = self.meta.ds(before.prev_snap)?;
+        if prev.next_snap == object {
+            self.add_unique(before.prev_snap, size_after(prev.prev_snap_txg))?;
+        }
+        self.transfer(
+            before.dir,
+            UsedKind::Head,
+            UsedKind::Snap,
+            size_after(self.meta.origin_txg(&dir)?),
+        )?;
+        self.count_freed_before_next(object, before, blocks)?;
+        Ok(dead)
     }
 
     /// Frees a block that waited for it. One that cannot be freed (its gang header is damaged, its

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use zuse_device::{Access, BlockDevice, FileDevice, RecordingDevice};
-use zuse_dsl::property::Source;
+use zuse_dsl::property::{Source, Text};
 use zuse_dsl::{Dsl, Needs, Which, check_accounting};
 use zuse_pool::{Environment, OpenOptions, Pool};
 use zuse_vdev::{PoolState, assemble};
@@ -132,11 +132,12 @@ fn compare(name: &str) {
     compare_in(&dir);
     let _ = std::fs::remove_dir_all(&dir);
 }
+/// Properties with their sources.
+type Properties = BTreeMap<String, (String, String)>;
 
-fn compare_in(dir: &Path) {
-    let (pool, dsl) = open(dir, false);
-    let text = std::fs::read_to_string(dir.join("zfs-get.txt")).expect("zfs-get.txt");
-    let mut wanted: BTreeMap<String, BTreeMap<String, (String, String)>> = BTreeMap::new();
+/// What `zfs get` said of each dataset.
+fn wanted(text: &str) -> BTreeMap<String, Properties> {
+    let mut wanted: BTreeMap<String, Properties> = BTreeMap::new();
     for line in text.lines() {
         let mut f = line.split('\t');
         let (Some(ds), Some(property), Some(value), Some(source)) =
@@ -149,6 +150,29 @@ fn compare_in(dir: &Path) {
             .or_default()
             .insert(property.into(), (value.into(), source.into()));
     }
+    wanted
+}
+
+fn in_words(all: Vec<(Text, Text, Source)>) -> Properties {
+    all.into_iter()
+        .map(|(property, value, source)| {
+            let source = match source {
+                Source::None => "-".to_owned(),
+                Source::Default => "default".into(),
+                Source::Local => "local".into(),
+                Source::Received => "received".into(),
+                Source::Temporary => "temporary".into(),
+                Source::Inherited(from) => format!("inherited from {from}"),
+            };
+            (property.into_owned(), (value.into_owned(), source))
+        })
+        .collect()
+}
+
+fn compare_in(dir: &Path) {
+    let (pool, dsl) = open(dir, false);
+    let text = std::fs::read_to_string(dir.join("zfs-get.txt")).expect("zfs-get.txt");
+    let wanted = wanted(&text);
     let root = pool.name();
     let then: i64 = wanted[&root]["used"].0.parse().expect("number");
     let later = then
@@ -166,22 +190,7 @@ fn compare_in(dir: &Path) {
             continue;
         }
         let handle = dsl.dataset(ds).expect(ds);
-        let have: BTreeMap<String, (String, String)> = dsl
-            .properties(&handle)
-            .expect(ds)
-            .into_iter()
-            .map(|(property, value, source)| {
-                let source = match source {
-                    Source::None => "-".to_owned(),
-                    Source::Default => "default".into(),
-                    Source::Local => "local".into(),
-                    Source::Received => "received".into(),
-                    Source::Temporary => "temporary".into(),
-                    Source::Inherited(from) => format!("inherited from {from}"),
-                };
-                (property.into_owned(), (value.into_owned(), source))
-            })
-            .collect();
+        let have = in_words(dsl.properties(&handle).expect(ds));
         for property in want.keys().chain(have.keys()).collect::<BTreeSet<_>>() {
             if ELSEWHERE.contains(&property.as_str()) {
                 continue;

@@ -298,26 +298,8 @@ impl Pipeline {
                 .div_ceil(left)
                 .next_multiple_of(unit)
                 .min(rest.len());
-            // Ask for the largest piece first and halve towards the least that still fits the
-            // slots.
-            let mut want = rest.len();
-            let mut got: Option<(usize, Allocation)> = None;
-            while want >= least {
-                let whole = depth == 0 && want == stored.len();
-                let found = if whole {
-                    None
-                } else {
-                    allocator.allocate(txg, want as u64, copies, Self::class_of(policy))?
-                };
-                if let Some(a) = found {
-                    got = Some((want, a));
-                    break;
-                }
-                if want == least {
-                    break;
-                }
-                want = (want / 2).next_multiple_of(unit).max(least);
-            }
+            let whole = depth == 0 && rest.len() == stored.len();
+            let got = self.largest(txg, policy, rest.len(), least, copies, whole)?;
             let take = got.map_or(least, |(n, _)| n);
             let (piece, tail) = rest.split_at(take);
             let mut m = BlockPointer::with_props(BpProps {
@@ -353,5 +335,39 @@ impl Pipeline {
             rest = tail;
         }
         Ok(())
+    }
+
+    /// Room for the largest piece that can be had: all of `most` first (unless that is `known` to
+    /// fail already), then halves, down to `least`.
+    fn largest(
+        &self,
+        txg: Txg,
+        policy: &WritePolicy,
+        most: usize,
+        least: usize,
+        copies: usize,
+        known: bool,
+    ) -> Result<Option<(usize, Allocation)>> {
+        let allocator = self.allocator()?;
+        let unit = allocator.min_allocation() as usize;
+        let mut want = most;
+        let mut got: Option<(usize, Allocation)> = None;
+        while want >= least {
+            let whole = known && want == most;
+            let found = if whole {
+                None
+            } else {
+                allocator.allocate(txg, want as u64, copies, Self::class_of(policy))?
+            };
+            if let Some(a) = found {
+                got = Some((want, a));
+                break;
+            }
+            if want == least {
+                break;
+            }
+            want = (want / 2).next_multiple_of(unit).max(least);
+        }
+        Ok(got)
     }
 }

@@ -57,6 +57,43 @@ fn main() -> Result<()> {
     let objects: u64 = args.get(2).and_then(|s| s.parse().ok()).unwrap_or(200_000);
     let mib: u64 = args.get(3).and_then(|s| s.parse().ok()).unwrap_or(1024);
     let _ = std::fs::remove_file(path);
+    let (pool, os, dir) = make_pool(path)?;
+
+    make_files(&pool, &os, &dir, objects)?;
+    look_up(&dir, objects)?;
+
+    for (name, noise) in [("text", false), ("noise", true)] {
+        stream(&pool, &os, name, noise, mib)?;
+    }
+    let stats = pool.io().cache().stats();
+    println!(
+        "cache: {} MiB used of {}, {} hits, {} misses",
+        stats.used >> 20,
+        stats.limit >> 20,
+        stats.hits,
+        stats.misses
+    );
+    let peak = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    println!(
+        "{}",
+        peak.lines().find(|l| l.starts_with("VmHWM")).unwrap_or("")
+    );
+    println!(
+        "{}",
+        peak.lines().find(|l| l.starts_with("VmRSS")).unwrap_or("")
+    );
+    pool.io().cache().clear();
+    let rest = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    println!(
+        "without cache: {}",
+        rest.lines().find(|l| l.starts_with("VmRSS")).unwrap_or("")
+    );
+    let _ = PoolState::Exported;
+    Ok(())
+}
+
+/// A pool in a file, with one object set and a directory in it.
+fn make_pool(path: &str) -> Result<(Arc<Pool>, Arc<Objset>, Zap)> {
     let device = Arc::new(FileDevice::create(path, 8 << 30)?);
     let options = CreateOptions {
         name: "rates".into(),
@@ -88,7 +125,11 @@ fn main() -> Result<()> {
     let dir = Zap::create(&os, &tx, 20, &Default::default())?;
     drop(tx);
     let _ = hooks.0.set(os.clone());
+    Ok((pool, os, dir))
+}
 
+/// Makes objects with names.
+fn make_files(pool: &Pool, os: &Arc<Objset>, dir: &Zap, objects: u64) -> Result<()> {
     let at = Instant::now();
     let bonus = [7u8; 176];
     for i in 0..objects {
@@ -108,7 +149,47 @@ fn main() -> Result<()> {
         objects as f64 / made.as_secs_f64(),
         objects as f64 / at.elapsed().as_secs_f64()
     );
+    Ok(())
+}
 
+/// Writes a file and reads it.
+fn stream(pool: &Pool, os: &Arc<Objset>, name: &str, noise: bool, mib: u64) -> Result<()> {
+    let tx = pool.begin(0)?;
+    let file = os.allocate(&tx, &DnodeSpec::new(19).block_size(128 << 10))?;
+    drop(tx);
+    let mut block = vec![0u8; 1 << 20];
+    let mut x = 88172645463325252u64;
+    let at = Instant::now();
+    for i in 0..mib {
+        for word in block.chunks_exact_mut(8) {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            let v = if noise { x } else { x & 0x0f0f };
+            word.copy_from_slice(&v.to_le_bytes());
+        }
+        let tx = pool.begin(1 << 20)?;
+        file.write_at(&tx, i << 20, &block)?;
+    }
+    pool.sync_now()?;
+    println!(
+        "write {name}: {:.0} MiB/s",
+        mib as f64 / at.elapsed().as_secs_f64()
+    );
+    pool.io().cache().clear();
+    let at = Instant::now();
+    let mut sum = 0u64;
+    for i in 0..mib {
+        file.read_slices(i << 20, 1 << 20, &mut |s| sum += s.len() as u64)?;
+    }
+    println!(
+        "read {name}: {:.0} MiB/s ({sum} bytes)",
+        mib as f64 / at.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+fn look_up(dir: &Zap, objects: u64) -> Result<()> {
     let at = Instant::now();
     let mut found = 0;
     for i in 0..objects {
@@ -121,64 +202,5 @@ fn main() -> Result<()> {
         "lookup: {:.0}/s ({found} found)",
         objects as f64 / at.elapsed().as_secs_f64()
     );
-
-    for (name, noise) in [("text", false), ("noise", true)] {
-        let tx = pool.begin(0)?;
-        let file = os.allocate(&tx, &DnodeSpec::new(19).block_size(128 << 10))?;
-        drop(tx);
-        let mut block = vec![0u8; 1 << 20];
-        let mut x = 88172645463325252u64;
-        let at = Instant::now();
-        for i in 0..mib {
-            for word in block.chunks_exact_mut(8) {
-                x ^= x << 13;
-                x ^= x >> 7;
-                x ^= x << 17;
-                let v = if noise { x } else { x & 0x0f0f };
-                word.copy_from_slice(&v.to_le_bytes());
-            }
-            let tx = pool.begin(1 << 20)?;
-            file.write_at(&tx, i << 20, &block)?;
-        }
-        pool.sync_now()?;
-        println!(
-            "write {name}: {:.0} MiB/s",
-            mib as f64 / at.elapsed().as_secs_f64()
-        );
-        pool.io().cache().clear();
-        let at = Instant::now();
-        let mut sum = 0u64;
-        for i in 0..mib {
-            file.read_slices(i << 20, 1 << 20, &mut |s| sum += s.len() as u64)?;
-        }
-        println!(
-            "read {name}: {:.0} MiB/s ({sum} bytes)",
-            mib as f64 / at.elapsed().as_secs_f64()
-        );
-    }
-    let stats = pool.io().cache().stats();
-    println!(
-        "cache: {} MiB used of {}, {} hits, {} misses",
-        stats.used >> 20,
-        stats.limit >> 20,
-        stats.hits,
-        stats.misses
-    );
-    let peak = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    println!(
-        "{}",
-        peak.lines().find(|l| l.starts_with("VmHWM")).unwrap_or("")
-    );
-    println!(
-        "{}",
-        peak.lines().find(|l| l.starts_with("VmRSS")).unwrap_or("")
-    );
-    pool.io().cache().clear();
-    let rest = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    println!(
-        "without cache: {}",
-        rest.lines().find(|l| l.starts_with("VmRSS")).unwrap_or("")
-    );
-    let _ = PoolState::Exported;
     Ok(())
 }

@@ -3,6 +3,7 @@
 //! Labels with txg 0 come first: a crash before the first commit leaves no pool. The MOS is built
 //! in memory as txg 4 and committed like any other.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -84,7 +85,7 @@ impl Pool {
         }
         let guid = || env.entropy.guid().get();
         let mut tops = Vec::new();
-        let mut devices = std::collections::BTreeMap::new();
+        let mut devices = BTreeMap::new();
         let groups = layout::groups(&options.vdevs, layout)?;
         for (id, (spec, members)) in groups.iter().enumerate() {
             let top = spec.config(id as u64, members, &mut || guid())?;
@@ -108,16 +109,7 @@ impl Pool {
             .filter_map(|(top, _)| top.top.as_ref()?.min_alloc);
         config.min_alloc = units.clone().min();
         config.max_alloc = units.max();
-        for top in &root.children {
-            for leaf in top.devices() {
-                if let Some(device) = devices.get(&leaf.guid) {
-                    label::init(
-                        &**device,
-                        &label::initial_label(&config, top, leaf, FIRST_TXG.0),
-                    )?;
-                }
-            }
-        }
+        init_labels(&config, &root, &devices)?;
         let vdevs = Arc::new(Vdevs::open(
             &root,
             &|c| devices.get(&c.guid).cloned(),
@@ -135,15 +127,21 @@ impl Pool {
         // Nobody could clear a pool that is not there yet.
         pool.suspension.set_impatient(true);
         if let Err(error) = pool.first_txg(&options) {
-            pool.hooks.let_go();
-            if let Some(allocator) = pool.allocator.get() {
-                allocator.detach();
-            }
-            pool.clones.detach();
+            pool.abandon();
             return Err(error);
         }
         pool.suspension.set_impatient(false);
         Ok(pool)
+    }
+
+    /// Lets go of a pool that did not come up: it and what is above it know each other, and only
+    /// this frees the devices.
+    pub(crate) fn abandon(&self) {
+        self.hooks.let_go();
+        if let Some(allocator) = self.allocator.get() {
+            allocator.detach();
+        }
+        self.clones.detach();
     }
 
     fn first_txg(self: &Arc<Self>, options: &CreateOptions) -> Result<()> {
@@ -165,14 +163,7 @@ impl Pool {
         let _ = self.allocator.set(allocator.clone());
 
         let tx = Tx::syncing(FIRST_TXG);
-        let mut settings = Settings::mos();
-        settings.hole_birth = enabled("com.delphix:hole_birth");
-        settings.embedded_data = enabled("com.delphix:embedded_data");
-        settings.project_quota = enabled("org.zfsonlinux:project_quota");
-        settings.indirect_shift = self.limits().indirect_shift;
-        if !enabled("org.illumos:lz4_compress") {
-            settings.metadata_compression = zuse_codec::Compression::Lzjb;
-        }
+        let settings = self.first_settings(&enabled);
         let mos = Objset::create(self.objset_env("MOS", settings), ObjsetType::Meta, &tx);
         let _ = self.mos.set(mos.clone());
         allocator.attach(Arc::new(MosStore::new(&mos)));
@@ -195,50 +186,12 @@ impl Pool {
         directory.add_u64(&tx, b"creation_version", SPA_VERSION)?;
         directory.add_u64(&tx, b"deflate", 1)?;
         self.features.create(&ctx, &directory)?;
-        match &options.features {
-            None => {
-                for f in FEATURES.iter().filter(|f| f.enabled_at_creation()) {
-                    self.features.enable(&ctx, f)?;
-                }
-            }
-            Some(list) => {
-                // In the table's order, so that the books of enabled_txg are the usual ones.
-                for f in FEATURES
-                    .iter()
-                    .filter(|f| list.iter().any(|l| l.guid == f.guid))
-                {
-                    self.features.enable(&ctx, f)?;
-                }
-            }
-        }
-        let mut salt = [0u8; 32];
-        self.env.entropy.fill(&mut salt);
-        directory.add(
-            &tx,
-            b"org.illumos:checksum_salt",
-            &ZapValue::Bytes(salt.to_vec()),
-        )?;
-        self.io
-            .set_checksums(ChecksumContext::new(Some(&Salt(salt))));
+        self.enable_first(&ctx, options)?;
+        self.make_salt(&tx, &directory)?;
 
         self.hooks.create(&ctx)?;
 
-        let config = mos.allocate(
-            &tx,
-            &DnodeSpec::new(object_type::PACKED_NVLIST)
-                .block_size(16384)
-                .bonus(object_type::PACKED_NVLIST_SIZE, 8),
-        )?;
-        directory.add_u64(&tx, b"config", config.object().0)?;
-        self.config_object.store(config.object().0, Relaxed);
-        let deferred = mos.allocate(
-            &tx,
-            &DnodeSpec::new(object_type::BPOBJ)
-                .block_size(16384)
-                .bonus(object_type::BPOBJ_HDR, 48)
-                .compress(2),
-        )?;
-        directory.add_u64(&tx, b"sync_bplist", deferred.object().0)?;
+        self.make_config_and_queue(&mos, &tx, &directory)?;
         self.make_vdev_zaps(&ctx, &directory)?;
         self.count_vdev_features(&ctx)?;
         self.make_spares(&ctx, &directory)?;
@@ -252,6 +205,75 @@ impl Pool {
         self.txgs.done_first(FIRST_TXG);
         self.hooks.load(self)?;
         self.start()
+    }
+
+    /// Enables the features that a new pool is to have.
+    fn enable_first(&self, ctx: &SyncCtx<'_>, options: &CreateOptions) -> Result<()> {
+        match &options.features {
+            None => {
+                for f in FEATURES.iter().filter(|f| f.enabled_at_creation()) {
+                    self.features.enable(ctx, f)?;
+                }
+            }
+            Some(list) => {
+                // In the table's order, so that the books of enabled_txg are the usual ones.
+                for f in FEATURES
+                    .iter()
+                    .filter(|f| list.iter().any(|l| l.guid == f.guid))
+                {
+                    self.features.enable(ctx, f)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Salts the checksums that take a salt.
+    fn make_salt(&self, tx: &Tx, directory: &Zap) -> Result<()> {
+        let mut salt = [0u8; 32];
+        self.env.entropy.fill(&mut salt);
+        directory.add(
+            tx,
+            b"org.illumos:checksum_salt",
+            &ZapValue::Bytes(salt.to_vec()),
+        )?;
+        self.io
+            .set_checksums(ChecksumContext::new(Some(&Salt(salt))));
+        Ok(())
+    }
+
+    /// Makes the objects of the configuration and of the blocks whose freeing waits.
+    fn make_config_and_queue(&self, mos: &Arc<Objset>, tx: &Tx, directory: &Zap) -> Result<()> {
+        let config = mos.allocate(
+            tx,
+            &DnodeSpec::new(object_type::PACKED_NVLIST)
+                .block_size(16384)
+                .bonus(object_type::PACKED_NVLIST_SIZE, 8),
+        )?;
+        directory.add_u64(tx, b"config", config.object().0)?;
+        self.config_object.store(config.object().0, Relaxed);
+        let deferred = mos.allocate(
+            tx,
+            &DnodeSpec::new(object_type::BPOBJ)
+                .block_size(16384)
+                .bonus(object_type::BPOBJ_HDR, 48)
+                .compress(2),
+        )?;
+        directory.add_u64(tx, b"sync_bplist", deferred.object().0)?;
+        Ok(())
+    }
+
+    /// What the MOS of a new pool is written with.
+    fn first_settings(&self, enabled: &dyn Fn(&str) -> bool) -> Settings {
+        let mut settings = Settings::mos();
+        settings.hole_birth = enabled("com.delphix:hole_birth");
+        settings.embedded_data = enabled("com.delphix:embedded_data");
+        settings.project_quota = enabled("org.zfsonlinux:project_quota");
+        settings.indirect_shift = self.limits().indirect_shift;
+        if !enabled("org.illumos:lz4_compress") {
+            settings.metadata_compression = zuse_codec::Compression::Lzjb;
+        }
+        settings
     }
 
     /// The ZAP of the root, of each top-level vdev and of each leaf, listed in the map of vdev
@@ -404,4 +426,23 @@ impl Pool {
 
 fn needs(f: &Feature, guid: &str) -> bool {
     f.dependencies().any(|d| d.guid == guid || needs(d, guid))
+}
+
+/// Writes the labels of txg 0.
+fn init_labels(
+    config: &PoolConfig,
+    root: &VdevConfig,
+    devices: &BTreeMap<u64, Arc<dyn BlockDevice>>,
+) -> Result<()> {
+    for top in &root.children {
+        for leaf in top.devices() {
+            if let Some(device) = devices.get(&leaf.guid) {
+                label::init(
+                    &**device,
+                    &label::initial_label(config, top, leaf, FIRST_TXG.0),
+                )?;
+            }
+        }
+    }
+    Ok(())
 }

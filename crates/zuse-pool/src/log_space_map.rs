@@ -21,7 +21,7 @@
 use std::collections::BTreeMap;
 
 use zuse_base::{Error, ObjectId, Result, Span, Txg};
-use zuse_format::space_map::MapOp;
+use zuse_format::space_map::{MapEntry, MapOp};
 
 use crate::allocator::VdevInfo;
 use crate::metaslab::Unflushed;
@@ -83,8 +83,11 @@ impl LogState {
                 unflushed_txgs.insert(info.vdev, txgs);
             }
         }
-        let shifts: BTreeMap<u32, &VdevInfo> = vdevs.iter().map(|info| (info.vdev, info)).collect();
-        let mut pending = Pending::new();
+        let mut reading = Reading {
+            infos: vdevs.iter().map(|info| (info.vdev, info)).collect(),
+            unflushed_txgs,
+            pending: Pending::new(),
+        };
         let mut state = Self {
             zap: objects.logs,
             logs: Vec::new(),
@@ -95,47 +98,9 @@ impl LogState {
             state
                 .logs
                 .push((name.clone(), *object, map.header().histogram.is_some()));
-            map.replay(store, &mut |entry| {
-                let place = || format!("log space map {object} of txg {txg}");
-                let vdev = entry
-                    .vdev
-                    .ok_or_else(|| Error::corrupt(place(), "an entry names no vdev"))?;
-                let (Some(info), Some(txgs)) = (shifts.get(&vdev), unflushed_txgs.get(&vdev))
-                else {
-                    return Ok(());
-                };
-                let metaslab = entry.offset >> info.metaslab_shift;
-                let span = Span::new(entry.offset, entry.run);
-                let Some(&since) = usize::try_from(metaslab).ok().and_then(|m| txgs.get(m)) else {
-                    return Err(Error::corrupt(
-                        place(),
-                        format!("range {span} is outside vdev {vdev}"),
-                    ));
-                };
-                let unit = 1u64 << info.ashift;
-                let region = info.region(metaslab);
-                if !region.span.contains(span)
-                    || !span.start.is_multiple_of(unit)
-                    || !span.size.is_multiple_of(unit)
-                {
-                    return Err(Error::corrupt(
-                        place(),
-                        format!("range {span} is not inside {region}"),
-                    ));
-                }
-                if since.0 == 0 || txg < since {
-                    return Ok(());
-                }
-                let unflushed = pending
-                    .entry(vdev)
-                    .or_default()
-                    .entry(metaslab)
-                    .or_default();
-                let applied = unflushed.apply(entry.op == MapOp::Alloc, span);
-                applied.map_err(|e| Error::corrupt(format!("{}, {region}", place()), e))
-            })?;
+            map.replay(store, &mut |entry| reading.note(&entry, *object, txg))?;
         }
-        for (vdev, txgs) in &unflushed_txgs {
+        for (vdev, txgs) in &reading.unflushed_txgs {
             if let Some(&array) = objects
                 .unflushed
                 .get(vdev)
@@ -144,7 +109,7 @@ impl LogState {
                 state.arrays.push((array, txgs.len() as u64 * 8));
             }
         }
-        Ok((state, pending))
+        Ok((state, reading.pending))
     }
 
     /// Whether there is nothing to end.
@@ -206,6 +171,58 @@ fn read_txgs(store: &dyn MapStore, array: ObjectId, count: u64) -> Result<Vec<Tx
         );
     }
     Ok(txgs)
+}
+
+/// What is needed to apply the logs' entries.
+struct Reading<'a> {
+    infos: BTreeMap<u32, &'a VdevInfo>,
+    unflushed_txgs: BTreeMap<u32, Vec<Txg>>,
+    pending: Pending,
+}
+
+impl Reading<'_> {
+    /// Applies an entry of the log `object` of a txg, if its metaslab's own map does not have it
+    /// already.
+    fn note(&mut self, entry: &MapEntry, object: ObjectId, txg: Txg) -> Result<()> {
+        let place = || format!("log space map {object} of txg {txg}");
+        let vdev = entry
+            .vdev
+            .ok_or_else(|| Error::corrupt(place(), "an entry names no vdev"))?;
+        let (Some(info), Some(txgs)) = (self.infos.get(&vdev), self.unflushed_txgs.get(&vdev))
+        else {
+            return Ok(());
+        };
+        let metaslab = entry.offset >> info.metaslab_shift;
+        let span = Span::new(entry.offset, entry.run);
+        let Some(&since) = usize::try_from(metaslab).ok().and_then(|m| txgs.get(m)) else {
+            return Err(Error::corrupt(
+                place(),
+                format!("range {span} is outside vdev {vdev}"),
+            ));
+        };
+        let unit = 1u64 << info.ashift;
+        let region = info.region(metaslab);
+        if !region.span.contains(span)
+            || !span.start.is_multiple_of(unit)
+            || !span.size.is_multiple_of(unit)
+        {
+            return Err(Error::corrupt(
+                place(),
+                format!("range {span} is not inside {region}"),
+            ));
+        }
+        if since.0 == 0 || txg < since {
+            return Ok(());
+        }
+        let unflushed = self
+            .pending
+            .entry(vdev)
+            .or_default()
+            .entry(metaslab)
+            .or_default();
+        let applied = unflushed.apply(entry.op == MapOp::Alloc, span);
+        applied.map_err(|e| Error::corrupt(format!("{}, {region}", place()), e))
+    }
 }
 
 #[cfg(test)]

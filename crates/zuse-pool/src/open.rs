@@ -57,22 +57,8 @@ impl Pool {
         options: &OpenOptions,
         hooks: Arc<dyn DslHooks>,
     ) -> Result<Arc<Self>> {
+        check_known(labels)?;
         let name = labels.name.clone();
-        if !is_spa_version(labels.version) {
-            return Err(Error::unsupported(
-                format!("pool {name}"),
-                format!("version {}", labels.version),
-            ));
-        }
-        let unknown: Vec<_> = labels
-            .features_for_read
-            .iter()
-            .filter(|g| zuse_format::feature::by_guid(g).is_none_or(|f| !f.can_read))
-            .cloned()
-            .collect();
-        if !unknown.is_empty() {
-            return Err(Error::unknown_features(format!("pool {name}"), &unknown));
-        }
         let find = |c: &VdevConfig| devices.get(&c.guid).cloned();
         let vdevs = Arc::new(Vdevs::open(
             &labels.vdev_tree,
@@ -92,23 +78,8 @@ impl Pool {
             ));
         }
         tell_reflow(&vdevs, &choice.uberblock, options.writable)?;
-        if options.writable && !options.force {
-            check_owner(&env, labels, options.ours)?;
-            if choice.uberblock.mmp_delay != 0 && labels.state == PoolState::Active {
-                return Err(Error::refused(
-                    Errno::BUSY,
-                    format!("pool {name} is under multihost protection and was not exported"),
-                ));
-            }
-        }
-        if options.writable && labels.version < 5000 {
-            return Err(Error::unsupported(
-                format!("pool {name}"),
-                format!(
-                    "writing to version {} (it can be opened with readonly=on)",
-                    labels.version
-                ),
-            ));
+        if options.writable {
+            check_writing(&env, labels, &choice.uberblock, options)?;
         }
         let mut config = labels.clone();
         if let Some(new) = &options.new_name {
@@ -116,17 +87,7 @@ impl Pool {
         }
         let newest = choice.newest.txg;
         let uberblock = if options.checkpoint {
-            let probe = Self::assemble(
-                env.clone(),
-                config.clone(),
-                vdevs.clone(),
-                choice.uberblock,
-                hooks.clone(),
-                false,
-            )?;
-            let found = probe.checkpointed();
-            probe.hooks.let_go();
-            found?
+            Self::probe_checkpoint(&env, &config, &vdevs, choice.uberblock, &hooks)?
         } else {
             choice.uberblock
         };
@@ -144,33 +105,60 @@ impl Pool {
             pool.txgs.skip_to(last);
         }
         if let Err(error) = pool.load(&find, options) {
-            // The pool and what is above it know each other: only letting go frees the devices.
-            pool.hooks.let_go();
-            if let Some(allocator) = pool.allocator.get() {
-                allocator.detach();
-            }
-            pool.clones.detach();
+            pool.abandon();
             return Err(error);
         }
         if options.writable {
-            let mut config = pool.config.lock();
-            config.state = PoolState::Active;
-            drop(config);
-            pool.config_changed();
-            pool.suspension.set_impatient(true);
-            if rewound && let Err(error) = pool.commit_rewind(last, options.checkpoint) {
-                let _ = pool.close(PoolState::Active);
-                return Err(error);
-            }
-            pool.start()?;
-            if let Err(error) = pool.sync_now() {
-                // Threads must not outlive an open that failed.
-                let _ = pool.close(PoolState::Active);
-                return Err(error);
-            }
-            pool.suspension.set_impatient(false);
+            pool.start_writing(last, rewound, options)?;
         }
         Ok(pool)
+    }
+
+    /// The uberblock of the checkpoint, from the pool as it is now, which is let go of again.
+    fn probe_checkpoint(
+        env: &Environment,
+        config: &PoolConfig,
+        vdevs: &Arc<Vdevs>,
+        uberblock: Uberblock,
+        hooks: &Arc<dyn DslHooks>,
+    ) -> Result<Uberblock> {
+        let probe = Self::assemble(
+            env.clone(),
+            config.clone(),
+            vdevs.clone(),
+            uberblock,
+            hooks.clone(),
+            false,
+        )?;
+        let found = probe.checkpointed();
+        probe.hooks.let_go();
+        found
+    }
+
+    /// The first txg of a pool that is open for writing.
+    fn start_writing(
+        self: &Arc<Self>,
+        last: zuse_base::Txg,
+        rewound: bool,
+        options: &OpenOptions,
+    ) -> Result<()> {
+        let mut config = self.config.lock();
+        config.state = PoolState::Active;
+        drop(config);
+        self.config_changed();
+        self.suspension.set_impatient(true);
+        if rewound && let Err(error) = self.commit_rewind(last, options.checkpoint) {
+            let _ = self.close(PoolState::Active);
+            return Err(error);
+        }
+        self.start()?;
+        if let Err(error) = self.sync_now() {
+            // Threads must not outlive an open that failed.
+            let _ = self.close(PoolState::Active);
+            return Err(error);
+        }
+        self.suspension.set_impatient(false);
+        Ok(())
     }
 
     /// The uberblock of the checkpoint.
@@ -234,26 +222,7 @@ impl Pool {
                 ),
             ));
         }
-        {
-            let mut config = self.config.lock();
-            let mut tree = trusted.vdev_tree.clone();
-            adopt_paths(&mut tree, &config.vdev_tree);
-            self.vdevs.reconfigure(&tree, find, false)?;
-            config.vdev_tree = tree;
-            config.version = trusted.version;
-            config.comment.clone_from(&trusted.comment);
-            config.compatibility.clone_from(&trusted.compatibility);
-            config.errata = trusted.errata;
-            config.min_alloc = trusted.min_alloc;
-            config.max_alloc = trusted.max_alloc;
-            config.has_per_vdev_zaps = trusted.has_per_vdev_zaps;
-            config.other.clone_from(&trusted.other);
-            config.create_txg = None;
-            config.top_guid = None;
-            config.guid = None;
-            config.is_log = false;
-            config.is_spare = false;
-        }
+        self.adopt_config(&trusted, find)?;
         self.load_mappings(&directory)?;
         self.believe_whole_leaves();
         self.load_classes()?;
@@ -272,6 +241,48 @@ impl Pool {
         if options.writable {
             refuse_dedup(&directory, &name)?;
         }
+        self.load_salt(&directory)?;
+        self.load_gang_size();
+        mos.set_settings(self.mos_settings());
+        if options.writable {
+            self.load_dtls()?;
+            self.open_allocator(&directory)?;
+            self.clones.load(self)?;
+            self.clones.attach(self);
+        } else {
+            self.load_tables();
+        }
+        self.hooks.load(self)
+    }
+
+    /// Takes over the configuration in the MOS, but for the paths by which devices were found.
+    fn adopt_config(
+        &self,
+        trusted: &PoolConfig,
+        find: &dyn Fn(&VdevConfig) -> Option<Arc<dyn BlockDevice>>,
+    ) -> Result<()> {
+        let mut config = self.config.lock();
+        let mut tree = trusted.vdev_tree.clone();
+        adopt_paths(&mut tree, &config.vdev_tree);
+        self.vdevs.reconfigure(&tree, find, false)?;
+        config.vdev_tree = tree;
+        config.version = trusted.version;
+        config.comment.clone_from(&trusted.comment);
+        config.compatibility.clone_from(&trusted.compatibility);
+        config.errata = trusted.errata;
+        config.min_alloc = trusted.min_alloc;
+        config.max_alloc = trusted.max_alloc;
+        config.has_per_vdev_zaps = trusted.has_per_vdev_zaps;
+        config.other.clone_from(&trusted.other);
+        config.create_txg = None;
+        config.top_guid = None;
+        config.guid = None;
+        config.is_log = false;
+        config.is_spare = false;
+        Ok(())
+    }
+
+    fn load_salt(&self, directory: &Zap) -> Result<()> {
         if let Some(value) = directory.lookup(b"org.illumos:checksum_salt")? {
             let salt: [u8; 32] = match &value {
                 ZapValue::Bytes(bytes) => bytes.as_slice().try_into().ok(),
@@ -281,6 +292,11 @@ impl Pool {
             self.io
                 .set_checksums(ChecksumContext::new(Some(&Salt(salt))));
         }
+        Ok(())
+    }
+
+    /// A gang header is as large as the smallest allocation of any vdev.
+    fn load_gang_size(&self) {
         if self
             .features
             .is_active("com.klarasystems:dynamic_gang_header")
@@ -294,16 +310,6 @@ impl Pool {
                 .min();
             self.io.set_gang_header(least.unwrap_or(512));
         }
-        mos.set_settings(self.mos_settings());
-        if options.writable {
-            self.load_dtls()?;
-            self.open_allocator(&directory)?;
-            self.clones.load(self)?;
-            self.clones.attach(self);
-        } else {
-            self.load_tables();
-        }
-        self.hooks.load(self)
     }
 
     fn open_allocator(self: &Arc<Self>, directory: &Zap) -> Result<()> {
@@ -493,4 +499,54 @@ fn adopt_paths(tree: &mut VdevConfig, found: &VdevConfig) {
             n.path = Some(path.clone());
         }
     });
+}
+
+/// Refuses what this program cannot read.
+fn check_known(labels: &PoolConfig) -> Result<()> {
+    let name = &labels.name;
+    if !is_spa_version(labels.version) {
+        return Err(Error::unsupported(
+            format!("pool {name}"),
+            format!("version {}", labels.version),
+        ));
+    }
+    let unknown: Vec<_> = labels
+        .features_for_read
+        .iter()
+        .filter(|g| zuse_format::feature::by_guid(g).is_none_or(|f| !f.can_read))
+        .cloned()
+        .collect();
+    if !unknown.is_empty() {
+        return Err(Error::unknown_features(format!("pool {name}"), &unknown));
+    }
+    Ok(())
+}
+
+/// Refuses to write to a pool that another may be writing to, or whose version is too old.
+fn check_writing(
+    env: &Environment,
+    labels: &PoolConfig,
+    uberblock: &Uberblock,
+    options: &OpenOptions,
+) -> Result<()> {
+    let name = &labels.name;
+    if !options.force {
+        check_owner(env, labels, options.ours)?;
+        if uberblock.mmp_delay != 0 && labels.state == PoolState::Active {
+            return Err(Error::refused(
+                Errno::BUSY,
+                format!("pool {name} is under multihost protection and was not exported"),
+            ));
+        }
+    }
+    if labels.version < 5000 {
+        return Err(Error::unsupported(
+            format!("pool {name}"),
+            format!(
+                "writing to version {} (it can be opened with readonly=on)",
+                labels.version
+            ),
+        ));
+    }
+    Ok(())
 }

@@ -149,12 +149,7 @@ impl Pool {
         hooks: Arc<dyn DslHooks>,
         writable: bool,
     ) -> Result<Arc<Self>> {
-        let cache = Arc::new(Cache::new(env.limits.cache));
-        cache.set_limit(env.limits.cache, env.limits.cache_metadata_percent);
-        let io = Arc::new(Pipeline::new(vdevs.clone(), cache));
-        io.gather_writes();
-        io.write_around(env.limits.write_around);
-        io.bring_around(env.limits.read_around);
+        let io = pipeline(&env.limits, &vdevs);
         let meter = Arc::new(DirtyMeter::default());
         let tripwire = vdevs.tripwire().clone();
         let threads = env.limits.threads.max(1);
@@ -171,20 +166,7 @@ impl Pool {
                 metadata: env.limits.dirty_metadata,
             },
         );
-        let suspension = Arc::new(Suspension::new(tripwire.clone()));
-        suspension.set_pool(&config.name);
-        let waiters = Arc::downgrade(&txgs);
-        suspension.set_listener(move || {
-            if let Some(txgs) = waiters.upgrade() {
-                txgs.wake();
-            }
-        });
-        let waiters = Arc::downgrade(&txgs);
-        tripwire.on_tear(move || {
-            if let Some(txgs) = waiters.upgrade() {
-                txgs.torn();
-            }
-        });
+        let suspension = suspension_of(&config.name, &tripwire, &txgs);
         let clones = crate::clones::Clones::new(vdevs.clone());
         if writable {
             io.set_write_faults(suspension.clone());
@@ -771,4 +753,34 @@ impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Pool({})", self.name())
     }
+}
+
+/// Where a pool reads and writes blocks, with its cache.
+fn pipeline(limits: &Limits, vdevs: &Arc<Vdevs>) -> Arc<Pipeline> {
+    let cache = Arc::new(Cache::new(limits.cache));
+    cache.set_limit(limits.cache, limits.cache_metadata_percent);
+    let io = Arc::new(Pipeline::new(vdevs.clone(), cache));
+    io.gather_writes();
+    io.write_around(limits.write_around);
+    io.bring_around(limits.read_around);
+    io
+}
+
+/// The suspension of a pool. It and the tripwire wake whoever waits for a txg.
+fn suspension_of(name: &str, tripwire: &Arc<Tripwire>, txgs: &Arc<Txgs>) -> Arc<Suspension> {
+    let suspension = Arc::new(Suspension::new(tripwire.clone()));
+    suspension.set_pool(name);
+    let waiters = Arc::downgrade(txgs);
+    suspension.set_listener(move || {
+        if let Some(txgs) = waiters.upgrade() {
+            txgs.wake();
+        }
+    });
+    let waiters = Arc::downgrade(txgs);
+    tripwire.on_tear(move || {
+        if let Some(txgs) = waiters.upgrade() {
+            txgs.torn();
+        }
+    });
+    suspension
 }

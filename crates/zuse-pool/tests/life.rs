@@ -144,18 +144,7 @@ fn a_pool_that_another_host_left_active_needs_force() {
         host: host(id, kernel_zfs),
         ..Environment::default()
     };
-    let options = CreateOptions {
-        name: "tank".into(),
-        vdevs: vec![VdevSpec {
-            device: device.clone(),
-            is_disk: false,
-            ashift: None,
-        }],
-        features: None,
-        comment: None,
-        compatibility: None,
-    };
-    let pool = Pool::create(env(1, false), options, Arc::new(NoDatasets)).expect("create");
+    let pool = Pool::create(env(1, false), tank_on(&device), Arc::new(NoDatasets)).expect("create");
     pool.close(PoolState::Active).expect("close");
     let open_as = |env: Environment, options: OpenOptions| {
         let scan = assemble::assemble(&assemble::read_labels(std::slice::from_ref(&device)));
@@ -207,6 +196,20 @@ fn a_pool_that_another_host_left_active_needs_force() {
         )
         .is_ok()
     );
+}
+
+fn tank_on(device: &Arc<dyn BlockDevice>) -> CreateOptions {
+    CreateOptions {
+        name: "tank".into(),
+        vdevs: vec![VdevSpec {
+            device: device.clone(),
+            is_disk: false,
+            ashift: None,
+        }],
+        features: None,
+        comment: None,
+        compatibility: None,
+    }
 }
 
 /// The data area: labels and the boot area take writes.

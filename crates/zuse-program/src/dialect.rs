@@ -58,16 +58,7 @@ pub(crate) fn translate(text: &[u8]) -> Result<Vec<u8>, Wrong> {
                 return Err((line, malformed(rest.get(..len).unwrap_or(rest))));
             }
             b'a'..=b'z' | b'A'..=b'Z' | b'_' => {
-                let len = rest
-                    .iter()
-                    .position(|b| !b.is_ascii_alphanumeric() && *b != b'_')
-                    .unwrap_or(rest.len());
-                let word = rest.get(..len).unwrap_or(rest);
-                let (before, after) = scopes.word(word);
-                out.extend(before.as_bytes());
-                out.extend(word);
-                out.extend(after.as_bytes());
-                at += len;
+                at += copy_word(rest, &mut scopes, &mut out);
                 0
             }
             b'<' if scopes.names_local() => return Err((line, unexpected("<"))),
@@ -103,6 +94,20 @@ pub(crate) fn translate(text: &[u8]) -> Result<Vec<u8>, Wrong> {
         }
     }
     Ok(out)
+}
+
+/// Copies a word, with what its scope puts around it. Returns its length.
+fn copy_word(rest: &[u8], scopes: &mut Scopes, out: &mut Vec<u8>) -> usize {
+    let len = rest
+        .iter()
+        .position(|b| !b.is_ascii_alphanumeric() && *b != b'_')
+        .unwrap_or(rest.len());
+    let word = rest.get(..len).unwrap_or(rest);
+    let (before, after) = scopes.word(word);
+    out.extend(before.as_bytes());
+    out.extend(word);
+    out.extend(after.as_bytes());
+    len
 }
 
 fn unexpected(token: &str) -> String {

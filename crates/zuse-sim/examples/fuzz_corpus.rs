@@ -5,9 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use zuse_base::ObjectId;
-use zuse_device::BlockDevice;
+use zuse_device::{BlockDevice, MemDevice};
+use zuse_dmu::Objset;
 use zuse_format::label::{CONFIG_AT, CONFIG_SIZE, RING_AT, decode_config};
 use zuse_format::{BpKind, NvEncoding, object_type};
 use zuse_io::Pipeline;
@@ -43,6 +45,42 @@ impl Corpus {
 fn of_pool(name: &'static str, corpus: &mut Corpus) -> zuse_base::Result<()> {
     let golden = Golden::load(name);
     let device = &golden.devices[0];
+    of_label(device, corpus)?;
+    let pool = open_whole(
+        Environment::default(),
+        &golden.block_devices(),
+        &zuse::PoolAccess::default(),
+    )?;
+    let spa = pool.spa();
+    let io = spa.io();
+    let mut counts: BTreeMap<(&str, u8), usize> = BTreeMap::new();
+    let mut few = |target: &'static str, kind: u8, most: usize| {
+        let count = counts.entry((target, kind)).or_default();
+        *count += 1;
+        *count <= most
+    };
+    of_mos(spa, &mut few, corpus)?;
+    for item in pool.list(&pool.name(), None, true)? {
+        let Ok(objset) = pool.dsl().dataset(&item.name)?.objset() else {
+            continue;
+        };
+        if few("objset", 0, 2) {
+            corpus.add(
+                "dnode",
+                io.read(&objset.root(), &"objset")?.bytes().to_vec(),
+            );
+        }
+        of_objset(io, &objset, &mut few, corpus)?;
+        let dataset = pool.dsl().dataset(&item.name)?;
+        if !dataset.is_snapshot() {
+            of_log(&pool, &dataset, corpus)?;
+        }
+    }
+    pool.close()
+}
+
+/// A label's configuration and a slot of its ring.
+fn of_label(device: &MemDevice, corpus: &mut Corpus) -> zuse_base::Result<()> {
     let mut config = vec![0; CONFIG_SIZE];
     device.read_at(&mut config, CONFIG_AT)?;
     if let Ok(list) = decode_config(&config) {
@@ -53,20 +91,16 @@ fn of_pool(name: &'static str, corpus: &mut Corpus) -> zuse_base::Result<()> {
     let mut slot = vec![0; 1024];
     device.read_at(&mut slot, RING_AT + 4096)?;
     corpus.add("label", slot);
-    let pool = open_whole(
-        Environment::default(),
-        &golden.block_devices(),
-        &zuse::PoolAccess::default(),
-    )?;
-    let spa = pool.spa();
-    let mos = spa.mos();
-    let io = spa.io();
-    let mut counts: BTreeMap<(&str, u8), usize> = BTreeMap::new();
-    let mut few = |target: &'static str, kind: u8, most: usize| {
-        let count = counts.entry((target, kind)).or_default();
-        *count += 1;
-        *count <= most
-    };
+    Ok(())
+}
+
+/// Objects of the MOS; `few` says whether there are few enough of a kind.
+fn of_mos(
+    spa: &zuse_pool::Pool,
+    few: &mut dyn FnMut(&'static str, u8, usize) -> bool,
+    corpus: &mut Corpus,
+) -> zuse_base::Result<()> {
+    let (mos, io) = (spa.mos(), spa.io());
     corpus.add("dnode", io.read(&mos.root(), &"mos")?.bytes().to_vec());
     let mut at = ObjectId(0);
     while let Some(object) = mos.next_object(at)? {
@@ -107,71 +141,75 @@ fn of_pool(name: &'static str, corpus: &mut Corpus) -> zuse_base::Result<()> {
             _ => {}
         }
     }
-    for item in pool.list(&pool.name(), None, true)? {
-        let Ok(objset) = pool.dsl().dataset(&item.name)?.objset() else {
-            continue;
-        };
-        if few("objset", 0, 2) {
-            corpus.add(
-                "dnode",
-                io.read(&objset.root(), &"objset")?.bytes().to_vec(),
-            );
+    Ok(())
+}
+
+/// Objects of a file system, and blocks of them.
+fn of_objset(
+    io: &Pipeline,
+    objset: &Arc<Objset>,
+    few: &mut dyn FnMut(&'static str, u8, usize) -> bool,
+    corpus: &mut Corpus,
+) -> zuse_base::Result<()> {
+    let mut at = ObjectId(0);
+    while let Some(object) = objset.next_object(at)?.filter(|o| o.0 < 200) {
+        at = object;
+        let dnode = objset.dnode(object)?;
+        let bonus = dnode.bonus_vec();
+        if matches!(dnode.bonus_type(), 44 | 17) && few("sa", (bonus.len() / 8) as u8, 1) {
+            let mut bytes = vec![u8::from(dnode.bonus_type() == 17)];
+            bytes.extend((bonus.len() as u16).to_le_bytes());
+            bytes.extend(&bonus);
+            let list = zuse_dmu::sa::dxattr::changed(None, &[], Some((b"user.a", b"some value")));
+            bytes.extend_from_slice(list?.as_deref().unwrap_or_default());
+            corpus.add("sa", bytes);
         }
-        let mut at = ObjectId(0);
-        while let Some(object) = objset.next_object(at)?.filter(|o| o.0 < 200) {
-            at = object;
-            let dnode = objset.dnode(object)?;
-            let bonus = dnode.bonus_vec();
-            if matches!(dnode.bonus_type(), 44 | 17) && few("sa", (bonus.len() / 8) as u8, 1) {
-                let mut bytes = vec![u8::from(dnode.bonus_type() == 17)];
-                bytes.extend((bonus.len() as u16).to_le_bytes());
-                bytes.extend(&bonus);
-                let list =
-                    zuse_dmu::sa::dxattr::changed(None, &[], Some((b"user.a", b"some value")));
-                bytes.extend_from_slice(list?.as_deref().unwrap_or_default());
-                corpus.add("sa", bytes);
-            }
-            if dnode.object_type() == object_type::DIRECTORY_CONTENTS
-                && dnode.block_size().is_power_of_two()
-                && few("names", dnode.block_size().ilog2() as u8, 1)
-            {
-                let len = ((dnode.max_block() + 1) * u64::from(dnode.block_size()))
-                    .min(LONGEST as u64 - 1);
-                let mut bytes = vec![0; len as usize];
-                dnode.read_at(0, &mut bytes)?;
-                bytes.insert(0, (dnode.block_size().ilog2() - 9) as u8);
-                corpus.add("zap", bytes);
-            }
-            for bp in dnode.block_pointers() {
-                let stored = match bp.kind() {
-                    BpKind::Normal if bp.psize() <= 4096 && !bp.is_gang() => stored(io, &bp),
-                    BpKind::Embedded => Some(Vec::new()),
-                    _ => None,
-                };
-                let Some(stored) = stored else { continue };
-                if few("block", bp.compression() | bp.level() << 6, 1) {
-                    let mut bytes = vec![0; 128];
-                    bp.write_le(&mut bytes);
-                    bytes.extend(stored);
-                    corpus.add("block", bytes);
-                }
-            }
+        if dnode.object_type() == object_type::DIRECTORY_CONTENTS
+            && dnode.block_size().is_power_of_two()
+            && few("names", dnode.block_size().ilog2() as u8, 1)
+        {
+            let len =
+                ((dnode.max_block() + 1) * u64::from(dnode.block_size())).min(LONGEST as u64 - 1);
+            let mut bytes = vec![0; len as usize];
+            dnode.read_at(0, &mut bytes)?;
+            bytes.insert(0, (dnode.block_size().ilog2() - 9) as u8);
+            corpus.add("zap", bytes);
         }
-        let dataset = pool.dsl().dataset(&item.name)?;
-        if !dataset.is_snapshot() {
-            let mut logs = Vec::new();
-            pool.dsl().visit_log(&dataset.log_header()?, &mut |met| {
-                if let zuse::LogMet::Block(bp) = met {
-                    logs.push(*bp);
-                }
-                Ok(true)
-            })?;
-            for bp in logs.iter().take(4) {
-                corpus.add("zil", stored(io, bp).unwrap_or_default());
+        for bp in dnode.block_pointers() {
+            let stored = match bp.kind() {
+                BpKind::Normal if bp.psize() <= 4096 && !bp.is_gang() => stored(io, &bp),
+                BpKind::Embedded => Some(Vec::new()),
+                _ => None,
+            };
+            let Some(stored) = stored else { continue };
+            if few("block", bp.compression() | bp.level() << 6, 1) {
+                let mut bytes = vec![0; 128];
+                bp.write_le(&mut bytes);
+                bytes.extend(stored);
+                corpus.add("block", bytes);
             }
         }
     }
-    pool.close()
+    Ok(())
+}
+
+/// The first blocks of an intent log.
+fn of_log(
+    pool: &zuse::Pool,
+    dataset: &zuse_dsl::Dataset,
+    corpus: &mut Corpus,
+) -> zuse_base::Result<()> {
+    let mut logs = Vec::new();
+    pool.dsl().visit_log(&dataset.log_header()?, &mut |met| {
+        if let zuse::LogMet::Block(bp) = met {
+            logs.push(*bp);
+        }
+        Ok(true)
+    })?;
+    for bp in logs.iter().take(4) {
+        corpus.add("zil", stored(pool.spa().io(), bp).unwrap_or_default());
+    }
+    Ok(())
 }
 
 /// A block's bytes as they are on the device.

@@ -336,36 +336,7 @@ fn full(pool: &Arc<Pool>, name: &str) -> Result<()> {
 /// then come blocks as large as a metaslab.
 fn gang(pool: &Arc<Pool>, name: &str) -> Result<()> {
     let prng = SeededPrng::new(4);
-    let small = format!("{name}/small");
-    pool.create_filesystem(&small, &[("recordsize".into(), "1M".into())], (0, 0))?;
-    let fs = pool.file_system(&small)?;
-    let top = fs.root()?;
-    for round in 0..4 {
-        let mut count = 0;
-        loop {
-            match put(
-                &fs,
-                &top,
-                &format!("r{round}-{count}"),
-                &noise(&prng, 1 << 20),
-            ) {
-                Ok(_) => count += 1,
-                Err(e) if e.is(Errno::NOSPC) => break,
-                Err(e) => return Err(e),
-            }
-        }
-        fs.sync()?;
-        for i in (0..=count).filter(|i| i % 8 != 5) {
-            match fs.unlink(&root(), &top, format!("r{round}-{i}").as_bytes()) {
-                Err(e) if !e.is(Errno::NOENT) => return Err(e),
-                _ => {}
-            }
-        }
-        for _ in 0..6 {
-            fs.sync()?;
-            pool.sync()?;
-        }
-    }
+    leave_gaps(pool, &prng, &format!("{name}/small"))?;
     let large = format!("{name}/large");
     pool.create_filesystem(
         &large,
@@ -408,6 +379,40 @@ fn gang(pool: &Arc<Pool>, name: &str) -> Result<()> {
             _ => {}
         }
         fs.sync()?;
+    }
+    Ok(())
+}
+
+/// Fills a file system and takes most of it away again, so that each metaslab has gaps.
+fn leave_gaps(pool: &Arc<Pool>, prng: &SeededPrng, small: &str) -> Result<()> {
+    pool.create_filesystem(small, &[("recordsize".into(), "1M".into())], (0, 0))?;
+    let fs = pool.file_system(small)?;
+    let top = fs.root()?;
+    for round in 0..4 {
+        let mut count = 0;
+        loop {
+            match put(
+                &fs,
+                &top,
+                &format!("r{round}-{count}"),
+                &noise(prng, 1 << 20),
+            ) {
+                Ok(_) => count += 1,
+                Err(e) if e.is(Errno::NOSPC) => break,
+                Err(e) => return Err(e),
+            }
+        }
+        fs.sync()?;
+        for i in (0..=count).filter(|i| i % 8 != 5) {
+            match fs.unlink(&root(), &top, format!("r{round}-{i}").as_bytes()) {
+                Err(e) if !e.is(Errno::NOENT) => return Err(e),
+                _ => {}
+            }
+        }
+        for _ in 0..6 {
+            fs.sync()?;
+            pool.sync()?;
+        }
     }
     Ok(())
 }

@@ -16,7 +16,9 @@ use zuse_base::{Entropy, Result, SeededPrng};
 use zuse_device::BlockDevice;
 use zuse_format::feature::Feature;
 use zuse_pool::{Environment, Pool, VdevSpec};
-use zuse_zpl::{Hashing, RenameFlags, SetAttr, WriteOptions, XattrMode, Znode, manifest, mode};
+use zuse_zpl::{
+    Hashing, ManifestEntry, RenameFlags, SetAttr, WriteOptions, XattrMode, Znode, manifest, mode,
+};
 
 use crate::golden::open_whole;
 use crate::power::{History, Workload};
@@ -608,26 +610,7 @@ fn compare_tree(
                     return Ok(());
                 };
                 let links = tree.names.values().filter(|n| *n == node).count() as u64;
-                let sum: [u8; 32] = Sha256::digest(&**file.data).into();
-                let xattrs: Vec<(Vec<u8>, String)> = file
-                    .xattrs
-                    .iter()
-                    .map(|(k, v)| {
-                        let long = format!("sha256:{}:{}", hex(&Sha256::digest(v)), v.len());
-                        (
-                            k.as_bytes().to_vec(),
-                            if v.len() > 64 { long } else { hex(v) },
-                        )
-                    })
-                    .collect();
-                let mut have = e.xattrs.clone();
-                have.sort();
-                e.mode == mode::REGULAR | file.mode
-                    && e.nlink == links
-                    && have == xattrs
-                    && e.file.is_some_and(|(size, s, _)| {
-                        size == file.data.len() as u64 && s == Some(sum)
-                    })
+                file_fits(&e, file, links)
             }
         };
         if !fits {
@@ -653,6 +636,29 @@ fn compare_tree(
         ));
     }
     Ok(())
+}
+
+/// Whether an entry is what the model says of a file.
+fn file_fits(e: &ManifestEntry, file: &File, links: u64) -> bool {
+    let sum: [u8; 32] = Sha256::digest(&**file.data).into();
+    let xattrs: Vec<(Vec<u8>, String)> = file
+        .xattrs
+        .iter()
+        .map(|(k, v)| {
+            let long = format!("sha256:{}:{}", hex(&Sha256::digest(v)), v.len());
+            (
+                k.as_bytes().to_vec(),
+                if v.len() > 64 { long } else { hex(v) },
+            )
+        })
+        .collect();
+    let mut have = e.xattrs.clone();
+    have.sort();
+    e.mode == mode::REGULAR | file.mode
+        && e.nlink == links
+        && have == xattrs
+        && e.file
+            .is_some_and(|(size, s, _)| size == file.data.len() as u64 && s == Some(sum))
 }
 
 impl Workload for Files {

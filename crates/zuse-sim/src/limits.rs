@@ -638,29 +638,7 @@ impl<'a> Limits<'a> {
         if let Some(flaw) = zuse_dsl::check_accounting(self.pool.dsl()).first() {
             return Err(wrong(format!("accounting: {flaw}")));
         }
-        let mut said: BTreeMap<String, Said> = BTreeMap::new();
-        // Children come after their parents by name: from the end, all of a dataset's children are
-        // known.
-        for (name, limited) in self.datasets.iter().rev() {
-            let stat = self.pool.dataset(name)?.stat()?;
-            let mine = said.iter().filter(|(n, _)| parent(n) == name);
-            let held = mine.map(|(n, s)| {
-                let reservation = self.datasets.get(n).map_or(0, |d| d.set[1]);
-                s.used.max(reservation)
-            });
-            let children = held.sum::<u64>();
-            let reserve = limited.set[3].saturating_sub(stat.unique);
-            let used = stat.used_by_dataset + stat.used_by_snapshots + children + reserve;
-            let one = Said {
-                stat,
-                used,
-                reserve,
-                children,
-                room: 0,
-                available: 0,
-            };
-            said.insert(name.clone(), one);
-        }
+        let mut said = self.uses()?;
         let top = self.pool.dataset(&self.top)?.stat()?;
         let mut rooms = BTreeMap::from([(self.top.clone(), top.available)]);
         for (name, limited) in &self.datasets {
@@ -712,6 +690,34 @@ impl<'a> Limits<'a> {
                 stat: top,
             },
         );
+        Ok(said)
+    }
+
+    /// What each dataset should use, by what its own parts are.
+    fn uses(&self) -> Result<BTreeMap<String, Said>> {
+        let mut said: BTreeMap<String, Said> = BTreeMap::new();
+        // Children come after their parents by name: from the end, all of a dataset's children are
+        // known.
+        for (name, limited) in self.datasets.iter().rev() {
+            let stat = self.pool.dataset(name)?.stat()?;
+            let mine = said.iter().filter(|(n, _)| parent(n) == name);
+            let held = mine.map(|(n, s)| {
+                let reservation = self.datasets.get(n).map_or(0, |d| d.set[1]);
+                s.used.max(reservation)
+            });
+            let children = held.sum::<u64>();
+            let reserve = limited.set[3].saturating_sub(stat.unique);
+            let used = stat.used_by_dataset + stat.used_by_snapshots + children + reserve;
+            let one = Said {
+                stat,
+                used,
+                reserve,
+                children,
+                room: 0,
+                available: 0,
+            };
+            said.insert(name.clone(), one);
+        }
         Ok(said)
     }
 }

@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use zuse_base::range_tree::Ranges;
+use zuse_base::range_tree::{ByPlace, Ranges};
 use zuse_base::{Errno, Error, Result, Span, Txg};
 use zuse_codec::{ChecksumContext, ChecksumKind, Compression, Salt, ZstdLevel};
 use zuse_codec::{open_trailer, seal_trailer, seal_zil};
@@ -135,23 +135,7 @@ impl Atlas {
         let Some(home) = tops.iter().find(takes) else {
             return Err(Error::refused(Errno::NODEV, "no vdev takes new blocks"));
         };
-        let (mut keys, mut logs) = (BTreeMap::new(), Vec::new());
-        for item in whole.list(&whole.name(), None, true)? {
-            let dataset = whole.dsl().dataset(&item.name)?;
-            if let Ok(objset) = dataset.objset()
-                && let Some(key) = objset.key()
-            {
-                keys.insert(survey::at(&dataset.root()?), key.clone());
-            }
-            if !dataset.is_snapshot() {
-                whole.dsl().visit_log(&dataset.log_header()?, &mut |met| {
-                    if let zuse::LogMet::Block(bp) = met {
-                        logs.push(*bp);
-                    }
-                    Ok(true)
-                })?;
-            }
-        }
+        let (keys, logs) = keys_and_logs(whole)?;
         let uberblock = pool.uberblock();
         let mut survey = Survey {
             io: pool.io(),
@@ -185,19 +169,7 @@ impl Atlas {
             });
             survey.places.push((Structure::Log, place));
         }
-        // Behind everything that is used there is room in all golden pools.
-        let end = survey
-            .used
-            .last()
-            .map_or(0, Span::end)
-            .next_multiple_of(1 << 20)
-            + (8 << 20);
-        let mut free: Vec<Span> = survey
-            .used
-            .gaps_in(Span::between(0, home.asize()))
-            .filter(|s| s.size >= 1 << 20)
-            .collect();
-        free.sort_by_key(|s| std::cmp::Reverse(if s.start >= end { u64::MAX } else { s.size }));
+        let free = room(&survey.used, home.asize());
         let mut places = survey.places;
         places.sort_by_key(|p| p.0);
         Ok(Self {
@@ -462,4 +434,41 @@ impl<'a> Rewriter<'a> {
         }
         Ok(())
     }
+}
+
+/// Keys of object sets by the place of the first copy.
+type Keys = BTreeMap<(u32, u64), Arc<DatasetKey>>;
+
+/// The keys of encrypted object sets by place, and the blocks of intent logs.
+fn keys_and_logs(whole: &Arc<zuse::Pool>) -> Result<(Keys, Vec<BlockPointer>)> {
+    let (mut keys, mut logs) = (BTreeMap::new(), Vec::new());
+    for item in whole.list(&whole.name(), None, true)? {
+        let dataset = whole.dsl().dataset(&item.name)?;
+        if let Ok(objset) = dataset.objset()
+            && let Some(key) = objset.key()
+        {
+            keys.insert(survey::at(&dataset.root()?), key.clone());
+        }
+        if !dataset.is_snapshot() {
+            whole.dsl().visit_log(&dataset.log_header()?, &mut |met| {
+                if let zuse::LogMet::Block(bp) = met {
+                    logs.push(*bp);
+                }
+                Ok(true)
+            })?;
+        }
+    }
+    Ok((keys, logs))
+}
+
+/// The larger gaps, the best first. Behind everything that is used there is room in all golden
+/// pools.
+fn room(used: &Ranges<ByPlace>, asize: u64) -> Vec<Span> {
+    let end = used.last().map_or(0, Span::end).next_multiple_of(1 << 20) + (8 << 20);
+    let mut free: Vec<Span> = used
+        .gaps_in(Span::between(0, asize))
+        .filter(|s| s.size >= 1 << 20)
+        .collect();
+    free.sort_by_key(|s| std::cmp::Reverse(if s.start >= end { u64::MAX } else { s.size }));
+    free
 }

@@ -297,24 +297,9 @@ fn changed_pointers_and_ciphertext_fail_to_authenticate() {
         for good in all {
             io.read_around_keyed(&good, Some(&key), &"good")
                 .expect("as it is");
-            let mut flipped: Vec<(usize, u64)> = vec![];
-            match good.protection() {
-                Protection::None => panic!("{name}: {good:?} is not protected"),
-                Protection::Encrypted => {
-                    tried[0] += 1;
-                    // Salt, IV and its tail, MAC.
-                    flipped.extend([(4, 1), (5, 1 << 40), (11, 1 << 50), (14, 2), (15, 1 << 63)]);
-                }
-                Protection::Authenticated if good.object_type() == 11 => continue,
-                Protection::Authenticated => {
-                    tried[1] += 1;
-                    flipped.extend([(14, 1), (15, 1)]);
-                }
-                Protection::IndirectMac => {
-                    tried[2] += 1;
-                    flipped.extend([(14, 1), (15, 1)]);
-                }
-            }
+            let Some(flipped) = flips(&good, &mut tried) else {
+                continue;
+            };
             for (word, bit) in flipped {
                 let mut bad = good;
                 bad.words[word] ^= bit;
@@ -343,4 +328,28 @@ fn changed_pointers_and_ciphertext_fail_to_authenticate() {
     }
     assert!(tried.iter().all(|n| *n > 0), "{tried:?}");
     pool.close().expect("close");
+}
+
+/// Bits of a pointer, each of which alone must make its block fail, by word; `tried` counts the
+/// kinds of protection. None for an object set's block.
+fn flips(good: &BlockPointer, tried: &mut [u64; 3]) -> Option<Vec<(usize, u64)>> {
+    let mut flipped: Vec<(usize, u64)> = vec![];
+    match good.protection() {
+        Protection::None => panic!("{good:?} is not protected"),
+        Protection::Encrypted => {
+            tried[0] += 1;
+            // Salt, IV and its tail, MAC.
+            flipped.extend([(4, 1), (5, 1 << 40), (11, 1 << 50), (14, 2), (15, 1 << 63)]);
+        }
+        Protection::Authenticated if good.object_type() == 11 => return None,
+        Protection::Authenticated => {
+            tried[1] += 1;
+            flipped.extend([(14, 1), (15, 1)]);
+        }
+        Protection::IndirectMac => {
+            tried[2] += 1;
+            flipped.extend([(14, 1), (15, 1)]);
+        }
+    }
+    Some(flipped)
 }

@@ -622,16 +622,21 @@ fn a_source_that_is_overwritten_meanwhile_gives_its_blocks_away_only_once() {
     for block in 0..BLOCKS {
         let mut bytes = vec![0; BLOCK];
         fs.read(&b, block * BLOCK as u64, &mut bytes).expect("read");
-        let words = bytes
-            .as_chunks::<8>()
-            .0
-            .iter()
-            .map(|w| u64::from_le_bytes(*w));
-        let marks: std::collections::BTreeSet<u64> = (0..)
-            .zip(words)
-            .map(|(i, w)| w ^ 0x9e37_79b9_7f4a_7c15u64.wrapping_mul(i))
-            .collect();
-        assert_eq!(marks.len(), 1, "block {block}: {marks:?}");
+        assert_is_one(block, &bytes);
     }
     pool.close().expect("close");
+}
+
+/// All words of a block have the mark of one writing.
+fn assert_is_one(block: u64, bytes: &[u8]) {
+    let words = bytes
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .map(|w| u64::from_le_bytes(*w));
+    let marks: std::collections::BTreeSet<u64> = (0..)
+        .zip(words)
+        .map(|(i, w)| w ^ 0x9e37_79b9_7f4a_7c15u64.wrapping_mul(i))
+        .collect();
+    assert_eq!(marks.len(), 1, "block {block}: {marks:?}");
 }

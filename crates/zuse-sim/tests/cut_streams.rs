@@ -98,34 +98,13 @@ fn a_receive_that_is_cut_at_any_byte_leaves_no_thread_and_no_half_snapshot() {
     let (from, to) = (pool("src"), pool("tank"));
     let prng = SeededPrng::new(11);
     let key = KeyMaterial::new(vec![5; 32]);
-    let shape = pairs(&[("recordsize", "8K"), ("compression", "lz4")]);
-    let secret = [
-        shape.clone(),
-        pairs(&[("encryption", "on"), ("keyformat", "raw")]),
-    ]
-    .concat();
-    from.create_filesystem("src/p", &shape, (0, 0)).unwrap();
-    from.create_filesystem_with_key("src/e", &secret, (0, 0), Some(&key))
-        .unwrap();
+    make_sources(&from, &key);
     let mut known = None;
     for round in 0..2 {
         for (name, raw) in [("p", false), ("e", true)] {
             let source = format!("src/{name}");
             change(&from, &source, &prng);
-            let snap = format!("{source}@{round}");
-            from.snapshot(std::slice::from_ref(&snap), false, &[])
-                .unwrap();
-            let request = SendRequest {
-                to: snap,
-                from: (round > 0).then(|| "@0".to_owned()),
-                options: SendOptions {
-                    raw,
-                    compressed: true,
-                    ..SendOptions::default()
-                },
-                ..SendRequest::default()
-            };
-            let whole = sent(&from, &request).unwrap();
+            let whole = snapshot_sent(&from, &source, round, raw);
             let mut stream = whole.clone();
             let target = format!("tank/{name}");
             let ours = format!("{target}@{round}");
@@ -174,4 +153,35 @@ fn a_receive_that_is_cut_at_any_byte_leaves_no_thread_and_no_half_snapshot() {
     prove(&to).unwrap();
     from.close().unwrap();
     to.close().unwrap();
+}
+
+/// A file system in clear and an encrypted one.
+fn make_sources(from: &Arc<Pool>, key: &KeyMaterial) {
+    let shape = pairs(&[("recordsize", "8K"), ("compression", "lz4")]);
+    let secret = [
+        shape.clone(),
+        pairs(&[("encryption", "on"), ("keyformat", "raw")]),
+    ]
+    .concat();
+    from.create_filesystem("src/p", &shape, (0, 0)).unwrap();
+    from.create_filesystem_with_key("src/e", &secret, (0, 0), Some(key))
+        .unwrap();
+}
+
+/// Takes a snapshot and sends it, from the one before if there is one.
+fn snapshot_sent(from: &Arc<Pool>, source: &str, round: i32, raw: bool) -> Vec<u8> {
+    let snap = format!("{source}@{round}");
+    from.snapshot(std::slice::from_ref(&snap), false, &[])
+        .unwrap();
+    let request = SendRequest {
+        to: snap,
+        from: (round > 0).then(|| "@0".to_owned()),
+        options: SendOptions {
+            raw,
+            compressed: true,
+            ..SendOptions::default()
+        },
+        ..SendRequest::default()
+    };
+    sent(from, &request).unwrap()
 }

@@ -96,17 +96,7 @@ fn compare(name: &'static str) {
             other => wrong.push(format!("{volume}: {other:?}, expected {sum}")),
         }
     }
-    // All datasets that the pool lists are in the manifest.
-    for listed in pool.list(&pool.name(), None, true).expect("list") {
-        let known = want.contains_key(&listed.name) || !manifest["volumes"][&listed.name].is_null();
-        let of_volume = listed
-            .name
-            .split_once('@')
-            .is_some_and(|(d, _)| !manifest["volumes"][d].is_null());
-        if !known && !of_volume {
-            println!("not in the manifest: {}", listed.name);
-        }
-    }
+    tell_unknown(&pool, &want, &manifest);
     // Where blocks are shared, the sums are not those of the blocks found.
     if !matches!(name, "brt" | "dedup" | "dedup-legacy") {
         let flaws = zuse_dsl::check_accounting(pool.dsl());
@@ -127,6 +117,24 @@ fn compare(name: &'static str) {
             .collect::<Vec<_>>()
             .join("\n")
     );
+}
+
+/// Tells of datasets that the pool lists and the manifest does not.
+fn tell_unknown(
+    pool: &zuse::Pool,
+    want: &BTreeMap<String, BTreeMap<String, Value>>,
+    manifest: &Value,
+) {
+    for listed in pool.list(&pool.name(), None, true).expect("list") {
+        let known = want.contains_key(&listed.name) || !manifest["volumes"][&listed.name].is_null();
+        let of_volume = listed
+            .name
+            .split_once('@')
+            .is_some_and(|(d, _)| !manifest["volumes"][d].is_null());
+        if !known && !of_volume {
+            println!("not in the manifest: {}", listed.name);
+        }
+    }
 }
 
 macro_rules! pools {

@@ -239,18 +239,7 @@ fn one(pool: &Arc<Pool>, case: &Case, bytes: &[u8], resumable: bool, tally: &mut
             }
         }
         Err(Error::Corrupt { place, .. }) => {
-            let place = place.to_string();
-            assert!(place.starts_with("stream, record "), "{place}");
-            let offset = place
-                .rsplit(' ')
-                .next()
-                .and_then(|o| o.parse::<usize>().ok());
-            assert!(offset.is_some_and(|o| o <= bytes.len()), "{place}");
-            let number = place.split([' ', ',']).nth(3).and_then(|n| n.parse().ok());
-            assert!(
-                number.is_some_and(|n: usize| n <= bytes.len() / 312),
-                "{place}"
-            );
+            check_place(&place.to_string(), bytes.len());
             tally.flaws += 1;
         }
         // What BEGIN or the package asks for cannot be: nothing of the data was looked at.
@@ -296,6 +285,18 @@ fn one(pool: &Arc<Pool>, case: &Case, bytes: &[u8], resumable: bool, tally: &mut
             }
         }
     }
+}
+
+/// What is wrong with a stream is said with a record and an offset of it.
+fn check_place(place: &str, len: usize) {
+    assert!(place.starts_with("stream, record "), "{place}");
+    let offset = place
+        .rsplit(' ')
+        .next()
+        .and_then(|o| o.parse::<usize>().ok());
+    assert!(offset.is_some_and(|o| o <= len), "{place}");
+    let number = place.split([' ', ',']).nth(3).and_then(|n| n.parse().ok());
+    assert!(number.is_some_and(|n: usize| n <= len / 312), "{place}");
 }
 
 fn seeds() -> std::ops::Range<u64> {

@@ -306,17 +306,7 @@ fn volume_log(order: ByteOrder) {
         write_record(2, birth, 0, &[0xab; 512], order),
     ];
     let block = log_block(&records, verifier, order);
-    let mut bp = BlockPointer::with_props(BpProps {
-        lsize: block.len() as u64,
-        psize: block.len() as u64,
-        compression: 2,
-        checksum: 9,
-        object_type: 9,
-        level: 0,
-        dedup: false,
-        crypt: false,
-        order,
-    });
+    let mut bp = pointer_to_log(block.len() as u64, order);
     // The end of the largest free span: what is still written goes elsewhere.
     let allocator = pool.spa().allocator().expect("writable");
     let spans = (0..3).flat_map(|m| allocator.free_spans(0, m).expect("spans"));
@@ -359,6 +349,20 @@ fn volume_log(order: ByteOrder) {
     read(&PoolAccess::default());
     read(&writable());
     read(&PoolAccess::default());
+}
+
+fn pointer_to_log(size: u64, order: ByteOrder) -> BlockPointer {
+    BlockPointer::with_props(BpProps {
+        lsize: size,
+        psize: size,
+        compression: 2,
+        checksum: 9,
+        object_type: 9,
+        level: 0,
+        dedup: false,
+        crypt: false,
+        order,
+    })
 }
 
 #[test]

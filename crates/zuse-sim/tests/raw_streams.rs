@@ -297,10 +297,6 @@ fn raw_incrementals_are_interrupted_and_resumed_without_any_key() {
 fn a_raw_package_brings_encryption_roots_holds_and_properties_of_snapshots() {
     let from = new_pool();
     let key = KeyMaterial::new(vec![9; 32]);
-    let pairs = |list: &[(&str, &str)]| -> Vec<(String, String)> {
-        let own = |(a, b): &(&str, &str)| ((*a).to_owned(), (*b).to_owned());
-        list.iter().map(own).collect()
-    };
     let properties = pairs(&[("encryption", "on"), ("keyformat", "raw")]);
     from.create_filesystem_with_key("tank/e", &properties, (0, 0), Some(&key))
         .unwrap();
@@ -365,6 +361,11 @@ fn a_raw_package_brings_encryption_roots_holds_and_properties_of_snapshots() {
     assert_clean(&pool);
     pool.close().unwrap();
     from.close().unwrap();
+}
+
+fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
+    let own = |(a, b): &(&str, &str)| ((*a).to_owned(), (*b).to_owned());
+    list.iter().map(own).collect()
 }
 
 #[test]
@@ -482,6 +483,47 @@ fn the_top_of_a_raw_package_keeps_its_key_below_a_parent_with_another_one() {
     from.close().unwrap();
 }
 
+fn user(id: u32) -> Credentials {
+    Credentials {
+        uid: id,
+        gid: id,
+        ..Credentials::default()
+    }
+}
+
+fn open(pool: &Arc<Pool>, name: &str) -> (Arc<zuse_zpl::FileSystem>, Arc<zuse_zpl::Znode>) {
+    let fs = pool.file_system(name).unwrap();
+    let top = fs.root().unwrap();
+    (fs, top)
+}
+
+/// Makes a file of 600,000 bytes as a user.
+fn write(pool: &Arc<Pool>, name: &str, file: &str, who: u32) -> zuse::Result<()> {
+    let (fs, top) = open(pool, name);
+    let file = fs.create(&user(who), &top, file.as_bytes(), 0o644)?;
+    fs.write(&file, 0, &vec![who as u8 | 1; 600_000], Default::default())?;
+    fs.sync()
+}
+
+fn set(pool: &Arc<Pool>, name: &str, property: &str, value: &str) {
+    let pair = (property.to_owned(), value.to_owned());
+    pool.dataset(name).unwrap().set(&[pair]).unwrap();
+}
+
+/// Owners with bytes and objects: users, groups, projects.
+fn used(pool: &Arc<Pool>, name: &str) -> [Vec<(u64, u64, u64)>; 3] {
+    [QuotaOwner::User, QuotaOwner::Group, QuotaOwner::Project].map(|owner| {
+        let rows = pool.space_by_owner(name, owner).unwrap();
+        rows.iter()
+            .map(|r| (r.id, r.used, r.objects))
+            .collect::<Vec<_>>()
+    })
+}
+
+fn snap(pool: &Arc<Pool>, name: &str) {
+    pool.snapshot(&[name.to_owned()], false, &[]).unwrap();
+}
+
 /// Limits come with a raw stream, usage does not: it is counted when the key is there and somebody
 /// writes.
 #[test]
@@ -493,22 +535,6 @@ fn quotas_hold_in_what_was_received_raw() {
         .to_vec();
     from.create_filesystem_with_key("tank/e", &properties, (0, 0), Some(&key))
         .unwrap();
-    let user = |id: u32| Credentials {
-        uid: id,
-        gid: id,
-        ..Credentials::default()
-    };
-    let open = |pool: &Arc<Pool>, name: &str| {
-        let fs = pool.file_system(name).unwrap();
-        let top = fs.root().unwrap();
-        (fs, top)
-    };
-    let write = |pool: &Arc<Pool>, name: &str, file: &str, who: u32| -> zuse::Result<()> {
-        let (fs, top) = open(pool, name);
-        let file = fs.create(&user(who), &top, file.as_bytes(), 0o644)?;
-        fs.write(&file, 0, &vec![who as u8 | 1; 600_000], Default::default())?;
-        fs.sync()
-    };
     let all = zuse_zpl::SetAttr {
         mode: Some(0o777),
         ..Default::default()
@@ -518,26 +544,11 @@ fn quotas_hold_in_what_was_received_raw() {
         fs.setattr(&Credentials::root(), &top, &all).unwrap();
     }
     let plenty = |id: u32| format!("userquota@{id}");
-    let set = |pool: &Arc<Pool>, name: &str, property: &str, value: &str| {
-        let pair = (property.to_owned(), value.to_owned());
-        pool.dataset(name).unwrap().set(&[pair]).unwrap();
-    };
     set(&from, "tank/e", &plenty(1000), "1M");
     set(&from, "tank/e", "compression", "off");
     for (file, who) in [("a", 1000), ("b", 1000), ("c", 1001)] {
         write(&from, "tank/e", file, who).unwrap();
     }
-    let used = |pool: &Arc<Pool>, name: &str| {
-        [QuotaOwner::User, QuotaOwner::Group, QuotaOwner::Project].map(|owner| {
-            let rows = pool.space_by_owner(name, owner).unwrap();
-            rows.iter()
-                .map(|r| (r.id, r.used, r.objects))
-                .collect::<Vec<_>>()
-        })
-    };
-    let snap = |pool: &Arc<Pool>, name: &str| {
-        pool.snapshot(&[name.to_owned()], false, &[]).unwrap();
-    };
     snap(&from, "tank/e@1");
     let pool = new_pool();
     receive(&pool, &sent(&from, "tank/e@1", None, RAW), &into("tank/r")).unwrap();

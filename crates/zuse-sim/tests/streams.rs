@@ -245,19 +245,24 @@ fn golden_streams_are_received_as_their_manifests_say() {
     );
     assert_clean(&pool);
 
-    // What was received is sent again as it came.
+    assert_sent_again(&pool, &from);
+    pool.close().unwrap();
+    from.close().unwrap();
+}
+
+/// What was received is sent again as it came.
+fn assert_sent_again(pool: &Arc<zuse::Pool>, from: &Arc<zuse::Pool>) {
+    let plain = SendOptions::default();
     for (ours, theirs, source) in [
         ("tank/full@s1", "dsl/clone3@s1", None),
         ("tank/home@s5", "dsl/home@s5", Some("@s4")),
     ] {
         let (a, b) = (
-            sent(&pool, ours, source, plain),
-            sent(&from, theirs, source, plain),
+            sent(pool, ours, source, plain),
+            sent(from, theirs, source, plain),
         );
         assert_eq!(bodies(&a), bodies(&b), "{ours}");
     }
-    pool.close().unwrap();
-    from.close().unwrap();
 }
 
 /// The records of a stream but for its BEGIN, END and the blocks' checksums, which depend on how

@@ -8,7 +8,10 @@ use zuse_format::nvlist::NvList;
 use crate::error::{Flaw, StreamError, StreamResult};
 use crate::nv_print;
 use crate::reader::{Item, StreamReader};
-use crate::record::{Begin, Crypt, HEADER, Record};
+use crate::record::{
+    Begin, ByrefRecord, Crypt, EmbeddedRecord, HEADER, ObjectRecord, Record, SpillRecord,
+    WriteRecord,
+};
 
 /// What to print.
 #[derive(Clone, Copy, Debug, Default)]
@@ -182,46 +185,11 @@ fn describe(item: &Item, verbose: bool, out: &mut String) {
             return;
         }
         _ if !verbose => return,
-        Record::Object(o) => {
-            let _ = write!(
-                out,
-                "OBJECT object = {} type = {} bonustype = {} blksz = {} bonuslen = {} dn_slots = {} raw_bonuslen = {} \
-                 flags = {} maxblkid = {} indblkshift = {} nlevels = {} nblkptr = {}",
-                o.object,
-                o.object_type,
-                o.bonus_type,
-                o.block_size,
-                o.bonus_len,
-                o.slots,
-                o.raw_bonus_len,
-                o.flags,
-                o.max_block,
-                o.indirect_shift,
-                o.levels,
-                o.nblkptr
-            );
-        }
+        Record::Object(o) => object(o, out),
         Record::FreeObjects { first, count, .. } => {
             let _ = write!(out, "FREEOBJECTS firstobj = {first} numobjs = {count}");
         }
-        Record::Write(w) => {
-            let _ = write!(
-                out,
-                "WRITE object = {} type = {} checksum type = {} compression type = {} flags = {} offset = {} \
-                 logical_size = {} compressed_size = {} payload_size = {} props = {:x} {}",
-                w.object,
-                w.object_type,
-                w.checksum_type,
-                w.compression,
-                w.flags,
-                w.offset,
-                w.logical_size,
-                w.compressed_size,
-                item.payload.len(),
-                w.key_prop,
-                crypt(&w.crypt)
-            );
-        }
+        Record::Write(w) => write_record(w, item.payload.len(), out),
         Record::Free {
             object,
             offset,
@@ -234,50 +202,9 @@ fn describe(item: &Item, verbose: bool, out: &mut String) {
                 length.cast_signed()
             );
         }
-        Record::WriteByref(r) => {
-            let _ = write!(
-                out,
-                "WRITE_BYREF object = {} checksum type = {} props = {:x} offset = {} length = {} toguid = {:x} \
-                 refguid = {:x} refobject = {} refoffset = {}",
-                r.object,
-                r.checksum_type,
-                r.key_prop,
-                r.offset,
-                r.length,
-                r.to_guid,
-                r.ref_guid,
-                r.ref_object,
-                r.ref_offset
-            );
-        }
-        Record::Spill(s) => {
-            let _ = write!(
-                out,
-                "SPILL block for object = {} length = {} flags = {} compression type = {} compressed_size = {} \
-                 payload_size = {} {}",
-                s.object,
-                s.length,
-                s.flags,
-                s.compression,
-                s.compressed_size,
-                item.payload.len(),
-                crypt(&s.crypt)
-            );
-        }
-        Record::WriteEmbedded(e) => {
-            let _ = write!(
-                out,
-                "WRITE_EMBEDDED object = {} offset = {} length = {} toguid = {:x} comp = {} etype = {} lsize = {} psize = {}",
-                e.object,
-                e.offset,
-                e.length,
-                e.to_guid,
-                e.compression,
-                e.embedded_type,
-                e.lsize,
-                e.psize
-            );
-        }
+        Record::WriteByref(r) => write_byref(r, out),
+        Record::Spill(s) => spill(s, item.payload.len(), out),
+        Record::WriteEmbedded(e) => embedded(e, out),
         Record::ObjectRange {
             first,
             slots,
@@ -304,6 +231,85 @@ fn describe(item: &Item, verbose: bool, out: &mut String) {
         }
     }
     out.push('\n');
+}
+
+fn object(o: &ObjectRecord, out: &mut String) {
+    let _ = write!(
+        out,
+        "OBJECT object = {} type = {} bonustype = {} blksz = {} bonuslen = {} dn_slots = {} raw_bonuslen = {} \
+                 flags = {} maxblkid = {} indblkshift = {} nlevels = {} nblkptr = {}",
+        o.object,
+        o.object_type,
+        o.bonus_type,
+        o.block_size,
+        o.bonus_len,
+        o.slots,
+        o.raw_bonus_len,
+        o.flags,
+        o.max_block,
+        o.indirect_shift,
+        o.levels,
+        o.nblkptr
+    );
+}
+
+fn write_record(w: &WriteRecord, payload: usize, out: &mut String) {
+    let _ = write!(
+        out,
+        "WRITE object = {} type = {} checksum type = {} compression type = {} flags = {} offset = {} \
+                 logical_size = {} compressed_size = {} payload_size = {} props = {:x} {}",
+        w.object,
+        w.object_type,
+        w.checksum_type,
+        w.compression,
+        w.flags,
+        w.offset,
+        w.logical_size,
+        w.compressed_size,
+        payload,
+        w.key_prop,
+        crypt(&w.crypt)
+    );
+}
+
+fn write_byref(r: &ByrefRecord, out: &mut String) {
+    let _ = write!(
+        out,
+        "WRITE_BYREF object = {} checksum type = {} props = {:x} offset = {} length = {} toguid = {:x} \
+                 refguid = {:x} refobject = {} refoffset = {}",
+        r.object,
+        r.checksum_type,
+        r.key_prop,
+        r.offset,
+        r.length,
+        r.to_guid,
+        r.ref_guid,
+        r.ref_object,
+        r.ref_offset
+    );
+}
+
+fn spill(s: &SpillRecord, payload: usize, out: &mut String) {
+    let _ = write!(
+        out,
+        "SPILL block for object = {} length = {} flags = {} compression type = {} compressed_size = {} \
+                 payload_size = {} {}",
+        s.object,
+        s.length,
+        s.flags,
+        s.compression,
+        s.compressed_size,
+        payload,
+        crypt(&s.crypt)
+    );
+}
+
+fn embedded(e: &EmbeddedRecord, out: &mut String) {
+    let _ = write!(
+        out,
+        "WRITE_EMBEDDED object = {} offset = {} length = {} toguid = {:x} comp = {} etype = {} lsize = {} psize = {}",
+        e.object, e.offset, e.length, e.to_guid, e.compression, e.embedded_type, e.lsize, e.psize
+    );
 }
 
 /// 16 bytes a row, in groups of four, with the printable ones beside them.

@@ -14,7 +14,7 @@ use zuse_codec::{Compression, Workspace, ZstdLevel, decompress};
 use crate::error::{Flaw, StreamError, StreamResult};
 use crate::features;
 use crate::reader::{Item, StreamReader};
-use crate::record::{Begin, HEADER, Header, Record, WriteRecord};
+use crate::record::{Begin, ByrefRecord, HEADER, Header, Record, WriteRecord};
 use crate::writer::StreamWriter;
 
 /// A block to be decompressed: object, offset, and how (`None` only resets the fields).
@@ -170,26 +170,18 @@ pub fn recompress(
     })
 }
 
+/// Where in a stream the blocks are, by snapshot, object and offset.
+type Places = HashMap<(u64, u64, u64), u64>;
+
 /// Replaces references to earlier blocks by the blocks. Returns how many there were.
 ///
 /// # Errors
 /// As [`decompress_named`]; a reference to a block that is not there.
 pub fn redup<F: Read + Seek>(mut input: F, out: impl Write) -> StreamResult<u64> {
-    // Where the blocks are: a first pass over the headers.
-    let mut places: HashMap<(u64, u64, u64), u64> = HashMap::new();
     let io = |at: u64| move |e: std::io::Error| StreamError::io(at, &e);
-    let mut second = {
-        let mut reader = StreamReader::new(&mut input);
-        while let Some(item) = reader.next_record()? {
-            if let Record::Write(w) = &item.record {
-                places.insert((w.to_guid, w.object, w.offset), item.offset);
-            }
-            reader.recycle(item.payload);
-        }
-        drop(reader);
-        input.seek(SeekFrom::Start(0)).map_err(io(0))?;
-        input
-    };
+    let places = places_of(&mut input)?;
+    input.seek(SeekFrom::Start(0)).map_err(io(0))?;
+    let mut second = input;
     let mut writer = StreamWriter::new(out);
     let mut replaced = 0;
     let mut at = 0u64;
@@ -224,19 +216,7 @@ pub fn redup<F: Read + Seek>(mut input: F, out: impl Write) -> StreamResult<u64>
                 }
             }
             Record::WriteByref(r) => {
-                let place = places
-                    .get(&(r.ref_guid, r.ref_object, r.ref_offset))
-                    .filter(|p| **p < item.offset)
-                    .ok_or_else(|| item.invalid("a reference to a block that was not sent"))?;
-                second.seek(SeekFrom::Start(*place)).map_err(io(*place))?;
-                let Some(Item {
-                    record: Record::Write(w),
-                    payload,
-                    ..
-                }) = record_at(&mut second, *place)?
-                else {
-                    return Err(item.invalid("a reference to something else than a block"));
-                };
+                let (w, payload) = referred(&mut second, &places, r, &item)?;
                 replaced += 1;
                 let write = WriteRecord {
                     object: r.object,
@@ -251,6 +231,44 @@ pub fn redup<F: Read + Seek>(mut input: F, out: impl Write) -> StreamResult<u64>
     }
     writer.flush()?;
     Ok(replaced)
+}
+
+/// Where the blocks are: a first pass over the headers.
+fn places_of<F: Read + Seek>(input: &mut F) -> StreamResult<Places> {
+    let mut places = Places::new();
+    let mut reader = StreamReader::new(input);
+    while let Some(item) = reader.next_record()? {
+        if let Record::Write(w) = &item.record {
+            places.insert((w.to_guid, w.object, w.offset), item.offset);
+        }
+        reader.recycle(item.payload);
+    }
+    Ok(places)
+}
+
+/// The block that a reference means.
+fn referred<F: Read + Seek>(
+    input: &mut F,
+    places: &Places,
+    r: &ByrefRecord,
+    item: &Item,
+) -> StreamResult<(WriteRecord, Vec<u8>)> {
+    let place = places
+        .get(&(r.ref_guid, r.ref_object, r.ref_offset))
+        .filter(|p| **p < item.offset)
+        .ok_or_else(|| item.invalid("a reference to a block that was not sent"))?;
+    input
+        .seek(SeekFrom::Start(*place))
+        .map_err(|e| StreamError::io(*place, &e))?;
+    let Some(Item {
+        record: Record::Write(w),
+        payload,
+        ..
+    }) = record_at(input, *place)?
+    else {
+        return Err(item.invalid("a reference to something else than a block"));
+    };
+    Ok((w, payload))
 }
 
 /// One record of a stream that was verified before.

@@ -143,39 +143,9 @@ pub fn receive<R: Read>(
         true => Some(check_raw(item, begin, &list)?),
         false => None,
     };
-    for guid in features::needed(begin.features()) {
-        if !dsl.pool_feature_enabled(guid)? {
-            return Err(Error::unsupported(
-                target.to_owned(),
-                format!("the stream needs the pool feature {guid}, which is not enabled"),
-            ));
-        }
-    }
+    check_features(dsl, begin, target)?;
     let resuming = begin.features() & features::RESUMING != 0;
-    let at = if resuming {
-        let number = |name: &str| {
-            list.get_u64(name)
-                .ok_or_else(|| item.invalid(format!("a resuming stream without {name}")))
-        };
-        Some((number("resume_object")?, number("resume_offset")?))
-    } else {
-        None
-    };
-    let before = match at {
-        Some((object, offset)) => {
-            let have = dsl.resume_state(target)?;
-            ReceiveProgress {
-                object,
-                offset,
-                bytes: have.map_or(0, |h| h.bytes),
-            }
-        }
-        None => ReceiveProgress {
-            object: 1,
-            offset: 0,
-            bytes: 0,
-        },
-    };
+    let before = progress_before(dsl, item, &list, target, resuming)?;
     let mut plan = plan(
         dsl, item, begin, target, snapshot, options, before, resuming,
     )?;
@@ -225,6 +195,54 @@ pub fn receive<R: Read>(
     })
 }
 
+/// Whether the pool has enabled what the stream needs.
+fn check_features(dsl: &Arc<Dsl>, begin: &Begin, target: &str) -> Result<()> {
+    for guid in features::needed(begin.features()) {
+        if !dsl.pool_feature_enabled(guid)? {
+            return Err(Error::unsupported(
+                target.to_owned(),
+                format!("the stream needs the pool feature {guid}, which is not enabled"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// How far an earlier receive came that this one goes on with.
+fn progress_before(
+    dsl: &Arc<Dsl>,
+    item: &Item,
+    list: &NvList,
+    target: &str,
+    resuming: bool,
+) -> Result<ReceiveProgress> {
+    let at = if resuming {
+        let number = |name: &str| {
+            list.get_u64(name)
+                .ok_or_else(|| item.invalid(format!("a resuming stream without {name}")))
+        };
+        Some((number("resume_object")?, number("resume_offset")?))
+    } else {
+        None
+    };
+    let before = match at {
+        Some((object, offset)) => {
+            let have = dsl.resume_state(target)?;
+            ReceiveProgress {
+                object,
+                offset,
+                bytes: have.map_or(0, |h| h.bytes),
+            }
+        }
+        None => ReceiveProgress {
+            object: 1,
+            offset: 0,
+            bytes: 0,
+        },
+    };
+    Ok(before)
+}
+
 /// What a raw stream must have besides.
 fn check_raw(item: &Item, begin: &Begin, list: &NvList) -> StreamResult<zuse_dsl::RawReceive> {
     if begin.features() & features::EMBED_DATA != 0 {
@@ -253,26 +271,7 @@ fn plan(
     let kind = ObjsetType::from_number(begin.objset_type.into())
         .filter(|k| matches!(k, ObjsetType::Zfs | ObjsetType::Zvol))
         .ok_or_else(|| item.invalid(format!("an object set of type {}", begin.objset_type)))?;
-    let mut origin = options.origin.clone();
-    if origin.is_none()
-        && begin.flags & FLAG_CLONE != 0
-        && !resuming
-        && dsl.dataset(target).is_err()
-    {
-        origin = dsl.snapshot_by_guid(target, begin.from_guid)?;
-        if origin.is_none() {
-            return Err(Error::refused(
-                Errno::NOENT,
-                format!("local origin for clone {target}@{snapshot} does not exist"),
-            ));
-        }
-    }
-    if origin.is_some() && begin.from_guid == 0 && begin.flags & FLAG_FREERECORDS == 0 {
-        return Err(Error::refused(
-            Errno::INVAL,
-            "a full stream without FREE records cannot become a clone",
-        ));
-    }
+    let origin = origin_of(dsl, begin, target, snapshot, options, resuming)?;
     let mut features = Vec::new();
     for (bit, guid) in [
         (features::LARGE_BLOCKS, "org.open-zfs:large_blocks"),
@@ -315,6 +314,38 @@ fn plan(
         source_redacted_by: None,
         encryption: options.encryption.clone(),
     })
+}
+
+/// What the stream's clone starts from, if it becomes one.
+fn origin_of(
+    dsl: &Arc<Dsl>,
+    begin: &Begin,
+    target: &str,
+    snapshot: &str,
+    options: &ReceiveOptions,
+    resuming: bool,
+) -> Result<Option<String>> {
+    let mut origin = options.origin.clone();
+    if origin.is_none()
+        && begin.flags & FLAG_CLONE != 0
+        && !resuming
+        && dsl.dataset(target).is_err()
+    {
+        origin = dsl.snapshot_by_guid(target, begin.from_guid)?;
+        if origin.is_none() {
+            return Err(Error::refused(
+                Errno::NOENT,
+                format!("local origin for clone {target}@{snapshot} does not exist"),
+            ));
+        }
+    }
+    if origin.is_some() && begin.from_guid == 0 && begin.flags & FLAG_FREERECORDS == 0 {
+        return Err(Error::refused(
+            Errno::INVAL,
+            "a full stream without FREE records cannot become a clone",
+        ));
+    }
+    Ok(origin)
 }
 
 /// Reads and applies everything up to END; `edge` is how far that proves the object set.

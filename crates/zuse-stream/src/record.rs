@@ -246,6 +246,147 @@ pub enum Record {
     },
 }
 
+impl Begin {
+    fn parse(f: &Fields<'_>) -> Self {
+        let name = &f.bytes[56..56 + NAME_MAX];
+        let end = name.iter().position(|b| *b == 0).unwrap_or(NAME_MAX);
+        Self {
+            version_info: f.u64(16),
+            creation_time: f.u64(24),
+            objset_type: f.u32(32),
+            flags: f.u32(36),
+            to_guid: f.u64(40),
+            from_guid: f.u64(48),
+            to_name: String::from_utf8_lossy(&name[..end]).into_owned(),
+            payload_len: f.u32(4),
+        }
+    }
+
+    fn write(&self, f: &mut Writer<'_>) {
+        f.u32(0, 0);
+        f.u32(4, self.payload_len);
+        f.u64(8, MAGIC);
+        f.u64(16, self.version_info);
+        f.u64(24, self.creation_time);
+        f.u32(32, self.objset_type);
+        f.u32(36, self.flags);
+        f.u64(40, self.to_guid);
+        f.u64(48, self.from_guid);
+        let name = self.to_name.as_bytes();
+        f.put(56, &name[..name.len().min(NAME_MAX - 1)]);
+    }
+}
+
+impl ObjectRecord {
+    fn parse(f: &Fields<'_>) -> Self {
+        Self {
+            object: f.u64(8),
+            object_type: f.u32(16),
+            bonus_type: f.u32(20),
+            block_size: f.u32(24),
+            bonus_len: f.u32(28),
+            checksum: f.u8(32),
+            compress: f.u8(33),
+            slots: f.u8(34),
+            flags: f.u8(35),
+            raw_bonus_len: f.u32(36),
+            to_guid: f.u64(40),
+            indirect_shift: f.u8(48),
+            levels: f.u8(49),
+            nblkptr: f.u8(50),
+            max_block: f.u64(56),
+        }
+    }
+
+    fn write(&self, f: &mut Writer<'_>) {
+        f.u32(0, 1);
+        f.u64(8, self.object);
+        f.u32(16, self.object_type);
+        f.u32(20, self.bonus_type);
+        f.u32(24, self.block_size);
+        f.u32(28, self.bonus_len);
+        f.put(32, &[self.checksum, self.compress, self.slots, self.flags]);
+        f.u32(36, self.raw_bonus_len);
+        f.u64(40, self.to_guid);
+        f.put(48, &[self.indirect_shift, self.levels, self.nblkptr]);
+        f.u64(56, self.max_block);
+    }
+}
+
+impl WriteRecord {
+    fn parse(f: &Fields<'_>) -> Self {
+        Self {
+            object: f.u64(8),
+            object_type: f.u32(16),
+            offset: f.u64(24),
+            logical_size: f.u64(32),
+            to_guid: f.u64(40),
+            checksum_type: f.u8(48),
+            flags: f.u8(49),
+            compression: f.u8(50),
+            key: f.words(56),
+            key_prop: f.u64(88),
+            compressed_size: f.u64(96),
+            crypt: f.crypt(104, 112, 124),
+        }
+    }
+
+    fn write(&self, f: &mut Writer<'_>) {
+        f.u32(0, 3);
+        f.u64(8, self.object);
+        f.u32(16, self.object_type);
+        f.u64(24, self.offset);
+        f.u64(32, self.logical_size);
+        f.u64(40, self.to_guid);
+        f.put(48, &[self.checksum_type, self.flags, self.compression]);
+        for (i, word) in self.key.iter().enumerate() {
+            f.u64(56 + 8 * i, *word);
+        }
+        f.u64(88, self.key_prop);
+        f.u64(96, self.compressed_size);
+        f.crypt(104, 112, 124, &self.crypt);
+    }
+}
+
+impl ByrefRecord {
+    fn parse(f: &Fields<'_>) -> Self {
+        Self {
+            object: f.u64(8),
+            offset: f.u64(16),
+            length: f.u64(24),
+            to_guid: f.u64(32),
+            ref_guid: f.u64(40),
+            ref_object: f.u64(48),
+            ref_offset: f.u64(56),
+            checksum_type: f.u8(64),
+            flags: f.u8(65),
+            key: f.words(72),
+            key_prop: f.u64(104),
+        }
+    }
+
+    fn write(&self, f: &mut Writer<'_>) {
+        f.numbers(
+            6,
+            8,
+            &[
+                self.object,
+                self.offset,
+                self.length,
+                self.to_guid,
+                self.ref_guid,
+                self.ref_object,
+                self.ref_offset,
+            ],
+        );
+        f.put(64, &[self.checksum_type, self.flags]);
+        for (i, word) in self.key.iter().enumerate() {
+            f.u64(72 + 8 * i, *word);
+        }
+        f.u64(104, self.key_prop);
+    }
+}
+
 struct Fields<'a> {
     bytes: &'a [u8; HEADER],
     order: ByteOrder,
@@ -307,56 +448,14 @@ impl Record {
     pub fn parse(bytes: &[u8; HEADER], order: ByteOrder) -> Result<Self, Flaw> {
         let f = Fields { bytes, order };
         Ok(match f.u32(0) {
-            0 => {
-                let name = &bytes[56..56 + NAME_MAX];
-                let end = name.iter().position(|b| *b == 0).unwrap_or(NAME_MAX);
-                Self::Begin(Begin {
-                    version_info: f.u64(16),
-                    creation_time: f.u64(24),
-                    objset_type: f.u32(32),
-                    flags: f.u32(36),
-                    to_guid: f.u64(40),
-                    from_guid: f.u64(48),
-                    to_name: String::from_utf8_lossy(&name[..end]).into_owned(),
-                    payload_len: f.u32(4),
-                })
-            }
-            1 => Self::Object(ObjectRecord {
-                object: f.u64(8),
-                object_type: f.u32(16),
-                bonus_type: f.u32(20),
-                block_size: f.u32(24),
-                bonus_len: f.u32(28),
-                checksum: f.u8(32),
-                compress: f.u8(33),
-                slots: f.u8(34),
-                flags: f.u8(35),
-                raw_bonus_len: f.u32(36),
-                to_guid: f.u64(40),
-                indirect_shift: f.u8(48),
-                levels: f.u8(49),
-                nblkptr: f.u8(50),
-                max_block: f.u64(56),
-            }),
+            0 => Self::Begin(Begin::parse(&f)),
+            1 => Self::Object(ObjectRecord::parse(&f)),
             2 => Self::FreeObjects {
                 first: f.u64(8),
                 count: f.u64(16),
                 to_guid: f.u64(24),
             },
-            3 => Self::Write(WriteRecord {
-                object: f.u64(8),
-                object_type: f.u32(16),
-                offset: f.u64(24),
-                logical_size: f.u64(32),
-                to_guid: f.u64(40),
-                checksum_type: f.u8(48),
-                flags: f.u8(49),
-                compression: f.u8(50),
-                key: f.words(56),
-                key_prop: f.u64(88),
-                compressed_size: f.u64(96),
-                crypt: f.crypt(104, 112, 124),
-            }),
+            3 => Self::Write(WriteRecord::parse(&f)),
             4 => Self::Free {
                 object: f.u64(8),
                 offset: f.u64(16),
@@ -367,19 +466,7 @@ impl Record {
                 checksum: f.words(8),
                 to_guid: f.u64(40),
             },
-            6 => Self::WriteByref(ByrefRecord {
-                object: f.u64(8),
-                offset: f.u64(16),
-                length: f.u64(24),
-                to_guid: f.u64(32),
-                ref_guid: f.u64(40),
-                ref_object: f.u64(48),
-                ref_offset: f.u64(56),
-                checksum_type: f.u8(64),
-                flags: f.u8(65),
-                key: f.words(72),
-                key_prop: f.u64(104),
-            }),
+            6 => Self::WriteByref(ByrefRecord::parse(&f)),
             7 => Self::Spill(SpillRecord {
                 object: f.u64(8),
                 length: f.u64(16),
@@ -444,52 +531,14 @@ impl Record {
         out.fill(0);
         let mut f = Writer { bytes: out, order };
         match self {
-            Self::Begin(b) => {
-                f.u32(0, 0);
-                f.u32(4, b.payload_len);
-                f.u64(8, MAGIC);
-                f.u64(16, b.version_info);
-                f.u64(24, b.creation_time);
-                f.u32(32, b.objset_type);
-                f.u32(36, b.flags);
-                f.u64(40, b.to_guid);
-                f.u64(48, b.from_guid);
-                let name = b.to_name.as_bytes();
-                f.put(56, &name[..name.len().min(NAME_MAX - 1)]);
-            }
-            Self::Object(o) => {
-                f.u32(0, 1);
-                f.u64(8, o.object);
-                f.u32(16, o.object_type);
-                f.u32(20, o.bonus_type);
-                f.u32(24, o.block_size);
-                f.u32(28, o.bonus_len);
-                f.put(32, &[o.checksum, o.compress, o.slots, o.flags]);
-                f.u32(36, o.raw_bonus_len);
-                f.u64(40, o.to_guid);
-                f.put(48, &[o.indirect_shift, o.levels, o.nblkptr]);
-                f.u64(56, o.max_block);
-            }
+            Self::Begin(b) => b.write(&mut f),
+            Self::Object(o) => o.write(&mut f),
             Self::FreeObjects {
                 first,
                 count,
                 to_guid,
             } => f.numbers(2, 8, &[*first, *count, *to_guid]),
-            Self::Write(w) => {
-                f.u32(0, 3);
-                f.u64(8, w.object);
-                f.u32(16, w.object_type);
-                f.u64(24, w.offset);
-                f.u64(32, w.logical_size);
-                f.u64(40, w.to_guid);
-                f.put(48, &[w.checksum_type, w.flags, w.compression]);
-                for (i, word) in w.key.iter().enumerate() {
-                    f.u64(56 + 8 * i, *word);
-                }
-                f.u64(88, w.key_prop);
-                f.u64(96, w.compressed_size);
-                f.crypt(104, 112, 124, &w.crypt);
-            }
+            Self::Write(w) => w.write(&mut f),
             Self::Free {
                 object,
                 offset,
@@ -500,26 +549,7 @@ impl Record {
                 let [a, b, c, d] = *checksum;
                 f.numbers(5, 8, &[a, b, c, d, *to_guid]);
             }
-            Self::WriteByref(r) => {
-                f.numbers(
-                    6,
-                    8,
-                    &[
-                        r.object,
-                        r.offset,
-                        r.length,
-                        r.to_guid,
-                        r.ref_guid,
-                        r.ref_object,
-                        r.ref_offset,
-                    ],
-                );
-                f.put(64, &[r.checksum_type, r.flags]);
-                for (i, word) in r.key.iter().enumerate() {
-                    f.u64(72 + 8 * i, *word);
-                }
-                f.u64(104, r.key_prop);
-            }
+            Self::WriteByref(r) => r.write(&mut f),
             Self::Spill(s) => {
                 f.numbers(7, 8, &[s.object, s.length, s.to_guid]);
                 f.put(32, &[s.flags, s.compression]);

@@ -21,7 +21,7 @@ use zuse_base::sync::Mutex;
 use zuse_base::{Error, Result};
 use zuse_dmu::zap::Zap;
 use zuse_dsl::{Dataset, Owner, RedactionList, ResumeState, SendSource};
-use zuse_format::dsl::{BookmarkPhys, DS_FLAG_CI_DATASET};
+use zuse_format::dsl::{BookmarkPhys, DS_FLAG_CI_DATASET, DslDatasetPhys};
 use zuse_format::nvlist::{NvEncoding, NvList};
 use zuse_format::{ObjsetPhys, ObjsetType};
 use zuse_io::{DatasetKey, Pipeline};
@@ -123,14 +123,7 @@ impl Send {
         let phys = dataset.phys()?;
         let io = dataset.io()?;
         let is_encrypted = dataset.uses_feature("com.datto:encryption")?;
-        // Raw means: everything as it is stored.
-        let options = SendOptions {
-            large_blocks: options.large_blocks || options.raw,
-            embed: (options.embed || options.raw) && !is_encrypted,
-            compressed: options.compressed || options.raw,
-            raw: options.raw && is_encrypted,
-            ..options
-        };
+        let options = effective(options, is_encrypted);
         let key = match is_encrypted && !options.raw {
             true if options.saved.is_some() => dataset.objset_received()?.key().cloned(),
             true => dataset.objset()?.key().cloned(),
@@ -152,47 +145,18 @@ impl Send {
             Some(bookmark) => dataset.dsl().redaction_list(bookmark)?,
             None => None,
         };
-        let mut flags = FLAG_FREERECORDS | FLAG_SPILL_BLOCK;
-        if phys.flags & DS_FLAG_CI_DATASET != 0 {
-            flags |= FLAG_CI_DATA;
-        }
-        if from.is_some_and(|f| f.other_dataset) {
-            flags |= FLAG_CLONE;
-        }
+        let flags = flags_of(&phys, from);
         let to_name = if phys.is_snapshot() || name.contains('@') {
             name.to_owned()
         } else {
             format!("{name}@--head--")
         };
-        let mut pairs = NvList::new();
-        if let Some((object, offset)) = options.resume {
-            pairs.insert("resume_object", object);
-            pairs.insert("resume_offset", offset);
-        }
-        let by = match (redact, &list) {
-            (Some(_), list) => Some(list.as_ref().map_or(&[][..], |l| l.snapshots()).to_vec()),
-            (None, _) => dataset.dsl().redacted_by(dataset.object())?,
+        let known = Known {
+            redact,
+            list: &list,
+            missing: &missing,
         };
-        if let Some(by) = by {
-            pairs.insert("redact_snaps", by);
-        }
-        let lacks = match (&missing, from) {
-            (Some(list), _) => Some(list.snapshots().to_vec()),
-            (None, Some(from)) => from.redacted_by.clone(),
-            (None, None) => None,
-        };
-        if let Some(lacks) = lacks {
-            pairs.insert("redact_from_snaps", lacks);
-        }
-        if options.raw {
-            let keys = dataset.raw_keys(&objset, from)?;
-            pairs.insert("crypt_keydata", keydata::list_of(&keys));
-        }
-        let payload = if pairs.is_empty() {
-            Vec::new()
-        } else {
-            pairs.encode(NvEncoding::Native)
-        };
+        let payload = known.payload(dataset, &objset, from, options)?;
         let begin = Begin {
             version_info: Begin::version_word(Header::Substream, features),
             creation_time: phys.creation_time,
@@ -469,4 +433,77 @@ fn zpl_version(dataset: &Arc<Dataset>, is_partial: bool) -> Result<u64> {
         other => other?,
     };
     Ok(Zap::open(&master)?.lookup_u64(b"VERSION")?.unwrap_or(0))
+}
+
+/// What is known of redaction.
+struct Known<'a> {
+    redact: Option<&'a BookmarkPhys>,
+    /// What the bookmark lists.
+    list: &'a Option<RedactionList>,
+    /// What the source of an incremental lacks.
+    missing: &'a Option<RedactionList>,
+}
+
+impl Known<'_> {
+    /// The payload of BEGIN.
+    fn payload(
+        &self,
+        dataset: &Arc<Dataset>,
+        objset: &ObjsetPhys,
+        from: Option<&SendSource>,
+        options: SendOptions,
+    ) -> Result<Vec<u8>> {
+        let mut pairs = NvList::new();
+        if let Some((object, offset)) = options.resume {
+            pairs.insert("resume_object", object);
+            pairs.insert("resume_offset", offset);
+        }
+        let by = match (self.redact, self.list) {
+            (Some(_), list) => Some(list.as_ref().map_or(&[][..], |l| l.snapshots()).to_vec()),
+            (None, _) => dataset.dsl().redacted_by(dataset.object())?,
+        };
+        if let Some(by) = by {
+            pairs.insert("redact_snaps", by);
+        }
+        let lacks = match (self.missing, from) {
+            (Some(list), _) => Some(list.snapshots().to_vec()),
+            (None, Some(from)) => from.redacted_by.clone(),
+            (None, None) => None,
+        };
+        if let Some(lacks) = lacks {
+            pairs.insert("redact_from_snaps", lacks);
+        }
+        if options.raw {
+            let keys = dataset.raw_keys(objset, from)?;
+            pairs.insert("crypt_keydata", keydata::list_of(&keys));
+        }
+        let payload = if pairs.is_empty() {
+            Vec::new()
+        } else {
+            pairs.encode(NvEncoding::Native)
+        };
+        Ok(payload)
+    }
+}
+
+fn flags_of(phys: &DslDatasetPhys, from: Option<&SendSource>) -> u32 {
+    let mut flags = FLAG_FREERECORDS | FLAG_SPILL_BLOCK;
+    if phys.flags & DS_FLAG_CI_DATASET != 0 {
+        flags |= FLAG_CI_DATA;
+    }
+    if from.is_some_and(|f| f.other_dataset) {
+        flags |= FLAG_CLONE;
+    }
+    flags
+}
+
+/// What is asked for, as it can be had. Raw means: everything as it is stored.
+fn effective(options: SendOptions, is_encrypted: bool) -> SendOptions {
+    SendOptions {
+        large_blocks: options.large_blocks || options.raw,
+        embed: (options.embed || options.raw) && !is_encrypted,
+        compressed: options.compressed || options.raw,
+        raw: options.raw && is_encrypted,
+        ..options
+    }
 }

@@ -405,29 +405,7 @@ impl AttributeStore {
         let with_rdev = mode::is_device(a.mode);
         let shape = &self.shapes[usize::from(with_projid) | usize::from(with_rdev) << 1];
         if let (Some(info), None) = (shape.get(), target) {
-            let mut out = [0u8; 8 + 8 * 20 + 48];
-            out[..4].copy_from_slice(&MAGIC.to_le_bytes());
-            out[4..6].copy_from_slice(&info.to_le_bytes());
-            out[6..8].copy_from_slice(&(acl.bytes().len() as u16).to_le_bytes());
-            let mut at = 8;
-            let mut put = |bytes: &[u8]| {
-                out[at..at + bytes.len()].copy_from_slice(bytes);
-                at += bytes.len();
-            };
-            let mut value = [0; 16];
-            for attr in CANONICAL {
-                let len = a.bytes_of(attr, &mut value);
-                put(&value[..len]);
-            }
-            if with_projid {
-                put(&a.projid.to_le_bytes());
-            }
-            if with_rdev {
-                put(&a.rdev.to_le_bytes());
-            }
-            put(&acl.count().to_le_bytes());
-            put(acl.bytes());
-            return dnode.set_bonus(tx, &out[..at]);
+            return Self::write_known(tx, dnode, *info, a, acl);
         }
         let mut bytes = [[0u8; 16]; 15];
         let mut set: Vec<(Attr, usize)> = Vec::with_capacity(16);
@@ -462,6 +440,39 @@ impl AttributeStore {
             }
         }
         Ok(())
+    }
+
+    /// Writes the attributes of a new object as a layout that is known has them, in one piece.
+    fn write_known(
+        tx: &Tx,
+        dnode: &Arc<Dnode>,
+        info: u16,
+        a: &Attributes,
+        acl: &TrivialAcl,
+    ) -> Result<()> {
+        let mut out = [0u8; 8 + 8 * 20 + 48];
+        out[..4].copy_from_slice(&MAGIC.to_le_bytes());
+        out[4..6].copy_from_slice(&info.to_le_bytes());
+        out[6..8].copy_from_slice(&(acl.bytes().len() as u16).to_le_bytes());
+        let mut at = 8;
+        let mut put = |bytes: &[u8]| {
+            out[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        };
+        let mut value = [0; 16];
+        for attr in CANONICAL {
+            let len = a.bytes_of(attr, &mut value);
+            put(&value[..len]);
+        }
+        if a.flags & flags::PROJID != 0 {
+            put(&a.projid.to_le_bytes());
+        }
+        if mode::is_device(a.mode) {
+            put(&a.rdev.to_le_bytes());
+        }
+        put(&acl.count().to_le_bytes());
+        put(acl.bytes());
+        dnode.set_bonus(tx, &out[..at])
     }
 
     fn write_legacy(

@@ -449,28 +449,7 @@ impl FileSystem {
         let _names = dir.names.lock();
         self.check_alive(dir)?;
         let parent = dir.attributes();
-        {
-            let state = znode.read();
-            let a = &state.attrs;
-            if znode.is_dead() || (a.links == 0 && !state.nameless) {
-                return refuse(Errno::NOENT, "the object has lost its last name");
-            }
-            if a.links >= LINK_MAX {
-                return refuse(Errno::MLINK, "links of one object");
-            }
-            if (a.flags | parent.flags) & flags::XATTR != 0 {
-                return refuse(
-                    Errno::INVAL,
-                    "links do not lead into or out of attribute space",
-                );
-            }
-            if parent.flags & flags::PROJINHERIT != 0 && parent.projid != a.projid {
-                return refuse(Errno::XDEV, "the directory belongs to another project");
-            }
-            if a.flags & (flags::IMMUTABLE | flags::APPENDONLY) != 0 {
-                return refuse(Errno::PERM, "the object is immutable");
-            }
-        }
+        Self::check_link(znode, &parent)?;
         if self.normflags != 0 && self.find(dir, name)?.is_some() {
             return refuse(Errno::EXIST, "the name");
         }
@@ -504,5 +483,30 @@ impl FileSystem {
             self.backing.note_longname(&tx);
         }
         self.change_dir(&tx, dir, 1, 0, now)
+    }
+
+    /// Whether an object may have one more name, in a directory with these attributes.
+    fn check_link(znode: &Znode, parent: &Attributes) -> Result<()> {
+        let state = znode.read();
+        let a = &state.attrs;
+        if znode.is_dead() || (a.links == 0 && !state.nameless) {
+            return refuse(Errno::NOENT, "the object has lost its last name");
+        }
+        if a.links >= LINK_MAX {
+            return refuse(Errno::MLINK, "links of one object");
+        }
+        if (a.flags | parent.flags) & flags::XATTR != 0 {
+            return refuse(
+                Errno::INVAL,
+                "links do not lead into or out of attribute space",
+            );
+        }
+        if parent.flags & flags::PROJINHERIT != 0 && parent.projid != a.projid {
+            return refuse(Errno::XDEV, "the directory belongs to another project");
+        }
+        if a.flags & (flags::IMMUTABLE | flags::APPENDONLY) != 0 {
+            return refuse(Errno::PERM, "the object is immutable");
+        }
+        Ok(())
     }
 }

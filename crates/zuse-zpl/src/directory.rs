@@ -226,24 +226,7 @@ impl FileSystem {
         sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<bool> {
         dir.entries()?;
-        let mut dot = |object, next, name: &[u8]| {
-            sink(DirEntry {
-                object,
-                kind: mode::DIRECTORY,
-                next,
-                name,
-                znode: None,
-                attr: None,
-            })
-        };
-        if from == 0 && !dot(dir.object(), 1, b".") {
-            return Ok(false);
-        }
-        if from <= 1 && !dot(ObjectId(dir.read().attrs.parent), 2, b"..") {
-            return Ok(false);
-        }
-        let shows = dir.object() == self.root_id() && self.shows_dot_zfs();
-        if from <= 2 && shows && !dot(DOT_ZFS, 3, DOT_ZFS_NAME) {
+        if !self.list_dots(dir, from, sink) {
             return Ok(false);
         }
         if from <= 3 {
@@ -273,36 +256,9 @@ impl FileSystem {
                 };
                 self.fetch(&mut batch, wanted, in_all);
             }
-            let mut start = 0;
             gave |= !batch.entries.is_empty();
-            for (i, &(value, after, end)) in batch.entries.iter().enumerate() {
-                let object = dirent::object(value);
-                let (znode, attr) = match batch.known.get(i) {
-                    Some(Known::Object(znode)) => (Some(znode), None),
-                    Some(Known::Stored(attr)) => (None, Some(attr)),
-                    Some(Known::Nothing | Known::InMemory) | None => (None, None),
-                };
-                let kind = match (dirent::kind(value), znode, attr) {
-                    (0, Some(znode), _) => znode.kind(),
-                    (0, _, Some(attr)) => attr.attributes.kind(),
-                    (0, None, None) => self.znode(object).map_or(0, |z| z.kind()),
-                    (kind, ..) => kind,
-                };
-                let entry = DirEntry {
-                    object,
-                    kind,
-                    next: after,
-                    name: &batch.names[start..end],
-                    znode,
-                    attr,
-                };
-                if !sink(entry) {
-                    return Ok(false);
-                }
-                if kind == mode::DIRECTORY {
-                    self.ahead.note(object);
-                }
-                start = end;
+            if !self.give_batch(&batch, sink) {
+                return Ok(false);
             }
             most -= batch.entries.len().min(most);
             if most == 0 && at != ZAP_END {
@@ -313,6 +269,71 @@ impl FileSystem {
             dir.check_listed()?;
         }
         Ok(true)
+    }
+
+    /// Gives the names that are in no directory's table; false if the sink wants no more.
+    fn list_dots(
+        &self,
+        dir: &Arc<Znode>,
+        from: u64,
+        sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> bool {
+        let mut dot = |object, next, name: &[u8]| {
+            sink(DirEntry {
+                object,
+                kind: mode::DIRECTORY,
+                next,
+                name,
+                znode: None,
+                attr: None,
+            })
+        };
+        if from == 0 && !dot(dir.object(), 1, b".") {
+            return false;
+        }
+        if from <= 1 && !dot(ObjectId(dir.read().attrs.parent), 2, b"..") {
+            return false;
+        }
+        let shows = dir.object() == self.root_id() && self.shows_dot_zfs();
+        if from <= 2 && shows && !dot(DOT_ZFS, 3, DOT_ZFS_NAME) {
+            return false;
+        }
+        true
+    }
+
+    /// Gives the entries of a batch; false if the sink wants no more.
+    fn give_batch(&self, batch: &Batch, sink: &mut dyn FnMut(DirEntry<'_>) -> bool) -> bool {
+        let mut start = 0;
+        for (i, &(value, after, end)) in batch.entries.iter().enumerate() {
+            let object = dirent::object(value);
+            let (znode, attr) = match batch.known.get(i) {
+                Some(Known::Object(znode)) => (Some(znode), None),
+                Some(Known::Stored(attr)) => (None, Some(attr)),
+                Some(Known::Nothing | Known::InMemory) | None => (None, None),
+            };
+            let kind = match (dirent::kind(value), znode, attr) {
+                (0, Some(znode), _) => znode.kind(),
+                (0, _, Some(attr)) => attr.attributes.kind(),
+                (0, None, None) => self.znode(object).map_or(0, |z| z.kind()),
+                (kind, ..) => kind,
+            };
+            let entry = DirEntry {
+                object,
+                kind,
+                next: after,
+                name: &batch.names[start..end],
+                znode,
+                attr,
+            };
+            if !sink(entry) {
+                return false;
+            }
+            if kind == mode::DIRECTORY {
+                self.ahead.note(object);
+            }
+            start = end;
+        }
+        true
     }
 
     /// A directory is being listed: those that probably follow are read and put in order by other

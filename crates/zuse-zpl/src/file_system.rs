@@ -87,6 +87,62 @@ pub(crate) fn refuse<T>(errno: Errno, what: &str) -> Result<T> {
     Err(Error::refused(errno, what))
 }
 
+/// What the master node says of the file system.
+struct Master {
+    entries: Zap,
+    place: Place,
+}
+
+impl Master {
+    fn open(objset: &Arc<Objset>) -> Result<Self> {
+        let master = objset.dnode(MASTER_NODE).map_err(|e| {
+            if e.is(Errno::NOENT) {
+                return Error::corrupt(objset.place(), "the file system was never formatted");
+            }
+            e
+        })?;
+        Ok(Self {
+            entries: Zap::open(&master)?,
+            place: objset.place(),
+        })
+    }
+
+    fn needed(&self, key: &str) -> Result<u64> {
+        self.entries.lookup_u64(key.as_bytes())?.ok_or_else(|| {
+            Error::missing(self.place.clone(), format!("the master node has no {key}"))
+        })
+    }
+
+    fn optional(&self, key: &str) -> Result<u64> {
+        let value = self.entries.lookup_u64(key.as_bytes());
+        value.map(|v| v.unwrap_or(0))
+    }
+
+    /// How names compare: the normal form, the case, and what folds it.
+    fn names(&self) -> Result<(u64, CaseSensitivity, u64)> {
+        let normalization = self.optional("normalization")?;
+        let case = self.optional("casesensitivity")?;
+        let case = CaseSensitivity::from_number(case).ok_or_else(|| {
+            Error::unsupported(self.place.clone(), format!("casesensitivity {case}"))
+        })?;
+        let fold = if case == CaseSensitivity::Sensitive {
+            0
+        } else {
+            normalize::TOUPPER
+        };
+        if !matches!(
+            normalization,
+            0 | normalize::NFD | normalize::NFKD | normalize::NFC | normalize::NFKC
+        ) {
+            return Err(Error::unsupported(
+                self.place.clone(),
+                format!("normalization {normalization:#x}"),
+            ));
+        }
+        Ok((normalization, case, fold))
+    }
+}
+
 impl FileSystem {
     /// Opens the file system of a dataset or snapshot. On a writable one, objects that lost their
     /// last name before the last unmount (or crash) are freed.
@@ -103,48 +159,19 @@ impl FileSystem {
                 "mounting something that is no file system",
             ));
         }
-        let master = objset.dnode(MASTER_NODE).map_err(|e| {
-            if e.is(Errno::NOENT) {
-                return Error::corrupt(objset.place(), "the file system was never formatted");
-            }
-            e
-        })?;
-        let master = Zap::open(&master)?;
-        let needed = |key: &str| -> Result<u64> {
-            master.lookup_u64(key.as_bytes())?.ok_or_else(|| {
-                Error::missing(objset.place(), format!("the master node has no {key}"))
-            })
-        };
-        let optional = |key: &str| master.lookup_u64(key.as_bytes()).map(|v| v.unwrap_or(0));
-        let version = needed("VERSION")?;
+        let master = Master::open(&objset)?;
+        let version = master.needed("VERSION")?;
         if version == 0 || version > ZPL_VERSION {
             return Err(Error::unsupported(place, format!("ZPL version {version}")));
         }
         let sa = if version >= 5 {
-            SaTable::open(&objset, ObjectId(needed("SA_ATTRS")?))?
+            SaTable::open(&objset, ObjectId(master.needed("SA_ATTRS")?))?
         } else {
             SaTable::legacy(&objset)
         };
-        let normalization = optional("normalization")?;
-        let case = optional("casesensitivity")?;
-        let case = CaseSensitivity::from_number(case)
-            .ok_or_else(|| Error::unsupported(place.clone(), format!("casesensitivity {case}")))?;
-        let fold = if case == CaseSensitivity::Sensitive {
-            0
-        } else {
-            normalize::TOUPPER
-        };
-        if !matches!(
-            normalization,
-            0 | normalize::NFD | normalize::NFKD | normalize::NFC | normalize::NFKC
-        ) {
-            return Err(Error::unsupported(
-                place,
-                format!("normalization {normalization:#x}"),
-            ));
-        }
-        let root = ObjectId(needed("ROOT")?);
-        let unlinked = match optional("DELETE_QUEUE")? {
+        let (normalization, case, fold) = master.names()?;
+        let root = ObjectId(master.needed("ROOT")?);
+        let unlinked = match master.optional("DELETE_QUEUE")? {
             0 => None,
             n => Some(Zap::open(&objset.dnode(ObjectId(n))?)?),
         };
@@ -154,7 +181,7 @@ impl FileSystem {
             version,
             normflags: normalization | fold,
             case,
-            utf8_only: optional("utf8only")? != 0 || normalization != 0,
+            utf8_only: master.optional("utf8only")? != 0 || normalization != 0,
             root,
             root_znode: Mutex::new(None),
             limbo: unlinked.clone().map(Limbo::new),

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use zuse_base::{Errno, Error, Result, Timestamp};
+use zuse_base::{Errno, Error, ObjectId, Result, Timestamp};
 use zuse_dmu::sa::SaTable;
 use zuse_dmu::zap::{Zap, ZapOptions, ZapValue, normalize};
 use zuse_dmu::{DnodeSpec, Objset, Tx};
@@ -118,14 +118,27 @@ pub fn format(objset: &Arc<Objset>, tx: &Tx, options: &FormatOptions) -> Result<
     let root = Zap::create(objset, tx, object_type::DIRECTORY_CONTENTS, &directory)?;
     let object = root.dnode().object();
     master.add_u64(tx, b"ROOT", object.0)?;
-    let project = options.version >= 5 && options.features.project_quota;
     let acl = TrivialAcl::of(mode::DIRECTORY | 0o755);
+    let attributes = attributes_of_root(tx, options, object, &acl);
+    store.write_new(tx, root.dnode(), &attributes, &acl, None)?;
+    set_accounting(objset, tx, options);
+    Ok(())
+}
+
+/// The attributes of the first directory.
+fn attributes_of_root(
+    tx: &Tx,
+    options: &FormatOptions,
+    object: ObjectId,
+    acl: &TrivialAcl,
+) -> Attributes {
+    let project = options.version >= 5 && options.features.project_quota;
     let new = if options.version >= 3 {
         flags::ARCHIVE | flags::AV_MODIFIED
     } else {
         0
     };
-    let attributes = Attributes {
+    Attributes {
         mode: mode::DIRECTORY | 0o755,
         size: 2,
         generation: tx.txg().0,
@@ -147,8 +160,11 @@ pub fn format(objset: &Arc<Objset>, tx: &Tx, options: &FormatOptions) -> Result<
         ctime: options.now,
         crtime: options.now,
         ..Attributes::default()
-    };
-    store.write_new(tx, root.dnode(), &attributes, &acl, None)?;
+    }
+}
+
+/// Marks the object set as one whose space is counted by owner.
+fn set_accounting(objset: &Arc<Objset>, tx: &Tx, options: &FormatOptions) {
     let mut os_flags = objset.flags();
     if options.version >= 4 {
         os_flags |= OBJSET_USER_ACCOUNTING;
@@ -164,7 +180,6 @@ pub fn format(objset: &Arc<Objset>, tx: &Tx, options: &FormatOptions) -> Result<
         };
     }
     objset.set_flags(tx, os_flags);
-    Ok(())
 }
 
 /// Makes an object set a file system of a newer version; objects are rewritten when they are

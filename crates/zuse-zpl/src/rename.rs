@@ -127,16 +127,63 @@ impl FileSystem {
             return Ok(false);
         }
         self.check_alive(to.dir)?;
+        if self.meet_target(from, to, &source, target.as_ref(), how)? {
+            return Ok(true);
+        }
+        self.check_move(who, from, to, &source, target.as_ref(), how)?;
+
+        let tx = self.begin(estimate::RENAME + if how.whiteout { estimate::CREATE } else { 0 })?;
+        let now = self.now();
+        let is_dir = i64::from(source.is_dir());
+        match &target {
+            Some(target) if how.exchange => {
+                self.swap_entries(&tx, from, to, &source, target, now)?;
+            }
+            _ => {
+                self.set_entry(&tx, to, target.as_ref(), &source)?;
+                if how.whiteout {
+                    self.leave_whiteout(&tx, who, from, &source, remade, now)?;
+                } else {
+                    self.remove_entry(&tx, from.dir, from.name)?;
+                }
+                self.count_move(&tx, (from, to), is_dir, target.as_ref(), how, now)?;
+                self.moved(&tx, &source, to.dir, now)?;
+                if let Some(target) = target {
+                    if target.is_dir() {
+                        target.write().attrs.links = 0;
+                    }
+                    drop(locks);
+                    drop(dirs);
+                    self.drop_link(&tx, target, now)?;
+                }
+            }
+        }
+        if to.name.len() > name::NAME_MAX {
+            self.backing.note_longname(&tx);
+        }
+        Ok(true)
+    }
+
+    /// Whether what has the new name may give it up; true if both names are of one object, so that
+    /// nothing is left to do.
+    fn meet_target(
+        &self,
+        from: Spot<'_>,
+        to: Spot<'_>,
+        source: &Arc<Znode>,
+        target: Option<&Arc<Znode>>,
+        how: RenameFlags,
+    ) -> Result<bool> {
         let same_dir = Arc::ptr_eq(from.dir, to.dir);
-        if let Some(target) = &target {
+        if let Some(target) = target {
             if how.no_replace {
                 return refuse(Errno::EXIST, "the new name");
             }
-            if Arc::ptr_eq(target, &source) {
+            if Arc::ptr_eq(target, source) {
                 // Two links of one object, or a name that only changes its case.
                 let one_name = source.is_dir() || source.read().attrs.links == 1;
                 if same_dir && self.normflags != 0 && from.name != to.name && one_name {
-                    self.respell(from, to, &source)?;
+                    self.respell(from, to, source)?;
                 }
                 return Ok(true);
             }
@@ -157,71 +204,85 @@ impl FileSystem {
         } else if how.exchange {
             return Err(self.absent(to.name));
         }
-        self.check_move(who, from, to, &source, target.as_ref(), how)?;
+        Ok(false)
+    }
 
-        let tx = self.begin(estimate::RENAME + if how.whiteout { estimate::CREATE } else { 0 })?;
-        let now = self.now();
+    /// Two objects change places.
+    fn swap_entries(
+        &self,
+        tx: &Tx,
+        from: Spot<'_>,
+        to: Spot<'_>,
+        source: &Arc<Znode>,
+        target: &Arc<Znode>,
+        now: Timestamp,
+    ) -> Result<()> {
+        let same_dir = Arc::ptr_eq(from.dir, to.dir);
         let is_dir = i64::from(source.is_dir());
-        match &target {
-            Some(target) if how.exchange => {
-                self.set_entry(&tx, to, Some(target), &source)?;
-                self.set_entry(&tx, from, Some(&source), target)?;
-                let delta = is_dir - i64::from(target.is_dir());
-                let (from_delta, to_delta) = if same_dir { (0, 0) } else { (-delta, delta) };
-                self.change_dir(&tx, from.dir, 0, from_delta, now)?;
-                if !same_dir {
-                    self.change_dir(&tx, to.dir, 0, to_delta, now)?;
-                }
-                self.moved(&tx, &source, to.dir, now)?;
-                self.moved(&tx, target, from.dir, now)?;
-            }
-            _ => {
-                self.set_entry(&tx, to, target.as_ref(), &source)?;
-                if how.whiteout {
-                    let new = NewObject {
-                        mode: mode::CHARACTER,
-                        remade,
-                        ..NewObject::default()
-                    };
-                    let parent = from.dir.attributes();
-                    let (dnode, attrs) = self.make_object(
-                        &tx,
-                        &parent,
-                        from.dir.object(),
-                        who,
-                        mode::CHARACTER,
-                        &new,
-                        now,
-                    )?;
-                    let hole = self.cache.insert(dnode, attrs, false)?;
-                    self.set_entry(&tx, from, Some(&source), &hole)?;
-                } else {
-                    self.remove_entry(&tx, from.dir, from.name)?;
-                }
-                let gone = -i64::from(!how.whiteout);
-                let came = i64::from(target.is_none());
-                let replaced_dir = -i64::from(target.as_ref().is_some_and(|t| t.is_dir()));
-                if same_dir {
-                    self.change_dir(&tx, from.dir, gone + came, replaced_dir, now)?;
-                } else {
-                    self.change_dir(&tx, from.dir, gone, -is_dir, now)?;
-                    self.change_dir(&tx, to.dir, came, is_dir + replaced_dir, now)?;
-                }
-                self.moved(&tx, &source, to.dir, now)?;
-                if let Some(target) = target {
-                    if target.is_dir() {
-                        target.write().attrs.links = 0;
-                    }
-                    drop(locks);
-                    drop(dirs);
-                    self.drop_link(&tx, target, now)?;
-                }
-            }
+        self.set_entry(tx, to, Some(target), source)?;
+        self.set_entry(tx, from, Some(source), target)?;
+        let delta = is_dir - i64::from(target.is_dir());
+        let (from_delta, to_delta) = if same_dir { (0, 0) } else { (-delta, delta) };
+        self.change_dir(tx, from.dir, 0, from_delta, now)?;
+        if !same_dir {
+            self.change_dir(tx, to.dir, 0, to_delta, now)?;
         }
-        if to.name.len() > name::NAME_MAX {
-            self.backing.note_longname(&tx);
+        self.moved(tx, source, to.dir, now)?;
+        self.moved(tx, target, from.dir, now)?;
+        Ok(())
+    }
+
+    /// Puts a whiteout where the object was.
+    fn leave_whiteout(
+        &self,
+        tx: &Tx,
+        who: &Credentials,
+        from: Spot<'_>,
+        source: &Arc<Znode>,
+        remade: Option<Remade>,
+        now: Timestamp,
+    ) -> Result<()> {
+        let new = NewObject {
+            mode: mode::CHARACTER,
+            remade,
+            ..NewObject::default()
+        };
+        let parent = from.dir.attributes();
+        let (dnode, attrs) = self.make_object(
+            tx,
+            &parent,
+            from.dir.object(),
+            who,
+            mode::CHARACTER,
+            &new,
+            now,
+        )?;
+        let hole = self.cache.insert(dnode, attrs, false)?;
+        self.set_entry(tx, from, Some(source), &hole)?;
+        Ok(())
+    }
+
+    /// Counts what a move takes from a directory and brings to another, or the same.
+    fn count_move(
+        &self,
+        tx: &Tx,
+        (from, to): (Spot<'_>, Spot<'_>),
+        is_dir: i64,
+        target: Option<&Arc<Znode>>,
+        how: RenameFlags,
+        now: Timestamp,
+    ) -> Result<()> {
+        let same_dir = Arc::ptr_eq(from.dir, to.dir);
+        let gone = -i64::from(!how.whiteout);
+        let came = i64::from(target.is_none());
+        let replaced_dir = -i64::from(target.is_some_and(|t| t.is_dir()));
+        if same_dir {
+            self.change_dir(tx, from.dir, gone + came, replaced_dir, now)?;
+        } else {
+            self.change_dir(tx, from.dir, gone, -is_dir, now)?;
+            self.change_dir(tx, to.dir, came, is_dir + replaced_dir, now)?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Permissions and rules that do not depend on what is replaced.

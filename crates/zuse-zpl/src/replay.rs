@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use zuse_base::{Errno, Error, ObjectId, Result, Timestamp};
 use zuse_dmu::Tx;
-use zuse_format::zil::{Body, Create, Record, SetAttr as Logged, XattrFlags};
+use zuse_format::zil::{Body, Create, LoggedAcl, Record, SetAttr as Logged, XattrFlags};
 use zuse_format::{BlockPointer, BpKind};
 
 use crate::attributes::{Attributes, field};
@@ -88,14 +88,9 @@ impl FileSystem {
                 exchange,
                 whiteout,
             } => {
-                let how = RenameFlags {
-                    exchange: *exchange,
-                    whiteout: whiteout.is_some(),
-                    ..RenameFlags::default()
-                };
                 let hole = whiteout.as_ref().map(|w| remade(w, in_memory));
                 let (from_dir, to_dir) = (znode(*from_dir)?, znode(*to_dir)?);
-                self.rename_leaving(&who, &from_dir, from, &to_dir, to, how, hole)
+                self.rename_again((&from_dir, from), (&to_dir, to), *exchange, hole)
             }
             Body::Write {
                 object,
@@ -103,12 +98,10 @@ impl FileSystem {
                 length,
                 data: Some(data),
                 ..
-            } => self.rewrite(
-                &znode(*object)?,
-                *offset,
-                data,
-                offset.saturating_add(*length),
-            ),
+            } => {
+                let end = offset.saturating_add(*length);
+                self.rewrite(&znode(*object)?, *offset, data, end)
+            }
             Body::Write {
                 object,
                 offset,
@@ -116,24 +109,14 @@ impl FileSystem {
                 data: None,
                 block,
             } => self.rewrite_block(&znode(*object)?, *offset, *length, block),
-            Body::Extend { object, size } => {
-                let znode = znode(*object)?;
-                if *size > znode.size() {
-                    self.resize(&znode, *size, false)?;
-                }
-                Ok(())
-            }
+            Body::Extend { object, size } => self.extend(&znode(*object)?, *size),
             Body::Truncate {
                 object,
                 offset,
                 length,
             } => self.retruncate(&znode(*object)?, *offset, *length),
             Body::SetAttr(set) => self.reset_attributes(&znode(set.object)?, set),
-            Body::Acl { object, acl } => {
-                let znode = znode(*object)?;
-                let tx = self.begin_freeing(estimate::ATTRIBUTES + estimate::CREATE)?;
-                self.restore_acl(&tx, &znode, acl, false)
-            }
+            Body::Acl { object, acl } => self.reset_acl(&znode(*object)?, acl),
             Body::SetXattr {
                 object,
                 name,
@@ -154,6 +137,34 @@ impl FileSystem {
                 self.rewrite_clones(&znode(*object)?, range, blocks, in_memory)
             }
         }
+    }
+
+    /// Makes a file as long as a record says, if it is not that long.
+    fn extend(&self, znode: &Arc<Znode>, size: u64) -> Result<()> {
+        if size > znode.size() {
+            self.resize(znode, size, false)?;
+        }
+        Ok(())
+    }
+
+    fn reset_acl(&self, znode: &Arc<Znode>, acl: &LoggedAcl<'_>) -> Result<()> {
+        let tx = self.begin_freeing(estimate::ATTRIBUTES + estimate::CREATE)?;
+        self.restore_acl(&tx, znode, acl, false)
+    }
+
+    fn rename_again(
+        &self,
+        (from_dir, from): (&Arc<Znode>, &[u8]),
+        (to_dir, to): (&Arc<Znode>, &[u8]),
+        exchange: bool,
+        hole: Option<Remade>,
+    ) -> Result<()> {
+        let how = RenameFlags {
+            exchange,
+            whiteout: hole.is_some(),
+            ..RenameFlags::default()
+        };
+        self.rename_leaving(&Credentials::root(), from_dir, from, to_dir, to, how, hole)
     }
 
     /// Makes an object with a name again.

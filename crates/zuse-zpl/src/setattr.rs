@@ -6,7 +6,7 @@ use zuse_base::{Errno, ObjectId, Result, Timestamp};
 use zuse_dmu::Tx;
 
 use crate::acl::TrivialAcl;
-use crate::attributes::field;
+use crate::attributes::{Attributes, field};
 use crate::backing::AclMode;
 use crate::credentials::{Credentials, MAY_WRITE};
 use crate::file::without_set_ids;
@@ -130,28 +130,7 @@ impl FileSystem {
             Vec::new()
         };
         let old = znode.attributes();
-        let mut new_mode = set.mode.map(|m| old.kind() | m & mode::PERMISSIONS);
-        if let Some(m) = &mut new_mode {
-            let owns_group = u32::try_from(old.gid).is_ok_and(|g| who.in_group(g));
-            if !who.free() && !owns_group && !znode.is_dir() {
-                *m &= !mode::SETGID;
-            }
-            // Set-id bits are in no ACL.
-            if (*m ^ old.mode) & 0o777 != 0
-                && self.backing.props().acl_mode == AclMode::Restricted
-                && old.flags & flags::ACL_TRIVIAL == 0
-            {
-                return refuse(Errno::PERM, "aclmode=restricted keeps this ACL");
-            }
-        }
-        let kills = (set.kill_suidgid || owner_changes) && !znode.is_dir();
-        if kills {
-            let m = new_mode.unwrap_or(old.mode);
-            let killed = without_set_ids(m);
-            if killed != m {
-                new_mode = Some(killed);
-            }
-        }
+        let new_mode = self.new_mode(who, znode, set, &old)?;
         if owner_changes {
             let mut new = old;
             new.uid = set.uid.map_or(old.uid, u64::from);
@@ -195,6 +174,40 @@ impl FileSystem {
             state.atime_pending = false;
         }
         self.store.store(&tx, znode.dnode(), &state.attrs, fields)
+    }
+
+    /// The mode that a change asks for, and what it costs of the set-id bits; none if it stays.
+    fn new_mode(
+        &self,
+        who: &Credentials,
+        znode: &Znode,
+        set: &SetAttr,
+        old: &Attributes,
+    ) -> Result<Option<u32>> {
+        let owner_changes = set.uid.is_some() || set.gid.is_some();
+        let mut new_mode = set.mode.map(|m| old.kind() | m & mode::PERMISSIONS);
+        if let Some(m) = &mut new_mode {
+            let owns_group = u32::try_from(old.gid).is_ok_and(|g| who.in_group(g));
+            if !who.free() && !owns_group && !znode.is_dir() {
+                *m &= !mode::SETGID;
+            }
+            // Set-id bits are in no ACL.
+            if (*m ^ old.mode) & 0o777 != 0
+                && self.backing.props().acl_mode == AclMode::Restricted
+                && old.flags & flags::ACL_TRIVIAL == 0
+            {
+                return refuse(Errno::PERM, "aclmode=restricted keeps this ACL");
+            }
+        }
+        let kills = (set.kill_suidgid || owner_changes) && !znode.is_dir();
+        if kills {
+            let m = new_mode.unwrap_or(old.mode);
+            let killed = without_set_ids(m);
+            if killed != m {
+                new_mode = Some(killed);
+            }
+        }
+        Ok(new_mode)
     }
 
     fn put_owner(&self, tx: &Tx, znode: &Arc<Znode>, set: &SetAttr, now: Timestamp) -> Result<()> {

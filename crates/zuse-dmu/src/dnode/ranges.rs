@@ -11,7 +11,7 @@ use zuse_io::Block;
 
 use super::Dnode;
 use super::blocks::{Found, shifted};
-use crate::dirty::{Content, Synced};
+use crate::dirty::{Content, DirtyBlock, Synced};
 use crate::tx::Tx;
 
 /// Bytes that are asked for ahead of a sequential reader.
@@ -109,29 +109,7 @@ impl Dnode {
                     self.check_proved(blkid, size as u32)?;
                     SharedSlice::Zeros(take)
                 }
-                Found::Dirty(block) => {
-                    let content = block.content.read();
-                    match &*content {
-                        Content::Dirty { bytes, .. } => {
-                            SharedSlice::Copy(padded(bytes, from, take))
-                        }
-                        Content::Clean(block) if block.bytes().len() >= from + take => {
-                            SharedSlice::Block(block.clone(), from..from + take)
-                        }
-                        Content::Clean(block) => {
-                            SharedSlice::Copy(padded(block.bytes(), from, take))
-                        }
-                        Content::Stored(stored) => {
-                            SharedSlice::Copy(padded(&stored.decode()?, from, take))
-                        }
-                        Content::Cloned(reference) => {
-                            let bp = *reference.pointer();
-                            drop(content);
-                            let block = self.read_pointer(blkid, &bp)?;
-                            SharedSlice::Copy(padded(block.bytes(), from, take))
-                        }
-                    }
-                }
+                Found::Dirty(block) => self.slice_of(&block, blkid, from, take)?,
                 Found::Tree(tree) => match self.read_tree(&tree, blkid) {
                     Ok(None) => SharedSlice::Zeros(take),
                     Ok(Some(block)) if block.bytes().len() >= from + take => {
@@ -146,6 +124,32 @@ impl Dnode {
             at += take as u64;
         }
         Ok(())
+    }
+
+    /// Bytes of a block that a txg has in memory.
+    fn slice_of(
+        &self,
+        block: &DirtyBlock,
+        blkid: u64,
+        from: usize,
+        take: usize,
+    ) -> Result<SharedSlice> {
+        let content = block.content.read();
+        let slice = match &*content {
+            Content::Dirty { bytes, .. } => SharedSlice::Copy(padded(bytes, from, take)),
+            Content::Clean(block) if block.bytes().len() >= from + take => {
+                SharedSlice::Block(block.clone(), from..from + take)
+            }
+            Content::Clean(block) => SharedSlice::Copy(padded(block.bytes(), from, take)),
+            Content::Stored(stored) => SharedSlice::Copy(padded(&stored.decode()?, from, take)),
+            Content::Cloned(reference) => {
+                let bp = *reference.pointer();
+                drop(content);
+                let block = self.read_pointer(blkid, &bp)?;
+                SharedSlice::Copy(padded(block.bytes(), from, take))
+            }
+        };
+        Ok(slice)
     }
 
     /// Fills `buf` from a byte offset. What lies behind the last block is zeros.

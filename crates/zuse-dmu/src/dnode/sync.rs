@@ -146,26 +146,7 @@ impl Dnode {
             }
             None
         } else {
-            let mut now = match &before {
-                Some(old) if !born => Synced {
-                    head,
-                    levels: old.levels,
-                    flags: old.flags,
-                    blkptr: old.blkptr.clone(),
-                    used: old.used,
-                    spill: old.spill.clone(),
-                    near: old.near.clone(),
-                },
-                _ => Synced {
-                    head,
-                    levels: 1,
-                    flags: 0,
-                    blkptr: Default::default(),
-                    used: 0,
-                    spill: None,
-                    near: Default::default(),
-                },
-            };
+            let mut now = start_of(head, before.as_deref().filter(|_| !born));
             tree.sync_data(&mut now, blocks, &freed)?;
             tree.sync_spill(&mut now, &spill)?;
             now.used = now.used.wrapping_add_signed(tree.used.load(Relaxed));
@@ -174,6 +155,16 @@ impl Dnode {
             now.flags = now.flags & !counted | FLAG_USED_BYTES | flags;
             Some(now)
         };
+        let after = self.settle(txg, after);
+        Ok(Some(SyncedObject {
+            before,
+            after,
+            features: FeatureUse(tree.features.load(Relaxed)),
+        }))
+    }
+
+    /// The txg's version is the written one now.
+    fn settle(&self, txg: Txg, after: Option<Synced>) -> Option<Arc<Synced>> {
         let (done, after) = {
             let mut state = self.write_state();
             let mut done = state.dirty.remove(0);
@@ -191,11 +182,7 @@ impl Dnode {
             (done, after)
         };
         drop(done);
-        Ok(Some(SyncedObject {
-            before,
-            after,
-            features: FeatureUse(tree.features.load(Relaxed)),
-        }))
+        after
     }
 }
 
@@ -703,4 +690,28 @@ fn slot_of(bytes: &mut [u8], child: usize) -> &mut [u8; BP_SIZE] {
 /// Allocated dnodes in a dnode block.
 fn dnodes_in(block: &[u8]) -> u64 {
     crate::objset::dnode_starts(block).count_ones().into()
+}
+
+/// An object as a txg begins to write it: as it was written last, or empty.
+fn start_of(head: Head, before: Option<&Synced>) -> Synced {
+    match before {
+        Some(old) => Synced {
+            head,
+            levels: old.levels,
+            flags: old.flags,
+            blkptr: old.blkptr.clone(),
+            used: old.used,
+            spill: old.spill.clone(),
+            near: old.near.clone(),
+        },
+        None => Synced {
+            head,
+            levels: 1,
+            flags: 0,
+            blkptr: Default::default(),
+            used: 0,
+            spill: None,
+            near: Default::default(),
+        },
+    }
 }

@@ -30,6 +30,27 @@ fn noise(prng: &SeededPrng, len: usize) -> Vec<u8> {
     bytes
 }
 
+fn write_some(prng: &SeededPrng, dnode: &Arc<Dnode>, tx: &Tx, model: &mut Vec<u8>) {
+    let at = prng.below(LIMIT as u64) as usize;
+    let len = 1 + prng.below(if prng.chance(1, 5) { 150_000 } else { 3000 }) as usize;
+    let bytes = noise(prng, len);
+    dnode.write_at(tx, at as u64, &bytes).expect("write");
+    if model.len() < at + len {
+        model.resize(at + len, 0);
+    }
+    model[at..at + len].copy_from_slice(&bytes);
+}
+
+fn punch_some(prng: &SeededPrng, dnode: &Arc<Dnode>, tx: &Tx, model: &mut [u8]) {
+    let at = prng.below(LIMIT as u64) as usize;
+    let len = prng.below(200_000) as usize;
+    dnode.free_range(tx, at as u64, len as u64).expect("punch");
+    let end = (at + len).min(model.len());
+    if at < end {
+        model[at..end].fill(0);
+    }
+}
+
 /// One object, three txgs in flight, synced oldest first at random moments.
 fn run(seed: u64, block_size: u32) {
     let prng = SeededPrng::new(seed);
@@ -51,23 +72,10 @@ fn run(seed: u64, block_size: u32) {
         let tx = Tx::syncing(open);
         match prng.below(10) {
             0..=4 => {
-                let at = prng.below(LIMIT as u64) as usize;
-                let len = 1 + prng.below(if prng.chance(1, 5) { 150_000 } else { 3000 }) as usize;
-                let bytes = noise(&prng, len);
-                dnode.write_at(&tx, at as u64, &bytes).expect("write");
-                if model.len() < at + len {
-                    model.resize(at + len, 0);
-                }
-                model[at..at + len].copy_from_slice(&bytes);
+                write_some(&prng, &dnode, &tx, &mut model);
             }
             5 | 6 => {
-                let at = prng.below(LIMIT as u64) as usize;
-                let len = prng.below(200_000) as usize;
-                dnode.free_range(&tx, at as u64, len as u64).expect("punch");
-                let end = (at + len).min(model.len());
-                if at < end {
-                    model[at..end].fill(0);
-                }
+                punch_some(&prng, &dnode, &tx, &mut model);
             }
             7 if prng.chance(1, 3) => {
                 let at = prng.below(LIMIT as u64) as usize;
@@ -107,7 +115,16 @@ fn run(seed: u64, block_size: u32) {
     pool.drop_cache();
     dnode = pool.os.dnode(object).expect("dnode");
     check(&dnode, &model, "at the end");
-    // Data are found where they are, and nothing is where they are not.
+    check_holes(&dnode, &model);
+    // Freed, it gives everything back.
+    let tx = Tx::syncing(pool.txg);
+    pool.os.free(&tx, object).expect("free");
+    pool.sync();
+    assert!(pool.os.dnode(object).is_err());
+}
+
+/// Data are found where they are, and nothing is where they are not.
+fn check_holes(dnode: &Arc<Dnode>, model: &[u8]) {
     let size = u64::from(dnode.block_size());
     let mut at = 0;
     while let Some(data) = dnode.seek(at, false).expect("seek") {
@@ -123,11 +140,6 @@ fn run(seed: u64, block_size: u32) {
         assert!(hole > data && (hole.is_multiple_of(size) || hole >= model.len() as u64));
         at = hole;
     }
-    // Freed, it gives everything back.
-    let tx = Tx::syncing(pool.txg);
-    pool.os.free(&tx, object).expect("free");
-    pool.sync();
-    assert!(pool.os.dnode(object).is_err());
 }
 
 #[test]

@@ -295,28 +295,7 @@ pub(crate) fn put<S: BlocksMut>(
     let soon = geometry.head_place(key.hash, depth);
     loop {
         let blkid = leaf.ok_or_else(|| no_leaf(s))?;
-        let outcome = s.edit_soon(blkid, soon, |b| {
-            let mut leaf = LeafMut::parse(b)?;
-            leaf.view().must_own(key.hash)?;
-            let found = leaf.view().find_by(&key, depth)?;
-            let added = found.is_none();
-            match found {
-                Some(_) if how == Put::Add => return Ok(Outcome::Exists),
-                Some(e) => {
-                    if !leaf.replace(&e, value)? {
-                        return Ok(Outcome::Full);
-                    }
-                }
-                None if leaf.fits(name_len, value_len) => leaf.add(&key, cd, value)?,
-                None => return Ok(Outcome::Full),
-            }
-            let v = leaf.view();
-            Ok(Outcome::Done {
-                added,
-                free: v.free(),
-                prefix_len: v.prefix_len(),
-            })
-        })?;
+        let outcome = s.edit_soon(blkid, soon, |b| put_in(b, &key, depth, value, how, cd))?;
         match outcome {
             Outcome::Exists => {
                 return Err(Error::refused(
@@ -348,6 +327,37 @@ pub(crate) fn put<S: BlocksMut>(
             }
         }
     }
+}
+
+/// Puts an entry into the leaf that owns it, if it fits there.
+fn put_in(
+    b: &mut [u8],
+    key: &Key<'_>,
+    depth: u32,
+    value: &Stored,
+    how: Put,
+    cd: Option<u32>,
+) -> Checked<Outcome> {
+    let mut leaf = LeafMut::parse(b)?;
+    leaf.view().must_own(key.hash)?;
+    let found = leaf.view().find_by(key, depth)?;
+    let added = found.is_none();
+    match found {
+        Some(_) if how == Put::Add => return Ok(Outcome::Exists),
+        Some(e) => {
+            if !leaf.replace(&e, value)? {
+                return Ok(Outcome::Full);
+            }
+        }
+        None if leaf.fits(key.stored_len(), value.bytes().len()) => leaf.add(key, cd, value)?,
+        None => return Ok(Outcome::Full),
+    }
+    let v = leaf.view();
+    Ok(Outcome::Done {
+        added,
+        free: v.free(),
+        prefix_len: v.prefix_len(),
+    })
 }
 
 /// Removes the entry that matches and says what the ZAP is like now; `None` if there is none.

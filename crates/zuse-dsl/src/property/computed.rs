@@ -462,7 +462,7 @@ impl<'a> View<'a> {
     }
 
     fn figure(&self, name: &str) -> Result<Option<Text>> {
-        let (p, meta) = (&self.phys, self.dsl.meta()?);
+        let p = &self.phys;
         let snapshot = p.is_snapshot();
         let number = |n: u64| match n {
             0 => Ok(Some(Text::Borrowed("0"))),
@@ -506,6 +506,20 @@ impl<'a> View<'a> {
             "usedbyrefreservation" => number(self.dir()?.used_breakdown[4]),
             "available" => number(self.dsl.available_for(self.entry.object.0)?),
             "written" => number(self.dsl.written_of(p)?),
+            "defer_destroy" => word(if p.flags & DS_FLAG_DEFER_DESTROY != 0 {
+                "on"
+            } else {
+                "off"
+            }),
+            _ => self.figure_of_kin(name),
+        }
+    }
+
+    /// What a dataset has of others: its origin, its clones, its snapshots.
+    fn figure_of_kin(&self, name: &str) -> Result<Option<Text>> {
+        let (p, meta) = (&self.phys, self.dsl.meta()?);
+        let number = |n: u64| Ok(Some(n.to_string().into()));
+        match name {
             "origin" => {
                 let dir = self.dir()?;
                 if meta.is_clone(&dir) {
@@ -517,11 +531,6 @@ impl<'a> View<'a> {
             "prevsnap" if p.prev_snap != 0 && meta.listed_ds(p.prev_snap)?.dir == p.dir => {
                 Ok(Some(self.dsl.ds_name(p.prev_snap)?.into()))
             }
-            "defer_destroy" => word(if p.flags & DS_FLAG_DEFER_DESTROY != 0 {
-                "on"
-            } else {
-                "off"
-            }),
             "userrefs" if p.userrefs == 0 => number(0),
             "userrefs" => number(meta.table(p.userrefs)?.count()?),
             "numclones" => number(self.dsl.clones_of(p)?.len() as u64),

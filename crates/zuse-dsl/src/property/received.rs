@@ -37,6 +37,9 @@ pub struct ReceivedProperties {
 /// Entries of a property as they were.
 pub(super) type Entries = Vec<(String, Option<ZapValue>)>;
 
+/// Properties, each with what becomes of it.
+type Changes = Vec<(String, Change)>;
+
 /// Entries of a head as they were, and what was refused.
 #[derive(Debug, Default)]
 pub struct PropertyUndo {
@@ -67,62 +70,7 @@ impl Dsl {
     /// The receiver's own values are refused; the pool cannot be changed.
     pub fn receive_properties(&self, name: &str, new: &ReceivedProperties) -> Result<PropertyUndo> {
         let mut undo = PropertyUndo::default();
-        let (changes, mut marks) = {
-            let _config = self.read_config();
-            let ds = self.find_ds(name)?;
-            let props = self.meta()?.dir(self.meta()?.ds(ds)?.dir)?.props;
-            let stored = self.stored(props)?;
-            let mut changes: Vec<(String, Change)> = Vec::new();
-            let mut marks = Vec::new();
-            let among = |list: &[String], name: &str| list.iter().any(|k| k == name);
-            let inherited = |name: &str| among(&new.inherited, name);
-            let kept_out = |name: &str| inherited(name) || among(&new.kept_out, name);
-            if let Some(received) = &new.received {
-                if !stored.contains_key(HAS_RECEIVED_KEY) {
-                    marks.push((HAS_RECEIVED_KEY.to_owned(), Change::Set(Value::Number(0))));
-                }
-                for (name, value) in received {
-                    let have = stored.get(&received_key(name)).and_then(super::decoded);
-                    let stays = kept_out(name) && !is_inheritable(name);
-                    if !stays && have.as_ref() != Some(value) {
-                        changes.push((name.clone(), Change::SetReceived(value.clone())));
-                    }
-                    let own =
-                        stored.contains_key(name) || stored.contains_key(&ignore_unknown_key(name));
-                    let hidden = stored.contains_key(&inherit_key(name));
-                    // What hides it already goes on doing so; what was set here gives way to the
-                    // top's value only.
-                    let hide = if own { inherited(name) } else { !hidden };
-                    if kept_out(name) && !stays && hide {
-                        changes.push((name.clone(), Change::Inherit));
-                    }
-                }
-                for key in stored.keys() {
-                    let Some(name) = key.strip_suffix("$recvd").filter(|n| !n.is_empty()) else {
-                        continue;
-                    };
-                    let again = received.iter().any(|(n, _)| n == name);
-                    if !again && (is_inheritable(name) || !kept_out(name)) {
-                        changes.push((name.to_owned(), Change::ClearReceived));
-                    }
-                }
-            }
-            for (name, value) in &new.local {
-                changes.push((name.clone(), Change::Set(value.clone())));
-            }
-            for (name, _) in &changes {
-                if undo.entries.iter().any(|(n, _)| n == name) {
-                    continue;
-                }
-                let entries = keys(name).into_iter();
-                let entries = entries.map(|key| {
-                    let value = stored.get(&key).cloned();
-                    (key, value)
-                });
-                undo.entries.push((name.clone(), entries.collect()));
-            }
-            (changes, marks)
-        };
+        let (changes, mut marks) = self.plan_received(name, new, &mut undo)?;
         if changes.is_empty() && marks.is_empty() {
             return Ok(undo);
         }
@@ -148,6 +96,70 @@ impl Dsl {
             }
         }
         Ok(undo)
+    }
+
+    /// The changes that make a target what the stream says, and the mark that it has received
+    /// values; `undo` learns what is there now.
+    fn plan_received(
+        &self,
+        name: &str,
+        new: &ReceivedProperties,
+        undo: &mut PropertyUndo,
+    ) -> Result<(Changes, Changes)> {
+        let _config = self.read_config();
+        let ds = self.find_ds(name)?;
+        let props = self.meta()?.dir(self.meta()?.ds(ds)?.dir)?.props;
+        let stored = self.stored(props)?;
+        let mut changes: Changes = Vec::new();
+        let mut marks = Vec::new();
+        let among = |list: &[String], name: &str| list.iter().any(|k| k == name);
+        let inherited = |name: &str| among(&new.inherited, name);
+        let kept_out = |name: &str| inherited(name) || among(&new.kept_out, name);
+        if let Some(received) = &new.received {
+            if !stored.contains_key(HAS_RECEIVED_KEY) {
+                marks.push((HAS_RECEIVED_KEY.to_owned(), Change::Set(Value::Number(0))));
+            }
+            for (name, value) in received {
+                let have = stored.get(&received_key(name)).and_then(super::decoded);
+                let stays = kept_out(name) && !is_inheritable(name);
+                if !stays && have.as_ref() != Some(value) {
+                    changes.push((name.clone(), Change::SetReceived(value.clone())));
+                }
+                let own =
+                    stored.contains_key(name) || stored.contains_key(&ignore_unknown_key(name));
+                let hidden = stored.contains_key(&inherit_key(name));
+                // What hides it already goes on doing so; what was set here gives way to the
+                // top's value only.
+                let hide = if own { inherited(name) } else { !hidden };
+                if kept_out(name) && !stays && hide {
+                    changes.push((name.clone(), Change::Inherit));
+                }
+            }
+            for key in stored.keys() {
+                let Some(name) = key.strip_suffix("$recvd").filter(|n| !n.is_empty()) else {
+                    continue;
+                };
+                let again = received.iter().any(|(n, _)| n == name);
+                if !again && (is_inheritable(name) || !kept_out(name)) {
+                    changes.push((name.to_owned(), Change::ClearReceived));
+                }
+            }
+        }
+        for (name, value) in &new.local {
+            changes.push((name.clone(), Change::Set(value.clone())));
+        }
+        for (name, _) in &changes {
+            if undo.entries.iter().any(|(n, _)| n == name) {
+                continue;
+            }
+            let entries = keys(name).into_iter();
+            let entries = entries.map(|key| {
+                let value = stored.get(&key).cloned();
+                (key, value)
+            });
+            undo.entries.push((name.clone(), entries.collect()));
+        }
+        Ok((changes, marks))
     }
 
     /// Puts back what [`Self::receive_properties`] changed.

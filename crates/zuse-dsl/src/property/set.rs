@@ -3,6 +3,7 @@
 
 use zuse_base::{Errno, Error, Refusal, Result};
 use zuse_dmu::zap::ZapValue;
+use zuse_format::dsl::DslDatasetPhys;
 use zuse_format::object_type as ot;
 use zuse_format::property::{
     Access, HAS_RECEIVED_KEY, Home, dataset_property, ignore_unknown_key, inherit_key,
@@ -311,15 +312,7 @@ impl Ctx<'_> {
         } else {
             self.dsl.number_of(ds, "refreservation")?
         };
-        let props = if !phys.is_snapshot() {
-            self.meta.dir(phys.dir)?.props
-        } else if phys.props != 0 {
-            phys.props
-        } else {
-            let made = crate::table::Table::create(&self.meta.mos, self.tx, ot::DSL_PROPS, 0)?;
-            self.meta.edit_ds(self.tx, ds, |d| d.props = made)?;
-            made
-        };
+        let props = self.props_of(ds, &phys)?;
         let table = self.meta.table(props)?;
         let separate = self.meta.version >= VERSION_RECEIVED;
         let plain = |v: &Value| match v {
@@ -374,6 +367,20 @@ impl Ctx<'_> {
             return Ok(());
         }
         self.carry_over(ds, property, refreservation)
+    }
+
+    /// The table of a dataset's properties; a snapshot gets one with its first property.
+    fn props_of(&self, ds: u64, phys: &DslDatasetPhys) -> Result<u64> {
+        let props = if !phys.is_snapshot() {
+            self.meta.dir(phys.dir)?.props
+        } else if phys.props != 0 {
+            phys.props
+        } else {
+            let made = crate::table::Table::create(&self.meta.mos, self.tx, ot::DSL_PROPS, 0)?;
+            self.meta.edit_ds(self.tx, ds, |d| d.props = made)?;
+            made
+        };
+        Ok(props)
     }
 
     /// What a changed property means in the space accounting.

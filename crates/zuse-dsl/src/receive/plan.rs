@@ -184,23 +184,7 @@ impl Ctx<'_> {
             );
         }
         if begin.from_guid == 0 {
-            if !begin.force {
-                return refuse(
-                    Errno::EXIST,
-                    format!("destination '{target}' exists: must specify -F to overwrite it"),
-                );
-            }
-            if phys.prev_snap != self.meta.origin_snap {
-                return refuse(
-                    Errno::EXIST,
-                    format!(
-                        "destination has snapshots (eg. {target}@…): must destroy them to overwrite it"
-                    ),
-                );
-            }
-            return Ok(Start::Temporary {
-                source: self.meta.origin_snap,
-            });
+            return self.plan_overwrite(begin, &phys);
         }
         let source = self.own_snapshot(&phys, begin.from_guid)?;
         let Some(source) = source else {
@@ -221,6 +205,28 @@ impl Ctx<'_> {
             return refuse(Errno::AGAIN, "the source is of this txg".to_owned());
         }
         Ok(Start::Temporary { source })
+    }
+
+    /// A full stream replaces a dataset only if it is told to, and if that has no snapshots.
+    fn plan_overwrite(&self, begin: &ReceiveBegin, phys: &DslDatasetPhys) -> Result<Start> {
+        let target = &begin.target;
+        if !begin.force {
+            return refuse(
+                Errno::EXIST,
+                format!("destination '{target}' exists: must specify -F to overwrite it"),
+            );
+        }
+        if phys.prev_snap != self.meta.origin_snap {
+            return refuse(
+                Errno::EXIST,
+                format!(
+                    "destination has snapshots (eg. {target}@…): must destroy them to overwrite it"
+                ),
+            );
+        }
+        Ok(Start::Temporary {
+            source: self.meta.origin_snap,
+        })
     }
 
     /// Who has taken large blocks takes no split ones on top.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zuse_base::{Errno, ObjectId, Span};
+use zuse_base::{Entropy, Errno, ObjectId, SeededPrng, Span};
 use zuse_device::{FaultyDevice, Op, Rule};
 use zuse_dsl::property::{SetAs, Value};
 use zuse_dsl::{CreateOptions, Dataset, Estimate, check_accounting};
@@ -109,29 +109,7 @@ fn writers_go_on_while_snapshots_come_and_go() {
     std::thread::scope(|scope| {
         for (i, ds) in heads.iter().enumerate() {
             let stop = &stop;
-            scope.spawn(move || {
-                let os = ds.objset().expect("objset");
-                let objects: Vec<ObjectId> =
-                    (0..4).map(|n| file(ds, 2, n).expect("file")).collect();
-                let mut n = i as u8;
-                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                    n = n.wrapping_add(1);
-                    let tx = match ds.begin(Estimate {
-                        write_bytes: BLOCK as u64,
-                        frees: false,
-                    }) {
-                        Ok(tx) => tx,
-                        Err(e) if e.is(Errno::NOSPC) => continue,
-                        Err(e) => panic!("{e}"),
-                    };
-                    let dnode = os.dnode(objects[usize::from(n) % 4]).expect("dnode");
-                    dnode
-                        .write_block(&tx, u64::from(n % 3), block(n))
-                        .expect("write");
-                    drop(tx);
-                    std::thread::sleep(std::time::Duration::from_millis(1));
-                }
-            });
+            scope.spawn(move || write_on(ds, i as u8, stop));
         }
         let _stop = Stop(&stop);
         for round in 0..25 {
@@ -171,12 +149,145 @@ fn writers_go_on_while_snapshots_come_and_go() {
     bench.close();
 }
 
+/// Makes files and goes on writing to them.
+fn write_on(ds: &Arc<Dataset>, first: u8, stop: &std::sync::atomic::AtomicBool) {
+    let os = ds.objset().expect("objset");
+    let objects: Vec<ObjectId> = (0..4).map(|n| file(ds, 2, n).expect("file")).collect();
+    let mut n = first;
+    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+        n = n.wrapping_add(1);
+        let tx = match ds.begin(Estimate {
+            write_bytes: BLOCK as u64,
+            frees: false,
+        }) {
+            Ok(tx) => tx,
+            Err(e) if e.is(Errno::NOSPC) => continue,
+            Err(e) => panic!("{e}"),
+        };
+        let dnode = os.dnode(objects[usize::from(n) % 4]).expect("dnode");
+        dnode
+            .write_block(&tx, u64::from(n % 3), block(n))
+            .expect("write");
+        drop(tx);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+/// One step of [`churn`].
+struct Step<'a> {
+    bench: &'a Bench,
+    rng: &'a SeededPrng,
+    name: &'a str,
+    heads: &'a [String],
+    head: &'a str,
+    serial: u32,
+}
+
+impl Step<'_> {
+    /// Changes something: what, and whether it could be. Nothing if there is nothing to change.
+    fn change(&self, roll: u64, snap: Option<String>) -> Option<(String, zuse_base::Result<()>)> {
+        let Self {
+            rng,
+            name,
+            heads,
+            head,
+            serial,
+            ..
+        } = *self;
+        let dsl = &self.bench.dsl;
+        Some(match (roll, snap) {
+            (0..=1, _) if heads.len() < 12 => {
+                let new = format!("{head}/n{serial}");
+                let made = dsl.create_dataset(&new, CreateOptions::filesystem(fill()));
+                (format!("create {new}"), made.map(|_| ()))
+            }
+            (2..=4, _) => {
+                let new = format!("{head}@{serial}");
+                let what = format!("snapshot {new}");
+                (what, dsl.snapshot(&[new], rng.chance(1, 4), &[]))
+            }
+            (5..=7, Some(snap)) => {
+                let done = dsl.destroy(&snap, false, rng.chance(1, 3));
+                (format!("destroy {snap}"), done)
+            }
+            (8, _) if head != name => {
+                let done = dsl.destroy(head, true, false);
+                (format!("destroy -r {head}"), done)
+            }
+            (9, Some(snap)) => {
+                let done = dsl.rollback(&snap, rng.chance(1, 2));
+                (format!("rollback {snap}"), done)
+            }
+            (10..=11, Some(snap)) if heads.len() < 12 => {
+                let new = format!("{head}/c{serial}");
+                let made = dsl.clone_snapshot(&snap, &new, &[]).map(|_| ());
+                (format!("clone {snap} {new}"), made)
+            }
+            (12, _) => (format!("promote {head}"), dsl.promote(head)),
+            (13, _) => {
+                let to = format!("{}/r{serial}", rng.pick(heads).expect("a head"));
+                (format!("rename {head} {to}"), dsl.rename(head, &to, false))
+            }
+            (14, _) => self.set_limit(),
+            (15, Some(snap)) => {
+                let mark = format!("{}#{serial}", snap.split('@').next().expect("name"));
+                let made = dsl.create_bookmark(&snap, &mark);
+                (format!("bookmark {snap} {mark}"), made)
+            }
+            (16, _) => {
+                let marks = dsl.bookmarks(head).expect("list");
+                let mark = format!("{head}#{}", marks.first()?.0);
+                (format!("destroy {mark}"), dsl.destroy_bookmark(&mark))
+            }
+            _ => (format!("write {head}"), self.scribble()),
+        })
+    }
+
+    fn set_limit(&self) -> (String, zuse_base::Result<()>) {
+        let limits = ["refreservation", "reservation", "quota"];
+        let property = *self.rng.pick(&limits).expect("one");
+        let value = Value::Number(self.rng.below(4) << 20);
+        let what = format!("set {property} {value:?} {}", self.head);
+        let pair = [(property.into(), value)];
+        (
+            what,
+            self.bench
+                .dsl
+                .set_properties(self.head, &pair, SetAs::Local),
+        )
+    }
+
+    /// Makes, overwrites and frees objects.
+    fn scribble(&self) -> zuse_base::Result<()> {
+        let ds = self.bench.dsl.dataset(self.head).expect("head");
+        let os = ds.objset().expect("objset");
+        let mut changed = Ok(());
+        for _ in 0..self.rng.range(1..4) {
+            let last = os.next_object(ObjectId(1)).expect("next");
+            match last {
+                Some(object) if self.rng.chance(1, 2) => {
+                    overwrite_if_room(&ds, object, self.rng.below(3), self.serial as u8)
+                }
+                Some(object) if self.rng.chance(1, 4) => {
+                    let tx = ds
+                        .begin(Estimate {
+                            write_bytes: 0,
+                            frees: true,
+                        })
+                        .expect("begin");
+                    os.free(&tx, object).expect("free");
+                }
+                _ => changed = file(&ds, self.rng.range(1..4), self.serial as u8).map(|_| ()),
+            }
+        }
+        changed
+    }
+}
+
 /// Any mix of changes keeps the books.
 fn churn(name: &str, seed: u64, steps: u32) {
-    use zuse_base::{Entropy, SeededPrng};
     let rng = SeededPrng::new(seed);
     let mut bench = Bench::new(name, 256 << 20);
-    let mut serial = 0;
     let mut log = Vec::new();
     for step in 0..steps {
         let heads: Vec<String> = bench
@@ -193,105 +304,22 @@ fn churn(name: &str, seed: u64, steps: u32) {
             .collect();
         let head = rng.pick(&heads).cloned().expect("a head");
         let snap = rng.pick(&snaps).cloned();
-        serial += 1;
-        let (what, done) = match (rng.below(20), snap) {
-            (0..=1, _) if heads.len() < 12 => {
-                let new = format!("{head}/n{serial}");
-                (
-                    format!("create {new}"),
-                    bench
-                        .dsl
-                        .create_dataset(&new, CreateOptions::filesystem(fill()))
-                        .map(|_| ()),
-                )
-            }
-            (2..=4, _) => (
-                format!("snapshot {head}@{serial}"),
-                bench
-                    .dsl
-                    .snapshot(&[format!("{head}@{serial}")], rng.chance(1, 4), &[]),
-            ),
-            (5..=7, Some(snap)) => (
-                format!("destroy {snap}"),
-                bench.dsl.destroy(&snap, false, rng.chance(1, 3)),
-            ),
-            (8, _) if head != name => (
-                format!("destroy -r {head}"),
-                bench.dsl.destroy(&head, true, false),
-            ),
-            (9, Some(snap)) => (
-                format!("rollback {snap}"),
-                bench.dsl.rollback(&snap, rng.chance(1, 2)),
-            ),
-            (10..=11, Some(snap)) if heads.len() < 12 => {
-                let new = format!("{head}/c{serial}");
-                (
-                    format!("clone {snap} {new}"),
-                    bench.dsl.clone_snapshot(&snap, &new, &[]).map(|_| ()),
-                )
-            }
-            (12, _) => (format!("promote {head}"), bench.dsl.promote(&head)),
-            (13, _) => {
-                let to = format!("{}/r{serial}", rng.pick(&heads).expect("a head"));
-                (
-                    format!("rename {head} {to}"),
-                    bench.dsl.rename(&head, &to, false),
-                )
-            }
-            (14, _) => {
-                let property = *rng
-                    .pick(&["refreservation", "reservation", "quota"])
-                    .expect("one");
-                let value = Value::Number(rng.below(4) << 20);
-                (
-                    format!("set {property} {value:?} {head}"),
-                    bench
-                        .dsl
-                        .set_properties(&head, &[(property.into(), value)], SetAs::Local),
-                )
-            }
-            (15, Some(snap)) => {
-                let mark = format!("{}#{serial}", snap.split('@').next().expect("name"));
-                (
-                    format!("bookmark {snap} {mark}"),
-                    bench.dsl.create_bookmark(&snap, &mark),
-                )
-            }
-            (16, _) => match bench.dsl.bookmarks(&head).expect("list").first() {
-                Some((mark, _)) => (
-                    format!("destroy {head}#{mark}"),
-                    bench.dsl.destroy_bookmark(&format!("{head}#{mark}")),
-                ),
-                None => continue,
-            },
-            (17, _) => {
-                bench = bench.reopen(true);
-                ("reopen".to_owned(), Ok(()))
-            }
-            _ => {
-                let ds = bench.dsl.dataset(&head).expect("head");
-                let os = ds.objset().expect("objset");
-                let mut changed = Ok(());
-                for _ in 0..rng.range(1..4) {
-                    let last = os.next_object(ObjectId(1)).expect("next");
-                    match last {
-                        Some(object) if rng.chance(1, 2) => {
-                            overwrite_if_room(&ds, object, rng.below(3), serial as u8)
-                        }
-                        Some(object) if rng.chance(1, 4) => {
-                            let tx = ds
-                                .begin(Estimate {
-                                    write_bytes: 0,
-                                    frees: true,
-                                })
-                                .expect("begin");
-                            os.free(&tx, object).expect("free");
-                        }
-                        _ => changed = file(&ds, rng.range(1..4), serial as u8).map(|_| ()),
-                    }
-                }
-                (format!("write {head}"), changed)
-            }
+        let roll = rng.below(20);
+        let one = Step {
+            bench: &bench,
+            rng: &rng,
+            name,
+            heads: &heads,
+            head: &head,
+            serial: step + 1,
+        };
+        let (what, done) = if roll == 17 {
+            bench = bench.reopen(true);
+            ("reopen".to_owned(), Ok(()))
+        } else if let Some(change) = one.change(roll, snap) {
+            change
+        } else {
+            continue;
         };
         let refused = matches!(&done, Err(zuse_base::Error::Refused { .. }));
         assert!(

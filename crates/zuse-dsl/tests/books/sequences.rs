@@ -133,6 +133,11 @@ fn reservations_follow_the_table_of_the_format_notes() {
     let b = bench.create("rsrv/a/b");
     let object = file(&b, 4, 1).expect("file");
     bench.sound("writing");
+    let is = |name: &str, want: [u64; 5]| assert_eq!(parts(&bench.stat(name)), want);
+    let counts = |of_filesystems: &str, of_snapshots: &str| {
+        let (a, b) = (bench.stat(of_filesystems), bench.stat(of_snapshots));
+        (a.filesystem_count, b.snapshot_count)
+    };
     let own = bench.stat("rsrv/a").used_by_dataset;
     let head = bench.stat("rsrv/a/b").used;
     let set = |name: &str, property: &str, value: u64| {
@@ -144,44 +149,26 @@ fn reservations_follow_the_table_of_the_format_notes() {
     };
     set("rsrv/a/b", "reservation", 1 << 20).expect("reservation");
     bench.sound("reservation");
-    assert_eq!(
-        parts(&bench.stat("rsrv/a")),
-        [own + (1 << 20), own, 0, 1 << 20, 0]
-    );
+    is("rsrv/a", [own + (1 << 20), own, 0, 1 << 20, 0]);
     set("rsrv/a/b", "refreservation", 2 << 20).expect("refreservation");
     bench.sound("refreservation");
-    assert_eq!(
-        parts(&bench.stat("rsrv/a/b")),
-        [2 << 20, head, 0, 0, (2 << 20) - head]
-    );
+    is("rsrv/a/b", [2 << 20, head, 0, 0, (2 << 20) - head]);
     assert_eq!(bench.stat("rsrv/a").used, own + (2 << 20));
     bench.snap("rsrv/a/b@s1");
     bench.sound("snapshot");
-    assert_eq!(
-        parts(&bench.stat("rsrv/a/b")),
-        [head + (2 << 20), head, 0, 0, 2 << 20]
-    );
+    is("rsrv/a/b", [head + (2 << 20), head, 0, 0, 2 << 20]);
     overwrite(&b, object, 0, 77);
     bench.sound("overwrite");
     let step = bench.stat("rsrv/a/b").used_by_snapshots;
-    assert_eq!(
-        parts(&bench.stat("rsrv/a/b")),
-        [head + (2 << 20), head, step, 0, (2 << 20) - step]
+    is(
+        "rsrv/a/b",
+        [head + (2 << 20), head, step, 0, (2 << 20) - step],
     );
     bench.dsl.rollback("rsrv/a/b@s1", false).expect("rollback");
     bench.sound("rollback");
-    assert_eq!(
-        parts(&bench.stat("rsrv/a/b")),
-        [head + (2 << 20), head, 0, 0, 2 << 20]
-    );
+    is("rsrv/a/b", [head + (2 << 20), head, 0, 0, 2 << 20]);
     set("rsrv/a", "filesystem_limit", 10).expect("limit");
-    assert_eq!(
-        (
-            bench.stat("rsrv/a").filesystem_count,
-            bench.stat("rsrv/a").snapshot_count
-        ),
-        (Some(1), Some(1))
-    );
+    assert_eq!(counts("rsrv/a", "rsrv/a"), (Some(1), Some(1)));
     bench.snap("rsrv/a/b@s2");
     bench.create("rsrv/d");
     bench
@@ -190,13 +177,7 @@ fn reservations_follow_the_table_of_the_format_notes() {
         .expect("rename");
     bench.sound("rename");
     assert_eq!(bench.stat("rsrv/a").used, own);
-    assert_eq!(
-        (
-            bench.stat("rsrv/a").filesystem_count,
-            bench.stat("rsrv/d/c").snapshot_count
-        ),
-        (Some(0), Some(2))
-    );
+    assert_eq!(counts("rsrv/a", "rsrv/d/c"), (Some(0), Some(2)));
     assert_eq!(b.name().expect("name"), "rsrv/d/c");
     assert!(
         set("rsrv/a", "quota", 1)
@@ -249,6 +230,10 @@ fn a_rolled_back_filesystem_has_its_old_content() {
 #[test]
 fn clones_keep_their_origin_and_go_before_it() {
     let bench = Bench::new("clones", 128 << 20);
+    let refuses = |name: &str, recursive, why: &str, errno| {
+        let done = bench.dsl.destroy(name, recursive, false);
+        assert!(done.expect_err(why).is(errno));
+    };
     let ds = bench.create("clones/f");
     let object = file(&ds, 8, 1).expect("file");
     bench.snap("clones/f@s1");
@@ -272,20 +257,8 @@ fn clones_keep_their_origin_and_go_before_it() {
     overwrite(&clone, object, 4, 103);
     bench.snap("clones/f@s3");
     bench.sound("snapshot of the clone");
-    assert!(
-        bench
-            .dsl
-            .destroy("clones/f@s2", false, false)
-            .expect_err("has a clone")
-            .is(Errno::EXIST)
-    );
-    assert!(
-        bench
-            .dsl
-            .destroy("clones/f", true, false)
-            .expect_err("has a clone")
-            .is(Errno::EXIST)
-    );
+    refuses("clones/f@s2", false, "has a clone", Errno::EXIST);
+    refuses("clones/f", true, "has a clone", Errno::EXIST);
     bench
         .dsl
         .destroy("clones/f@s1", false, false)
@@ -299,13 +272,7 @@ fn clones_keep_their_origin_and_go_before_it() {
         .dsl
         .hold(&["clones/c@x".into()], "keep")
         .expect("hold");
-    assert!(
-        bench
-            .dsl
-            .destroy("clones/c@x", false, false)
-            .expect_err("held")
-            .is(Errno::BUSY)
-    );
+    refuses("clones/c@x", false, "held", Errno::BUSY);
     bench
         .dsl
         .release(&["clones/c@x".into()], "keep")
@@ -473,109 +440,46 @@ fn properties_are_inherited_overridden_and_reverted() {
             .dsl
             .set_properties(name, &[(property.to_owned(), value)], how)
     };
-    assert_eq!(
-        get("props/a/b", "atime"),
-        Some(("on".into(), Source::Default))
-    );
-    set("props/a", "atime", Value::Number(0), SetAs::Local).expect("set");
-    assert_eq!(
-        get("props/a/b", "atime"),
-        Some(("off".into(), Source::Inherited("props/a".into())))
-    );
-    set(
-        "props/a/b",
-        "org.test:x",
-        Value::Text("hello".into()),
-        SetAs::Local,
-    )
-    .expect("user property");
-    assert_eq!(
-        get("props/a/b", "org.test:x"),
-        Some(("hello".into(), Source::Local))
-    );
-    set(
-        "props/a",
-        "redundant_metadata",
-        Value::Number(2),
-        SetAs::Local,
-    )
-    .expect("iuv");
-    assert_eq!(
-        get("props/a/b", "redundant_metadata"),
-        Some(("some".into(), Source::Inherited("props/a".into())))
-    );
-    set("props/a/b", "$hasrecvd", Value::Number(0), SetAs::Local).expect("mark");
+    let is = |name: &str, property: &str, value: &str, source| {
+        assert_eq!(get(name, property), Some((value.into(), source)));
+    };
+    let local = |name: &str, property: &str, value| set(name, property, value, SetAs::Local);
+    let inherit =
+        |name: &str, property: &str, received| bench.dsl.inherit_property(name, property, received);
+    let invalid = |name: &str, property: &str, n: u64, why: &str| {
+        let done = local(name, property, Value::Number(n));
+        assert!(done.expect_err(why).is(Errno::INVAL));
+    };
+    let above = || Source::Inherited("props/a".into());
+    is("props/a/b", "atime", "on", Source::Default);
+    local("props/a", "atime", Value::Number(0)).expect("set");
+    is("props/a/b", "atime", "off", above());
+    local("props/a/b", "org.test:x", Value::Text("hello".into())).expect("user property");
+    is("props/a/b", "org.test:x", "hello", Source::Local);
+    local("props/a", "redundant_metadata", Value::Number(2)).expect("iuv");
+    is("props/a/b", "redundant_metadata", "some", above());
+    local("props/a/b", "$hasrecvd", Value::Number(0)).expect("mark");
     set("props/a/b", "atime", Value::Number(1), SetAs::Received).expect("receive");
-    assert_eq!(
-        get("props/a/b", "atime"),
-        Some(("on".into(), Source::Received))
-    );
-    bench
-        .dsl
-        .inherit_property("props/a/b", "atime", false)
-        .expect("inherit");
-    assert_eq!(
-        get("props/a/b", "atime"),
-        Some(("off".into(), Source::Inherited("props/a".into())))
-    );
-    bench
-        .dsl
-        .inherit_property("props/a/b", "atime", true)
-        .expect("revert");
-    assert_eq!(
-        get("props/a/b", "atime"),
-        Some(("on".into(), Source::Received))
-    );
-    set(
-        "props/a",
-        "mountpoint",
-        Value::Text("/mnt".into()),
-        SetAs::Local,
-    )
-    .expect("mountpoint");
+    is("props/a/b", "atime", "on", Source::Received);
+    inherit("props/a/b", "atime", false).expect("inherit");
+    is("props/a/b", "atime", "off", above());
+    inherit("props/a/b", "atime", true).expect("revert");
+    is("props/a/b", "atime", "on", Source::Received);
+    local("props/a", "mountpoint", Value::Text("/mnt".into())).expect("mountpoint");
     assert_eq!(
         get("props/a/b", "mountpoint").map(|v| v.0).as_deref(),
         Some("/mnt/b")
     );
-    assert!(
-        set("props/a", "recordsize", Value::Number(1000), SetAs::Local)
-            .expect_err("odd")
-            .is(Errno::INVAL)
-    );
-    assert!(
-        set("props/a", "used", Value::Number(1), SetAs::Local)
-            .expect_err("computed")
-            .is(Errno::INVAL)
-    );
-    set(
-        "props/a",
-        "recordsize",
-        Value::Number(1 << 20),
-        SetAs::Local,
-    )
-    .expect("recordsize");
+    invalid("props/a", "recordsize", 1000, "odd");
+    invalid("props/a", "used", 1, "computed");
+    local("props/a", "recordsize", Value::Number(1 << 20)).expect("recordsize");
     assert_eq!(b.objset().expect("objset").settings().record_size, 1 << 20);
     bench.snap("props/a/b@s");
-    assert!(
-        set("props/a/b@s", "atime", Value::Number(0), SetAs::Local)
-            .expect_err("snapshot")
-            .is(Errno::INVAL)
-    );
-    set(
-        "props/a/b@s",
-        "org.test:x",
-        Value::Text("snap".into()),
-        SetAs::Local,
-    )
-    .expect("user property of a snapshot");
-    assert_eq!(
-        get("props/a/b@s", "org.test:x"),
-        Some(("snap".into(), Source::Local))
-    );
-    bench
-        .dsl
-        .inherit_property("props/a/b@s", "org.test:x", false)
-        .expect("inherit");
+    invalid("props/a/b@s", "atime", 0, "snapshot");
+    local("props/a/b@s", "org.test:x", Value::Text("snap".into()))
+        .expect("user property of a snapshot");
+    is("props/a/b@s", "org.test:x", "snap", Source::Local);
+    inherit("props/a/b@s", "org.test:x", false).expect("inherit");
     assert!(
         matches!(get("props/a/b@s", "org.test:x"), Some((v, Source::Inherited(_))) if v == "hello")
     );
@@ -617,13 +521,8 @@ fn a_promoted_clone_owns_the_shared_snapshots() {
     bench.sound("promote");
     // The deltas of the MOS apart, nothing came or went.
     assert!(bench.stat("promo").used_by_children.abs_diff(whole) < 1 << 20);
-    let names: Vec<String> = bench
-        .dsl
-        .snapshots("promo/c")
-        .expect("list")
-        .into_iter()
-        .map(|e| e.name)
-        .collect();
+    let listed = bench.dsl.snapshots("promo/c").expect("list").into_iter();
+    let names: Vec<String> = listed.map(|e| e.name).collect();
     assert_eq!(names, ["promo/c@s1", "promo/c@s2", "promo/c@c1"]);
     assert_eq!(bench.stat("promo/a").origin.as_deref(), Some("promo/c@s2"));
     assert_eq!(
@@ -631,13 +530,12 @@ fn a_promoted_clone_owns_the_shared_snapshots() {
         Some("promo/c@s1")
     );
     assert_eq!(bench.stat("promo/c").origin, None);
-    let marks: Vec<String> = bench
+    let listed = bench
         .dsl
         .bookmarks("promo/c")
         .expect("bookmarks")
-        .into_iter()
-        .map(|b| b.0)
-        .collect();
+        .into_iter();
+    let marks: Vec<String> = listed.map(|b| b.0).collect();
     assert_eq!(marks, ["b1", "b2"]);
     overwrite(&a, object, 1, 92);
     overwrite(&c, object, 1, 93);
@@ -728,18 +626,7 @@ fn a_log_that_is_not_replayed_is_claimed_and_goes_with_its_dataset() {
     let device = bench.device.clone();
     bench.pool.close(PoolState::Exported).expect("close");
     drop(bench);
-    let mut block = vec![0; 4096];
-    for (i, word) in [5u64, 6, 7, 2].iter().enumerate() {
-        block[104 + i * 8..112 + i * 8].copy_from_slice(&word.to_le_bytes());
-    }
-    // One record: the removal of a name.
-    let record = 184..184 + 48;
-    block[136..144].copy_from_slice(&(record.end as u64).to_le_bytes());
-    for (at, word) in [(0, 5u64), (8, 48), (16, birth), (24, 1), (32, 34)] {
-        block[184 + at..192 + at].copy_from_slice(&word.to_le_bytes());
-    }
-    block[184 + 40..184 + 43].copy_from_slice(b"bye");
-    zuse_codec::seal_zil(&mut block, verifier).expect("seal");
+    let block = log_of_one_removal(birth, verifier);
     device
         .write_at(&block, offset + (4 << 20))
         .expect("write the log");
@@ -768,4 +655,20 @@ fn a_log_that_is_not_replayed_is_claimed_and_goes_with_its_dataset() {
     bench.dsl.destroy("log/f", false, false).expect("destroy");
     bench.sound("destroying the dataset");
     bench.close();
+}
+
+/// A block of a log with one record: the removal of a name.
+fn log_of_one_removal(birth: u64, verifier: [u64; 4]) -> Vec<u8> {
+    let mut block = vec![0; 4096];
+    for (i, word) in [5u64, 6, 7, 2].iter().enumerate() {
+        block[104 + i * 8..112 + i * 8].copy_from_slice(&word.to_le_bytes());
+    }
+    let record = 184..184 + 48;
+    block[136..144].copy_from_slice(&(record.end as u64).to_le_bytes());
+    for (at, word) in [(0, 5u64), (8, 48), (16, birth), (24, 1), (32, 34)] {
+        block[184 + at..192 + at].copy_from_slice(&word.to_le_bytes());
+    }
+    block[184 + 40..184 + 43].copy_from_slice(b"bye");
+    zuse_codec::seal_zil(&mut block, verifier).expect("seal");
+    block
 }

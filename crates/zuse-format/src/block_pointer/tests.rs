@@ -258,7 +258,10 @@ fn encrypted_pointers_carry_salt_iv_and_mac() {
     };
     assert_eq!(big.words[4], 0xa0a1_a2a3_a4a5_a6a7);
     assert_eq!(big.words[11], 0xb8b9_babb_0000_0001);
+}
 
+#[test]
+fn a_pointer_says_how_its_block_is_protected() {
     let auth = bp(&[
         (0, 1),
         (1, 0x37e0),

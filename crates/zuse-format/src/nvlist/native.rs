@@ -113,32 +113,10 @@ impl<'a> Reader<'a> {
             14 => Uint32Array(items(raw, count, u32::from_le_bytes)?),
             15 => Int64Array(items(raw, count, i64::from_le_bytes)?),
             16 => Uint64Array(items(raw, count, u64::from_le_bytes)?),
-            17 => {
-                let Some(mut rest) = count.checked_mul(8).and_then(|skip| raw.get(skip..)) else {
-                    return bad("nvlist array is longer than its pair");
-                };
-                let mut strings = Vec::with_capacity(count);
-                for _ in 0..count {
-                    let Some(end) = rest.iter().position(|b| *b == 0) else {
-                        return bad("nvlist string has no end");
-                    };
-                    strings.push(text(&rest[..=end])?);
-                    rest = &rest[end + 1..];
-                }
-                StringArray(strings)
-            }
+            17 => StringArray(texts(raw, count)?),
             18 => Hrtime(u64_at(raw, 0) as i64),
             19 => List(self.pairs(u32_at(raw, 4), depth + 1)?),
-            20 => {
-                if count.checked_mul(32).is_none_or(|len| len > raw.len()) {
-                    return bad("nvlist array is longer than its pair");
-                }
-                let mut lists = Vec::with_capacity(count);
-                for i in 0..count {
-                    lists.push(self.pairs(u32_at(raw, 8 * count + 24 * i + 4), depth + 1)?);
-                }
-                ListArray(lists)
-            }
+            20 => ListArray(self.lists(count, raw, depth)?),
             21 => BooleanValue(boolean(u32_at(raw, 0))?),
             22 => Int8(raw[0].cast_signed()),
             23 => Uint8(raw[0]),
@@ -153,6 +131,17 @@ impl<'a> Reader<'a> {
             27 => Double(f64::from_bits(u64_at(raw, 0))),
             other => return bad(format!("nvlist has a value of type {other}")),
         })
+    }
+
+    fn lists(&mut self, count: usize, raw: &[u8], depth: usize) -> FormatResult<Vec<NvList>> {
+        if count.checked_mul(32).is_none_or(|len| len > raw.len()) {
+            return bad("nvlist array is longer than its pair");
+        }
+        let mut lists = Vec::with_capacity(count);
+        for i in 0..count {
+            lists.push(self.pairs(u32_at(raw, 8 * count + 24 * i + 4), depth + 1)?);
+        }
+        Ok(lists)
     }
 }
 
@@ -246,4 +235,20 @@ fn write_value(value: &NvValue, out: &mut Vec<u8>) {
             v.iter().for_each(|list| list_header(list, out));
         }
     }
+}
+
+/// Strings behind the array of their pointers.
+fn texts(raw: &[u8], count: usize) -> FormatResult<Vec<String>> {
+    let Some(mut rest) = count.checked_mul(8).and_then(|skip| raw.get(skip..)) else {
+        return bad("nvlist array is longer than its pair");
+    };
+    let mut strings = Vec::with_capacity(count);
+    for _ in 0..count {
+        let Some(end) = rest.iter().position(|b| *b == 0) else {
+            return bad("nvlist string has no end");
+        };
+        strings.push(text(&rest[..=end])?);
+        rest = &rest[end + 1..];
+    }
+    Ok(strings)
 }

@@ -5,9 +5,12 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use zuse_base::{ByteOrder, Error, Result, Txg};
-use zuse_codec::{ChecksumKind, Compression, decompress_front, verify, verify_truncated};
+use zuse_codec::{
+    ChecksumContext, ChecksumKind, CodecError, Compression, decompress_front, verify,
+    verify_truncated,
+};
 use zuse_format::object_type::swap_block;
-use zuse_format::{BlockPointer, BpKind, BpLimits, Protection, object_type};
+use zuse_format::{BlockPointer, BpKind, BpLimits, Dva, Protection, object_type};
 
 use super::{Pipeline, address_of};
 use crate::cache::{Class, Key};
@@ -193,19 +196,13 @@ impl Pipeline {
             )
         })?;
         let context = self.checksums();
-        let order = bp.byte_order();
-        let expected = bp.checksum();
         let mut buf = Vec::new();
         let mut last: Option<Error> = None;
         let mut unknown: Option<Error> = None;
         let mut bad: Vec<usize> = Vec::new();
         for (i, dva) in bp.dvas().enumerate() {
             let mut check = |bytes: &[u8]| {
-                let good = if is_truncated(bp) {
-                    verify_truncated(kind, bytes, order, &context, &expected)
-                } else {
-                    verify(kind, bytes, order, &context, &expected)
-                };
+                let good = sums_up(bp, kind, bytes, &context);
                 good.unwrap_or_else(|e| {
                     unknown = Some(Error::corrupt(place.to_string(), e));
                     false
@@ -234,16 +231,7 @@ impl Pipeline {
                 }
                 Ok(zuse_vdev::ReadOutcome::BadChecksum) => {
                     bad.push(i);
-                    last = Some(Error::corrupt_as(
-                        zuse_base::Corruption::Checksum,
-                        place.to_string(),
-                        format!(
-                            "checksum mismatch on vdev {} at offset {:#x} ({} bytes)",
-                            dva.vdev(),
-                            dva.offset(),
-                            bp.psize()
-                        ),
-                    ));
+                    last = Some(mismatch(bp, &dva, place));
                 }
                 Err(e) => last = Some(e),
             }
@@ -356,4 +344,32 @@ impl Pipeline {
         }
         Ok(())
     }
+}
+
+/// Whether bytes have the checksum of their pointer.
+fn sums_up(
+    bp: &BlockPointer,
+    kind: ChecksumKind,
+    bytes: &[u8],
+    context: &ChecksumContext,
+) -> Result<bool, CodecError> {
+    let (order, expected) = (bp.byte_order(), bp.checksum());
+    if is_truncated(bp) {
+        verify_truncated(kind, bytes, order, context, &expected)
+    } else {
+        verify(kind, bytes, order, context, &expected)
+    }
+}
+
+fn mismatch(bp: &BlockPointer, dva: &Dva, place: &dyn Display) -> Error {
+    Error::corrupt_as(
+        zuse_base::Corruption::Checksum,
+        place.to_string(),
+        format!(
+            "checksum mismatch on vdev {} at offset {:#x} ({} bytes)",
+            dva.vdev(),
+            dva.offset(),
+            bp.psize()
+        ),
+    )
 }

@@ -90,89 +90,45 @@ impl Pipeline {
         scratch: &mut Vec<u8>,
     ) -> Result<Written> {
         let allocator = self.allocator()?;
-        let rewrite = policy.pass > 1
-            && !old.is_hole()
-            && !old.is_embedded()
-            && !old.is_gang()
-            && old.logical_birth() == txg.0
-            && old.physical_birth() == txg.0;
+        let rewrite = policy.pass > 1 && is_own(old, txg);
         // A block that is encrypted gets a fresh IV, so its old place would hold two ciphertexts of
         // one txg: after a power cut the pointer could lead to either. Only the MOS is rewritten.
         assert!(
             !rewrite || key.is_none(),
             "an encrypted block must not be rewritten in place"
         );
-        let (stored, compression) =
-            match self.squeeze(policy, allocator.min_allocation(), data, scratch) {
-                Squeezed::Plain => (data, Compression::Off),
-                Squeezed::Embed(len) if !rewrite => {
-                    let bp = BlockPointer::embed(
-                        &scratch[..len],
-                        data.len() as u64,
-                        policy.compression.to_u8(),
-                        policy.object_type,
-                        txg.0,
-                    )
-                    .map_err(|e| e.at("write pipeline"))?;
-                    return Ok(Written {
-                        bp,
-                        in_place: false,
-                    });
-                }
-                Squeezed::Embed(len) => {
-                    pad(scratch, len, allocator.min_allocation() as usize);
-                    (&scratch[..], policy.compression)
-                }
-                Squeezed::Stored => (&scratch[..], policy.compression),
-            };
-        if rewrite {
-            // Keep the place if the bytes fit it: a smaller result is padded, an uncompressed one
-            // may not change size.
-            let room = old.psize() as usize;
-            if compression != Compression::Off && stored.len() <= room && room < data.len() {
-                let len = stored.len();
-                pad(scratch, len, room);
-                return self.overwrite(
-                    txg,
-                    policy,
-                    old,
-                    &scratch[..],
-                    compression,
-                    data.len(),
-                    fill,
-                );
+        let compression = match self.squeeze(policy, allocator.min_allocation(), data, scratch) {
+            Squeezed::Plain => Compression::Off,
+            Squeezed::Embed(len) if !rewrite => {
+                return embedded(txg, policy, &scratch[..len], data.len());
             }
-            if room == data.len() {
-                return self.overwrite(txg, policy, old, data, Compression::Off, data.len(), fill);
+            Squeezed::Embed(len) => {
+                pad(scratch, len, allocator.min_allocation() as usize);
+                policy.compression
             }
-            if stored.len() == room {
-                return self.overwrite(txg, policy, old, stored, compression, data.len(), fill);
-            }
+            Squeezed::Stored => policy.compression,
+        };
+        if rewrite
+            && let Some(written) =
+                self.keep_place(txg, policy, old, data, fill, compression, scratch)?
+        {
+            return Ok(written);
         }
-        let context = self.checksums();
+        let packed = compression != Compression::Off;
+        let stored = if packed { &scratch[..] } else { data };
         let mut bp = normal(policy, data.len(), stored.len(), compression);
         let stored = match key {
             None => stored,
             Some(key) => {
-                if compression == Compression::Off {
+                if !packed {
                     scratch.clear();
                     scratch.extend_from_slice(data);
                 }
-                bp.set_crypt();
-                key.seal_stored(&mut bp, scratch)?;
-                if policy.level > 0 {
-                    bp.set_mac(&indirect_mac(data));
-                }
+                seal(policy, key, &mut bp, data, scratch)?;
                 &scratch[..]
             }
         };
-        let sum = checksum(policy.checksum, stored, ByteOrder::Little, &context)
-            .map_err(|e| Error::unsupported("write pipeline", e))?;
-        if is_truncated(&bp) {
-            bp.set_truncated_checksum(truncate(policy.checksum, sum));
-        } else {
-            bp.set_checksum(sum);
-        }
+        self.sum(policy, &mut bp, stored)?;
         if policy.nopwrite && can_nopwrite(&bp, old, policy) {
             return Ok(Written {
                 bp: *old,
@@ -186,6 +142,49 @@ impl Pipeline {
             bp,
             in_place: false,
         })
+    }
+
+    /// Writes a block to the place that it has of this txg already, if the bytes fit it: a smaller
+    /// result is padded, an uncompressed one may not change size.
+    #[allow(clippy::too_many_arguments)]
+    fn keep_place(
+        &self,
+        txg: Txg,
+        policy: &WritePolicy,
+        old: &BlockPointer,
+        data: &[u8],
+        fill: u64,
+        compression: Compression,
+        scratch: &mut Vec<u8>,
+    ) -> Result<Option<Written>> {
+        let room = old.psize() as usize;
+        let packed = compression != Compression::Off;
+        let (bytes, compression) = if packed && scratch.len() <= room && room < data.len() {
+            let len = scratch.len();
+            pad(scratch, len, room);
+            (&scratch[..], compression)
+        } else if room == data.len() {
+            (data, Compression::Off)
+        } else if packed && scratch.len() == room {
+            (&scratch[..], compression)
+        } else {
+            return Ok(None);
+        };
+        self.overwrite(txg, policy, old, bytes, compression, data.len(), fill)
+            .map(Some)
+    }
+
+    /// Puts the checksum of what is stored into its pointer.
+    fn sum(&self, policy: &WritePolicy, bp: &mut BlockPointer, stored: &[u8]) -> Result<()> {
+        let context = self.checksums();
+        let sum = checksum(policy.checksum, stored, ByteOrder::Little, &context)
+            .map_err(|e| Error::unsupported("write pipeline", e))?;
+        if is_truncated(bp) {
+            bp.set_truncated_checksum(truncate(policy.checksum, sum));
+        } else {
+            bp.set_checksum(sum);
+        }
+        Ok(())
     }
 
     /// Finds places for the stored bytes of a block, writes them there and notes them in its
@@ -339,4 +338,45 @@ fn can_nopwrite(new: &BlockPointer, old: &BlockPointer, policy: &WritePolicy) ->
         && old.words[6] == new.words[6]
         && old.dvas().count() == usize::from(policy.copies)
         && old.checksum() == new.checksum()
+}
+
+/// Whether the place of a pointer is of this txg, and can be written again.
+fn is_own(old: &BlockPointer, txg: Txg) -> bool {
+    !old.is_hole()
+        && !old.is_embedded()
+        && !old.is_gang()
+        && old.logical_birth() == txg.0
+        && old.physical_birth() == txg.0
+}
+
+/// A block that lies in its pointer.
+fn embedded(txg: Txg, policy: &WritePolicy, bytes: &[u8], lsize: usize) -> Result<Written> {
+    let bp = BlockPointer::embed(
+        bytes,
+        lsize as u64,
+        policy.compression.to_u8(),
+        policy.object_type,
+        txg.0,
+    )
+    .map_err(|e| e.at("write pipeline"))?;
+    Ok(Written {
+        bp,
+        in_place: false,
+    })
+}
+
+/// Encrypts a block in `scratch`; `data` is what it says.
+fn seal(
+    policy: &WritePolicy,
+    key: &DatasetKey,
+    bp: &mut BlockPointer,
+    data: &[u8],
+    scratch: &mut [u8],
+) -> Result<()> {
+    bp.set_crypt();
+    key.seal_stored(bp, scratch)?;
+    if policy.level > 0 {
+        bp.set_mac(&indirect_mac(data));
+    }
+    Ok(())
 }

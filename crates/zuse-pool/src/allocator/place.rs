@@ -266,18 +266,7 @@ impl Allocator {
             .filter_map(|index| Some((index, metaslabs.get(index)?)))
             .filter(|(_, metaslab)| metaslab.longest() >= asize)
             .map(|(index, metaslab)| {
-                let idle = vdev
-                    .active
-                    .iter()
-                    .enumerate()
-                    .all(|(c, a)| c == copy || a.load(Relaxed) != index);
-                let estimate = metaslab.estimate();
-                let rank = (
-                    estimate >= asize,
-                    idle,
-                    estimate.checked_ilog2(),
-                    metaslab.is_loaded(),
-                );
+                let rank = Self::rank(vdev, copy, asize, index, metaslab);
                 Reverse((rank, Reverse(index)))
             })
             .collect();
@@ -308,6 +297,29 @@ impl Allocator {
         // A metaslab whose map is broken is not in the order.
         let trouble = trouble.or_else(|| metaslabs.iter().find_map(|m| m.trouble()));
         trouble.map_or(Ok(None), Err)
+    }
+
+    /// How well a metaslab suits a block, the best last: room by the estimate, no other copy's,
+    /// much room, in memory.
+    fn rank(
+        vdev: &VdevSpace,
+        copy: usize,
+        asize: u64,
+        index: usize,
+        metaslab: &Metaslab,
+    ) -> (bool, bool, Option<u32>, bool) {
+        let idle = vdev
+            .active
+            .iter()
+            .enumerate()
+            .all(|(c, a)| c == copy || a.load(Relaxed) != index);
+        let estimate = metaslab.estimate();
+        (
+            estimate >= asize,
+            idle,
+            estimate.checked_ilog2(),
+            metaslab.is_loaded(),
+        )
     }
 
     fn load_and_allocate(&self, metaslab: &Metaslab, txg: Txg, asize: u64) -> Result<Attempt> {

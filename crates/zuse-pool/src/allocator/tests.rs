@@ -182,20 +182,25 @@ fn churn(seed: u64) {
             model.committed(Vec::new());
             model.committed(Vec::new());
             model.check(&allocator);
-            for (vdev, taken) in &model.taken {
-                for m in 0..if *vdev == 0 { 4 } else { 3 } {
-                    let slot = Span::new(m << 24, 1 << 24);
-                    let free = allocator.free_spans(*vdev, m).unwrap();
-                    assert_eq!(
-                        free,
-                        taken.gaps_in(slot).collect::<Vec<_>>(),
-                        "vdev {vdev}, metaslab {m}"
-                    );
-                }
-            }
+            check_free_spans(&allocator, &model);
         }
     }
     assert_eq!(allocator.free_spans(0, 4).unwrap_err().errno(), Errno::IO);
+}
+
+/// What is free in each metaslab is what the model has not taken.
+fn check_free_spans(allocator: &Allocator, model: &Model) {
+    for (vdev, taken) in &model.taken {
+        for m in 0..if *vdev == 0 { 4 } else { 3 } {
+            let slot = Span::new(m << 24, 1 << 24);
+            let free = allocator.free_spans(*vdev, m).unwrap();
+            assert_eq!(
+                free,
+                taken.gaps_in(slot).collect::<Vec<_>>(),
+                "vdev {vdev}, metaslab {m}"
+            );
+        }
+    }
 }
 
 #[test]

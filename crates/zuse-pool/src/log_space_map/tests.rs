@@ -106,6 +106,22 @@ fn pool(memory: &Memory, logs: &[(&str, ObjectId)], txgs: &[u64]) -> (VdevInfo, 
     )
 }
 
+/// What is free in each metaslab by its own map and the logs.
+fn expected_free() -> [Vec<Span>; 3] {
+    [
+        vec![
+            Span::new(0, 0x1000),
+            Span::new(0x4000, 0x4000),
+            Span::between(0xa000, 1 << 24),
+        ],
+        vec![
+            Span::new((1 << 24) + 0x1000, 0x1000),
+            Span::between((1 << 24) + 0x3000, 2 << 24),
+        ],
+        vec![Span::new(2 << 24, 1 << 24)],
+    ]
+}
+
 #[test]
 fn the_state_is_the_own_map_and_the_logs_since_the_flush() {
     let memory = Arc::new(Memory::new());
@@ -137,18 +153,7 @@ fn the_state_is_the_own_map_and_the_logs_since_the_flush() {
         .unwrap();
     assert!(allocator.has_logs());
     assert_eq!(allocator.total().allocated, 0x3000 + 0x2000 + 0x2000);
-    let expected: [Vec<Span>; 3] = [
-        vec![
-            Span::new(0, 0x1000),
-            Span::new(0x4000, 0x4000),
-            Span::between(0xa000, 1 << 24),
-        ],
-        vec![
-            Span::new((1 << 24) + 0x1000, 0x1000),
-            Span::between((1 << 24) + 0x3000, 2 << 24),
-        ],
-        vec![Span::new(2 << 24, 1 << 24)],
-    ];
+    let expected = expected_free();
     for (m, spans) in expected.iter().enumerate() {
         assert_eq!(&allocator.free_spans(0, m as u64).unwrap(), spans);
     }
@@ -163,18 +168,7 @@ fn the_state_is_the_own_map_and_the_logs_since_the_flush() {
     assert!(!allocator.sync_pass(&MemoryTxg(&memory, Txg(20))).unwrap());
     allocator.sync_done(Txg(20));
     assert!(!allocator.has_logs());
-    assert!(memory.with(objects.logs, |o| o.names.is_empty()).unwrap());
-    assert!(
-        memory
-            .with(objects.unflushed[&0], |o| o.data.iter().all(|b| *b == 0))
-            .unwrap()
-    );
-    for (_, object) in logs {
-        assert!(
-            memory.with(object, |_| ()).is_err(),
-            "log {object} is still there"
-        );
-    }
+    assert_gone(&memory, &objects, &logs.map(|(_, object)| object));
     // Three logs went; a map came if the new block is in the untouched metaslab.
     let came = i64::from(new.offset() >= 2 << 24);
     assert_eq!(allocator.take_histogram_delta(), came - 3);
@@ -190,6 +184,22 @@ fn the_state_is_the_own_map_and_the_logs_since_the_flush() {
         .flat_map(|m| again.free_spans(0, m).unwrap())
         .collect();
     assert_eq!(found, free);
+}
+
+/// No log is left, in the ZAP or outside, and no metaslab waits for one.
+fn assert_gone(memory: &Memory, objects: &LogObjects, logs: &[ObjectId]) {
+    assert!(memory.with(objects.logs, |o| o.names.is_empty()).unwrap());
+    assert!(
+        memory
+            .with(objects.unflushed[&0], |o| o.data.iter().all(|b| *b == 0))
+            .unwrap()
+    );
+    for &object in logs {
+        assert!(
+            memory.with(object, |_| ()).is_err(),
+            "log {object} is still there"
+        );
+    }
 }
 
 #[test]

@@ -132,8 +132,27 @@ impl Claims {
             }
             members = Some(list);
         }
+        let total = self.members(io, bp, &members.unwrap_or_default(), place, depth)?;
+        if total != bp.psize() {
+            return Err(bad(&format!(
+                "its members hold {total} bytes, not {}",
+                bp.psize()
+            )));
+        }
+        Ok(())
+    }
+
+    /// Claims what the members of a gang block take, and sums up what they hold.
+    fn members(
+        &mut self,
+        io: &Pipeline,
+        bp: &BlockPointer,
+        members: &[BlockPointer],
+        place: &str,
+        depth: u32,
+    ) -> Result<u64> {
         let mut total = 0;
-        for member in members.unwrap_or_default().iter().filter(|m| !m.is_hole()) {
+        for member in members.iter().filter(|m| !m.is_hole()) {
             total += member.psize();
             if member.is_gang() {
                 self.gang(io, member, place, depth + 1)?;
@@ -148,13 +167,7 @@ impl Claims {
                 }
             }
         }
-        if total != bp.psize() {
-            return Err(bad(&format!(
-                "its members hold {total} bytes, not {}",
-                bp.psize()
-            )));
-        }
-        Ok(())
+        Ok(total)
     }
 
     /// Both sides must be the same ranges; `sharing`: equal claims are clones of one block.

@@ -35,51 +35,7 @@ pub(super) fn compare(
             .parse()
             .map_err(|_| Error::corrupt(name.clone(), "no number of a vdev"))?;
         tables += 1;
-        let dnode = pool.mos().dnode(ObjectId(object))?;
-        let header = words(&dnode.bonus_vec());
-        let [entries, size, big, total, range, _, _] = header[..] else {
-            return Err(Error::contradiction(name, "its header has another size"));
-        };
-        let mut ranges = vec![0; size as usize];
-        let mut all = Zap::open(&pool.mos().dnode(ObjectId(entries))?)?.cursor(0);
-        let mut count = 0;
-        while let Some(entry) = all.next()? {
-            let key = entry
-                .name
-                .first_chunk::<8>()
-                .map(|k| u64::from_be_bytes(*k));
-            let (Some(offset), further) = (key, further(&entry.value)) else {
-                return Err(Error::corrupt(name, "a key that is no offset"));
-            };
-            count += 1;
-            if let Some(there) = ranges.get_mut((offset / range) as usize) {
-                *there += 1u16;
-            }
-            extra.insert((vdev, offset), further);
-        }
-        let mut stored = vec![0; size as usize * 2];
-        dnode.read_at(0, &mut stored)?;
-        let stored: Vec<u16> = stored
-            .as_chunks::<2>()
-            .0
-            .iter()
-            .map(|n| {
-                if big == 0 {
-                    u16::from_le_bytes(*n)
-                } else {
-                    u16::from_be_bytes(*n)
-                }
-            })
-            .collect();
-        if count != total || stored != ranges {
-            report.problem(
-                Finding::CloneCount,
-                name.as_str(),
-                format!(
-                    "says {total} entries, has {count}; its ranges say {stored:?}, are {ranges:?}"
-                ),
-            );
-        }
+        table(pool, &name, (vdev, object), &mut extra, report)?;
     }
     let counted = pool.features().refcount("com.fudosecurity:block_cloning");
     if counted != tables {
@@ -104,6 +60,60 @@ pub(super) fn compare(
             Finding::CloneCount,
             format!("block at {place:x?}"),
             format!("{further} pointers in the table, and nothing points there"),
+        );
+    }
+    Ok(())
+}
+
+/// Reads a vdev's table into `extra`, and compares it with its header and its ranges.
+fn table(
+    pool: &Pool,
+    name: &str,
+    (vdev, object): (u32, u64),
+    extra: &mut BTreeMap<(u32, u64), u64>,
+    report: &mut Report,
+) -> Result<()> {
+    let dnode = pool.mos().dnode(ObjectId(object))?;
+    let header = words(&dnode.bonus_vec());
+    let [entries, size, big, total, range, _, _] = header[..] else {
+        return Err(Error::contradiction(name, "its header has another size"));
+    };
+    let mut ranges = vec![0; size as usize];
+    let mut all = Zap::open(&pool.mos().dnode(ObjectId(entries))?)?.cursor(0);
+    let mut count = 0;
+    while let Some(entry) = all.next()? {
+        let key = entry
+            .name
+            .first_chunk::<8>()
+            .map(|k| u64::from_be_bytes(*k));
+        let (Some(offset), further) = (key, further(&entry.value)) else {
+            return Err(Error::corrupt(name, "a key that is no offset"));
+        };
+        count += 1;
+        if let Some(there) = ranges.get_mut((offset / range) as usize) {
+            *there += 1u16;
+        }
+        extra.insert((vdev, offset), further);
+    }
+    let mut stored = vec![0; size as usize * 2];
+    dnode.read_at(0, &mut stored)?;
+    let stored: Vec<u16> = stored
+        .as_chunks::<2>()
+        .0
+        .iter()
+        .map(|n| {
+            if big == 0 {
+                u16::from_le_bytes(*n)
+            } else {
+                u16::from_be_bytes(*n)
+            }
+        })
+        .collect();
+    if count != total || stored != ranges {
+        report.problem(
+            Finding::CloneCount,
+            name,
+            format!("says {total} entries, has {count}; its ranges say {stored:?}, are {ranges:?}"),
         );
     }
     Ok(())

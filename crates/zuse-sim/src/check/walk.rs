@@ -253,30 +253,7 @@ impl<'a> Walk<'a> {
                     continue;
                 }
             };
-            let mut here = 0;
-            let mut slot = 0;
-            let bytes = block.bytes();
-            while slot * DNODE_SLOT < bytes.len() {
-                let object = id * per_block + slot as u64;
-                let slots = match DnodeView::parse(&bytes[slot * DNODE_SLOT..]) {
-                    Ok(None) => 1,
-                    Ok(Some(view)) => {
-                        here += 1;
-                        self.report.objects += 1;
-                        if object == 0 {
-                            self.problem(Finding::Dnode, "", "object 0 is in use");
-                        }
-                        visit(object, &view);
-                        self.dnode(object, &view);
-                        view.slots()
-                    }
-                    Err(e) => {
-                        self.lost(&format!(", object {object}"), e);
-                        1
-                    }
-                };
-                slot += slots;
-            }
+            let here = self.dnodes(block.bytes(), id * per_block, visit);
             counts.push((id, bp.fill(), here));
             found += here;
         }
@@ -297,6 +274,35 @@ impl<'a> Walk<'a> {
             );
         }
         found
+    }
+
+    /// Looks at the dnodes of a block, of which the first has this number; returns how many there
+    /// are.
+    fn dnodes(&mut self, bytes: &[u8], first: u64, visit: Visit<'_>) -> u64 {
+        let mut here = 0;
+        let mut slot = 0;
+        while slot * DNODE_SLOT < bytes.len() {
+            let object = first + slot as u64;
+            let slots = match DnodeView::parse(&bytes[slot * DNODE_SLOT..]) {
+                Ok(None) => 1,
+                Ok(Some(view)) => {
+                    here += 1;
+                    self.report.objects += 1;
+                    if object == 0 {
+                        self.problem(Finding::Dnode, "", "object 0 is in use");
+                    }
+                    visit(object, &view);
+                    self.dnode(object, &view);
+                    view.slots()
+                }
+                Err(e) => {
+                    self.lost(&format!(", object {object}"), e);
+                    1
+                }
+            };
+            slot += slots;
+        }
+        here
     }
 
     fn dnode(&mut self, object: u64, view: &DnodeView<'_>) {
@@ -375,82 +381,9 @@ impl<'a> Walk<'a> {
             return 0;
         }
         let at = format!(", object {}, level {level}, block {id}", tree.object as i64);
-        if bp.level() != level && !bp.is_embedded() {
-            self.problem(
-                Finding::Pointer,
-                &at,
-                format!("its pointer says level {}", bp.level()),
-            );
-        }
-        if bp.object_type() != tree.object_type {
-            self.problem(
-                Finding::Pointer,
-                &at,
-                format!(
-                    "its pointer says type {}, the object has {}",
-                    bp.object_type(),
-                    tree.object_type
-                ),
-            );
-        }
-        let lsize = if level == 0 {
-            tree.lsize
-        } else {
-            1 << tree.indirect_shift
-        };
-        if bp.lsize() != lsize {
-            self.problem(
-                Finding::Pointer,
-                &at,
-                format!(
-                    "it has {} bytes, the object's blocks have {lsize}",
-                    bp.lsize()
-                ),
-            );
-        }
-        if bp.compression() == Compression::Inherit.to_u8()
-            || bp.compression() == Compression::On.to_u8()
-        {
-            self.problem(
-                Finding::Pointer,
-                &at,
-                "its pointer names no real compression",
-            );
-        }
+        self.pointer(bp, tree, level, &at);
         if level == 0 {
-            if id > tree.max_block {
-                self.problem(
-                    Finding::BeyondEnd,
-                    &at,
-                    format!("the object's last block is {}", tree.max_block),
-                );
-            }
-            if self.is_freed(tree.object, id) {
-                return bp.fill();
-            }
-            self.claim(bp, &at);
-            let is_data = !Settings::is_metadata(tree.object_type, 0);
-            if let Some(leaves) = leaves {
-                leaves.push((id, *bp));
-            } else {
-                if (!is_data || self.depth == Depth::All)
-                    && let Err(e) = self.look_at(bp, &at)
-                {
-                    self.lost(&at, e);
-                }
-                if bp.kind() == BpKind::Normal && bp.fill() != 1 {
-                    self.problem(
-                        Finding::FillCount,
-                        &at,
-                        format!("its fill count is {}", bp.fill()),
-                    );
-                }
-            }
-            return if bp.kind() == BpKind::Normal {
-                bp.fill()
-            } else {
-                1
-            };
+            return self.leaf(bp, tree, id, &at, leaves);
         }
         self.claim(bp, &at);
         let block = match self.io.read(bp, &format!("{}{at}", self.place)) {
@@ -500,5 +433,95 @@ impl<'a> Walk<'a> {
             );
         }
         bp.fill()
+    }
+
+    /// Whether a pointer says of itself what its object says of it.
+    fn pointer(&mut self, bp: &BlockPointer, tree: Tree, level: u8, at: &str) {
+        if bp.level() != level && !bp.is_embedded() {
+            self.problem(
+                Finding::Pointer,
+                at,
+                format!("its pointer says level {}", bp.level()),
+            );
+        }
+        if bp.object_type() != tree.object_type {
+            self.problem(
+                Finding::Pointer,
+                at,
+                format!(
+                    "its pointer says type {}, the object has {}",
+                    bp.object_type(),
+                    tree.object_type
+                ),
+            );
+        }
+        let lsize = if level == 0 {
+            tree.lsize
+        } else {
+            1 << tree.indirect_shift
+        };
+        if bp.lsize() != lsize {
+            self.problem(
+                Finding::Pointer,
+                at,
+                format!(
+                    "it has {} bytes, the object's blocks have {lsize}",
+                    bp.lsize()
+                ),
+            );
+        }
+        if bp.compression() == Compression::Inherit.to_u8()
+            || bp.compression() == Compression::On.to_u8()
+        {
+            self.problem(
+                Finding::Pointer,
+                at,
+                "its pointer names no real compression",
+            );
+        }
+    }
+
+    /// Looks at a block of level 0, or gives its pointer to `leaves`; returns its fill.
+    fn leaf(
+        &mut self,
+        bp: &BlockPointer,
+        tree: Tree,
+        id: u64,
+        at: &str,
+        leaves: &mut Option<&mut Vec<(u64, BlockPointer)>>,
+    ) -> u64 {
+        if id > tree.max_block {
+            self.problem(
+                Finding::BeyondEnd,
+                at,
+                format!("the object's last block is {}", tree.max_block),
+            );
+        }
+        if self.is_freed(tree.object, id) {
+            return bp.fill();
+        }
+        self.claim(bp, at);
+        let is_data = !Settings::is_metadata(tree.object_type, 0);
+        if let Some(leaves) = leaves {
+            leaves.push((id, *bp));
+        } else {
+            if (!is_data || self.depth == Depth::All)
+                && let Err(e) = self.look_at(bp, at)
+            {
+                self.lost(at, e);
+            }
+            if bp.kind() == BpKind::Normal && bp.fill() != 1 {
+                self.problem(
+                    Finding::FillCount,
+                    at,
+                    format!("its fill count is {}", bp.fill()),
+                );
+            }
+        }
+        if bp.kind() == BpKind::Normal {
+            bp.fill()
+        } else {
+            1
+        }
     }
 }

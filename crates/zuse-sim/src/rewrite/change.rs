@@ -245,19 +245,27 @@ pub fn damage(golden: &mut Golden, prng: &SeededPrng) -> String {
             )
         }
         _ => {
-            let new = match prng.below(4) {
-                0 => prng.below(size),
-                1 => size - prng.below(1 << 20),
-                2 => prng.below(8 << 20),
-                _ => size / 2,
-            };
-            let short = MemDevice::new(device.path(), new);
-            short.restore(&device.snapshot());
-            golden.devices[which] = Arc::new(short);
+            let new = cut(golden, which, prng);
             format!(
                 "{} device {which}: cut to {new} of {size} bytes",
                 golden.name
             )
         }
     }
+}
+
+/// Cuts a device off; returns how long it is now.
+fn cut(golden: &mut Golden, which: usize, prng: &SeededPrng) -> u64 {
+    let device = golden.devices[which].clone();
+    let size = device.size();
+    let new = match prng.below(4) {
+        0 => prng.below(size),
+        1 => size - prng.below(1 << 20),
+        2 => prng.below(8 << 20),
+        _ => size / 2,
+    };
+    let short = MemDevice::new(device.path(), new);
+    short.restore(&device.snapshot());
+    golden.devices[which] = Arc::new(short);
+    new
 }

@@ -102,52 +102,57 @@ impl Survey<'_> {
             )?;
         }
         for leaf in leaves {
-            self.note(
-                if is_mos {
-                    Structure::MosDnode
-                } else {
-                    Structure::Dnode
-                },
-                &leaf,
+            self.dnodes(&leaf, name, is_mos)?;
+        }
+        Ok(())
+    }
+
+    /// Surveys the dnodes of a block.
+    fn dnodes(&mut self, leaf: &Rc<Place>, name: &str, is_mos: bool) -> Result<()> {
+        self.note(
+            if is_mos {
+                Structure::MosDnode
+            } else {
+                Structure::Dnode
+            },
+            leaf,
+        );
+        let block = self.read(leaf)?;
+        let bytes = block.bytes().to_vec();
+        let mut slot = 0;
+        while let Some(raw) = bytes.get(slot * DNODE_SLOT..).filter(|r| !r.is_empty()) {
+            let Ok(Some(view)) = DnodeView::parse(raw) else {
+                slot += 1;
+                continue;
+            };
+            let what = format!(
+                "{name}, a dnode of type {} in slot {slot}",
+                view.object_type()
             );
-            let block = self.read(&leaf)?;
-            let bytes = block.bytes().to_vec();
-            let mut slot = 0;
-            while let Some(raw) = bytes.get(slot * DNODE_SLOT..).filter(|r| !r.is_empty()) {
-                let Ok(Some(view)) = DnodeView::parse(raw) else {
-                    slot += 1;
-                    continue;
-                };
-                let what = format!(
-                    "{name}, a dnode of type {} in slot {slot}",
-                    view.object_type()
-                );
-                let structure = of_type(view.object_type(), is_mos);
-                self.dnode(
-                    &view,
-                    &leaf,
-                    slot * DNODE_SLOT,
-                    &what,
-                    structure,
-                    &mut Vec::new(),
-                )?;
-                if view.bonus_len() > 0 {
-                    self.places.push((
-                        if is_mos {
-                            Structure::MosBonus
-                        } else {
-                            Structure::FileBonus
-                        },
-                        leaf.clone(),
-                    ));
-                }
-                if is_mos && view.bonus_type() == object_type::DSL_DATASET {
-                    let at =
-                        slot * DNODE_SLOT + 64 + BP_SIZE * view.nblkptr() + DslDatasetPhys::BP_AT;
-                    self.datasets.push((leaf.clone(), at, slot as u64));
-                }
-                slot += view.slots();
+            let structure = of_type(view.object_type(), is_mos);
+            self.dnode(
+                &view,
+                leaf,
+                slot * DNODE_SLOT,
+                &what,
+                structure,
+                &mut Vec::new(),
+            )?;
+            if view.bonus_len() > 0 {
+                self.places.push((
+                    if is_mos {
+                        Structure::MosBonus
+                    } else {
+                        Structure::FileBonus
+                    },
+                    leaf.clone(),
+                ));
             }
+            if is_mos && view.bonus_type() == object_type::DSL_DATASET {
+                let at = slot * DNODE_SLOT + 64 + BP_SIZE * view.nblkptr() + DslDatasetPhys::BP_AT;
+                self.datasets.push((leaf.clone(), at, slot as u64));
+            }
+            slot += view.slots();
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use zuse::stream::{ResumeToken, SendOptions, SendProgress, StreamWriter};
 use zuse::{Errno, Pool, ReceiveRequest, SendPlan, SendRequest};
-use zuse_base::{Entropy, Result, SeededPrng};
+use zuse_base::{Entropy, Error, Result, SeededPrng};
 
 use super::source::{Source, TOP};
 use super::{Tally, compare, key, wrong};
@@ -101,15 +101,7 @@ pub fn deliver(
             return Err(e);
         }
         let Some(snapshot) = begun else { continue };
-        if to.dsl().dataset(&snapshot).is_ok() {
-            return Err(wrong(format!("{snapshot} is there after a cut: {e}")));
-        }
-        let dataset = snapshot.split('@').next().unwrap_or_default().to_owned();
-        let token = match to.resume_token(&dataset) {
-            Ok(token) => token,
-            Err(e) if e.is(Errno::NOENT) => None,
-            Err(e) => return Err(e),
-        };
+        let (dataset, token) = left_by(to, &snapshot, &e)?;
         match token {
             Some(_) if !request.resumable => {
                 return Err(wrong(format!("{dataset} keeps what nobody wanted kept")));
@@ -127,6 +119,20 @@ pub fn deliver(
             None => {}
         }
     }
+}
+
+/// The dataset that a cut receive was for, and the token that it left there.
+fn left_by(to: &Arc<Pool>, snapshot: &str, e: &Error) -> Result<(String, Option<ResumeToken>)> {
+    if to.dsl().dataset(snapshot).is_ok() {
+        return Err(wrong(format!("{snapshot} is there after a cut: {e}")));
+    }
+    let dataset = snapshot.split('@').next().unwrap_or_default().to_owned();
+    let token = match to.resume_token(&dataset) {
+        Ok(token) => token,
+        Err(e) if e.is(Errno::NOENT) => None,
+        Err(e) => return Err(e),
+    };
+    Ok((dataset, token))
 }
 
 struct Trip<'a> {

@@ -232,36 +232,7 @@ impl Maker<'_> {
                 self.put(&record, Payload::None);
             }
             Event::Spill { object, flags, bp } => {
-                let place = format!("{name}, object {object}, spill block");
-                // OpenZFS sends an embedded one as WRITE_EMBEDDED, and its receivers put that over
-                // the object's data: they lose the spill block, and reading the file brings their
-                // kernel down. SPILL is right for everybody.
-                if self.form.has(features::RAW)
-                    && let Some(Got::Stored(i)) = got
-                {
-                    let record = Record::Spill(SpillRecord {
-                        object,
-                        length: bp.lsize(),
-                        to_guid,
-                        flags: flags | turned(&bp),
-                        compression: bp.compression(),
-                        compressed_size: bp.psize(),
-                        crypt: crypt_of(&bp),
-                        object_type: 0,
-                    });
-                    self.put(&record, Payload::Stored(i));
-                    return Ok(());
-                }
-                let block = self.decoded(&bp, got, &place)?;
-                let record = Record::Spill(SpillRecord {
-                    object,
-                    length: bp.lsize(),
-                    to_guid,
-                    flags,
-                    ..SpillRecord::default()
-                });
-                let len = block.bytes().len();
-                self.put(&record, Payload::Block(block, 0, len));
+                self.spill(name, object, flags, &bp, got)?;
             }
             Event::Data {
                 object,
@@ -274,6 +245,48 @@ impl Maker<'_> {
                 self.data(name, object, object_type, offset, &bp, got)?;
             }
         }
+        Ok(())
+    }
+
+    fn spill(
+        &mut self,
+        name: &str,
+        object: u64,
+        flags: u8,
+        bp: &BlockPointer,
+        got: Option<Got>,
+    ) -> Result<()> {
+        let to_guid = self.form.to_guid;
+        let place = format!("{name}, object {object}, spill block");
+        // OpenZFS sends an embedded one as WRITE_EMBEDDED, and its receivers put that over
+        // the object's data: they lose the spill block, and reading the file brings their
+        // kernel down. SPILL is right for everybody.
+        if self.form.has(features::RAW)
+            && let Some(Got::Stored(i)) = got
+        {
+            let record = Record::Spill(SpillRecord {
+                object,
+                length: bp.lsize(),
+                to_guid,
+                flags: flags | turned(bp),
+                compression: bp.compression(),
+                compressed_size: bp.psize(),
+                crypt: crypt_of(bp),
+                object_type: 0,
+            });
+            self.put(&record, Payload::Stored(i));
+            return Ok(());
+        }
+        let block = self.decoded(bp, got, &place)?;
+        let record = Record::Spill(SpillRecord {
+            object,
+            length: bp.lsize(),
+            to_guid,
+            flags,
+            ..SpillRecord::default()
+        });
+        let len = block.bytes().len();
+        self.put(&record, Payload::Block(block, 0, len));
         Ok(())
     }
 
@@ -307,20 +320,7 @@ impl Maker<'_> {
         let place = || format!("{name}, object {object}, offset {offset}");
         let to_guid = self.form.to_guid;
         if self.form.as_embedded(bp) {
-            let (bytes, len) = bp.embedded_payload().map_err(|e| e.at(place()))?;
-            let padded = bytes.get(..len.next_multiple_of(8)).unwrap_or(&bytes);
-            let record = Record::WriteEmbedded(EmbeddedRecord {
-                object,
-                offset,
-                length: bp.lsize(),
-                to_guid,
-                compression: bp.compression(),
-                embedded_type: 0,
-                lsize: fit32(bp.lsize()),
-                psize: fit32(len),
-            });
-            self.put(&record, Payload::Bytes(padded.to_vec()));
-            return Ok(());
+            return self.embedded(name, object, offset, bp);
         }
         let mut write = WriteRecord {
             object,
@@ -335,24 +335,7 @@ impl Maker<'_> {
             keyed(&mut write, bp);
         }
         if self.form.as_stored(object_type, bp) {
-            write.compression = bp.compression();
-            write.compressed_size = bp.psize();
-            let Some(Got::Stored(i)) = got else {
-                return Err(Error::corrupt(place(), "a stored block was not read"));
-            };
-            if self.form.has(features::RAW) {
-                write.flags |= turned(bp);
-                write.crypt = crypt_of(bp);
-            }
-            let payload = match self.key {
-                None => Payload::Stored(i),
-                Some(key) => {
-                    let stored = self.out.run.get(i);
-                    Payload::Bytes(self.io.decrypt_stored(bp, key, stored, &place())?)
-                }
-            };
-            self.put(&Record::Write(write), payload);
-            return Ok(());
+            return self.stored(write, bp, got, &place);
         }
         // A block that is stored as it reads needs no buffer of its own.
         if let Some(Got::Stored(i)) = got
@@ -382,6 +365,54 @@ impl Maker<'_> {
                 Payload::Block(block.clone(), from, to),
             );
         }
+        Ok(())
+    }
+
+    /// Sends a block that lies in its pointer.
+    fn embedded(&mut self, name: &str, object: u64, offset: u64, bp: &BlockPointer) -> Result<()> {
+        let place = || format!("{name}, object {object}, offset {offset}");
+        let to_guid = self.form.to_guid;
+        let (bytes, len) = bp.embedded_payload().map_err(|e| e.at(place()))?;
+        let padded = bytes.get(..len.next_multiple_of(8)).unwrap_or(&bytes);
+        let record = Record::WriteEmbedded(EmbeddedRecord {
+            object,
+            offset,
+            length: bp.lsize(),
+            to_guid,
+            compression: bp.compression(),
+            embedded_type: 0,
+            lsize: fit32(bp.lsize()),
+            psize: fit32(len),
+        });
+        self.put(&record, Payload::Bytes(padded.to_vec()));
+        Ok(())
+    }
+
+    /// Sends a block as it is stored.
+    fn stored(
+        &mut self,
+        mut write: WriteRecord,
+        bp: &BlockPointer,
+        got: Option<Got>,
+        place: &dyn Fn() -> String,
+    ) -> Result<()> {
+        write.compression = bp.compression();
+        write.compressed_size = bp.psize();
+        let Some(Got::Stored(i)) = got else {
+            return Err(Error::corrupt(place(), "a stored block was not read"));
+        };
+        if self.form.has(features::RAW) {
+            write.flags |= turned(bp);
+            write.crypt = crypt_of(bp);
+        }
+        let payload = match self.key {
+            None => Payload::Stored(i),
+            Some(key) => {
+                let stored = self.out.run.get(i);
+                Payload::Bytes(self.io.decrypt_stored(bp, key, stored, &place())?)
+            }
+        };
+        self.put(&Record::Write(write), payload);
         Ok(())
     }
 }

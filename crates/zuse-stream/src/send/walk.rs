@@ -584,42 +584,8 @@ impl Walk<'_> {
         out: &mut Merger<'_>,
     ) -> Step {
         let size = dnode.data_block_size();
-        let told = if self.large_blocks {
-            size
-        } else {
-            size.min(OLD_MAX_BLOCK)
-        };
-        let mut bonus = dnode.bonus.clone();
-        bonus.resize(bonus.len().next_multiple_of(8), 0);
         let spill = dnode.spill.filter(|bp| !bp.is_hole());
-        let mut record = ObjectRecord {
-            object,
-            object_type: dnode.object_type.into(),
-            bonus_type: dnode.bonus_type.into(),
-            block_size: fit32(told),
-            bonus_len: fit32(dnode.bonus.len()),
-            checksum: dnode.checksum,
-            compress: dnode.compress,
-            slots: fit8(dnode.slots()),
-            flags: if spill.is_some() { OBJECT_SPILL } else { 0 },
-            ..ObjectRecord::default()
-        };
-        if self.raw {
-            // MACs cover the whole room of the bonus, and the shape of the tree.
-            if !dnode.bonus.is_empty() {
-                let from = DNODE_CORE + BP_SIZE * usize::from(dnode.nblkptr);
-                let room = stored.get(from..from + dnode.bonus_room());
-                bonus = room.unwrap_or_default().to_vec();
-                record.raw_bonus_len = fit32(bonus.len());
-            }
-            record.indirect_shift = dnode.indirect_shift;
-            record.levels = dnode.levels;
-            record.nblkptr = dnode.nblkptr;
-            record.max_block = dnode.max_block_id;
-            if order == ByteOrder::Big {
-                record.flags |= RAW_BYTESWAP;
-            }
-        }
+        let (record, bonus) = self.record_of(object, dnode, stored, order);
         out.push(Event::Object(Box::new(record), bonus))?;
         // The tail goes out at once: it never merges with the holes that follow.
         if let Some(offset) = dnode
@@ -656,5 +622,53 @@ impl Walk<'_> {
             }),
             None => Step::Continue(()),
         }
+    }
+
+    /// The OBJECT record of a dnode, and its bonus.
+    fn record_of(
+        &self,
+        object: u64,
+        dnode: &DnodePhys,
+        stored: &[u8],
+        order: ByteOrder,
+    ) -> (ObjectRecord, Vec<u8>) {
+        let size = dnode.data_block_size();
+        let told = if self.large_blocks {
+            size
+        } else {
+            size.min(OLD_MAX_BLOCK)
+        };
+        let mut bonus = dnode.bonus.clone();
+        bonus.resize(bonus.len().next_multiple_of(8), 0);
+        let spill = dnode.spill.filter(|bp| !bp.is_hole());
+        let mut record = ObjectRecord {
+            object,
+            object_type: dnode.object_type.into(),
+            bonus_type: dnode.bonus_type.into(),
+            block_size: fit32(told),
+            bonus_len: fit32(dnode.bonus.len()),
+            checksum: dnode.checksum,
+            compress: dnode.compress,
+            slots: fit8(dnode.slots()),
+            flags: if spill.is_some() { OBJECT_SPILL } else { 0 },
+            ..ObjectRecord::default()
+        };
+        if self.raw {
+            // MACs cover the whole room of the bonus, and the shape of the tree.
+            if !dnode.bonus.is_empty() {
+                let from = DNODE_CORE + BP_SIZE * usize::from(dnode.nblkptr);
+                let room = stored.get(from..from + dnode.bonus_room());
+                bonus = room.unwrap_or_default().to_vec();
+                record.raw_bonus_len = fit32(bonus.len());
+            }
+            record.indirect_shift = dnode.indirect_shift;
+            record.levels = dnode.levels;
+            record.nblkptr = dnode.nblkptr;
+            record.max_block = dnode.max_block_id;
+            if order == ByteOrder::Big {
+                record.flags |= RAW_BYTESWAP;
+            }
+        }
+        (record, bonus)
     }
 }

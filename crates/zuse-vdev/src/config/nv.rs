@@ -181,11 +181,7 @@ pub(super) fn parse_vdev(
     }
     let mut node = VdevConfig::new(kind, 0, guid);
     node.id = id;
-    node.path = keys.text("path")?;
-    node.devid = keys.text("devid")?;
-    node.phys_path = keys.text("phys_path")?;
-    node.enclosure_path = keys.text("vdev_enc_sysfs_path")?;
-    node.fru = keys.text("fru")?;
+    parse_paths(&mut node, keys)?;
     node.whole_disk = keys.u64("whole_disk")?;
     node.not_present = keys.flag("not_present")?;
     node.is_spare = keys.flag("is_spare")?;
@@ -397,4 +393,14 @@ fn emit_kind(kind: &VdevKind, out: &mut NvList) {
         }
         _ => {}
     }
+}
+
+/// By what the device is found.
+fn parse_paths(node: &mut VdevConfig, keys: &mut Keys<'_>) -> Result<()> {
+    node.path = keys.text("path")?;
+    node.devid = keys.text("devid")?;
+    node.phys_path = keys.text("phys_path")?;
+    node.enclosure_path = keys.text("vdev_enc_sysfs_path")?;
+    node.fru = keys.text("fru")?;
+    Ok(())
 }

@@ -388,29 +388,7 @@ impl Builder<'_> {
         let keys = config.top.clone().unwrap_or_default();
         let pool = self.place();
         let place = || format!("{pool}, vdev {id} ({})", config.name());
-        let concrete = config.kind.is_concrete();
-        let ashift = match u8::try_from(keys.ashift) {
-            Ok(shift) if (ASHIFT_MIN..=ASHIFT_MAX).contains(&shift) => shift,
-            _ if !concrete => ASHIFT_MIN,
-            _ => {
-                return Err(Error::corrupt(
-                    place(),
-                    format!("ashift {} is not within 9..16", keys.ashift),
-                ));
-            }
-        };
-        if concrete && keys.asize == 0 {
-            return Err(Error::corrupt(place(), "it has no size"));
-        }
-        if concrete
-            && keys.metaslab_array != 0
-            && !(u64::from(ashift)..63).contains(&keys.metaslab_shift)
-        {
-            return Err(Error::corrupt(
-                place(),
-                format!("metaslab shift {}", keys.metaslab_shift),
-            ));
-        }
+        let ashift = ashift_of(config, &keys, &place)?;
         let dealt = dealt(config);
         let size_rule = SizeRule::new(&dealt.kind, dealt.children.len(), ashift);
         let asize = share(config, &keys);
@@ -630,4 +608,32 @@ fn check_label(labels: &Labels, guid: u64, pool_guid: u64) -> Result<(), Aux> {
     } else {
         Err(Aux::BadLabel)
     }
+}
+
+/// The sector shift of a top-level vdev, if its numbers can be.
+fn ashift_of(config: &VdevConfig, keys: &TopConfig, place: &dyn Fn() -> String) -> Result<u8> {
+    let concrete = config.kind.is_concrete();
+    let ashift = match u8::try_from(keys.ashift) {
+        Ok(shift) if (ASHIFT_MIN..=ASHIFT_MAX).contains(&shift) => shift,
+        _ if !concrete => ASHIFT_MIN,
+        _ => {
+            return Err(Error::corrupt(
+                place(),
+                format!("ashift {} is not within 9..16", keys.ashift),
+            ));
+        }
+    };
+    if concrete && keys.asize == 0 {
+        return Err(Error::corrupt(place(), "it has no size"));
+    }
+    if concrete
+        && keys.metaslab_array != 0
+        && !(u64::from(ashift)..63).contains(&keys.metaslab_shift)
+    {
+        return Err(Error::corrupt(
+            place(),
+            format!("metaslab shift {}", keys.metaslab_shift),
+        ));
+    }
+    Ok(ashift)
 }

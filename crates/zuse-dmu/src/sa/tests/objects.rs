@@ -155,6 +155,17 @@ fn values_of_the_same_length_are_overwritten_in_place() {
     assert_eq!(file.bonus_vec(), want);
 }
 
+fn put(pool: &TestPool, table: &SaTable, file: &Arc<Dnode>, attr: Attr, value: &[u8]) {
+    table.update(&pool.tx(), file, &[(attr, value)]).unwrap();
+}
+
+/// The table of layouts.
+fn layouts(pool: &TestPool, master: ObjectId) -> Zap {
+    let zap = Zap::open(&pool.os.dnode(master).unwrap()).unwrap();
+    let object = ObjectId(zap.lookup_u64(b"LAYOUTS").unwrap().unwrap());
+    Zap::open(&pool.os.dnode(object).unwrap()).unwrap()
+}
+
 #[test]
 fn extended_attributes_grow_into_the_spill_block_and_come_back() {
     let mut pool = TestPool::new(Settings::default());
@@ -163,26 +174,20 @@ fn extended_attributes_grow_into_the_spill_block_and_come_back() {
     table
         .init(&pool.tx(), &file, &borrowed(&file_set()))
         .unwrap();
-    table
-        .update(&pool.tx(), &file, &[(Attr::Dxattr, &blob(52))])
-        .unwrap();
+    put(&pool, &table, &file, Attr::Dxattr, &blob(52));
     let bonus = file.bonus_vec();
     assert_eq!((bonus.len(), &bonus[..6]), (236, &hex("5a502f00 0308")[..]));
     assert_eq!(&bonus[6..18], &hex("1800 3400 0000 0000 0000 a481")[..]);
     assert_eq!(&bonus[0xb8..], &blob(52)[..]);
 
-    table
-        .update(&pool.tx(), &file, &[(Attr::Dxattr, &blob(196))])
-        .unwrap();
+    put(&pool, &table, &file, Attr::Dxattr, &blob(196));
     let (bonus, spill) = (file.bonus_vec(), file.spill().unwrap().unwrap());
     assert_eq!((bonus.len(), &bonus[4..8]), (192, &hex("0204 1800")[..]));
     assert_eq!(spill.len(), 512);
     assert_eq!(&spill[..8], &hex("5a502f000404c400")[..]);
     assert_eq!(&spill[8..8 + 196], &blob(196)[..]);
 
-    table
-        .update(&pool.tx(), &file, &[(Attr::Xattr, &99u64.to_le_bytes())])
-        .unwrap();
+    put(&pool, &table, &file, Attr::Xattr, &99u64.to_le_bytes());
     let spill = file.spill().unwrap().unwrap();
     assert_eq!(&spill[..8], &hex("5a502f000504c400")[..]);
     assert_eq!(&spill[0xd0..0xd8], &99u64.to_le_bytes());
@@ -197,31 +202,23 @@ fn extended_attributes_grow_into_the_spill_block_and_come_back() {
     assert_eq!(view.u64(Attr::Mode).unwrap(), Some(0o100_644));
 
     // An attribute of the bonus is changed in place while the spill stays.
-    table
-        .update(&pool.tx(), &file, &[(Attr::Links, &2u64.to_le_bytes())])
-        .unwrap();
+    put(&pool, &table, &file, Attr::Links, &2u64.to_le_bytes());
     assert_eq!(
         table.view(&file).unwrap().u64(Attr::Xattr).unwrap(),
         Some(99)
     );
 
-    table
-        .update(&pool.tx(), &file, &[(Attr::Dxattr, &blob(60_000))])
-        .unwrap();
+    put(&pool, &table, &file, Attr::Dxattr, &blob(60_000));
     let large = file.spill().unwrap().unwrap().len();
     assert_eq!(large, 60_416);
-    table
-        .update(&pool.tx(), &file, &[(Attr::Dxattr, &blob(600))])
-        .unwrap();
+    put(&pool, &table, &file, Attr::Dxattr, &blob(600));
     assert_eq!(
         file.spill().unwrap().unwrap().len(),
         large,
         "it does not shrink while it is there"
     );
 
-    table
-        .update(&pool.tx(), &file, &[(Attr::Dxattr, &blob(52))])
-        .unwrap();
+    put(&pool, &table, &file, Attr::Dxattr, &blob(52));
     assert!(file.spill().unwrap().is_none());
     let view = table.view(&file).unwrap();
     assert_eq!(view.u64(Attr::Xattr).unwrap(), Some(99));
@@ -233,16 +230,7 @@ fn extended_attributes_grow_into_the_spill_block_and_come_back() {
         &hex("0308")[..],
         "the layout with DXATTR alone"
     );
-    let layouts = {
-        let zap = Zap::open(&pool.os.dnode(master).unwrap()).unwrap();
-        Zap::open(
-            &pool
-                .os
-                .dnode(ObjectId(zap.lookup_u64(b"LAYOUTS").unwrap().unwrap()))
-                .unwrap(),
-        )
-        .unwrap()
-    };
+    let layouts = layouts(&pool, master);
     assert_eq!(layouts.lookup(b"4").unwrap(), Some(ZapValue::u16s(&[20])));
     assert_eq!(
         layouts.lookup(b"5").unwrap(),

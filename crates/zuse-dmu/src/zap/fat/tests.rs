@@ -233,6 +233,26 @@ fn block(s: &MemoryBlocks, blkid: u64) -> Vec<u8> {
     s.blocks.borrow()[&blkid].clone()
 }
 
+/// The chunks of a leaf with five entries, in order.
+const CHUNKS: [&str; 16] = [
+    "fc02ffff01000600 0200030000000000 00000000d0a77515",
+    "fb75313678330000 0000000000000000 000000000000ffff",
+    "fb11223344556600 0000000000000000 000000000000ffff",
+    "fc01ffff04000600 05001e0000000000 00000000d0ca7e55",
+    "fb75387833300000 0000000000000000 000000000000ffff",
+    "fb01020304050607 08090a0b0c0d0e0f 1011121314150600",
+    "fb161718191a1b1c 1d1e000000000000 000000000000ffff",
+    "fc04ffff08000600 0900020000000000 00000000f07aa961",
+    "fb75333278320000 0000000000000000 000000000000ffff",
+    "fb01020304a0b0c0 d000000000000000 000000000000ffff",
+    "fc08ffff0b000600 0c00040000000000 00000000b06b9106",
+    "fb75363478340000 0000000000000000 000000000000ffff",
+    "fb00000000000000 0111223344556677 8800000000000d00",
+    "fb00000300000000 0000000400000000 000000000000ffff",
+    "fc01ffff0f000600 ffff000000000000 00000000601aef8a",
+    "fb656d7074790000 0000000000000000 000000000000ffff",
+];
+
 #[test]
 fn a_leaf_is_filled_byte_for_byte_as_elsewhere() {
     let s = new_fat(14, 1, 0, 0);
@@ -261,40 +281,8 @@ fn a_leaf_is_filled_byte_for_byte_as_elsewhere() {
             "0000000000000080 0000000000000000 0000000000000000 af1eab02 6e02 0500 0000 1000 00 00000000000000 00000000"
         )
     );
-    for i in 0..512 {
-        let want: u16 = match i {
-            13 => 10,
-            42 => 0,
-            170 => 3,
-            195 => 7,
-            277 => 14,
-            _ => 0xffff,
-        };
-        assert_eq!(
-            u16::from_le_bytes(leaf[48 + 2 * i..50 + 2 * i].try_into().unwrap()),
-            want,
-            "bucket {i}"
-        );
-    }
-    let chunks = [
-        "fc02ffff01000600 0200030000000000 00000000d0a77515",
-        "fb75313678330000 0000000000000000 000000000000ffff",
-        "fb11223344556600 0000000000000000 000000000000ffff",
-        "fc01ffff04000600 05001e0000000000 00000000d0ca7e55",
-        "fb75387833300000 0000000000000000 000000000000ffff",
-        "fb01020304050607 08090a0b0c0d0e0f 1011121314150600",
-        "fb161718191a1b1c 1d1e000000000000 000000000000ffff",
-        "fc04ffff08000600 0900020000000000 00000000f07aa961",
-        "fb75333278320000 0000000000000000 000000000000ffff",
-        "fb01020304a0b0c0 d000000000000000 000000000000ffff",
-        "fc08ffff0b000600 0c00040000000000 00000000b06b9106",
-        "fb75363478340000 0000000000000000 000000000000ffff",
-        "fb00000000000000 0111223344556677 8800000000000d00",
-        "fb00000300000000 0000000400000000 000000000000ffff",
-        "fc01ffff0f000600 ffff000000000000 00000000601aef8a",
-        "fb656d7074790000 0000000000000000 000000000000ffff",
-    ];
-    for (i, want) in chunks.iter().enumerate() {
+    assert_buckets(&leaf);
+    for (i, want) in CHUNKS.iter().enumerate() {
         assert_eq!(leaf[0x430 + 24 * i..][..24], hex(want), "chunk {i}");
     }
     assert_eq!(
@@ -322,6 +310,25 @@ fn a_leaf_is_filled_byte_for_byte_as_elsewhere() {
             .all(|i| leaf[0x430 + 24 * i + 1..][..21].iter().all(|&b| b == 0))
     );
     audit(&s);
+}
+
+/// Five buckets lead to chunks, each to its own.
+fn assert_buckets(leaf: &[u8]) {
+    for i in 0..512 {
+        let want: u16 = match i {
+            13 => 10,
+            42 => 0,
+            170 => 3,
+            195 => 7,
+            277 => 14,
+            _ => 0xffff,
+        };
+        assert_eq!(
+            u16::from_le_bytes(leaf[48 + 2 * i..50 + 2 * i].try_into().unwrap()),
+            want,
+            "bucket {i}"
+        );
+    }
 }
 
 #[test]
@@ -414,7 +421,10 @@ fn keys_of_words_are_stored_as_elsewhere() {
             .is(Errno::INVAL)
     );
     audit(&s);
+}
 
+#[test]
+fn a_long_key_of_words_takes_more_than_one_chunk() {
     let s = new_fat(15, 1, 0, 7);
     let key = [0xfedc_ba98_7654_3210, 2, 3, 4, 0x8001];
     let value = ZapValue::Bytes((0x30..0x44).collect());

@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use zuse_base::ObjectId;
+use zuse_dmu::Dnode;
 use zuse_dmu::sa::Attr;
 use zuse_dmu::zap::Zap;
 use zuse_format::object_type;
 
-use crate::attributes::XATTR_UNREAD;
+use crate::attributes::{Attributes, XATTR_UNREAD};
 use crate::file_system::FileSystem;
 use crate::{dirent, flags, mode};
 
@@ -19,20 +20,7 @@ pub(crate) fn check(fs: &FileSystem) {
         .wait_synced(fs.backing.open_txg())
         .expect("written");
     let os = &fs.objset;
-    let mut znodes = BTreeMap::new();
-    let mut at = ObjectId(0);
-    while let Some(object) = os.next_object(at).expect("readable") {
-        at = object;
-        let dnode = os.dnode(object).expect("there");
-        if matches!(dnode.bonus_type(), 44 | 17) {
-            let mut attributes = fs.store.load(&dnode).expect("attributes");
-            if attributes.xattr == XATTR_UNREAD {
-                let view = fs.store.table().view(&dnode).expect("a view");
-                attributes.xattr = view.u64(Attr::Xattr).expect("a spill block").unwrap_or(0);
-            }
-            znodes.insert(object.0, attributes);
-        }
-    }
+    let znodes = attributes_of_all(fs);
     let root = znodes[&fs.root_id().0];
     assert!(
         root.is_dir() && root.parent == fs.root_id().0 && root.links >= 2,
@@ -52,52 +40,10 @@ pub(crate) fn check(fs: &FileSystem) {
         let dnode = os.dnode(ObjectId(*object)).expect("there");
         if !a.is_dir() {
             assert_eq!(dnode.object_type(), object_type::PLAIN_FILE_CONTENTS);
-            let block = u64::from(dnode.block_size());
-            if a.kind() == mode::REGULAR {
-                assert!(
-                    dnode.max_block() == 0 || block.is_power_of_two(),
-                    "object {object}"
-                );
-                assert!(
-                    dnode.max_block() * block < a.size.max(1),
-                    "object {object}: block behind the end"
-                );
-                let end = (dnode.max_block() + 1) * block;
-                if end > a.size {
-                    let mut rest = vec![1; (end - a.size) as usize];
-                    dnode.read_at(a.size, &mut rest).expect("readable");
-                    assert!(
-                        rest.iter().all(|b| *b == 0),
-                        "object {object}: data behind the end"
-                    );
-                }
-            }
+            check_end(*object, a, &dnode);
             continue;
         }
-        let (mut entries, mut subdirs) = (0, 0);
-        Zap::open(&dnode)
-            .expect("a directory")
-            .list(0, &mut |name, value, _| {
-                let child = dirent::object(value).0;
-                let c = znodes
-                    .get(&child)
-                    .unwrap_or_else(|| panic!("{} leads nowhere", String::from_utf8_lossy(name)));
-                if fs.version >= 2 {
-                    assert_eq!(dirent::kind(value), c.kind(), "type of {child}");
-                }
-                entries += 1;
-                if c.is_dir() {
-                    subdirs += 1;
-                    assert_eq!(c.parent, *object, "parent of {child}");
-                }
-                *names.entry(child).or_default() += 1;
-                true
-            })
-            .expect("readable");
-        assert_eq!(a.size, entries + 2, "size of directory {object}");
-        if a.links != 0 {
-            assert_eq!(a.links, subdirs + 2, "links of directory {object}");
-        }
+        check_directory(fs, *object, &znodes, &mut names);
     }
     fs.remember_nameless().expect("written");
     let mut unlinked = BTreeSet::new();
@@ -127,7 +73,92 @@ pub(crate) fn check(fs: &FileSystem) {
             "the unlinked set names {object}"
         );
     }
-    // Usage is exact.
+    check_usage(fs, &znodes);
+}
+
+/// A directory's numbers are those of its entries, which are added to `names`.
+fn check_directory(
+    fs: &FileSystem,
+    object: u64,
+    znodes: &BTreeMap<u64, Attributes>,
+    names: &mut BTreeMap<u64, u64>,
+) {
+    let a = &znodes[&object];
+    let dnode = fs.objset.dnode(ObjectId(object)).expect("there");
+    let (mut entries, mut subdirs) = (0, 0);
+    Zap::open(&dnode)
+        .expect("a directory")
+        .list(0, &mut |name, value, _| {
+            let child = dirent::object(value).0;
+            let c = znodes
+                .get(&child)
+                .unwrap_or_else(|| panic!("{} leads nowhere", String::from_utf8_lossy(name)));
+            if fs.version >= 2 {
+                assert_eq!(dirent::kind(value), c.kind(), "type of {child}");
+            }
+            entries += 1;
+            if c.is_dir() {
+                subdirs += 1;
+                assert_eq!(c.parent, object, "parent of {child}");
+            }
+            *names.entry(child).or_default() += 1;
+            true
+        })
+        .expect("readable");
+    assert_eq!(a.size, entries + 2, "size of directory {object}");
+    if a.links != 0 {
+        assert_eq!(a.links, subdirs + 2, "links of directory {object}");
+    }
+}
+
+/// The attributes of each object that has some.
+fn attributes_of_all(fs: &FileSystem) -> BTreeMap<u64, Attributes> {
+    let os = &fs.objset;
+    let mut znodes = BTreeMap::new();
+    let mut at = ObjectId(0);
+    while let Some(object) = os.next_object(at).expect("readable") {
+        at = object;
+        let dnode = os.dnode(object).expect("there");
+        if matches!(dnode.bonus_type(), 44 | 17) {
+            let mut attributes = fs.store.load(&dnode).expect("attributes");
+            if attributes.xattr == XATTR_UNREAD {
+                let view = fs.store.table().view(&dnode).expect("a view");
+                attributes.xattr = view.u64(Attr::Xattr).expect("a spill block").unwrap_or(0);
+            }
+            znodes.insert(object.0, attributes);
+        }
+    }
+    znodes
+}
+
+/// Nothing but zeros is behind the end of a file.
+fn check_end(object: u64, a: &Attributes, dnode: &Dnode) {
+    if a.kind() != mode::REGULAR {
+        return;
+    }
+    let block = u64::from(dnode.block_size());
+    assert!(
+        dnode.max_block() == 0 || block.is_power_of_two(),
+        "object {object}"
+    );
+    assert!(
+        dnode.max_block() * block < a.size.max(1),
+        "object {object}: block behind the end"
+    );
+    let end = (dnode.max_block() + 1) * block;
+    if end > a.size {
+        let mut rest = vec![1; (end - a.size) as usize];
+        dnode.read_at(a.size, &mut rest).expect("readable");
+        assert!(
+            rest.iter().all(|b| *b == 0),
+            "object {object}: data behind the end"
+        );
+    }
+}
+
+/// The objects of each owner are counted right.
+fn check_usage(fs: &FileSystem, znodes: &BTreeMap<u64, Attributes>) {
+    let os = &fs.objset;
     for which in 0..3 {
         let Some(dnode) = os.accounting_object(which) else {
             continue;

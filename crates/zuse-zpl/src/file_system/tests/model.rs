@@ -125,36 +125,7 @@ fn step(t: &TestFs, m: &mut Model) {
         }
         4..=6 => {
             let Some(path) = m.any(false) else { return };
-            let (offset, len, fill) = (
-                m.number(400_000),
-                m.number(200_000) + 1,
-                m.number(256) as u8,
-            );
-            let offset = if m.number(3) == 0 {
-                m.number(2000)
-            } else {
-                offset
-            };
-            let len = if m.number(2) == 0 {
-                len % 3000 + 1
-            } else {
-                len
-            } as usize;
-            t.fs.write(
-                &at(&path),
-                offset,
-                &vec![fill; len],
-                WriteOptions::default(),
-            )
-            .expect("written");
-            let Some(Node::File(bytes)) = m.nodes.get_mut(&path) else {
-                unreachable!()
-            };
-            let end = offset as usize + len;
-            if bytes.len() < end {
-                bytes.resize(end, 0);
-            }
-            bytes[offset as usize..end].fill(fill);
+            write(t, m, &path);
         }
         7 => {
             let Some(path) = m.any(false) else { return };
@@ -167,16 +138,7 @@ fn step(t: &TestFs, m: &mut Model) {
         }
         8 => {
             let Some(path) = m.any(false) else { return };
-            let (offset, len) = (m.number(400_000) as usize, m.number(300_000) as usize + 1);
-            t.fs.fallocate(&at(&path), 3, offset as u64, len as u64)
-                .expect("punched");
-            let Some(Node::File(bytes)) = m.nodes.get_mut(&path) else {
-                unreachable!()
-            };
-            let end = (offset + len).min(bytes.len());
-            if offset < end {
-                bytes[offset..end].fill(0);
-            }
+            punch(t, m, &path);
         }
         9 => {
             let dir = m.number(3) == 0;
@@ -197,42 +159,103 @@ fn step(t: &TestFs, m: &mut Model) {
             let dir = m.number(2) == 0;
             let Some(from) = m.any(dir) else { return };
             let to = m.fresh();
-            let moved = t.fs.rename(
-                &who,
-                &at(&parent(&from)),
-                last(&from),
-                &at(&parent(&to)),
-                last(&to),
-                RenameFlags::default(),
-            );
-            let inside = to.starts_with(&[&from[..], b"/"].concat());
-            let fits = match (m.nodes.get(&from), m.nodes.get(&to)) {
-                (_, None) => true,
-                (Some(Node::Dir), Some(Node::Dir)) => from == to || m.children(&to) == 0,
-                (Some(Node::File(_)), Some(Node::File(_))) => true,
-                _ => false,
-            };
-            assert_eq!(moved.is_ok(), fits && !inside, "{moved:?}");
-            if moved.is_ok() && from != to {
-                let prefix = [&from[..], b"/"].concat();
-                let tree: Vec<Vec<u8>> = m
-                    .nodes
-                    .keys()
-                    .filter(|p| **p == from || p.starts_with(&prefix))
-                    .cloned()
-                    .collect();
-                for path in tree {
-                    let node = m.nodes.remove(&path).expect("there");
-                    m.nodes
-                        .insert([&to[..], &path[from.len()..]].concat(), node);
-                }
-            }
+            rename(t, m, &from, &to);
         }
         _ => {
             if m.number(10) == 0 {
                 t.fs.sync().expect("synced");
                 t.backing.forget_cache();
             }
+        }
+    }
+}
+
+/// Frees a range of a file.
+fn punch(t: &TestFs, m: &mut Model, path: &[u8]) {
+    let who = Credentials::root();
+    let (offset, len) = (m.number(400_000) as usize, m.number(300_000) as usize + 1);
+    t.fs.fallocate(
+        &t.fs.resolve(&who, path).expect("there"),
+        3,
+        offset as u64,
+        len as u64,
+    )
+    .expect("punched");
+    let Some(Node::File(bytes)) = m.nodes.get_mut(path) else {
+        unreachable!()
+    };
+    let end = (offset + len).min(bytes.len());
+    if offset < end {
+        bytes[offset..end].fill(0);
+    }
+}
+
+/// Writes bytes of one value somewhere into a file.
+fn write(t: &TestFs, m: &mut Model, path: &[u8]) {
+    let who = Credentials::root();
+    let (offset, len, fill) = (
+        m.number(400_000),
+        m.number(200_000) + 1,
+        m.number(256) as u8,
+    );
+    let offset = if m.number(3) == 0 {
+        m.number(2000)
+    } else {
+        offset
+    };
+    let len = if m.number(2) == 0 {
+        len % 3000 + 1
+    } else {
+        len
+    } as usize;
+    t.fs.write(
+        &t.fs.resolve(&who, path).expect("there"),
+        offset,
+        &vec![fill; len],
+        WriteOptions::default(),
+    )
+    .expect("written");
+    let Some(Node::File(bytes)) = m.nodes.get_mut(path) else {
+        unreachable!()
+    };
+    let end = offset as usize + len;
+    if bytes.len() < end {
+        bytes.resize(end, 0);
+    }
+    bytes[offset as usize..end].fill(fill);
+}
+
+/// Moves an object, with what is below it.
+fn rename(t: &TestFs, m: &mut Model, from: &[u8], to: &[u8]) {
+    let who = Credentials::root();
+    let at = |p: &[u8]| t.fs.resolve(&who, p).expect("there");
+    let moved = t.fs.rename(
+        &who,
+        &at(&parent(from)),
+        last(from),
+        &at(&parent(to)),
+        last(to),
+        RenameFlags::default(),
+    );
+    let inside = to.starts_with(&[from, b"/"].concat());
+    let fits = match (m.nodes.get(from), m.nodes.get(to)) {
+        (_, None) => true,
+        (Some(Node::Dir), Some(Node::Dir)) => from == to || m.children(to) == 0,
+        (Some(Node::File(_)), Some(Node::File(_))) => true,
+        _ => false,
+    };
+    assert_eq!(moved.is_ok(), fits && !inside, "{moved:?}");
+    if moved.is_ok() && from != to {
+        let prefix = [from, b"/"].concat();
+        let tree: Vec<Vec<u8>> = m
+            .nodes
+            .keys()
+            .filter(|p| *p == from || p.starts_with(&prefix))
+            .cloned()
+            .collect();
+        for path in tree {
+            let node = m.nodes.remove(&path).expect("there");
+            m.nodes.insert([to, &path[from.len()..]].concat(), node);
         }
     }
 }

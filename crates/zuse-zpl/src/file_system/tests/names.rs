@@ -243,6 +243,8 @@ fn renames_move_replace_swap_and_refuse() {
     let file = t.fs.create(&who, &a, b"f", 0o644).expect("made");
     let other = t.fs.create(&who, &b, b"g", 0o644).expect("made");
     let plain = RenameFlags::default();
+    let (mut keep, mut swap, mut hole) = (plain, plain, plain);
+    (keep.no_replace, swap.exchange, hole.whiteout) = (true, true, true);
     let no = |r: zuse_base::Result<()>, errno| assert!(r.is_err_and(|e| e.is(errno)));
     no(
         t.fs.rename(&who, &top, b"a", &b, b"inside", plain),
@@ -250,37 +252,14 @@ fn renames_move_replace_swap_and_refuse() {
     );
     no(t.fs.rename(&who, &a, b"f", &a, b"b", plain), Errno::ISDIR);
     no(t.fs.rename(&who, &a, b"b", &a, b"f", plain), Errno::NOTDIR);
-    no(
-        t.fs.rename(
-            &who,
-            &a,
-            b"f",
-            &b,
-            b"g",
-            RenameFlags {
-                no_replace: true,
-                ..plain
-            },
-        ),
-        Errno::EXIST,
-    );
+    no(t.fs.rename(&who, &a, b"f", &b, b"g", keep), Errno::EXIST);
     t.fs.mkdir(&who, &top, b"empty", 0o755).expect("made");
     no(
         t.fs.rename(&who, &top, b"empty", &top, b"a", plain),
         Errno::NOTEMPTY,
     );
-    t.fs.rename(
-        &who,
-        &a,
-        b"f",
-        &b,
-        b"g",
-        RenameFlags {
-            exchange: true,
-            ..plain
-        },
-    )
-    .expect("swapped");
+    t.fs.rename(&who, &a, b"f", &b, b"g", swap)
+        .expect("swapped");
     assert_eq!(
         t.fs.lookup(&who, &a, b"f").expect("there").object(),
         other.object()
@@ -291,34 +270,14 @@ fn renames_move_replace_swap_and_refuse() {
     assert_eq!((top.attributes().links, a.attributes().links), (4, 2));
     t.fs.rename(&who, &top, b"empty", &top, b"b", plain)
         .expect("moved");
-    t.fs.rename(
-        &who,
-        &a,
-        b"f",
-        &top,
-        b"f",
-        RenameFlags {
-            whiteout: true,
-            ..plain
-        },
-    )
-    .expect("moved");
-    let hole = t.fs.lookup(&who, &a, b"f").expect("a whiteout");
-    assert_eq!((hole.kind(), hole.attributes().rdev), (mode::CHARACTER, 0));
+    t.fs.rename(&who, &a, b"f", &top, b"f", hole)
+        .expect("moved");
+    let left = t.fs.lookup(&who, &a, b"f").expect("a whiteout");
+    assert_eq!((left.kind(), left.attributes().rdev), (mode::CHARACTER, 0));
     // A directory and a file in different directories change places.
-    t.fs.rename(
-        &who,
-        &top,
-        b"b",
-        &a,
-        b"f",
-        RenameFlags {
-            exchange: true,
-            ..plain
-        },
-    )
-    .expect("swapped");
-    drop((file, other, hole, b));
+    t.fs.rename(&who, &top, b"b", &a, b"f", swap)
+        .expect("swapped");
+    drop((file, other, left, b));
     t.fs.reap().expect("fine");
     clean::check(&t.fs);
     let t = {
