@@ -77,7 +77,10 @@ impl Holder {
         for gone in &dead {
             let _ = gone.take_away();
         }
-        self.mount_below(&self.pool().name())
+        let said = self.mount_below(&name);
+        // What led to so many file systems is not asked for again soon.
+        self.pool().drop_cache();
+        said
     }
 
     /// Mounts what is to be mounted of a file system and of those below it.
@@ -108,7 +111,7 @@ impl Holder {
             }
             let done = match self.why_unmounted(&place.dataset, path) {
                 Some(left) => Err((left, false)),
-                None => match self.mount_placed(place, path, ServerOptions::default()) {
+                None => match self.mount_placed(place, path, ServerOptions::default(), false) {
                     Err(Stop::Failed(error)) => Err((error, true)),
                     _ => Ok(()),
                 },
@@ -122,7 +125,8 @@ impl Holder {
             }
         }
         if more > 0 {
-            said.lines.push(format!("and {more} others are not mounted"));
+            said.lines
+                .push(format!("and {more} others are not mounted"));
         }
         said
     }
@@ -138,18 +142,23 @@ impl Holder {
         Some(CommandError::new(text).hint(place_it))
     }
 
-    /// Mounts a file system where its mountpoint says.
-    pub fn mount_placed(&self, place: &Place, path: &Path, asked: ServerOptions) -> Outcome {
+    /// Mounts a file system where its mountpoint says; with `overlay` also over what is there.
+    pub fn mount_placed(
+        &self,
+        place: &Place,
+        path: &Path,
+        asked: ServerOptions,
+        overlay: bool,
+    ) -> Outcome {
         let dataset = place.dataset.as_str();
         if let Some(error) = self.why_unmounted(dataset, path) {
             return Err(error.into());
         }
         std::fs::create_dir_all(path).or_cannot(|| format!("cannot mount '{}'", path.display()))?;
-        let overlay = self
-            .pool()
-            .dataset(dataset)
-            .and_then(|d| d.property("overlay"));
-        if overlay.is_ok_and(|found| found.is_some_and(|p| p.value == "off"))
+        let property = |d: zuse::Dataset| d.property("overlay");
+        let covers = self.pool().dataset(dataset).and_then(property);
+        if !overlay
+            && covers.is_ok_and(|found| found.is_some_and(|p| p.value == "off"))
             && path.read_dir()?.next().is_some()
         {
             return Err(CommandError::new(format!(

@@ -409,11 +409,14 @@ impl Holder {
             if self.ending.load(SeqCst) && (!busy || self.interrupted.load(SeqCst)) {
                 return;
             }
-            if busy || !self.mounts.servers().is_empty() {
+            let idle = !busy && self.mounts.servers().is_empty();
+            if !idle {
                 idle_since = Instant::now();
             }
             let lost = !busy && self.life == Life::Imported && !listener.is_there();
-            if idle_since.elapsed() > self.patience() || lost && self.unmount_all(false).is_ok() {
+            if idle && idle_since.elapsed() >= self.patience()
+                || lost && self.unmount_all(false).is_ok()
+            {
                 return;
             }
         }

@@ -94,7 +94,13 @@ fn main() -> ExitCode {
 fn run(argv: &[OsString]) -> Outcome<u8> {
     let state = State::from_environment()?;
     let mut worst = 0;
-    let held = || state.held().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    let held = || {
+        state
+            .held()
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect::<Vec<_>>()
+    };
     let argv = applet(argv);
     let known = || {
         let mut names: Vec<String> = held();
@@ -142,7 +148,7 @@ pub fn execute(argv: &[OsString], session: &mut Session) -> Executed {
     };
     let flushed = session.ui.flush().map_err(Stop::from);
     match result.and(closed).and(flushed) {
-        Ok(()) => Executed::Done(0),
+        Ok(()) => Executed::Done(session.worst),
         Err(Stop::Held(guid)) => Executed::Elsewhere(guid),
         Err(Stop::Anew) => Executed::Anew,
         Err(Stop::Hangup) => Executed::Done(141),
@@ -179,13 +185,13 @@ fn applet(argv: &[OsString]) -> Vec<OsString> {
     let mut out = vec![OsString::from("zuse")];
     // What `mount -t zuse` calls is the same helper.
     let name = match name.to_str() {
-        Some("mount.zuse") => OsStr::new(HELPER),
+        Some("mount.zuse" | "mount.zfs") => OsStr::new(HELPER),
         _ => name,
     };
     if APPLETS.iter().any(|a| name == OsStr::new(a)) {
         out.push(name.to_owned());
     }
-    // The ZFS commands know `-?`.
+    // The ZFS commands know `-?`, and print their version in a form of their own.
     out.extend(argv.iter().skip(1).map(|a| {
         if a == "-?" {
             OsString::from("--help")
@@ -193,6 +199,12 @@ fn applet(argv: &[OsString]) -> Vec<OsString> {
             a.clone()
         }
     }));
+    if let [_, command, word] = out.as_mut_slice()
+        && (command == "zfs" || command == "zpool")
+        && (word == "--version" || word == "-V")
+    {
+        *word = "version".into();
+    }
     out
 }
 

@@ -74,12 +74,16 @@ pub struct Session {
     pub stats: bool,
     /// It looks at a stream that is not whole.
     pub flawed: bool,
+    /// Exit code of a command that has gone on after something failed.
+    pub worst: u8,
     /// It starts no host.
     pub no_host: bool,
     /// It has asked for a pool to change it.
     pub writes: bool,
     /// What it imports is mounted.
     pub mounts: bool,
+    /// The keys of what it imports are loaded.
+    pub loads_keys: bool,
     /// This process is going to be the host of the pool that the command makes or imports.
     pub becoming: bool,
     /// That pool.
@@ -111,8 +115,10 @@ impl Session {
             tuned: Vec::new(),
             stats: false,
             flawed: false,
+            worst: 0,
             no_host: false,
             mounts: true,
+            loads_keys: false,
             writes: false,
             becoming: false,
             kept: None,

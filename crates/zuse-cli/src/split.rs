@@ -120,8 +120,15 @@ mod tests {
             Some(lines.iter().map(text).collect::<Vec<_>>())
         };
         let wanted = ["zuse zfs load-key -nr a", "zuse zfs load-key -nr b"];
-        assert_eq!(over("zuse zfs load-key -na"), Some(wanted.map(Into::into).into()));
-        for other in ["zuse zfs load-key -r a", "zuse zfs mount -a", "zuse zfs upgrade"] {
+        assert_eq!(
+            over("zuse zfs load-key -na"),
+            Some(wanted.map(Into::into).into())
+        );
+        for other in [
+            "zuse zfs load-key -r a",
+            "zuse zfs mount -a",
+            "zuse zfs upgrade",
+        ] {
             assert_eq!(over(other), None);
         }
     }

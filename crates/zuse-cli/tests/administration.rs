@@ -739,13 +739,20 @@ fn a_volume_is_made_written_resized_and_cloned() {
 fn the_version_comes_as_json_under_the_command_that_was_called() {
     let env = TestEnv::new();
     let plain = env.ok("zfs version");
+    let lines: Vec<&str> = plain.lines().collect();
+    let [userland, kernel] = lines[..] else {
+        panic!("{plain}");
+    };
+    assert!(userland.starts_with("zfs-2.") && kernel.starts_with("zfs-kmod-2."));
+    for asked in ["zfs --version", "zpool -V"] {
+        assert_eq!(env.ok(asked), plain);
+    }
     for command in ["zfs version", "zpool version"] {
         assert_eq!(
             env.ok(&format!("{command} -j")),
             format!(
                 "{{\"output_version\":{{\"command\":\"{command}\",\"vers_major\":0,\"vers_minor\":1}},\
-                 \"zfs_version\":{{\"userland\":\"{}\"}}}}\n",
-                plain.trim_end()
+                 \"zfs_version\":{{\"userland\":\"{userland}\",\"kernel\":\"{kernel}\"}}}}\n"
             )
         );
     }

@@ -311,7 +311,7 @@ fn a_pool_is_read_in_place_without_being_imported() {
         env.ok("zpool import -d tank.img")
             .contains("The pool can be imported using its name")
     );
-    assert!(env.run("zpool list").err.contains("no pools available"));
+    assert!(env.run("zpool list").out.contains("no pools available"));
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn mount_points_are_below_an_alternate_root_until_the_host_restarts() {
     );
 
     restart(&env);
-    assert!(env.run("zpool list").err.contains("no pools available"));
+    assert!(env.run("zpool list").out.contains("no pools available"));
     env.ok("zpool import -d . tank");
     let plain = all();
     assert!(plain.contains("tank/own\t/m2\tlocal\n"), "{plain}");
@@ -82,7 +82,7 @@ fn mount_points_are_below_an_alternate_root_until_the_host_restarts() {
         "-\nnone\n"
     );
     env.ok("zpool export tank");
-    assert!(env.run("zpool list").err.contains("no pools available"));
+    assert!(env.run("zpool list").out.contains("no pools available"));
     assert_eq!(
         env.fails(1, "zpool import -d . -R mnt tank"),
         "invalid alternate root 'mnt': must be an absolute path\n"

@@ -349,7 +349,7 @@ fn a_pool_that_is_mounted_in_place_is_found_by_its_name() {
     env.ok("umount mnt");
     assert!(until(|| env
         .run("zpool list")
-        .err
+        .out
         .contains("no pools available")));
     // It was exported before, and is so still.
     assert!(

@@ -11,7 +11,7 @@ fn a_pool_is_made_listed_exported_and_imported() {
     assert_eq!(list, "NAME   SIZE    HEALTH\ntank   112M    ONLINE\n");
     assert_eq!(env.ok("zpool list -H -o name,health"), "tank\tONLINE\n");
     env.ok("zpool export tank");
-    assert!(env.run("zpool list").err.contains("no pools available"));
+    assert!(env.run("zpool list").out.contains("no pools available"));
     assert_eq!(
         env.fails(1, "zpool status tank").lines().next(),
         Some("cannot open 'tank': no such pool")

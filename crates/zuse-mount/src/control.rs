@@ -6,12 +6,14 @@
 //!            └── NAME         listed as …FFFC − n; looking it up opens the snapshot and gives its root
 //! ```
 //! A snapshot is opened by the first look-up of its name and kept while the kernel knows its root.
+//! Directories are made, removed and renamed in `.zfs/snapshot` as snapshots are, by root and by the
+//! user of this process.
 //! `snapdir` hidden: `.zfs` is found and not listed; visible: listed; disabled: not there.
 
 use std::sync::Arc;
 
 use zuse_base::Errno;
-use zuse_fuse::{Attr, DirSink};
+use zuse_fuse::{Attr, Caller, DirSink};
 use zuse_zpl::{FileSystem, SnapDir};
 
 use crate::attributes;
@@ -79,6 +81,51 @@ impl Session {
             }
         };
         self.give_root(&volume)
+    }
+
+    /// Whether a user may make and destroy snapshots: root, and whoever this process belongs to.
+    fn check_keeper(&self, caller: &Caller) -> Answer<()> {
+        let own = rustix::process::geteuid().as_raw();
+        match caller.uid == 0 || caller.uid == own {
+            true => Ok(()),
+            false => Err(Errno::PERM),
+        }
+    }
+
+    /// `mkdir` in `.zfs/snapshot` makes a snapshot.
+    pub fn make_snapshot(
+        &self,
+        caller: &Caller,
+        volume: &Arc<Volume>,
+        name: &[u8],
+    ) -> Answer<Attr> {
+        self.check_keeper(caller)?;
+        self.tree.make_snapshot(&volume.name(), name).map_err(no)?;
+        self.snapshot(volume, name)
+    }
+
+    /// `rmdir` there destroys one.
+    pub fn destroy_snapshot(
+        &self,
+        caller: &Caller,
+        volume: &Arc<Volume>,
+        name: &[u8],
+    ) -> Answer<()> {
+        self.check_keeper(caller)?;
+        self.tree.destroy_snapshot(&volume.name(), name).map_err(no)
+    }
+
+    /// A rename there renames one.
+    pub fn rename_snapshot(
+        &self,
+        caller: &Caller,
+        volume: &Arc<Volume>,
+        (from, to): (&[u8], &[u8]),
+    ) -> Answer<()> {
+        self.check_keeper(caller)?;
+        self.tree
+            .rename_snapshot(&volume.name(), from, to)
+            .map_err(no)
     }
 
     /// Lists `.zfs`.

@@ -120,6 +120,9 @@ impl Session {
     }
 
     pub fn mkdir(&self, caller: &Caller, parent: u64, name: &[u8], mode: u32) -> Answer<Attr> {
+        if let What::Snapshots(volume) = &self.node(parent)?.what {
+            return self.make_snapshot(caller, volume, name);
+        }
         let who = judged(caller);
         self.make(parent, name, |fs, dir| fs.mkdir(&who, dir, name, mode))
     }
@@ -147,6 +150,9 @@ impl Session {
 
     pub fn rmdir(&self, caller: &Caller, parent: u64, name: &[u8]) -> Answer<()> {
         let node = self.node(parent)?;
+        if let What::Snapshots(volume) = &node.what {
+            return self.destroy_snapshot(caller, volume, name);
+        }
         let covered = self.cover(parent, name).is_some();
         let (volume, dir) = match object(&node) {
             Err(Errno::PERM) if covered => return Err(Errno::BUSY),
@@ -167,6 +173,11 @@ impl Session {
         flags: RenameFlags,
     ) -> Answer<()> {
         let (from, to) = (self.node(parent)?, self.node(new_parent)?);
+        if let (What::Snapshots(a), What::Snapshots(b)) = (&from.what, &to.what)
+            && Arc::ptr_eq(a, b)
+        {
+            return self.rename_snapshot(caller, a, (name, new_name));
+        }
         let (volume, from_dir) = object(&from)?;
         let (to_volume, to_dir) = object(&to)?;
         if !Arc::ptr_eq(volume, to_volume) {

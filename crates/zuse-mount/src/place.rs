@@ -19,14 +19,17 @@ pub struct Place {
     pub named: bool,
     /// It is encrypted and its key is not loaded.
     pub locked: bool,
+    /// A receive into it has not come to its end.
+    pub partial: bool,
 }
 
 impl Place {
-    /// Where it is to be mounted without being named: with `canmount=on`, a path and a key.
+    /// Where it is to be mounted without being named: with `canmount=on`, a path, a key, and its
+    /// whole content.
     pub fn wanted(&self) -> Option<&PathBuf> {
         self.path
             .as_ref()
-            .filter(|_| self.can == "on" && !self.locked)
+            .filter(|_| self.can == "on" && !self.locked && !self.partial)
     }
 }
 
@@ -45,6 +48,7 @@ pub fn place_of(pool: &Arc<Pool>, dataset: &str) -> Result<Place> {
         path: at.starts_with('/').then(|| PathBuf::from(at)),
         can: can.map_or_else(String::new, |p| p.value),
         named: matches!(source, Some(Source::Local | Source::Received)),
+        partial: handle.is_inconsistent()?,
         locked: pool.encryption(dataset)?.is_some_and(|e| !e.loaded),
     })
 }

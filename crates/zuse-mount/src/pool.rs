@@ -103,11 +103,33 @@ impl Tree for PoolTree {
         Ok(all.into_iter().filter_map(entry).collect())
     }
 
+    fn make_snapshot(&self, dataset: &str, name: &[u8]) -> Result<()> {
+        let full = snapshot_name(dataset, name)?;
+        self.pool.snapshot(&[full], false, &[])
+    }
+
+    fn destroy_snapshot(&self, dataset: &str, name: &[u8]) -> Result<()> {
+        let full = snapshot_name(dataset, name)?;
+        self.pool.destroy_snapshots(&[full], false, false)
+    }
+
+    fn rename_snapshot(&self, dataset: &str, from: &[u8], to: &[u8]) -> Result<()> {
+        let (from, to) = (snapshot_name(dataset, from)?, snapshot_name(dataset, to)?);
+        self.pool.rename(&from, &to, false)
+    }
+
     fn open_snapshot(&self, dataset: &str, name: &[u8]) -> Result<Arc<FileSystem>> {
         let name = std::str::from_utf8(name)
             .map_err(|_| Error::refused(Errno::NOENT, "a snapshot name"))?;
         self.pool.file_system(&format!("{dataset}@{name}"))
     }
+}
+
+/// The full name of a snapshot that the kernel names.
+fn snapshot_name(dataset: &str, name: &[u8]) -> Result<String> {
+    let name = std::str::from_utf8(name)
+        .map_err(|_| Error::refused(Errno::INVAL, "a snapshot's name is text"))?;
+    Ok(format!("{dataset}@{name}"))
 }
 
 /// The names of a path.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use zuse_base::Result;
+use zuse_base::{Errno, Error, Result};
 use zuse_zpl::FileSystem;
 
 /// A file system that is mounted below the session's root.
@@ -55,6 +55,30 @@ pub trait Tree: Send + Sync + 'static {
     /// # Errors
     /// `Refused(NOENT)` if there is none.
     fn open_snapshot(&self, dataset: &str, name: &[u8]) -> Result<Arc<FileSystem>>;
+
+    /// Makes a snapshot.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    fn make_snapshot(&self, _dataset: &str, _name: &[u8]) -> Result<()> {
+        Err(Error::refused(Errno::PERM, "a snapshot"))
+    }
+
+    /// Destroys a snapshot.
+    ///
+    /// # Errors
+    /// It is held, has clones, or there is none.
+    fn destroy_snapshot(&self, _dataset: &str, _name: &[u8]) -> Result<()> {
+        Err(Error::refused(Errno::PERM, "a snapshot"))
+    }
+
+    /// Gives a snapshot another name.
+    ///
+    /// # Errors
+    /// There is one of that name, or none of the other.
+    fn rename_snapshot(&self, _dataset: &str, _from: &[u8], _to: &[u8]) -> Result<()> {
+        Err(Error::refused(Errno::PERM, "a snapshot"))
+    }
 
     /// A request panicked: what it was changing may be changed by half.
     fn panicked(&self) {}

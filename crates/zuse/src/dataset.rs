@@ -118,6 +118,15 @@ impl Dataset {
         self.handle.kind()
     }
 
+    /// Whether its content cannot be used: a receive into it has not come to its end.
+    ///
+    /// # Errors
+    /// The pool cannot be read.
+    pub fn is_inconsistent(&self) -> Result<bool> {
+        let flags = self.handle.phys()?.flags;
+        Ok(flags & zuse_format::dsl::DS_FLAG_INCONSISTENT != 0)
+    }
+
     /// Its figures.
     ///
     /// # Errors

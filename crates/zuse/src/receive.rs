@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::sync::Arc;
 
-use zuse_base::{Errno, Error, Result};
+use zuse_base::{Errno, Error, Refusal, Result};
 use zuse_dsl::property::{SetAs, Value};
 use zuse_dsl::{CreateOptions, KeyMaterial, ReceivedEncryption};
 use zuse_format::nvlist::{NvList, NvValue};
@@ -203,7 +203,11 @@ impl Pool {
         properties::check(request)?;
         let mut reader = StreamReader::new(input);
         let first = reader.next_record()?.ok_or_else(|| {
-            Error::refused(Errno::INVAL, "invalid stream (it is empty)".to_owned())
+            Error::refused_for(
+                Refusal::Whole,
+                Errno::INVAL,
+                "cannot receive: failed to read from stream",
+            )
         })?;
         let Record::Begin(begin) = &first.record else {
             return Err(first.invalid("the stream has no BEGIN").into());

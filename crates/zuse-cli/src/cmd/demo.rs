@@ -160,7 +160,7 @@ impl Demo {
         let left = stage.child("zpool list").output()?;
         stage.check(
             "no pool is imported",
-            String::from_utf8_lossy(&left.stderr).contains("no pools available"),
+            String::from_utf8_lossy(&left.stdout).contains("no pools available"),
         )?;
         stage.show("zpool import -d tank.img")?;
         stage.show("zpool import -d tank.img tank")?;

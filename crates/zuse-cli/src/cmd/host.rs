@@ -1,5 +1,7 @@
 //! `zuse host`: the processes that hold imported pools.
 
+mod metrics;
+
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -39,6 +41,7 @@ enum Command {
     Stop(Pools),
     /// Stop them, and start others: for another version of zuse
     Restart(Pools),
+    Metrics(metrics::Metrics),
 }
 
 #[derive(Args, Debug, Default)]
@@ -69,6 +72,7 @@ impl Host {
             None => list(session, false),
             Some(Command::List(l)) => list(session, l.json),
             Some(Command::Run) => run(session),
+            Some(Command::Metrics(m)) => m.run(session),
             Some(Command::Stop(p)) => stop(session, &p.pools).map(drop),
             Some(Command::Restart(p)) => {
                 let stopped = stop(session, &p.pools)?;

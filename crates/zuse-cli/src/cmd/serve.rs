@@ -214,6 +214,13 @@ fn first(session: &mut Session, socket: &Path) -> Outcome {
         }
     };
     let holder = Holder::new(pool.clone(), Life::Imported);
+    if command.code == 0 && command.session.loads_keys {
+        command.session.holder = Some(holder.clone());
+        let load = super::zfs::LoadKey::of(pool.name(), true);
+        if let Err(Stop::Failed(e)) = load.run(&mut command.session) {
+            crate::say_error(&mut command.session.ui, &e);
+        }
+    }
     if command.code == 0 && command.session.mounts {
         let said = holder.mount_all();
         said.tell(&mut command.session);

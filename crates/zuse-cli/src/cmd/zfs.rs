@@ -28,6 +28,8 @@ mod userspace;
 mod wait;
 mod zone;
 
+pub use keys::LoadKey;
+
 use clap::{Args, Subcommand};
 use zuse::QuotaOwner;
 

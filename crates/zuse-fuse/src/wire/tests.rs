@@ -92,7 +92,8 @@ fn answers_have_the_sizes_that_the_kernel_expects() {
     assert_eq!(answer.0.len(), 64);
     // The kernel's read-ahead is never exceeded, its newest flags are left alone.
     assert_eq!(answer.0[8..12], (128u32 << 10).to_ne_bytes());
-    assert_eq!(answer.0[32..36], [0; 4]);
+    let high = (abi::init::HAS_EXPIRE_ONLY >> 32) as u32;
+    assert_eq!(answer.0[32..36], high.to_ne_bytes());
     // A time before 1970 goes as it is: seconds that are negative, nanoseconds that count forward.
     let mut out = Out::default();
     out.attributes(&attr, ttl);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zuse_base::{Errno, Error, Result};
+use zuse_base::{Errno, Error, Refusal, Result};
 use zuse_stream::{ResumeToken, Send, SendOptions};
 
 use super::{PlannedStream, SendPlan};
@@ -15,13 +15,12 @@ impl Pool {
     /// The snapshot or its source is not here any more.
     pub fn plan_resume(self: &Arc<Self>, token: &ResumeToken) -> Result<SendPlan> {
         let gone = || {
-            Error::refused(
-                Errno::NOENT,
-                format!(
-                    "'{}' used in the initial send no longer exists",
-                    token.to_name
-                ),
-            )
+            let what = match self.dsl().dataset(&token.to_name) {
+                Ok(_) => "is no longer the same snapshot used in the initial send",
+                Err(_) => "used in the initial send no longer exists",
+            };
+            let what = format!("'{}' {what}", token.to_name);
+            Error::refused_for(Refusal::Whole, Errno::NOENT, what)
         };
         let dataset = token.to_name.split('@').next().unwrap_or_default();
         let same = self
@@ -33,7 +32,8 @@ impl Pool {
             Some(_) => token.to_name.clone(),
             None => self
                 .dsl()
-                .snapshot_by_guid(dataset, token.to_guid)?
+                .snapshot_by_guid(dataset, token.to_guid)
+                .unwrap_or(None)
                 .ok_or_else(gone)?,
         };
         let from = if token.from_guid == 0 {

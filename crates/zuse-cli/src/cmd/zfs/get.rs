@@ -112,7 +112,6 @@ impl Get {
             return Ok(());
         }
         if rows.is_empty() && self.scope.datasets.is_empty() {
-            session.ui.say("no datasets available");
             return Ok(());
         }
         let width = value_width(&rows, exact);

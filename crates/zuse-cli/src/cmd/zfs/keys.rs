@@ -84,6 +84,17 @@ pub struct LoadKey {
 }
 
 impl LoadKey {
+    /// The command for an encryption root, with `recursive` for those below it too.
+    pub fn of(name: String, recursive: bool) -> Self {
+        Self {
+            all: false,
+            recursive,
+            dry_run: false,
+            location: None,
+            name: Some(name),
+        }
+    }
+
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         let many = self.all || self.recursive;
@@ -189,6 +200,15 @@ pub struct UnloadKey {
 }
 
 impl UnloadKey {
+    /// The command for an encryption root.
+    pub fn of(name: String) -> Self {
+        Self {
+            all: false,
+            recursive: false,
+            name: Some(name),
+        }
+    }
+
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         let many = self.all || self.recursive;

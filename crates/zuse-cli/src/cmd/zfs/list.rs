@@ -138,6 +138,7 @@ impl Scope {
             // `-t snapshot DATASET` means its snapshots.
             let of_one = depth == Some(0)
                 && self.depth.is_none()
+                && !root.contains(['@', '#'])
                 && named
                     .is_some_and(|k| (k.snapshots || k.bookmarks) && !k.filesystems && !k.volumes);
             if of_one {
@@ -155,6 +156,13 @@ impl Scope {
             };
             match question.ask(session) {
                 Ok(Answer::Datasets(mut more)) => {
+                    // A dataset that is named and of none of the kinds that are.
+                    if more.is_empty() && named.is_some() && !of_one && depth == Some(0) {
+                        let what = "operation not applicable to datasets of this type";
+                        let said = CommandError::new(format!("cannot open '{root}': {what}"));
+                        crate::say_error(&mut session.ui, &said);
+                        failed = Some(said.code);
+                    }
                     if of_one {
                         more.retain(|r| r.name.split(['@', '#']).next() == Some(root.as_str()));
                     }
@@ -171,6 +179,8 @@ impl Scope {
         if let (Some(code), true) = (failed, rows.is_empty()) {
             return Err(CommandError::silent(code).into());
         }
+        // The others are shown, and the command has failed all the same.
+        session.worst = session.worst.max(failed.unwrap_or(0));
         rows.sort_by(by_name);
         rows.dedup_by(|a, b| a.name == b.name);
         Ok(rows)
@@ -210,6 +220,23 @@ pub fn canonical(name: &str) -> Outcome<String> {
 }
 
 impl List {
+    /// Refuses names of snapshots and bookmarks where none of that kind are asked for.
+    fn check_names(&self) -> Outcome {
+        let named = self.scope.kinds()?;
+        let bookmarks = named.is_some_and(|k| k.bookmarks);
+        let snapshots = named.is_none_or(|k| k.snapshots);
+        for name in &self.scope.datasets {
+            let unexpected = match () {
+                () if name.contains('#') && !bookmarks => "bookmark delimiter '#'",
+                () if name.contains('@') && !snapshots => "snapshot delimiter '@'",
+                () => continue,
+            };
+            let text = format!("cannot open '{name}': {unexpected} is not expected here");
+            return Err(CommandError::new(text).into());
+        }
+        Ok(())
+    }
+
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         let output = match self.output.as_str() {
@@ -227,6 +254,7 @@ impl List {
                 keys.push((canonical(name)?, descending));
             }
         }
+        self.check_names()?;
         let mut wanted = columns.clone();
         wanted.extend(
             keys.iter()
@@ -251,7 +279,9 @@ impl List {
             return Ok(());
         }
         if rows.is_empty() {
-            session.ui.say("no datasets available");
+            if !self.scripted {
+                session.ui.say("no datasets available");
+            }
             return Ok(());
         }
         let head: Vec<Column> = columns.iter().map(|n| column(n, exact)).collect();

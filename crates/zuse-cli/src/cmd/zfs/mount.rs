@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use zuse_mount::place_of;
 
+use super::keys::LoadKey;
 use crate::cmd::mount::{MountArgs, mount};
 use crate::error::{CommandError, Explain, Meaning, Outcome, Stop};
 use crate::query::{Answer, Question};
@@ -20,21 +21,53 @@ pub struct Mount {
     /// Mount options, as those of 'zuse mount'
     #[arg(short = 'o', value_name = "OPTION,…")]
     options: Vec<String>,
+    /// Load keys that are not loaded first
+    #[arg(short = 'l')]
+    load_keys: bool,
+    /// Also where the directory is not empty, whatever 'overlay' says
+    #[arg(short = 'O')]
+    overlay: bool,
+    /// The filesystem and all below it that are to be mounted
+    #[arg(short = 'R', requires = "dataset")]
+    recursive: bool,
+    /// Accepted: a mount that would need it is not refused
+    #[arg(short)]
+    force: bool,
+    /// Accepted: mounting takes no time that would have to be shown
+    #[arg(short)]
+    verbose: bool,
     /// The dataset
     dataset: Option<String>,
+}
+
+/// Loads the keys of a dataset and of those below it; whether all are loaded.
+fn load_below(session: &mut Session, dataset: &str) -> Outcome<bool> {
+    match LoadKey::of(dataset.to_owned(), true).run(session) {
+        Ok(()) => Ok(true),
+        Err(Stop::Failed(e)) => {
+            crate::say_error(&mut session.ui, &e);
+            Ok(false)
+        }
+        Err(stop) => Err(stop),
+    }
 }
 
 impl Mount {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
+        if let Some(dataset) = self.dataset.as_ref().filter(|_| self.recursive) {
+            return self.below(session, dataset);
+        }
         if let Some(dataset) = &self.dataset {
             return self.one(session, dataset);
         }
         if self.all {
             let mut failed = false;
             if let Some(holder) = session.holder.clone().filter(|h| h.mounts_by_itself()) {
+                let pool = holder.pool().name();
+                let loaded = !self.load_keys || load_below(session, &pool)?;
                 let said = holder.mount_all();
-                failed = !said.lines.is_empty();
+                failed = !said.lines.is_empty() || !loaded;
                 said.tell(session);
             } else {
                 for pool in session.pool_names()? {
@@ -61,6 +94,22 @@ impl Mount {
         Ok(())
     }
 
+    /// Mounts what is to be mounted of a filesystem and of what is below it.
+    fn below(&self, session: &mut Session, dataset: &str) -> Outcome {
+        session.pool_for(dataset, Need::Read)?;
+        let loaded = !self.load_keys || load_below(session, dataset)?;
+        let Some(holder) = session.holder.clone().filter(|h| h.mounts_by_itself()) else {
+            // What lies below appears inside.
+            return self.one(session, dataset);
+        };
+        let said = holder.mount_below(dataset);
+        said.tell(session);
+        match said.lines.is_empty() && loaded {
+            true => Ok(()),
+            false => Err(CommandError::silent(1).into()),
+        }
+    }
+
     /// Mounts what is to be mounted of a pool. What cannot be is told, and the others are mounted:
     /// then it gives false.
     fn all_of(&self, session: &mut Session, pool: &str) -> Outcome<bool> {
@@ -69,6 +118,7 @@ impl Mount {
                 Err(Stop::Held(guid)) => {
                     let mut words = vec!["zuse", "zfs", "mount", "-a"];
                     words.extend(self.options.iter().flat_map(|o| ["-o", o.as_str()]));
+                    words.extend(self.load_keys.then_some("-l"));
                     crate::forward::command(session, guid, &words)
                 }
                 other => other.map(drop),
@@ -146,8 +196,12 @@ impl Mount {
     fn one(&self, session: &mut Session, dataset: &str) -> Outcome {
         let cannot = || format!("cannot mount '{dataset}'");
         let pool = session.pool_for(dataset, Need::Read)?;
-        let place = place_of(&pool, dataset);
-        if place.is_ok_and(|p| p.locked && p.can != "off") {
+        let is_locked = || place_of(&pool, dataset).is_ok_and(|p| p.locked && p.can != "off");
+        if is_locked() && self.load_keys {
+            let root = pool.encryption(dataset).or_cannot(cannot)?.map(|e| e.root);
+            LoadKey::of(root.unwrap_or_default(), false).run(session)?;
+        }
+        if is_locked() {
             let what = format!("{}: encryption key not loaded", cannot());
             return Err(CommandError::new(what)
                 .hint(format!("'zfs load-key {dataset}' loads it"))
@@ -210,7 +264,7 @@ impl Mount {
             };
             let options = args.parse()?;
             let place = place_of(&pool, dataset).or_cannot(cannot)?;
-            return holder.mount_placed(&place, path.as_ref(), options);
+            return holder.mount_placed(&place, path.as_ref(), options, self.overlay);
         }
         std::fs::create_dir_all(&path).map_err(|e| {
             CommandError::new(format!("{}: cannot make '{path}': {e}", cannot()))

@@ -87,6 +87,17 @@ impl Receive {
         let target = &self.target;
         let pool = session.pool_for(target, Need::Write)?;
         if self.abort {
+            if !pool
+                .exists(target)
+                .or_cannot(|| format!("cannot open '{target}'"))?
+            {
+                let what = format!("cannot open '{target}': dataset does not exist");
+                return Err(CommandError::usage(what).into());
+            }
+            if pool.resume_token(target).ok().flatten().is_none() {
+                let what = "does not have any resumable receive state to abort";
+                return Err(CommandError::new(format!("'{target}' {what}")).into());
+            }
             pool.dsl()
                 .abort_receive(target)
                 .or_cannot(|| format!("cannot abort receive of '{target}'"))?;
@@ -132,7 +143,7 @@ impl Receive {
         }
         if !self.dry_run
             && let Some(wanted) = received_key_request(&request.set)
-                .map_err(|e| self.failure(&pool, "new filesystem", &e))?
+                .map_err(|e| self.failure(&pool, "new filesystem", "", &e))?
         {
             let key = obtain(session, wanted.format, &wanted.location, None, true)?;
             request.key = Some(key);
@@ -148,6 +159,7 @@ impl Receive {
         let mut began = Instant::now();
         let mut incremental = false;
         let mut new: Vec<String> = Vec::new();
+        let mut current = String::new();
         let ui = &mut session.ui;
         let done = pool.receive(input, &request, &mut |s| {
             incremental = s.incremental;
@@ -158,7 +170,10 @@ impl Receive {
                 None => {
                     began = Instant::now();
                     let head = s.to.split('@').next().unwrap_or(&s.to);
-                    if !pool.exists(head).unwrap_or(true) {
+                    head.clone_into(&mut current);
+                    // What was begun earlier and comes to its end now is new, too.
+                    let old = pool.dataset(head).and_then(|d| d.is_inconsistent());
+                    if old.unwrap_or(true) {
                         new.push(head.to_owned());
                     }
                     let kind = if s.incremental { "incremental" } else { "full" };
@@ -195,7 +210,7 @@ impl Receive {
             } else {
                 "new filesystem"
             };
-            return Err(self.failure(&pool, kind, &error).into());
+            return Err(self.failure(&pool, kind, &current, &error).into());
         }
         session.log(&pool);
         mounted
@@ -205,7 +220,7 @@ impl Receive {
         let input = BufReader::with_capacity(1 << 20, session.input()?);
         let healing = match pool.heal(input, &self.target) {
             Ok(healing) => healing,
-            Err(error) => return Err(self.failure(pool, "corrective", &error).into()),
+            Err(error) => return Err(self.failure(pool, "corrective", "", &error).into()),
         };
         session.log(pool);
         if self.verbose > 0 {
@@ -224,9 +239,18 @@ impl Receive {
     }
 
     /// The failure in the words of the command, and how to go on.
-    fn failure(&self, pool: &zuse::Pool, kind: &str, error: &zuse::Error) -> CommandError {
+    fn failure(
+        &self,
+        pool: &zuse::Pool,
+        kind: &str,
+        current: &str,
+        error: &zuse::Error,
+    ) -> CommandError {
         let action = format!("cannot receive {kind} stream");
         match error {
+            zuse::Error::Refused { what, .. } if error.is_for(zuse::Refusal::Whole) => {
+                CommandError::new(what.clone())
+            }
             zuse::Error::Refused { what, .. } if what.contains(' ') => {
                 let end = SECOND_LINES.iter().find(|end| what.ends_with(*end));
                 let first = end.and_then(|end| what.strip_suffix(end)).unwrap_or(what);
@@ -236,11 +260,9 @@ impl Receive {
                     .fold(failed, |failed, end| failed.hint(*end))
             }
             zuse::Error::Corrupt { .. } => {
-                let target = self.target.split('@').next().unwrap_or(&self.target);
-                let failed = CommandError::new(format!(
-                    "{action}: checksum mismatch or incomplete stream: {error}"
-                ));
-                match pool.resume_token(target).ok().flatten() {
+                let what = "checksum mismatch or incomplete stream.";
+                let failed = CommandError::new(format!("{action}: {what}"));
+                let failed = match pool.resume_token(current).ok().flatten() {
                     Some(token) => failed
                         .hint("Partially received snapshot is saved.")
                         .hint(
@@ -248,7 +270,9 @@ impl Receive {
                         )
                         .hint(format!("    zfs send -t {}", token.to_text())),
                     None => failed,
-                }
+                };
+                // Where, for people.
+                failed.hint(error.to_string())
             }
             other => explain(&action, other, false),
         }

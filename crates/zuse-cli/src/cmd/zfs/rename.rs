@@ -81,6 +81,11 @@ impl Rename {
             return Err(CommandError::new(format!("cannot create '{to}': {why}")).into());
         }
         let pool = session.pool_for(from, Need::Write)?;
+        if *from == to {
+            pool.dataset(from)
+                .or_cannot(|| format!("cannot open '{from}'"))?;
+            return Ok(());
+        }
         if let (Some((above, _)), true) = (to.rsplit_once('/'), self.parents && !to.contains('@')) {
             let mut missing = Vec::new();
             let mut at = Some(above);

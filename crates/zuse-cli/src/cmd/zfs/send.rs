@@ -10,7 +10,7 @@ use zuse::stream::{ResumeToken, SendOptions, SendProgress, StreamWriter, nv_prin
 use zuse::{PlannedStream, SendPlan, SendRequest};
 
 use crate::date::clock_text;
-use crate::error::{CommandError, Explain, Outcome, Stop};
+use crate::error::{CommandError, Explain, Outcome, Stop, explain};
 use crate::nicenum::{nicebytes, nicenum};
 use crate::session::{Need, Session};
 
@@ -95,14 +95,12 @@ pub struct Send {
     snapshot: Option<String>,
 }
 
+/// Exit code of a send that cannot be resumed.
+const RESUME_FAILED: u8 = 255;
+
 impl Send {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
-        if self.dedup {
-            session
-                .ui
-                .say("WARNING: deduplicated send is no longer supported");
-        }
         if session.ui.out_is_terminal() && !self.dry_run {
             return Err(
                 CommandError::new("Error: Stream can not be written to a terminal.")
@@ -118,6 +116,11 @@ impl Send {
                 .or_cannot(|| format!("cannot send saved state of '{target}'"))?,
             (None, None) => self.planned(session)?,
         };
+        if self.dedup {
+            session
+                .ui
+                .say("WARNING: deduplicated send is no longer supported");
+        }
         for note in &plan.notes {
             session.ui.say(note);
         }
@@ -158,10 +161,6 @@ impl Send {
             if from.contains(['@', '#']) {
                 return from.to_owned();
             }
-            // Several snapshots go from snapshots only.
-            if self.all_from.is_none() {
-                session.ui.say("incremental source didn't specify type, assuming snapshot. Use '@' or '#' prefix to avoid ambiguity.");
-            }
             format!("@{from}")
         });
         let request = SendRequest {
@@ -178,6 +177,11 @@ impl Send {
             options: self.options(),
         };
         let pool = session.pool_for(&name, Need::Read)?;
+        // Several snapshots go from snapshots only.
+        let untyped = self.from.as_ref().filter(|_| self.all_from.is_none());
+        if untyped.is_some_and(|from| !from.contains(['@', '#'])) {
+            session.ui.say("Warning: incremental source didn't specify type, assuming snapshot. Use '@' or '#' prefix to avoid ambiguity.");
+        }
         if let Some(error) = self.nameless_source(&request) {
             return Err(error.into());
         }
@@ -212,8 +216,12 @@ impl Send {
     }
 
     fn resumed(&self, session: &mut Session, token: &str) -> Outcome<SendPlan> {
-        let failed = |text: String| CommandError::new(format!("cannot resume send: {text}"));
+        let failed = |text: String| CommandError {
+            code: RESUME_FAILED,
+            ..CommandError::new(format!("cannot resume send: {text}"))
+        };
         let token = ResumeToken::parse(token).map_err(|e| failed(e.to_string()))?;
+        let pool = session.pool_for(&token.to_name, Need::Read)?;
         if self.verbose > 0 {
             let text = format!(
                 "resume token contents:\n{}",
@@ -225,9 +233,16 @@ impl Send {
                 session.ui.say_lines(&text);
             }
         }
-        let pool = session.pool_for(&token.to_name, Need::Read)?;
-        pool.plan_resume(&token)
-            .or_cannot(|| "cannot resume send".to_owned())
+        let gone = |e: &zuse::Error| match e {
+            zuse::Error::Refused { what, .. } if e.is_for(zuse::Refusal::Whole) => {
+                failed(what.to_string())
+            }
+            other => CommandError {
+                code: RESUME_FAILED,
+                ..explain("cannot resume send", other, false)
+            },
+        };
+        pool.plan_resume(&token).map_err(|e| gone(&e).into())
     }
 
     /// Says what will be sent where that is wanted, and in any case what cannot be.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use clap::Args;
 
+use super::keys::UnloadKey;
 use crate::cmd::umount::unmount;
 use crate::error::{CommandError, Outcome};
 use crate::orphan;
@@ -18,6 +19,9 @@ pub struct Unmount {
     /// Although they are in use
     #[arg(short)]
     force: bool,
+    /// Forget the key of an encryption root that is unmounted
+    #[arg(short = 'u')]
+    unload: bool,
     /// All that is mounted
     #[arg(short, conflicts_with = "what")]
     all: bool,
@@ -30,7 +34,18 @@ impl Unmount {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         if let Some(what) = &self.what {
-            return unmount(session, what, self.force);
+            unmount(session, what, self.force)?;
+            let root = what.to_str().filter(|_| self.unload);
+            let encrypted = root.and_then(|name| {
+                let pool = session.holder.as_ref()?.pool().clone();
+                pool.encryption(name)
+                    .ok()?
+                    .filter(|e| e.is_root && e.loaded)
+            });
+            return match encrypted {
+                Some(e) => UnloadKey::of(e.root).run(session),
+                None => Ok(()),
+            };
         }
         if let Some(holder) = session.holder.clone() {
             return holder.unmount_all(self.force).map_err(|e| {

@@ -144,7 +144,9 @@ fn list(session: &mut Session) -> Outcome {
             continue;
         };
         let version = |row: &DatasetRow| row.cell("version")?.value.as_deref()?.parse().ok();
-        let versions = rows.into_iter().filter_map(|row| Some((version(&row)?, row.name)));
+        let versions = rows
+            .into_iter()
+            .filter_map(|row| Some((version(&row)?, row.name)));
         let older = versions.filter(|(v, _)| *v < ZPL_VERSION);
         old.extend(older.map(|(version, name)| (name, version)));
     }

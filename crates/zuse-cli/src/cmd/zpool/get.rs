@@ -108,7 +108,9 @@ impl Get {
             return Ok(());
         }
         if rows.is_empty() {
-            session.ui.say("no pools available");
+            if !self.scripted {
+                session.ui.say("no pools available");
+            }
             return Ok(());
         }
         let mut lines = Vec::new();

@@ -8,6 +8,7 @@ use clap::Args;
 use zuse::{Errno, FoundPool, Pool, PoolAccess, PoolState, Rewind, Search, VdevConfig, VdevKind};
 
 use crate::args::{pair, passing};
+use crate::cache_file::{CacheFile, device_paths};
 use crate::date;
 use crate::error::{CommandError, Outcome, Stop, explain};
 use crate::session::{Session, for_now, patiently};
@@ -31,6 +32,15 @@ pub struct Import {
     /// Mount nothing
     #[arg(short = 'N')]
     no_mount: bool,
+    /// Load the keys of encrypted datasets
+    #[arg(short = 'l')]
+    load_keys: bool,
+    /// Look at the devices that this cache file names
+    #[arg(short = 'c', value_name = "CACHEFILE", conflicts_with = "devices")]
+    cache_file: Option<PathBuf>,
+    /// Accepted: a pool that can be opened without a log device is
+    #[arg(short = 'm')]
+    missing_log: bool,
     /// All pools that are found
     #[arg(short, conflicts_with = "pool")]
     all: bool,
@@ -70,6 +80,11 @@ impl Import {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices);
+        if let Some(file) = &self.cache_file {
+            let pools = CacheFile::new(session.path(file)).pools()?;
+            let devices = pools.values().map(|c| device_paths(&c.config.vdev_tree));
+            session.look_in(&devices.flatten().collect::<Vec<_>>());
+        }
         let places = if session.search.is_empty() {
             vec![PathBuf::from("/dev")]
         } else {
@@ -96,6 +111,7 @@ impl Import {
             })
             .collect();
         session.mounts = !self.no_mount;
+        session.loads_keys = self.load_keys;
         if let Some(name) = &self.pool {
             if !self.dry_run && session.wants_host()? {
                 return Err(Stop::Anew);
@@ -151,6 +167,7 @@ impl Import {
             ("-f", self.force),
             ("-D", self.destroyed),
             ("-N", self.no_mount),
+            ("-l", self.load_keys),
             ("-F", self.rewind),
             ("-X", self.extreme),
             ("--rewind-to-checkpoint", self.rewind_to_checkpoint),

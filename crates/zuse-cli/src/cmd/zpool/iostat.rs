@@ -164,8 +164,7 @@ impl Iostat {
         loop {
             let rows = ask(session, &asked.pools, Some(&[]))?;
             if rows.is_empty() {
-                session.ui.say("no pools available");
-                return Ok(());
+                return Err(CommandError::new("no pools available").into());
             }
             let now: Vec<(PoolRow, Vec<Line>)> = rows
                 .into_iter()

@@ -156,7 +156,9 @@ impl List {
             return Ok(());
         }
         if rows.is_empty() {
-            session.ui.say("no pools available");
+            if !self.scripted {
+                session.ui.line("no pools available")?;
+            }
             return Ok(());
         }
         if let Some(time) = self.stamp.line() {

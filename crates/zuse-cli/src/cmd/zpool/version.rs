@@ -14,16 +14,26 @@ pub struct Version {
     json: bool,
 }
 
+/// The release of OpenZFS whose commands these are like. Clients look for such a number, and for two
+/// lines, of which the second names a kernel module.
+const LIKE: &str = "2.3.2";
+
 impl Version {
-    /// Does it; `command` is the one that was called. There is no kernel module to name.
+    /// Does it; `command` is the one that was called.
     pub fn run(self, session: &mut Session, command: &str) -> Outcome {
-        let version = format!("zuse-{}", env!("CARGO_PKG_VERSION"));
+        let number = format!("{LIKE}-zuse{}", env!("CARGO_PKG_VERSION"));
+        let version = format!("zfs-{number}");
+        let kernel = format!("zfs-kmod-{number}");
         if self.json {
-            let parts = Json::object([("userland", Json::Text(version))]);
+            let parts = Json::object([
+                ("userland", Json::Text(version)),
+                ("kernel", Json::Text(kernel)),
+            ]);
             let payload = vec![("zfs_version".to_owned(), parts)];
             session.ui.line(envelope(command, payload).to_string())?;
         } else {
             session.ui.line(version)?;
+            session.ui.line(kernel)?;
         }
         Ok(())
     }

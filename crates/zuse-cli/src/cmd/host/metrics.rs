@@ -1,0 +1,393 @@
+//! `zuse host metrics`: what monitoring asks for, in the text format of Prometheus.
+//!
+//! Pools and datasets go by the names that `zfs_exporter` gives them, so that its dashboards work;
+//! what only Zuse has begins with `zuse_`. Nothing is kept between two questions.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::{TcpListener, ToSocketAddrs};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use super::super::zpool::ask_pools;
+use crate::error::{CommandError, Explain, Outcome, Stop};
+use crate::query::{Answer, DatasetRow, PoolRow, Question};
+use crate::session::Session;
+
+/// Longest request that is read.
+const LONGEST: usize = 8 << 10;
+/// How long a client may take to ask, and to take the answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Print figures of pools and datasets for monitoring, or serve them
+#[derive(Args, Debug)]
+pub struct Metrics {
+    /// Answer requests there (`/metrics`): a path for a socket of this user's, or HOST:PORT of this
+    /// machine's loopback
+    #[arg(long, value_name = "PATH|HOST:PORT")]
+    listen: Option<String>,
+}
+
+/// A property, the metric that shows it, and what it is.
+type Shown = (&'static str, &'static str, &'static str);
+
+const POOL: [Shown; 10] = [
+    ("allocated", "allocated_bytes", "Bytes that are allocated"),
+    (
+        "capacity",
+        "capacity_ratio",
+        "Share of the room that is allocated",
+    ),
+    ("dedupratio", "deduplication_ratio", "Deduplication ratio"),
+    (
+        "expandsize",
+        "expand_size_bytes",
+        "Bytes that the pool could grow by",
+    ),
+    (
+        "fragmentation",
+        "fragmentation_ratio",
+        "Fragmentation of free space",
+    ),
+    ("free", "free_bytes", "Bytes that are free"),
+    (
+        "freeing",
+        "freeing_bytes",
+        "Bytes that are still to be freed",
+    ),
+    ("leaked", "leaked_bytes", "Bytes that were leaked"),
+    ("readonly", "readonly", "Whether the pool can only be read"),
+    ("size", "size_bytes", "Bytes of the pool's devices"),
+];
+
+const DATASET: [Shown; 17] = [
+    ("available", "available_bytes", "Bytes that can be written"),
+    ("compressratio", "compression_ratio", "Compression ratio"),
+    (
+        "logicalused",
+        "logical_used_bytes",
+        "Bytes used, before compression",
+    ),
+    (
+        "logicalreferenced",
+        "logical_referenced_bytes",
+        "Bytes it refers to, before compression",
+    ),
+    (
+        "quota",
+        "quota_bytes",
+        "Most bytes that it and what is below may use",
+    ),
+    ("referenced", "referenced_bytes", "Bytes that it refers to"),
+    (
+        "refcompressratio",
+        "referenced_compression_ratio",
+        "Compression ratio of what it refers to",
+    ),
+    (
+        "refquota",
+        "reference_quota_bytes",
+        "Most bytes that it may refer to",
+    ),
+    (
+        "refreservation",
+        "reference_reservation_bytes",
+        "Bytes kept for what it refers to",
+    ),
+    (
+        "reservation",
+        "reservation_bytes",
+        "Bytes kept for it and what is below",
+    ),
+    ("used", "used_bytes", "Bytes used by it and what is below"),
+    (
+        "usedbychildren",
+        "used_by_children_bytes",
+        "Bytes used by what is below",
+    ),
+    (
+        "usedbydataset",
+        "used_by_dataset_bytes",
+        "Bytes used by itself",
+    ),
+    (
+        "usedbyrefreservation",
+        "used_by_refreservation_bytes",
+        "Bytes used by its reservation",
+    ),
+    (
+        "usedbysnapshots",
+        "used_by_snapshot_bytes",
+        "Bytes used by its snapshots",
+    ),
+    ("volsize", "volume_size_bytes", "Bytes of a volume"),
+    (
+        "written",
+        "written_bytes",
+        "Bytes written since its last snapshot",
+    ),
+];
+
+/// States of a pool, by the number that shows them.
+const HEALTH: [&str; 7] = [
+    "ONLINE",
+    "DEGRADED",
+    "FAULTED",
+    "OFFLINE",
+    "UNAVAIL",
+    "REMOVED",
+    "SUSPENDED",
+];
+
+impl Metrics {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        match &self.listen {
+            None => {
+                let text = text(session)?;
+                Ok(session.ui.print(text)?)
+            }
+            Some(place) => serve(session, place),
+        }
+    }
+}
+
+/// A text in quotation marks.
+fn quoted(text: &str) -> String {
+    let text = text.replace('\\', "\\\\").replace('"', "\\\"");
+    format!("\"{}\"", text.replace('\n', "\\n"))
+}
+
+/// A value as a number: `1.50x`, `12%`, `on`.
+fn number(value: &str) -> Option<f64> {
+    match value {
+        "on" => return Some(1.0),
+        "off" => return Some(0.0),
+        "none" => return Some(0.0),
+        _ => {}
+    }
+    if let Some(percent) = value.strip_suffix('%') {
+        return percent.parse::<f64>().ok().map(|n| n / 100.0);
+    }
+    value.strip_suffix('x').unwrap_or(value).parse().ok()
+}
+
+/// Metrics by name, each with its help and its rows.
+#[derive(Default)]
+struct Page(Vec<(String, &'static str, String)>);
+
+impl Page {
+    fn put(&mut self, name: &str, help: &'static str, labels: &[(&str, &str)], value: f64) {
+        let at = self.0.iter().position(|(n, ..)| n == name);
+        let at = at.unwrap_or_else(|| {
+            self.0.push((name.to_owned(), help, String::new()));
+            self.0.len() - 1
+        });
+        let Some((_, _, rows)) = self.0.get_mut(at) else {
+            return;
+        };
+        let labels: Vec<String> = labels
+            .iter()
+            .map(|(key, text)| format!("{key}={}", quoted(text)))
+            .collect();
+        let _ = writeln!(rows, "{name}{{{}}} {value}", labels.join(","));
+    }
+
+    fn text(&self) -> String {
+        let mut out = String::new();
+        for (name, help, rows) in &self.0 {
+            let kind = if name.ends_with("_total") {
+                "counter"
+            } else {
+                "gauge"
+            };
+            let _ = write!(out, "# HELP {name} {help}.\n# TYPE {name} {kind}\n{rows}");
+        }
+        out
+    }
+}
+
+fn put_pool(page: &mut Page, row: &PoolRow) {
+    let pool = [("pool", row.name.as_str())];
+    for (property, metric, help) in POOL {
+        let cell = row.cells.iter().find(|(name, _)| name == property);
+        let value = cell.and_then(|(_, cell)| number(cell.value.as_deref()?));
+        // `capacity` and `fragmentation` are percentages without a sign in exact form.
+        let share = metric.ends_with("_ratio") && property != "dedupratio";
+        if let Some(value) = value {
+            let value = if share { value / 100.0 } else { value };
+            page.put(&format!("zfs_pool_{metric}"), help, &pool, value);
+        }
+    }
+    let state = if row.suspended.is_some() {
+        "SUSPENDED"
+    } else {
+        row.state.as_str()
+    };
+    if let Some(at) = HEALTH.iter().position(|h| *h == state) {
+        let help =
+            "Health: 0 ONLINE, 1 DEGRADED, 2 FAULTED, 3 OFFLINE, 4 UNAVAIL, 5 REMOVED, 6 SUSPENDED";
+        page.put("zfs_pool_health", help, &pool, at as f64);
+    }
+    page.put(
+        "zuse_pool_txg",
+        "Transaction group of the configuration",
+        &pool,
+        row.txg as f64,
+    );
+    page.put(
+        "zuse_pool_open_seconds",
+        "Seconds since it was opened",
+        &pool,
+        row.seconds,
+    );
+    for (metric, n) in ["reads", "writes", "read_bytes", "written_bytes"]
+        .iter()
+        .zip(row.vdevs.traffic)
+    {
+        let help = "Asked of the devices since it was opened";
+        page.put(
+            &format!("zuse_device_{metric}_total"),
+            help,
+            &pool,
+            n as f64,
+        );
+    }
+    for tier in &row.tiers {
+        let labels = [pool[0], ("tier", tier.name.as_str())];
+        let names = ["hits_total", "misses_total", "entries", "bytes", "limit"];
+        for (metric, n) in names.iter().zip(tier.figures) {
+            page.put(
+                &format!("zuse_cache_{metric}"),
+                "What is kept in memory",
+                &labels,
+                n as f64,
+            );
+        }
+    }
+}
+
+fn put_dataset(page: &mut Page, pool: &str, row: &DatasetRow) {
+    let labels = [
+        ("name", row.name.as_str()),
+        ("pool", pool),
+        ("type", &*row.kind),
+    ];
+    for (at, (property, metric, help)) in DATASET.iter().enumerate() {
+        let cell = row.cell_at(at, property);
+        if let Some(value) = cell.and_then(|c| number(c.value.as_deref()?)) {
+            page.put(&format!("zfs_dataset_{metric}"), help, &labels, value);
+        }
+    }
+}
+
+/// All figures of all pools. One that cannot be asked is not up, and the others are.
+fn text(session: &mut Session) -> Outcome<String> {
+    let mut page = Page::default();
+    for pool in session.pool_names()? {
+        let began = Instant::now();
+        let up = match of_pool(session, &pool, &mut page) {
+            Ok(()) => 1.0,
+            Err(Stop::Failed(_)) => 0.0,
+            Err(stop) => return Err(stop),
+        };
+        let label = [("pool", pool.as_str())];
+        page.put("zuse_pool_up", "Whether the pool answered", &label, up);
+        let took = began.elapsed().as_secs_f64();
+        page.put(
+            "zuse_scrape_seconds",
+            "How long the answer took",
+            &label,
+            took,
+        );
+    }
+    Ok(page.text())
+}
+
+fn of_pool(session: &mut Session, pool: &str, page: &mut Page) -> Outcome {
+    let names: Vec<String> = POOL.iter().map(|(name, ..)| (*name).to_owned()).collect();
+    for row in ask_pools(session, &[pool.to_owned()], Some(&names))? {
+        put_pool(page, &row);
+    }
+    let question = Question::Datasets {
+        root: pool.to_owned(),
+        depth: None,
+        filesystems: true,
+        volumes: true,
+        snapshots: false,
+        bookmarks: false,
+        received: false,
+        properties: Some(
+            DATASET
+                .iter()
+                .map(|(name, ..)| (*name).to_owned())
+                .collect(),
+        ),
+    };
+    if let Answer::Datasets(rows) = question.ask(session)? {
+        rows.iter().for_each(|row| put_dataset(page, pool, row));
+    }
+    Ok(())
+}
+
+/// Answers one request after the other, until it is interrupted.
+fn serve(session: &mut Session, place: &str) -> Outcome {
+    let cannot = || format!("cannot listen on '{place}'");
+    if place.starts_with('/') {
+        let path = Path::new(place);
+        let listener = UnixListener::bind(path).or_cannot(cannot)?;
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(path, mode).or_cannot(cannot)?;
+        for stream in listener.incoming().flatten() {
+            let _ = stream.set_read_timeout(Some(PATIENCE));
+            let _ = stream.set_write_timeout(Some(PATIENCE));
+            answer(session, stream)?;
+        }
+        return Ok(());
+    }
+    let mut places = place.to_socket_addrs().or_cannot(cannot)?;
+    let loopback = places.find(|p| p.ip().is_loopback()).ok_or_else(|| {
+        CommandError::usage(format!(
+            "{}: it is not of this machine's loopback",
+            cannot()
+        ))
+        .hint("127.0.0.1:PORT, or a path for a socket")
+    })?;
+    for stream in TcpListener::bind(loopback)
+        .or_cannot(cannot)?
+        .incoming()
+        .flatten()
+    {
+        let _ = stream.set_read_timeout(Some(PATIENCE));
+        let _ = stream.set_write_timeout(Some(PATIENCE));
+        answer(session, stream)?;
+    }
+    Ok(())
+}
+
+/// Reads a request and answers it. What the client does wrong is its own affair.
+fn answer(session: &mut Session, mut stream: impl Read + Write) -> Outcome {
+    let mut request = Vec::new();
+    let mut piece = [0; 512];
+    while !request.windows(4).any(|w| w == b"\r\n\r\n") && request.len() < LONGEST {
+        match stream.read(&mut piece) {
+            Ok(n) if n > 0 => request.extend_from_slice(piece.get(..n).unwrap_or_default()),
+            _ => return Ok(()),
+        }
+    }
+    let (status, body) = if request.starts_with(b"GET /metrics ") {
+        ("200 OK", text(session)?)
+    } else {
+        ("404 Not Found", "the figures are at /metrics\n".to_owned())
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    let sent = stream.write_all(head.as_bytes());
+    let _ = sent.and_then(|()| stream.write_all(body.as_bytes()));
+    Ok(())
+}
