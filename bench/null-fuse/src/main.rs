@@ -1,5 +1,5 @@
-//! `null-fuse [options] MOUNTPOINT`: mounts a file system that does nothing, in the foreground, until SIGTERM or
-//! SIGINT.
+//! `null-fuse [options] MOUNTPOINT`: mounts a file system that does nothing, in the foreground,
+//! until SIGTERM or SIGINT.
 //!
 //! Options: `--threads N`, `--handles` (open and close by message), `--write-back`,
 //! `--flush`, `--no-negative`, `--read-ahead KIB`.

@@ -7,8 +7,8 @@
 //!                                  is not goes
 //! ```
 //! Root's datasets are mounts of their own, where their mountpoints say. Other users' lie inside
-//! their parents' mounts, on directories that are theirs or below an alternate root: the kernel lets
-//! nobody else mount elsewhere. What is left unmounted is said, with what to do.
+//! their parents' mounts, on directories that are theirs or below an alternate root: the kernel
+//! lets nobody else mount elsewhere. What is left unmounted is said, with what to do.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

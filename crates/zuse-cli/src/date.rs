@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 thread_local! {
-    /// The zone of whoever asked for the command that this thread runs, unless it is this process's.
+    /// The zone of whoever asked for the command that this thread runs, unless it is this
+    /// process's.
     static ZONE: RefCell<Option<TimeZone>> = const { RefCell::new(None) };
 }
 

@@ -1,10 +1,10 @@
 //! Tells the kernel to drop what it has cached.
 //!
 //! Invariants:
-//! - One thread sends, which is there while there is something to send; it serves no request and holds no lock while it sends. The kernel may let it
-//!   wait for a page or a directory that another request holds; that request may wait for locks of
-//!   whoever asked for the invalidation. So asking never waits: the queue is bounded, and a full
-//!   queue is the asker's to handle.
+//! - One thread sends, which is there while there is something to send; it serves no request and
+//!   holds no lock while it sends. The kernel may let it wait for a page or a directory that
+//!   another request holds; that request may wait for locks of whoever asked for the invalidation.
+//!   So asking never waits: the queue is bounded, and a full queue is the asker's to handle.
 //! - With the write-back cache the kernel owns size and times of every regular file it knows, and
 //!   believes nobody else about them, whatever is invalidated. A file whose *content* was replaced
 //!   behind its back (rollback, receive) must get another [`generation`](crate::Attr::generation)

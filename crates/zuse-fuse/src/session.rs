@@ -119,8 +119,8 @@ impl Mounted {
         self.ending.is_over()
     }
 
-    /// Waits until the session has ended and no worker is with it any more. Never call it from a method of
-    /// [`Ops`].
+    /// Waits until the session has ended and no worker is with it any more. Never call it from a
+    /// method of [`Ops`].
     ///
     /// # Errors
     /// [`MountError::Session`]: the session broke.

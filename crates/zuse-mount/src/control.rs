@@ -6,9 +6,9 @@
 //!            └── NAME         listed as …FFFC − n; looking it up opens the snapshot and gives its root
 //! ```
 //! A snapshot is opened by the first look-up of its name and kept while the kernel knows its root.
-//! Directories are made, removed and renamed in `.zfs/snapshot` as snapshots are, by root and by the
-//! user of this process.
-//! `snapdir` hidden: `.zfs` is found and not listed; visible: listed; disabled: not there.
+//! Directories are made, removed and renamed in `.zfs/snapshot` as snapshots are, by root and by
+//! the user of this process. `snapdir` hidden: `.zfs` is found and not listed; visible: listed;
+//! disabled: not there.
 
 use std::sync::Arc;
 

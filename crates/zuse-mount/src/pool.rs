@@ -356,8 +356,8 @@ impl PoolMounts {
             .collect()
     }
 
-    /// A kernel before 6.2 can only drop a name, and unmounts what is mounted on it: that is mounted
-    /// again.
+    /// A kernel before 6.2 can only drop a name, and unmounts what is mounted on it: that is
+    /// mounted again.
     fn mount_again(&self, outer: &[Arc<MountServer>], inside: &[Arc<MountServer>]) {
         if inside.is_empty() {
             return;

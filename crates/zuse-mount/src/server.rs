@@ -23,6 +23,7 @@ use zuse_base::{Error, ObjectId, Result};
 use zuse_fuse::{MountError, MountOptions, Mounted, Notifier, QueueFull, mount};
 use zuse_zpl::FileSystem;
 
+use crate::covers::Covers;
 use crate::number;
 use crate::session::Session;
 use crate::staff::Staff;
@@ -495,7 +496,8 @@ impl MountServer {
         let old_root = session.root();
         let old_covers = session.covers();
         let fs = session.tree.open(&old_root.name())?;
-        // File systems whose content is another one now, with that, and the inodes that both may have.
+        // File systems whose content is another one now, with that, and the inodes that both may
+        // have.
         let (mut heirs, mut known) = (Vec::new(), Vec::new());
         let replaced = !old_root
             .file_system()
@@ -539,12 +541,20 @@ impl MountServer {
         for ino in known {
             self.tell_inode(ino);
         }
+        self.tell_names(&old_covers, if replaced { names } else { Vec::new() });
+        Ok(())
+    }
+
+    /// Tells the kernel which names lead elsewhere now: those at which something is mounted or was,
+    /// and those of a root that was replaced.
+    fn tell_names(&self, old_covers: &Covers, mut names: Vec<Vec<u8>>) {
+        let session = &self.session;
         let mut dirs = BTreeSet::new();
         for (dir, name) in old_covers.differences(&session.covers()) {
             self.tell(|n| n.inval_entry(dir, &name));
             dirs.insert(dir);
         }
-        if replaced {
+        if !names.is_empty() {
             names.sort_unstable();
             names.dedup();
             for name in &names {
@@ -561,7 +571,6 @@ impl MountServer {
         for dir in dirs {
             self.tell_inode(dir);
         }
-        Ok(())
     }
 
     /// Lets the kernel know whether the root may be written now. Where it cannot be told (no

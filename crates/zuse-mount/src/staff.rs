@@ -1,9 +1,9 @@
-//! The threads of a process that serve all its mounts: workers, and one that looks after what nobody
-//! asks for.
+//! The threads of a process that serve all its mounts: workers, and one that looks after what
+//! nobody asks for.
 //!
-//! Once a second that one frees what lost its last name and was open, tells the kernel of files that
-//! have other block counts since a txg was written, and now and then writes access times. It goes
-//! when no mount is left.
+//! Once a second that one frees what lost its last name and was open, tells the kernel of files
+//! that have other block counts since a txg was written, and now and then writes access times. It
+//! goes when no mount is left.
 
 use std::sync::{Arc, Weak};
 use std::thread;

@@ -5,8 +5,8 @@
 //!   /dev/fuse of a mount ─┼─ epoll ─ the worker at the door ─ Line::server ─ answer
 //!   /dev/fuse of a mount ─┘                 (workers.rs)
 //! ```
-//! A process may serve thousands of mounts, few of which are busy: threads belong to nobody. A mount
-//! at rest is a descriptor and an entry in a table.
+//! A process may serve thousands of mounts, few of which are busy: threads belong to nobody. A
+//! mount at rest is a descriptor and an entry in a table.
 //!
 //! Invariants:
 //! - A line ends once: when the kernel has ended its session and the last worker has left it.

@@ -73,25 +73,7 @@ impl Destroy {
         let plan = pool
             .plan_destroy(name, recursive)
             .or_cannot(|| format!("cannot open '{name}'"))?;
-        if !plan.dependents.is_empty() {
-            let mut error = CommandError::new(format!("{}: filesystem has children", cannot(name)))
-                .hint("use '-r' to destroy the following datasets:");
-            for dependent in &plan.dependents {
-                error = error.hint(dependent.clone());
-            }
-            return Err(error.into());
-        }
-        if !plan.clones.is_empty() {
-            let mut error =
-                CommandError::new(format!("{}: filesystem has dependent clones", cannot(name)))
-                    .hint("use '-R' to destroy the following datasets:");
-            for clone in &plan.clones {
-                error = error.hint(clone.clone());
-            }
-            if !self.clones {
-                return Err(error.into());
-            }
-        }
+        self.check_dependents(&plan)?;
         for name in plan.clones.iter().chain(&plan.names) {
             self.tell(session, name)?;
         }
@@ -110,6 +92,31 @@ impl Destroy {
             .or_cannot(|| cannot(name))?;
         automount::clear_places(&dirs);
         session.log(&pool);
+        Ok(())
+    }
+
+    /// Refuses what would take along more than was asked for.
+    fn check_dependents(&self, plan: &zuse::DestroyPlan) -> Outcome {
+        let cannot = format!("cannot destroy '{}'", self.name);
+        if !plan.dependents.is_empty() {
+            let mut error = CommandError::new(format!("{}: filesystem has children", cannot))
+                .hint("use '-r' to destroy the following datasets:");
+            for dependent in &plan.dependents {
+                error = error.hint(dependent.clone());
+            }
+            return Err(error.into());
+        }
+        if !plan.clones.is_empty() {
+            let mut error =
+                CommandError::new(format!("{}: filesystem has dependent clones", cannot))
+                    .hint("use '-R' to destroy the following datasets:");
+            for clone in &plan.clones {
+                error = error.hint(clone.clone());
+            }
+            if !self.clones {
+                return Err(error.into());
+            }
+        }
         Ok(())
     }
 

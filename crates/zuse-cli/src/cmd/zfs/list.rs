@@ -104,6 +104,54 @@ impl Scope {
         }
     }
 
+    /// Asks about one dataset and what is in scope with it.
+    fn ask_one(
+        &self,
+        session: &mut Session,
+        root: String,
+        fallback: Which,
+        properties: Option<&[String]>,
+        received: bool,
+    ) -> Outcome<Vec<DatasetRow>> {
+        let named = self.kinds()?;
+        let root = resolved(session, root)?;
+        let mut kinds = named.unwrap_or(fallback);
+        let mut depth = self.levels(self.datasets.is_empty());
+        kinds.snapshots |= named.is_none() && root.contains('@');
+        kinds.bookmarks |= named.is_none() && root.contains('#');
+        // `-t snapshot DATASET` means its snapshots.
+        let points = |k: Which| (k.snapshots || k.bookmarks) && !k.filesystems && !k.volumes;
+        let of_one = depth == Some(0)
+            && self.depth.is_none()
+            && !root.contains(['@', '#'])
+            && named.is_some_and(points);
+        if of_one {
+            depth = Some(1);
+        }
+        let question = Question::Datasets {
+            root: root.clone(),
+            depth,
+            filesystems: kinds.filesystems,
+            volumes: kinds.volumes,
+            snapshots: kinds.snapshots,
+            bookmarks: kinds.bookmarks,
+            received,
+            properties: properties.map(<[String]>::to_vec),
+        };
+        let Answer::Datasets(mut rows) = question.ask(session)? else {
+            return Ok(Vec::new());
+        };
+        // A dataset that is named and of none of the kinds that are.
+        if rows.is_empty() && named.is_some() && !of_one && depth == Some(0) {
+            let what = "operation not applicable to datasets of this type";
+            return Err(CommandError::new(format!("cannot open '{root}': {what}")).into());
+        }
+        if of_one {
+            rows.retain(|r| r.name.split(['@', '#']).next() == Some(root.as_str()));
+        }
+        Ok(rows)
+    }
+
     /// Asks about everything in scope. `fallback` are the kinds when none are named.
     pub fn ask(
         &self,
@@ -112,9 +160,7 @@ impl Scope {
         properties: Option<&[String]>,
         received: bool,
     ) -> Outcome<Vec<DatasetRow>> {
-        let named = self.kinds()?;
-        let everything = self.datasets.is_empty();
-        let roots = if everything {
+        let roots = if self.datasets.is_empty() {
             session.pool_names()?
         } else {
             self.datasets.clone()
@@ -122,53 +168,8 @@ impl Scope {
         let mut rows = Vec::new();
         let mut failed = None;
         for root in roots {
-            let root = match resolved(session, root) {
-                Ok(dataset) => dataset,
-                Err(Stop::Failed(e)) => {
-                    crate::say_error(&mut session.ui, &e);
-                    failed = Some(e.code);
-                    continue;
-                }
-                Err(stop) => return Err(stop),
-            };
-            let mut kinds = named.unwrap_or(fallback);
-            let mut depth = self.levels(everything);
-            kinds.snapshots |= named.is_none() && root.contains('@');
-            kinds.bookmarks |= named.is_none() && root.contains('#');
-            // `-t snapshot DATASET` means its snapshots.
-            let of_one = depth == Some(0)
-                && self.depth.is_none()
-                && !root.contains(['@', '#'])
-                && named
-                    .is_some_and(|k| (k.snapshots || k.bookmarks) && !k.filesystems && !k.volumes);
-            if of_one {
-                depth = Some(1);
-            }
-            let question = Question::Datasets {
-                root: root.clone(),
-                depth,
-                filesystems: kinds.filesystems,
-                volumes: kinds.volumes,
-                snapshots: kinds.snapshots,
-                bookmarks: kinds.bookmarks,
-                received,
-                properties: properties.map(<[String]>::to_vec),
-            };
-            match question.ask(session) {
-                Ok(Answer::Datasets(mut more)) => {
-                    // A dataset that is named and of none of the kinds that are.
-                    if more.is_empty() && named.is_some() && !of_one && depth == Some(0) {
-                        let what = "operation not applicable to datasets of this type";
-                        let said = CommandError::new(format!("cannot open '{root}': {what}"));
-                        crate::say_error(&mut session.ui, &said);
-                        failed = Some(said.code);
-                    }
-                    if of_one {
-                        more.retain(|r| r.name.split(['@', '#']).next() == Some(root.as_str()));
-                    }
-                    rows.extend(more);
-                }
-                Ok(_) => {}
+            match self.ask_one(session, root, fallback, properties, received) {
+                Ok(more) => rows.extend(more),
                 Err(Stop::Failed(e)) => {
                     crate::say_error(&mut session.ui, &e);
                     failed = Some(e.code);

@@ -1,8 +1,10 @@
 //! `zfs mount`
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
+use zuse::Pool;
 use zuse_mount::place_of;
 
 use super::keys::LoadKey;
@@ -38,6 +40,32 @@ pub struct Mount {
     verbose: bool,
     /// The dataset
     dataset: Option<String>,
+}
+
+/// Where a dataset is to be mounted when it is named.
+fn mountpoint(pool: &Arc<Pool>, dataset: &str) -> Outcome<String> {
+    let cannot = || format!("cannot mount '{dataset}'");
+    let handle = pool
+        .dataset(dataset)
+        .or_cannot(|| format!("cannot open '{dataset}'"))?;
+    let property = |name: &str| -> Outcome<String> {
+        let found = handle.property(name).or_cannot(cannot)?;
+        Ok(found.map(|p| p.value).unwrap_or_default())
+    };
+    let (path, canmount) = (property("mountpoint")?, property("canmount")?);
+    let why = match (path.as_str(), canmount.as_str()) {
+        (_, "off") => "'canmount' property is set to 'off'",
+        ("none", _) => "no mountpoint set",
+        ("legacy", _) => "legacy mountpoint",
+        _ => return Ok(path),
+    };
+    let error = CommandError::new(format!("{}: {why}", cannot()));
+    Err(match (path.as_str(), canmount.as_str()) {
+        (_, "off") => error,
+        ("legacy", _) => error.hint("use mount(8) to mount this filesystem"),
+        _ => error.hint(format!("'zuse mount {dataset} DIR' mounts it anywhere")),
+    }
+    .into())
 }
 
 /// Loads the keys of a dataset and of those below it; whether all are loaded.
@@ -110,26 +138,31 @@ impl Mount {
         }
     }
 
+    /// Has a pool's host mount what is to be mounted, and says what could not be.
+    fn all_of_host(&self, session: &mut Session, pool: &str) -> Outcome<bool> {
+        let done = match session.pool(pool, Need::Read) {
+            Err(Stop::Held(guid)) => {
+                let mut words = vec!["zuse", "zfs", "mount", "-a"];
+                words.extend(self.options.iter().flat_map(|o| ["-o", o.as_str()]));
+                words.extend(self.load_keys.then_some("-l"));
+                crate::forward::command(session, guid, &words)
+            }
+            other => other.map(drop),
+        };
+        match done {
+            Err(Stop::Failed(e)) => {
+                crate::say_error(&mut session.ui, &e);
+                Ok(false)
+            }
+            other => other.map(|()| true),
+        }
+    }
+
     /// Mounts what is to be mounted of a pool. What cannot be is told, and the others are mounted:
     /// then it gives false.
     fn all_of(&self, session: &mut Session, pool: &str) -> Outcome<bool> {
         if session.wants_host()? && session.search.is_empty() {
-            let done = match session.pool(pool, Need::Read) {
-                Err(Stop::Held(guid)) => {
-                    let mut words = vec!["zuse", "zfs", "mount", "-a"];
-                    words.extend(self.options.iter().flat_map(|o| ["-o", o.as_str()]));
-                    words.extend(self.load_keys.then_some("-l"));
-                    crate::forward::command(session, guid, &words)
-                }
-                other => other.map(drop),
-            };
-            return match done {
-                Err(Stop::Failed(e)) => {
-                    crate::say_error(&mut session.ui, &e);
-                    Ok(false)
-                }
-                other => other.map(|()| true),
-            };
+            return self.all_of_host(session, pool);
         }
         let question = Question::Datasets {
             root: pool.to_owned(),
@@ -220,42 +253,7 @@ impl Mount {
                 CommandError::new(format!("{}: filesystem already mounted", cannot())).into(),
             );
         }
-        let handle = pool
-            .dataset(dataset)
-            .or_cannot(|| format!("cannot open '{dataset}'"))?;
-        let property = |name: &str| -> Outcome<String> {
-            Ok(handle
-                .property(name)
-                .or_cannot(cannot)?
-                .map(|p| p.value)
-                .unwrap_or_default())
-        };
-        let (path, canmount) = (property("mountpoint")?, property("canmount")?);
-        drop(handle);
-        match (path.as_str(), canmount.as_str()) {
-            (_, "off") => {
-                return Err(CommandError::new(format!(
-                    "{}: 'canmount' property is set to 'off'",
-                    cannot()
-                ))
-                .into());
-            }
-            ("none", _) => {
-                return Err(
-                    CommandError::new(format!("{}: no mountpoint set", cannot()))
-                        .hint(format!("'zuse mount {dataset} DIR' mounts it anywhere"))
-                        .into(),
-                );
-            }
-            ("legacy", _) => {
-                return Err(
-                    CommandError::new(format!("{}: legacy mountpoint", cannot()))
-                        .hint("use mount(8) to mount this filesystem")
-                        .into(),
-                );
-            }
-            _ => {}
-        }
+        let path = mountpoint(&pool, dataset)?;
         if let Some(holder) = session.holder.clone().filter(|h| h.mounts_by_itself()) {
             let args = MountArgs {
                 dataset: dataset.to_owned(),

@@ -14,8 +14,8 @@ pub struct Version {
     json: bool,
 }
 
-/// The release of OpenZFS whose commands these are like. Clients look for such a number, and for two
-/// lines, of which the second names a kernel module.
+/// The release of OpenZFS whose commands these are like. Clients look for such a number, and for
+/// two lines, of which the second names a kernel module.
 const LIKE: &str = "2.3.2";
 
 impl Version {
