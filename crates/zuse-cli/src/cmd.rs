@@ -4,6 +4,7 @@ pub mod answer;
 pub mod cat;
 pub mod cp;
 pub mod demo;
+pub mod doctor;
 pub mod host;
 pub mod ls;
 pub mod manifest;
@@ -91,6 +92,7 @@ enum Command {
     Tunables(tunables::Tunables),
     Stats(stats::Stats),
     Host(host::Host),
+    Doctor(doctor::Doctor),
     Demo(demo::Demo),
     #[command(name = "mount.fuse.zuse", hide = true)]
     MountHelper(mount::Helper),
@@ -144,6 +146,7 @@ impl Cli {
             Command::Tunables(c) => c.run(session),
             Command::Stats(c) => c.run(session),
             Command::Host(c) => c.run(session),
+            Command::Doctor(c) => c.run(session),
             Command::Demo(c) => c.run(session),
             Command::MountHelper(c) => c.run(session),
             Command::Serve(c) => c.run(session),

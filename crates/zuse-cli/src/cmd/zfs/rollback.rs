@@ -62,7 +62,6 @@ impl Rollback {
                 .or_cannot(cannot)?;
             clones.extend(stat.clones);
         }
-        clones.retain(|clone| !clone.contains('%'));
         if !clones.is_empty() && !self.clones {
             let mut error =
                 CommandError::new(format!("{}: clones of previous snapshots exist", cannot()))
@@ -71,6 +70,12 @@ impl Rollback {
                 error = error.hint(clone.clone());
             }
             return Err(error.into());
+        }
+        // What an interrupted receive has kept goes as it does with 'receive -A'.
+        if clones.iter().any(|clone| clone.contains('%')) {
+            let dataset = name.split('@').next().unwrap_or(name);
+            pool.dsl().abort_receive(dataset).or_cannot(cannot)?;
+            clones.retain(|clone| !clone.contains('%'));
         }
         if !clones.is_empty() {
             let clones = pool

@@ -193,6 +193,17 @@ impl Send {
                     session.ui.say(what);
                     return Err(CommandError::new(format!("{}: backup failed", failed())).into());
                 }
+                zuse::Refusal::KeyNotLoaded => {
+                    let whose = if self.all_from.is_some() {
+                        "source"
+                    } else {
+                        "dataset"
+                    };
+                    let text = format!("{}: {whose} key must be loaded", failed());
+                    return Err(CommandError::new(text)
+                        .hint("'zfs load-key' loads it; '-w' sends without it")
+                        .into());
+                }
                 zuse::Refusal::Usage => return Err(CommandError::usage(what).into()),
                 zuse::Refusal::Whole => return Err(CommandError::new(what).into()),
                 _ => {}
