@@ -7,9 +7,10 @@
 #   venv NAME WANTED…     makes $KEPT/venv-NAME with these PyPI packages, and puts its commands into PATH
 #   cannot SENTENCE…      says why nothing could be checked, and fails
 #   pools NAME…           makes pools of these names, of a file each, mounted where ZFS mounts them
-#   gone                  no pool is imported any more: no process of Zuse's and no mountpoint may be left, and no socket
+#   ended                 no pool is imported any more: no process of Zuse's and no mountpoint may be left, and no socket
 #   runs NAME COMMAND…    must end with status 0; its output is in $T/NAME.out
 # RECORD=FILE keeps the command lines with which clients call zfs and zpool in FILE: sorted, names of the run taken out (corpus/).
+HOSTS=1
 . "$(dirname "$0")/../cases/lib.sh"
 TOP=$(cd "$CASES/../.." && pwd)
 KEPT=$TOP/target/consumers
@@ -122,7 +123,7 @@ processes() {
     done 2>/dev/null
 }
 
-gone() {
+ended() {
     is "$(zpool list -H -o name 2>/dev/null)" '' "pools that are still imported"
     for _ in $(seq 30); do
         [ -n "$(processes)" ] || break

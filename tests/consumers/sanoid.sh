@@ -64,7 +64,7 @@ BEGIN { *CORE::GLOBAL::time = sub { CORE::time() + 3 * 86400 } }
 END
 for snap in $hours; do ok zfs hold keep "$snap"; done
 PERL5OPT="-I$T -MLater" runs held policy --prune-snapshots --verbose --force-update
-is "$(grep -c 'dataset is busy' held.out)" 5 "snapshots that are not destroyed while they are held"
+is "$(grep -c 'being held' held.out)" 5 "snapshots that are not destroyed while they are held"
 is "$(snaps tank/home/ann | grep hourly)" 'tank/home/ann@autosnap_DATE_hourly*8' "what is held"
 # shellcheck disable=SC2086
 ok zfs release keep $hours
@@ -74,4 +74,4 @@ is "$(snaps tank/home/ann | tr '\n' ' ')" \
 is "$(snaps tank/big | wc -l)" 3 "what there are not too many of"
 
 ok zpool destroy tank
-gone tank
+ended tank

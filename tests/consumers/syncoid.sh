@@ -28,11 +28,13 @@ count() { zfs list -H -t snapshot -o name -r "$1" | wc -l; }
 guids() { zfs list -H -t snapshot -o name,guid -r "$1" | sed "s|^$1||"; }
 
 for target in tank/copy backup/copy; do
-    runs full syncoid "tank/src/a" "$target"
+    sleep 1.1 # its snapshots are named by the second
+    runs full syncoid tank/src/a "$target"
     same tank/src/a "$target"
     fill /tank/src/a "for-${target%/*}"
     ok zfs snapshot "tank/src/a@own-${target%/*}"
-    runs increment syncoid "tank/src/a" "$target"
+    sleep 1.1
+    runs increment syncoid tank/src/a "$target"
     same tank/src/a "$target"
     is "$(zfs list -H -t snapshot -o name "$target" | grep -c @syncoid)" 1 "snapshots of syncoid's at $target"
     is "$(zfs list -H -t snapshot -o name "$target" | grep -c @own)" "$([ "$target" = tank/copy ] && echo 1 || echo 2)" "others there"
@@ -43,8 +45,46 @@ ok zfs snapshot -r tank/src@first
 runs tree syncoid --recursive --no-sync-snap tank/src backup/tree
 for fs in '' /a /a/b; do same "tank/src$fs" "backup/tree$fs"; fill "/tank/src$fs" two; done
 ok zfs snapshot -r tank/src@second
-ok zfs destroy tank/src/a/b@first
 runs tree2 syncoid --recursive --no-sync-snap --create-bookmark tank/src backup/tree
-for fs in '' /a; do same "tank/src$fs" "backup/tree$fs"; done
-is "$(zfs list -H -t snapshot -o name -r backup/tree | grep -c second)" 3 "snapshots @second in the tree"
+for fs in '' /a /a/b; do same "tank/src$fs" "backup/tree$fs"; done
+is "$(zfs list -H -t snapshot -o name -r backup/tree | grep -c second)" 4 "snapshots @second in the tree"
 is "$(guids backup/tree/vol)" "$(guids tank/src/vol)" "snapshots of the volume"
+is "$(zfs list -H -t bookmark -o name -r tank/src | wc -l)" 4 "bookmarks"
+# The common snapshot is gone at the source: the bookmark stands for it.
+for fs in '' /a /a/b /vol; do ok zfs destroy "tank/src$fs@second"; done
+fill /tank/src/a three
+ok zfs snapshot -r tank/src@third
+runs tree3 syncoid --recursive --no-sync-snap tank/src backup/tree
+for fs in '' /a /a/b; do same "tank/src$fs" "backup/tree$fs"; done
+is "$(grep -c '#second' tree3.out)" 0 "names of bookmarks in what is said"
+
+# What was changed there is rolled back.
+echo changed >/backup/tree/a/one
+fill /tank/src/a four
+ok zfs snapshot tank/src/a@fourth
+runs rolled syncoid --no-sync-snap tank/src/a backup/tree/a
+same tank/src/a backup/tree/a
+
+# Killed in the middle, it goes on where it was.
+ok zfs create -o compression=off tank/large
+head -c 48M /dev/urandom >/tank/large/file
+ok zfs snapshot tank/large@one
+syncoid --no-sync-snap --source-bwlimit=4M tank/large backup/large >killed.out 2>&1 </dev/null &
+for _ in $(seq 50); do
+    sleep 0.2
+    [ "$(zfs get -H -p -o value used backup/large 2>/dev/null || echo 0)" -lt 9000000 ] || break
+done
+pkill -KILL -P $!
+pkill -KILL mbuffer
+wait 2>/dev/null
+token=$(zfs get -H -o value receive_resume_token backup/large)
+[ "${#token}" -gt 20 ] || differs "no token after the kill: '$token'"
+runs resumed syncoid --no-sync-snap tank/large backup/large
+says 'Resuming interrupted zfs send/receive from tank/large to backup/large' cat resumed.out
+same tank/large backup/large
+is "$(zfs get -H -o value receive_resume_token backup/large)" - "the token afterwards"
+runs again syncoid --no-sync-snap tank/large backup/large
+is "$(zfs get -H -o value guid backup/large@one)" "$(zfs get -H -o value guid tank/large@one)" "guid of the snapshot"
+
+for pool in tank backup; do ok zpool export "$pool"; done
+ended tank backup
