@@ -6,6 +6,7 @@
 #   has COMMAND:PACKAGE…  installs Debian packages that have nothing to do with ZFS, where the command (or file) is missing
 #   venv NAME WANTED…     makes $KEPT/venv-NAME with these PyPI packages, and puts its commands into PATH
 #   cannot SENTENCE…      says why nothing could be checked, and fails
+#   mount_helper          from here on `mount -t zfs` finds its helper, as it does where Zuse is installed for all
 #   pools NAME…           makes pools of these names, of a file each, mounted where ZFS mounts them
 #   ended                 no pool is imported any more: no process of Zuse's and no mountpoint may be left, and no socket
 #   runs NAME COMMAND…    must end with status 0; its output is in $T/NAME.out
@@ -102,6 +103,14 @@ venv() {
         echo "$*" >"$dir/.wanted"
     fi
     PATH=$dir/bin:$PATH
+}
+
+# /usr/sbin cannot be written to for a test: a layer over it, in this namespace.
+mount_helper() {
+    mkdir -p "$T/.own/sbin"
+    ln -s "$ZUSE" "$T/.own/sbin/mount.zfs"
+    mount -t overlay consumers -o "lowerdir=$T/.own/sbin:/usr/sbin" /usr/sbin || cannot "cannot lay a helper over /usr/sbin"
+    mounts_before=$(printf '%s\n' "$mounts_before" /usr/sbin | sort)
 }
 
 pools() {
