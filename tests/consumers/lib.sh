@@ -6,7 +6,7 @@
 #   has COMMAND:PACKAGE…  installs Debian packages that have nothing to do with ZFS, where the command (or file) is missing
 #   venv NAME WANTED…     makes $KEPT/venv-NAME with these PyPI packages, and puts its commands into PATH
 #   cannot SENTENCE…      says why nothing could be checked, and fails
-#   mount_helper          from here on `mount -t zfs` finds its helper, as it does where Zuse is installed for all
+#   installed             from here on zfs, zpool and the helper of `mount -t zfs` are in /usr/sbin, as where Zuse is installed for all
 #   pools NAME…           makes pools of these names, of a file each, mounted where ZFS mounts them
 #   ended                 no pool is imported any more: no process of Zuse's and no mountpoint may be left, and no socket
 #   runs NAME COMMAND…    must end with status 0; its output is in $T/NAME.out
@@ -29,6 +29,7 @@ if [ -n "${RECORD:-}" ]; then
         cat >"$T/.own/bin/$name" <<END
 #!/bin/bash
 [ -n "\${OWN_CALL:-}" ] || printf '%s\n' "$name\$(printf ' %q' "\$@")" >>"$T/.own/argv"
+[ -z "\${FAKE:-}" ] || [ "\$1" != --version ] || { echo zfs-2.3.2-1; echo zfs-kmod-2.3.2-1; exit 0; }
 exec "$T/.own/$name" "\$@"
 END
         chmod 755 "$T/.own/bin/$name"
@@ -106,11 +107,12 @@ venv() {
 }
 
 # /usr/sbin cannot be written to for a test: a layer over it, in this namespace.
-mount_helper() {
+installed() {
     mkdir -p "$T/.own/sbin"
+    cp -P "$T"/.own/bin/{zfs,zpool,zdb} "$T/.own/sbin"
     ln -s "$ZUSE" "$T/.own/sbin/mount.zfs"
-    mount -t overlay consumers -o "lowerdir=$T/.own/sbin:/usr/sbin" /usr/sbin || cannot "cannot lay a helper over /usr/sbin"
-    mounts_before=$(printf '%s\n' "$mounts_before" /usr/sbin | sort)
+    mount -t overlay consumers -o "lowerdir=$T/.own/sbin:/usr/sbin" /usr/sbin || cannot "cannot lay a folder over /usr/sbin"
+    mounts_before=$(cut -d ' ' -f 2 /proc/mounts | sort)
 }
 
 pools() {
@@ -140,7 +142,7 @@ ended() {
     done
     is "$(processes)" '' "processes left behind"
     is "$(comm -13 <(echo "$mounts_before") <(cut -d ' ' -f 2 /proc/mounts | sort) | tr '\n' ' ')" '' "mounts left behind"
-    is "$(find "$XDG_RUNTIME_DIR" "$XDG_STATE_HOME" -type s)" '' "sockets left behind"
+    is "$(find "$XDG_RUNTIME_DIR" "${XDG_STATE_HOME:-$HOME/.local/state/zuse}" -type s 2>/dev/null)" '' "sockets left behind"
     local pool
     for pool in "$@"; do
         [ ! -e "/$pool" ] || { differs "/$pool is left behind"; rmdir "/$pool"; }

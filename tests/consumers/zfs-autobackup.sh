@@ -3,6 +3,7 @@
 # out; zfs-check sums a snapshot's files and a volume, and finds what differs; zfs-autoverify compares source and target.
 . "$(dirname "$0")/lib.sh"
 venv zfs-autobackup zfs-autobackup==3.3 colorama==0.4.6
+installed
 
 pools tank backup
 ok zfs create tank/data
@@ -50,7 +51,6 @@ for fs in data data/docs; do same "tank/$fs" "tank/copies/$fs"; done
 
 # Sums of a snapshot's files, of a volume; made on one side and checked on the other.
 newest=$(zfs list -H -t snapshot -o name -s createtxg tank/data/docs | tail -n 1 | cut -d @ -f 2)
-mount_helper
 zfs-check "tank/data/docs@$newest" >docs.sums 2>docs.err || differs "zfs-check: $(tail -n 3 docs.err)"
 is "$(grep -c one docs.sums)" 2 "sums of blocks of 'one'"
 runs check zfs-check --check docs.sums "tank/copies/data/docs@$newest"
