@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # bzfs's own integration tests, which its wheel contains: they make two pools, snapshots, bookmarks, encrypted data sets and volumes, replicate,
-# resume, prune and compare them. BZFS=all runs all of LocalTestCase, plain and encrypted (minutes); else those named below.
+# resume, prune and compare them. BZFS=all runs all of LocalTestCase, plain and encrypted (minutes); BZFS="test_… test_…:encrypted" those.
 . "$(dirname "$0")/lib.sh"
 venv bzfs bzfs==1.25.0
 has pv:pv zstd:zstd mbuffer:mbuffer sudo:sudo ps:procps
@@ -58,10 +58,12 @@ wrong = len(result.errors) + len(result.failures)
 print(f"bzfs: {result.testsRun - wrong - len(result.skipped)} right, {wrong} wrong, {len(result.skipped)} skipped")
 sys.exit(wrong != 0 or result.testsRun == 0)
 END
-tests=(${BZFS:-})
-[ "${BZFS:-}" != all ] || tests=()
+few='test_basic_replication_dataset_with_spaces test_basic_replication_flat_simple test_basic_replication_flat_send_recv_flags
+    test_complex_replication_flat_use_bookmarks test_continuity_recovers_from_temporary_bookmarks test_continuity_survives_resumable_full_send'
+[ "${BZFS:=$few}" != all ] || BZFS=
 got=0
-python run.py "${tests[@]}" >run.out 2>run.err </dev/null || got=$?
+# shellcheck disable=SC2086
+python run.py $BZFS >run.out 2>run.err </dev/null || got=$?
 grep '^bzfs: .*skipped' run.out
 grep -A 40 '^bzfs: WRONG' run.out | grep -v '^bzfs: right'
 is "$got" 0 "status of bzfs's tests ($(tail -n 1 run.out; tail -n 2 run.err))"
