@@ -11,6 +11,8 @@
 #   ended                 no pool is imported any more: no process of Zuse's and no mountpoint may be left, and no socket
 #   runs NAME COMMAND…    must end with status 0; its output is in $T/NAME.out
 # RECORD=FILE keeps the command lines with which clients call zfs and zpool in FILE: sorted, names of the run taken out (corpus/).
+[ -z "${RECORD:-}" ] || RECORD=$(realpath -m "$RECORD") # before it stands elsewhere
+export RECORD
 HOSTS=1
 . "$(dirname "$0")/../cases/lib.sh"
 TOP=$(cd "$CASES/../.." && pwd)
@@ -21,7 +23,6 @@ export LC_ALL=C.UTF-8 TZ=UTC
 mounts_before=$(cut -d ' ' -f 2 /proc/mounts | sort)
 
 if [ -n "${RECORD:-}" ]; then
-    RECORD=$(realpath -m "$RECORD")
     for name in zfs zpool; do
         ln -s "$ZUSE" "$T/.own/$name"
         rm "$T/.own/bin/$name"
@@ -42,14 +43,15 @@ fi
 normalised() {
     sed -E -e "s|$T|/T|g; s|$KEPT|/KEPT|g; s|$(hostname)|HOST|g" \
         -e 's/[0-9]{4}-[0-9]{2}-[0-9]{2}[_:T-]?[0-9]{2}[:-]?[0-9]{2}[:-]?[0-9]{2}(-GMT[0-9+-]*)?/DATE/g' \
-        -e 's/\b[0-9]{14}\b/DATE/g; s/\b1-[0-9a-f]+-[0-9a-f]+-[0-9a-f]{60,}/TOKEN/g; s/\b[0-9]{16,20}\b/GUID/g; s/\b1[0-9]{9}\b/TIME/g' |
+        -e 's/\b[0-9]{14}\b/DATE/g; s/\b1-[0-9a-f]+-[0-9a-f]+-[0-9a-f]{60,}/TOKEN/g; s/\b[0-9]{16,20}\b/GUID/g; s/\b1[0-9]{9}\b/TIME/g' \
+        -e 's/\b[0-9]{17,20}\b/GUID/g; s/(TMPBZFS\.[^.]+)\.[^ ]+/\1.X/g; s/_GUID\b/_GUID/g; s|/tmp/[^ ]*|/tmp/X|g' |
         LC_ALL=C sort -u
 }
 
 made=()
 consumer_end() {
     local code=$? dir
-    if [ -n "${RECORD:-}" ]; then
+    if [ -s "$T/.own/argv" ]; then
         mkdir -p "$(dirname "$RECORD")"
         normalised <"$T/.own/argv" >"$RECORD"
     fi
