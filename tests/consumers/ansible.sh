@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Ansible's modules zfs, zfs_facts, zpool_facts and zfs_delegate_admin (collection community.general, as the PyPI package 'ansible' carries it):
-# each task runs twice; the second run must change nothing.
+# Ansible's modules zfs, zfs_facts, zpool_facts and zfs_delegate_admin (collection community.general, as the PyPI package 'ansible' carries
+# it): each task runs twice; the second run must change nothing.
 . "$(dirname "$0")/lib.sh"
 venv ansible ansible-core==2.17.14
 collections=$KEPT/ansible-10.7.0
@@ -10,7 +10,8 @@ if [ ! -e "$collections/.complete" ]; then
     (cd "$T/.own" && pip download -q --no-deps ansible==10.7.0 &&
         python -m zipfile -l ansible-10.7.0-*.whl | awk '{ print $1 }' | grep '^ansible_collections/community/general/' |
         python -c 'import sys, zipfile; zipfile.ZipFile(sys.argv[1]).extractall(sys.argv[2], sys.stdin.read().split())' \
-            ansible-10.7.0-*.whl "$collections") >ansible.log 2>&1 || cannot "cannot download the PyPI package 'ansible': $(tail -n 1 ansible.log)"
+            ansible-10.7.0-*.whl "$collections") >ansible.log 2>&1 ||
+        cannot "cannot download the PyPI package 'ansible': $(tail -n 1 ansible.log)"
     touch "$collections/.complete"
 fi
 export ANSIBLE_REMOTE_TEMP=$T/.own/ansible-tmp
@@ -25,8 +26,10 @@ cat >play.yml <<'END'
   vars: { ansible_python_interpreter: "{{ ansible_playbook_python }}" }
   module_defaults: { group/none: {} }
   tasks:
-    - community.general.zfs: { name: tank/db, state: present, extra_zfs_properties: { compression: zstd, recordsize: 16K, "my:note": "two words" } }
-    - community.general.zfs: { name: tank/db/log, state: present, extra_zfs_properties: { quota: 100M, sync: disabled, mountpoint: "{{ dir }}/log" } }
+    - community.general.zfs:
+        { name: tank/db, state: present, extra_zfs_properties: { compression: zstd, recordsize: 16K, "my:note": "two words" } }
+    - community.general.zfs:
+        { name: tank/db/log, state: present, extra_zfs_properties: { quota: 100M, sync: disabled, mountpoint: "{{ dir }}/log" } }
     - community.general.zfs: { name: tank/vol, state: present, extra_zfs_properties: { volsize: "16777216", volblocksize: "8192" } }
     - community.general.zfs: { name: tank/db@one, state: present }
     - community.general.zfs: { name: tank/clone, state: present, origin: tank/db@one }
@@ -54,7 +57,8 @@ is "$(python - <<'END'
 import json
 facts = json.load(open("facts.json"))
 sets = {d["name"]: d for d in facts["zfs"]}
-print(*sorted(sets), sets["tank/db/log"]["quota"], sets["tank/vol"]["type"], facts["pool"][0]["health"], facts["pool"][0]["feature@encryption"])
+pool = facts["pool"][0]
+print(*sorted(sets), sets["tank/db/log"]["quota"], sets["tank/vol"]["type"], pool["health"], pool["feature@encryption"])
 END
 )" 'tank tank/clone tank/db tank/db/log tank/db@one tank/vol 100M volume ONLINE enabled' "facts"
 

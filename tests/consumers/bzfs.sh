@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# bzfs's own integration tests, which its wheel contains: they make two pools, snapshots, bookmarks, encrypted data sets and volumes, replicate,
-# resume, prune and compare them. BZFS=all runs all of LocalTestCase, plain and encrypted (minutes); BZFS="test_… test_…:encrypted" those.
+# bzfs's own integration tests, which its wheel contains: they make two pools, snapshots, bookmarks, encrypted data sets and volumes,
+# replicate, resume, prune and compare them. BZFS=all runs all of LocalTestCase, plain and encrypted (minutes); BZFS="test_… test_…:encrypted" those.
 . "$(dirname "$0")/lib.sh"
 venv bzfs bzfs==1.25.0
 has pv:pv zstd:zstd mbuffer:mbuffer sudo:sudo ps:procps
@@ -51,7 +51,9 @@ print(f"bzfs: {result.testsRun - wrong - len(result.skipped)} right, {wrong} wro
 sys.exit(wrong != 0 or result.testsRun == 0)
 END
 few='test_basic_replication_dataset_with_spaces test_basic_replication_flat_simple test_basic_replication_flat_send_recv_flags
-    test_complex_replication_flat_use_bookmarks test_continuity_recovers_from_temporary_bookmarks test_continuity_survives_resumable_full_send'
+    test_complex_replication_flat_use_bookmarks test_continuity_recovers_from_temporary_bookmarks
+    test_continuity_survives_resumable_full_send test_send_full_resume_recv test_send_incr_resume_recv test_send_with_unloaded_key
+    test_full_replication_failure_skips_descendants_and_recovers test_rollback_dst_snapshots_flat_with_injected_recv_token1'
 got=0
 # shellcheck disable=SC2086
 python run.py ${BZFS:-$few} >run.out 2>run.err </dev/null || got=$?

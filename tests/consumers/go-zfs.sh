@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# go-zfs (github.com/mistifyio/go-zfs, what Docker's and others' Go programs drive ZFS with): its own tests, which Debian's package contains.
+# go-zfs (github.com/mistifyio/go-zfs, with which Docker's and others' Go programs drive ZFS): its own tests, which Debian's package has.
 . "$(dirname "$0")/lib.sh"
 has go:golang-go
 debs golang-go-zfs-dev=3.0.0-1 golang-github-google-uuid-dev=1.3.0-1

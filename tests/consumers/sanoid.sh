@@ -34,7 +34,8 @@ cat >conf/sanoid.conf <<'END'
     autoprune = yes
 END
 policy() { sanoid --configdir="$T/conf" --cache-dir="$T/cache" --run-dir="$T/run" "$@"; }
-snaps() { zfs list -H -t snapshot -o name -r "${1:-tank}" | sed -E 's/[0-9]{4}-.*[0-9]_/DATE_/' | sort | uniq -c | awk '{ print $2 "*" $1 }'; }
+snaps() { zfs list -H -t snapshot -o name -r "${1:-tank}" | sed -E 's/[0-9]{4}-.*[0-9]_/DATE_/' | sort |
+    uniq -c | awk '{ print $2 "*" $1 }'; }
 
 runs take policy --take-snapshots --verbose
 is "$(snaps tank/home | tr '\n' ' ')" "$(for k in daily hourly monthly; do for fs in ann ben; do

@@ -16,7 +16,8 @@ ok zfs set autobackup:off=true tank/data
 ok zfs set autobackup:off=false tank/data/tmp
 for fs in data data/docs data/tmp; do head -c 2M /dev/urandom >"/tank/$fs/one"; done
 snaps() { zfs list -H -t snapshot -o name -r "$1" | sed 's/.*@//' | sort -u | wc -l; }
-same() { is "$(cd "/$2" && find . -xdev -type f -exec md5sum {} + | sort)" "$(cd "/$1" && find . -xdev -type f -exec md5sum {} + | sort)" "/$2"; }
+sums() { (cd "/$1" && find . -xdev -type f -exec md5sum {} + | sort); }
+same() { is "$(sums "$2")" "$(sums "$1")" "/$2"; }
 
 round=0
 backup() {
@@ -33,7 +34,8 @@ done
 backup tank/copies
 is "$(snaps tank/data/docs)" 2 "snapshots at the source"
 is "$(snaps tank/copies/data/docs)" 3 "snapshots in the same pool"
-is "$(zfs list -H -o name -r tank/copies backup/here | tr '\n' ' ')" "backup/here backup/here/data backup/here/data/docs backup/here/data/vol \
+is "$(zfs list -H -o name -r tank/copies backup/here | tr '\n' ' ')" \
+    "backup/here backup/here/data backup/here/data/docs backup/here/data/vol \
 tank/copies tank/copies/data tank/copies/data/docs tank/copies/data/vol " "what was sent: not what says autobackup:off=false"
 is "$(zfs get -H -o value,source user:note tank/copies/data/docs)" "$(printf 'kept\treceived')" "a property there"
 is "$(zfs list -H -t snapshot -o name,guid -s createtxg tank/copies/data/vol | tail -n 2 | cut -d @ -f 2)" \
