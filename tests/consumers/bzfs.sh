@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # bzfs's own integration tests, which its wheel contains: they make two pools, snapshots, bookmarks, encrypted data sets and volumes,
-# replicate, resume, prune and compare them. BZFS=all runs all of LocalTestCase, plain and encrypted (minutes); BZFS="test_… test_…:encrypted" those.
+# replicate, resume, prune and compare them. BZFS="test_… test_…:encrypted" names those to run, BZFS=all means all of LocalTestCase, plain
+# and encrypted (minutes); else a few.
 . "$(dirname "$0")/lib.sh"
 venv bzfs bzfs==1.25.0
 has pv:pv zstd:zstd mbuffer:mbuffer sudo:sudo ps:procps
