@@ -54,10 +54,10 @@ for fs in data data/docs; do same "tank/$fs" "tank/copies/$fs"; done
 # Sums of a snapshot's files, of a volume; made on one side and checked on the other.
 newest=$(zfs list -H -t snapshot -o name -s createtxg tank/data/docs | tail -n 1 | cut -d @ -f 2)
 zfs-check "tank/data/docs@$newest" >docs.sums 2>docs.err || differs "zfs-check: $(tail -n 3 docs.err)"
-is "$(grep -c one docs.sums)" 2 "sums of blocks of 'one'"
+is "$(grep -c one docs.sums)" 1 "sums of 'one'"
 runs check zfs-check --check docs.sums "tank/copies/data/docs@$newest"
 sed 's/[0-9a-f]\{39\}/000000000000000000000000000000000000000/' docs.sums >bad.sums
-fails 1 zfs-check --check bad.sums "tank/copies/data/docs@$newest"
+fails "$(wc -l <docs.sums)" zfs-check --check bad.sums "tank/copies/data/docs@$newest"
 
 for pool in tank backup; do ok zpool export "$pool"; done
 ended tank backup
