@@ -14,6 +14,7 @@
 [ -z "${RECORD:-}" ] || RECORD=$(realpath -m "$RECORD") # before it stands elsewhere
 export RECORD
 HOSTS=1
+unset ZUSE_HOST_LINGER # the suites turn hosts off
 . "$(dirname "$0")/../cases/lib.sh"
 TOP=$(cd "$CASES/../.." && pwd)
 KEPT=$TOP/target/consumers
