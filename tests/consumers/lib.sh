@@ -42,7 +42,7 @@ fi
 
 # Leaves out what differs from run to run: folders, dates, guids, tokens, process and host names.
 normalised() {
-    sed -E -e "s|$T|/T|g; s|$KEPT|/KEPT|g; s|$(hostname)|HOST|g" \
+    sed -E -e "s|$T|/T|g; s|$KEPT|/KEPT|g; s|$(hostname)|HOST|g; s#\bz(tank|backup)\b#\1#g" \
         -e 's/[0-9]{4}-[0-9]{2}-[0-9]{2}[_:T-]?[0-9]{2}[:-]?[0-9]{2}[:-]?[0-9]{2}(-GMT[0-9+-]*)?/DATE/g; s/\b[0-9]{14}\b/DATE/g' \
         -e 's/\b1-[0-9a-f]+-[0-9a-f]+-[0-9a-f]{60,}/TOKEN/g; s/\b[0-9]{16,20}\b/GUID/g; s/_[0-9]{16,20}(_|\b)/_GUID\1/g' \
         -e 's/\b1[0-9]{9}\b/TIME/g; s/(TMPBZFS\.[^.]+)\.[^ ]+/\1.X/g; s/[0-9]{4}x{20,}/Nx/g; s/batch_[0-9]+/batch_N/g' \
