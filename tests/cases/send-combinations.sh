@@ -48,12 +48,14 @@ is "$(ls got | wc -l)" "$(ls want | wc -l)" "combinations"
 #   a source that is the target itself: there the snapshots behind it go, before the package fails;
 #   the estimate from a bookmark of the origin: there it counts what the clone shares with the origin;
 #   heads: there the pool was open for writing, so that they cannot be sent, and `#bk` is looked for later than that;
-#   a pool that is not there: we look for the pool first.
+#   a pool that is not there: we look for the pool first;
+#   -i and -I at once: both refuse it, in words of their own.
 cat >on-purpose <<'END'
 -R (-[swpb] )*-[iI] @c P/[^ ]*@c
 (-[pwn] )*-i P/top/fs1#bk P/top/clone1@c
 (-i [^ ]+ |-w |-n |-L -c -e )?P/top(/fs1|/vol|/clone1)?
 -[RI].* (nix/a@c|P)
+-i @a -I @a .*
 END
 for n in $(ls want | sort -n); do
     cmp -s "want/$n" "got/$n" && continue

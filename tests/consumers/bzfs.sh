@@ -53,7 +53,7 @@ sys.exit(wrong != 0 or result.testsRun == 0)
 END
 few='test_basic_replication_dataset_with_spaces test_basic_replication_flat_simple test_basic_replication_flat_send_recv_flags
     test_complex_replication_flat_use_bookmarks test_continuity_recovers_from_temporary_bookmarks
-    test_continuity_survives_resumable_full_send test_send_full_resume_recv test_send_incr_resume_recv test_send_with_unloaded_key
+    test_continuity_survives_resumable_full_send test_send_full_resume_recv test_send_incr_resume_recv
     test_full_replication_failure_skips_descendants_and_recovers test_rollback_dst_snapshots_flat_with_injected_recv_token1'
 got=0
 # shellcheck disable=SC2086

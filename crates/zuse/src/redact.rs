@@ -31,7 +31,7 @@ impl Pool {
             Some(mark) if mark.redaction_obj != 0 => Ok(mark),
             _ => Err(Error::refused(
                 Errno::INVAL,
-                format!("bookmark '{full}' is not a redaction bookmark"),
+                "not a redaction bookmark".to_owned(),
             )),
         }
     }
