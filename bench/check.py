@@ -106,6 +106,7 @@ def main():
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
         work = pathlib.Path(folder)
         os.environ["XDG_STATE_HOME"] = str(work / "state")
+        os.environ["ZUSE_HOST_LINGER"] = "0"
         pool, image = "checked", work / "pool" / "0.img"
         image.parent.mkdir()
         zuse("zpool", "create", "-m", "none", pool, str(image), "--size", str(max(8 * unit, 1 << 30)))

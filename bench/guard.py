@@ -20,7 +20,7 @@ class Bench:
         self.zuse, self.top, self.rows = os.path.abspath(binary), top, {}
         os.makedirs(f"{top}/mnt")
         os.makedirs(f"{top}/run", mode=0o700)
-        self.env = dict(os.environ, XDG_STATE_HOME=f"{top}/state", XDG_RUNTIME_DIR=f"{top}/run")
+        self.env = dict(os.environ, XDG_STATE_HOME=f"{top}/state", XDG_RUNTIME_DIR=f"{top}/run", ZUSE_HOST_LINGER="0")
 
     def run(self, *words, **more):
         subprocess.run([self.zuse, *words], check=True, env=self.env, **more)

@@ -343,6 +343,7 @@ class Zuse(FuseServer):
         shutil.rmtree(self.state, ignore_errors=True)
         self.state.mkdir(mode=0o700)
         os.environ["XDG_STATE_HOME"] = os.environ["XDG_RUNTIME_DIR"] = str(self.state)
+        os.environ["ZUSE_HOST_LINGER"] = "0"
         properties = {"atime": "off", **self.properties}
         set_ = [word for name, value in properties.items() for word in ("-O", f"{name}={value}")]
         self.zuse("zpool", "create", *set_, self.pool, self.image, "--size", str(self.image_bytes))

@@ -266,6 +266,7 @@ def main():
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
         work = pathlib.Path(folder)
         os.environ["XDG_STATE_HOME"] = str(work / "state")
+        os.environ["ZUSE_HOST_LINGER"] = "0"
         result = {
             "cpus": os.cpu_count(),
             "2K": measure(work, "sendsmall", small, 2048, "2K"),

@@ -24,7 +24,7 @@ mkdir -p "$dir"
 dir=$(realpath "$dir")
 json=${2:-$dir/admin.json}
 : >"$dir/lines"
-export XDG_STATE_HOME=$dir/state
+export XDG_STATE_HOME=$dir/state ZUSE_HOST_LINGER=0
 rm -rf "$dir/state" "$dir"/*.img
 
 note() { # name figure unit

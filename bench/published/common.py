@@ -405,6 +405,7 @@ def zuse(name_, about_="", pool_image=None, **tunables_):
             self.state = self.scratch / "state"
             self.state.mkdir(mode=0o700)
             os.environ["XDG_STATE_HOME"] = os.environ["XDG_RUNTIME_DIR"] = str(self.state)
+            os.environ["ZUSE_HOST_LINGER"] = "0"
             self.attach()
             return self.mount
 
