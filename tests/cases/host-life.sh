@@ -17,6 +17,14 @@ is "${PIPESTATUS[*]}" "0 0" "send into the same pool"
 ok cmp p/a/r p/b/r
 is "$(hosts | wc -l)" 1 "hosts after all that"
 
+# The host keeps nothing open that its starter had.
+ok zpool export p
+exec 9>lock
+flock -n 9
+ok zpool import -d "$T/d" p
+exec 9>&-
+flock -n lock true || differs "the host holds a lock of who started it"
+
 # What a command has changed is on the disk when it ends, and what was written is when it is unmounted.
 echo kept >p/a/kept
 ok zfs unmount p/a

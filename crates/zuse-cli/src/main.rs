@@ -23,6 +23,7 @@ mod forwarded;
 mod holder;
 mod host;
 mod ids;
+mod inherited;
 mod interruption;
 mod json;
 mod keys;
@@ -77,6 +78,9 @@ pub enum Executed {
 }
 
 fn main() -> ExitCode {
+    if std::env::var_os(inherited::MARK).is_some() {
+        inherited::drop_all();
+    }
     allocator::settle();
     let argv: Vec<OsString> = std::env::args_os().collect();
     match run(&argv) {

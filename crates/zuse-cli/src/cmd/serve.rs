@@ -122,6 +122,7 @@ pub fn spawn(
     }
     command.args(words);
     command.current_dir(&session.cwd);
+    command.env(crate::inherited::MARK, "1");
     command.stdin(input).stdout(Stdio::piped()).stderr(errors);
     let mut child = command
         .spawn()

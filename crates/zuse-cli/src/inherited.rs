@@ -1,0 +1,20 @@
+//! What a process that goes on in the background gets from whoever started it, and must not keep.
+
+/// In the environment of a process that is started to go on in the background.
+pub const MARK: &str = "ZUSE_IN_BACKGROUND";
+
+/// Lets go of descriptors that a shell or another program had open: locks that are held by them,
+/// ends of pipes that somebody waits for, files on a mount that is to be unmounted. Then as many
+/// may be opened as the system allows: each mount is one.
+///
+/// To be called before anything else in `main`.
+#[allow(unsafe_code)]
+pub fn drop_all() {
+    // SAFETY: nothing in this process has opened a descriptor yet, so none above the standard
+    // streams has an owner here.
+    let _ = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
+}
