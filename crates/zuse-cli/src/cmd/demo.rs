@@ -130,9 +130,9 @@ impl Demo {
         let top = tops.first().cloned().unwrap_or_default();
         let expected = tree::of_host(&sources)?;
         stage.say("A pool in a file, which is made on the way; two filesystems, one of them compressed with zstd.")?;
-        stage.show("zpool create tank tank.img --size 4G")?;
+        stage.show("zpool create -m none tank tank.img --size 4G")?;
         stage.show("zfs create -o compression=zstd tank/home")?;
-        stage.show("zfs create -o mountpoint=/tank/home/notes -o recordsize=1M tank/home/notes")?;
+        stage.show("zfs create -o recordsize=1M tank/home/notes")?;
         stage.show("zpool list")?;
         stage.show("zfs list -o name,used,available,referenced,compression,mountpoint")?;
 
