@@ -511,10 +511,19 @@ fn programs_return_values_in_the_documented_form() {
     );
 }
 
+/// Runs programs with options that fail with these texts.
+#[track_caller]
+fn assert_failures(cases: &[(&str, &str, String)]) {
+    let env = TestEnv::with_pool();
+    for (options, text, error) in cases {
+        let printed = program(&env, options, text);
+        assert_eq!(printed, format!("{FAILED}{error}"), "{text}");
+    }
+}
+
 #[test]
 fn programs_fail_with_the_documented_texts() {
-    let env = TestEnv::with_pool();
-    for (options, text, error) in [
+    assert_failures(&[
         (
             "",
             "error('boom')",
@@ -550,6 +559,17 @@ fn programs_fail_with_the_documented_texts() {
         ),
         (
             "",
+            "return 1.5",
+            format!("{AT}:1: malformed number near '1.5'\n"),
+        ),
+    ]);
+}
+
+#[test]
+fn programs_fail_at_limits_and_with_values_that_cannot_be_returned() {
+    assert_failures(&[
+        (
+            "",
             "return 1, 2",
             "Multiple return values not supported\n".into(),
         ),
@@ -574,18 +594,12 @@ fn programs_fail_with_the_documented_texts() {
             "return 1",
             "Invalid instruction or memory limit.\n".into(),
         ),
-        (
-            "",
-            "return 1.5",
-            format!("{AT}:1: malformed number near '1.5'\n"),
-        ),
-    ] {
-        assert_eq!(
-            program(&env, options, text),
-            format!("{FAILED}{error}"),
-            "{text}"
-        );
-    }
+    ]);
+}
+
+#[test]
+fn programs_fail_with_arguments_that_do_not_fit() {
+    let env = TestEnv::with_pool();
     for (text, begins) in [
         ("y.x = 1", "attempt to index global 'y' (a nil value)"),
         (
@@ -655,6 +669,15 @@ fn programs_change_datasets_in_one_txg() {
     let same = env.ok("zfs get -H -o value createtxg tank/a@all tank/b@all");
     let txgs: Vec<&str> = same.lines().collect();
     assert_eq!(txgs.first(), txgs.last());
+}
+
+#[test]
+fn programs_clone_promote_rename_and_set_properties() {
+    let env = TestEnv::with_pool();
+    env.ok("zfs create tank/a");
+    env.ok("zfs create -o compression=lz4 tank/b");
+    env.ok("zfs snapshot tank/a@held");
+    env.ok("zfs snapshot tank/a@all tank/b@all");
     assert_eq!(
         program(
             &env,
