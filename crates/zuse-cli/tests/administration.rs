@@ -511,11 +511,11 @@ fn programs_return_values_in_the_documented_form() {
     );
 }
 
-/// Runs programs with options that fail with these texts.
+/// Runs programs that fail with these texts.
 #[track_caller]
-fn assert_failures(cases: &[(&str, &str, String)]) {
+fn assert_failures(options: &str, cases: &[(&str, String)]) {
     let env = TestEnv::with_pool();
-    for (options, text, error) in cases {
+    for (text, error) in cases {
         let printed = program(&env, options, text);
         assert_eq!(printed, format!("{FAILED}{error}"), "{text}");
     }
@@ -523,78 +523,63 @@ fn assert_failures(cases: &[(&str, &str, String)]) {
 
 #[test]
 fn programs_fail_with_the_documented_texts() {
-    assert_failures(&[
+    let cases = [
         (
-            "",
             "error('boom')",
             format!(
                 "{AT}:1: boom\nstack traceback:\n\t[C]: in function 'error'\n\t{AT}:1: in main chunk\n"
             ),
         ),
         (
-            "",
             "local function f() error('deep') end; local function g() f() end; g()",
             format!(
                 "{AT}:1: deep\nstack traceback:\n\t[C]: in function 'error'\n\t{AT}:1: in function 'f'\n\t{AT}:1: in function 'g'\n\t{AT}:1: in main chunk\n"
             ),
         ),
+        ("foo(\n", format!("{AT}:2: unexpected symbol near <eof>\n")),
         (
-            "",
-            "foo(\n",
-            format!("{AT}:2: unexpected symbol near <eof>\n"),
-        ),
-        (
-            " -t 1000",
-            "while true do end",
-            format!(
-                "Channel program timed out.\nstack traceback:\n\t{AT}:1: in main chunk\n1100 Lua instructions\n"
-            ),
-        ),
-        (
-            "",
             "x = nil + 1",
             format!(
                 "{AT}:1: attempt to perform arithmetic on a nil value\nstack traceback:\n\t{AT}:1: in main chunk\n"
             ),
         ),
         (
-            "",
             "return 1.5",
             format!("{AT}:1: malformed number near '1.5'\n"),
         ),
-    ]);
+    ];
+    assert_failures("", &cases);
 }
 
 #[test]
 fn programs_fail_at_limits_and_with_values_that_cannot_be_returned() {
-    assert_failures(&[
+    let cases = [
         (
-            "",
             "return 1, 2",
             "Multiple return values not supported\n".into(),
         ),
         (
-            "",
             "return function() end",
             "Invalid value type 'function' for key 'return'\n".into(),
         ),
         (
-            "",
             "return {[1]=1, ['1']=2}",
             "Collision of key '1' in table\n".into(),
         ),
-        (" -m 8000", "return 1", "Memory limit exhausted.\n".into()),
         (
-            "",
             "local t = {} while true do t[#t + 1] = ('x'):rep(1000) .. #t end",
             "Memory limit exhausted.\n".into(),
         ),
-        (
-            " -t 0",
-            "return 1",
-            "Invalid instruction or memory limit.\n".into(),
-        ),
-    ]);
+    ];
+    assert_failures("", &cases);
+    let late = format!(
+        "Channel program timed out.\nstack traceback:\n\t{AT}:1: in main chunk\n1100 Lua instructions\n"
+    );
+    assert_failures(" -t 1000", &[("while true do end", late)]);
+    let full = "Memory limit exhausted.\n".to_owned();
+    assert_failures(" -m 8000", &[("return 1", full)]);
+    let wrong = "Invalid instruction or memory limit.\n".to_owned();
+    assert_failures(" -t 0", &[("return 1", wrong)]);
 }
 
 #[test]
