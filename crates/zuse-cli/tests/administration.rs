@@ -511,81 +511,80 @@ fn programs_return_values_in_the_documented_form() {
     );
 }
 
+/// Runs programs that fail with these texts.
+#[track_caller]
+fn assert_failures(options: &str, cases: &[(&str, String)]) {
+    let env = TestEnv::with_pool();
+    for (text, error) in cases {
+        let printed = program(&env, options, text);
+        assert_eq!(printed, format!("{FAILED}{error}"), "{text}");
+    }
+}
+
 #[test]
 fn programs_fail_with_the_documented_texts() {
-    let env = TestEnv::with_pool();
-    for (options, text, error) in [
+    let cases = [
         (
-            "",
             "error('boom')",
             format!(
                 "{AT}:1: boom\nstack traceback:\n\t[C]: in function 'error'\n\t{AT}:1: in main chunk\n"
             ),
         ),
         (
-            "",
             "local function f() error('deep') end; local function g() f() end; g()",
             format!(
                 "{AT}:1: deep\nstack traceback:\n\t[C]: in function 'error'\n\t{AT}:1: in function 'f'\n\t{AT}:1: in function 'g'\n\t{AT}:1: in main chunk\n"
             ),
         ),
+        ("foo(\n", format!("{AT}:2: unexpected symbol near <eof>\n")),
         (
-            "",
-            "foo(\n",
-            format!("{AT}:2: unexpected symbol near <eof>\n"),
-        ),
-        (
-            " -t 1000",
-            "while true do end",
-            format!(
-                "Channel program timed out.\nstack traceback:\n\t{AT}:1: in main chunk\n1100 Lua instructions\n"
-            ),
-        ),
-        (
-            "",
             "x = nil + 1",
             format!(
                 "{AT}:1: attempt to perform arithmetic on a nil value\nstack traceback:\n\t{AT}:1: in main chunk\n"
             ),
         ),
         (
-            "",
+            "return 1.5",
+            format!("{AT}:1: malformed number near '1.5'\n"),
+        ),
+    ];
+    assert_failures("", &cases);
+}
+
+#[test]
+fn programs_fail_at_limits_and_with_values_that_cannot_be_returned() {
+    let cases = [
+        (
             "return 1, 2",
             "Multiple return values not supported\n".into(),
         ),
         (
-            "",
             "return function() end",
             "Invalid value type 'function' for key 'return'\n".into(),
         ),
         (
-            "",
             "return {[1]=1, ['1']=2}",
             "Collision of key '1' in table\n".into(),
         ),
-        (" -m 8000", "return 1", "Memory limit exhausted.\n".into()),
         (
-            "",
             "local t = {} while true do t[#t + 1] = ('x'):rep(1000) .. #t end",
             "Memory limit exhausted.\n".into(),
         ),
-        (
-            " -t 0",
-            "return 1",
-            "Invalid instruction or memory limit.\n".into(),
-        ),
-        (
-            "",
-            "return 1.5",
-            format!("{AT}:1: malformed number near '1.5'\n"),
-        ),
-    ] {
-        assert_eq!(
-            program(&env, options, text),
-            format!("{FAILED}{error}"),
-            "{text}"
-        );
-    }
+    ];
+    assert_failures("", &cases);
+    let late = format!(
+        "Channel program timed out.\nstack traceback:\n\t{AT}:1: in main chunk\n1100 Lua instructions\n"
+    );
+    assert_failures(" -t 1000", &[("while true do end", late)]);
+    let full = "Memory limit exhausted.\n".to_owned();
+    assert_failures(" -m 8000", &[("return 1", full)]);
+    let wrong = "Invalid instruction or memory limit.\n".to_owned();
+    assert_failures(" -t 0", &[("return 1", wrong)]);
+}
+
+#[test]
+fn programs_fail_with_arguments_that_do_not_fit() {
+    let env = TestEnv::with_pool();
     for (text, begins) in [
         ("y.x = 1", "attempt to index global 'y' (a nil value)"),
         (
@@ -655,6 +654,15 @@ fn programs_change_datasets_in_one_txg() {
     let same = env.ok("zfs get -H -o value createtxg tank/a@all tank/b@all");
     let txgs: Vec<&str> = same.lines().collect();
     assert_eq!(txgs.first(), txgs.last());
+}
+
+#[test]
+fn programs_clone_promote_rename_and_set_properties() {
+    let env = TestEnv::with_pool();
+    env.ok("zfs create tank/a");
+    env.ok("zfs create -o compression=lz4 tank/b");
+    env.ok("zfs snapshot tank/a@held");
+    env.ok("zfs snapshot tank/a@all tank/b@all");
     assert_eq!(
         program(
             &env,

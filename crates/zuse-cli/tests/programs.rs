@@ -8,8 +8,8 @@
 //! | 1.2 | run-time, syntax, limit and return-value errors | `errors_have_their_texts_and_traces`, `return_values_are_refused_as_documented`; `administration.rs` |
 //! | 2 | numbers, globals, libraries, coroutines, errno names, instruction count | `the_language_is_that_of_the_notes` |
 //! | 3 | argument errors of every kind, dataset arguments | `arguments_are_checked_in_the_documented_words` |
-//! | 3.1 | `exists`, `list.*`, `get_prop` | `reading_gives_what_is_documented`, `system_properties_are_those_of_the_notes` |
-//! | 3.2 | every code of `zfs.sync` and `zfs.check` in the table | `changes_return_the_documented_codes` |
+//! | 3.1 | `exists`, `list.*`, `get_prop` | `properties_are_read_as_documented`, `datasets_and_what_belongs_to_them_are_listed_as_documented`, `a_list_is_that_of_the_beginning_of_the_program`, `system_properties_are_those_of_the_notes` |
+//! | 3.2 | every code of `zfs.sync` and `zfs.check` in the table | `changes_return_the_documented_codes`, `checks_look_at_nothing_that_needs_the_sync` |
 //! | 3.3 | one txg, nothing undone by an error | `an_error_undoes_nothing`; `administration.rs` |
 //! | 1.2 | stopped by a limit or a signal: nothing is changed | `stopped.rs` |
 //! | 4 | the four examples | `the_examples_print_what_is_printed_there` |
@@ -329,8 +329,8 @@ fn arguments_are_checked_in_the_documented_words() {
     );
 }
 
-#[test]
-fn reading_gives_what_is_documented() {
+/// A file system with a snapshot, bookmark, clone and hold, and a volume.
+fn with_data() -> TestEnv {
     let env = TestEnv::with_pool();
     env.ok(
         "zfs create -o compression=lz4 -o mountpoint=/data -o com.example:owner=alice tank/data",
@@ -341,6 +341,12 @@ fn reading_gives_what_is_documented() {
     env.ok("zfs clone tank/data@mon tank/clone");
     env.ok("zfs bookmark tank/data@mon tank/data#mark");
     env.ok("zfs hold keep tank/data@mon");
+    env
+}
+
+#[test]
+fn properties_are_read_as_documented() {
+    let env = with_data();
     for (call, value, source) in [
         ("'tank/data','compression'", "'lz4'", "'tank/data'"),
         ("'tank/data','atime'", "'on'", "'default'"),
@@ -387,6 +393,11 @@ fn reading_gives_what_is_documented() {
         returned(&env, "", "return (zfs.get_prop('tank/data@mon', 'clones'))"),
         "1: 'tank/clone'"
     );
+}
+
+#[test]
+fn datasets_and_what_belongs_to_them_are_listed_as_documented() {
+    let env = with_data();
     assert_eq!(
         returned(
             &env,
@@ -431,6 +442,11 @@ fn reading_gives_what_is_documented() {
             "1: 'com.example:owner'\n2: 'alice'\n3: 'tank/data'"
         );
     }
+}
+
+#[test]
+fn a_list_is_that_of_the_beginning_of_the_program() {
+    let env = with_data();
     assert_eq!(program(&env, "", "zfs.debug('a word')"), NOTHING);
     assert_eq!(
         returned(
@@ -524,8 +540,8 @@ fn system_properties_are_those_of_the_notes() {
     }
 }
 
-#[test]
-fn changes_return_the_documented_codes() {
+/// Datasets with snapshots, one of which is held and one has a clone.
+fn with_histories() -> TestEnv {
     let env = TestEnv::with_pool();
     for name in ["tank/a", "tank/a/child", "tank/b", "tank/c", "tank/empty"] {
         env.ok(&format!("zfs create {name}"));
@@ -535,7 +551,12 @@ fn changes_return_the_documented_codes() {
     env.ok("zfs hold keep tank/a@held");
     env.ok("zfs clone tank/b@cloned tank/clone");
     env.ok("zfs snapshot tank/clone@other");
-    let long = "x".repeat(300);
+    env
+}
+
+#[test]
+fn changes_return_the_documented_codes() {
+    let env = with_histories();
     let cases = [
         ("destroy('tank/a@held')", 16),
         ("destroy('tank/b@cloned')", 17),
@@ -591,6 +612,7 @@ fn changes_return_the_documented_codes() {
             "{call}"
         );
     }
+    let long = "x".repeat(300);
     assert_eq!(
         returned(
             &env,
@@ -599,7 +621,11 @@ fn changes_return_the_documented_codes() {
         ),
         "1: 36"
     );
-    // Dry, what needs the sync is not looked at.
+}
+
+#[test]
+fn checks_look_at_nothing_that_needs_the_sync() {
+    let env = with_histories();
     assert_eq!(
         returned(
             &env,
@@ -608,6 +634,7 @@ fn changes_return_the_documented_codes() {
         ),
         "1: 0\n2: 0"
     );
+    // In earnest the snapshots of both are compared.
     let text = "local e, d = zfs.sync.promote('tank/clone'); return {e, d}";
     env.ok("zfs snapshot tank/clone@cloned");
     assert_eq!(returned(&env, "", text), "1: 17\n2:\n    1: 'cloned'");

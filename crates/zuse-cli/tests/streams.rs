@@ -108,6 +108,36 @@ fn what_an_interrupted_receive_has_can_be_sent_on_and_gone_on_with() {
     assert!(none.contains("resumable receive state"), "{none}");
 }
 
+/// Exchanges two datasets below `tank/src`, destroys two and a snapshot, promotes and renames.
+fn change_much(env: &TestEnv) {
+    env.ok("zfs rename tank/src/a tank/src/passing");
+    env.ok("zfs rename tank/src/b tank/src/a");
+    env.ok("zfs rename tank/src/passing tank/src/b");
+    env.ok("zfs destroy tank/src/b@drop");
+    env.ok("zfs destroy -r tank/src/gone");
+    env.ok("zfs destroy -r tank/src/left");
+    env.ok("zfs promote tank/src/clone");
+    env.ok("zfs rename tank/src/clone@old tank/src/clone@older");
+    env.write("f", b"two");
+    env.ok("cp f tank/src/b:/");
+}
+
+/// Datasets and snapshots below one with their origins; snapshots with their guids, which are the
+/// sender's, unlike those of heads.
+fn tree(env: &TestEnv, root: &str) -> Vec<String> {
+    let listed = env.ok(&format!(
+        "zfs list -H -r -t all -o name,origin,guid tank/{root}"
+    ));
+    let line = |line: &str| {
+        let mut words: Vec<&str> = line.split('\t').collect();
+        if !words[0].contains('@') {
+            words.truncate(2);
+        }
+        words.join(" ").replace(&format!("tank/{root}"), "T")
+    };
+    listed.lines().map(line).collect::<Vec<_>>()
+}
+
 #[test]
 fn an_incremental_package_renames_promotes_and_destroys_what_the_sender_did() {
     let env = TestEnv::with_pool();
@@ -132,31 +162,9 @@ fn an_incremental_package_renames_promotes_and_destroys_what_the_sender_did() {
         env.ok(&format!("zfs create tank/{own}"));
         env.ok(&format!("zfs snapshot tank/{own}@1"));
     }
-    env.ok("zfs rename tank/src/a tank/src/passing");
-    env.ok("zfs rename tank/src/b tank/src/a");
-    env.ok("zfs rename tank/src/passing tank/src/b");
-    env.ok("zfs destroy tank/src/b@drop");
-    env.ok("zfs destroy -r tank/src/gone");
-    env.ok("zfs destroy -r tank/src/left");
-    env.ok("zfs promote tank/src/clone");
-    env.ok("zfs rename tank/src/clone@old tank/src/clone@older");
-    env.write("f", b"two");
-    env.ok("cp f tank/src/b:/");
+    change_much(&env);
     env.ok("zfs snapshot -r tank/src@2");
-    let tree = |root: &str| {
-        let listed = env.ok(&format!(
-            "zfs list -H -r -t all -o name,origin,guid tank/{root}"
-        ));
-        let line = |line: &str| {
-            // Guids of snapshots are the sender's, those of heads are not.
-            let mut words: Vec<&str> = line.split('\t').collect();
-            if !words[0].contains('@') {
-                words.truncate(2);
-            }
-            words.join(" ").replace(&format!("tank/{root}"), "T")
-        };
-        listed.lines().map(line).collect::<Vec<_>>()
-    };
+    let tree = |root: &str| tree(&env, root);
     let has = |line: &str| tree("dst").iter().any(|l| l.starts_with(line));
     send("-R -i @1 tank/src@2", "zfs receive tank/dst");
     let manifest = |root: &str, snap: &str| env.ok(&format!("manifest tank/{root}/b@{snap}"));
@@ -365,8 +373,14 @@ fn bad_blocks_of_a_pool_are_healed_by_a_stream() {
     assert!(again.out.contains(" 0 healed, 0 "), "{}", again.out);
 }
 
-#[test]
-fn a_plain_stream_becomes_an_encryption_root_or_takes_its_parents_key() {
+/// What encrypts a stream that is received, with a passphrase in the file `phrase`.
+fn with_passphrase(env: &TestEnv) -> String {
+    let key = format!("file://{}", env.path("phrase").display());
+    format!("-o encryption=aes-128-gcm -o keyformat=passphrase -o keylocation={key}")
+}
+
+/// `tank/a` and `tank/a/kid` in clear, each with two snapshots, and the file `phrase`.
+fn with_plain_tree() -> TestEnv {
     let env = TestEnv::with_pool();
     env.ok("zfs create tank/a");
     env.write("file", b"plain so far");
@@ -375,8 +389,14 @@ fn a_plain_stream_becomes_an_encryption_root_or_takes_its_parents_key() {
     env.ok("zfs snapshot -r tank/a@one");
     env.ok("zfs snapshot -r tank/a@two");
     env.write("phrase", b"correct horse\n");
+    env
+}
+
+#[test]
+fn a_plain_stream_becomes_an_encryption_root() {
+    let env = with_plain_tree();
+    let given = with_passphrase(&env);
     let key = format!("file://{}", env.path("phrase").display());
-    let given = format!("-o encryption=aes-128-gcm -o keyformat=passphrase -o keylocation={key}");
     let get = |property: &str, name: &str| {
         let line = env.ok(&format!("zfs get -H -o value {property} {name}"));
         line.trim().to_owned()
@@ -399,6 +419,14 @@ fn a_plain_stream_becomes_an_encryption_root_or_takes_its_parents_key() {
         assert_ne!(locked.code, 0, "{}", locked.out);
     }
     assert_eq!(get("encryptionroot", "tank/all/kid"), "tank/all");
+}
+
+#[test]
+fn a_plain_stream_takes_the_key_of_what_it_is_received_into() {
+    let env = with_plain_tree();
+    let receive = format!("zfs receive {} tank/own", with_passphrase(&env));
+    let own = piped(&env, "zfs send tank/a@one", &receive, usize::MAX);
+    assert_eq!(own.code, 0, "{}", own.err);
     // What comes on top is written with the key that is there.
     let more = "zfs send -i @one tank/a@two";
     let on = piped(&env, more, "--key phrase zfs receive tank/own", usize::MAX);
@@ -413,6 +441,16 @@ fn a_plain_stream_becomes_an_encryption_root_or_takes_its_parents_key() {
         assert_eq!(found.out.trim(), root, "{words}: {}", found.err);
         env.ok("zfs destroy -r tank/own/kid");
     }
+}
+
+#[test]
+fn encryption_that_does_not_fit_a_stream_is_refused() {
+    let env = with_plain_tree();
+    let given = with_passphrase(&env);
+    let key = format!("file://{}", env.path("phrase").display());
+    let receive = format!("zfs receive {given} tank/own");
+    let own = piped(&env, "zfs send tank/a@one", &receive, usize::MAX);
+    assert_eq!(own.code, 0, "{}", own.err);
     let plain = piped(
         &env,
         "zfs send tank/a@one",

@@ -384,14 +384,15 @@ fn reads_and_writes_are_shown_of_some_pools_or_some_vdevs() {
     );
 }
 
+/// The lines that a command prints.
+fn lines(env: &TestEnv, command: &str) -> Vec<String> {
+    env.ok(command).lines().map(str::to_owned).collect()
+}
+
 #[test]
-fn operations_are_told_by_time_by_size_and_by_queue() {
+fn waits_and_queues_have_their_columns() {
     let env = TestEnv::with_pool();
-    let lines = |command: &str| -> Vec<String> {
-        let out = env.ok(command);
-        out.lines().map(str::to_owned).collect()
-    };
-    let waits = lines("zpool iostat -l");
+    let waits = lines(&env, "zpool iostat -l");
     let begin = "              capacity     operations     bandwidth ";
     assert_eq!(
         waits[..3],
@@ -401,7 +402,7 @@ fn operations_are_told_by_time_by_size_and_by_queue() {
             ["----------"].into_iter().chain(["-----"; 17]).collect::<Vec<_>>().join("  "),
         ]
     );
-    let queues = lines("zpool iostat -q");
+    let queues = lines(&env, "zpool iostat -q");
     assert_eq!(
         queues[0],
         format!(
@@ -413,10 +414,14 @@ fn operations_are_told_by_time_by_size_and_by_queue() {
         "{}",
         queues[1]
     );
+}
 
+#[test]
+fn operations_are_counted_by_time_by_size_and_by_queue() {
+    let env = TestEnv::with_pool();
     let fields = |command: &str| -> Vec<Vec<String>> {
         let split = |l: &String| l.split('\t').map(str::to_owned).collect();
-        lines(command).iter().map(split).collect()
+        lines(&env, command).iter().map(split).collect()
     };
     let numbers = |rows: &[Vec<String>], column: usize| -> Vec<u64> {
         rows.iter().map(|r| r[column].parse().unwrap()).collect()
@@ -448,8 +453,12 @@ fn operations_are_told_by_time_by_size_and_by_queue() {
         "each has a time and a size"
     );
     assert!(count(&times, 1) > 0 && count(&times, 2) == 0);
+}
 
-    let shown = lines("zpool iostat -w tank");
+#[test]
+fn operations_by_time_are_shown_from_a_microsecond_on() {
+    let env = TestEnv::with_pool();
+    let shown = lines(&env, "zpool iostat -w tank");
     let above = "tank         total_wait     disk_wait    syncq_wait    asyncq_wait";
     assert_eq!(shown[0].trim_end(), above);
     assert_eq!(

@@ -140,7 +140,13 @@ fn properties_of_vdevs_are_set_and_stay() {
         env.ok("zpool history tank")
             .contains("zpool set comment=left tank a.img")
     );
+    env.ok("zpool export tank");
+    env.ok("zdb -e -p . -bcc tank");
+}
 
+#[test]
+fn properties_of_vdevs_that_do_not_fit_are_refused() {
+    let env = two_disks();
     for (pair, vdev, said) in [
         ("size=1G", "a.img", "'size' is readonly"),
         (
@@ -187,8 +193,6 @@ fn properties_of_vdevs_are_set_and_stay() {
         env.fails(22, "zpool set comment=x tank c.img"),
         "cannot find 'c.img' in 'tank': device not in pool\n"
     );
-    env.ok("zpool export tank");
-    env.ok("zdb -e -p . -bcc tank");
 }
 
 #[test]

@@ -74,6 +74,16 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<PropertyValue> {
     Ok(value)
 }
 
+/// A value that was given; without one it is the default.
+fn local_if_any(value: Option<String>) -> (Option<String>, Source) {
+    let source = if value.is_some() {
+        Source::Local
+    } else {
+        Source::Default
+    };
+    (value, source)
+}
+
 impl Pool {
     fn stored_properties(&self) -> Result<Vec<(String, ZapValue)>> {
         let Some(object) = self.spa().directory()?.lookup_u64(b"pool_props")? else {
@@ -198,35 +208,38 @@ impl Pool {
         known: &zuse_format::property::Property,
         stored: &[(String, ZapValue)],
     ) -> Result<PoolProperty> {
-        let some = |text: String| Some(text);
-        let config = self.config();
         let name = known.name;
         let own = stored.iter().find(|(n, _)| n == name).map(|(_, v)| v);
-        let (value, source) = match name {
-            "name" => (some(self.name()), Source::None),
-            "health" => (some(self.health_word().to_owned()), Source::None),
-            "guid" => (some(config.pool_guid.to_string()), Source::None),
+        let (value, source) = if let Some(told) = self.of_config(name) {
+            told
+        } else if let Some(value) = self.measured(name)? {
+            (value, Source::None)
+        } else {
+            self.of_stored(known, own)
+        };
+        Ok(PoolProperty {
+            name: name.to_owned(),
+            value,
+            source,
+        })
+    }
+
+    /// What the configuration and this process say; `None`: they do not have this property.
+    fn of_config(&self, name: &str) -> Option<(Option<String>, Source)> {
+        let config = self.config();
+        let fixed = |text: String| (Some(text), Source::None);
+        let has = |guid: &str| self.spa().features().is_enabled(guid);
+        Some(match name {
+            "name" => fixed(self.name()),
+            "health" => fixed(self.health_word().to_owned()),
+            "guid" => fixed(config.pool_guid.to_string()),
             "version" => (
                 (config.version < 5000).then(|| config.version.to_string()),
                 Source::Default,
             ),
-            "readonly" => (
-                some(if self.is_writable() { "off" } else { "on" }.into()),
-                Source::None,
-            ),
-            "altroot" | "cachefile" => {
-                let for_now = self.for_now();
-                let value = match name {
-                    "altroot" => for_now.altroot,
-                    _ => for_now.cache_file,
-                };
-                let source = if value.is_some() {
-                    Source::Local
-                } else {
-                    Source::Default
-                };
-                (value, source)
-            }
+            "readonly" => fixed(if self.is_writable() { "off" } else { "on" }.into()),
+            "altroot" => local_if_any(self.for_now().altroot),
+            "cachefile" => local_if_any(self.for_now().cache_file),
             "tname" => {
                 let on_disk = self.spa().label_name();
                 (
@@ -234,34 +247,33 @@ impl Pool {
                     Source::Default,
                 )
             }
-            "comment" => (
-                config.comment.clone(),
-                if config.comment.is_some() {
-                    Source::Local
-                } else {
-                    Source::Default
-                },
-            ),
+            "comment" => local_if_any(config.comment.clone()),
             "compatibility" => {
-                let source = if config.compatibility.is_some() {
-                    Source::Local
-                } else {
-                    Source::Default
-                };
-                (
-                    some(config.compatibility.clone().unwrap_or_else(|| "off".into())),
-                    source,
-                )
+                let (value, source) = local_if_any(config.compatibility.clone());
+                (Some(value.unwrap_or_else(|| "off".into())), source)
             }
+            "maxblocksize" => {
+                let large = has("org.open-zfs:large_blocks");
+                fixed(if large { 16u64 << 20 } else { 128 << 10 }.to_string())
+            }
+            "maxdnodesize" => {
+                let large = has("org.zfsonlinux:large_dnode");
+                fixed(if large { 16384 } else { 512 }.to_string())
+            }
+            "load_guid" => fixed((config.pool_guid ^ u64::from(std::process::id())).to_string()),
+            _ => return None,
+        })
+    }
+
+    /// Figures of the pool; `None`: the property is none.
+    fn measured(&self, name: &str) -> Result<Option<Option<String>>> {
+        let value = match name {
+            // Where that cannot be read a pool is listed all the same.
             "checkpoint" => {
-                // Where that cannot be read a pool is listed all the same.
                 let found = self.checkpoint().ok().flatten();
-                (found.map(|c| c.bytes.to_string()), Source::None)
+                found.map(|c| c.bytes.to_string())
             }
-            "fragmentation" => {
-                let percent = self.fragmentation();
-                (percent.map(|n| n.to_string()), Source::None)
-            }
+            "fragmentation" => self.fragmentation().map(|n| n.to_string()),
             "size" | "allocated" | "free" | "capacity" | "freeing" => {
                 let figures = self.figures()?;
                 let number = match name {
@@ -271,110 +283,78 @@ impl Pool {
                     "capacity" => Some(figures.capacity()),
                     _ => Some(figures.freeing),
                 };
-                (number.map(|n| n.to_string()), Source::None)
+                number.map(|n| n.to_string())
             }
-            "dedupratio" => (some(Deduped::of(self.spa())?.ratio()), Source::None),
-            "dedup_table_size" => {
-                let bytes = Deduped::of(self.spa())?.tables;
-                (some(bytes.to_string()), Source::None)
-            }
-            "bcloneratio" => (some(Cloned::of(self.spa())?.ratio()), Source::None),
-            "bcloneused" | "bclonesaved" => {
-                let cloned = Cloned::of(self.spa())?;
-                let used = name == "bcloneused";
-                let bytes = if used { cloned.used } else { cloned.saved };
-                (some(bytes.to_string()), Source::None)
-            }
-            "leaked" | "dedupcached" => (some("0".into()), Source::None),
-            "maxblocksize" => {
-                let large = self
-                    .spa()
-                    .features()
-                    .is_enabled("org.open-zfs:large_blocks");
-                (
-                    some(if large { 16u64 << 20 } else { 128 << 10 }.to_string()),
-                    Source::None,
-                )
-            }
-            "maxdnodesize" => {
-                let large = self
-                    .spa()
-                    .features()
-                    .is_enabled("org.zfsonlinux:large_dnode");
-                (
-                    some(if large { 16384 } else { 512 }.to_string()),
-                    Source::None,
-                )
-            }
-            "load_guid" => (
-                some((config.pool_guid ^ u64::from(std::process::id())).to_string()),
-                Source::None,
-            ),
+            "dedupratio" => Some(Deduped::of(self.spa())?.ratio()),
+            "dedup_table_size" => Some(Deduped::of(self.spa())?.tables.to_string()),
+            "bcloneratio" => Some(Cloned::of(self.spa())?.ratio()),
+            "bcloneused" => Some(Cloned::of(self.spa())?.used.to_string()),
+            "bclonesaved" => Some(Cloned::of(self.spa())?.saved.to_string()),
+            "leaked" | "dedupcached" => Some("0".into()),
             "last_scrubbed_txg" => {
                 let txg = self
                     .spa()
                     .directory()?
                     .lookup_u64(b"last_scrubbed_txg")?
                     .unwrap_or(0);
-                (some(txg.to_string()), Source::None)
+                Some(txg.to_string())
             }
-            "bootfs" => {
+            _ => return Ok(None),
+        };
+        Ok(Some(value))
+    }
+
+    /// What is stored for a property, or its default.
+    fn of_stored(
+        &self,
+        known: &zuse_format::property::Property,
+        own: Option<&ZapValue>,
+    ) -> (Option<String>, Source) {
+        match (known.name, own) {
+            ("bootfs", _) => {
                 let object = own.and_then(ZapValue::first).filter(|n| *n != 0);
-                let ds = object
-                    .and_then(|n| self.dsl().dataset_by_object(ObjectId(n)).ok())
-                    .and_then(|d| d.name().ok());
-                let source = if ds.is_some() {
-                    Source::Local
-                } else {
-                    Source::Default
-                };
-                (ds, source)
+                local_if_any(
+                    object
+                        .and_then(|n| self.dsl().dataset_by_object(ObjectId(n)).ok())
+                        .and_then(|d| d.name().ok()),
+                )
             }
-            "dedup_table_quota" => {
+            ("dedup_table_quota", _) => {
                 let n = own.and_then(ZapValue::first).unwrap_or(u64::MAX);
                 let text = match n {
                     0 => "none".to_owned(),
                     u64::MAX => "auto".to_owned(),
                     n => n.to_string(),
                 };
-                (
-                    some(text),
-                    if own.is_some() {
-                        Source::Local
-                    } else {
-                        Source::Default
-                    },
-                )
+                let source = if own.is_some() {
+                    Source::Local
+                } else {
+                    Source::Default
+                };
+                (Some(text), source)
             }
-            _ => match (own, known.kind) {
-                (Some(v), PropertyKind::Text) => (v.as_text().map(str::to_owned), Source::Local),
-                (Some(v), _) => (
-                    v.first().map(|n| known.format_number(n).into_owned()),
-                    Source::Local,
-                ),
-                (None, _) => {
-                    let text = match known.default {
-                        DefaultValue::Number(n) => Some(known.format_number(n).into_owned()),
-                        DefaultValue::Text(t) => Some(t.to_owned()),
-                        DefaultValue::None => None,
-                    };
-                    let computed = matches!(known.access, Access::ReadOnly);
-                    (
-                        text,
-                        if computed {
-                            Source::None
-                        } else {
-                            Source::Default
-                        },
-                    )
-                }
-            },
-        };
-        Ok(PoolProperty {
-            name: name.to_owned(),
-            value,
-            source,
-        })
+            (_, Some(v)) => {
+                let value = match known.kind {
+                    PropertyKind::Text => v.as_text().map(str::to_owned),
+                    _ => v.first().map(|n| known.format_number(n).into_owned()),
+                };
+                (value, Source::Local)
+            }
+            (_, None) => {
+                let text = match known.default {
+                    DefaultValue::Number(n) => Some(known.format_number(n).into_owned()),
+                    DefaultValue::Text(t) => Some(t.to_owned()),
+                    DefaultValue::None => None,
+                };
+                let computed = matches!(known.access, Access::ReadOnly);
+                let source = if computed {
+                    Source::None
+                } else {
+                    Source::Default
+                };
+                (text, source)
+            }
+        }
     }
 
     /// Sets a property of the pool; `feature@NAME=enabled` enables a feature.

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::sync::Arc;
 
 use zuse_base::{Errno, Error, Refusal, Result};
-use zuse_dsl::property::{SetAs, Value};
+use zuse_dsl::property::{ReceivedProperties, SetAs, Value};
 use zuse_dsl::{CreateOptions, KeyMaterial, ReceivedEncryption};
 use zuse_format::nvlist::{NvList, NvValue};
 use zuse_format::property::{Access, Home, dataset_property, is_user_property};
@@ -319,41 +319,8 @@ impl Pool {
         if request.naming != Naming::Exact {
             self.make_parents(&target)?;
         }
-        let is_top = dataset_of(&begin.to_name) == dataset_of(&package.top);
         let exists = self.dsl().dataset(&target).is_ok();
-        let sent = package.properties(dataset_of(&begin.to_name));
-        let kind = match begin.objset_type {
-            ZVOL => zuse_dsl::Kind::Volume,
-            _ => zuse_dsl::Kind::Filesystem,
-        };
-        if begin.features() & zuse_stream::features::RAW != 0 {
-            properties::check_raw(request)?;
-        }
-        if is_top && package.on_top && begin.from_guid != 0 {
-            properties::check_on_top(request)?;
-        }
-        let encryption = match properties::given_encryption(request) {
-            None if properties::in_clear(sent.is_some(), request) => ReceivedEncryption::Off,
-            Some(own) if is_top && exists => {
-                self.check_is_encrypted(&target, &own)?;
-                ReceivedEncryption::AsParent
-            }
-            Some(own) if is_top => {
-                let new = self.new_encryption(&target, &own, request.key.as_ref())?;
-                new.map_or(ReceivedEncryption::Off, ReceivedEncryption::Given)
-            }
-            // What is below the top takes its key.
-            Some(_) | None => ReceivedEncryption::AsParent,
-        };
-        let (properties, late) = properties::of(sent, request, kind, is_top)?;
-        let options = ReceiveOptions {
-            force: request.force,
-            resumable: request.resumable,
-            salvage: request.salvage,
-            origin: request.origin.clone().filter(|_| is_top && !exists),
-            encryption,
-            properties,
-        };
+        let (options, late) = self.options_for(begin, package, request, &target, exists)?;
         let received = receive(self.dsl(), reader, item, &target, &snapshot, &options)?;
         told.bytes = Some(received.bytes);
         let mut received = received;
@@ -379,6 +346,52 @@ impl Pool {
             self.note_edge(&*self.dsl().dataset(name)?, edge.clone());
         }
         Err(error)
+    }
+
+    /// How a snapshot is received, and properties that are set once it is there.
+    fn options_for(
+        self: &Arc<Self>,
+        begin: &Begin,
+        package: &Package,
+        request: &ReceiveRequest,
+        target: &str,
+        exists: bool,
+    ) -> Result<(ReceiveOptions, Option<ReceivedProperties>)> {
+        let is_top = dataset_of(&begin.to_name) == dataset_of(&package.top);
+        let sent = package.properties(dataset_of(&begin.to_name));
+        let kind = match begin.objset_type {
+            ZVOL => zuse_dsl::Kind::Volume,
+            _ => zuse_dsl::Kind::Filesystem,
+        };
+        if begin.features() & zuse_stream::features::RAW != 0 {
+            properties::check_raw(request)?;
+        }
+        if is_top && package.on_top && begin.from_guid != 0 {
+            properties::check_on_top(request)?;
+        }
+        let encryption = match properties::given_encryption(request) {
+            None if properties::in_clear(sent.is_some(), request) => ReceivedEncryption::Off,
+            Some(own) if is_top && exists => {
+                self.check_is_encrypted(target, &own)?;
+                ReceivedEncryption::AsParent
+            }
+            Some(own) if is_top => {
+                let new = self.new_encryption(target, &own, request.key.as_ref())?;
+                new.map_or(ReceivedEncryption::Off, ReceivedEncryption::Given)
+            }
+            // What is below the top takes its key.
+            Some(_) | None => ReceivedEncryption::AsParent,
+        };
+        let (properties, late) = properties::of(sent, request, kind, is_top)?;
+        let options = ReceiveOptions {
+            force: request.force,
+            resumable: request.resumable,
+            salvage: request.salvage,
+            origin: request.origin.clone().filter(|_| is_top && !exists),
+            encryption,
+            properties,
+        };
+        Ok((options, late))
     }
 
     /// What a package says of a snapshot besides its content: properties and holds; and of a new

@@ -178,133 +178,137 @@ pub(crate) fn volume(
         return Ok(());
     }
     let volume = VolumeLog {
+        spa,
         dataset: dataset.clone(),
+        objset: dataset.objset()?,
         data: data.clone(),
         size,
+        name: dataset.name()?,
+        memory: Txg(spa.uberblock().txg + 1),
     };
-    volume.replay(spa, &dataset.objset()?)
+    dataset.each_log_record(&mut |record| volume.apply(record))?;
+    dataset.replayed()
 }
 
 /// A volume whose log is applied.
-struct VolumeLog {
+struct VolumeLog<'a> {
+    spa: &'a zuse_pool::Pool,
     dataset: Arc<Dataset>,
+    objset: Arc<Objset>,
     data: Arc<Dnode>,
     size: u64,
+    name: String,
+    /// The txg of changes in memory.
+    memory: Txg,
 }
 
-impl VolumeLog {
-    fn replay(&self, spa: &zuse_pool::Pool, objset: &Arc<Objset>) -> Result<()> {
-        let name = self.dataset.name()?;
-        let memory = Txg(spa.uberblock().txg + 1);
-        let begin = |seq: u64, bytes: u64| -> Result<Tx> {
-            if !spa.is_writable() {
-                return in_memory(spa, memory);
+impl VolumeLog<'_> {
+    /// Applies a record.
+    fn apply(&self, record: &Record<'_>) -> Result<()> {
+        match &record.body {
+            Body::Write {
+                offset,
+                data: Some(data),
+                ..
+            } => {
+                self.check_fits(record, *offset, data.len() as u64)?;
+                let tx = self.begin(record.seq, data.len() as u64)?;
+                self.data.write_at(&tx, *offset, data)
             }
-            let tx = self.dataset.begin(Estimate {
-                write_bytes: bytes,
-                frees: true,
-            })?;
-            if seq != 0 {
-                objset.note_replayed(&tx, seq);
+            Body::Write {
+                offset,
+                length,
+                data: None,
+                block,
+                ..
+            } => {
+                let size = block.lsize().max(1);
+                let start = if *length < size {
+                    offset / size * size
+                } else {
+                    *offset
+                };
+                self.check_fits(record, start, size)?;
+                let tx = self.begin(record.seq, size)?;
+                self.write_block(&tx, start, block)
             }
-            Ok(tx)
-        };
-        self.dataset.each_log_record(&mut |record| {
-            let wrong = |what: &str| {
-                Error::corrupt(
-                    format!("dataset {name}, intent log record {}", record.seq),
-                    what.to_owned(),
-                )
-            };
-            let fits = |offset: u64, len: u64| {
-                offset
-                    .checked_add(len)
-                    .filter(|end| *end <= self.size.next_multiple_of(1 << 24))
-                    .ok_or_else(|| wrong("it lies behind the end of the volume"))
-            };
-            match &record.body {
-                Body::Write {
-                    offset,
-                    data: Some(data),
-                    ..
-                } => {
-                    fits(*offset, data.len() as u64)?;
-                    let tx = begin(record.seq, data.len() as u64)?;
-                    self.data.write_at(&tx, *offset, data)
-                }
-                Body::Write {
-                    offset,
-                    length,
-                    data: None,
-                    block,
-                    ..
-                } => {
-                    let size = block.lsize().max(1);
-                    let start = if *length < size {
-                        offset / size * size
-                    } else {
-                        *offset
-                    };
-                    fits(start, size)?;
-                    let tx = begin(record.seq, size)?;
-                    self.write_block(objset, &tx, start, block)
-                }
-                Body::Truncate { offset, length, .. } => {
-                    fits(*offset, *length)?;
-                    let tx = begin(record.seq, u64::from(self.data.block_size()))?;
-                    self.data.free_range(&tx, *offset, *length)
-                }
-                Body::Clone {
-                    offset,
-                    block_size,
-                    blocks,
-                    ..
-                } => {
-                    let mut at = *offset;
-                    for (i, block) in (1..).zip(blocks) {
-                        fits(at, *block_size)?;
-                        // Until the last one is there the record is not done: the power may fail
-                        // between two txgs.
-                        let last = i == blocks.len();
-                        let tx = begin(if last { record.seq } else { 0 }, *block_size)?;
-                        self.write_clone(spa, objset, &tx, at, *block_size, block)?;
-                        at += block_size;
-                    }
-                    Ok(())
-                }
-                _ => Err(wrong("it is none of a volume's")),
+            Body::Truncate { offset, length, .. } => {
+                self.check_fits(record, *offset, *length)?;
+                let tx = self.begin(record.seq, u64::from(self.data.block_size()))?;
+                self.data.free_range(&tx, *offset, *length)
             }
+            Body::Clone {
+                offset,
+                block_size,
+                blocks,
+                ..
+            } => {
+                let mut at = *offset;
+                for (i, block) in (1..).zip(blocks) {
+                    self.check_fits(record, at, *block_size)?;
+                    // Until the last one is there the record is not done: the power may fail
+                    // between two txgs.
+                    let last = i == blocks.len();
+                    let tx = self.begin(if last { record.seq } else { 0 }, *block_size)?;
+                    self.write_clone(&tx, at, *block_size, block)?;
+                    at += block_size;
+                }
+                Ok(())
+            }
+            _ => Err(self.wrong(record, "it is none of a volume's")),
+        }
+    }
+
+    /// A transaction; a number of a record that is not 0 goes into the header with its change.
+    fn begin(&self, seq: u64, bytes: u64) -> Result<Tx> {
+        if !self.spa.is_writable() {
+            return in_memory(self.spa, self.memory);
+        }
+        let tx = self.dataset.begin(Estimate {
+            write_bytes: bytes,
+            frees: true,
         })?;
-        self.dataset.replayed()
+        if seq != 0 {
+            self.objset.note_replayed(&tx, seq);
+        }
+        Ok(tx)
+    }
+
+    fn check_fits(&self, record: &Record<'_>, offset: u64, len: u64) -> Result<()> {
+        let end = offset.checked_add(len);
+        match end.filter(|end| *end <= self.size.next_multiple_of(1 << 24)) {
+            Some(_) => Ok(()),
+            None => Err(self.wrong(record, "it lies behind the end of the volume")),
+        }
+    }
+
+    fn wrong(&self, record: &Record<'_>, what: &str) -> Error {
+        Error::corrupt(
+            format!("dataset {}, intent log record {}", self.name, record.seq),
+            what.to_owned(),
+        )
     }
 
     /// Points to a block once more, where that can be written.
-    fn write_clone(
-        &self,
-        spa: &zuse_pool::Pool,
-        objset: &Arc<Objset>,
-        tx: &Tx,
-        at: u64,
-        len: u64,
-        bp: &BlockPointer,
-    ) -> Result<()> {
+    fn write_clone(&self, tx: &Tx, at: u64, len: u64, bp: &BlockPointer) -> Result<()> {
         if bp.kind() == BpKind::Hole {
             // It may say nothing of its size.
             return self.data.free_range(tx, at, len);
         }
         let size = u64::from(self.data.block_size());
         let whole = bp.kind() == BpKind::Normal && bp.lsize() == size && at.is_multiple_of(size);
-        if !whole || bp.dedup() || !spa.is_writable() {
-            return self.write_block(objset, tx, at, bp);
+        if !whole || bp.dedup() || !self.spa.is_writable() {
+            return self.write_block(tx, at, bp);
         }
-        let reference = objset.io().refer(tx.txg(), bp)?;
+        let reference = self.objset.io().refer(tx.txg(), bp)?;
         self.data.write_clone(tx, at / size, reference)
     }
 
-    fn write_block(&self, objset: &Arc<Objset>, tx: &Tx, at: u64, bp: &BlockPointer) -> Result<()> {
+    fn write_block(&self, tx: &Tx, at: u64, bp: &BlockPointer) -> Result<()> {
         if bp.kind() == BpKind::Hole {
             return self.data.free_range(tx, at, bp.lsize());
         }
+        let objset = &self.objset;
         let place = format!("{}, a block of the intent log", objset.place());
         let key = objset.key().map(AsRef::as_ref);
         let block = objset.io().read_keyed(bp, key, &place)?;

@@ -366,6 +366,7 @@ impl Pool {
         Ok(request)
     }
 
+    /// The datasets that go, with what goes of each; what is passed over is noted.
     fn members(
         &self,
         request: &SendRequest,
@@ -374,15 +375,7 @@ impl Pool {
         notes: &mut Vec<String>,
     ) -> Result<Vec<Member>> {
         let dsl = self.dsl();
-        let all = if request.recursive {
-            dsl.tree_as_stored(top)?
-        } else {
-            let head = dsl.dataset(top)?.object();
-            vec![zuse_dsl::DirEntry {
-                name: top.to_owned(),
-                dataset: head,
-            }]
-        };
+        let all = self.entries(request, top)?;
         let last = dsl.dataset(&request.to);
         let last_txg = last
             .map_err(|e| not_there(&request.to, e))?
@@ -391,51 +384,17 @@ impl Pool {
         let mut skipped: Vec<String> = Vec::new();
         let mut members = Vec::new();
         for entry in all {
-            let below = |root: &String| {
-                entry.name == *root
-                    || entry
-                        .name
-                        .strip_prefix(root.as_str())
-                        .is_some_and(|r| r.starts_with('/'))
-            };
+            let below = |root: &String| is_in(&entry.name, root);
             if skipped.iter().any(below) {
                 continue;
             }
             let head = dsl.dataset_by_object(entry.dataset)?;
-            let mut snaps = Vec::new();
-            for snap in dsl.snapshots(&entry.name)? {
-                let phys = dsl.dataset_by_object(snap.dataset)?.phys()?;
-                let own = snap.name.split('@').nth(1).unwrap_or_default().to_owned();
-                snaps.push(Snap {
-                    own,
-                    guid: phys.guid,
-                });
-            }
+            let snaps = self.snapshots_of(&entry.name)?;
             let Some(to) = snaps.iter().position(|s| s.own == tosnap) else {
-                if head.phys()?.creation_txg > last_txg {
-                    notes.push(format!(
-                        "skipping dataset {}: snapshot {tosnap} does not exist",
-                        entry.name
-                    ));
-                    skipped.push(entry.name.clone());
-                    continue;
-                }
-                if request.skip_missing {
-                    notes.push(format!(
-                        "WARNING: skipping dataset {} and its children: snapshot {tosnap} does not exist",
-                        entry.name
-                    ));
-                    skipped.push(entry.name.clone());
-                    continue;
-                }
-                return Err(Error::refused_for(
-                    Refusal::Unsendable,
-                    Errno::NOENT,
-                    format!(
-                        "cannot send {} recursively: snapshot {}@{tosnap} does not exist",
-                        request.to, entry.name
-                    ),
-                ));
+                let is_later = head.phys()?.creation_txg > last_txg;
+                notes.push(skip_without(request, &entry.name, tosnap, is_later)?);
+                skipped.push(entry.name.clone());
+                continue;
             };
             for late in snaps[to + 1..].iter().filter(|_| request.recursive) {
                 notes.push(format!(
@@ -454,15 +413,8 @@ impl Pool {
                 .filter(|_| from.is_none() && at.is_some())
                 .map(|own| {
                     // Without -R nobody looks behind the last snapshot.
-                    let why = match request.recursive || at == Some(to) {
-                        true => "is not earlier than it",
-                        false => "does not exist",
-                    };
-                    let name = &entry.name;
-                    [
-                        format!("WARNING: could not send {name}@{tosnap}:"),
-                        format!("incremental source ({name}@{own}) {why}"),
-                    ]
+                    let is_known = request.recursive || at == Some(to);
+                    why_impossible(&entry.name, tosnap, own, is_known)
                 });
             let origin = match dsl.stat(&head)?.origin {
                 Some(name) => {
@@ -486,8 +438,32 @@ impl Pool {
         Ok(members)
     }
 
+    /// The dataset that goes, with `-R` those below it too.
+    fn entries(&self, request: &SendRequest, top: &str) -> Result<Vec<zuse_dsl::DirEntry>> {
+        if request.recursive {
+            return self.dsl().tree_as_stored(top);
+        }
+        Ok(vec![zuse_dsl::DirEntry {
+            name: top.to_owned(),
+            dataset: self.dsl().dataset(top)?.object(),
+        }])
+    }
+
+    fn snapshots_of(&self, dataset: &str) -> Result<Vec<Snap>> {
+        let mut snaps = Vec::new();
+        for snap in self.dsl().snapshots(dataset)? {
+            let phys = self.dsl().dataset_by_object(snap.dataset)?.phys()?;
+            let own = snap.name.split('@').nth(1).unwrap_or_default().to_owned();
+            snaps.push(Snap {
+                own,
+                guid: phys.guid,
+            });
+        }
+        Ok(snaps)
+    }
+
+    /// The list in front of a package: what there is of each dataset.
     fn front(&self, request: &SendRequest, tosnap: &str, members: &[Member]) -> Result<NvList> {
-        let dsl = self.dsl();
         let mut list = NvList::new();
         let packed = request.recursive || request.intermediate;
         if packed && let Some(own) = request.from.as_deref().and_then(|f| f.split('@').nth(1)) {
@@ -502,77 +478,137 @@ impl Pool {
         }
         let mut fss = NvList::new();
         for (i, member) in members.iter().enumerate() {
-            let mut fs = NvList::new();
-            fs.insert("name", member.name.as_str());
             let parent = if i == 0 {
                 None
             } else {
                 let above = member.name.rsplit_once('/').map(|(p, _)| p);
                 members.iter().find(|m| Some(m.name.as_str()) == above)
             };
-            let from_parent = parent.map_or(0, |p| p.snaps[p.from.unwrap_or(p.to)].guid);
-            fs.insert("parentfromsnap", from_parent);
-            if let Some((_, guid)) = &member.origin {
-                fs.insert("origin", *guid);
-            }
-            let encryption = dsl.encryption(&member.name)?;
-            if encryption.is_some() && !request.options.raw {
-                return Err(Error::refused_for(
-                    Refusal::Unsendable,
-                    Errno::INVAL,
-                    format!(
-                        "cannot send {}: encrypted dataset {} may not be sent with properties without the raw flag",
-                        request.to, member.name
-                    ),
-                ));
-            }
-            if request.recursive || request.properties || request.received_only {
-                let own = dsl.own_properties(&member.head, request.received_only)?;
-                fs.insert("props", list_of(own));
-            }
-            if request.options.raw && encryption.is_some_and(|e| e.is_root) {
-                fs.insert_flag("is_encroot");
-            }
-            let first = if request.recursive {
-                0
-            } else if member.impossible.is_some() {
-                member.to + 1
-            } else if request.intermediate {
-                member.from.map_or(0, |f| f + 1)
-            } else {
-                member.to
-            };
-            let (mut snaps, mut props, mut holds) = (NvList::new(), NvList::new(), NvList::new());
-            if let Some(from) = member
-                .source
-                .filter(|at| !request.recursive && request.intermediate && *at <= member.to)
-            {
-                snaps.insert(&member.snaps[from].own, member.snaps[from].guid);
-            }
-            for snap in &member.snaps[first..=member.to] {
-                snaps.insert(&snap.own, snap.guid);
-                let name = format!("{}@{}", member.name, snap.own);
-                let handle = dsl.dataset(&name)?;
-                let own = dsl.own_properties(&handle, request.received_only)?;
-                props.insert(&snap.own, list_of(own));
-                if request.holds {
-                    let mut tags = NvList::new();
-                    for (tag, time) in dsl.holds(&name)? {
-                        tags.insert(&tag, time);
-                    }
-                    holds.insert(&snap.own, tags);
-                }
-            }
-            fs.insert("snaps", snaps);
-            fs.insert("snapprops", props);
-            if request.holds {
-                fs.insert("snapholds", holds);
-            }
+            let fs = self.front_entry(request, member, parent)?;
             fss.insert(&format!("0x{:x}", member.head.guid()?), fs);
         }
         list.insert("fss", fss);
         Ok(list)
     }
+
+    /// What the list says of one dataset.
+    fn front_entry(
+        &self,
+        request: &SendRequest,
+        member: &Member,
+        parent: Option<&Member>,
+    ) -> Result<NvList> {
+        let dsl = self.dsl();
+        let mut fs = NvList::new();
+        fs.insert("name", member.name.as_str());
+        let from_parent = parent.map_or(0, |p| p.snaps[p.from.unwrap_or(p.to)].guid);
+        fs.insert("parentfromsnap", from_parent);
+        if let Some((_, guid)) = &member.origin {
+            fs.insert("origin", *guid);
+        }
+        let encryption = dsl.encryption(&member.name)?;
+        if encryption.is_some() && !request.options.raw {
+            return Err(Error::refused_for(
+                Refusal::Unsendable,
+                Errno::INVAL,
+                format!(
+                    "cannot send {}: encrypted dataset {} may not be sent with properties without the raw flag",
+                    request.to, member.name
+                ),
+            ));
+        }
+        if request.recursive || request.properties || request.received_only {
+            let own = dsl.own_properties(&member.head, request.received_only)?;
+            fs.insert("props", list_of(own));
+        }
+        if request.options.raw && encryption.is_some_and(|e| e.is_root) {
+            fs.insert_flag("is_encroot");
+        }
+        self.put_snapshots(request, member, &mut fs)?;
+        Ok(fs)
+    }
+
+    /// Puts a dataset's snapshots into the list, with their properties and holds.
+    fn put_snapshots(&self, request: &SendRequest, member: &Member, fs: &mut NvList) -> Result<()> {
+        let dsl = self.dsl();
+        let first = if request.recursive {
+            0
+        } else if member.impossible.is_some() {
+            member.to + 1
+        } else if request.intermediate {
+            member.from.map_or(0, |f| f + 1)
+        } else {
+            member.to
+        };
+        let (mut snaps, mut props, mut holds) = (NvList::new(), NvList::new(), NvList::new());
+        if let Some(from) = member
+            .source
+            .filter(|at| !request.recursive && request.intermediate && *at <= member.to)
+        {
+            snaps.insert(&member.snaps[from].own, member.snaps[from].guid);
+        }
+        for snap in &member.snaps[first..=member.to] {
+            snaps.insert(&snap.own, snap.guid);
+            let name = format!("{}@{}", member.name, snap.own);
+            let handle = dsl.dataset(&name)?;
+            let own = dsl.own_properties(&handle, request.received_only)?;
+            props.insert(&snap.own, list_of(own));
+            if request.holds {
+                let mut tags = NvList::new();
+                for (tag, time) in dsl.holds(&name)? {
+                    tags.insert(&tag, time);
+                }
+                holds.insert(&snap.own, tags);
+            }
+        }
+        fs.insert("snaps", snaps);
+        fs.insert("snapprops", props);
+        if request.holds {
+            fs.insert("snapholds", holds);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a dataset is `root` or below it.
+fn is_in(name: &str, root: &str) -> bool {
+    let below = name.strip_prefix(root);
+    below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// The note on a dataset without the snapshot. One that is older than the snapshot is passed over
+/// only where that was asked for.
+fn skip_without(request: &SendRequest, name: &str, tosnap: &str, is_later: bool) -> Result<String> {
+    if is_later {
+        return Ok(format!(
+            "skipping dataset {name}: snapshot {tosnap} does not exist"
+        ));
+    }
+    if request.skip_missing {
+        return Ok(format!(
+            "WARNING: skipping dataset {name} and its children: snapshot {tosnap} does not exist"
+        ));
+    }
+    Err(Error::refused_for(
+        Refusal::Unsendable,
+        Errno::NOENT,
+        format!(
+            "cannot send {} recursively: snapshot {name}@{tosnap} does not exist",
+            request.to
+        ),
+    ))
+}
+
+/// Why nothing of a dataset can be sent from its snapshot `own`, which is not before `tosnap`.
+fn why_impossible(name: &str, tosnap: &str, own: &str, is_known: bool) -> [String; 2] {
+    let why = match is_known {
+        true => "is not earlier than it",
+        false => "does not exist",
+    };
+    [
+        format!("WARNING: could not send {name}@{tosnap}:"),
+        format!("incremental source ({name}@{own}) {why}"),
+    ]
 }
 
 /// How the source of a substream is shown.

@@ -233,35 +233,10 @@ pub fn traverse_each(
     figures.merge(shared.run(vec![root_job(mos, pool.uberblock().root)], progress));
     let mut sets = std::mem::take(&mut *shared.found.lock());
     sets.sort_by_key(|(object, _)| std::cmp::Reverse(*object));
-    let jobs = sets
-        .iter()
-        .map(|(object, phys)| {
-            let set = Set {
-                objset: *object,
-                born_after: phys.prev_snap_txg.max(options.born_after),
-                resume: (0, 0),
-                is_mos: false,
-                head: !phys.is_snapshot(),
-            };
-            root_job(set, phys.bp)
-        })
-        .collect();
+    let jobs = jobs_of_datasets(&sets, options);
     figures.merge(shared.run(jobs, progress));
     if options.born_after == 0 && !options.only_datasets {
-        let mut waiting = Worker::new(&shared);
-        if let Err(error) = waiting.queues() {
-            shared.fail(Failure {
-                objset: 0,
-                object: 0,
-                level: 0,
-                block: 0,
-                bp: BlockPointer::HOLE,
-                error,
-            });
-        }
-        let jobs = std::mem::take(&mut waiting.own);
-        figures.merge(std::mem::take(&mut waiting.figures));
-        figures.merge(shared.run(jobs, progress));
+        figures.merge(shared.run_queues(progress));
     }
     report.figures = figures;
     if let Some(space) = shared.space {
@@ -273,6 +248,21 @@ pub fn traverse_each(
     report.failed = shared.failed.load(Relaxed);
     report.errors = shared.failures.into_inner();
     Ok(report)
+}
+
+/// A job for each dataset and snapshot.
+fn jobs_of_datasets(sets: &[(u64, DslDatasetPhys)], options: &Options) -> Vec<Job> {
+    let job = |(object, phys): &(u64, DslDatasetPhys)| {
+        let set = Set {
+            objset: *object,
+            born_after: phys.prev_snap_txg.max(options.born_after),
+            resume: (0, 0),
+            is_mos: false,
+            head: !phys.is_snapshot(),
+        };
+        root_job(set, phys.bp)
+    };
+    sets.iter().map(job).collect()
 }
 
 /// Sizes of metaslabs by vdev.
@@ -309,6 +299,25 @@ impl Shared<'_> {
         if all.len() < MOST_FAILURES {
             all.push(failure);
         }
+    }
+
+    /// Works through what waits to be freed and intent logs.
+    fn run_queues(&self, progress: &(dyn Fn(u64) + Sync)) -> Figures {
+        let mut waiting = Worker::new(self);
+        if let Err(error) = waiting.queues() {
+            self.fail(Failure {
+                objset: 0,
+                object: 0,
+                level: 0,
+                block: 0,
+                bp: BlockPointer::HOLE,
+                error,
+            });
+        }
+        let jobs = std::mem::take(&mut waiting.own);
+        let mut figures = std::mem::take(&mut waiting.figures);
+        figures.merge(self.run(jobs, progress));
+        figures
     }
 
     /// Works through some jobs and all that come of them.

@@ -181,75 +181,18 @@ impl Ls {
         (names, listed)
     }
 
+    /// Prints a line of each entry; how many of them could not be read.
     fn lines(
         &self,
         session: &mut Session,
         fs: &Arc<FileSystem>,
         (dir, entries): (&str, &[Entry]),
     ) -> Outcome<u64> {
-        // Names alone need no objects; of an object that cannot be read the name is there all the
-        // same.
-        let look = self.long || self.inode;
-        let (mut all, mut bad) = (Vec::new(), 0);
-        for (name, object, kind) in entries {
-            let znode = match look {
-                true => fs.listed_as(*object, *kind).map(Some),
-                false => Ok(None),
-            };
-            let znode = znode.unwrap_or_else(|e| {
-                bad += 1;
-                tell(session, &[dir.as_bytes(), b"/", name].concat(), &e);
-                None
-            });
-            all.push((name, *object, znode));
-        }
-
-        let size = |z: &Znode| {
-            if mode::is_device(z.attributes().mode) {
-                let (major, minor) = fs.getattr(z).device();
-                return format!("{major}, {minor}");
-            }
-            if self.human {
-                nicenum(z.size())
-            } else {
-                z.size().to_string()
-            }
-        };
-        let known = all.iter().filter_map(|(_, _, z)| z.as_ref());
-        let widths = known.fold([1, 1, 1, 1], |[a, b, c, d], z| {
-            let at = z.attributes();
-            [
-                a.max(at.links.to_string().len()),
-                b.max(at.uid.to_string().len()),
-                c.max(at.gid.to_string().len()),
-                d.max(size(z).len()),
-            ]
-        });
+        let (all, mut bad) = self.look_at(session, fs, (dir, entries));
+        let widths = self.widths(fs, &all);
         for (name, object, znode) in &all {
-            let mut line = Vec::new();
-            if self.inode {
-                line.extend_from_slice(format!("{:>8} ", object.0).as_bytes());
-            }
             let znode = znode.as_ref().filter(|_| self.long);
-            if let Some(znode) = znode {
-                let a = znode.attributes();
-                let [links, uid, gid, len] = widths;
-                line.extend_from_slice(
-                    format!(
-                        "{} {:>links$} {:>uid$} {:>gid$} {:>len$} {} ",
-                        mode_text(a.mode),
-                        a.links,
-                        a.uid,
-                        a.gid,
-                        size(znode),
-                        date::listing(a.mtime.secs)
-                    )
-                    .as_bytes(),
-                );
-            }
-            if self.long && znode.is_none() {
-                line.extend_from_slice(b"?????????? ");
-            }
+            let mut line = self.columns(fs, *object, znode, widths);
             line.extend_from_slice(&session.ui.name(name));
             if let Some(znode) = znode.filter(|z| z.kind() == mode::SYMLINK) {
                 line.extend_from_slice(b" -> ");
@@ -265,10 +208,99 @@ impl Ls {
         }
         Ok(bad)
     }
+
+    /// The entries with their objects where these are needed, and how many could not be read.
+    fn look_at<'a>(
+        &self,
+        session: &mut Session,
+        fs: &Arc<FileSystem>,
+        (dir, entries): (&str, &'a [Entry]),
+    ) -> (Vec<Listed<'a>>, u64) {
+        // Names alone need no objects; of an object that cannot be read the name is there all the
+        // same.
+        let look = self.long || self.inode;
+        let (mut all, mut bad) = (Vec::new(), 0);
+        for (name, object, kind) in entries {
+            let znode = match look {
+                true => fs.listed_as(*object, *kind).map(Some),
+                false => Ok(None),
+            };
+            let znode = znode.unwrap_or_else(|e| {
+                bad += 1;
+                tell(session, &[dir.as_bytes(), b"/", name].concat(), &e);
+                None
+            });
+            all.push((name.as_slice(), *object, znode));
+        }
+        (all, bad)
+    }
+
+    /// The size of an object; of a device its numbers.
+    fn size(&self, fs: &FileSystem, znode: &Arc<Znode>) -> String {
+        if mode::is_device(znode.attributes().mode) {
+            let (major, minor) = fs.getattr(znode).device();
+            return format!("{major}, {minor}");
+        }
+        if self.human {
+            nicenum(znode.size())
+        } else {
+            znode.size().to_string()
+        }
+    }
+
+    /// Widths of the columns: links, owner, group, size.
+    fn widths(&self, fs: &FileSystem, all: &[Listed<'_>]) -> [usize; 4] {
+        let known = all.iter().filter_map(|(_, _, z)| z.as_ref());
+        known.fold([1, 1, 1, 1], |[a, b, c, d], z| {
+            let at = z.attributes();
+            [
+                a.max(at.links.to_string().len()),
+                b.max(at.uid.to_string().len()),
+                c.max(at.gid.to_string().len()),
+                d.max(self.size(fs, z).len()),
+            ]
+        })
+    }
+
+    /// What stands before a name.
+    fn columns(
+        &self,
+        fs: &FileSystem,
+        object: ObjectId,
+        znode: Option<&Arc<Znode>>,
+        [links, uid, gid, len]: [usize; 4],
+    ) -> Vec<u8> {
+        let mut line = Vec::new();
+        if self.inode {
+            line.extend_from_slice(format!("{:>8} ", object.0).as_bytes());
+        }
+        if let Some(znode) = znode {
+            let a = znode.attributes();
+            line.extend_from_slice(
+                format!(
+                    "{} {:>links$} {:>uid$} {:>gid$} {:>len$} {} ",
+                    mode_text(a.mode),
+                    a.links,
+                    a.uid,
+                    a.gid,
+                    self.size(fs, znode),
+                    date::listing(a.mtime.secs)
+                )
+                .as_bytes(),
+            );
+        }
+        if self.long && znode.is_none() {
+            line.extend_from_slice(b"?????????? ");
+        }
+        line
+    }
 }
 
 /// A name, its object, and the type that its directory lists.
 type Entry = (Vec<u8>, ObjectId, u32);
+
+/// A name, its object's number, and the object if it was needed and could be read.
+type Listed<'a> = (&'a [u8], ObjectId, Option<Arc<Znode>>);
 
 /// Says what could not be listed.
 fn tell(session: &mut Session, path: &[u8], error: &zuse::Error) {

@@ -27,8 +27,10 @@ mod zap;
 mod znode;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
+use zuse::Pool;
 
 use crate::args::pair;
 use crate::cmd::At;
@@ -211,20 +213,49 @@ impl Zdb {
         if self.exported && session.search.is_empty() {
             session.look_in(&[PathBuf::from("/dev")]);
         }
-        let Some(what) = self.what.clone() else {
-            for (name, cached) in session.state.imported()? {
-                let config = cached.config;
-                session.ui.line(format!("{name}:"))?;
-                let text = label::text(&config.to_mos_nvlist(), 4);
-                session.ui.print(text)?;
-            }
-            return Ok(());
+        let Some(named) = self.what.clone() else {
+            return show_imported(session);
         };
-        let what = &what;
         if self.label > 0 {
-            let path = session.path(what.as_ref());
+            let path = session.path(named.as_ref());
             return label::run(session, &path, self.label, self.uberblock);
         }
+        let (pool, what) = self.open(session, &named)?;
+        if let Some(done) = self.do_alone(session, &pool, &what) {
+            return done;
+        }
+        let is_pool = what == pool.name();
+        if self.has_no_letter() {
+            self.ask_for_all(is_pool);
+        }
+        let shown = Shown {
+            pool: &pool,
+            what: &what,
+            labelled: pool_of(&named),
+        };
+        if is_pool {
+            self.show_configuration(session, &shown)?;
+            self.show_tables(session, &pool)?;
+        }
+        if self.datasets > 0 || self.logs > 0 {
+            self.show_datasets(session, &shown)?;
+        }
+        let mut agree = true;
+        if is_pool {
+            agree = self.show_use(session, &shown)?;
+        }
+        if self.label == 0 && what.is_empty() {
+            return Err(CommandError::usage("missing pool name").into());
+        }
+        if !agree {
+            return Err(blocks::silent(2));
+        }
+        Ok(())
+    }
+
+    /// Opens the pool in the state that was asked for; what of it was named, as it is called in
+    /// that state.
+    fn open(&self, session: &mut Session, named: &str) -> Outcome<(Arc<Pool>, String)> {
         if let Some(txg) = self.txg {
             session.at = Some(At::Txg(txg));
         }
@@ -232,43 +263,48 @@ impl Zdb {
         if self.checkpoint {
             session.at = Some(At::Checkpoint);
             session.suffix = Some(UNIVERSE);
-            let name = pool_of(what);
-            let rest = what.strip_prefix(name).unwrap_or_default();
+            let name = pool_of(named);
+            let rest = named.strip_prefix(name).unwrap_or_default();
             at_checkpoint = Some(format!("{name}{UNIVERSE}{rest}"));
         }
-        let pool = session.pool_for(what, Need::Read)?;
-        let labelled = pool_of(what);
-        let what = at_checkpoint.as_ref().unwrap_or(what);
-        if pool_of(what) != pool.name() {
+        let pool = session.pool_for(named, Need::Read)?;
+        let what = at_checkpoint.unwrap_or_else(|| named.to_owned());
+        if pool_of(&what) != pool.name() {
             let text = format!("cannot open '{what}': the pool is in use as it is");
             return Err(CommandError::new(text).into());
         }
+        Ok((pool, what))
+    }
+
+    /// Does what goes with no other letter; nothing where none of that is asked for.
+    fn do_alone(&self, session: &mut Session, pool: &Arc<Pool>, what: &str) -> Option<Outcome> {
         if self.backup {
-            return backup::run(session, &pool, what, &self.rest);
+            return Some(backup::run(session, pool, what, &self.rest));
         }
         if self.raw {
-            return self
-                .rest
-                .iter()
-                .try_for_each(|block| raw::run(session, &pool, block));
+            let mut blocks = self.rest.iter();
+            return Some(blocks.try_for_each(|block| raw::run(session, pool, block)));
         }
         if self.by_path {
             let style = Style {
                 level: self.datasets.max(1),
                 exact: self.exact,
             };
-            return path::show(session, &pool, what, &self.rest, style);
+            return Some(path::show(session, pool, what, &self.rest, style));
         }
         if self.copy {
             let [path, target] = self.rest.as_slice() else {
-                return Err(CommandError::usage("-r takes DATASET PATH TARGET").into());
+                return Some(Err(
+                    CommandError::usage("-r takes DATASET PATH TARGET").into()
+                ));
             };
             let target = session.path(target.as_ref());
-            return path::copy(session, &pool, what, path, &target);
+            return Some(path::copy(session, pool, what, path, &target));
         }
-        if self.simulate > 0 {
-            return dedup::simulate(session, &pool);
-        }
+        (self.simulate > 0).then(|| dedup::simulate(session, pool))
+    }
+
+    fn has_no_letter(&self) -> bool {
         let letters = [
             self.blocks,
             self.checksums,
@@ -284,105 +320,138 @@ impl Zdb {
             self.history,
             self.livelists.into(),
         ];
-        let is_pool = *what == pool.name();
-        if letters.iter().all(|level| *level == 0) {
-            self.ask_for_all(is_pool);
+        letters.iter().all(|level| *level == 0)
+    }
+
+    /// Lists of clones, configurations and the uberblock.
+    fn show_configuration(&self, session: &mut Session, shown: &Shown<'_>) -> Outcome {
+        let Shown {
+            pool,
+            what,
+            labelled,
+        } = *shown;
+        if self.livelists {
+            livelists::run(session, pool)?;
         }
-        let walks = self.blocks > 0 || self.checksums > 0;
-        if self.livelists && is_pool {
-            livelists::run(session, &pool)?;
-        }
-        if self.config > 1 && is_pool {
+        if self.config > 1 {
             let (found, _) = session.find(labelled)?;
             session.ui.line("\nConfiguration for import:")?;
             let list = import_config::of_labels(&found, self.txg);
             session.ui.print(label::text(&list, 8))?;
         }
-        if self.config > 0 && is_pool {
+        if self.config > 0 {
             let stored = pool.spa().stored_config();
             let stored = stored.or_cannot(|| format!("cannot read '{what}'"))?;
             session.ui.line("\nMOS Configuration:")?;
             session.ui.print(label::text(&stored, 8))?;
         }
-        if self.uberblock > 0 && is_pool {
+        if self.uberblock > 0 {
             session.ui.line("\nUberblock:")?;
             session
                 .ui
                 .print(label::uberblock_dump(&pool.uberblock(), self.uberblock))?;
             session.ui.line("")?;
         }
-        if self.dedup > 0 && is_pool {
-            dedup::run(session, &pool, self.dedup)?;
+        Ok(())
+    }
+
+    /// Tables of shared blocks, and metaslabs.
+    fn show_tables(&self, session: &mut Session, pool: &Arc<Pool>) -> Outcome {
+        if self.dedup > 0 {
+            dedup::run(session, pool, self.dedup)?;
         }
-        if self.clones > 0 && is_pool {
-            sharing::run(session, &pool, self.clones)?;
+        if self.clones > 0 {
+            sharing::run(session, pool, self.clones)?;
         }
         let slabs = metaslabs::Asked {
             histograms: self.metaslabs > 1,
             entries: self.metaslabs > 3,
         };
-        if self.metaslabs > 0 && is_pool {
-            metaslabs::run(session, &pool, slabs)?;
+        if self.metaslabs > 0 {
+            metaslabs::run(session, pool, slabs)?;
         }
-        if self.groups > 0 && is_pool {
-            sharing::groups(session, &pool, self.groups)?;
+        if self.groups > 0 {
+            sharing::groups(session, pool, self.groups)?;
         }
-        if self.metaslabs > 0 && is_pool {
-            metaslabs::run_logs(session, &pool, slabs)?;
+        if self.metaslabs > 0 {
+            metaslabs::run_logs(session, pool, slabs)?;
         }
-        if self.datasets > 0 || self.logs > 0 {
-            let ranges = self
-                .rest
-                .iter()
-                .map(|text| range::Range::parse(text))
-                .collect::<Result<Vec<_>, _>>()?;
-            let style = Style {
-                level: self.datasets,
-                exact: self.exact,
-            };
-            let asked = objects::Asked {
-                what,
-                ranges: &ranges,
-                style,
-                logs: self.logs,
-            };
-            objects::run(session, &pool, &asked)?;
-        }
-        if walks && is_pool {
+        Ok(())
+    }
+
+    fn show_datasets(&self, session: &mut Session, shown: &Shown<'_>) -> Outcome {
+        let ranges = self
+            .rest
+            .iter()
+            .map(|text| range::Range::parse(text))
+            .collect::<Result<Vec<_>, _>>()?;
+        let style = Style {
+            level: self.datasets,
+            exact: self.exact,
+        };
+        let asked = objects::Asked {
+            what: shown.what,
+            ranges: &ranges,
+            style,
+            logs: self.logs,
+        };
+        objects::run(session, shown.pool, &asked)
+    }
+
+    /// Blocks, what devices did, history and checkpoint; whether the space maps agree with what
+    /// the pool counts.
+    fn show_use(&self, session: &mut Session, shown: &Shown<'_>) -> Outcome<bool> {
+        let Shown { pool, what, .. } = *shown;
+        if self.blocks > 0 || self.checksums > 0 {
             let asked = blocks::Asked {
                 blocks: self.blocks,
                 checksums: self.checksums,
                 no_leaks: self.no_leaks,
                 exact: self.exact,
             };
-            blocks::run(session, &pool, asked)?;
+            blocks::run(session, pool, asked)?;
         }
         let mut mismatch = None;
-        if is_pool && self.rest.is_empty() {
-            mismatch = space_maps::mismatch(&pool)
+        if self.rest.is_empty() {
+            mismatch = space_maps::mismatch(pool)
                 .or_cannot(|| format!("cannot count the space maps of '{what}'"))?;
             if let Some(line) = &mismatch {
                 session.ui.line(line)?;
             }
         }
-        if self.io_stats > 0 && is_pool {
-            io_stats::run(session, &pool)?;
+        if self.io_stats > 0 {
+            io_stats::run(session, pool)?;
         }
-        if self.history > 0 && is_pool {
-            history::run(session, &pool, self.history)?;
+        if self.history > 0 {
+            history::run(session, pool, self.history)?;
         }
-        if is_pool && self.rest.is_empty() {
+        if self.rest.is_empty() {
             let mut text = String::new();
-            objects::checkpoint(&pool, &mut text)
+            objects::checkpoint(pool, &mut text)
                 .or_cannot(|| format!("cannot read the checkpoint of '{what}'"))?;
             session.ui.print(text)?;
         }
-        if self.label == 0 && what.is_empty() {
-            return Err(CommandError::usage("missing pool name").into());
-        }
-        if mismatch.is_some() {
-            return Err(blocks::silent(2));
-        }
-        Ok(())
+        Ok(mismatch.is_none())
     }
+}
+
+/// What is looked at.
+#[derive(Clone, Copy)]
+struct Shown<'a> {
+    pool: &'a Arc<Pool>,
+    /// The pool or a dataset, as it is called in the state that is looked at.
+    what: &'a str,
+    /// The pool as its labels call it.
+    labelled: &'a str,
+}
+
+/// The configurations of all imported pools.
+fn show_imported(session: &mut Session) -> Outcome {
+    for (name, cached) in session.state.imported()? {
+        let config = cached.config;
+        session.ui.line(format!("{name}:"))?;
+        let text = label::text(&config.to_mos_nvlist(), 4);
+        session.ui.print(text)?;
+    }
+    Ok(())
 }

@@ -301,65 +301,9 @@ impl Inward<'_> {
         let key = (meta.dev(), meta.ino());
         let mut links = shared.then(|| self.links.lock());
         if let Some(link) = links.as_mut().and_then(|l| l.get_mut(&key)) {
-            let there = match link {
-                Link::Copying(there, _) | Link::There(there) => there.clone(),
-                Link::Bad => {
-                    let what = format!("'{}' is incomplete: its first name is", self.shown(&path));
-                    return Err(CommandError::new(what).into());
-                }
-            };
-            self.clear(at, name).or_cannot(cannot)?;
-            self.fs
-                .link(&self.me, &there, at.dir, name)
-                .or_cannot(cannot)?;
-            if let Link::Copying(_, names) = link {
-                names.push((at.dir.clone(), name.to_vec(), path.clone()));
-            }
-            self.tell(at.dir, at.new, name);
-            return Ok(());
+            return self.name_again(link, at, name, &path);
         }
-        let (bits, rdev) = if kind.is_file() {
-            (mode::REGULAR, 0)
-        } else if kind.is_symlink() {
-            (mode::SYMLINK, 0)
-        } else if kind.is_fifo() {
-            (mode::FIFO, 0)
-        } else if kind.is_socket() {
-            (mode::SOCKET, 0)
-        } else {
-            let number = device_number(
-                rustix::fs::major(meta.rdev()),
-                rustix::fs::minor(meta.rdev()),
-            );
-            (
-                if kind.is_block_device() {
-                    mode::BLOCK
-                } else {
-                    mode::CHARACTER
-                },
-                number,
-            )
-        };
-        let target = if kind.is_symlink() {
-            Some(fs::read_link(&path).or_cannot(cannot)?)
-        } else {
-            None
-        };
-        let new = NewObject {
-            mode: bits | meta.mode() & 0o7777,
-            rdev,
-            target: target.as_ref().map(|t| t.as_os_str().as_bytes()),
-            ..NewObject::default()
-        };
-        let maker = self.maker(meta);
-        let znode = match self.fs.make(&maker, at.dir, name, &new) {
-            Ok(znode) => znode,
-            Err(e) if e.is(Errno::EXIST) => {
-                self.clear(at, name).or_cannot(cannot)?;
-                self.fs.make(&maker, at.dir, name, &new).or_cannot(cannot)?
-            }
-            Err(e) => return Err(e).or_cannot(cannot),
-        };
+        let znode = self.make(at, name, meta, &path)?;
         if let Some(links) = &mut links {
             links.insert(key, Link::Copying(znode.clone(), Vec::new()));
         }
@@ -380,6 +324,59 @@ impl Inward<'_> {
         self.progress.object();
         done?;
         read.map_err(|stop| self.incomplete(&path, stop))
+    }
+
+    /// One more name of an object that is there, or that somebody copies.
+    fn name_again(&self, link: &mut Link, at: &Place<'_>, name: &[u8], path: &Path) -> Outcome {
+        let cannot = || format!("cannot copy '{}'", self.shown(path));
+        let there = match link {
+            Link::Copying(there, _) | Link::There(there) => there.clone(),
+            Link::Bad => {
+                let what = format!("'{}' is incomplete: its first name is", self.shown(path));
+                return Err(CommandError::new(what).into());
+            }
+        };
+        self.clear(at, name).or_cannot(cannot)?;
+        self.fs
+            .link(&self.me, &there, at.dir, name)
+            .or_cannot(cannot)?;
+        if let Link::Copying(_, names) = link {
+            names.push((at.dir.clone(), name.to_vec(), path.to_owned()));
+        }
+        self.tell(at.dir, at.new, name);
+        Ok(())
+    }
+
+    /// Makes an object without its content, in the place of what has the name.
+    fn make(
+        &self,
+        at: &Place<'_>,
+        name: &[u8],
+        meta: &Metadata,
+        path: &Path,
+    ) -> Outcome<Arc<Znode>> {
+        let cannot = || format!("cannot copy '{}'", self.shown(path));
+        let (bits, rdev) = type_and_device(meta);
+        let target = if meta.file_type().is_symlink() {
+            Some(fs::read_link(path).or_cannot(cannot)?)
+        } else {
+            None
+        };
+        let new = NewObject {
+            mode: bits | meta.mode() & 0o7777,
+            rdev,
+            target: target.as_ref().map(|t| t.as_os_str().as_bytes()),
+            ..NewObject::default()
+        };
+        let maker = self.maker(meta);
+        match self.fs.make(&maker, at.dir, name, &new) {
+            Ok(znode) => Ok(znode),
+            Err(e) if e.is(Errno::EXIST) => {
+                self.clear(at, name).or_cannot(cannot)?;
+                self.fs.make(&maker, at.dir, name, &new).or_cannot(cannot)
+            }
+            Err(e) => Err(e).or_cannot(cannot),
+        }
     }
 
     /// An error in reading a file: said of the file, which is not whole.
@@ -603,4 +600,31 @@ fn next_data(file: &File, from: u64) -> io::Result<Option<(u64, u64)>> {
     };
     let end = seek(file, SeekFrom::Hole(start))?;
     Ok((end > start).then_some((start, end)))
+}
+
+/// The type of what is no directory, as a mode has it, and the number of a device.
+fn type_and_device(meta: &Metadata) -> (u32, u64) {
+    let kind = meta.file_type();
+    if kind.is_file() {
+        (mode::REGULAR, 0)
+    } else if kind.is_symlink() {
+        (mode::SYMLINK, 0)
+    } else if kind.is_fifo() {
+        (mode::FIFO, 0)
+    } else if kind.is_socket() {
+        (mode::SOCKET, 0)
+    } else {
+        let number = device_number(
+            rustix::fs::major(meta.rdev()),
+            rustix::fs::minor(meta.rdev()),
+        );
+        (
+            if kind.is_block_device() {
+                mode::BLOCK
+            } else {
+                mode::CHARACTER
+            },
+            number,
+        )
+    }
 }

@@ -14,64 +14,12 @@ impl Pool {
     /// # Errors
     /// The snapshot or its source is not here any more.
     pub fn plan_resume(self: &Arc<Self>, token: &ResumeToken) -> Result<SendPlan> {
-        let gone = || {
-            let what = match self.dsl().dataset(&token.to_name) {
-                Ok(_) => "is no longer the same snapshot used in the initial send",
-                Err(_) => "used in the initial send no longer exists",
-            };
-            let what = format!("'{}' {what}", token.to_name);
-            Error::refused_for(Refusal::Whole, Errno::NOENT, what)
+        let to = self.resumed_snapshot(token)?;
+        let from = match token.from_guid {
+            0 => None,
+            _ => Some(self.resumed_source(token, &to)?),
         };
-        let dataset = token.to_name.split('@').next().unwrap_or_default();
-        let same = self
-            .dsl()
-            .dataset(&token.to_name)
-            .ok()
-            .filter(|d| d.guid().is_ok_and(|g| g == token.to_guid));
-        let to = match same {
-            Some(_) => token.to_name.clone(),
-            None => self
-                .dsl()
-                .snapshot_by_guid(dataset, token.to_guid)
-                .unwrap_or(None)
-                .ok_or_else(gone)?,
-        };
-        let from = if token.from_guid == 0 {
-            None
-        } else {
-            let found = match &token.book_redact_snaps {
-                Some(snaps) => self.redaction_bookmark_by(&to, token.from_guid, snaps)?,
-                None => None,
-            };
-            let found = match found {
-                Some(name) => Some(name),
-                None => self.point_by_guid(&to, token.from_guid)?,
-            };
-            Some(found.ok_or_else(|| {
-                Error::refused(
-                    Errno::NOENT,
-                    format!("incremental source {:#x} no longer exists", token.from_guid),
-                )
-            })?)
-        };
-        let redact = match &token.redact_snaps {
-            // A snapshot that is redacted itself says so without a bookmark.
-            Some(snaps)
-                if self
-                    .dsl()
-                    .redacted_by(self.dsl().dataset(&to)?.object())?
-                    .is_none() =>
-            {
-                let found = self.redaction_bookmark_by(&to, token.to_guid, snaps)?;
-                Some(found.ok_or_else(|| {
-                    Error::refused(
-                        Errno::NOENT,
-                        "the redaction bookmark used in the initial send no longer exists",
-                    )
-                })?)
-            }
-            _ => None,
-        };
+        let redact = self.resumed_redaction(token, &to)?;
         let options = SendOptions {
             large_blocks: token.large_blocks,
             embed: token.embed,
@@ -88,6 +36,72 @@ impl Pool {
             failures: Vec::new(),
             front: None,
         })
+    }
+
+    /// The snapshot of an interrupted send, by its guid if its name is another one now.
+    fn resumed_snapshot(&self, token: &ResumeToken) -> Result<String> {
+        let gone = || {
+            let what = match self.dsl().dataset(&token.to_name) {
+                Ok(_) => "is no longer the same snapshot used in the initial send",
+                Err(_) => "used in the initial send no longer exists",
+            };
+            let what = format!("'{}' {what}", token.to_name);
+            Error::refused_for(Refusal::Whole, Errno::NOENT, what)
+        };
+        let dataset = token.to_name.split('@').next().unwrap_or_default();
+        let same = self
+            .dsl()
+            .dataset(&token.to_name)
+            .ok()
+            .filter(|d| d.guid().is_ok_and(|g| g == token.to_guid));
+        match same {
+            Some(_) => Ok(token.to_name.clone()),
+            None => self
+                .dsl()
+                .snapshot_by_guid(dataset, token.to_guid)
+                .unwrap_or(None)
+                .ok_or_else(gone),
+        }
+    }
+
+    /// The snapshot or bookmark that an interrupted send of `to` builds on.
+    fn resumed_source(&self, token: &ResumeToken, to: &str) -> Result<String> {
+        let found = match &token.book_redact_snaps {
+            Some(snaps) => self.redaction_bookmark_by(to, token.from_guid, snaps)?,
+            None => None,
+        };
+        let found = match found {
+            Some(name) => Some(name),
+            None => self.point_by_guid(to, token.from_guid)?,
+        };
+        found.ok_or_else(|| {
+            Error::refused(
+                Errno::NOENT,
+                format!("incremental source {:#x} no longer exists", token.from_guid),
+            )
+        })
+    }
+
+    /// The redaction bookmark of an interrupted send of `to`, if there was one.
+    fn resumed_redaction(&self, token: &ResumeToken, to: &str) -> Result<Option<String>> {
+        match &token.redact_snaps {
+            // A snapshot that is redacted itself says so without a bookmark.
+            Some(snaps)
+                if self
+                    .dsl()
+                    .redacted_by(self.dsl().dataset(to)?.object())?
+                    .is_none() =>
+            {
+                let found = self.redaction_bookmark_by(to, token.to_guid, snaps)?;
+                Ok(Some(found.ok_or_else(|| {
+                    Error::refused(
+                        Errno::NOENT,
+                        "the redaction bookmark used in the initial send no longer exists",
+                    )
+                })?))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Plans a send of what an interrupted receive into `target` has so far.

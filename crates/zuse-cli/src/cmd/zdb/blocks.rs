@@ -171,7 +171,6 @@ fn ratio(a: u64, b: u64) -> f64 {
 
 /// The first part; says whether the space maps agree.
 fn summary(out: &mut String, pool: &Pool, report: &Report, asked: Asked) -> bool {
-    let t = &report.figures.totals;
     failure_lines(out, report);
     let mut sound = true;
     if let Some(e) = &report.no_space {
@@ -180,6 +179,20 @@ fn summary(out: &mut String, pool: &Pool, report: &Report, asked: Asked) -> bool
     if let Some(leaks) = &report.leaks {
         sound = leak_lines(out, report, leaks);
     }
+    total_lines(out, report);
+    classes(out, pool, report);
+    out.push('\n');
+    embedded_lines(out, &report.figures, asked);
+    ditto_lines(out, report);
+    let _ = asked.exact;
+    indirect_lines(out, pool);
+    out.push('\n');
+    sound && report.failed == 0
+}
+
+/// Sums of all blocks, and how much room compression, deduplication and clones save.
+fn total_lines(out: &mut String, report: &Report) {
+    let t = &report.figures.totals;
     let avg = |bytes: u64| bytes / t.all.blocks.max(1);
     let _ = writeln!(out, "\n\tbp count:       {:>15}", t.all.blocks);
     let _ = writeln!(out, "\tganged count:   {:>15}", t.gangs);
@@ -222,19 +235,26 @@ fn summary(out: &mut String, pool: &Pool, report: &Report, asked: Asked) -> bool
         "\tbp cloned:      {:>15}    count: {:>6}",
         t.cloned.bytes, t.cloned.blocks
     );
-    classes(out, pool, report);
-    out.push('\n');
-    if t.embedded > 0 {
+}
+
+/// Blocks whose bytes stand in their pointers.
+fn embedded_lines(out: &mut String, figures: &Figures, asked: Asked) {
+    let embedded = figures.totals.embedded;
+    if embedded > 0 {
         let _ = writeln!(
             out,
-            "\tadditional, non-pointer bps of type 0: {:>10}",
-            t.embedded
+            "\tadditional, non-pointer bps of type 0: {embedded:>10}"
         );
         if asked.blocks > 2 {
             out.push_str("\t number of (compressed) bytes:  number of bps\n");
-            super::histogram::lines(out, "\t\t\t", &report.figures.embedded, 0);
+            super::histogram::lines(out, "\t\t\t", &figures.embedded, 0);
         }
     }
+}
+
+/// Blocks with several copies that lie closer together than they should.
+fn ditto_lines(out: &mut String, report: &Report) {
+    let t = &report.figures.totals;
     if t.ditto_on_one > 0 {
         let _ = writeln!(out, "\tDittoed blocks on same vdev: {}", t.ditto_on_one);
     }
@@ -245,7 +265,10 @@ fn summary(out: &mut String, pool: &Pool, report: &Report, asked: Asked) -> bool
             t.ditto_in_metaslab
         );
     }
-    let _ = asked.exact;
+}
+
+/// How many mappings removed vdevs have.
+fn indirect_lines(out: &mut String, pool: &Pool) {
     for (id, top) in pool.config().vdev_tree.children.iter().enumerate() {
         let Some(mapping) = &top.indirect else {
             continue;
@@ -261,8 +284,6 @@ fn summary(out: &mut String, pool: &Pool, report: &Report, asked: Asked) -> bool
             );
         }
     }
-    out.push('\n');
-    sound && report.failed == 0
 }
 
 fn leak_lines(out: &mut String, report: &Report, leaks: &[Leak]) -> bool {

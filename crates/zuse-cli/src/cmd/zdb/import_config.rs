@@ -13,30 +13,7 @@ use zuse_format::nvlist::{NvList, NvValue};
 /// What the labels say of a pool of which the devices were found. `limit` is the txg that was asked
 /// for.
 pub fn of_labels(found: &FoundPool, limit: Option<u64>) -> NvList {
-    let guid = found.config.pool_guid;
-    let mut newest: Option<NvList> = None;
-    let mut tops: BTreeMap<u64, NvList> = BTreeMap::new();
-    for path in found.devices.values() {
-        let Some(label) = newest_label(path, guid) else {
-            continue;
-        };
-        if let Some(top) = label
-            .get_list("vdev_tree")
-            .and_then(|tree| tree.get_u64("id"))
-        {
-            let known = tops.get(&top).map_or(0, txg);
-            if !tops.contains_key(&top) || txg(&label) > known {
-                tops.insert(top, label.clone());
-            }
-        }
-        if newest.as_ref().is_none_or(|n| txg(&label) > txg(n)) {
-            newest = Some(label);
-        }
-    }
-    let newest = newest.unwrap_or_default();
-    let count = newest.get_u64("vdev_children").unwrap_or(0);
-    // No pool has so many; a label that says so is wrong.
-    let count = count.min(1 << 12);
+    let (newest, tops) = newest_labels(found);
     let mut out = NvList::new();
     for name in [
         "vdev_children",
@@ -56,31 +33,14 @@ pub fn of_labels(found: &FoundPool, limit: Option<u64>) -> NvList {
             out.insert(name, value.clone());
         }
     }
-    let holes = newest.get_u64s("hole_array").unwrap_or_default();
-    let children = (0..count)
-        .map(
-            |id| match tops.get(&id).and_then(|l| l.get_list("vdev_tree")) {
-                Some(tree) => placed(tree, &found.devices),
-                None => {
-                    let kind = if holes.contains(&id) {
-                        "hole"
-                    } else {
-                        "missing"
-                    };
-                    let mut gone = NvList::new();
-                    gone.insert("type", kind)
-                        .insert("id", id)
-                        .insert("guid", 0u64);
-                    gone
-                }
-            },
-        )
-        .collect::<Vec<_>>();
     let mut root = NvList::new();
     root.insert("type", "root")
         .insert("id", 0u64)
-        .insert("guid", guid)
-        .insert("children", NvValue::ListArray(children));
+        .insert("guid", found.config.pool_guid)
+        .insert(
+            "children",
+            NvValue::ListArray(children(found, &newest, &tops)),
+        );
     out.insert("vdev_tree", NvValue::List(root));
     let mut policy = NvList::new();
     policy
@@ -88,6 +48,54 @@ pub fn of_labels(found: &FoundPool, limit: Option<u64>) -> NvList {
         .insert("load-rewind-policy", 2u64);
     out.insert("load-policy", NvValue::List(policy));
     out
+}
+
+/// The newest label of all, empty where none can be read, and the newest of each top-level vdev.
+fn newest_labels(found: &FoundPool) -> (NvList, BTreeMap<u64, NvList>) {
+    let mut newest: Option<NvList> = None;
+    let mut tops: BTreeMap<u64, NvList> = BTreeMap::new();
+    for path in found.devices.values() {
+        let Some(label) = newest_label(path, found.config.pool_guid) else {
+            continue;
+        };
+        if let Some(top) = label
+            .get_list("vdev_tree")
+            .and_then(|tree| tree.get_u64("id"))
+        {
+            let known = tops.get(&top).map_or(0, txg);
+            if !tops.contains_key(&top) || txg(&label) > known {
+                tops.insert(top, label.clone());
+            }
+        }
+        if newest.as_ref().is_none_or(|n| txg(&label) > txg(n)) {
+            newest = Some(label);
+        }
+    }
+    (newest.unwrap_or_default(), tops)
+}
+
+/// All top-level vdevs, also those without a label.
+fn children(found: &FoundPool, newest: &NvList, tops: &BTreeMap<u64, NvList>) -> Vec<NvList> {
+    let count = newest.get_u64("vdev_children").unwrap_or(0);
+    // No pool has so many; a label that says so is wrong.
+    let count = count.min(1 << 12);
+    let holes = newest.get_u64s("hole_array").unwrap_or_default();
+    let child = |id| match tops.get(&id).and_then(|l| l.get_list("vdev_tree")) {
+        Some(tree) => placed(tree, &found.devices),
+        None => {
+            let kind = if holes.contains(&id) {
+                "hole"
+            } else {
+                "missing"
+            };
+            let mut gone = NvList::new();
+            gone.insert("type", kind)
+                .insert("id", id)
+                .insert("guid", 0u64);
+            gone
+        }
+    };
+    (0..count).map(child).collect()
 }
 
 fn txg(label: &NvList) -> u64 {

@@ -3,13 +3,16 @@
 use std::fmt::Write as _;
 
 use zuse::{LogMet, ObjectId, Pool};
-use zuse_format::BpKind;
-use zuse_format::zil::{Body, Record, ZilHeader};
+use zuse_format::zil::{Body, Create, Record, ZilHeader};
+use zuse_format::{BlockPointer, BpKind, FormatError};
 
 use crate::date;
 
 /// Bytes of written data that are shown.
 const SHOWN: usize = 20;
+
+/// What stands before the fields of a record.
+const PAD: &str = "\t\t\t";
 
 /// Names of the record types, by number.
 const NAMES: [&str; 25] = [
@@ -65,74 +68,106 @@ fn log(pool: &Pool, object: u64, header: &ZilHeader, level: u8) -> zuse::Result<
     if level > 1 {
         out.push('\n');
     }
-    let mut counts = [0u64; 25];
+    let mut lines = Lines {
+        pool,
+        header,
+        level,
+        out,
+        counts: [0; 25],
+    };
     let dataset = pool.dsl().dataset_by_object(ObjectId(object))?;
     dataset.visit_log(header, &mut |readable, met| {
         match met {
-            LogMet::Block(bp) if level > 3 => {
-                let _ = writeln!(
-                    out,
-                    "\tBlock seqno {}, {}{}",
-                    bp.checksum()[3],
-                    if header.is_claimed() {
-                        "already claimed"
-                    } else if bp.logical_birth() > pool.uberblock().txg {
-                        "will claim"
-                    } else {
-                        "won't claim"
-                    },
-                    if level > 4 {
-                        format!(", {}", super::pointer::full(bp))
-                    } else {
-                        String::new()
-                    }
-                );
-            }
-            LogMet::Block(_) => {}
-            LogMet::Record(record) => {
-                let number = number_of(record);
-                for at in [0, number] {
-                    if let Some(count) = counts.get_mut(at) {
-                        *count += 1;
-                    }
-                }
-                if level > 1 {
-                    let _ = writeln!(
-                        out,
-                        "\t\t{:<20}len {:>6}, txg {}, seq {}",
-                        NAMES.get(number).copied().unwrap_or("?"),
-                        record.length,
-                        record.txg,
-                        record.seq
-                    );
-                }
-                if level > 2 && readable {
-                    content(&mut out, record, level);
-                } else if level > 2 {
-                    out.push_str("\t\t\t(encrypted)\n");
-                }
-            }
-            LogMet::Broken(seq, _) if !readable => {
-                let _ = writeln!(out, "\t\trecord {seq}: encrypted");
-            }
-            LogMet::Broken(seq, e) => {
-                let _ = writeln!(out, "\t\trecord {seq}: {e}");
-            }
+            LogMet::Block(bp) => lines.block(bp),
+            LogMet::Record(record) => lines.record(record, readable),
+            LogMet::Broken(seq, e) => lines.broken(seq, &e, readable),
         }
         Ok(true)
     })?;
-    if level > 3 {
-        out.push('\n');
+    lines.end();
+    Ok(lines.out)
+}
+
+/// The lines of a log while its chain is walked.
+struct Lines<'a> {
+    pool: &'a Pool,
+    header: &'a ZilHeader,
+    level: u8,
+    out: String,
+    /// Records by type; the first is all of them.
+    counts: [u64; 25],
+}
+
+impl Lines<'_> {
+    fn block(&mut self, bp: &BlockPointer) {
+        if self.level <= 3 {
+            return;
+        }
+        let _ = writeln!(
+            self.out,
+            "\tBlock seqno {}, {}{}",
+            bp.checksum()[3],
+            if self.header.is_claimed() {
+                "already claimed"
+            } else if bp.logical_birth() > self.pool.uberblock().txg {
+                "will claim"
+            } else {
+                "won't claim"
+            },
+            if self.level > 4 {
+                format!(", {}", super::pointer::full(bp))
+            } else {
+                String::new()
+            }
+        );
     }
-    if level > 1 && counts[0] > 0 {
-        for (name, count) in NAMES.iter().zip(counts) {
-            if level > 2 || count > 0 {
-                let _ = writeln!(out, "\t\t{name:<20}{count}");
+
+    fn record(&mut self, record: &Record<'_>, readable: bool) {
+        let number = number_of(record);
+        for at in [0, number] {
+            if let Some(count) = self.counts.get_mut(at) {
+                *count += 1;
             }
         }
-        out.push('\n');
+        if self.level > 1 {
+            let _ = writeln!(
+                self.out,
+                "\t\t{:<20}len {:>6}, txg {}, seq {}",
+                NAMES.get(number).copied().unwrap_or("?"),
+                record.length,
+                record.txg,
+                record.seq
+            );
+        }
+        if self.level > 2 && readable {
+            content(&mut self.out, record, self.level);
+        } else if self.level > 2 {
+            self.out.push_str("\t\t\t(encrypted)\n");
+        }
     }
-    Ok(out)
+
+    /// A record that does not parse; one that cannot be read is never parsed.
+    fn broken(&mut self, seq: u64, e: &FormatError, readable: bool) {
+        let _ = match readable {
+            false => writeln!(self.out, "\t\trecord {seq}: encrypted"),
+            true => writeln!(self.out, "\t\trecord {seq}: {e}"),
+        };
+    }
+
+    /// How many records there are of each type.
+    fn end(&mut self) {
+        if self.level > 3 {
+            self.out.push('\n');
+        }
+        if self.level > 1 && self.counts[0] > 0 {
+            for (name, count) in NAMES.iter().zip(self.counts) {
+                if self.level > 2 || count > 0 {
+                    let _ = writeln!(self.out, "\t\t{name:<20}{count}");
+                }
+            }
+            self.out.push('\n');
+        }
+    }
 }
 
 fn number_of(record: &Record<'_>) -> usize {
@@ -149,30 +184,8 @@ fn sign(byte: u8) -> String {
 }
 
 fn content(out: &mut String, record: &Record<'_>, level: u8) {
-    const PAD: &str = "\t\t\t";
-    let name = |n: &[u8]| String::from_utf8_lossy(n).into_owned();
     let _ = match &record.body {
-        Body::Create(c) | Body::MakeXattrDir(c) => {
-            let link = if c.target.is_empty() {
-                String::new()
-            } else {
-                format!(" -> {}", name(c.target))
-            };
-            writeln!(
-                out,
-                "{PAD}{}{link}\n{PAD}{}\n{PAD}doid {}, foid {}, slots {}, mode {:o}\n{PAD}uid {}, gid {}, gen {}, rdev 0x{:x}",
-                name(c.name),
-                date::ctime(u64::try_from(c.time.secs).unwrap_or(0)),
-                c.dir,
-                c.object,
-                c.slots,
-                c.mode,
-                c.uid,
-                c.gid,
-                c.generation,
-                c.rdev
-            )
-        }
+        Body::Create(c) | Body::MakeXattrDir(c) => create(out, c),
         Body::Remove { dir, name: n } | Body::RemoveDir { dir, name: n } => {
             writeln!(out, "{PAD}doid {dir}, name {}", name(n))
         }
@@ -204,14 +217,7 @@ fn content(out: &mut String, record: &Record<'_>, level: u8) {
                 out,
                 "{PAD}foid {object}, offset {offset:x}, length {length:x}"
             );
-            if data.is_none() && block.kind() != BpKind::Hole {
-                writeln!(out, "{PAD}has blkptr, {}", super::pointer::full(block))
-            } else if let (Some(data), true) = (data, level > 4) {
-                let shown: String = data.iter().take(SHOWN).map(|b| sign(*b)).collect();
-                writeln!(out, "{PAD}{shown}")
-            } else {
-                Ok(())
-            }
+            data_of_write(out, block, *data, level)
         }
         Body::Extend { object, size } => writeln!(out, "{PAD}foid {object}, size {size:x}"),
         Body::Truncate {
@@ -246,4 +252,47 @@ fn content(out: &mut String, record: &Record<'_>, level: u8) {
             blocks.len()
         ),
     };
+}
+
+fn create(out: &mut String, c: &Create<'_>) -> std::fmt::Result {
+    let link = if c.target.is_empty() {
+        String::new()
+    } else {
+        format!(" -> {}", name(c.target))
+    };
+    writeln!(
+        out,
+        "{PAD}{}{link}\n{PAD}{}\n{PAD}doid {}, foid {}, slots {}, mode {:o}\n{PAD}uid {}, gid {}, gen {}, rdev 0x{:x}",
+        name(c.name),
+        date::ctime(u64::try_from(c.time.secs).unwrap_or(0)),
+        c.dir,
+        c.object,
+        c.slots,
+        c.mode,
+        c.uid,
+        c.gid,
+        c.generation,
+        c.rdev
+    )
+}
+
+/// Where the written bytes lie, or the first of them.
+fn data_of_write(
+    out: &mut String,
+    block: &BlockPointer,
+    data: Option<&[u8]>,
+    level: u8,
+) -> std::fmt::Result {
+    if data.is_none() && block.kind() != BpKind::Hole {
+        writeln!(out, "{PAD}has blkptr, {}", super::pointer::full(block))
+    } else if let (Some(data), true) = (data, level > 4) {
+        let shown: String = data.iter().take(SHOWN).map(|b| sign(*b)).collect();
+        writeln!(out, "{PAD}{shown}")
+    } else {
+        Ok(())
+    }
+}
+
+fn name(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }

@@ -37,44 +37,76 @@ fn parse(text: &str) -> Option<Place<'_>> {
     })
 }
 
+impl Place<'_> {
+    /// Why no block can be there.
+    fn flaw(&self) -> Option<&'static str> {
+        if self.psize == 0 || self.lsize < self.psize || self.lsize > MAX {
+            Some("invalid size(s)")
+        } else if !self.offset.is_multiple_of(512) {
+            Some("offset must be a multiple of sector size")
+        } else if !self.psize.is_multiple_of(512) || !self.lsize.is_multiple_of(512) {
+            Some("size must be a multiple of sector size")
+        } else {
+            None
+        }
+    }
+}
+
+/// How a block is printed.
+struct Flags {
+    letters: Vec<char>,
+    /// Where the pointer begins that `b` asks for.
+    at: usize,
+}
+
+impl Flags {
+    fn parse(text: &str) -> Outcome<Self> {
+        let (mut letters, mut at) = (Vec::new(), 0usize);
+        let mut rest = text.chars().peekable();
+        while let Some(c) = rest.next() {
+            match c {
+                'b' => {
+                    let mut digits = String::new();
+                    while let Some(d) = rest.next_if(char::is_ascii_hexdigit) {
+                        digits.push(d);
+                    }
+                    at = usize::from_str_radix(&digits, 16).unwrap_or(0);
+                    letters.push('b');
+                }
+                'd' | 'e' | 'i' | 'r' | 'v' => letters.push(c),
+                other => {
+                    return Err(CommandError::new(format!("***Ignoring flag: {other}"))
+                        .hint(format!("Invalid flag arg: '{other}'"))
+                        .into());
+                }
+            }
+        }
+        Ok(Self { letters, at })
+    }
+
+    fn has(&self, letter: char) -> bool {
+        self.letters.contains(&letter)
+    }
+}
+
 /// Prints one block.
 pub fn run(session: &mut Session, pool: &Arc<Pool>, text: &str) -> Outcome {
     let Some(place) = parse(text) else {
         session.ui.say(format!("Invalid block specifier: {text}"));
         return Ok(());
     };
-    let wrong = if place.psize == 0 || place.lsize < place.psize || place.lsize > MAX {
-        Some("invalid size(s)")
-    } else if !place.offset.is_multiple_of(512) {
-        Some("offset must be a multiple of sector size")
-    } else if !place.psize.is_multiple_of(512) || !place.lsize.is_multiple_of(512) {
-        Some("size must be a multiple of sector size")
-    } else {
-        None
-    };
-    if let Some(why) = wrong {
+    if let Some(why) = place.flaw() {
         session
             .ui
             .say(format!("Invalid block specifier: {text}  - {why}"));
         return Ok(());
     }
-    let vdevs = pool.spa().vdevs();
-    let Ok(top) = vdevs.top(place.vdev) else {
-        session.ui.say(format!("***Invalid vdev: {}", place.vdev));
+    if !tell_vdev(session, pool, place.vdev) {
         return Ok(());
-    };
-    let status = pool.vdev_status();
-    let own = status
-        .children
-        .iter()
-        .find(|c| c.id == u64::from(place.vdev));
-    // A leaf by its place, others by their kind.
-    session.ui.say(match own.filter(|c| c.children.is_empty()) {
-        Some(leaf) => format!("Found vdev: {}", leaf.name),
-        None => format!("Found vdev type: {}", top.kind().name()),
-    });
+    }
     let mut bytes = Vec::new();
-    vdevs
+    pool.spa()
+        .vdevs()
         .read(
             zuse::Address::new(place.vdev, place.offset, zuse::Txg(pool.uberblock().txg)),
             &mut bytes,
@@ -82,28 +114,8 @@ pub fn run(session: &mut Session, pool: &Arc<Pool>, text: &str) -> Outcome {
             &mut |_| true,
         )
         .or_cannot(|| format!("Read of {text} failed"))?;
-    let (mut flags, mut at) = (Vec::new(), 0usize);
-    let mut rest = place.flags.chars().peekable();
-    while let Some(c) = rest.next() {
-        match c {
-            'b' => {
-                let mut digits = String::new();
-                while let Some(d) = rest.next_if(char::is_ascii_hexdigit) {
-                    digits.push(d);
-                }
-                at = usize::from_str_radix(&digits, 16).unwrap_or(0);
-                flags.push('b');
-            }
-            'd' | 'e' | 'i' | 'r' | 'v' => flags.push(c),
-            other => {
-                return Err(CommandError::new(format!("***Ignoring flag: {other}"))
-                    .hint(format!("Invalid flag arg: '{other}'"))
-                    .into());
-            }
-        }
-    }
-    let has = |c: char| flags.contains(&c);
-    if has('d') {
+    let flags = Flags::parse(place.flags)?;
+    if flags.has('d') {
         match unpack(&bytes, place.lsize as usize) {
             Some(whole) => bytes = whole,
             None => {
@@ -112,26 +124,46 @@ pub fn run(session: &mut Session, pool: &Arc<Pool>, text: &str) -> Outcome {
             }
         }
     }
-    if has('r') {
+    if flags.has('r') {
         session.ui.raw_out()?.write_all(&bytes)?;
         return Ok(());
     }
     let mut out = String::new();
-    if has('b') {
-        if let Some(bp) = BlockPointer::at(&bytes, at) {
-            let _ = writeln!(out, "{}", super::pointer::full(&bp));
-        }
-    } else if has('i') {
+    if flags.has('b') {
+        pointer_line(&mut out, &bytes, flags.at);
+    } else if flags.has('i') {
         for i in 0..bytes.len() / 128 {
-            if let Some(bp) = BlockPointer::at(&bytes, i * 128) {
-                let _ = writeln!(out, "{}", super::pointer::full(&bp));
-            }
+            pointer_line(&mut out, &bytes, i * 128);
         }
     } else {
-        dump(&mut out, text, &bytes, has('e'));
+        dump(&mut out, text, &bytes, flags.has('e'));
     }
     session.ui.print(out)?;
     Ok(())
+}
+
+/// Says which vdev was found, or that there is none.
+fn tell_vdev(session: &mut Session, pool: &Pool, vdev: u32) -> bool {
+    let vdevs = pool.spa().vdevs();
+    let Ok(top) = vdevs.top(vdev) else {
+        session.ui.say(format!("***Invalid vdev: {vdev}"));
+        return false;
+    };
+    let status = pool.vdev_status();
+    let own = status.children.iter().find(|c| c.id == u64::from(vdev));
+    // A leaf by its place, others by their kind.
+    session.ui.say(match own.filter(|c| c.children.is_empty()) {
+        Some(leaf) => format!("Found vdev: {}", leaf.name),
+        None => format!("Found vdev type: {}", top.kind().name()),
+    });
+    true
+}
+
+/// A block pointer within the bytes, where there is one.
+fn pointer_line(out: &mut String, bytes: &[u8], at: usize) {
+    if let Some(bp) = BlockPointer::at(bytes, at) {
+        let _ = writeln!(out, "{}", super::pointer::full(&bp));
+    }
 }
 
 /// Tries what may have packed the bytes.

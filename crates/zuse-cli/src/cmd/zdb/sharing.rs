@@ -26,27 +26,11 @@ fn text(pool: &Pool, level: u8) -> Result<String> {
     if !pool.spa().features().is_enabled(FEATURE) {
         return Ok("BRT: unsupported on this pool\n".into());
     }
-    let mut tables = Vec::new();
-    let mut cursor = pool.spa().directory()?.cursor(0);
-    while let Some(entry) = cursor.next()? {
-        let name = String::from_utf8_lossy(&entry.name).into_owned();
-        if let (Some(vdev), Some(object)) = (name.strip_prefix(TABLE), entry.value.first()) {
-            let header = pool.spa().mos().dnode(ObjectId(object))?.bonus_vec();
-            let words = header.as_chunks::<8>().0.iter();
-            let words: Vec<u64> = words.map(|w| u64::from_le_bytes(*w)).collect();
-            tables.push((vdev.parse::<u64>().unwrap_or(u64::MAX), words));
-        }
-    }
-    tables.sort();
+    let tables = tables(pool)?;
     if tables.is_empty() {
         return Ok("BRT: empty\n".into());
     }
-    let word = |words: &[u64], i: usize| words.get(i).copied().unwrap_or(0);
-    let sum = |i: usize| {
-        tables
-            .iter()
-            .fold(0u64, |s, (_, w)| s.saturating_add(word(w, i)))
-    };
+    let sum = |i: usize| tables.iter().fold(0u64, |s, t| s.saturating_add(t.word(i)));
     let (used, saved) = (sum(5), sum(6));
     let hundredths = (u128::from(used) + u128::from(saved)) * 100 / u128::from(used.max(1));
     let mut out = format!(
@@ -56,47 +40,88 @@ fn text(pool: &Pool, level: u8) -> Result<String> {
         hundredths / 100,
         hundredths % 100
     );
-    for (vdev, words) in tables.iter().filter(|_| level > 1) {
+    for table in tables.iter().filter(|_| level > 1) {
         let _ = writeln!(
             out,
-            "BRT: vdev {vdev}: refcnt {}; used {}; saved {}",
-            word(words, 3),
-            nicenum(word(words, 5)),
-            nicenum(word(words, 6))
+            "BRT: vdev {}: refcnt {}; used {}; saved {}",
+            table.vdev,
+            table.word(3),
+            nicenum(table.word(5)),
+            nicenum(table.word(6))
         );
     }
     if level > 3 {
         out.push_str("\nDVA              REFCNT    \n");
     }
-    for (vdev, words) in tables.iter().filter(|_| level > 2) {
-        let mut rows = [0u64; 64];
-        let entries = Zap::open(&pool.spa().mos().dnode(ObjectId(word(words, 0)))?)?;
-        let mut cursor = entries.cursor(0);
-        while let Some(entry) = cursor.next()? {
-            let count = match &entry.value {
-                ZapValue::Bytes(b) => zuse_format::clone_count::read(b).map_or(0, |(n, _)| n),
-                other => other.first().unwrap_or(0),
-            };
-            if level > 3 {
-                let offset = entry
-                    .name
-                    .first_chunk()
-                    .map_or(0, |b| u64::from_be_bytes(*b));
-                let _ = writeln!(out, "{:<16} {count:<10}", format!("{vdev}:{offset:x}"));
-                continue;
-            }
-            // Pointers, not those beyond the first.
-            let log = count.saturating_add(1).ilog2() as usize;
-            if let Some(row) = rows.get_mut(log) {
-                *row += 1;
-            }
-        }
-        if level == 3 {
-            let _ = writeln!(out, "\nBRT: vdev {vdev}: DVAs with 2^n refcnts:");
-            histogram::lines(&mut out, "\t\t\t", &rows, 0);
-        }
+    for table in tables.iter().filter(|_| level > 2) {
+        entries(&mut out, pool, table, level)?;
     }
     Ok(out)
+}
+
+/// The table of one vdev.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Table {
+    vdev: u64,
+    /// Its header.
+    words: Vec<u64>,
+}
+
+impl Table {
+    fn word(&self, i: usize) -> u64 {
+        self.words.get(i).copied().unwrap_or(0)
+    }
+}
+
+/// All tables, by vdev.
+fn tables(pool: &Pool) -> Result<Vec<Table>> {
+    let mut tables = Vec::new();
+    let mut cursor = pool.spa().directory()?.cursor(0);
+    while let Some(entry) = cursor.next()? {
+        let name = String::from_utf8_lossy(&entry.name).into_owned();
+        if let (Some(vdev), Some(object)) = (name.strip_prefix(TABLE), entry.value.first()) {
+            let header = pool.spa().mos().dnode(ObjectId(object))?.bonus_vec();
+            let words = header.as_chunks::<8>().0.iter();
+            tables.push(Table {
+                vdev: vdev.parse().unwrap_or(u64::MAX),
+                words: words.map(|w| u64::from_le_bytes(*w)).collect(),
+            });
+        }
+    }
+    tables.sort();
+    Ok(tables)
+}
+
+/// The entries of a table: each of them from level 4 on, before that by their counts.
+fn entries(out: &mut String, pool: &Pool, table: &Table, level: u8) -> Result<()> {
+    let vdev = table.vdev;
+    let mut rows = [0u64; 64];
+    let entries = Zap::open(&pool.spa().mos().dnode(ObjectId(table.word(0)))?)?;
+    let mut cursor = entries.cursor(0);
+    while let Some(entry) = cursor.next()? {
+        let count = match &entry.value {
+            ZapValue::Bytes(b) => zuse_format::clone_count::read(b).map_or(0, |(n, _)| n),
+            other => other.first().unwrap_or(0),
+        };
+        if level > 3 {
+            let offset = entry
+                .name
+                .first_chunk()
+                .map_or(0, |b| u64::from_be_bytes(*b));
+            let _ = writeln!(out, "{:<16} {count:<10}", format!("{vdev}:{offset:x}"));
+            continue;
+        }
+        // Pointers, not those beyond the first.
+        let log = count.saturating_add(1).ilog2() as usize;
+        if let Some(row) = rows.get_mut(log) {
+            *row += 1;
+        }
+    }
+    if level == 3 {
+        let _ = writeln!(out, "\nBRT: vdev {vdev}: DVAs with 2^n refcnts:");
+        histogram::lines(out, "\t\t\t", &rows, 0);
+    }
+    Ok(())
 }
 
 /// Prints what the space maps of whole vdevs say of their free space, from level 2 on those of the

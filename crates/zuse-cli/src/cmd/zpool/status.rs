@@ -439,49 +439,10 @@ impl Status {
             entries.push(("status".into(), Json::Text(status.replace("\n\t", " "))));
             entries.push(("action".into(), Json::Text(action.replace("\n\t", " "))));
         }
-        let exact = self.parsable || as_int;
-        let size = |n: u64| match exact {
-            true => Json::number(n, as_int),
-            false => Json::Text(nicebytes(n)),
-        };
+        let size = |n: u64| self.bytes_json(n);
         entries.extend(activity::json(row, &size, &|n| Json::number(n, as_int)));
-        let mut root = row.vdevs.clone();
-        root.kind = "root".into();
-        root.state.clone_from(&row.state);
-        let all = root.clone();
-        root.children.retain(|c| c.class == "normal");
-        let tree = self.vdev_json(&root, Some(row));
-        let mut vdevs = vec![(row.name.clone(), tree)];
-        if self.json_flat_vdevs {
-            flatten(&all, &row.name, &mut |vdev, parent| {
-                let mut json = self.vdev_json(vdev, None);
-                if let Json::Object(entries) = &mut json {
-                    entries.insert(
-                        3.min(entries.len()),
-                        ("parent".into(), Json::Text(parent.to_owned())),
-                    );
-                }
-                vdevs.push((vdev.name.clone(), json));
-            });
-        }
-        entries.push(("vdevs".into(), Json::Object(vdevs)));
-        let of_class = |class: &str| {
-            let tops = all.children.iter();
-            tops.filter(|c| c.class == class).collect::<Vec<_>>()
-        };
-        for (title, vdevs) in [
-            ("dedup", of_class("dedup")),
-            ("special", of_class("special")),
-            ("logs", of_class("log")),
-            ("l2cache", row.cache.iter().collect()),
-            ("spares", row.spares.iter().collect()),
-        ] {
-            if !vdevs.is_empty() {
-                let vdevs = vdevs.iter();
-                let vdevs = vdevs.map(|v| (v.name.clone(), self.vdev_json(v, None)));
-                entries.push((title.into(), Json::Object(vdevs.collect())));
-            }
-        }
+        entries.push(("vdevs".into(), self.tree_json(row)));
+        entries.extend(self.classes_json(row));
         entries.push((
             "error_count".into(),
             Json::number(row.lost_blocks.max(row.warnings.len() as u64), as_int),
@@ -502,28 +463,75 @@ impl Status {
         Json::Object(entries)
     }
 
+    /// A number of bytes, for people or exact.
+    fn bytes_json(&self, n: u64) -> Json {
+        match self.parsable || self.json_int {
+            true => Json::number(n, self.json_int),
+            false => Json::Text(nicebytes(n)),
+        }
+    }
+
+    /// A count, for people or exact.
+    fn count_json(&self, n: u64) -> Json {
+        match self.parsable || self.json_int {
+            true => Json::number(n, self.json_int),
+            false => Json::Text(nicenum(n)),
+        }
+    }
+
+    /// The root with the vdevs of ordinary data; where that is wanted, then all vdevs beside it.
+    fn tree_json(&self, row: &PoolRow) -> Json {
+        let mut root = row.vdevs.clone();
+        root.kind = "root".into();
+        root.state.clone_from(&row.state);
+        let all = root.clone();
+        root.children.retain(|c| c.class == "normal");
+        let tree = self.vdev_json(&root, Some(row));
+        let mut vdevs = vec![(row.name.clone(), tree)];
+        if self.json_flat_vdevs {
+            flatten(&all, &row.name, &mut |vdev, parent| {
+                let mut json = self.vdev_json(vdev, None);
+                if let Json::Object(entries) = &mut json {
+                    entries.insert(
+                        3.min(entries.len()),
+                        ("parent".into(), Json::Text(parent.to_owned())),
+                    );
+                }
+                vdevs.push((vdev.name.clone(), json));
+            });
+        }
+        Json::Object(vdevs)
+    }
+
+    /// The vdevs that are not of ordinary data.
+    fn classes_json(&self, row: &PoolRow) -> Vec<(String, Json)> {
+        let of_class = |class: &str| {
+            let tops = row.vdevs.children.iter();
+            tops.filter(|c| c.class == class).collect::<Vec<_>>()
+        };
+        let mut entries = Vec::new();
+        for (title, vdevs) in [
+            ("dedup", of_class("dedup")),
+            ("special", of_class("special")),
+            ("logs", of_class("log")),
+            ("l2cache", row.cache.iter().collect()),
+            ("spares", row.spares.iter().collect()),
+        ] {
+            if !vdevs.is_empty() {
+                let vdevs = vdevs.iter();
+                let vdevs = vdevs.map(|v| (v.name.clone(), self.vdev_json(v, None)));
+                entries.push((title.into(), Json::Object(vdevs.collect())));
+            }
+        }
+        entries
+    }
+
     fn vdev_json(&self, vdev: &VdevRow, pool: Option<&PoolRow>) -> Json {
-        let as_int = self.json_int;
-        let exact = self.parsable || as_int;
         let text = |t: &str| Json::Text(t.to_owned());
-        let size = |n: u64| {
-            if exact {
-                Json::number(n, as_int)
-            } else {
-                Json::Text(nicebytes(n))
-            }
-        };
-        let count = |n: u64| {
-            if exact {
-                Json::number(n, as_int)
-            } else {
-                Json::Text(nicenum(n))
-            }
-        };
         let mut entries = vec![
             ("name".to_owned(), text(&vdev.name)),
             ("vdev_type".into(), text(&vdev.kind)),
-            ("guid".into(), Json::number(vdev.guid, as_int)),
+            ("guid".into(), Json::number(vdev.guid, self.json_int)),
         ];
         if let Some(path) = &vdev.path {
             entries.push(("path".into(), text(path)));
@@ -531,62 +539,31 @@ impl Status {
         entries.push(("class".into(), text(&vdev.class)));
         entries.push(("state".into(), text(&vdev.state)));
         if let Some(pool) = pool {
-            entries.push(("alloc_space".into(), size(pool.allocated)));
-            entries.push(("total_space".into(), size(pool.size)));
-            entries.push(("def_space".into(), size(pool.size)));
+            entries.push(("alloc_space".into(), self.bytes_json(pool.allocated)));
+            entries.push(("total_space".into(), self.bytes_json(pool.size)));
+            entries.push(("def_space".into(), self.bytes_json(pool.size)));
         }
         if vdev.asize > 0 {
-            entries.push(("rep_dev_size".into(), size(vdev.asize)));
+            entries.push(("rep_dev_size".into(), self.bytes_json(vdev.asize)));
         }
         for (name, n) in ["read_errors", "write_errors", "checksum_errors"]
             .iter()
             .zip(vdev.errors)
         {
-            entries.push(((*name).to_owned(), count(n)));
+            entries.push(((*name).to_owned(), self.count_json(n)));
         }
         if vdev.path.is_some() {
-            entries.push(("slow_ios".into(), count(vdev.slow)));
+            entries.push(("slow_ios".into(), self.count_json(vdev.slow)));
         }
         if self.direct {
-            entries.push(("dio_verify_errors".into(), count(0)));
+            entries.push(("dio_verify_errors".into(), self.count_json(0)));
         }
         if let Some([initialize, trim]) = &vdev.work {
-            let mut put = |names: [&str; 5], none: &str, work: &WorkRow| {
-                let since = match work.since {
-                    0 => "-".to_owned(),
-                    since => date::ctime(since),
-                };
-                let state = match work.state {
-                    1 => "ACTIVE",
-                    2 => "CANCELED",
-                    3 => "SUSPENDED",
-                    4 => "COMPLETE",
-                    _ => none,
-                };
-                let [done, all] = work.bytes.map(size);
-                let values = [text(state), done, all, text(&since), count(0)];
-                let pairs = names.iter().zip(values);
-                entries.extend(pairs.map(|(name, value)| ((*name).to_owned(), value)));
-            };
             if self.initialized {
-                let names = [
-                    "init_state",
-                    "initialized",
-                    "to_initialize",
-                    "init_time",
-                    "init_errors",
-                ];
-                put(names, "UNINITIALIZED", initialize);
+                entries.extend(self.work_json(&INITIALIZE, initialize));
             }
             if self.trimmed {
-                let names = [
-                    "trim_state",
-                    "trimmed",
-                    "to_trim",
-                    "trim_time",
-                    "trim_errors",
-                ];
-                put(names, "UNTRIMMED", trim);
+                entries.extend(self.work_json(&TRIM, trim));
             }
         }
         if !vdev.children.is_empty() {
@@ -599,7 +576,57 @@ impl Status {
         }
         Json::Object(entries)
     }
+
+    /// How far work on a device is.
+    fn work_json(&self, words: &WorkWords, work: &WorkRow) -> Vec<(String, Json)> {
+        let text = |t: &str| Json::Text(t.to_owned());
+        let since = match work.since {
+            0 => "-".to_owned(),
+            since => date::ctime(since),
+        };
+        let state = match work.state {
+            1 => "ACTIVE",
+            2 => "CANCELED",
+            3 => "SUSPENDED",
+            4 => "COMPLETE",
+            _ => words.none,
+        };
+        let [done, all] = work.bytes.map(|n| self.bytes_json(n));
+        let values = [text(state), done, all, text(&since), self.count_json(0)];
+        let names = words.names.iter();
+        names.map(|n| (*n).to_owned()).zip(values).collect()
+    }
 }
+
+/// How work on a device is called in JSON.
+struct WorkWords {
+    /// State, bytes that are done, all bytes, time, errors.
+    names: [&'static str; 5],
+    /// The state of a device on which none was done.
+    none: &'static str,
+}
+
+const INITIALIZE: WorkWords = WorkWords {
+    names: [
+        "init_state",
+        "initialized",
+        "to_initialize",
+        "init_time",
+        "init_errors",
+    ],
+    none: "UNINITIALIZED",
+};
+
+const TRIM: WorkWords = WorkWords {
+    names: [
+        "trim_state",
+        "trimmed",
+        "to_trim",
+        "trim_time",
+        "trim_errors",
+    ],
+    none: "UNTRIMMED",
+};
 
 /// Calls `f` with all vdevs below one and the names of their parents.
 fn flatten(vdev: &VdevRow, name: &str, f: &mut dyn FnMut(&VdevRow, &str)) {

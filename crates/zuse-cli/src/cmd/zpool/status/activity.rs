@@ -168,73 +168,23 @@ pub fn json(
     size: &dyn Fn(u64) -> Json,
     count: &dyn Fn(u64) -> Json,
 ) -> Vec<(String, Json)> {
-    let text = |t: &str| Json::Text(t.to_owned());
-    let time = |t: u64| match t {
-        0 => text("-"),
-        t => Json::Text(date::with_zone(t)),
-    };
-    let state = |n: u64| match n {
-        GOES_ON => text("SCANNING"),
-        FINISHED => text("FINISHED"),
-        3 => text("CANCELED"),
-        _ => text("NONE"),
-    };
     let mut out = Vec::new();
     let mut put = |name: &str, entries: Vec<(&str, Json)>| {
         out.push((name.to_owned(), Json::object(entries)));
     };
     if let Some(scan) = &row.activity.scan {
-        let function = match scan.function {
-            1 => "SCRUB",
-            2 => "RESILVER",
-            3 => "ERRORSCRUB",
-            _ => "NONE",
-        };
-        let [to_examine, examined, skipped, processed] = scan.bytes;
-        let [start, end] = scan.times;
-        let (issued, _) = issued(scan);
-        put(
-            "scan_stats",
-            vec![
-                ("function", text(function)),
-                ("state", state(scan.state)),
-                ("start_time", time(start)),
-                ("end_time", time(end)),
-                ("to_examine", size(to_examine)),
-                ("examined", size(examined)),
-                ("skipped", size(skipped)),
-                ("processed", size(processed)),
-                ("errors", count(scan.errors)),
-                ("bytes_per_scan", size(0)),
-                ("pass_start", count(start)),
-                ("scrub_pause", text("-")),
-                ("scrub_spent_paused", count(0)),
-                ("issued_bytes_per_scan", size(issued)),
-                ("issued", size(issued)),
-            ],
-        );
+        put("scan_stats", scan_json(scan, size, count));
     }
-    if let Some([at, vdev, _, start, end, to_copy, copied, mappings]) = row.activity.removal {
-        put(
-            "removal_stats",
-            vec![
-                ("state", state(at)),
-                ("removing_vdev", count(vdev)),
-                ("start_time", time(start)),
-                ("end_time", time(end)),
-                ("to_copy", size(to_copy)),
-                ("copied", size(copied)),
-                ("mapping_memory", size(mappings)),
-            ],
-        );
+    if let Some(removal) = &row.activity.removal {
+        put("removal_stats", removal_json(removal, size, count));
     }
     if let Some([since, bytes]) = row.activity.checkpoint {
         let word = if since == 0 { "DISCARDING" } else { "EXISTS" };
         put(
             "checkpoint_stats",
             vec![
-                ("state", text(word)),
-                ("start_time", time(since)),
+                ("state", word_json(word)),
+                ("start_time", time_json(since)),
                 ("space", size(bytes)),
             ],
         );
@@ -244,15 +194,85 @@ pub fn json(
         put(
             "raidz_expand_stats",
             vec![
-                ("name", text(vdev.map_or("-", |v| &v.name))),
-                ("state", state(at)),
-                ("start_time", time(start)),
-                ("end_time", time(end)),
+                ("name", word_json(vdev.map_or("-", |v| &v.name))),
+                ("state", state_json(at)),
+                ("start_time", time_json(start)),
+                ("end_time", time_json(end)),
                 ("reflowed", size(copied)),
             ],
         );
     }
     out
+}
+
+fn scan_json(
+    scan: &ScanRow,
+    size: &dyn Fn(u64) -> Json,
+    count: &dyn Fn(u64) -> Json,
+) -> Vec<(&'static str, Json)> {
+    let function = match scan.function {
+        1 => "SCRUB",
+        2 => "RESILVER",
+        3 => "ERRORSCRUB",
+        _ => "NONE",
+    };
+    let [to_examine, examined, skipped, processed] = scan.bytes;
+    let [start, end] = scan.times;
+    let (issued, _) = issued(scan);
+    vec![
+        ("function", word_json(function)),
+        ("state", state_json(scan.state)),
+        ("start_time", time_json(start)),
+        ("end_time", time_json(end)),
+        ("to_examine", size(to_examine)),
+        ("examined", size(examined)),
+        ("skipped", size(skipped)),
+        ("processed", size(processed)),
+        ("errors", count(scan.errors)),
+        ("bytes_per_scan", size(0)),
+        ("pass_start", count(start)),
+        ("scrub_pause", word_json("-")),
+        ("scrub_spent_paused", count(0)),
+        ("issued_bytes_per_scan", size(issued)),
+        ("issued", size(issued)),
+    ]
+}
+
+fn removal_json(
+    removal: &[u64; 8],
+    size: &dyn Fn(u64) -> Json,
+    count: &dyn Fn(u64) -> Json,
+) -> Vec<(&'static str, Json)> {
+    let [at, vdev, _, start, end, to_copy, copied, mappings] = *removal;
+    vec![
+        ("state", state_json(at)),
+        ("removing_vdev", count(vdev)),
+        ("start_time", time_json(start)),
+        ("end_time", time_json(end)),
+        ("to_copy", size(to_copy)),
+        ("copied", size(copied)),
+        ("mapping_memory", size(mappings)),
+    ]
+}
+
+fn word_json(word: &str) -> Json {
+    Json::Text(word.to_owned())
+}
+
+fn time_json(time: u64) -> Json {
+    match time {
+        0 => word_json("-"),
+        time => Json::Text(date::with_zone(time)),
+    }
+}
+
+fn state_json(state: u64) -> Json {
+    word_json(match state {
+        GOES_ON => "SCANNING",
+        FINISHED => "FINISHED",
+        3 => "CANCELED",
+        _ => "NONE",
+    })
 }
 
 #[cfg(test)]
