@@ -629,8 +629,9 @@ fn vdevs_answer(
     })))
 }
 
-fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<PoolRow> {
-    let cells = match properties {
+/// The properties that were asked for, or all.
+fn pool_cells(pool: &Pool, properties: Option<&[String]>) -> zuse::Result<Vec<(String, Cell)>> {
+    Ok(match properties {
         None => pool
             .pool_properties()?
             .into_iter()
@@ -651,8 +652,11 @@ fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<Poo
             }
             cells
         }
-    };
-    let figures = pool.figures()?;
+    })
+}
+
+/// The tree of vdevs with the space of each top one; more of it where the properties ask for that.
+fn vdevs_with_space(pool: &Pool, cells: &[(String, Cell)]) -> VdevRow {
     let mut vdevs = VdevRow::of(&pool.vdev_status());
     vdevs.name = pool.name();
     // Of a single vdev everything is known by that of the pool.
@@ -676,6 +680,13 @@ fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<Poo
             row.checkpoint = only.map(|(_, bytes)| *bytes);
         }
     }
+    vdevs
+}
+
+fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<PoolRow> {
+    let cells = pool_cells(pool, properties)?;
+    let figures = pool.figures()?;
+    let vdevs = vdevs_with_space(pool, &cells);
     let config = pool.config();
     let aux = |list: &str| -> zuse::Result<Vec<VdevRow>> {
         let found = pool.spa().aux_devices(list)?;

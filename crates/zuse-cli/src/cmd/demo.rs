@@ -119,9 +119,9 @@ impl Demo {
         Ok(chosen)
     }
 
+    /// The steps, in their order.
     fn play(&self, stage: &mut Stage<'_>) -> Outcome {
         let sources = self.sources()?;
-        let words: Vec<String> = sources.iter().map(|p| p.display().to_string()).collect();
         let tops: Vec<String> = sources
             .iter()
             .filter_map(|p| p.file_name())
@@ -129,146 +129,23 @@ impl Demo {
             .collect();
         let top = tops.first().cloned().unwrap_or_default();
         let expected = tree::of_host(&sources)?;
-        stage.say("A pool in a file, which is made on the way; two filesystems, one of them compressed with zstd.")?;
-        stage.show("zpool create -m none tank tank.img --size 4G")?;
-        stage.show("zfs create -o compression=zstd tank/home")?;
-        stage.show("zfs create -o recordsize=1M tank/home/notes")?;
-        stage.show("zpool list")?;
-        stage.show("zfs list -o name,used,available,referenced,compression,mountpoint")?;
-
-        stage.say(&format!(
-            "A real tree goes in, without a mount: {} objects.",
-            expected.len()
-        ))?;
-        stage.show(&format!("zuse cp -r {} tank/home:/", words.join(" ")))?;
-        stage.show("zfs list -o name,used,referenced,compressratio,logicalused -r tank/home")?;
-        let listing = stage.show(&format!("zuse ls tank/home:/{top}"))?;
-        stage.check(
-            "the directory lists what the source has",
-            lines(&listing) == tree::names(&sources[0])?,
-        )?;
+        stage.make_pool()?;
+        stage.copy_in(&sources, &top, expected.len())?;
 
         let file = expected.largest_text().unwrap_or_default();
         if self.no_mount {
             stage.show("zfs snapshot tank/home@monday")?;
         } else {
-            self.with_mount(stage, &top, &file, &sources)?;
+            stage.look_through_mount(&top, &file, &sources[0])?;
+            stage.keep_monday(&top, &file, &sources[0])?;
+            stage.roll_back(&file)?;
         }
 
-        stage.say("The pool goes away and comes back; any OpenZFS could take it now.")?;
-        stage.show("zpool export tank")?;
-        let left = stage.child("zpool list").output()?;
-        stage.check(
-            "no pool is imported",
-            String::from_utf8_lossy(&left.stdout).contains("no pools available"),
-        )?;
-        stage.show("zpool import -d tank.img")?;
-        stage.show("zpool import -d tank.img tank")?;
-        stage.show("zpool status tank")?;
-
-        stage
-            .say("Every path, mode, owner, time, link and checksum is compared with the source.")?;
-        let manifest = stage.quiet(
-            "zuse manifest --sha256=all tank/home > manifest.json",
-            "zuse manifest --sha256=all tank/home",
-        )?;
-        let got = tree::of_manifest(&manifest.stdout)?;
-        let snapshot = stage.quiet(
-            "zuse manifest --sha256=all tank/home@monday > monday.json",
-            "zuse manifest --sha256=all tank/home@monday",
-        )?;
-        for (name, tree) in [
-            ("tank/home", &got),
-            ("tank/home@monday", &tree::of_manifest(&snapshot.stdout)?),
-        ] {
-            if let Some(difference) = expected.difference(tree) {
-                return Err(CommandError::new(format!(
-                    "{name} is not what was copied: {difference}"
-                ))
-                .into());
-            }
-            stage.check(
-                &format!("{name} equals the source: {} objects", tree.len()),
-                true,
-            )?;
-        }
+        stage.leave_and_come_back()?;
+        stage.compare(&expected)?;
         stage.show("zpool export tank")?;
         let seconds = stage.started.elapsed().as_secs_f64();
         stage.say(&format!("All of it worked, in {seconds:.1} seconds."))
-    }
-
-    fn with_mount(
-        &self,
-        stage: &mut Stage<'_>,
-        top: &str,
-        file: &str,
-        sources: &[PathBuf],
-    ) -> Outcome {
-        stage.say(
-            "Mounted through FUSE, as an ordinary user may: it is a directory like any other.",
-        )?;
-        stage.show("zuse mount tank/home mnt")?;
-        stage.mounted = true;
-        stage.show("zfs mount")?;
-        stage.show("df -h mnt")?;
-        let found = stage.show(&format!("find mnt/{top} | wc -l"))?;
-        let there = stage
-            .shell(&format!("find {} | wc -l", sources[0].display()))
-            .output()?;
-        stage.check(
-            "find sees as many objects as in the source",
-            text(&found).trim() == text(&there).trim(),
-        )?;
-        stage.show(&format!("head -n 3 mnt/{file}"))?;
-        // Links may lead out of the tree, to where they lead nowhere in the copy.
-        let same = stage
-            .shell(&format!(
-                "diff -r --no-dereference {} mnt/{top}",
-                sources[0].display()
-            ))
-            .output()?;
-        stage.check(
-            &format!(
-                "diff -r --no-dereference finds no difference between {} and mnt/{top}",
-                sources[0].display()
-            ),
-            same.status.success(),
-        )?;
-        stage.show("cp /etc/passwd mnt/notes/ && ls -l mnt/notes")?;
-
-        stage.say(
-            "A snapshot. Then everything is changed and deleted, and the snapshot still has it.",
-        )?;
-        stage.show("zfs snapshot -r tank/home@monday")?;
-        stage.show(&format!(
-            "rm -rf mnt/{top} && echo overwritten > mnt/{} 2>/dev/null; ls mnt",
-            "damage.txt"
-        ))?;
-        stage.check(
-            "the tree is gone from the mount",
-            !stage.dir.join("mnt").join(top).exists(),
-        )?;
-        stage.show(&format!("ls mnt/.zfs/snapshot/monday/{top} | head -n 5"))?;
-        let kept = stage
-            .child(&format!("zuse cat tank/home@monday:/{file}"))
-            .output()?;
-        let source = sources[0].parent().unwrap_or(Path::new("/")).join(file);
-        stage.check(
-            "the snapshot has the bytes of the source",
-            kept.stdout == std::fs::read(&source)?,
-        )?;
-        stage.show("zfs list -t snapshot -o name,used,referenced")?;
-
-        stage.say("Back to Monday, while it is mounted.")?;
-        stage.show("zfs rollback tank/home@monday")?;
-        stage.show("ls mnt")?;
-        stage.check(
-            "the damage is undone",
-            stage.dir.join("mnt").join(file).exists() && !stage.dir.join("mnt/damage.txt").exists(),
-        )?;
-        stage.show("zuse umount mnt")?;
-        stage.mounted = false;
-        Ok(())
     }
 }
 
@@ -366,5 +243,154 @@ impl Stage<'_> {
             return Err(CommandError::new(format!("'{line}' ended with {}", output.status)).into());
         }
         Ok(output)
+    }
+
+    /// Makes the pool and its filesystems.
+    fn make_pool(&mut self) -> Outcome {
+        self.say("A pool in a file, which is made on the way; two filesystems, one of them compressed with zstd.")?;
+        self.show("zpool create -m none tank tank.img --size 4G")?;
+        self.show("zfs create -o compression=zstd tank/home")?;
+        self.show("zfs create -o recordsize=1M tank/home/notes")?;
+        self.show("zpool list")?;
+        self.show("zfs list -o name,used,available,referenced,compression,mountpoint")?;
+        Ok(())
+    }
+
+    /// Copies the trees in and lists the first of them.
+    fn copy_in(&mut self, sources: &[PathBuf], top: &str, objects: usize) -> Outcome {
+        let words: Vec<String> = sources.iter().map(|p| p.display().to_string()).collect();
+        self.say(&format!(
+            "A real tree goes in, without a mount: {objects} objects."
+        ))?;
+        self.show(&format!("zuse cp -r {} tank/home:/", words.join(" ")))?;
+        self.show("zfs list -o name,used,referenced,compressratio,logicalused -r tank/home")?;
+        let listing = self.show(&format!("zuse ls tank/home:/{top}"))?;
+        self.check(
+            "the directory lists what the source has",
+            lines(&listing) == tree::names(&sources[0])?,
+        )?;
+        Ok(())
+    }
+
+    /// Mounts the filesystem and compares a tree in it with its source.
+    fn look_through_mount(&mut self, top: &str, file: &str, source: &Path) -> Outcome {
+        self.say(
+            "Mounted through FUSE, as an ordinary user may: it is a directory like any other.",
+        )?;
+        self.show("zuse mount tank/home mnt")?;
+        self.mounted = true;
+        self.show("zfs mount")?;
+        self.show("df -h mnt")?;
+        let found = self.show(&format!("find mnt/{top} | wc -l"))?;
+        let there = self
+            .shell(&format!("find {} | wc -l", source.display()))
+            .output()?;
+        self.check(
+            "find sees as many objects as in the source",
+            text(&found).trim() == text(&there).trim(),
+        )?;
+        self.show(&format!("head -n 3 mnt/{file}"))?;
+        // Links may lead out of the tree, to where they lead nowhere in the copy.
+        let same = self
+            .shell(&format!(
+                "diff -r --no-dereference {} mnt/{top}",
+                source.display()
+            ))
+            .output()?;
+        self.check(
+            &format!(
+                "diff -r --no-dereference finds no difference between {} and mnt/{top}",
+                source.display()
+            ),
+            same.status.success(),
+        )?;
+        self.show("cp /etc/passwd mnt/notes/ && ls -l mnt/notes")?;
+        Ok(())
+    }
+
+    /// Takes a snapshot, damages the filesystem and looks at what the snapshot still has.
+    fn keep_monday(&mut self, top: &str, file: &str, tree: &Path) -> Outcome {
+        self.say(
+            "A snapshot. Then everything is changed and deleted, and the snapshot still has it.",
+        )?;
+        self.show("zfs snapshot -r tank/home@monday")?;
+        self.show(&format!(
+            "rm -rf mnt/{top} && echo overwritten > mnt/{} 2>/dev/null; ls mnt",
+            "damage.txt"
+        ))?;
+        self.check(
+            "the tree is gone from the mount",
+            !self.dir.join("mnt").join(top).exists(),
+        )?;
+        self.show(&format!("ls mnt/.zfs/snapshot/monday/{top} | head -n 5"))?;
+        let kept = self
+            .child(&format!("zuse cat tank/home@monday:/{file}"))
+            .output()?;
+        let source = tree.parent().unwrap_or(Path::new("/")).join(file);
+        self.check(
+            "the snapshot has the bytes of the source",
+            kept.stdout == std::fs::read(&source)?,
+        )?;
+        self.show("zfs list -t snapshot -o name,used,referenced")?;
+        Ok(())
+    }
+
+    /// Goes back to the snapshot and unmounts.
+    fn roll_back(&mut self, file: &str) -> Outcome {
+        self.say("Back to Monday, while it is mounted.")?;
+        self.show("zfs rollback tank/home@monday")?;
+        self.show("ls mnt")?;
+        self.check(
+            "the damage is undone",
+            self.dir.join("mnt").join(file).exists() && !self.dir.join("mnt/damage.txt").exists(),
+        )?;
+        self.show("zuse umount mnt")?;
+        self.mounted = false;
+        Ok(())
+    }
+
+    /// Exports the pool and imports it again.
+    fn leave_and_come_back(&mut self) -> Outcome {
+        self.say("The pool goes away and comes back; any OpenZFS could take it now.")?;
+        self.show("zpool export tank")?;
+        let left = self.child("zpool list").output()?;
+        self.check(
+            "no pool is imported",
+            String::from_utf8_lossy(&left.stdout).contains("no pools available"),
+        )?;
+        self.show("zpool import -d tank.img")?;
+        self.show("zpool import -d tank.img tank")?;
+        self.show("zpool status tank")?;
+        Ok(())
+    }
+
+    /// Compares the filesystem and the snapshot with what was copied.
+    fn compare(&mut self, expected: &tree::Tree) -> Outcome {
+        self.say("Every path, mode, owner, time, link and checksum is compared with the source.")?;
+        let manifest = self.quiet(
+            "zuse manifest --sha256=all tank/home > manifest.json",
+            "zuse manifest --sha256=all tank/home",
+        )?;
+        let got = tree::of_manifest(&manifest.stdout)?;
+        let snapshot = self.quiet(
+            "zuse manifest --sha256=all tank/home@monday > monday.json",
+            "zuse manifest --sha256=all tank/home@monday",
+        )?;
+        for (name, tree) in [
+            ("tank/home", &got),
+            ("tank/home@monday", &tree::of_manifest(&snapshot.stdout)?),
+        ] {
+            if let Some(difference) = expected.difference(tree) {
+                return Err(CommandError::new(format!(
+                    "{name} is not what was copied: {difference}"
+                ))
+                .into());
+            }
+            self.check(
+                &format!("{name} equals the source: {} objects", tree.len()),
+                true,
+            )?;
+        }
+        Ok(())
     }
 }

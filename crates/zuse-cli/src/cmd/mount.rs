@@ -52,84 +52,8 @@ impl MountArgs {
             },
             ..ServerOptions::default()
         };
-        let mount = &mut options.mount;
         for option in self.options.iter().flat_map(|o| list(o)) {
-            let (name, value) = option
-                .split_once('=')
-                .map_or((option.as_str(), None), |(n, v)| (n, Some(v)));
-            match (name, value) {
-                ("ro", None) => mount.read_only = true,
-                ("rw", None) => mount.read_only = false,
-                ("allow_other", None) => mount.allow_other = true,
-                ("noallow_other", None) => mount.allow_other = false,
-                ("suid" | "nosuid", None) => mount.suid = name == "suid",
-                ("dev" | "nodev", None) => mount.dev = name == "dev",
-                ("exec" | "noexec", None) => mount.exec = name == "exec",
-                ("atime" | "noatime", None) => mount.atime = name == "atime",
-                ("symfollow" | "nosymfollow", None) => mount.symfollow = name == "symfollow",
-                ("sync" | "writethrough", None) => mount.writeback_cache = false,
-                ("btime", None) => mount.birth_times = true,
-                ("writeback", None) => mount.writeback_cache = true,
-                ("threads", Some(n)) => {
-                    let n = n.parse().ok().filter(|n| (1..=256).contains(n));
-                    mount.threads = n.ok_or_else(|| {
-                        CommandError::usage(format!(
-                            "invalid mount option '{option}': 1 to 256 threads"
-                        ))
-                    })?;
-                }
-                // What mount(8) and fstab pass along and that means nothing here.
-                (
-                    "defaults"
-                    | "auto"
-                    | "noauto"
-                    | "user"
-                    | "nouser"
-                    | "users"
-                    | "nofail"
-                    | "_netdev"
-                    | "relatime"
-                    | "zfsutil"
-                    | "default_permissions"
-                    | "async"
-                    | "diratime"
-                    | "nodiratime"
-                    | "norelatime"
-                    | "strictatime"
-                    | "nostrictatime"
-                    | "lazytime"
-                    | "nolazytime"
-                    | "mand"
-                    | "nomand"
-                    | "group"
-                    | "owner"
-                    | "silent"
-                    | "loud"
-                    // Properties decide about these.
-                    | "xattr"
-                    | "user_xattr"
-                    | "acl"
-                    | "posixacl"
-                    // Directories are synced with everything else.
-                    | "dirsync"
-                    // Every open is asked for.
-                    | "strict_open",
-                    None,
-                ) => {}
-                ("comment" | "fsname" | "subtype" | "max_read" | "blksize", Some(_)) => {}
-                // mount(8) gives back what the kernel shows of a mount.
-                ("user_id" | "group_id" | "rootmode", Some(_)) => {}
-                _ if name.starts_with("x-") || name == "device" => {}
-                // Taken by `tunables`.
-                (_, Some(_)) if zuse::tunable::tunable(name).is_some() => {}
-                _ => {
-                    return Err(
-                        CommandError::usage(format!("invalid mount option '{option}'"))
-                            .hint("'zuse mount --help' lists the options")
-                            .into(),
-                    );
-                }
-            }
+            apply(&mut options.mount, &option)?;
         }
         // Only what takes something away has an effect beside the property.
         let mount = &options.mount;
@@ -146,6 +70,100 @@ impl MountArgs {
             }
         }
         Ok(options)
+    }
+}
+
+/// Sets what one option says.
+fn apply(mount: &mut MountOptions, option: &str) -> Outcome {
+    let (name, value) = option
+        .split_once('=')
+        .map_or((option, None), |(n, v)| (n, Some(v)));
+    match (name, value) {
+        ("ro", None) => mount.read_only = true,
+        ("rw", None) => mount.read_only = false,
+        ("allow_other", None) => mount.allow_other = true,
+        ("noallow_other", None) => mount.allow_other = false,
+        ("suid" | "nosuid", None) => mount.suid = name == "suid",
+        ("dev" | "nodev", None) => mount.dev = name == "dev",
+        ("exec" | "noexec", None) => mount.exec = name == "exec",
+        ("atime" | "noatime", None) => mount.atime = name == "atime",
+        ("symfollow" | "nosymfollow", None) => mount.symfollow = name == "symfollow",
+        ("sync" | "writethrough", None) => mount.writeback_cache = false,
+        ("btime", None) => mount.birth_times = true,
+        ("writeback", None) => mount.writeback_cache = true,
+        ("threads", Some(n)) => {
+            let n = n.parse().ok().filter(|n| (1..=256).contains(n));
+            mount.threads = n.ok_or_else(|| {
+                CommandError::usage(format!("invalid mount option '{option}': 1 to 256 threads"))
+            })?;
+        }
+        _ if means_nothing(name, value) => {}
+        _ if name.starts_with("x-") || name == "device" => {}
+        // Taken by `tunables`.
+        (_, Some(_)) if zuse::tunable::tunable(name).is_some() => {}
+        _ => {
+            return Err(
+                CommandError::usage(format!("invalid mount option '{option}'"))
+                    .hint("'zuse mount --help' lists the options")
+                    .into(),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Whether an option is one that mount(8) and fstab pass along and that means nothing here.
+fn means_nothing(name: &str, value: Option<&str>) -> bool {
+    match value {
+        None => matches!(
+            name,
+            "defaults"
+                | "auto"
+                | "noauto"
+                | "user"
+                | "nouser"
+                | "users"
+                | "nofail"
+                | "_netdev"
+                | "relatime"
+                | "zfsutil"
+                | "default_permissions"
+                | "async"
+                | "diratime"
+                | "nodiratime"
+                | "norelatime"
+                | "strictatime"
+                | "nostrictatime"
+                | "lazytime"
+                | "nolazytime"
+                | "mand"
+                | "nomand"
+                | "group"
+                | "owner"
+                | "silent"
+                | "loud"
+                // Properties decide about these.
+                | "xattr"
+                | "user_xattr"
+                | "acl"
+                | "posixacl"
+                // Directories are synced with everything else.
+                | "dirsync"
+                // Every open is asked for.
+                | "strict_open"
+        ),
+        Some(_) => matches!(
+            name,
+            "comment"
+                | "fsname"
+                | "subtype"
+                | "max_read"
+                | "blksize"
+                // mount(8) gives back what the kernel shows of a mount.
+                | "user_id"
+                | "group_id"
+                | "rootmode"
+        ),
     }
 }
 

@@ -6,7 +6,7 @@ use clap::Args;
 use zuse::{Errno, KeyFormat, Pool};
 
 use crate::args::pair;
-use crate::error::{CommandError, Outcome};
+use crate::error::{CommandError, Outcome, Stop};
 use crate::keys::obtain;
 use crate::session::{Need, Session};
 
@@ -268,60 +268,49 @@ pub struct ChangeKey {
     name: String,
 }
 
+/// Format, rounds and location of a key.
+type Wanted = (Option<KeyFormat>, Option<u64>, Option<String>);
+
+/// Why a key cannot change.
+fn no_change(what: &str) -> Stop {
+    let error = zuse::Error::refused(Errno::INVAL, what.to_owned());
+    failed("Key change error", &error).into()
+}
+
+/// Loads the key that the dataset has now.
+fn load_present(session: &mut Session, pool: &Pool, info: &zuse::EncryptionInfo) -> Outcome {
+    let key = obtain(
+        session,
+        info.format,
+        &info.location,
+        Some(&info.root),
+        false,
+    )?;
+    let interruption = session.interruption()?;
+    pool.load_key_while(&info.root, &key, false, &|| !interruption.is_wanted())
+        .map_err(|e| failed("Key change error", &e))?;
+    Ok(())
+}
+
 impl ChangeKey {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         let name = &self.name;
         let fail = |e: &zuse::Error| failed("Key change error", e);
-        let no = |what: &str| -> Outcome {
-            Err(fail(&zuse::Error::refused(Errno::INVAL, what.to_owned())).into())
-        };
+        let no = |what: &str| -> Outcome { Err(no_change(what)) };
         let pool = session.pool_for(name, Need::Write)?;
         let Some(info) = pool.encryption(name).map_err(|e| fail(&e))? else {
             return no("Dataset not encrypted.");
         };
         if self.load && !info.loaded {
-            let key = obtain(
-                session,
-                info.format,
-                &info.location,
-                Some(&info.root),
-                false,
-            )?;
-            let interruption = session.interruption()?;
-            pool.load_key_while(&info.root, &key, false, &|| !interruption.is_wanted())
-                .map_err(|e| fail(&e))?;
+            load_present(session, &pool, &info)?;
         }
         if self.inherit {
             pool.inherit_key(name).map_err(|e| fail(&e))?;
             session.log(&pool);
             return Ok(());
         }
-        let mut format = info.is_root.then_some(info.format);
-        let mut location = info.is_root.then(|| info.location.clone());
-        let mut rounds = None;
-        for (property, value) in &self.options {
-            match property.as_str() {
-                "keyformat" => match zuse::key_format(value) {
-                    Some(given) => {
-                        if Some(given) != format {
-                            location = None;
-                        }
-                        format = Some(given);
-                    }
-                    None => return no(&format!("invalid keyformat '{value}'")),
-                },
-                "keylocation" => {}
-                "pbkdf2iters" => match value.parse() {
-                    Ok(n) => rounds = Some(n),
-                    Err(_) => return no(&format!("invalid pbkdf2iters '{value}'")),
-                },
-                other => return no(&format!("invalid property '{other}'")),
-            }
-        }
-        if let Some((_, value)) = self.options.iter().find(|(p, _)| p == "keylocation") {
-            location = Some(value.clone());
-        }
+        let (format, rounds, location) = self.wanted(&info)?;
         let Some(format) = format else {
             return no("Keyformat required for new encryption root.");
         };
@@ -343,5 +332,35 @@ impl ChangeKey {
             .map_err(|e| fail(&e))?;
         session.log(&pool);
         Ok(())
+    }
+
+    /// What the options make of the present format and location.
+    fn wanted(&self, info: &zuse::EncryptionInfo) -> Outcome<Wanted> {
+        let mut format = info.is_root.then_some(info.format);
+        let mut location = info.is_root.then(|| info.location.clone());
+        let mut rounds = None;
+        for (property, value) in &self.options {
+            match property.as_str() {
+                "keyformat" => match zuse::key_format(value) {
+                    Some(given) => {
+                        if Some(given) != format {
+                            location = None;
+                        }
+                        format = Some(given);
+                    }
+                    None => return Err(no_change(&format!("invalid keyformat '{value}'"))),
+                },
+                "keylocation" => {}
+                "pbkdf2iters" => match value.parse() {
+                    Ok(n) => rounds = Some(n),
+                    Err(_) => return Err(no_change(&format!("invalid pbkdf2iters '{value}'"))),
+                },
+                other => return Err(no_change(&format!("invalid property '{other}'"))),
+            }
+        }
+        if let Some((_, value)) = self.options.iter().find(|(p, _)| p == "keylocation") {
+            location = Some(value.clone());
+        }
+        Ok((format, rounds, location))
     }
 }

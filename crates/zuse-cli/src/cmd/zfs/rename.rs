@@ -29,17 +29,22 @@ pub struct Rename {
 }
 
 impl Rename {
-    /// Does it.
-    pub fn run(self, session: &mut Session) -> Outcome {
+    /// The new name with its dataset, where only that of the snapshot was given.
+    fn full_name(&self) -> String {
         let from = &self.from;
-        let cannot = || format!("cannot rename '{from}'");
-        let to = match (from.split_once('@'), self.to.strip_prefix('@')) {
+        match (from.split_once('@'), self.to.strip_prefix('@')) {
             (Some((dataset, _)), Some(snapshot)) => format!("{dataset}@{snapshot}"),
             (Some((dataset, _)), None) if !self.to.contains(['/', '@']) => {
                 format!("{dataset}@{}", self.to)
             }
             _ => self.to.clone(),
-        };
+        }
+    }
+
+    /// Refuses new names that the dataset or snapshot cannot have.
+    fn check(&self, to: &str) -> Outcome {
+        let from = &self.from;
+        let cannot = || format!("cannot rename '{from}'");
         match (from.split_once('@'), to.split_once('@')) {
             (Some((a, _)), Some((b, _))) if a != b => {
                 return Err(CommandError::new(format!(
@@ -60,7 +65,7 @@ impl Rename {
             }
             _ => {}
         }
-        if pool_of(from) != pool_of(&to) {
+        if pool_of(from) != pool_of(to) {
             return Err(CommandError::new(format!(
                 "{}: datasets must be within same pool",
                 cannot()
@@ -80,6 +85,38 @@ impl Rename {
         if let Some(why) = to.split('@').next().and_then(name_error) {
             return Err(CommandError::new(format!("cannot create '{to}': {why}")).into());
         }
+        Ok(())
+    }
+
+    /// Makes the datasets that are missing down to the one above the new name.
+    fn make_parents(&self, pool: &zuse::Pool, above: &str) -> Outcome {
+        let cannot = || format!("cannot rename '{}'", self.from);
+        let mut missing = Vec::new();
+        let mut at = Some(above);
+        while let Some(name) = at.filter(|n| n.contains('/')) {
+            if pool.exists(name).or_cannot(cannot)? {
+                break;
+            }
+            missing.push(name.to_owned());
+            at = name.rsplit_once('/').map(|(a, _)| a);
+        }
+        let owner = (
+            rustix::process::getuid().as_raw(),
+            rustix::process::getgid().as_raw(),
+        );
+        for name in missing.iter().rev() {
+            pool.create_filesystem(name, &[], owner)
+                .or_cannot(|| format!("cannot create '{name}'"))?;
+        }
+        Ok(())
+    }
+
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        let from = &self.from;
+        let cannot = || format!("cannot rename '{from}'");
+        let to = self.full_name();
+        self.check(&to)?;
         let pool = session.pool_for(from, Need::Write)?;
         if *from == to {
             pool.dataset(from)
@@ -87,23 +124,7 @@ impl Rename {
             return Ok(());
         }
         if let (Some((above, _)), true) = (to.rsplit_once('/'), self.parents && !to.contains('@')) {
-            let mut missing = Vec::new();
-            let mut at = Some(above);
-            while let Some(name) = at.filter(|n| n.contains('/')) {
-                if pool.exists(name).or_cannot(cannot)? {
-                    break;
-                }
-                missing.push(name.to_owned());
-                at = name.rsplit_once('/').map(|(a, _)| a);
-            }
-            let owner = (
-                rustix::process::getuid().as_raw(),
-                rustix::process::getgid().as_raw(),
-            );
-            for name in missing.iter().rev() {
-                pool.create_filesystem(name, &[], owner)
-                    .or_cannot(|| format!("cannot create '{name}'"))?;
-            }
+            self.make_parents(&pool, above)?;
         }
         let moves = !from.contains('@') && !self.unmounted;
         if moves && !self.force {
