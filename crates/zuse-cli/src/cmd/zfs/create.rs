@@ -1,5 +1,7 @@
 //! `zfs create`
 
+use std::sync::Arc;
+
 use clap::Args;
 
 use crate::args::{no_duplicates, pair, size};
@@ -131,20 +133,7 @@ impl Create {
                     .into(),
             );
         };
-        let pool = session
-            .pool(crate::target::pool_of(name), Need::Write)
-            .map_err(|stop| match stop {
-                crate::error::Stop::Failed(e) if e.meaning == Meaning::NoSuchPool => CommandError {
-                    message: format!(
-                        "{}: no such pool '{}'",
-                        cannot(),
-                        crate::target::pool_of(name)
-                    ),
-                    ..e
-                }
-                .into(),
-                stop => stop,
-            })?;
+        let pool = self.open(session)?;
         let owner = (
             rustix::process::getuid().as_raw(),
             rustix::process::getgid().as_raw(),
@@ -155,47 +144,9 @@ impl Create {
             }
             return Err(CommandError::new(format!("{}: dataset already exists", cannot())).into());
         }
-        let mut missing = Vec::new();
-        let mut at = parent;
-        while !pool.exists(at).or_cannot(cannot)? {
-            missing.push(at.to_owned());
-            match at.rsplit_once('/') {
-                Some((above, _)) => at = above,
-                None => break,
-            }
-        }
-        if !missing.is_empty() && !self.parents {
-            return Err(
-                CommandError::new(format!("{}: parent does not exist", cannot()))
-                    .hint("-p makes the datasets above it too")
-                    .into(),
-            );
-        }
+        let missing = self.missing(&pool, parent)?;
         if self.verbose || self.parsable {
-            let verb = if self.dry_run {
-                "would create"
-            } else {
-                "create"
-            };
-            if self.parsable {
-                if !missing.is_empty() {
-                    session.ui.line(format!("create_ancestors\t{name}"))?;
-                }
-                session.ui.line(format!("create\t{name}"))?;
-            } else {
-                if !missing.is_empty() {
-                    session.ui.line(format!("{verb} ancestors of {name}"))?;
-                }
-                session.ui.line(format!("{verb} {name}"))?;
-            }
-            let volsize = self.volume.map(|n| ("volsize".to_owned(), n.to_string()));
-            for (property, value) in self.options.iter().chain(&volsize) {
-                if self.parsable {
-                    session.ui.line(format!("property\t{property}\t{value}"))?;
-                } else {
-                    session.ui.line(format!("\t{property}={value}"))?;
-                }
-            }
+            self.announce(session, !missing.is_empty())?;
         }
         if self.dry_run {
             return pool
@@ -220,6 +171,78 @@ impl Create {
         if self.volume.is_none() {
             made = vec![name.clone()];
             crate::automount::made(session, &made, self.unmounted)?;
+        }
+        Ok(())
+    }
+
+    /// The pool that it goes into.
+    fn open(&self, session: &mut Session) -> Outcome<Arc<zuse::Pool>> {
+        let name = &self.name;
+        let cannot = || format!("cannot create '{name}'");
+        session
+            .pool(crate::target::pool_of(name), Need::Write)
+            .map_err(|stop| match stop {
+                crate::error::Stop::Failed(e) if e.meaning == Meaning::NoSuchPool => CommandError {
+                    message: format!(
+                        "{}: no such pool '{}'",
+                        cannot(),
+                        crate::target::pool_of(name)
+                    ),
+                    ..e
+                }
+                .into(),
+                stop => stop,
+            })
+    }
+
+    /// The datasets above the new one that are not there, the lowest first.
+    fn missing(&self, pool: &zuse::Pool, lowest: &str) -> Outcome<Vec<String>> {
+        let cannot = || format!("cannot create '{}'", self.name);
+        let mut missing = Vec::new();
+        let mut at = lowest;
+        while !pool.exists(at).or_cannot(cannot)? {
+            missing.push(at.to_owned());
+            match at.rsplit_once('/') {
+                Some((above, _)) => at = above,
+                None => break,
+            }
+        }
+        if !missing.is_empty() && !self.parents {
+            return Err(
+                CommandError::new(format!("{}: parent does not exist", cannot()))
+                    .hint("-p makes the datasets above it too")
+                    .into(),
+            );
+        }
+        Ok(missing)
+    }
+
+    /// Says what is made, or would be.
+    fn announce(&self, session: &mut Session, ancestors: bool) -> Outcome {
+        let name = &self.name;
+        let verb = if self.dry_run {
+            "would create"
+        } else {
+            "create"
+        };
+        if self.parsable {
+            if ancestors {
+                session.ui.line(format!("create_ancestors\t{name}"))?;
+            }
+            session.ui.line(format!("create\t{name}"))?;
+        } else {
+            if ancestors {
+                session.ui.line(format!("{verb} ancestors of {name}"))?;
+            }
+            session.ui.line(format!("{verb} {name}"))?;
+        }
+        let volsize = self.volume.map(|n| ("volsize".to_owned(), n.to_string()));
+        for (property, value) in self.options.iter().chain(&volsize) {
+            if self.parsable {
+                session.ui.line(format!("property\t{property}\t{value}"))?;
+            } else {
+                session.ui.line(format!("\t{property}={value}"))?;
+            }
         }
         Ok(())
     }

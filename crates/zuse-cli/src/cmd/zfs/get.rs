@@ -66,6 +66,31 @@ impl Get {
             .filter(|n| zuse::Accounted::split(n).is_some())
             .map(|n| Ok((canonical(&n)?, n)))
             .collect::<Outcome<_>>()?;
+        let fields = self.fields()?;
+        let sources = self.sources()?;
+        let with_received = fields.iter().any(|f| f == "received");
+        let fallback =
+            if self.scope.recursive || self.scope.depth.is_some() || self.scope.datasets.is_empty()
+            {
+                Which::ALL
+            } else {
+                Which::HEADS
+            };
+        let rows = self
+            .scope
+            .ask(session, fallback, wanted.as_deref(), with_received)?;
+        let rows = only_from(rows, sources.as_deref());
+        if self.json {
+            return self.print_json(session, &rows);
+        }
+        if rows.is_empty() && self.scope.datasets.is_empty() {
+            return Ok(());
+        }
+        self.print_table(session, &rows, &fields, &asked)
+    }
+
+    /// The fields of a line.
+    fn fields(&self) -> Outcome<Vec<String>> {
         let fields = if self.output == "all" {
             list("name,property,value,received,source")
         } else {
@@ -79,6 +104,11 @@ impl Get {
                 return Err(CommandError::usage(format!("invalid column name '{field}'")).into());
             }
         }
+        Ok(fields)
+    }
+
+    /// Where values may come from, if that was said.
+    fn sources(&self) -> Outcome<Option<Vec<String>>> {
         let sources = self.sources.as_deref().map(list);
         for source in sources.iter().flatten() {
             if !matches!(
@@ -88,33 +118,37 @@ impl Get {
                 return Err(CommandError::usage(format!("invalid source '{source}'")).into());
             }
         }
-        let with_received = fields.iter().any(|f| f == "received");
-        let fallback =
-            if self.scope.recursive || self.scope.depth.is_some() || self.scope.datasets.is_empty()
-            {
-                Which::ALL
-            } else {
-                Which::HEADS
-            };
-        let rows = self
-            .scope
-            .ask(session, fallback, wanted.as_deref(), with_received)?;
-        let exact = self.parsable || self.json_int;
-        let rows = only_from(rows, sources.as_deref());
-        if self.json {
-            let entries = rows.iter().map(|r| {
-                let names: Vec<String> = r.cells.iter().map(|(n, _)| n.to_string()).collect();
-                (r.name.clone(), json_row(r, &names, exact, self.json_int))
-            });
-            json::stream("zfs get", "datasets", entries, &mut |some| {
-                session.ui.print(some)
-            })?;
-            return Ok(());
-        }
-        if rows.is_empty() && self.scope.datasets.is_empty() {
-            return Ok(());
-        }
-        let width = value_width(&rows, exact);
+        Ok(sources)
+    }
+
+    /// Whether numbers are exact.
+    fn is_exact(&self) -> bool {
+        self.parsable || self.json_int
+    }
+
+    /// Prints the rows as JSON.
+    fn print_json(&self, session: &mut Session, rows: &[DatasetRow]) -> Outcome {
+        let exact = self.is_exact();
+        let entries = rows.iter().map(|r| {
+            let names: Vec<String> = r.cells.iter().map(|(n, _)| n.to_string()).collect();
+            (r.name.clone(), json_row(r, &names, exact, self.json_int))
+        });
+        json::stream("zfs get", "datasets", entries, &mut |some| {
+            session.ui.print(some)
+        })?;
+        Ok(())
+    }
+
+    /// Prints a line for each property of each row.
+    fn print_table(
+        &self,
+        session: &mut Session,
+        rows: &[DatasetRow],
+        fields: &[String],
+        asked: &HashMap<String, String>,
+    ) -> Outcome {
+        let exact = self.is_exact();
+        let width = value_width(rows, exact);
         let columns: Vec<Column> = fields
             .iter()
             .map(|f| Column {

@@ -1,15 +1,17 @@
 //! `zfs receive`
 
 use std::io::BufReader;
+use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Args;
-use zuse::{Naming, ReceiveRequest, received_key_request};
+use zuse::{Naming, ReceiveRequest, ReceivedSnapshot, received_key_request};
 
 use crate::error::{CommandError, Explain, Outcome, explain};
 use crate::keys::obtain;
 use crate::nicenum::nicebytes;
 use crate::session::{Need, Session};
+use crate::ui::Ui;
 
 /// Make a snapshot out of a stream from standard input
 #[derive(Args, Debug)]
@@ -81,34 +83,142 @@ fn is_fixed(property: &str) -> bool {
     })
 }
 
+/// What has come so far.
+struct Progress<'a> {
+    pool: &'a Arc<zuse::Pool>,
+    ui: &'a mut Ui,
+    says: bool,
+    dry_run: bool,
+    /// When the stream now coming began.
+    began: Instant,
+    incremental: bool,
+    /// Datasets that are new.
+    new: Vec<String>,
+    /// The dataset now coming.
+    current: String,
+}
+
+impl Progress<'_> {
+    /// Notes the beginning or end of a snapshot, and says it.
+    fn tell(&mut self, s: &ReceivedSnapshot) {
+        self.incremental = s.incremental;
+        let line = match s.bytes {
+            None if s.skipped => format!("snap {} already exists; ignoring", s.to),
+            None => self.begin(s),
+            Some(bytes) => {
+                let seconds = self.began.elapsed().as_secs_f64().max(0.01);
+                format!(
+                    "received {} stream in {seconds:.2} seconds ({}/sec)",
+                    nicebytes(bytes),
+                    nicebytes((bytes as f64 / seconds) as u64)
+                )
+            }
+        };
+        for refused in s.refused.iter().filter(|_| s.bytes.is_some()) {
+            self.ui.say(refused);
+        }
+        if self.says {
+            let _ = self.ui.line(line);
+            let _ = self.ui.flush();
+        }
+    }
+
+    /// Notes a snapshot that begins; gives the line about it.
+    fn begin(&mut self, s: &ReceivedSnapshot) -> String {
+        self.began = Instant::now();
+        let head = s.to.split('@').next().unwrap_or(&s.to);
+        head.clone_into(&mut self.current);
+        // What was begun earlier and comes to its end now is new, too.
+        let old = self.pool.dataset(head).and_then(|d| d.is_inconsistent());
+        if old.unwrap_or(true) {
+            self.new.push(head.to_owned());
+        }
+        let kind = if s.incremental { "incremental" } else { "full" };
+        let verb = if self.dry_run {
+            "would receive"
+        } else {
+            "receiving"
+        };
+        format!("{verb} {kind} stream of {} into {}", s.from, s.to)
+    }
+}
+
 impl Receive {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         let target = &self.target;
         let pool = session.pool_for(target, Need::Write)?;
         if self.abort {
-            if !pool
-                .exists(target)
-                .or_cannot(|| format!("cannot open '{target}'"))?
-            {
-                let what = format!("cannot open '{target}': dataset does not exist");
-                return Err(CommandError::usage(what).into());
-            }
-            if pool.resume_token(target).ok().flatten().is_none() {
-                let what = "does not have any resumable receive state to abort";
-                return Err(CommandError::new(format!("'{target}' {what}")).into());
-            }
-            pool.dsl()
-                .abort_receive(target)
-                .or_cannot(|| format!("cannot abort receive of '{target}'"))?;
-            session.log(&pool);
-            return Ok(());
+            return self.abort_kept(session, &pool);
         }
         if self.heal {
             return self.heal(session, &pool);
         }
+        let mut request = self.request()?;
+        if !self.dry_run
+            && let Some(wanted) = received_key_request(&request.set)
+                .map_err(|e| self.failure(&pool, "new filesystem", "", &e))?
+        {
+            let key = obtain(session, wanted.format, &wanted.location, None, true)?;
+            request.key = Some(key);
+        }
+        let input = BufReader::with_capacity(1 << 20, session.input()?);
+        let mut progress = Progress {
+            pool: &pool,
+            ui: &mut session.ui,
+            says: self.verbose > 0 || self.dry_run,
+            dry_run: self.dry_run,
+            began: Instant::now(),
+            incremental: false,
+            new: Vec::new(),
+            current: String::new(),
+        };
+        let done = pool.receive(input, &request, &mut |s| progress.tell(s));
+        let Progress {
+            incremental,
+            new,
+            current,
+            ..
+        } = progress;
+        // What came whole before a failure is there, too.
+        let mounted = crate::automount::made(session, &new, self.unmounted);
+        if let Err(error) = done {
+            let kind = if incremental {
+                "incremental"
+            } else {
+                "new filesystem"
+            };
+            return Err(self.failure(&pool, kind, &current, &error).into());
+        }
+        session.log(&pool);
+        mounted
+    }
+
+    /// Throws away what an interrupted receive has kept.
+    fn abort_kept(&self, session: &Session, pool: &zuse::Pool) -> Outcome {
+        let target = &self.target;
+        if !pool
+            .exists(target)
+            .or_cannot(|| format!("cannot open '{target}'"))?
+        {
+            let what = format!("cannot open '{target}': dataset does not exist");
+            return Err(CommandError::usage(what).into());
+        }
+        if pool.resume_token(target).ok().flatten().is_none() {
+            let what = "does not have any resumable receive state to abort";
+            return Err(CommandError::new(format!("'{target}' {what}")).into());
+        }
+        pool.dsl()
+            .abort_receive(target)
+            .or_cannot(|| format!("cannot abort receive of '{target}'"))?;
+        session.log(pool);
+        Ok(())
+    }
+
+    /// What the library is asked to do, but for the key.
+    fn request(&self) -> Outcome<ReceiveRequest> {
         let mut request = ReceiveRequest {
-            target: target.clone(),
+            target: self.target.clone(),
             naming: match (self.drop_pool, self.last) {
                 (true, _) => Naming::DropPool,
                 (_, true) => Naming::LastOnly,
@@ -141,79 +251,7 @@ impl Receive {
             ))
             .into());
         }
-        if !self.dry_run
-            && let Some(wanted) = received_key_request(&request.set)
-                .map_err(|e| self.failure(&pool, "new filesystem", "", &e))?
-        {
-            let key = obtain(session, wanted.format, &wanted.location, None, true)?;
-            request.key = Some(key);
-        }
-        let input = BufReader::with_capacity(1 << 20, session.input()?);
-        let says = self.verbose > 0 || self.dry_run;
-        let (would, ing) = if self.dry_run {
-            ("would ", "")
-        } else {
-            ("", "ing")
-        };
-        let mut lines = Vec::new();
-        let mut began = Instant::now();
-        let mut incremental = false;
-        let mut new: Vec<String> = Vec::new();
-        let mut current = String::new();
-        let ui = &mut session.ui;
-        let done = pool.receive(input, &request, &mut |s| {
-            incremental = s.incremental;
-            match s.bytes {
-                None if s.skipped => {
-                    lines.push(format!("snap {} already exists; ignoring", s.to));
-                }
-                None => {
-                    began = Instant::now();
-                    let head = s.to.split('@').next().unwrap_or(&s.to);
-                    head.clone_into(&mut current);
-                    // What was begun earlier and comes to its end now is new, too.
-                    let old = pool.dataset(head).and_then(|d| d.is_inconsistent());
-                    if old.unwrap_or(true) {
-                        new.push(head.to_owned());
-                    }
-                    let kind = if s.incremental { "incremental" } else { "full" };
-                    let verb = if self.dry_run { "receive" } else { "receiv" };
-                    lines.push(format!(
-                        "{would}{verb}{ing} {kind} stream of {} into {}",
-                        s.from, s.to
-                    ));
-                }
-                Some(bytes) => {
-                    let seconds = began.elapsed().as_secs_f64().max(0.01);
-                    lines.push(format!(
-                        "received {} stream in {seconds:.2} seconds ({}/sec)",
-                        nicebytes(bytes),
-                        nicebytes((bytes as f64 / seconds) as u64)
-                    ));
-                }
-            }
-            for refused in s.refused.iter().filter(|_| s.bytes.is_some()) {
-                ui.say(refused);
-            }
-            for line in lines.drain(..) {
-                if says {
-                    let _ = ui.line(line);
-                    let _ = ui.flush();
-                }
-            }
-        });
-        // What came whole before a failure is there, too.
-        let mounted = crate::automount::made(session, &new, self.unmounted);
-        if let Err(error) = done {
-            let kind = if incremental {
-                "incremental"
-            } else {
-                "new filesystem"
-            };
-            return Err(self.failure(&pool, kind, &current, &error).into());
-        }
-        session.log(&pool);
-        mounted
+        Ok(request)
     }
 
     fn heal(&self, session: &mut Session, pool: &std::sync::Arc<zuse::Pool>) -> Outcome {
