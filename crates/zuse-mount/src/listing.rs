@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use zuse_fuse::{Attr, DirSink};
-use zuse_zpl::{Wanted, Znode};
+use zuse_zpl::{DirEntry, Wanted, Znode};
 
 use crate::covers::Cover;
 use crate::number;
@@ -73,7 +73,6 @@ impl Session {
         let plus = sink.plus();
         let covers = self.covers();
         let covered = covers.names(ino);
-        let is_root = ino == volume.root;
         let mut full = false;
         let likely = if plus {
             sink.room() / LIKELY_ENTRY
@@ -81,41 +80,13 @@ impl Session {
             // Names alone cost little to fetch.
             usize::MAX
         };
-        // The kernel always asks for attributes at first, and goes on so if they were used.
-        let (wanted, most) = match (plus, offset == 0, dir.size() > LARGE) {
-            (false, ..) => (Wanted::Names, usize::MAX),
-            (true, true, true) => (Wanted::AtHand, FIRST_OF_LARGE),
-            (true, true, false) => (Wanted::Attributes, FIRST),
-            (true, false, _) => (Wanted::Attributes, usize::MAX),
-        };
+        let (wanted, most) = extent(plus, offset, dir.size());
         let (mut given, mut last) = (0, 0);
         let ended = fs.readdir_some(dir, offset, wanted, (likely, most), &mut |entry| {
             let cover = covered.and_then(|c| c.get(entry.name));
-            let (number, attr): (u64, Option<Attr>) = match (cover, entry.znode, entry.attr) {
-                (Some(Cover::Root(v)), ..) => (number::mount_entry(v.root), None),
-                (Some(Cover::Virtual(v)), ..) => (number::mount_entry(v.ino), None),
-                (_, Some(znode), _) => {
-                    let attr = self.give(fs, volume, znode);
-                    (attr.ino, Some(attr))
-                }
-                (_, None, Some(stored)) => {
-                    let attr = self.give_listed(fs, volume, stored);
-                    (attr.ino, Some(attr))
-                }
-                _ if entry.name == b".." && is_root => (volume.above(), None),
-                _ if entry.object == zuse_zpl::DOT_ZFS => {
-                    let attr = if plus {
-                        self.dot_zfs(fs, volume).ok()
-                    } else {
-                        None
-                    };
-                    (number::dot_zfs(volume.slot), attr)
-                }
-                // It cannot be read; or nobody has, and then the kernel asks if it wants to know.
-                _ if wanted == Wanted::Attributes && !matches!(entry.name, b"." | b"..") => {
-                    return true;
-                }
-                _ => (volume.ino(entry.object), None),
+            let place = (ino, fs, volume);
+            let Some((number, attr)) = self.shown(place, cover, &entry, wanted) else {
+                return true;
             };
             full = sink.add(number, entry.next, entry.kind, entry.name, attr.as_ref());
             if full && attr.is_some() {
@@ -143,6 +114,42 @@ impl Session {
             self.note_work(volume);
         }
         Ok(goes_on)
+    }
+
+    /// Number and attributes of an entry of directory `ino`; `None` leaves it out.
+    fn shown(
+        &self,
+        (ino, fs, volume): (u64, &Inside<'_>, &Arc<Volume>),
+        cover: Option<&Cover>,
+        entry: &DirEntry<'_>,
+        wanted: Wanted,
+    ) -> Option<(u64, Option<Attr>)> {
+        Some(match (cover, entry.znode, entry.attr) {
+            (Some(Cover::Root(v)), ..) => (number::mount_entry(v.root), None),
+            (Some(Cover::Virtual(v)), ..) => (number::mount_entry(v.ino), None),
+            (_, Some(znode), _) => {
+                let attr = self.give(fs, volume, znode);
+                (attr.ino, Some(attr))
+            }
+            (_, None, Some(stored)) => {
+                let attr = self.give_listed(fs, volume, stored);
+                (attr.ino, Some(attr))
+            }
+            _ if entry.name == b".." && ino == volume.root => (volume.above(), None),
+            _ if entry.object == zuse_zpl::DOT_ZFS => {
+                let attr = if wanted != Wanted::Names {
+                    self.dot_zfs(fs, volume).ok()
+                } else {
+                    None
+                };
+                (number::dot_zfs(volume.slot), attr)
+            }
+            // It cannot be read; or nobody has, and then the kernel asks if it wants to know.
+            _ if wanted == Wanted::Attributes && !matches!(entry.name, b"." | b"..") => {
+                return None;
+            }
+            _ => (volume.ino(entry.object), None),
+        })
     }
 
     /// Lists names that are there only because something is mounted at or below them.
@@ -182,5 +189,16 @@ impl Session {
             }
         }
         Ok(())
+    }
+}
+
+/// What a listing brings beside names, and of how many entries at most.
+fn extent(plus: bool, offset: u64, size: u64) -> (Wanted, usize) {
+    // The kernel always asks for attributes at first, and goes on so if they were used.
+    match (plus, offset == 0, size > LARGE) {
+        (false, ..) => (Wanted::Names, usize::MAX),
+        (true, true, true) => (Wanted::AtHand, FIRST_OF_LARGE),
+        (true, true, false) => (Wanted::Attributes, FIRST),
+        (true, false, _) => (Wanted::Attributes, usize::MAX),
     }
 }

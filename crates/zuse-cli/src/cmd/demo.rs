@@ -272,7 +272,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Mounts the filesystem and compares a tree in it with its source.
+    /// Mounts the filesystem, and compares the first tree in it with its source.
     fn look_through_mount(&mut self, top: &str, file: &str, source: &Path) -> Outcome {
         self.say(
             "Mounted through FUSE, as an ordinary user may: it is a directory like any other.",

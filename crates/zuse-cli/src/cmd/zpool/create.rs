@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use zuse::compatibility::Compatibility;
 use zuse::feature::{Feature, by_name};
-use zuse::{Errno, NewDevice, NewPool, Pool, Storage};
+use zuse::{Errno, KeyMaterial, NewDevice, NewPool, Pool, Storage};
 
 use crate::args::{no_duplicates, pair, passing, pool_name, size};
 use crate::cache_file::Extra;
@@ -73,30 +73,10 @@ impl Create {
             return Err(Stop::Anew);
         }
         let name = self.pool.clone();
-        if name.contains('/') {
-            return Err(CommandError::new(format!(
-                "cannot create '{name}': invalid character '/' in pool name"
-            ))
-            .hint("use 'zfs create' to create a dataset")
-            .into());
-        }
+        self.check_name()?;
         let (mut passing, _) = passing(self.root.as_ref(), &self.options)?;
-        let shown = self.temporary.as_ref().unwrap_or(&name);
-        if session.state.imported()?.contains_key(shown) {
-            return Err(
-                CommandError::new(format!("cannot create '{name}': pool already exists"))
-                    .hint(format!("'zpool status {shown}' shows it"))
-                    .into(),
-            );
-        }
-        let specs = VdevSpecs::parse(&self.vdevs, &|v: &Path| session.path(v))?;
-        let odd = || specs.mismatch().or_else(|| specs.uneven(self.size));
-        if let Some(what) = odd().filter(|_| !self.force) {
-            return Err(CommandError::new("invalid vdev specification")
-                .hint("use '-f' to override the following errors:")
-                .hint(what)
-                .into());
-        }
+        self.check_free(session)?;
+        let specs = self.specs(session)?;
         let (features, mut properties) = self.features()?;
         properties.retain(|(n, _)| n != "altroot" && n != "cachefile");
         let mut root_properties = self.root_options.clone();
@@ -114,20 +94,9 @@ impl Create {
         self.check_paths(&devices)?;
         self.check_mountpoint(&root_properties, passing.as_ref())?;
         if self.dry_run {
-            session.ui.line(format!(
-                "would create '{name}' with the following layout:\n\n\t{name}"
-            ))?;
-            for line in specs.lines() {
-                session.ui.line(line)?;
-            }
-            return Ok(());
+            return self.print_layout(session, &specs);
         }
-        let request = zuse::root_key_request(&root_properties)
-            .map_err(|e| explain(&format!("cannot create '{name}'"), &e, true))?;
-        let root_key = match request {
-            Some(r) => Some(obtain(session, r.format, &r.location, None, true)?),
-            None => None,
-        };
+        let root_key = self.root_key(session, &root_properties)?;
         let owner = (
             rustix::process::getuid().as_raw(),
             rustix::process::getgid().as_raw(),
@@ -155,6 +124,73 @@ impl Create {
             passing.get_or_insert_default().label_name = Some(name);
         }
         session.state.remember(&config, passing.as_ref())
+    }
+
+    /// Refuses the name of a dataset.
+    fn check_name(&self) -> Outcome {
+        let name = &self.pool;
+        if name.contains('/') {
+            return Err(CommandError::new(format!(
+                "cannot create '{name}': invalid character '/' in pool name"
+            ))
+            .hint("use 'zfs create' to create a dataset")
+            .into());
+        }
+        Ok(())
+    }
+
+    /// Refuses a name that an imported pool has.
+    fn check_free(&self, session: &Session) -> Outcome {
+        let name = &self.pool;
+        let shown = self.temporary.as_ref().unwrap_or(name);
+        if session.state.imported()?.contains_key(shown) {
+            return Err(
+                CommandError::new(format!("cannot create '{name}': pool already exists"))
+                    .hint(format!("'zpool status {shown}' shows it"))
+                    .into(),
+            );
+        }
+        Ok(())
+    }
+
+    /// The vdevs as given; refused without -f if they differ in what they bear.
+    fn specs(&self, session: &Session) -> Outcome<VdevSpecs> {
+        let specs = VdevSpecs::parse(&self.vdevs, &|v: &Path| session.path(v))?;
+        let odd = || specs.mismatch().or_else(|| specs.uneven(self.size));
+        if let Some(what) = odd().filter(|_| !self.force) {
+            return Err(CommandError::new("invalid vdev specification")
+                .hint("use '-f' to override the following errors:")
+                .hint(what)
+                .into());
+        }
+        Ok(specs)
+    }
+
+    /// Says what would be made.
+    fn print_layout(&self, session: &mut Session, specs: &VdevSpecs) -> Outcome {
+        let name = &self.pool;
+        session.ui.line(format!(
+            "would create '{name}' with the following layout:\n\n\t{name}"
+        ))?;
+        for line in specs.lines() {
+            session.ui.line(line)?;
+        }
+        Ok(())
+    }
+
+    /// The key of the root dataset, where its properties ask for one.
+    fn root_key(
+        &self,
+        session: &mut Session,
+        root: &[(String, String)],
+    ) -> Outcome<Option<KeyMaterial>> {
+        let name = &self.pool;
+        let request = zuse::root_key_request(root)
+            .map_err(|e| explain(&format!("cannot create '{name}'"), &e, true))?;
+        Ok(match request {
+            Some(r) => Some(obtain(session, r.format, &r.location, None, true)?),
+            None => None,
+        })
     }
 
     /// Refuses devices that are not there or given twice, by whichever names.

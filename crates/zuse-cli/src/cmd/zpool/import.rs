@@ -5,7 +5,10 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
-use zuse::{Errno, FoundPool, Pool, PoolAccess, PoolState, Rewind, Search, VdevConfig, VdevKind};
+use zuse::{
+    Environment, Errno, FoundPool, Pool, PoolAccess, PoolState, Rewind, Search, VdevConfig,
+    VdevKind,
+};
 
 use crate::args::{pair, passing};
 use crate::cache_file::{CacheFile, device_paths};
@@ -186,37 +189,14 @@ impl Import {
 
     fn import(&self, session: &mut Session, found: &FoundPool, new_name: Option<&str>) -> Outcome {
         let name = new_name.unwrap_or(&found.config.name).to_owned();
-        zuse::check_pool_name(&name).map_err(|e| {
-            let said = explain(&format!("cannot import '{name}'"), &e, true);
-            match new_name {
-                Some(_) => said,
-                None => said.hint("'zpool import GUID NEWNAME' gives it another name"),
-            }
-        })?;
+        check_name(&name, new_name.is_some())?;
         let (mut passing, properties) = passing(self.root.as_ref(), &self.options)?;
         let label_name = self.temporary.then(|| found.config.name.clone());
         if label_name.is_some() {
             let extra = passing.get_or_insert_default();
             extra.label_name.clone_from(&label_name);
         }
-        let known = session.state.imported()?;
-        let there = known
-            .iter()
-            .find(|(_, c)| c.config.pool_guid == found.config.pool_guid);
-        if let Some((there, _)) = there {
-            return Err(CommandError::new(format!(
-                "cannot import '{name}': a pool with that name already exists"
-            ))
-            .hint(format!("it is imported already, as '{there}'"))
-            .into());
-        }
-        if known.contains_key(&name) {
-            return Err(CommandError::new(format!(
-                "cannot import '{name}': a pool with that name already exists"
-            ))
-            .hint("use the form 'zpool import <pool | id> <newpool>' to give it a new name")
-            .into());
-        }
+        check_free(session, &name, found)?;
         let read_only = self
             .options
             .iter()
@@ -224,12 +204,7 @@ impl Import {
         let host = session.state.host_id()?;
         let env = session.environment()?;
         let rewind = if self.rewind {
-            let newest = Pool::open(env.clone(), found, &PoolAccess::default());
-            let whole = newest.and_then(|pool| pool.close());
-            match Pool::find_rewind(&env, found, self.extreme) {
-                Ok(rewind) => Some(rewind),
-                Err(e) => return Err(refusal(&name, found, host, &whole.err().unwrap_or(e)).into()),
-            }
+            Some(self.find_rewind(&env, found, &name, host)?)
         } else {
             None
         };
@@ -262,19 +237,75 @@ impl Import {
         // for.
         let elsewhen = self.rewind_to_checkpoint || access.rewind_to.is_some();
         if read_only && elsewhen && !session.becoming {
-            session.ui.say(format!(
-                "'{name}' can be read. A read-only import lasts for one command only: use -d FILE|DIR with the commands that read it{}.",
-                match (self.rewind_to_checkpoint, access.rewind_to) {
-                    (true, _) => ", and 'zuse --at checkpoint'".to_owned(),
-                    (false, Some(txg)) => format!(", and 'zuse --at {txg}'"),
-                    (false, None) => String::new(),
-                }
-            ));
+            self.say_how_to_read(session, &name, access.rewind_to);
             return Ok(());
         }
         session.log(&pool);
         session.state.remember(&pool.config(), passing.as_ref())
     }
+
+    /// Finds the newest state that is whole; the refusal says why the newest of all is not.
+    fn find_rewind(
+        &self,
+        env: &Environment,
+        found: &FoundPool,
+        name: &str,
+        host: u64,
+    ) -> Outcome<Rewind> {
+        let newest = Pool::open(env.clone(), found, &PoolAccess::default());
+        let whole = newest.and_then(|pool| pool.close());
+        match Pool::find_rewind(env, found, self.extreme) {
+            Ok(rewind) => Ok(rewind),
+            Err(e) => Err(refusal(name, found, host, &whole.err().unwrap_or(e)).into()),
+        }
+    }
+
+    /// Says how to read an older state without a host: the import ends with this command.
+    fn say_how_to_read(&self, session: &mut Session, name: &str, rewind_to: Option<u64>) {
+        session.ui.say(format!(
+            "'{name}' can be read. A read-only import lasts for one command only: use -d FILE|DIR with the commands that read it{}.",
+            match (self.rewind_to_checkpoint, rewind_to) {
+                (true, _) => ", and 'zuse --at checkpoint'".to_owned(),
+                (false, Some(txg)) => format!(", and 'zuse --at {txg}'"),
+                (false, None) => String::new(),
+            }
+        ));
+    }
+}
+
+/// Refuses names that no pool can have.
+fn check_name(name: &str, is_new: bool) -> Outcome {
+    zuse::check_pool_name(name).map_err(|e| {
+        let said = explain(&format!("cannot import '{name}'"), &e, true);
+        match is_new {
+            true => said,
+            false => said.hint("'zpool import GUID NEWNAME' gives it another name"),
+        }
+    })?;
+    Ok(())
+}
+
+/// Refuses a pool that is imported, and a name that an imported pool has.
+fn check_free(session: &Session, name: &str, found: &FoundPool) -> Outcome {
+    let known = session.state.imported()?;
+    let there = known
+        .iter()
+        .find(|(_, c)| c.config.pool_guid == found.config.pool_guid);
+    if let Some((there, _)) = there {
+        return Err(CommandError::new(format!(
+            "cannot import '{name}': a pool with that name already exists"
+        ))
+        .hint(format!("it is imported already, as '{there}'"))
+        .into());
+    }
+    if known.contains_key(name) {
+        return Err(CommandError::new(format!(
+            "cannot import '{name}': a pool with that name already exists"
+        ))
+        .hint("use the form 'zpool import <pool | id> <newpool>' to give it a new name")
+        .into());
+    }
+    Ok(())
 }
 
 /// What going back means.

@@ -313,6 +313,27 @@ impl Iostat {
         if let Some(time) = self.stamp.line() {
             let _ = writeln!(out, "{time}");
         }
+        let table = self.table(now, before, &mut out);
+        if self.sizes || self.histogram {
+            return Ok(out);
+        }
+        if self.scripted {
+            for cells in table.iter().filter(|c| !c.is_empty()) {
+                let _ = writeln!(out, "{}", cells.join("\t"));
+            }
+            return Ok(out);
+        }
+        self.print_table(&table, first || !self.headers_once, &mut out);
+        Ok(out)
+    }
+
+    /// The cells of the lines, an empty line behind each pool; histograms are put out instead.
+    fn table(
+        &self,
+        now: &[(PoolRow, Vec<Line>)],
+        before: &[(PoolRow, Vec<Line>)],
+        out: &mut String,
+    ) -> Vec<Vec<String>> {
         let mut table = Vec::new();
         for (pool, lines) in now {
             let old = before.iter().find(|(p, _)| p.guid == pool.guid);
@@ -340,32 +361,32 @@ impl Iostat {
                     table.push(self.cells(line, earlier, seconds));
                     continue;
                 }
-                let ops = recent(line, earlier);
-                for by_size in [true, false] {
-                    if if by_size { self.sizes } else { self.histogram } {
-                        out += &figures::histogram(
-                            line.name.trim_start(),
-                            &ops,
-                            by_size,
-                            self.parsable,
-                            self.scripted,
-                        );
-                    }
-                }
+                self.histograms(line, &recent(line, earlier), out);
             }
             if !lines.is_empty() {
                 table.push(Vec::new());
             }
         }
-        if self.sizes || self.histogram {
-            return Ok(out);
-        }
-        if self.scripted {
-            for cells in table.iter().filter(|c| !c.is_empty()) {
-                let _ = writeln!(out, "{}", cells.join("\t"));
+        table
+    }
+
+    /// The histograms of a line that were asked for.
+    fn histograms(&self, line: &Line, ops: &[OpRow], out: &mut String) {
+        for by_size in [true, false] {
+            if if by_size { self.sizes } else { self.histogram } {
+                *out += &figures::histogram(
+                    line.name.trim_start(),
+                    ops,
+                    by_size,
+                    self.parsable,
+                    self.scripted,
+                );
             }
-            return Ok(out);
         }
+    }
+
+    /// Puts out a table for people.
+    fn print_table(&self, table: &[Vec<String>], head: bool, out: &mut String) {
         let several = table.iter().filter(|c| c.is_empty()).count() > 1;
         let groups = self.groups();
         let columns: usize = groups.iter().map(|g| g.columns.len()).sum();
@@ -378,11 +399,11 @@ impl Iostat {
             .collect();
         let rule = widths.iter().map(|w| "-".repeat(*w)).collect::<Vec<_>>();
         let rule = rule.join("  ");
-        if first || !self.headers_once {
-            figures::head(["", "pool"], &groups, &widths, &mut out);
+        if head {
+            figures::head(["", "pool"], &groups, &widths, out);
             let _ = writeln!(out, "{rule}");
         }
-        for cells in &table {
+        for cells in table {
             match cells.split_first() {
                 Some((name, rest)) => {
                     let _ = write!(out, "{name:<width$}", width = widths[0]);
@@ -397,7 +418,6 @@ impl Iostat {
                 None => {}
             }
         }
-        Ok(out)
     }
 }
 
