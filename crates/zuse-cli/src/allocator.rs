@@ -29,6 +29,20 @@ pub fn settle() {
     }
 }
 
+/// Gives back to the system what is free inside the arenas; for when much was let go at once.
+#[cfg(target_env = "gnu")]
+#[allow(unsafe_code)]
+pub fn trim() {
+    // SAFETY: it takes a number, and looks at free memory only.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// Other C libraries have no such call.
+#[cfg(not(target_env = "gnu"))]
+pub fn trim() {}
+
 /// Other C libraries have no such settings.
 #[cfg(not(target_env = "gnu"))]
 pub fn settle() {}

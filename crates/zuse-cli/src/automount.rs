@@ -79,7 +79,7 @@ impl Holder {
         }
         let said = self.mount_below(&name);
         // What led to so many file systems is not asked for again soon.
-        self.pool().drop_cache();
+        self.give_memory_back();
         said
     }
 

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use zuse::{Pool, Result};
 use zuse_mount::{Change, MountServer, PoolMounts, ServeError, ServerOptions};
 
+use crate::allocator;
 use crate::error::{CommandError, Outcome, explain};
 use crate::forwarded::Forwarded;
 use crate::interruption::is_deserted;
@@ -231,9 +232,15 @@ impl Holder {
             self.pool.sync()?;
         }
         if self.mounts.servers().is_empty() {
-            self.pool.drop_cache();
+            self.give_memory_back();
         }
         Ok(())
+    }
+
+    /// Lets go of what the cache holds, and gives its memory back to the system.
+    pub fn give_memory_back(&self) {
+        self.pool.drop_cache();
+        allocator::trim();
     }
 
     /// Unmounts everything. A suspended pool refuses, even one that is suspended only by what the

@@ -6,13 +6,17 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 use zuse_base::sync::Mutex;
 
-use zuse_base::Result;
+use zuse_base::{Errno, Error, Result};
 use zuse_zpl::FileSystem;
 
 use crate::Pool;
 use crate::backing::DatasetBacking;
+
+/// How long the last user of a file system may take to close it before the dataset counts as busy.
+const CLOSING: Duration = Duration::from_secs(1);
 
 /// File systems that are open, by dataset object.
 #[derive(Default)]
@@ -75,17 +79,34 @@ impl Pool {
     /// # Errors
     /// `Refused(NOENT)`; it cannot be read.
     pub fn file_system(&self, name: &str) -> Result<Arc<FileSystem>> {
-        let dataset = self.dsl().dataset(name)?;
+        let until = Instant::now() + CLOSING;
+        loop {
+            match self.file_system_now(name) {
+                // Whoever had it last is closing it, on another thread.
+                Err((error, true)) if error.is(Errno::BUSY) && Instant::now() < until => {
+                    std::thread::sleep(CLOSING / 1000);
+                }
+                other => return other.map_err(|(error, _)| error),
+            }
+        }
+    }
+
+    /// The same at once. An error says whether the one that was open before may still be closing.
+    fn file_system_now(&self, name: &str) -> std::result::Result<Arc<FileSystem>, (Error, bool)> {
+        let plain = |error| (error, false);
+        let dataset = self.dsl().dataset(name).map_err(plain)?;
         // Held over the opening, so that two who ask at the same time get the same one.
         let mut open = self.open_file_systems().entries();
         if let Some(there) = open.get(&dataset.object().0).and_then(|e| e.fs.upgrade()) {
             return Ok(there);
         }
-        open.retain(|_, e| e.fs.strong_count() > 0);
         let object = dataset.object().0;
-        let backing = DatasetBacking::open(self.spa().clone(), dataset.clone())?;
-        self.keep_to_edge(&dataset)?;
-        let fs = crate::replay::file_system(&backing, self.spa(), &dataset)?;
+        let was_open = open.contains_key(&object);
+        let opened = DatasetBacking::open(self.spa().clone(), dataset.clone());
+        let backing = opened.map_err(|error| (error, was_open))?;
+        open.retain(|_, e| e.fs.strong_count() > 0 || e.backing.strong_count() > 0);
+        self.keep_to_edge(&dataset).map_err(plain)?;
+        let fs = crate::replay::file_system(&backing, self.spa(), &dataset).map_err(plain)?;
         open.insert(
             object,
             Entry {
