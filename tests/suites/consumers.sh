@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Clients of ZFS do their main job, unchanged, on pools of Zuse (tests/consumers/). Those named as arguments in CONSUMERS run alone:
 #   CONSUMERS="syncoid bzfs" scripts/run-suites consumers
-# What takes longer is run by: scripts/soak consumers
+# Without it those run that the gate has time for; all, and all of their own tests: scripts/soak consumers
 # limit: 600
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -11,7 +11,7 @@ passed=0 failed=0
 for file in tests/consumers/*.sh; do
     name=$(basename "$file" .sh)
     [ "$name" != lib ] || continue
-    [ -z "${CONSUMERS:-}" ] || grep -qwF -e "$name" <<<"$CONSUMERS" || continue
+    grep -qwF -e "$name" <<<"${CONSUMERS:-sanoid syncoid zfs-autobackup}" || continue
     start=$SECONDS code=0
     timeout --kill-after=5 "${CONSUMER_SECONDS:-150}" bash "$file" >"$SUITE_TMP/$name.out" 2>&1 || code=$?
     if [ "$code" = 0 ]; then

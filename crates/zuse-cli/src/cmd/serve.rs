@@ -32,6 +32,8 @@ use crate::wire::Listener;
 pub const READY: &str = "ok\n";
 /// What it says when it has mounted a stream that is not whole.
 const READY_IN_PART: &str = "in part\n";
+/// A log of more bytes is put aside when a process begins to write into it.
+const LONGEST_LOG: u64 = 1 << 20;
 /// How long a new process waits for the command line for which it was started.
 const FIRST_COMMAND: Duration = Duration::from_secs(10);
 
@@ -321,6 +323,10 @@ impl Claim {
 
 /// Says that it is ready and lets go of the starter's streams and directory.
 fn go_quiet(session: &mut Session, log: &Path) -> Outcome {
+    // What is old goes, when a host begins.
+    if std::fs::metadata(log).is_ok_and(|m| m.is_file() && m.len() > LONGEST_LOG) {
+        let _ = std::fs::rename(log, log.with_extension("log.old"));
+    }
     let file = OpenOptions::new()
         .create(log != Path::new("/dev/null"))
         .append(true)
