@@ -421,12 +421,23 @@ impl Holder {
                 idle_since = Instant::now();
             }
             let lost = !busy && self.life == Life::Imported && !listener.is_there();
-            if idle && idle_since.elapsed() >= self.patience()
-                || lost && self.unmount_all(false).is_ok()
-            {
+            let patient = idle_since.elapsed() < self.patience();
+            let done = idle && !patient || lost && self.unmount_all(false).is_ok();
+            if done && self.shuts_the_door() {
                 return;
             }
         }
+    }
+
+    /// Lets no command begin any more, unless one has begun since it was looked.
+    fn shuts_the_door(&self) -> bool {
+        self.over.store(true, SeqCst);
+        // Who counted itself before it could see that has begun.
+        let is_free = self.commands.load(SeqCst) == 0 && self.mounts.servers().is_empty();
+        if !is_free {
+            self.over.store(false, SeqCst);
+        }
+        is_free
     }
 
     /// How long it goes on when there is nothing to do.
