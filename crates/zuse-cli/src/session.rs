@@ -78,7 +78,7 @@ pub struct Session {
     pub worst: u8,
     /// It starts no host.
     pub no_host: bool,
-    /// It has asked for a pool to change it.
+    /// It changes files, which are on disk with a later txg: other changes wait for theirs.
     pub writes: bool,
     /// What it imports is mounted.
     pub mounts: bool,
@@ -268,7 +268,6 @@ impl Session {
 
     /// A pool by name.
     pub fn pool(&mut self, name: &str, need: Need) -> Outcome<Arc<Pool>> {
-        self.writes |= need == Need::Write;
         if let Some(holder) = &self.holder
             && holder.pool().name() == name
         {

@@ -115,6 +115,7 @@ impl Cp {
 
 fn copy_all_in(session: &mut Session, sources: &[OsString], to: &Target, manner: In) -> Outcome {
     let pool = session.pool_for(&to.dataset, Need::Write)?;
+    session.writes = true;
     let cannot = || format!("cannot copy to '{to}'");
     if is_volume(&pool, to)? {
         return write_volume(session, &pool, sources, to);

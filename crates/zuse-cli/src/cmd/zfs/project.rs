@@ -60,6 +60,7 @@ impl Project {
     pub fn run(self, session: &mut Session) -> Outcome {
         let changes = self.clear || (self.set || self.project.is_some()) && !self.check;
         let need = if changes { Need::Write } else { Need::Read };
+        session.writes = changes;
         for text in &self.places {
             let target = place(text)?;
             let pool = session.pool_for(&target.dataset, need)?;
