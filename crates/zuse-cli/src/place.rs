@@ -27,16 +27,7 @@ pub fn dataset_at(session: &mut Session, word: &str) -> Outcome<String> {
         );
     };
     // Children appear inside of the mount, each at its own mountpoint.
-    let question = Question::Datasets {
-        root: source.clone(),
-        depth: None,
-        filesystems: true,
-        volumes: false,
-        snapshots: false,
-        bookmarks: false,
-        received: false,
-        properties: Some(vec!["mountpoint".into(), "mounted".into()]),
-    };
+    let question = Question::file_systems(&source, &["mountpoint", "mounted"]);
     let Answer::Datasets(rows) = question.ask(session)? else {
         return Ok(source);
     };

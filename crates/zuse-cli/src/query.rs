@@ -17,6 +17,7 @@ use crate::present::source_text;
 use crate::session::{Need, Session};
 use crate::target::pool_of;
 
+mod asked;
 mod carry;
 mod details;
 

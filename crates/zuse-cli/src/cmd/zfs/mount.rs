@@ -164,21 +164,8 @@ impl Mount {
         if session.wants_host()? && session.search.is_empty() {
             return self.all_of_host(session, pool);
         }
-        let question = Question::Datasets {
-            root: pool.to_owned(),
-            depth: None,
-            filesystems: true,
-            volumes: false,
-            snapshots: false,
-            bookmarks: false,
-            received: false,
-            properties: Some(vec![
-                "mountpoint".into(),
-                "canmount".into(),
-                "mounted".into(),
-                "keystatus".into(),
-            ]),
-        };
+        let question =
+            Question::file_systems(pool, &["mountpoint", "canmount", "mounted", "keystatus"]);
         let rows = match question.ask(session) {
             Ok(Answer::Datasets(rows)) => rows,
             Ok(_) => return Ok(true),

@@ -130,16 +130,7 @@ fn filesystems(
 fn list(session: &mut Session) -> Outcome {
     let mut old: BTreeMap<String, u64> = BTreeMap::new();
     for name in session.pool_names()? {
-        let question = Question::Datasets {
-            root: name,
-            depth: None,
-            filesystems: true,
-            volumes: false,
-            snapshots: false,
-            bookmarks: false,
-            received: false,
-            properties: Some(vec!["version".into()]),
-        };
+        let question = Question::file_systems(&name, &["version"]);
         let Answer::Datasets(rows) = question.ask(session)? else {
             continue;
         };
