@@ -378,10 +378,16 @@ impl PoolMounts {
     }
 
     /// Looks at the pool again, wherever a change of that dataset and of those below it is seen.
+    ///
+    /// A mount of a dataset alone sees what is above it, and below it the places that it closes:
+    /// one of many does not look through all that is below it for each new dataset.
     fn refresh(&self, dataset: &str) {
+        let encryption = self.pool.encryption(dataset);
+        let locked = encryption.is_ok_and(|e| e.is_some_and(|e| !e.loaded));
         for server in self.servers() {
             let own = server.dataset();
-            if !server.is_alone() || is_within(&own, dataset) || is_within(dataset, &own) {
+            let closes = || is_within(dataset, &own) && (locked || server.seals_below(dataset));
+            if !server.is_alone() || is_within(&own, dataset) || closes() {
                 // What cannot be read now stays as it was.
                 let _ = server.refresh();
             }

@@ -25,6 +25,7 @@ use zuse_zpl::FileSystem;
 
 use crate::covers::Covers;
 use crate::number;
+use crate::pool::is_within;
 use crate::session::Session;
 use crate::staff::Staff;
 use crate::table::What;
@@ -247,6 +248,12 @@ impl MountServer {
     /// loaded.
     pub fn seals(&self, dataset: &str) -> bool {
         self.session.sealed.lock().contains(dataset)
+    }
+
+    /// Whether it closes the place of a dataset or of one below it.
+    pub(crate) fn seals_below(&self, dataset: &str) -> bool {
+        let sealed = self.session.sealed.lock();
+        sealed.iter().any(|name| is_within(name, dataset))
     }
 
     /// Has the kernel write what it has of a dataset, and waits for that.
