@@ -21,7 +21,8 @@
 //!
 //! Invariants
 //! - What was put and has not reached the devices is found by [`Gather::peek`]: a reader never
-//!   meets the bytes below.
+//!   meets the bytes below. Of a block that was cut in two, because what is behind a page waits for
+//!   more, the reader has the rest written first ([`Gather::holds_part`]).
 //! - Two open runs never hold the same byte, and no byte is open while an older version of it is in
 //!   flight: a block that is rewritten in place is changed in its run, or waits until the run has
 //!   landed.
@@ -282,6 +283,17 @@ impl Gather {
             let part = run.part(vdev, start, len)?;
             run.buffer.get(part).map(<[u8]>::to_vec)
         })
+    }
+
+    /// Whether a part of a block has not reached the devices yet: one that lies across the end of a
+    /// run of large blocks may be there in part.
+    pub fn holds_part(&self, birth: Txg, vdev: u32, start: u64, len: usize) -> bool {
+        if !self.may_hold(birth.0) {
+            return false;
+        }
+        let state = self.lock();
+        let mut runs = state.flying.iter().map(|r| &**r).chain(&state.open);
+        runs.any(|run| run.meets(vdev, start, len))
     }
 
     /// Whether nothing is open and nothing in flight.

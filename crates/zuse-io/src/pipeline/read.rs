@@ -16,6 +16,7 @@ use super::{Pipeline, address_of};
 use crate::cache::{Class, Key};
 use crate::crypt::{cache_key, check_indirect, unprotected};
 use crate::gang::is_truncated;
+use crate::gather::Run;
 use crate::{Block, DatasetKey};
 
 impl Pipeline {
@@ -210,11 +211,16 @@ impl Pipeline {
             };
             let (vdev, start) = (dva.vdev(), dva.offset());
             let born = Txg(bp.physical_birth());
-            let waits = self.gather.peek(born, vdev, start, bp.psize() as usize);
-            if let Some(bytes) = waits
-                && check(&bytes)
+            let len = bp.psize() as usize;
+            let waits = self.gather.peek(born, vdev, start, len);
+            if let Some(bytes) = &waits
+                && check(bytes)
             {
-                return Ok(bytes);
+                return Ok(waits.unwrap_or_default());
+            }
+            if waits.is_none() && self.gather.holds_part(born, vdev, start, len) {
+                let write = |run: &Run| self.write_run(run);
+                self.gather.make_way(vdev, start, len, &write)?;
             }
             match self.vdevs.read_and_heal_if(
                 address_of(&dva, bp),
