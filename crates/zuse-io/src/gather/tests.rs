@@ -113,6 +113,26 @@ fn large_blocks_lie_in_memory_as_in_pages_and_their_runs_end_with_one() {
 }
 
 #[test]
+fn a_block_across_the_end_of_a_run_is_not_read_by_halves() {
+    let (gather, device) = (Gather::default(), Device::default());
+    let write = |run: &Run| device.write(run);
+    let len = BULK / 2 + 512;
+    let (first, second) = (512, 512 + len as u64);
+    put_large(&gather, first, &vec![1; len], &write);
+    put_large(&gather, second, &vec![2; len], &write);
+    // The run was full and has landed, but for what was behind its last page.
+    assert!(gather.peek(T, 0, second, len).is_none());
+    assert!(!gather.holds_part(T, 0, first, len));
+    assert!(gather.holds_part(T, 0, second, len));
+    gather.make_way(0, second, len, &write).expect("fine");
+    assert!(!gather.holds_part(T, 0, second, len));
+    let mut written = device.take();
+    written.sort();
+    let all: Vec<u8> = written.into_iter().flat_map(|w| w.2).collect();
+    assert!(all == [vec![1; len], vec![2; len]].concat());
+}
+
+#[test]
 fn a_small_block_may_follow_large_ones_but_not_the_other_way_round() {
     let (gather, device) = (Gather::default(), Device::default());
     let write = |run: &Run| device.write(run);
