@@ -15,6 +15,9 @@ is "$(as sh -c "echo hi >$T/u/p/a/f; cat $T/u/p/a/f")" hi "the child inside"
 is "$(as zfs get -H -o value mounted p/a)" yes "mounted"
 ok as zfs create -u p/b
 is "$(as zfs get -H -o value mounted p/b)" no "create -u"
+ok as zfs mount -a
+is "$(as zfs get -H -o value mounted p/b)" yes "mount -a"
+is "$(mounts)" "p $T/u/p" "it lies inside its parent's mount"
 fails 1 as zfs destroy -r p/c
 mkdir not-theirs
 says "'$T' is not yours" as zfs set mountpoint="$T/q" p

@@ -106,7 +106,7 @@ impl Holder {
                 continue;
             };
             // Where it appears inside its parent's mount it is there already.
-            if self.serves(&place.dataset) {
+            if self.serves(&place.dataset) || self.mount_child(&place.dataset) {
                 continue;
             }
             let done = match self.why_unmounted(&place.dataset, path) {

@@ -161,16 +161,13 @@ fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\n', "\\n"))
 }
 
-/// A value as a number: `1.50x`, `12%`, `on`.
+/// A value in exact form as a number: `1.50x`, `on`.
 fn number(value: &str) -> Option<f64> {
     match value {
         "on" => return Some(1.0),
         "off" => return Some(0.0),
         "none" => return Some(0.0),
         _ => {}
-    }
-    if let Some(percent) = value.strip_suffix('%') {
-        return percent.parse::<f64>().ok().map(|n| n / 100.0);
     }
     value.strip_suffix('x').unwrap_or(value).parse().ok()
 }
