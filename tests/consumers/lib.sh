@@ -94,7 +94,7 @@ has() {
         [ -e "${pair%%:*}" ] || command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")
     done
     [ ${#missing[@]} -gt 0 ] || return 0
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >"$T/.own/has.log" 2>&1 ||
+    DEBIAN_FRONTEND=noninteractive apt-get install -o DPkg::Lock::Timeout=120 -y -qq --no-install-recommends "${missing[@]}" >"$T/.own/has.log" 2>&1 ||
         cannot "cannot install the Debian packages ${missing[*]}: $(tail -n 1 "$T/.own/has.log")"
 }
 

@@ -12,7 +12,7 @@ for pair in setfacl:acl setfattr:attr mkfs.ext4:e2fsprogs python3:python3 zstd:z
     command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")
 done
 if [ ${#missing[@]} -gt 0 ]; then
-    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null || {
+    apt-get install -o DPkg::Lock::Timeout=120 -y -qq --no-install-recommends "${missing[@]}" >/dev/null || {
         echo "cases: missing: ${missing[*]}" >&2
         exit 1
     }

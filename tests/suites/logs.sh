@@ -9,7 +9,7 @@ top=$PWD
 oracle=${ORACLE:-$top/target/oracle}
 scripts/openzfs-oracle "$oracle"
 export ORACLE=$oracle
-ZUSE_LOG_POOLS=$SUITE_TMP cargo test --workspace --locked --quiet --test logs \
+ZUSE_LOG_POOLS=$SUITE_TMP cargo test --workspace --locked --quiet --test sim \
     the_log_of_an_encrypted_volume_is_replayed_with_its_key
 for state in claimed replayed; do
     scripts/zdb-check "$SUITE_TMP/$state" tank -bcc

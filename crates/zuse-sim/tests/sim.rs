@@ -1,0 +1,29 @@
+//! Pools on simulated disks, and pools that OpenZFS made. One program, so that its parts are linked
+//! once and run beside each other. Tests that count all memory that is asked for, or need no crate
+//! of ours, are programs of their own (`Cargo.toml`).
+
+mod administration;
+mod aligned_trees;
+mod ciphertext;
+mod clones;
+mod cut_streams;
+mod deep_trees;
+mod degraded;
+mod faults;
+mod forged;
+mod fragmentation;
+mod golden_check;
+mod golden_manifests;
+mod healing;
+mod keys;
+mod layouts;
+mod leaks;
+mod logs;
+mod nameless;
+mod panics;
+mod power_cuts;
+mod raw_streams;
+mod received_properties;
+mod rewind;
+mod round_trips;
+mod streams;
