@@ -8,12 +8,14 @@
 //! a txg are put into their slots; open context works on [`Dnode`]s in memory.
 //!
 //! Invariants
-//! - `objects` has at most one live [`Dnode`] per number. Whoever loads one from a dnode block
-//!   inserts it only if the meta dnode's tree is still the one it was read from; else it reads
-//!   again. Objects that a txg changed stay in memory until the new meta dnode is in place, so no
-//!   stale copy can come back.
+//! - `objects` has at most one live [`Dnode`] per number; asserted where one comes. Whoever loads
+//!   one from a dnode block inserts it only if the meta dnode's tree is still the one it was read
+//!   from; else it reads again. Objects that a txg changed stay in memory until the new meta dnode
+//!   is in place, so no stale copy can come back.
 //! - An object number is handed out only if its slots are free on disk and no object in memory has
-//!   it.
+//!   it; asserted where a number is chosen (`number`).
+//! - Only the MOS is written in more than one pass, and what a txg writes has its birth; asserted
+//!   where it is written.
 
 mod accounting;
 mod ahead;
@@ -158,6 +160,17 @@ impl Core {
             .get(&object.0)
             .and_then(Weak::upgrade)
     }
+}
+
+/// Puts an object into memory. Two of one number would each be written, and the later one would
+/// take back what the other changed.
+fn enter(shard: &mut NumberMap<Weak<Dnode>>, dnode: &Arc<Dnode>) {
+    let before = shard.insert(dnode.object().0, Arc::downgrade(dnode));
+    assert!(
+        before.is_none_or(|there| there.strong_count() == 0),
+        "{}: twice in memory",
+        dnode.place()
+    );
 }
 
 /// Everything an object set is opened with.
@@ -533,7 +546,7 @@ impl Objset {
                 return Err(free());
             };
             let dnode = Dnode::with_tree(self.core.clone(), object, stored);
-            shard.insert(object.0, Arc::downgrade(&dnode));
+            enter(&mut shard, &dnode);
             return Ok(dnode);
         }
     }
@@ -681,7 +694,7 @@ impl Objset {
             }
             let dnode = Dnode::new(self.core.clone(), object, state);
             self.core.note_edit();
-            shard.insert(object.0, Arc::downgrade(&dnode));
+            enter(&mut shard, &dnode);
             drop(shard);
             self.core.note_dirty(tx.txg(), dnode.clone());
             self.core.meter.add(tx.txg(), OBJECT_CHARGE);
