@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use zuse_base::{Entropy, SeededPrng, Txg};
+use zuse_base::{Entropy, Result, SeededPrng, Txg};
+use zuse_format::{BlockPointer, BpProps, Dva};
+use zuse_io::Shared;
 
 use super::DnodeSpec;
 use crate::stored::StoredBlock;
@@ -556,4 +558,46 @@ fn nothing_in_clear_is_written_into_an_object_set_without_key() {
     }
     let said = sync(&|_, _| ());
     assert!(said.contains("no salt, IV and MAC came"), "{said}");
+}
+
+struct Counted;
+
+impl Shared for Counted {
+    fn refer(&self, _: Txg, _: &BlockPointer, _: u64) -> Result<()> {
+        Ok(())
+    }
+    fn withdraw(&self, _: Txg, _: &BlockPointer, _: u64) {}
+    fn give_up(&self, _: &BlockPointer, _: u64) -> Result<bool> {
+        Ok(false)
+    }
+}
+
+/// An intent log, or a file's own tree, may hold any pointer.
+#[test]
+fn a_clone_of_a_block_of_a_txg_to_come_is_refused() {
+    let pool = TestPool::new(Settings::default());
+    pool.os.io().set_shared(Arc::new(Counted));
+    let tx = pool.tx();
+    let dnode = pool.os.allocate(&tx, &DnodeSpec::new(19)).expect("made");
+    let size = u64::from(dnode.block_size());
+    let clone = |birth: u64| {
+        let mut bp = BlockPointer::with_props(BpProps {
+            lsize: size,
+            psize: size,
+            compression: zuse_codec::Compression::Off.to_u8(),
+            checksum: 7,
+            object_type: 19,
+            level: 0,
+            dedup: false,
+            crypt: false,
+            order: zuse_base::ByteOrder::Little,
+        });
+        bp.set_dva(0, Dva::new(0, 1 << 20, size, false));
+        bp.set_birth(birth, birth);
+        let reference = pool.os.io().refer(tx.txg(), &bp).expect("counted");
+        dnode.write_clone(&tx, 0, reference)
+    };
+    let said = clone(tx.txg().0 + 1).expect_err("refused").to_string();
+    assert!(said.contains("a block of txg 11"), "{said}");
+    clone(tx.txg().0).expect("taken");
 }
