@@ -7,9 +7,9 @@
 //! - `dirty` is sorted by txg and has at most three entries. Changes come in txg order (see
 //!   [`crate::Tx`]), so only the newest entry is ever changed; older ones belong to the sync
 //!   thread. Asserted where a txg's first change comes.
-//! - `synced` is replaced when the written txg's entry leaves `dirty`, under one lock: a reader that
-//!   does not find a block among the dirty ones finds it in the tree it sees. The entry that leaves
-//!   is that of the txg which was written; asserted there.
+//! - `synced` is replaced when the written txg's entry leaves `dirty`, under one lock: a reader
+//!   that does not find a block among the dirty ones finds it in the tree it sees. The entry that
+//!   leaves is that of the txg which was written; asserted there.
 //!
 //! No lock here is held across I/O. Locks: `state`, then a block's `content`; the first is ranked.
 

@@ -162,17 +162,6 @@ impl Core {
     }
 }
 
-/// Puts an object into memory. Two of one number would each be written, and the later one would
-/// take back what the other changed.
-fn enter(shard: &mut NumberMap<Weak<Dnode>>, dnode: &Arc<Dnode>) {
-    let before = shard.insert(dnode.object().0, Arc::downgrade(dnode));
-    assert!(
-        before.is_none_or(|there| there.strong_count() == 0),
-        "{}: twice in memory",
-        dnode.place()
-    );
-}
-
 /// Everything an object set is opened with.
 pub struct ObjsetEnv {
     /// The pool's pipeline.
@@ -546,7 +535,7 @@ impl Objset {
                 return Err(free());
             };
             let dnode = Dnode::with_tree(self.core.clone(), object, stored);
-            enter(&mut shard, &dnode);
+            number::enter(&mut shard, &dnode);
             return Ok(dnode);
         }
     }
@@ -694,7 +683,7 @@ impl Objset {
             }
             let dnode = Dnode::new(self.core.clone(), object, state);
             self.core.note_edit();
-            enter(&mut shard, &dnode);
+            number::enter(&mut shard, &dnode);
             drop(shard);
             self.core.note_dirty(tx.txg(), dnode.clone());
             self.core.meter.add(tx.txg(), OBJECT_CHARGE);

@@ -10,8 +10,8 @@
 //! the same view reads them.
 //!
 //! Invariants
-//! - A layout number is in the LAYOUTS table in the same txg, before any buffer uses it: a buffer is
-//!   built with a [`Layout`](layout::Layout), which the table gives out once it has it.
+//! - A layout number is in the LAYOUTS table in the same txg, before any buffer uses it: a buffer
+//!   is built with a [`Layout`](layout::Layout), which the table gives out once it has it.
 //! - New sets are written in canonical order: space accounting reads owner ids at fixed offsets.
 //!   [`SaTable::init`] puts them there, whatever the caller's order.
 //! - Layouts are only ever added, so a reader that holds one needs no lock: the tables have no way

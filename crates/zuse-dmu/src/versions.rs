@@ -18,8 +18,8 @@
 //! waits for memory once then, not for the block, the leaf's header and its bucket one after the
 //! other. The address is a hint: the bytes may have moved.
 //!
-//! Invariant: what is in `far` has a higher number than any that the rows could hold. Asserted where
-//! a block is put.
+//! Invariant: what is in `far` has a higher number than any that the rows could hold. Asserted
+//! where a block is put.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -12,8 +12,8 @@
 //! Logical operations of one object exclude each other by one read-write lock, found through the
 //! object ([`Dnode::companion`]): two [`Zap`]s of the same object share it. It is held across the
 //! reads that an operation needs. What is kept of block 0 beside the lock ([`known`]) holds as long
-//! as nothing about the object has changed, which its stamp tells: a ZAP can never disagree with its
-//! object. Tests with several threads hold both.
+//! as nothing about the object has changed, which its stamp tells: a ZAP can never disagree with
+//! its object. Tests with several threads hold both.
 //!
 //! A hostile ZAP gives `Corrupt` that names object and block ([`flaw`]); no walk is longer than its
 //! block. No memory grows with the number of entries, except 8 bytes each in the index of a cached

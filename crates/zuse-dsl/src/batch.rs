@@ -8,9 +8,9 @@
 //! says that nothing is to stay.
 //!
 //! Everything runs on the sync thread with the configuration lock held for writing: nothing here
-//! takes it again (its rank would tell). A head whose next txg has changes already is not rolled back
-//! or destroyed, but refused: those changes belong to another tree. A device or corruption error ends
-//! the batch: [`Batch::fatal`] remembers it, and the sync task fails with it.
+//! takes it again (its rank would tell). A head whose next txg has changes already is not rolled
+//! back or destroyed, but refused: those changes belong to another tree. A device or corruption
+//! error ends the batch: [`Batch::fatal`] remembers it, and the sync task fails with it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

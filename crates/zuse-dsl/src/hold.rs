@@ -104,8 +104,8 @@ impl Dsl {
         }
     }
 
-    /// Releases the holds of processes that were ended before they could (`zfs send`, `zfs diff`): a
-    /// pool that is opened for writing belongs to nobody else. A snapshot that waited for that to
+    /// Releases the holds of processes that were ended before they could (`zfs send`, `zfs diff`):
+    /// a pool that is opened for writing belongs to nobody else. A snapshot that waited for that to
     /// be destroyed goes. Where their table cannot be read the holds stay, and can be released one
     /// by one.
     ///

@@ -10,9 +10,9 @@
 //! nobody opens it any more.
 //!
 //! All directories that share a key object (a dataset and its clones) have one root: it stands in
-//! the object. Who changes a root finds what follows by children and by clones, wherever in the pool
-//! they are. `zuse-sim/tests/keys.rs` opens every dataset with the key of its root after each of
-//! many such changes.
+//! the object. Who changes a root finds what follows by children and by clones, wherever in the
+//! pool they are. `zuse-sim/tests/keys.rs` opens every dataset with the key of its root after each
+//! of many such changes.
 //!
 //! Invariants
 //! - A wrapping that came with a raw stream is that of another root only where that is proved: the

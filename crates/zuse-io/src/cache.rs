@@ -18,10 +18,11 @@
 //!   key was removed) is skipped when it reaches the front. A sweep, which drops those, looks.
 //!
 //! The budget: `used` passes `limit` at most by one block a thread. What is lent (to copies of
-//! cached blocks that are being changed, and to values of extended attributes) is taken off `limit`:
-//! cache and loans together stay within the budget. At most half is lent; three quarters, where the
-//! last of it goes to values and no cached block goes for it. Values for which there is nothing left
-//! have a budget of their own ([`Cache::allow_beside`]): none, unless the owner gives it.
+//! cached blocks that are being changed, and to values of extended attributes) is taken off
+//! `limit`: cache and loans together stay within the budget. At most half is lent; three quarters,
+//! where the last of it goes to values and no cached block goes for it. Values for which there is
+//! nothing left have a budget of their own ([`Cache::allow_beside`]): none, unless the owner gives
+//! it.
 //!
 //! A block read by several threads at once is fetched by one of them, be it one that only reads
 //! ahead; no shard lock is held meanwhile. Who has taken blocks upon itself waits for nobody else's

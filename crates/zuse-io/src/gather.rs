@@ -33,8 +33,8 @@
 //! written stays in flight while the fault policy waits, then its error is that of whoever puts or
 //! drains next, and the txg is lost.
 //!
-//! The lock is a leaf and is not held across I/O, but while a block is copied into its run (6 µs for
-//! 64 KiB): who allocates next would append to the same run.
+//! The lock is a leaf and is not held across I/O, but while a block is copied into its run (6 µs
+//! for 64 KiB): who allocates next would append to the same run.
 //!
 //! Memory: [`OPEN`] runs of [`FULL`] bytes ([`BULK`] if of large blocks), [`DUE`] that are due and
 //! one in flight a device, each twice as large at the most, and one a thread that waits to leave

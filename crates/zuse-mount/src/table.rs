@@ -16,9 +16,9 @@
 //!   that a node never goes while somebody is being given it. It never shrinks below 0, which is
 //!   asserted.
 //!
-//! Nodes are dropped outside the locks: the last holder of an object does work when it goes. When the
-//! object behind a number is another one (its file system was replaced in place), the new node takes
-//! over the count.
+//! Nodes are dropped outside the locks: the last holder of an object does work when it goes. When
+//! the object behind a number is another one (its file system was replaced in place), the new node
+//! takes over the count.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

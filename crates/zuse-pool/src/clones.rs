@@ -18,8 +18,9 @@
 //!
 //! # Invariants
 //!
-//! - Level-0 blocks of files and volumes only: `key_of` gives no key for others, and [`Shared::refer`]
-//!   refuses them. The MOS's own blocks never ask here, so the tables can be written with it.
+//! - Level-0 blocks of files and volumes only: `key_of` gives no key for others, and
+//!   [`Shared::refer`] refuses them. The MOS's own blocks never ask here, so the tables can be
+//!   written with it.
 //! - References count before anything is freed in their txg. One that comes later is refused.
 //!
 //! # Byte order

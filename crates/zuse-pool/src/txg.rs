@@ -13,8 +13,8 @@
 //!   come in txg order. Each ends once, in its own txg.
 //! - At most one txg is syncing, one quiesced behind it, one open; they are written in order.
 //!
-//! Nobody who holds a transaction waits here: a rule for callers ([`Tx`]). A thread that panics with
-//! one tears the pool's tripwire before its txg can close ([`TxgHold::broken`];
+//! Nobody who holds a transaction waits here: a rule for callers ([`Tx`]). A thread that panics
+//! with one tears the pool's tripwire before its txg can close ([`TxgHold::broken`];
 //! `zuse-sim/tests/panics.rs`).
 //!
 //! While nobody waits for the txg that is written, those who write it leave half of the processors

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use counting::Counting;
 use zuse::stream::record::{Header, Record};
-use zuse::stream::{SendOptions, StreamError, StreamReader, StreamWriter, examine};
+use zuse::stream::{SendOptions, StreamError, StreamReader, examine};
 use zuse::{
     Credentials, Errno, Error, KeyMaterial, NewVolume, Pool, ReceiveRequest, SendRequest, XattrMode,
 };
@@ -370,67 +370,4 @@ fn changed_streams_do_no_harm() {
 #[test]
 fn more_changed_streams_do_no_harm() {
     half(1);
-}
-
-/// A stream with its records changed, sealed again.
-fn rearranged(bytes: &[u8], change: &dyn Fn(&mut Vec<(Record, Vec<u8>)>)) -> Vec<u8> {
-    let mut reader = StreamReader::new(bytes);
-    let mut records = Vec::new();
-    while let Some(item) = reader.next_record().unwrap() {
-        records.push((item.record, item.payload));
-    }
-    change(&mut records);
-    let mut writer = StreamWriter::new(Vec::new());
-    for (record, payload) in &records {
-        match record {
-            Record::End { to_guid, .. } => writer.end(*to_guid).unwrap(),
-            record => writer.record(record, payload).unwrap(),
-        }
-    }
-    writer.into_inner().unwrap()
-}
-
-/// Resuming, and what a raw stream's dnodes are proved with, rely on the order of records.
-#[test]
-fn records_that_are_not_in_order_are_refused() {
-    let (to, cases) = cases();
-    let refused = |case: usize, change: &dyn Fn(&mut Vec<(Record, Vec<u8>)>)| {
-        let bytes = rearranged(&cases[case].bytes, change);
-        let said = to.receive(&bytes[..], &into("tank/new"), &mut |_| {});
-        assert!(to.dsl().dataset("tank/new").is_err(), "nothing is left");
-        match said.expect_err("it was taken") {
-            Error::Corrupt { place, what, .. } => {
-                check_place(&place.to_string(), bytes.len());
-                what.to_string()
-            }
-            other => panic!("{other}"),
-        }
-    };
-    let swapped = |records: &mut Vec<(Record, Vec<u8>)>| {
-        let object = |r: &(Record, Vec<u8>)| match &r.0 {
-            Record::Write(w) => Some(w.object),
-            _ => None,
-        };
-        let pair = records.windows(2);
-        let at = pair.into_iter().position(|two| {
-            let (first, second) = (object(&two[0]), object(&two[1]));
-            first.is_some() && first == second
-        });
-        let at = at.expect("a file of two blocks");
-        records.swap(at, at + 1);
-    };
-    // In clear, and raw.
-    for case in [0, 3] {
-        let said = refused(case, &swapped);
-        assert!(said.contains("not in order"), "{case}: {said}");
-    }
-    let said = refused(3, &|records| {
-        let is_range = |r: &(Record, Vec<u8>)| matches!(r.0, Record::ObjectRange { .. });
-        let at = records.iter().position(is_range).expect("a raw stream");
-        let range = records.remove(at);
-        let end = records.len() - 1;
-        records.insert(end, range);
-    });
-    assert!(said.contains("outside its OBJECT_RANGE"), "{said}");
-    to.close().unwrap();
 }

@@ -8,12 +8,13 @@
 //! serves a mount gives back each file right after removing it. An entry in the set, and its
 //! removal, would be two changes of a table for nothing.
 //!
-//! When a txg has closed, each nameless object of it is in the set or free: what a crash leaves is as
-//! if the entry had been made with the removal (`zuse-sim/tests/nameless.rs` cuts the power there).
+//! When a txg has closed, each nameless object of it is in the set or free: what a crash leaves is
+//! as if the entry had been made with the removal (`zuse-sim/tests/nameless.rs` cuts the power
+//! there).
 //!
-//! Invariant: an object is here only while the txg in which it lost its name is open, unless the set
-//! could not be changed when that closed; then it is put there when the next one closes. Who comes
-//! in a txg finds nobody still waiting for the end of an older one; asserted.
+//! Invariant: an object is here only while the txg in which it lost its name is open, unless the
+//! set could not be changed when that closed; then it is put there when the next one closes. Who
+//! comes in a txg finds nobody still waiting for the end of an older one; asserted.
 
 use std::collections::HashSet;
 use std::sync::Arc;

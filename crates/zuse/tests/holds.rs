@@ -36,7 +36,8 @@ fn make_temporary(pool: &Pool, entries: Vec<String>) {
     pool.spa().sync_task(|_| Ok(()), note).unwrap();
 }
 
-/// A process that was killed leaves its hold behind, and with it a snapshot that nobody can destroy.
+/// A process that was killed leaves its hold behind, and with it a snapshot that nobody can
+/// destroy.
 #[test]
 fn holds_of_processes_that_are_no_more_end_when_a_pool_is_opened_for_writing() {
     let dir = tempfile::tempdir().unwrap();

@@ -5,13 +5,15 @@
 //! Blocks that are full by their pointer's fill count are skipped without being read.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use zuse_base::{Errno, Error, ObjectId, Result, Txg};
 use zuse_format::dnode::{OBJECT_LIMIT, SLOTS_PER_BLOCK};
 
 use super::{Objset, dnode_slots};
 use crate::dirty::Synced;
+use crate::dnode::Dnode;
+use crate::number_hash::NumberMap;
 use crate::tx::Tx;
 
 /// The state of the search.
@@ -79,6 +81,17 @@ impl Numbers {
         }
         None
     }
+}
+
+/// Puts an object into memory. Two of one number would each be written, and the later one would
+/// take back what the other changed.
+pub(super) fn enter(shard: &mut NumberMap<Weak<Dnode>>, dnode: &Arc<Dnode>) {
+    let before = shard.insert(dnode.object().0, Arc::downgrade(dnode));
+    assert!(
+        before.is_none_or(|there| there.strong_count() == 0),
+        "{}: twice in memory",
+        dnode.place()
+    );
 }
 
 impl Objset {
@@ -202,11 +215,9 @@ impl Objset {
 
 #[cfg(test)]
 mod tests {
-    use super::{Numbers, ObjectId};
+    use super::{NumberMap, Numbers, ObjectId, enter};
     use crate::Settings;
     use crate::dnode::DnodeSpec;
-    use crate::number_hash::NumberMap;
-    use crate::objset::enter;
     use crate::zap::tests::pool::TestPool;
 
     #[test]

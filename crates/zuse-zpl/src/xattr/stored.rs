@@ -12,7 +12,8 @@
 //!     └ hidden directory: dnode ──> entries ──> dnode ──> value
 //! ```
 //! An answer is given only when all that was looked at is still the newest state at the end, which
-//! each way here asks last ([`Stored::is_newest`]): all of it stood in one tree then, at one moment.
+//! each way here asks last ([`Stored::is_newest`]): all of it stood in one tree then, at one
+//! moment.
 //!
 //! Budget: three looks at dnode blocks and three blocks out of the cache for a hidden value, one or
 //! two for others; no lock is held, nothing is allocated but for names.
