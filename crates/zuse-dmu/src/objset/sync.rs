@@ -102,6 +102,16 @@ const LONG_BATCH: usize = 256;
 const JOBS: usize = 4;
 
 impl Objset {
+    /// Later passes write over what the first one wrote. Only the MOS may change while it is
+    /// written: nothing of this txg leads to it before the uberblock does.
+    fn assert_pass(&self, pass: u32) {
+        assert!(
+            pass == 1 || self.core.settings().is_mos,
+            "{}: written in pass {pass}, which only the MOS is",
+            self.core.place
+        );
+    }
+
     /// Writes everything that `txg` changed; `None` if nothing did.
     ///
     /// Called by the sync thread only. `pass` counts from 1 within the txg. Of many objects, those
@@ -115,13 +125,7 @@ impl Objset {
         if !self.is_dirty(txg) {
             return Ok(None);
         }
-        // Later passes write over what the first one wrote. Only the MOS may change while it is
-        // written: nothing of this txg leads to it before the uberblock does.
-        assert!(
-            pass == 1 || self.core.settings().is_mos,
-            "{}: written in pass {pass}, which only the MOS is",
-            self.core.place
-        );
+        self.assert_pass(pass);
         self.core.last_sync.store(txg.0, Relaxed);
         let tx = Tx::syncing(txg);
         let counted = self.accounts_users();
