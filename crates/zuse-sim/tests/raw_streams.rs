@@ -596,8 +596,10 @@ fn quotas_hold_in_what_was_received_raw() {
     pool.close().unwrap();
 }
 
+type Records = Vec<(Record, Vec<u8>)>;
+
 /// A stream with its records changed, sealed again.
-fn rearranged(bytes: &[u8], change: &dyn Fn(&mut Vec<(Record, Vec<u8>)>)) -> Vec<u8> {
+fn rearranged(bytes: &[u8], change: &dyn Fn(&mut Records)) -> Vec<u8> {
     let mut reader = StreamReader::new(bytes);
     let mut records = Vec::new();
     while let Some(item) = reader.next_record().unwrap() {
@@ -637,14 +639,14 @@ fn records_that_are_not_in_order_are_refused() {
     from.snapshot(&["tank/e@a".into()], false, &[]).unwrap();
     let clear = SendOptions { raw: false, ..RAW };
     let streams = [clear, RAW].map(|options| sent(&from, "tank/e@a", None, options));
-    let refused = |stream: &[u8], change: &dyn Fn(&mut Vec<(Record, Vec<u8>)>)| {
+    let refused = |stream: &[u8], change: &dyn Fn(&mut Records)| {
         let bytes = rearranged(stream, change);
         let error = receive(&to, &bytes, &into("tank/new")).expect_err("it was taken");
         assert!(matches!(error, zuse::Error::Corrupt { .. }), "{error}");
         assert!(!to.exists("tank/new").unwrap(), "nothing is left");
         error.to_string()
     };
-    let swap = |records: &mut Vec<(Record, Vec<u8>)>| {
+    let swap = |records: &mut Records| {
         let is_write = |r: &(Record, Vec<u8>)| matches!(r.0, Record::Write(_));
         let mut pairs = records.windows(2);
         let at = pairs.position(|two| two.iter().all(is_write));

@@ -521,10 +521,12 @@ fn an_object_has_changes_of_three_txgs_at_most() {
     }
 }
 
+type Change<'a> = &'a dyn Fn(&Arc<Dnode>, &Tx);
+
 /// Everything in an object set that is received without its key comes with what proves it.
 #[test]
 fn nothing_in_clear_is_written_into_an_object_set_without_key() {
-    let sync = |change: &dyn Fn(&Arc<Dnode>, &Tx)| {
+    let sync = |change: Change<'_>| {
         let pool = TestPool::new(Settings::default());
         let (os, tx) = (pool.raw(), pool.tx());
         let spec = DnodeSpec::new(19).bonus(zuse_format::object_type::SA, 0);
@@ -539,7 +541,7 @@ fn nothing_in_clear_is_written_into_an_object_set_without_key() {
         compression: zuse_codec::Compression::Off.to_u8(),
         crypt: None,
     };
-    let changes: [&dyn Fn(&Arc<Dnode>, &Tx); 4] = [
+    let changes: [Change<'_>; 4] = [
         &|dnode, tx| dnode.write_at(tx, 0, b"new").expect("dirty"),
         &|dnode, tx| dnode.set_spill(tx, Some(vec![1; 512])).expect("dirty"),
         &|dnode, tx| dnode.set_spill_stored(tx, clear.clone()).expect("dirty"),
