@@ -4,7 +4,13 @@
 
 disk d
 ok zpool create -m none p "$T/d"
-# The pool's own file system counts no projects: it is made before the pool has features.
+# The pool's own file system, made before the pool had features, counted no projects.
+mkdir own
+ok zuse mount p own
+echo x >own/f
+ok chattr -p 7 own/f
+is "$(lsattr -p own/f | awk '{ print $1 }')" 7 "a project in the pool's own file system"
+ok zuse umount p
 ok zfs create p/a
 mkdir m
 ok zuse mount p/a m

@@ -1,7 +1,10 @@
 //! A queue with a bound, between threads.
 //!
-//! Invariants: it never holds more than its capacity; items leave in the order they came; after
-//! [`BoundedQueue::close`] nothing enters, what is inside still leaves, and every waiter wakes.
+//! Invariants
+//! - It never holds more than its capacity, and after [`BoundedQueue::close`] nothing enters: both
+//!   are asserted where an item enters.
+//! - Items leave in the order they came. After a close, what is inside still leaves and every
+//!   waiter wakes. The tests show both.
 
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -97,7 +100,12 @@ impl<T> BoundedQueue<T> {
 
     fn enter(&self, mut state: MutexGuard<'_, State<T>>, item: T) {
         state.items.push_back(item);
-        debug_assert!(state.items.len() <= self.capacity && !state.closed);
+        debug_assert!(!state.closed, "an item enters a closed queue");
+        debug_assert!(
+            state.items.len() <= self.capacity,
+            "the queue holds more than {}",
+            self.capacity
+        );
         let wake = state.poppers > 0;
         drop(state);
         if wake {

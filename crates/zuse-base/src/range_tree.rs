@@ -1,7 +1,10 @@
 //! Sets of disjoint ranges of numbers: free space, freed space, missing transactions.
 //!
-//! Invariants: no range is empty; ranges neither overlap nor touch (neighbours are merged), so the
-//! same set always has the same ranges; `space` is the sum of the sizes.
+//! Invariants
+//! - No range is empty; ranges neither overlap nor touch (neighbours are merged), so the same set
+//!   always has the same ranges. A range that is added is looked at beside its neighbours.
+//! - `space` is the sum of the sizes, and the index has each range once. What is emptied is looked
+//!   at; the whole set is by [`Ranges::check_invariants`], for whoever has the time.
 //!
 //! Adding what is there or removing what is not is an error, not a no-op: in an allocator either
 //! means that one block is about to be given out twice. [`Ranges::add_missing`] and
@@ -98,6 +101,10 @@ pub trait SizeIndex: Default {
     fn remove(&mut self, span: Span);
     /// No ranges are left.
     fn clear(&mut self);
+    /// How many it knows, if it counts them.
+    fn count(&self) -> Option<usize> {
+        None
+    }
 }
 
 /// No index.
@@ -125,6 +132,10 @@ impl SizeIndex for BySize {
 
     fn clear(&mut self) {
         self.0.clear();
+    }
+
+    fn count(&self) -> Option<usize> {
+        Some(self.0.len())
     }
 }
 
@@ -230,6 +241,24 @@ impl<I: SizeIndex> Ranges<I> {
             self.index.insert(rest);
         }
         self.space -= span.size;
+        debug_assert!(
+            !self.map.is_empty() || self.space == 0,
+            "{} bytes in no range",
+            self.space
+        );
+    }
+
+    /// Panics where the set is not what the head of the module says; walks all of it.
+    #[cfg(debug_assertions)]
+    pub fn check_invariants(&self) {
+        for range in self.iter() {
+            assert!(self.is_apart(range), "{range} touches a neighbour");
+        }
+        let sum: u64 = self.iter().map(|r| r.size).sum();
+        assert_eq!(sum, self.space, "the ranges and their sum");
+        if let Some(indexed) = self.index.count() {
+            assert_eq!(indexed, self.len(), "the ranges and their index");
+        }
     }
 
     /// Remove whatever of `span` is in the set; gives how much that was.

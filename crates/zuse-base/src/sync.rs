@@ -165,6 +165,14 @@ impl<T: ?Sized, const RANK: u32> RankedRwLock<T, RANK> {
         }
     }
 
+    /// Share the value if nobody owns it.
+    pub fn try_read(&self) -> Option<RankedReadGuard<'_, T>> {
+        Some(RankedReadGuard {
+            guard: self.0.try_read()?,
+            _held: Held::enter(RANK, Order::Any),
+        })
+    }
+
     /// Own the value if nobody has it.
     pub fn try_write(&self) -> Option<RankedWriteGuard<'_, T>> {
         Some(RankedWriteGuard {

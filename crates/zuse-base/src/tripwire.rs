@@ -11,10 +11,12 @@
 //! uberblock is whole, so it is left as it is.
 //!
 //! Invariants
-//! - It is never mended: the pool has to be opened anew.
-//! - What is torn belongs to one pool; the other pools of a process go on.
-//! - The listener runs while the thread unwinds, with the locks that it held: it takes none of
-//!   those.
+//! - It is never mended: the pool has to be opened anew. A `OnceLock` holds what was said.
+//! - What is torn belongs to one pool; the other pools of a process go on. Each pool makes its own
+//!   wire, and nothing here is static.
+//!
+//! The listener runs while the thread unwinds, with the locks that it held, so it must take none of
+//! those (`zuse-sim/tests/panics.rs` panics under each of them).
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

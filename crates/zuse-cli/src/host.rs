@@ -8,7 +8,7 @@
 //!   both: own session, own log; the command line goes there like any other (`forward.rs`)
 //!   zpool export, zpool destroy     ──► the host ends
 //! ```
-//! Invariants:
+//! Rules (the cases `host-*` try them):
 //! - At most one process holds a pool: it has the devices locked, and only then binds the socket.
 //! - A pool is in the cache file while it is imported. A host that dies takes nothing with it but
 //!   keys and mounts: the next command starts another one.

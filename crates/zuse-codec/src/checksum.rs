@@ -9,8 +9,8 @@
 //! | sha256 | big-endian groups of 8 digest bytes, whatever the order |
 //! | sha512, skein, edonr, blake3 | groups of 8 digest bytes, read in the block's byte order |
 //!
-//! Invariants: a salted function without a salt is an error, never an unsalted result; a number
-//! that only a property can hold (inherit, on) is an error.
+//! A salted function without a salt is an error, never an unsalted result. So is a number that only
+//! a property can hold (inherit, on).
 
 mod context;
 mod edonr;

@@ -6,10 +6,12 @@
 //! Invariants
 //! - `dirty` is sorted by txg and has at most three entries. Changes come in txg order (see
 //!   [`crate::Tx`]), so only the newest entry is ever changed; older ones belong to the sync
-//!   thread.
-//! - `synced` is replaced before the written txg's entry leaves `dirty`, under one lock: a reader
-//!   that does not find a block among the dirty ones finds it in the tree it sees.
-//! - No lock here is held across I/O. Locks: `state`, then a block's `content`.
+//!   thread. Asserted where a txg's first change comes.
+//! - `synced` is replaced when the written txg's entry leaves `dirty`, under one lock: a reader
+//!   that does not find a block among the dirty ones finds it in the tree it sees. The entry that
+//!   leaves is that of the txg which was written; asserted there.
+//!
+//! No lock here is held across I/O. Locks: `state`, then a block's `content`; the first is ranked.
 
 pub(crate) mod blocks;
 mod companions;
@@ -23,7 +25,7 @@ use std::fmt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
 use std::sync::{Arc, Weak};
-use zuse_base::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use zuse_base::sync::{RankedReadGuard, RankedRwLock, RankedWriteGuard};
 
 use zuse_base::tripwire::{Tripwire, Watched, at};
 use zuse_base::{Errno, Error, ObjectId, Place, Result, Txg};
@@ -184,7 +186,7 @@ pub struct Dnode {
     me: Weak<Dnode>,
     core: Arc<Core>,
     object: ObjectId,
-    state: RwLock<State>,
+    state: RankedRwLock<State, 400>,
     stream: ranges::Stream,
     /// See [`Self::stamp`].
     stamp: AtomicU64,
@@ -201,7 +203,7 @@ impl Dnode {
             written,
             core,
             object,
-            state: RwLock::new(state),
+            state: RankedRwLock::new(state),
             stream: ranges::Stream::default(),
             stamp: AtomicU64::new(1),
             companions: companions::Companions::default(),
@@ -229,17 +231,17 @@ impl Dnode {
         self.core.tripwire()
     }
 
-    pub(crate) fn read_state(&self) -> RwLockReadGuard<'_, State> {
+    pub(crate) fn read_state(&self) -> RankedReadGuard<'_, State> {
         self.state.read()
     }
 
-    pub(crate) fn write_state(&self) -> Watched<'_, RwLockWriteGuard<'_, State>> {
+    pub(crate) fn write_state(&self) -> Watched<'_, RankedWriteGuard<'_, State>> {
         let state = self.lock_state();
         self.note_change();
         state
     }
 
-    fn lock_state(&self) -> Watched<'_, RwLockWriteGuard<'_, State>> {
+    fn lock_state(&self) -> Watched<'_, RankedWriteGuard<'_, State>> {
         let state = self.state.write();
         self.core.tripwire().hold(at::OBJECT, state)
     }

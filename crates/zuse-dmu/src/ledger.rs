@@ -24,6 +24,18 @@ pub trait Ledger: Send + Sync {
     }
 }
 
+/// Tells the books of a block that was written in `txg`.
+///
+/// The pointer is of that txg: who sends or frees what came after another txg goes by births.
+pub(crate) fn note_born(ledger: &dyn Ledger, txg: Txg, bp: &BlockPointer) {
+    assert!(
+        bp.logical_birth() == txg.0 && bp.physical_birth() <= txg.0,
+        "txg {} writes a pointer of another txg: {bp:?}",
+        txg.0
+    );
+    ledger.born(txg, bp);
+}
+
 /// A ledger that frees what dies and counts what is used: the MOS's, and that of tests.
 pub struct FreeingLedger {
     io: Arc<Pipeline>,
@@ -157,6 +169,35 @@ impl DirtyMeter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    struct Nobody;
+
+    impl Ledger for Nobody {
+        fn born(&self, _: Txg, _: &BlockPointer) {}
+        fn kill(&self, _: Txg, _: &BlockPointer) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    fn pointer(logical: u64, physical: u64) -> BlockPointer {
+        let mut bp = BlockPointer::HOLE;
+        bp.set_dva(0, zuse_format::Dva::new(0, 1 << 20, 4096, false));
+        bp.set_birth(logical, physical);
+        bp
+    }
+
+    #[test]
+    #[should_panic(expected = "txg 9 writes a pointer of another txg")]
+    fn a_pointer_of_an_older_txg_is_not_written_as_a_new_one() {
+        note_born(&Nobody, Txg(9), &pointer(9, 7));
+        note_born(&Nobody, Txg(9), &pointer(8, 8));
+    }
+
+    #[test]
+    #[should_panic(expected = "txg 9 writes a pointer of another txg")]
+    fn a_pointer_to_a_block_of_a_txg_to_come_is_not_written() {
+        note_born(&Nobody, Txg(9), &pointer(9, 10));
+    }
 
     #[test]
     fn values_are_of_their_txg_until_it_is_written() {

@@ -8,12 +8,14 @@
 //! a txg are put into their slots; open context works on [`Dnode`]s in memory.
 //!
 //! Invariants
-//! - `objects` has at most one live [`Dnode`] per number. Whoever loads one from a dnode block
-//!   inserts it only if the meta dnode's tree is still the one it was read from; else it reads
-//!   again. Objects that a txg changed stay in memory until the new meta dnode is in place, so no
-//!   stale copy can come back.
+//! - `objects` has at most one live [`Dnode`] per number; asserted where one comes. Whoever loads
+//!   one from a dnode block inserts it only if the meta dnode's tree is still the one it was read
+//!   from; else it reads again. Objects that a txg changed stay in memory until the new meta dnode
+//!   is in place, so no stale copy can come back.
 //! - An object number is handed out only if its slots are free on disk and no object in memory has
-//!   it.
+//!   it; asserted where a number is chosen (`number`).
+//! - Only the MOS is written in more than one pass, and what a txg writes has its birth; asserted
+//!   where it is written.
 
 mod accounting;
 mod ahead;
@@ -533,7 +535,7 @@ impl Objset {
                 return Err(free());
             };
             let dnode = Dnode::with_tree(self.core.clone(), object, stored);
-            shard.insert(object.0, Arc::downgrade(&dnode));
+            number::enter(&mut shard, &dnode);
             return Ok(dnode);
         }
     }
@@ -681,7 +683,7 @@ impl Objset {
             }
             let dnode = Dnode::new(self.core.clone(), object, state);
             self.core.note_edit();
-            shard.insert(object.0, Arc::downgrade(&dnode));
+            number::enter(&mut shard, &dnode);
             drop(shard);
             self.core.note_dirty(tx.txg(), dnode.clone());
             self.core.meter.add(tx.txg(), OBJECT_CHARGE);

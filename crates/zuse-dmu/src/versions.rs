@@ -18,7 +18,8 @@
 //! waits for memory once then, not for the block, the leaf's header and its bucket one after the
 //! other. The address is a hint: the bytes may have moved.
 //!
-//! Invariant: what is in `far` has a higher number than any that the rows could hold.
+//! Invariant: what is in `far` has a higher number than any that the rows could hold. Asserted
+//! where a block is put.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -103,6 +104,10 @@ impl Table {
             self.far.insert(blkid, version);
             return;
         };
+        debug_assert!(
+            self.far.keys().next().is_none_or(|first| *first > blkid),
+            "block {blkid} in a row, and lower ones in the tree"
+        );
         let row = row.get_or_insert_with(|| {
             self.used += 1;
             Box::default()
@@ -311,6 +316,15 @@ mod tests {
                 assert_eq!(versions.first_in(k, end), first);
             }
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "block 17 in a row, and lower ones in the tree")]
+    fn a_low_number_in_the_tree_is_noticed() {
+        let mut table = Table::default();
+        table.insert(16, block(1).into());
+        table.far.insert(3, block(2).into());
+        table.insert(17, block(3).into());
     }
 
     /// Sixteen-fold for a row, and a table of rows that is not longer than what is in it pays for.

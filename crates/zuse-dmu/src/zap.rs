@@ -9,15 +9,15 @@
 //! 50 bytes, a value that is not one u64, or too many names of one hash. A directory that falls
 //! back to a few short names becomes micro again.
 //!
-//! Invariants
-//! - Logical operations of one object exclude each other by one read-write lock, found through the
-//!   object ([`Dnode::companion`]): two [`Zap`]s of the same object share it. It is held across the
-//!   reads that an operation needs.
-//! - What is kept of block 0 beside the lock ([`known`]) holds as long as nothing about the object
-//!   has changed: a ZAP can never disagree with its object.
-//! - A hostile ZAP gives `Corrupt` that names object and block; no walk is longer than its block.
-//! - No memory grows with the number of entries, except 8 bytes each in the index of a cached micro
-//!   block (≤ 128 KiB).
+//! Logical operations of one object exclude each other by one read-write lock, found through the
+//! object ([`Dnode::companion`]): two [`Zap`]s of the same object share it. It is held across the
+//! reads that an operation needs. What is kept of block 0 beside the lock ([`known`]) holds as long
+//! as nothing about the object has changed, which its stamp tells: a ZAP can never disagree with
+//! its object. Tests with several threads hold both.
+//!
+//! A hostile ZAP gives `Corrupt` that names object and block ([`flaw`]); no walk is longer than its
+//! block. No memory grows with the number of entries, except 8 bytes each in the index of a cached
+//! micro block (≤ 128 KiB; `tests/index_memory.rs`).
 //!
 //! Budget: a warm look-up by the library is to stay below 500 ns, in a ZAP of a million names too,
 //! where the table block's word, the leaf's header with the bucket, and the entry with what lies
@@ -44,7 +44,7 @@ mod stats;
 mod store;
 
 use std::sync::Arc;
-use zuse_base::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use zuse_base::sync::{RankedReadGuard, RankedRwLock, RankedWriteGuard};
 
 use zuse_base::tripwire::{Watched, at};
 use zuse_base::{Errno, Error, Result};
@@ -140,7 +140,7 @@ pub struct Zap {
 
 /// What the opens of one object share.
 struct Shared {
-    lock: RwLock<Known>,
+    lock: RankedRwLock<Known, 300>,
 }
 
 /// Which of the two formats a block 0 is.
@@ -198,7 +198,7 @@ impl Zap {
     pub fn open(dnode: &Arc<Dnode>) -> Result<Self> {
         let shared = dnode.companion(|| {
             Ok(Arc::new(Shared {
-                lock: RwLock::default(),
+                lock: RankedRwLock::default(),
             }))
         })?;
         Ok(Self {
@@ -330,11 +330,11 @@ impl Zap {
         }
     }
 
-    fn read_lock(&self) -> RwLockReadGuard<'_, Known> {
+    fn read_lock(&self) -> RankedReadGuard<'_, Known> {
         self.shared.lock.read()
     }
 
-    fn write_lock(&self) -> Watched<'_, RwLockWriteGuard<'_, Known>> {
+    fn write_lock(&self) -> Watched<'_, RankedWriteGuard<'_, Known>> {
         let known = self.shared.lock.write();
         self.dnode.tripwire().hold(at::ZAP, known)
     }
@@ -468,7 +468,7 @@ impl Zap {
         Ok(micro::find(b, index, hash, name).and_then(|i| micro::slot(b, i)))
     }
 
-    fn learn_if_missed(&self, known: RwLockReadGuard<'_, Known>) {
+    fn learn_if_missed(&self, known: RankedReadGuard<'_, Known>) {
         let now = known.missed(&self.dnode);
         drop(known);
         if now {

@@ -7,13 +7,10 @@
 //! operation that is refused changes nothing; what was done before it stays, unless [`Batch::undo`]
 //! says that nothing is to stay.
 //!
-//! Invariants
-//! - Everything runs on the sync thread with the configuration lock held for writing: nothing here
-//!   takes it again.
-//! - A head whose next txg has changes already is not rolled back or destroyed: those changes
-//!   belong to another tree.
-//! - A device or corruption error ends the batch: [`Batch::fatal`] remembers it, and the sync task
-//!   fails with it.
+//! Everything runs on the sync thread with the configuration lock held for writing: nothing here
+//! takes it again (its rank would tell). A head whose next txg has changes already is not rolled
+//! back or destroyed, but refused: those changes belong to another tree. A device or corruption
+//! error ends the batch: [`Batch::fatal`] remembers it, and the sync task fails with it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
-use zuse_base::sync::Mutex;
+use zuse_base::sync::RankedMutex;
 
 use zuse_base::tripwire::at;
-use zuse_base::{Result, Txg};
+use zuse_base::{Error, Result, Txg};
 use zuse_dmu::Ledger;
 use zuse_format::BlockPointer;
 use zuse_io::Pipeline;
@@ -50,7 +50,7 @@ pub(crate) struct Books {
     prev_snap_txg: AtomicU64,
     born: Cell,
     freed: Cell,
-    dead: Mutex<Vec<BlockPointer>>,
+    dead: RankedMutex<Vec<BlockPointer>, 600>,
 }
 
 impl Books {
@@ -61,7 +61,7 @@ impl Books {
             prev_snap_txg: AtomicU64::new(prev_snap_txg),
             born: Cell::default(),
             freed: Cell::default(),
-            dead: Mutex::default(),
+            dead: RankedMutex::default(),
         }
     }
 
@@ -92,8 +92,7 @@ impl Ledger for Books {
             return Ok(());
         }
         if bp.allocation_birth() > self.prev_snap_txg.load(Relaxed) {
-            // Nothing of a txg that is not written yet can be freed by an older one.
-            debug_assert!(bp.logical_birth() <= txg.0, "{bp:?} dies before it is born");
+            must_be_born(self.dataset, txg, bp)?;
             self.io.free(txg, bp)?;
             self.freed.add(Sizes::of_block(&self.io, bp));
         } else {
@@ -102,5 +101,34 @@ impl Ledger for Books {
             tripwire.hold(at::BOOKS, dead).push(*bp);
         }
         Ok(())
+    }
+}
+
+/// Nothing of a txg that is not written yet can be freed by an older one. A pointer that says so
+/// comes from the disk.
+fn must_be_born(dataset: Option<u64>, txg: Txg, bp: &BlockPointer) -> Result<()> {
+    if bp.logical_birth() <= txg.0 {
+        return Ok(());
+    }
+    Err(Error::contradiction(
+        format!("dataset {}", dataset.unwrap_or(0)),
+        format!(
+            "in txg {txg} a block goes that was born in {}",
+            bp.logical_birth()
+        ),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_of_a_txg_to_come_is_not_freed() {
+        let mut bp = BlockPointer::HOLE;
+        bp.set_birth(9, 9);
+        assert!(must_be_born(Some(54), Txg(9), &bp).is_ok());
+        let said = must_be_born(Some(54), Txg(8), &bp).map_err(|e| e.to_string());
+        assert!(said.is_err_and(|s| s.contains("dataset 54") && s.contains("born in 9")));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock, Weak};
-use zuse_base::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use zuse_base::sync::{Mutex, RankedMutexGuard, RankedReadGuard, RankedRwLock, RwLock};
 
 use zuse_base::tripwire::{Watched, at};
 use zuse_base::{Errno, Error, Result};
@@ -11,7 +11,7 @@ use zuse_dmu::{Objset, Tx};
 use crate::meta::Meta;
 use crate::pending::Pending;
 use crate::pool_seam::{PoolSpace, Spa};
-use crate::registry::Registry;
+use crate::registry::{MapLock, Registry};
 
 /// Fills a new object set: the master node of a filesystem, the objects of a volume.
 pub type Fill = Box<dyn FnOnce(&Arc<Objset>, &Tx) -> Result<()> + Send>;
@@ -37,7 +37,7 @@ pub struct Dsl {
     pub(crate) registry: Registry,
     /// Taken for writing while a sync task runs, for reading by whoever looks at several objects
     /// together.
-    pub(crate) config: RwLock<()>,
+    pub(crate) config: RankedRwLock<(), 100>,
     /// What the sync thread keeps from one step to the next.
     pub(crate) pending: Pending,
     /// The user who makes new datasets.
@@ -76,7 +76,7 @@ impl Dsl {
             me: me.clone(),
             open: OnceLock::new(),
             registry: Registry::default(),
-            config: RwLock::new(()),
+            config: RankedRwLock::new(()),
             pending: Pending::default(),
             creator: AtomicU64::new(0),
             altroot: RwLock::new("".into()),
@@ -116,12 +116,15 @@ impl Dsl {
     }
 
     /// A map of what is in memory, to be looked up or changed.
-    pub(crate) fn map<'a, T>(&'a self, map: &'a Mutex<T>) -> Watched<'a, MutexGuard<'a, T>> {
+    pub(crate) fn map<'a, T>(
+        &'a self,
+        map: &'a MapLock<T>,
+    ) -> Watched<'a, RankedMutexGuard<'a, T>> {
         let wire = self.open.get().map(|open| open.spa.tripwire());
         Watched::of(wire, at::MAPS, map.lock())
     }
 
-    pub(crate) fn read_config(&self) -> RwLockReadGuard<'_, ()> {
+    pub(crate) fn read_config(&self) -> RankedReadGuard<'_, ()> {
         self.config.read()
     }
 

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
-use zuse_base::sync::{Mutex, RwLock};
+use zuse_base::sync::{Mutex, RankedMutex, RwLock};
 
 use zuse_base::tripwire::at;
 use zuse_base::{Errno, Error, ObjectId, Result, Txg};
@@ -38,7 +38,7 @@ pub struct Dataset {
     pub(crate) dsl: Arc<Dsl>,
     pub(crate) dnode: Arc<Dnode>,
     pub(crate) books: Arc<Books>,
-    objset: Mutex<Option<Arc<Objset>>>,
+    objset: RankedMutex<Option<Arc<Objset>>, 200>,
     owned: AtomicBool,
     /// The intent log is applied, in memory at least.
     replayed: AtomicBool,
@@ -111,7 +111,7 @@ impl Dsl {
                 Some(object.0),
                 phys.prev_snap_txg,
             )),
-            objset: Mutex::new(None),
+            objset: RankedMutex::new(None),
             owned: AtomicBool::new(false),
             replayed: AtomicBool::new(false),
             snapshot: phys.is_snapshot(),

@@ -1,7 +1,7 @@
 //! Holds: tags that keep snapshots from being destroyed.
 
 use zuse_base::{Errno, Error, Result};
-use zuse_format::dsl::{DS_FLAG_DEFER_DESTROY, DS_FLAG_INCONSISTENT};
+use zuse_format::dsl::DS_FLAG_DEFER_DESTROY;
 use zuse_format::object_type as ot;
 
 use crate::context::{Ctx, Dsl};
@@ -104,65 +104,24 @@ impl Dsl {
         }
     }
 
-    /// What is left of processes that ended: temporary holds are released, heads whose destruction
-    /// or (not resumable) receive was begun are destroyed. To be called once after opening for
-    /// writing.
+    /// Releases the holds of processes that were ended before they could (`zfs send`, `zfs diff`):
+    /// a pool that is opened for writing belongs to nobody else. A snapshot that waited for that to
+    /// be destroyed goes. Where their table cannot be read the holds stay, and can be released one
+    /// by one.
     ///
     /// # Errors
     /// The MOS cannot be changed.
-    pub fn clean_up(&self) -> Result<()> {
+    pub fn release_temporary_holds(&self) -> Result<()> {
         let left = match self.meta()?.directory()?.get_u64(TEMPORARY)? {
-            Some(object) => self.meta()?.table(object)?.numbers()?,
-            None => Vec::new(),
+            Some(object) => self.meta()?.table(object).and_then(|t| t.numbers()),
+            None => return Ok(()),
         };
-        if !left.is_empty() {
-            self.task(|_| Ok(()), |ctx| ctx.release_temporary())?;
+        match left {
+            Ok(left) if left.is_empty() => Ok(()),
+            Ok(_) => self.task(|_| Ok(()), |ctx| ctx.release_temporary()),
+            Err(Error::Corrupt { .. }) => Ok(()),
+            Err(other) => Err(other),
         }
-        let broken = {
-            let _config = self.read_config();
-            let mut broken = Vec::new();
-            self.broken_heads(self.meta()?.root_dir, &mut broken)?;
-            broken
-        };
-        if broken.is_empty() {
-            return Ok(());
-        }
-        // All in one txg: there may be thousands.
-        let heads = broken.clone();
-        self.task(
-            move |ctx| heads.iter().try_for_each(|h| ctx.dsl.check_idle(*h)),
-            move |ctx| {
-                broken.iter().try_for_each(|h| ctx.destroy_head(*h))?;
-                ctx.spa.note_frees();
-                ctx.dsl.refresh_all()
-            },
-        )
-    }
-
-    /// Inconsistent heads without resume state, snapshots and children; children before parents.
-    fn broken_heads(&self, dir: u64, out: &mut Vec<u64>) -> Result<()> {
-        let meta = self.meta()?;
-        let phys = meta.dir(dir)?;
-        let children = meta.children(&phys)?;
-        for (_, child) in &children {
-            self.broken_heads(*child, out)?;
-        }
-        if phys.head_dataset == 0 || phys.parent == 0 || !children.is_empty() {
-            return Ok(());
-        }
-        let ds = meta.ds(phys.head_dataset)?;
-        let whole = ds.flags & DS_FLAG_INCONSISTENT == 0;
-        let resumable = meta
-            .extension_value(phys.head_dataset, "com.delphix:resume_toguid")?
-            .is_some();
-        let encrypted = meta
-            .extension_value(dir, "com.datto:crypto_key_obj")?
-            .is_some();
-        if whole || resumable || encrypted || !self.snapshots_of(&ds)?.is_empty() {
-            return Ok(());
-        }
-        out.push(phys.head_dataset);
-        Ok(())
     }
 }
 
@@ -187,11 +146,21 @@ impl Ctx<'_> {
             let Some((snap, tag)) = key.split_once('-') else {
                 continue;
             };
-            if let Ok(snap) = u64::from_str_radix(snap, 16) {
+            // An entry of a snapshot that is none, or has no such hold, is only taken out.
+            if let Ok(snap) = u64::from_str_radix(snap, 16)
+                && self.has_hold(snap, tag)
+            {
                 self.release_hold(snap, tag)?;
             }
         }
         Ok(())
+    }
+
+    fn has_hold(&self, object: u64, tag: &str) -> bool {
+        let phys = self.meta.ds(object).ok().filter(|s| s.is_snapshot());
+        let table = phys.filter(|s| s.userrefs != 0);
+        let table = table.and_then(|s| self.meta.table(s.userrefs).ok());
+        table.is_some_and(|t| matches!(t.get(tag), Ok(Some(_))))
     }
 
     fn release_hold(&self, object: u64, tag: &str) -> Result<()> {

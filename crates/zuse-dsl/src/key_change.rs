@@ -149,9 +149,9 @@ impl Dsl {
                 let location = Value::Text(key.location.clone());
                 ctx.set_local(head, "keylocation", &location)?;
                 ctx.log("change key", head, "")?;
-                ctx.dsl.move_loaded(&done, dir);
                 // Before anybody meets a key object that is wrapped anew.
                 ctx.dsl.keep_wrapping_key(dir, key.wrapping);
+                ctx.dsl.move_loaded(&done, dir);
                 Ok(())
             }
         })

@@ -9,11 +9,14 @@
 //! A key object names its root, and is wrapped with that root's key. Both change together, or
 //! nobody opens it any more.
 //!
+//! All directories that share a key object (a dataset and its clones) have one root: it stands in
+//! the object. Who changes a root finds what follows by children and by clones, wherever in the
+//! pool they are. `zuse-sim/tests/keys.rs` opens every dataset with the key of its root after each
+//! of many such changes.
+//!
 //! Invariants
-//! - All directories that share a key object (a dataset and its clones) have one root.
-//! - Who changes a root finds what follows by children and by clones, wherever in the pool they
-//!   are.
-//! - A wrapping that came with a raw stream is that of another root only where that is proved.
+//! - A wrapping that came with a raw stream is that of another root only where that is proved: the
+//!   root's key opens it, or both are made of one passphrase; else it becomes a root of its own.
 
 use std::collections::HashSet;
 
@@ -169,8 +172,8 @@ impl Ctx<'_> {
         }
         let done = self.move_root(&self.followers(dir, dir)?, root)?;
         self.clear_property(self.meta.dir(dir)?.head_dataset, "keylocation")?;
-        self.dsl.drop_wrapping_key(dir);
         self.dsl.move_loaded(&done, root);
+        self.dsl.drop_wrapping_key(dir);
         Ok(())
     }
 
@@ -251,10 +254,10 @@ impl Ctx<'_> {
             for (name, value) in numbers {
                 table.put_u64(self.tx, name, value)?;
             }
-            self.make_root(owner, &group)?;
             if let Some(wrapping) = self.dsl.wrapping_key(root) {
                 self.dsl.keep_wrapping_key(owner, wrapping);
             }
+            self.make_root(owner, &group)?;
         }
         Ok(())
     }

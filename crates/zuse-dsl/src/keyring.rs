@@ -8,12 +8,14 @@
 //! unwrapped with it when the dataset is first used, once per key object: clones share one, and so
 //! their salt.
 //!
-//! Invariants
-//! - A wrapping key is in `wrapping` only after it has unwrapped the root's own key object: it is
-//!   the right one.
-//! - `loaded` holds keys only of roots in `wrapping`.
+//! A wrapping key is kept only after it has unwrapped the root's own key object
+//! ([`Dsl::load_key`]), or when that object was just wrapped with it: it is the right one. What is
+//! in memory, and its invariants: `keys`.
 
-use std::collections::HashMap;
+mod keys;
+
+pub(crate) use keys::Keyring;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -46,15 +48,6 @@ pub(crate) const VERSION: &str = "DSL_CRYPTO_VERSION";
 pub(crate) const FORMAT: &str = "keyformat";
 pub(crate) const SALT: &str = "pbkdf2salt";
 pub(crate) const ROUNDS: &str = "pbkdf2iters";
-
-/// The keys in memory.
-#[derive(Clone, Default)]
-pub(crate) struct Keyring {
-    /// By the directory of the encryption root.
-    wrapping: HashMap<u64, WrappingKey>,
-    /// By key object, with the directory of its root.
-    loaded: HashMap<u64, (u64, Arc<DatasetKey>)>,
-}
 
 /// What makes a wrapping key of a key: format, salt, rounds.
 pub(crate) type Derivation = (KeyFormat, u64, u64);
@@ -175,58 +168,48 @@ impl Dsl {
 
     /// Whether the wrapping key of an encryption root is loaded.
     pub(crate) fn is_loaded(&self, root_dir: u64) -> bool {
-        self.keyring.lock().wrapping.contains_key(&root_dir)
+        self.keyring.lock().wrapping(root_dir).is_some()
     }
 
     /// The wrapping key of an encryption root, if it is loaded.
     pub(crate) fn wrapping_key(&self, root_dir: u64) -> Option<WrappingKey> {
-        self.keyring.lock().wrapping.get(&root_dir).cloned()
+        self.keyring.lock().wrapping(root_dir).cloned()
     }
 
     /// Makes a wrapping key that was just proved, or made, the one of an encryption root.
     pub(crate) fn keep_wrapping_key(&self, root_dir: u64, key: WrappingKey) {
-        self.keyring.lock().wrapping.insert(root_dir, key);
+        self.keyring.lock().keep_wrapping(root_dir, key);
     }
 
     /// Notes the keys of a key object that was just made or rewrapped.
     pub(crate) fn keep_dataset_key(&self, object: u64, root_dir: u64, key: Arc<DatasetKey>) {
-        let mut ring = self.keyring.lock();
-        debug_assert!(
-            ring.wrapping.contains_key(&root_dir),
-            "the key of object {object} is kept without that of its root {root_dir}"
-        );
-        ring.loaded.insert(object, (root_dir, key));
+        self.keyring.lock().keep(object, root_dir, key);
     }
 
-    /// Key objects were rewrapped for another root.
+    /// Key objects have another root. Where that root's key is not loaded they are forgotten:
+    /// nobody has shown that he may have them.
     pub(crate) fn move_loaded(&self, objects: &[u64], root_dir: u64) {
-        let mut ring = self.keyring.lock();
-        for object in objects {
-            if let Some(entry) = ring.loaded.get_mut(object) {
-                entry.0 = root_dir;
-            }
-        }
+        self.keyring.lock().move_to(objects, root_dir);
     }
 
     /// The same key is that of another encryption root now.
     pub(crate) fn move_wrapping_key(&self, from: u64, to: u64, objects: &[u64]) {
-        {
-            let mut ring = self.keyring.lock();
-            if let Some(key) = ring.wrapping.remove(&from) {
-                ring.wrapping.insert(to, key);
-            }
+        let mut ring = self.keyring.lock();
+        if let Some(key) = ring.wrapping(from).cloned() {
+            ring.keep_wrapping(to, key);
         }
-        self.move_loaded(objects, to);
+        ring.move_to(objects, to);
+        ring.drop_root(from);
     }
 
-    /// A directory is no encryption root any more.
+    /// A directory is no encryption root any more, or has another key.
     pub(crate) fn drop_wrapping_key(&self, root_dir: u64) {
-        self.keyring.lock().wrapping.remove(&root_dir);
+        self.keyring.lock().drop_root(root_dir);
     }
 
     /// A key object is freed.
     pub(crate) fn forget_key_object(&self, object: u64) {
-        self.keyring.lock().loaded.remove(&object);
+        self.keyring.lock().forget(object);
     }
 
     /// The keys of an encrypted dataset.
@@ -238,14 +221,15 @@ impl Dsl {
         let dir = self.meta()?.ds(ds)?.dir;
         let missing = || Error::missing(format!("directory {dir}"), "its key object is missing");
         let object = self.key_object_number(dir)?.ok_or_else(missing)?;
-        if let Some((_, key)) = self.keyring.lock().loaded.get(&object) {
+        if let Some(key) = self.keyring.lock().get(object) {
             return Ok(key.clone());
         }
         let found = self.key_object(dir)?.ok_or_else(missing)?;
-        let Some(wrapping) = self.wrapping_key(found.root_dir) else {
-            let root = self.dir_name(found.root_dir)?;
-            return Err(not_loaded(&root));
+        let locked = || match self.dir_name(found.root_dir) {
+            Ok(root) => not_loaded(&root),
+            Err(e) => e,
         };
+        let wrapping = self.wrapping_key(found.root_dir).ok_or_else(locked)?;
         let master = found.unwrap(&wrapping).ok_or_else(|| {
             Error::corrupt_as(
                 zuse_base::Corruption::Authentication,
@@ -258,9 +242,9 @@ impl Dsl {
             found.version,
             self.spa()?.entropy(),
         ));
-        let mut ring = self.keyring.lock();
-        let (_, key) = ring.loaded.entry(object).or_insert((found.root_dir, made));
-        Ok(key.clone())
+        // The root's key may have been unloaded meanwhile.
+        let kept = self.keyring.lock().enter(object, found.root_dir, made);
+        kept.ok_or_else(locked)
     }
 
     /// What is known of a dataset's or snapshot's encryption; `None` if it is not encrypted.
@@ -430,11 +414,7 @@ impl Dsl {
                 format!("Key already unloaded for '{name}'."),
             ));
         }
-        let below: Vec<u64> = {
-            let ring = self.keyring.lock();
-            let of_root = ring.loaded.iter().filter(|(_, (root, _))| *root == dir);
-            of_root.map(|(object, _)| *object).collect()
-        };
+        let below = self.keyring.lock().objects_of(dir);
         for ds in self.all_held() {
             let Ok(phys) = ds.phys() else { continue };
             let Some(object) = self.key_object_number(phys.dir)? else {
@@ -450,11 +430,7 @@ impl Dsl {
                 return Ok(false);
             }
         }
-        {
-            let mut ring = self.keyring.lock();
-            ring.wrapping.remove(&dir);
-            ring.loaded.retain(|_, (root, _)| *root != dir);
-        }
+        self.keyring.lock().drop_root(dir);
         // Decoded blocks are in clear.
         self.meta()?.io.cache().clear();
         Ok(true)

@@ -10,7 +10,9 @@
 //! what is not on disk (open object sets, in-flight reservations). Administrative changes are sync
 //! tasks: all or nothing in one txg.
 //!
-//! Invariants
+//! Invariants of the books in the MOS. [`check_accounting`] and the simulator's checker recount
+//! them, and the tests call both after each step; figures that a disk forged and that would fall
+//! below zero end the txg.
 //! - `used` of a directory is the sum of its breakdown; a parent's CHILD is the sum of its
 //!   children's `used`.
 //! - Every `prev_snap_txg` of the older snapshots of a dataset is a key of its deadlist.

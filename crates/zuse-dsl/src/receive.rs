@@ -5,11 +5,11 @@
 //!   target missing    target (INCONSISTENT) ── finish: snapshot, flag off
 //!   target exists     target/%recv, a clone of the source (or empty) ── finish: swap contents, snapshot, destroy %recv
 //! ```
-//! Invariants
-//! - Users see the old head until one txg shows the new one with its snapshot: all or nothing.
-//! - A dataset that is received into is INCONSISTENT and owned. One that nobody owns and that has
-//!   no resume state is what a crash left behind: the next receive there removes it.
-//! - Resume state is written in the txg that holds the data it speaks of.
+//! Users see the old head until one txg shows the new one with its snapshot: all or nothing, as it
+//! is one sync task. A dataset that is received into is INCONSISTENT and owned; a user's
+//! [`Dataset::objset`] refuses it. One that nobody owns and that has no resume state is what a
+//! crash left behind: the next receive there removes it. Resume state is written in the txg that
+//! holds the data it speaks of.
 
 mod finish;
 mod plan;

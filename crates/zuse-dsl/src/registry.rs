@@ -6,17 +6,20 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 
-use zuse_base::sync::Mutex;
+use zuse_base::sync::RankedMutex;
 
 use crate::dataset::Dataset;
 use crate::dir::DirState;
 
+/// The lock of a map of what is in memory.
+pub(crate) type MapLock<T> = RankedMutex<T, 500>;
+
 #[derive(Default)]
 pub(crate) struct Registry {
     /// Open datasets, by object.
-    pub datasets: Mutex<HashMap<u64, Weak<Dataset>>>,
+    pub datasets: MapLock<HashMap<u64, Weak<Dataset>>>,
     /// What is known of directories, by object.
-    pub dirs: Mutex<HashMap<u64, Weak<DirState>>>,
+    pub dirs: MapLock<HashMap<u64, Weak<DirState>>>,
     /// Datasets that a txg changed, by object: until it is on disk.
-    pub dirty: [Mutex<BTreeMap<u64, Arc<Dataset>>>; 4],
+    pub dirty: [MapLock<BTreeMap<u64, Arc<Dataset>>>; 4],
 }

@@ -11,7 +11,7 @@
 //! File data never pushes anything out of here: each table has a bound of its own and forgets what
 //! was not asked for since it last filled up.
 //!
-//! Invariants
+//! Why what is here is right:
 //! - `stored` and `resolved` are true to the MOS: a sync task that changes properties or moves
 //!   directories drops what it makes wrong, under the configuration lock.
 //! - `datasets` and `deadlists` are true to the newest state of the MOS: whoever changes or frees

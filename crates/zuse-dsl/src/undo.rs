@@ -11,13 +11,15 @@
 //!
 //! Invariants
 //! - The MOS changes in syncing context only, so that all its versions after a savepoint are the
-//!   task's.
+//!   task's: asserted where they are dropped ([`zuse_dmu::Objset::forget_changes`]).
+//! - There is one savepoint at a time, which ends before the MOS is written; asserted.
 //! - Nothing is freed between savepoint and keep: a block is in use until it is known that it is
-//!   not.
+//!   not. All that a task frees goes through [`Ctx::free_or_leak`], which notes it.
 //! - Runs with the configuration lock held for writing: nobody has seen what is taken back, no key
-//!   was loaded or unloaded.
-//! - Heads that somebody owns, or that a later txg has changed, are not destroyed or rolled back by
-//!   a batch: their object sets are the same before and after.
+//!   was loaded or unloaded. Asserted at both ends.
+//!
+//! Heads that somebody owns, or that a later txg has changed, are refused by a batch: their object
+//! sets are the same before and after.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -53,10 +55,19 @@ impl Ctx<'_> {
         self.meta.mos.sync(self.tx.txg(), 1)?;
         let before = self.dsl.pending.journal.lock().replace(Journal::default());
         assert!(before.is_none(), "a savepoint within a savepoint");
+        self.assert_alone();
         Ok(Savepoint {
             features: self.spa.features_now(),
             keyring: self.dsl.keyring.lock().clone(),
         })
+    }
+
+    /// Nobody looks at the MOS meanwhile: each change is made under the lock.
+    fn assert_alone(&self) {
+        assert!(
+            self.dsl.config.try_read().is_none(),
+            "the MOS is changed by a task that others see at work"
+        );
     }
 
     /// Puts a block off that is to be freed, if that may be undone; false if it is to be freed at
@@ -89,6 +100,7 @@ impl Ctx<'_> {
 
     /// Takes back what was done since the savepoint.
     pub fn undo(&self, then: Savepoint) -> Result<()> {
+        self.assert_alone();
         let dsl = self.dsl;
         let journal = dsl.pending.journal.lock().take().unwrap_or_default();
         self.meta.mos.forget_changes(self.tx.txg());

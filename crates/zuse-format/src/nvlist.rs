@@ -4,9 +4,9 @@
 //! little), 0, 0. XDR is big-endian whatever the writer; native is an image of the writer's memory
 //! and only the little-endian one is read.
 //!
-//! Invariants of a list in memory: names are unique when made by [`NvList::insert`] (a list read
-//! from disk keeps what it had, and lookups take the first), order is that of insertion. Encoding
-//! is byte-exact with OpenZFS, because it refuses a list whose sizes are off by one.
+//! Names of a list are unique when made by [`NvList::insert`]; a list read from disk keeps what it
+//! had, and lookups take the first. The order is that of insertion. Encoding is byte-exact with
+//! OpenZFS, because it refuses a list whose sizes are off by one (the tests hold the bytes).
 //!
 //! Names and strings are text here; bytes that are not UTF-8 are replaced. Extended attributes,
 //! whose names may be any bytes, have their own codec in `zuse-dmu`.

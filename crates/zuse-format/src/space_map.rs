@@ -287,11 +287,19 @@ impl Encoder {
     /// # Panics
     /// In debug builds, if the run is not in whole units inside the map: a bug of the caller.
     pub fn push(&mut self, op: MapOp, vdev: Option<u32>, offset: u64, size: u64) {
-        let MapGeometry { start, shift, .. } = self.geometry;
+        let MapGeometry {
+            start,
+            size: whole,
+            shift,
+        } = self.geometry;
         debug_assert!(
             offset >= start
                 && (offset - start) & ((1 << shift) - 1) == 0
                 && size & ((1 << shift) - 1) == 0
+                && whole
+                    .checked_sub(size)
+                    .is_some_and(|last| offset - start <= last),
+            "{size} bytes at {offset:#x} are no whole units of the map's region"
         );
         let mut at = (offset - start) >> shift;
         let mut units = size >> shift;

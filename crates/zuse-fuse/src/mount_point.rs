@@ -1,7 +1,7 @@
 //! A place where a session is mounted: mount(2) or fusermount3, what `/proc` says about it,
 //! unmount.
 //!
-//! Invariants:
+//! Rules:
 //! - Nothing here sends a request to the mounted tree: one to our own session from the thread that
 //!   set it up may wait for ever. The device number comes from `/proc/self/mountinfo`, the mount's
 //!   number from a `statx` that the kernel answers alone.

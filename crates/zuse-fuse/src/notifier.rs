@@ -1,6 +1,6 @@
 //! Tells the kernel to drop what it has cached.
 //!
-//! Invariants:
+//! Rules:
 //! - One thread sends, which is there while there is something to send; it serves no request and
 //!   holds no lock while it sends. The kernel may let it wait for a page or a directory that
 //!   another request holds; that request may wait for locks of whoever asked for the invalidation.

@@ -4,7 +4,7 @@
 //!   /dev/fuse ──read──> message ──dispatch──> Ops ──> answer ──writev──> /dev/fuse
 //!                       (checked)                     (slices of a read go out as they are)
 //! ```
-//! Invariants:
+//! Rules:
 //! - One message, one answer; FORGET, BATCH_FORGET and INTERRUPT's consequences have none. A
 //!   message that is too short for its kind, or a method that panics, fails that one request with
 //!   `EIO`.

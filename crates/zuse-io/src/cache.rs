@@ -9,19 +9,24 @@
 //! walk of directories takes the whole cache from the other.
 //!
 //! Invariants
-//! - `used` is the sum of `charge` over all entries; it passes `limit` at most by one block a
-//!   thread.
-//! - `metadata` is the part of `used` that entries of [`Class::Metadata`] hold.
+//! - A block is given out for its own key only: place, birth and a word of the checksum. A [`Key`]
+//!   is compared as a whole, and what is rewritten in place is removed.
+//! - `used` is the sum of `charge` over all entries, `metadata` the part of it that entries of
+//!   [`Class::Metadata`] hold. Whoever gives up more than there is is noticed at once; the sums of
+//!   a shard are looked at when it is swept or emptied ([`Shard::check_invariants`]).
 //! - A key is in exactly one of `probation` and `main` iff it is in `map`; a stale queue slot (its
-//!   key was removed) is skipped when it reaches the front.
-//! - What is lent (to copies of cached blocks that are being changed, and to values of extended
-//!   attributes) is taken off `limit`: cache and loans together stay within the budget. At most
-//!   half is lent; three quarters, where the last of it goes to values and no cached block goes for
-//!   it. Values for which there is nothing left have a budget of their own
-//!   ([`Cache::allow_beside`]): none, unless the owner gives it.
-//! - A block read by several threads at once is fetched by one of them, be it one that only reads
-//!   ahead; no shard lock is held meanwhile. Who has taken blocks upon itself waits for nobody
-//!   else's before they have come or it gave them up.
+//!   key was removed) is skipped when it reaches the front. A sweep, which drops those, looks.
+//!
+//! The budget: `used` passes `limit` at most by one block a thread. What is lent (to copies of
+//! cached blocks that are being changed, and to values of extended attributes) is taken off
+//! `limit`: cache and loans together stay within the budget. At most half is lent; three quarters,
+//! where the last of it goes to values and no cached block goes for it. Values for which there is
+//! nothing left have a budget of their own ([`Cache::allow_beside`]): none, unless the owner gives
+//! it.
+//!
+//! A block read by several threads at once is fetched by one of them, be it one that only reads
+//! ahead; no shard lock is held meanwhile. Who has taken blocks upon itself waits for nobody else's
+//! before they have come or it gave them up. The tests show each of these.
 //!
 //! Hot path budget: a hit is one hash, one shard lock, one `Arc` clone and a counter.
 
@@ -519,6 +524,8 @@ impl Cache {
     pub fn clear(&self) {
         for shard in &self.shards {
             let mut shard = shard.lock();
+            #[cfg(debug_assertions)]
+            shard.check_invariants();
             let (data, metadata) = (shard.data.bytes, shard.metadata.bytes);
             let flights = std::mem::take(&mut shard.flights);
             *shard = Shard {
@@ -725,6 +732,31 @@ impl Shard {
         };
         probation.retain(|k| live(k, false));
         main.retain(|k| live(k, true));
+        debug_assert_eq!(
+            probation.len() + main.len(),
+            *entries,
+            "each entry of the cache stands in one queue"
+        );
+        #[cfg(debug_assertions)]
+        self.check_invariants();
+    }
+
+    /// Panics where what is counted is not what is there; walks all entries.
+    #[cfg(debug_assertions)]
+    fn check_invariants(&self) {
+        for (class, queues) in [(Class::Data, &self.data), (Class::Metadata, &self.metadata)] {
+            let (mut bytes, mut probation, mut entries) = (0, 0, 0);
+            for entry in self.map.values().filter(|e| e.class == class) {
+                bytes += entry.charge;
+                entries += 1;
+                probation += if entry.in_main { 0 } else { entry.charge };
+            }
+            assert_eq!(
+                (queues.bytes, queues.probation_bytes, queues.entries),
+                (bytes, probation, entries),
+                "what the cache counts and what it holds"
+            );
+        }
     }
 
     fn remember(&mut self, class: Class, key: Key) {

@@ -7,8 +7,8 @@
 //! ```
 //! Invariants
 //! - An IV is never used twice with one block key: each block that is written takes a fresh random
-//!   one, and the salt that keys are derived with is replaced after [`SALT_USES`] blocks. Nothing
-//!   is encrypted twice in one place.
+//!   one, and the salt that keys are derived with is replaced after [`SALT_USES`] blocks (asserted
+//!   where one is taken). Nothing is encrypted twice in one place (the write pipeline asserts it).
 //! - What a key is asked to read is either proved by it or an error that names the place. No other
 //!   copy is tried: the checksum was right.
 

@@ -25,13 +25,16 @@
 //!   more, the reader has the rest written first ([`Gather::holds_part`]).
 //! - Two open runs never hold the same byte, and no byte is open while an older version of it is in
 //!   flight: a block that is rewritten in place is changed in its run, or waits until the run has
-//!   landed.
-//! - The commit drains before it flushes. A run that cannot be written stays in flight while the
-//!   fault policy waits, then its error is that of whoever puts or drains next, and the txg is
-//!   lost.
-//! - What is due for a device has a thread that writes to it.
-//! - The lock is a leaf and is not held across I/O, but while a block is copied into its run (6 µs
-//!   for 64 KiB): who allocates next would append to the same run.
+//!   landed. Asserted where a block is put.
+//! - What is due for a device has a thread that writes to it. Asserted where one is left and where
+//!   a thread ends.
+//!
+//! The commit drains before it flushes, and asserts that nothing is left. A run that cannot be
+//! written stays in flight while the fault policy waits, then its error is that of whoever puts or
+//! drains next, and the txg is lost.
+//!
+//! The lock is a leaf and is not held across I/O, but while a block is copied into its run (6 µs
+//! for 64 KiB): who allocates next would append to the same run.
 //!
 //! Memory: [`OPEN`] runs of [`FULL`] bytes ([`BULK`] if of large blocks), [`DUE`] that are due and
 //! one in flight a device, each twice as large at the most, and one a thread that waits to leave
@@ -166,6 +169,17 @@ impl State {
         run
     }
 
+    /// Whether a run, open or in flight, has any byte of a place.
+    fn meets(&self, vdev: u32, start: u64, len: usize) -> bool {
+        let flying = self.flying.iter().map(|r| &**r);
+        (flying.chain(&self.open)).any(|r| r.meets(vdev, start, len))
+    }
+
+    /// Whether somebody writes to each device for which something is due.
+    fn is_served(&self) -> bool {
+        self.due.iter().all(|r| self.busy.contains(&r.vdev))
+    }
+
     fn make(&mut self, txg: Txg, vdev: u32, start: u64, bulk: bool) -> Run {
         // Two runs may be joined; more than that moves, and then lies in memory as it happens to.
         let room = if bulk { 2 * BULK + PAGE } else { FULL + SMALL };
@@ -231,8 +245,8 @@ impl Gather {
             |r: &Run| r.vdev == vdev && r.txg == txg && r.end() == start && (r.bulk || !bulk);
         // Two runs with the same byte could reach the device in either order.
         debug_assert!(
-            !state.open.iter().any(|r| r.meets(vdev, start, room)),
-            "vdev {vdev}, offset {start:#x}: these bytes are in an open run"
+            !state.meets(vdev, start, room),
+            "vdev {vdev}, offset {start:#x}: these bytes are in another run"
         );
         let mut run = match state.open.iter().position(before) {
             Some(at) => state.open.remove(at),
@@ -378,6 +392,7 @@ impl Gather {
             }
             if state.due.iter().filter(|r| of_this(r)).count() < DUE {
                 state.due.push(run);
+                debug_assert!(state.is_served(), "a run is due that nobody writes");
                 return Ok(());
             }
             state = self.wait(state);
@@ -400,6 +415,7 @@ impl Gather {
             self.landed.notify_all();
         }
         state.busy.retain(|v| *v != vdev);
+        debug_assert!(state.is_served(), "a run is due that nobody writes");
         self.landed.notify_all();
         state.failed.clone().map_or(Ok(()), Err)
     }

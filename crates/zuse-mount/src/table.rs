@@ -10,12 +10,15 @@
 //! without being used goes first (second chance, by shard); its next use takes it in again.
 //!
 //! Invariants
-//! - An object without a name, or one that a request is working on, is never let go.
+//! - An object without a name, or one that a request is working on, is never let go: whoever lets
+//!   one go asks for that first ([`Node::let_go`]).
 //! - `lookups` grows under the shard's lock (shared or not) and shrinks under the exclusive one, so
-//!   that a node never goes while somebody is being given it.
-//! - Nodes are dropped outside the locks: the last holder of an object does work when it goes.
-//! - One node per number. When the object behind a number is another one (its file system was
-//!   replaced in place), the new node takes over the count.
+//!   that a node never goes while somebody is being given it. It never shrinks below 0, which is
+//!   asserted.
+//!
+//! Nodes are dropped outside the locks: the last holder of an object does work when it goes. When
+//! the object behind a number is another one (its file system was replaced in place), the new node
+//! takes over the count.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

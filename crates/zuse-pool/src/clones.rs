@@ -12,12 +12,16 @@
 //! first file would give the space away that the clone is about to point to. Freeing a pointer
 //! takes one off; who finds no entry has the last pointer, and the space is free.
 //!
+//! What is in `changed` is what the ZAP will hold; what is not there is as the ZAP has it. A table
+//! exists as long as it has entries; the features count tables. `zuse-sim/tests/clones.rs` has
+//! the offline checker count pointers and compare, and has bytes of OpenZFS.
+//!
 //! # Invariants
 //!
-//! - What is in `changed` is what the ZAP will hold; what is not there is as the ZAP has it.
-//! - Level-0 blocks of files and volumes only. The MOS's own blocks never ask here, so the tables
-//!   can be written with it.
-//! - A table exists as long as it has entries; the features count tables.
+//! - Level-0 blocks of files and volumes only: `key_of` gives no key for others, and
+//!   [`Shared::refer`] refuses them. The MOS's own blocks never ask here, so the tables can be
+//!   written with it.
+//! - References count before anything is freed in their txg. One that comes later is refused.
 //!
 //! # Byte order
 //!

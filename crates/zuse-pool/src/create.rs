@@ -51,6 +51,16 @@ pub struct CreateOptions {
     pub compatibility: Option<String>,
 }
 
+impl CreateOptions {
+    /// Whether the pool will have a feature.
+    pub fn enables(&self, guid: &str) -> bool {
+        match &self.features {
+            None => (FEATURES.iter()).any(|f| f.guid == guid && f.enabled_at_creation()),
+            Some(list) => list.iter().any(|f| f.guid == guid || needs(f, guid)),
+        }
+    }
+}
+
 impl Pool {
     /// Makes a pool and opens it.
     ///
@@ -145,10 +155,7 @@ impl Pool {
     }
 
     fn first_txg(self: &Arc<Self>, options: &CreateOptions) -> Result<()> {
-        let enabled = |guid: &str| match &options.features {
-            None => true,
-            Some(list) => list.iter().any(|f| f.guid == guid || needs(f, guid)),
-        };
+        let enabled = |guid: &str| options.enables(guid);
         let maps = MapOptions {
             large_blocks: enabled("com.delphix:log_spacemap"),
             histogram: enabled("com.delphix:spacemap_histogram"),

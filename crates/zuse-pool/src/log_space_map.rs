@@ -12,8 +12,10 @@
 //!
 //! Invariants:
 //! - Every U that is not 0 has a log of that txg; else the pool's history is incomplete: `Corrupt`.
-//! - The logs go only in the same txg in which the last metaslab has its entries, after them.
-//! - Entries for vdevs that have no metaslabs any more (indirect, hole) are skipped.
+//! - The logs go only in the same txg in which the last metaslab has its entries, after them; the
+//!   allocator asserts that none waits.
+//!
+//! Entries for vdevs that have no metaslabs any more (indirect, hole) are skipped.
 //!
 //! Memory: the net changes of all logs, as OpenZFS keeps them; each log streams through block by
 //! block.

@@ -12,14 +12,16 @@
 //! # Invariants
 //!
 //! - A byte is in at most one of: free tree, `allocating[*]`, `freed`, `defer[*]`, `held`, or
-//!   "allocated". `freeing[t]` is part of "allocated", or of `allocating[t]` for a block that is
-//!   born and dies in t.
+//!   "allocated". Asserted of each span that is given out, and of all sets at a load and, while
+//!   they are small, at a commit.
+//! - `freeing[t]` is part of "allocated", or of `allocating[t]` for a block that is born and dies
+//!   in t. What is freed comes from the disk: a range that is not allocated is `Corrupt`, and tears
+//!   the pool's tripwire.
 //! - The map on disk, plus unflushed log entries, describes: all but allocated. So at a load
-//!   free tree = map − `allocating[*]` − `freed` − `defer[*]` − `held`.
+//!   free tree = map − `allocating[*]` − `freed` − `defer[*]` − `held`; else it is `Corrupt`.
 //! - What was freed in a committed txg becomes allocatable when two more txgs are committed. A
 //!   power cut may take the newest uberblocks with it; the tree of the one that is left must be
-//!   whole.
-//! - An allocation never crosses the region's end.
+//!   whole. Asserted of each span that is given out, as is that it lies within the region.
 //!
 //! # Locks
 //!
@@ -277,6 +279,8 @@ impl Metaslab {
                 state.broken = None;
                 self.broken.store(false, Relaxed);
                 self.note(&state);
+                #[cfg(debug_assertions)]
+                state.check_invariants(&self.region);
                 Ok(())
             }
             Err(error) => {
@@ -335,8 +339,8 @@ impl Metaslab {
             freeing,
             freed,
             defer,
+            held,
             broken,
-            ..
         } = &mut *state;
         let Some(tree) = free else {
             return broken.clone().map_or(Ok(Attempt::NotLoaded), Err);
@@ -354,6 +358,11 @@ impl Metaslab {
         assert!(
             !freed.intersects(span) && !defer.iter().any(|d| d.intersects(span)),
             "{}: {span} is given out before its old block is out of reach",
+            self.region
+        );
+        assert!(
+            !held.intersects(span) && !allocating.iter().any(|a| a.intersects(span)),
+            "{}: {span} is given out twice",
             self.region
         );
         let slot = txg.slot::<TXGS>();
@@ -535,6 +544,22 @@ impl Metaslab {
 }
 
 impl State {
+    /// Panics where a byte stands in two sets; walks all of them.
+    #[cfg(debug_assertions)]
+    fn check_invariants(&self, region: &Region) {
+        let free = self.free.iter().flat_map(SizedRangeTree::iter);
+        let sets = self.allocating.iter().chain(&self.defer);
+        let others = sets.chain([&self.freed, &self.held]);
+        let mut all = RangeTree::new();
+        for span in others.flat_map(RangeTree::iter).chain(free) {
+            let once = region.span.contains(span) && all.add(span).is_ok();
+            assert!(once, "{region}: {span} stands in two sets, or beyond it");
+        }
+        if let Some(tree) = &self.free {
+            tree.check_invariants();
+        }
+    }
+
     /// Takes out of `free`, the state by the map, what is not allocatable.
     fn subtract_pending(&self, free: &mut RangeTree) -> Result<(), RangeError> {
         let sets = self

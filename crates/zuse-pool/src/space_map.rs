@@ -10,10 +10,14 @@
 //!
 //! Invariants:
 //! - What is behind `length` does not count, so an append that fails half way leaves the map as it
-//!   was: the header changes last.
-//! - A two-word entry never straddles a data block; a lone last word becomes padding.
-//! - An append puts ALLOC before FREE: a block that is born and dies in one txg is in both sets.
-//! - Only one thread appends to a map, and nobody replays it meanwhile (the metaslab's map lock).
+//!   was: the header changes last. An append that does not lengthen the map is asserted not to be.
+//! - An entry that is written lies within the region, in whole units; the encoder asserts it. One
+//!   that is read and does not is `Corrupt`.
+//!
+//! A two-word entry never straddles a data block; a lone last word becomes padding. An append puts
+//! ALLOC before FREE: a block that is born and dies in one txg is in both sets. Golden bytes in the
+//! tests hold both. Only one thread appends to a map, and nobody replays it meanwhile: it takes the
+//! map as `&mut`, out of the metaslab's map lock.
 //!
 //! Replay shows one block at a time and trusts nothing: an entry that takes what is not free, frees
 //! what is not taken or leaves the region is a [`zuse_base::Error::Corrupt`] that names vdev,

@@ -8,17 +8,20 @@
 //!                 │
 //!              syncing N: the sync thread writes it; N+1 is open meanwhile, N+2 may quiesce behind it
 //! ```
-//! Invariants
+//! Invariants, asserted at each step of a txg
 //! - A transaction of txg N + 1 begins only after the last one of N has ended: versions of a block
-//!   come in txg order.
-//! - At most one txg is syncing, one quiesced behind it, one open.
-//! - Nobody who holds a transaction waits here.
-//! - A thread that panics with a transaction tears the pool's tripwire before its txg can close.
-//! - While nobody waits for the txg that is written, those who write it leave half of the
-//!   processors to others ([`WorkPool::hurry`]): of two, who made files beside a sync thread and
-//!   its helper got between half of one and a whole one, and took 1.5 to 2.9 µs a file. Beside the
-//!   sync thread alone a file takes as long as beside nobody: 1.35 to 1.45 µs. Somebody waits who
-//!   asked for it, and who gets no room because too much is dirty.
+//!   come in txg order. Each ends once, in its own txg.
+//! - At most one txg is syncing, one quiesced behind it, one open; they are written in order.
+//!
+//! Nobody who holds a transaction waits here: a rule for callers ([`Tx`]). A thread that panics
+//! with one tears the pool's tripwire before its txg can close ([`TxgHold::broken`];
+//! `zuse-sim/tests/panics.rs`).
+//!
+//! While nobody waits for the txg that is written, those who write it leave half of the processors
+//! to others ([`WorkPool::hurry`]): of two, who made files beside a sync thread and its helper got
+//! between half of one and a whole one, and took 1.5 to 2.9 µs a file. Beside the sync thread alone
+//! a file takes as long as beside nobody: 1.35 to 1.45 µs. Somebody waits who asked for it, and who
+//! gets no room because too much is dirty.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

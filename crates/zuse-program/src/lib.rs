@@ -8,7 +8,7 @@
 //! messages come out (`words.rs`: 5.2's words). The behaviour is that of chapter 06c of the format
 //! notes.
 //!
-//! Invariants
+//! What no program can break (`pattern/tests.rs` and `zuse-cli/tests/stopped.rs` try)
 //! - A program can neither read nor write anything outside of Lua but through `zfs.*`.
 //! - The sync thread waits for it: instructions are counted, memory is bounded, time is bounded,
 //!   and each limit has an upper bound. The interpreter has a thread of its own (`machine.rs`), so

@@ -4,9 +4,9 @@
 //! (`.-.-.-.-x`) keeps it busy for years. This one means the same and asks its [`Budget`] now and
 //! then whether it may go on.
 //!
-//! Invariants
-//! - Each look at a byte of the subject, of a set or of a balanced part is a step.
-//! - Recursion is bounded as in Lua ([`DEPTH_MAX`]): what is deeper is "too complex".
+//! Each look at a byte of the subject, of a set or of a balanced part is a step. Recursion is
+//! bounded as in Lua ([`DEPTH_MAX`]): what is deeper is "too complex". The tests spend a budget
+//! with each.
 
 /// Deepest recursion.
 const DEPTH_MAX: usize = 200;

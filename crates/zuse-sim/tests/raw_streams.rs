@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use zuse::stream::{ResumeToken, SendOptions, SendProgress, StreamWriter};
+use zuse::stream::record::Record;
+use zuse::stream::{ResumeToken, SendOptions, SendProgress, StreamReader, StreamWriter};
 use zuse::{Credentials, Errno, KeyMaterial, Pool, PoolAccess, ReceiveRequest};
 use zuse_device::{BlockDevice, MemDevice};
 use zuse_pool::{Environment, VdevSpec};
@@ -593,4 +594,77 @@ fn quotas_hold_in_what_was_received_raw() {
     assert_clean(&from);
     from.close().unwrap();
     pool.close().unwrap();
+}
+
+type Records = Vec<(Record, Vec<u8>)>;
+
+/// A stream with its records changed, sealed again.
+fn rearranged(bytes: &[u8], change: &dyn Fn(&mut Records)) -> Vec<u8> {
+    let mut reader = StreamReader::new(bytes);
+    let mut records = Vec::new();
+    while let Some(item) = reader.next_record().unwrap() {
+        records.push((item.record, item.payload));
+    }
+    change(&mut records);
+    let mut writer = StreamWriter::new(Vec::new());
+    for (record, payload) in &records {
+        match record {
+            Record::End { to_guid, .. } => writer.end(*to_guid).unwrap(),
+            record => writer.record(record, payload).unwrap(),
+        }
+    }
+    writer.into_inner().unwrap()
+}
+
+/// Resuming, and what a raw stream's dnodes are proved with, rely on the order of records.
+#[test]
+fn records_that_are_not_in_order_are_refused() {
+    let (from, to) = (new_pool(), new_pool());
+    let key = KeyMaterial::new(vec![7; 32]);
+    let properties: Vec<(String, String)> = [
+        ("encryption", "on"),
+        ("keyformat", "raw"),
+        ("recordsize", "4K"),
+    ]
+    .map(|(a, b)| (a.to_owned(), b.to_owned()))
+    .to_vec();
+    from.create_filesystem_with_key("tank/e", &properties, (0, 0), Some(&key))
+        .unwrap();
+    let fs = from.file_system("tank/e").unwrap();
+    let (root, top) = (Credentials::root(), fs.root().unwrap());
+    let file = fs.create(&root, &top, b"file", 0o644).unwrap();
+    let options = zuse_zpl::WriteOptions::default();
+    fs.write(&file, 0, &[7; 20_000], options).unwrap();
+    drop((fs, top, file));
+    from.snapshot(&["tank/e@a".into()], false, &[]).unwrap();
+    let clear = SendOptions { raw: false, ..RAW };
+    let streams = [clear, RAW].map(|options| sent(&from, "tank/e@a", None, options));
+    let refused = |stream: &[u8], change: &dyn Fn(&mut Records)| {
+        let bytes = rearranged(stream, change);
+        let error = receive(&to, &bytes, &into("tank/new")).expect_err("it was taken");
+        assert!(matches!(error, zuse::Error::Corrupt { .. }), "{error}");
+        assert!(!to.exists("tank/new").unwrap(), "nothing is left");
+        error.to_string()
+    };
+    let swap = |records: &mut Records| {
+        let is_write = |r: &(Record, Vec<u8>)| matches!(r.0, Record::Write(_));
+        let mut pairs = records.windows(2);
+        let at = pairs.position(|two| two.iter().all(is_write));
+        let at = at.expect("a file of several blocks");
+        records.swap(at, at + 1);
+    };
+    for stream in &streams {
+        let said = refused(stream, &swap);
+        assert!(said.contains("not in order"), "{said}");
+    }
+    let said = refused(&streams[1], &|records| {
+        let is_range = |r: &(Record, Vec<u8>)| matches!(r.0, Record::ObjectRange { .. });
+        let at = records.iter().position(is_range).expect("a raw stream");
+        let range = records.remove(at);
+        let end = records.len() - 1;
+        records.insert(end, range);
+    });
+    assert!(said.contains("outside its OBJECT_RANGE"), "{said}");
+    from.close().unwrap();
+    to.close().unwrap();
 }

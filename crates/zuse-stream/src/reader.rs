@@ -1,6 +1,6 @@
 //! Reading a stream record by record.
 //!
-//! Invariants
+//! What the reader keeps to, whatever the bytes are (a record that is not so is a [`Flaw`])
 //! - Memory is bounded by the largest payload that has come in full: a length is not believed
 //!   before its bytes are there.
 //! - A record is given out only when its own header's checksum holds; what its payload's bytes are

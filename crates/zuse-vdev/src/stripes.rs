@@ -74,10 +74,13 @@ impl Stripes {
     }
 
     fn plan(&self, offset: u64, psize: usize, birth: u64) -> Plan {
-        match &self.map {
+        let plan = match &self.map {
             Map::Raidz(map) => map.plan(offset, psize, birth),
             Map::Draid(map) => map.plan(offset, psize),
-        }
+        };
+        #[cfg(debug_assertions)]
+        plan.check_invariants();
+        plan
     }
 
     /// Notes how far a running expansion has come; false where there is none.

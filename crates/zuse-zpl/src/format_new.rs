@@ -40,8 +40,8 @@ pub struct FormatOptions {
     pub gid: u32,
     /// Its times.
     pub now: Timestamp,
-    /// Features of the pool. A pool's own root dataset is made before they are enabled: give none
-    /// there.
+    /// Features of the pool. OpenZFS makes a pool's own file system before it has any, and counts
+    /// projects and objects of owners from its first mount on; a new one counts them at once.
     pub features: PoolFeatures,
 }
 

@@ -8,11 +8,13 @@
 //! serves a mount gives back each file right after removing it. An entry in the set, and its
 //! removal, would be two changes of a table for nothing.
 //!
-//! Invariants
-//! - When a txg has closed, each nameless object of it is in the set or free: what a crash leaves
-//!   is as if the entry had been made with the removal.
-//! - An object is here only while the txg in which it lost its name is open, unless the set could
-//!   not be changed when that closed; then it is put there when the next one closes.
+//! When a txg has closed, each nameless object of it is in the set or free: what a crash leaves is
+//! as if the entry had been made with the removal (`zuse-sim/tests/nameless.rs` cuts the power
+//! there).
+//!
+//! Invariant: an object is here only while the txg in which it lost its name is open, unless the
+//! set could not be changed when that closed; then it is put there when the next one closes. Who
+//! comes in a txg finds nobody still waiting for the end of an older one; asserted.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -50,6 +52,11 @@ impl Limbo {
     /// It had to be put into the set, which cannot be changed.
     pub fn enter(self: &Arc<Self>, tx: &Tx, object: ObjectId) -> Result<()> {
         let mut inside = self.inside.lock();
+        debug_assert!(
+            inside.asked.is_none_or(|txg| txg == tx.txg()),
+            "txg {:?} closed, and its nameless objects are not in the set",
+            inside.asked
+        );
         if inside.asked == Some(tx.txg()) || tx.before_close(self.clone()) {
             inside.asked = Some(tx.txg());
             inside.objects.insert(object.0);

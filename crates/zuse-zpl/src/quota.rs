@@ -325,7 +325,8 @@ impl FileSystem {
         while let Some(object) = self.objset.next_object(at)? {
             at = object;
             let dnode = self.objset.dnode(object)?;
-            let ids = dnode.with_bonus(|bonus| owner_ids(dnode.bonus_type(), bonus));
+            let kind_of_bonus = dnode.bonus_type();
+            let ids = dnode.with_bonus(|bonus| owner_ids(kind_of_bonus, bonus));
             let Some(ids) = ids else { continue };
             let id = match owner {
                 User => ids.uid,

@@ -114,9 +114,13 @@ fn mount_props(limits: &Limits, dataset: &Dataset, read_only: bool) -> Result<Mo
 
 /// What the pool's features mean for new files.
 pub(crate) fn pool_features(spa: &zuse_pool::Pool) -> PoolFeatures {
-    let on = |guid: &str| spa.features().is_enabled(guid);
+    features_by(spa.version(), |guid| spa.features().is_enabled(guid))
+}
+
+/// The same of a pool that is about to be made.
+pub(crate) fn features_by(pool_version: u64, on: impl Fn(&str) -> bool) -> PoolFeatures {
     PoolFeatures {
-        pool_version: spa.version(),
+        pool_version,
         project_quota: on("org.zfsonlinux:project_quota"),
         userobj_accounting: on("org.zfsonlinux:userobj_accounting"),
         large_dnode: on("org.zfsonlinux:large_dnode"),

@@ -7,8 +7,10 @@ use zuse_base::{Errno, Error, Refusal, Result};
 use zuse_device::{Access, FileDevice, MIN_DEVICE_SIZE};
 use zuse_dsl::{Dsl, KeyMaterial, NewEncryption};
 use zuse_format::feature::Feature;
+use zuse_format::uberblock::SPA_VERSION;
 use zuse_pool::{CreateOptions, Environment, TopSpec, VdevSpec};
 
+use crate::backing::features_by;
 use crate::dataset::NewFileSystem;
 use crate::device::Taken;
 use crate::encryption::root_encryption;
@@ -226,10 +228,6 @@ impl Pool {
         root: NewRoot,
     ) -> Result<Arc<Self>> {
         let now = env.clock.now();
-        let (fill, props) = root
-            .content
-            .into_parts(now, zuse_zpl::PoolFeatures::default());
-        let dsl = Dsl::for_create(fill, props, root.encryption);
         let options = CreateOptions {
             name: name.to_owned(),
             vdevs,
@@ -237,6 +235,9 @@ impl Pool {
             comment,
             compatibility,
         };
+        let enabled = features_by(SPA_VERSION, |guid| options.enables(guid));
+        let (fill, props) = root.content.into_parts(now, enabled);
+        let dsl = Dsl::for_create(fill, props, root.encryption);
         let spa = zuse_pool::Pool::create_with_layout(env, options, layout, dsl.clone())?;
         Self::assemble(spa, dsl)
     }

@@ -50,6 +50,9 @@ impl Pool {
         });
         pool.dsl.set_tier(pool.limits().metadata_tier);
         pool.apply_stored_properties()?;
+        if pool.is_writable() {
+            pool.dsl.release_temporary_holds()?;
+        }
         pool.spa.set_reopen(|_, path| {
             let device = zuse_device::FileDevice::open(path?, zuse_device::Access::Write).ok()?;
             Some(Arc::new(device) as Arc<dyn zuse_device::BlockDevice>)

@@ -3,9 +3,8 @@
 //! Object 1 holds the bytes, object 2 is a ZAP whose `size` is the volume's. Chapter 03c §9 of the
 //! format notes.
 //!
-//! Invariants
-//! - The size is a multiple of the block size and not 0.
-//! - Nothing is read or written beyond the size; what a shrink cuts off is freed.
+//! The size that is set is a multiple of the block size and not 0; others are refused. Nothing is
+//! read or written beyond the size that is stored, whatever it is; what a shrink cuts off is freed.
 
 use std::sync::Arc;
 

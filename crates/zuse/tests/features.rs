@@ -4,8 +4,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use zuse::QuotaOwner;
 use zuse::compatibility::Compatibility;
-use zuse::{Environment, HEAD_ERRLOG, NewDevice, NewPool, Pool};
+use zuse::{Credentials, Environment, Errno, HEAD_ERRLOG, NewDevice, NewPool, Pool, QuotaKind};
 use zuse_dmu::zap::{Zap, ZapOptions, ZapValue};
 use zuse_format::object_type;
 
@@ -73,4 +74,42 @@ fn an_error_log_of_the_older_form_keeps_its_meaning() {
         .unwrap();
     assert!(pool.spa().features().is_active(HEAD_ERRLOG));
     pool.export().unwrap();
+}
+
+/// Projects and objects of owners are counted in a pool's own file system from its first file on.
+#[test]
+fn the_own_file_system_of_a_new_pool_counts_projects_and_objects_if_the_pool_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let every = || {
+        let new = NewPool {
+            name: "tank".into(),
+            devices: vec![NewDevice {
+                path: dir.path().join("all.img"),
+                make: Some(64 << 20),
+            }],
+            ..NewPool::default()
+        };
+        Pool::create(Environment::default(), &new).unwrap()
+    };
+    let pool = every();
+    let fs = pool.file_system("tank").unwrap();
+    let (root, top) = (Credentials::root(), fs.root().unwrap());
+    let file = fs.create(&root, &top, b"file", 0o644).unwrap();
+    fs.set_project(&root, &file, 7).unwrap();
+    fs.sync().unwrap();
+    let used = |owner, kind, id| fs.usage(owner, kind, id).unwrap();
+    assert_eq!(used(QuotaOwner::Project, QuotaKind::Objects, 7), 1);
+    assert_eq!(used(QuotaOwner::User, QuotaKind::Objects, 0), 2);
+    drop((fs, top, file));
+    pool.close().unwrap();
+
+    let dir = tempfile::tempdir().unwrap();
+    let pool = without_features(dir.path());
+    let fs = pool.file_system("tank").unwrap();
+    let top = fs.root().unwrap();
+    let file = fs.create(&root, &top, b"file", 0o644).unwrap();
+    let refused = fs.set_project(&root, &file, 7).unwrap_err();
+    assert!(refused.is(Errno::NOTSUP), "{refused}");
+    drop((fs, top, file));
+    pool.close().unwrap();
 }

@@ -70,3 +70,19 @@ fn nothing_is_lost_between_many_threads() {
     });
     assert_eq!(*sum.lock(), (0..3000u64).sum());
 }
+
+#[test]
+#[should_panic(expected = "the queue holds more than 1")]
+fn an_item_too_many_is_noticed() {
+    let queue = BoundedQueue::new(1);
+    queue.enter(queue.state(), 1);
+    queue.enter(queue.state(), 2);
+}
+
+#[test]
+#[should_panic(expected = "enters a closed queue")]
+fn an_item_that_enters_a_closed_queue_is_noticed() {
+    let queue = BoundedQueue::new(1);
+    queue.close();
+    queue.enter(queue.state(), 1);
+}

@@ -186,3 +186,30 @@ fn ranges_that_touch_are_noticed() {
     set.map.extend([(0, 10), (10, 20)]);
     let _ = set.add(span(20, 10));
 }
+
+#[test]
+#[should_panic(expected = "the ranges and their sum")]
+fn a_sum_that_is_not_that_of_the_ranges_is_noticed() {
+    let mut set: SizedRangeTree = [span(0, 10), span(20, 10)].into_iter().collect();
+    set.check_invariants();
+    set.space += 1;
+    set.check_invariants();
+}
+
+#[test]
+#[should_panic(expected = "the ranges and their index")]
+fn a_range_that_the_index_lacks_is_noticed() {
+    let mut set: SizedRangeTree = [span(0, 10), span(20, 10)].into_iter().collect();
+    set.check_invariants();
+    set.index.remove(span(0, 10));
+    set.check_invariants();
+}
+
+#[test]
+#[should_panic(expected = "1 bytes in no range")]
+fn space_without_a_range_is_noticed() {
+    let mut set = RangeTree::new();
+    set.add(span(0, 10)).unwrap();
+    set.space += 1;
+    let _ = set.remove(span(0, 10));
+}

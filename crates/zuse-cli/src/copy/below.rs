@@ -1,6 +1,6 @@
 //! A directory of the host below which a tree is written, and nothing outside of it.
 //!
-//! Names come from a disk or stream that may lie. Invariants
+//! Names come from a disk or stream that may lie. Rules, each of which the tests try to break
 //! - Every path is one of checked names below an open directory. Directories are found without
 //!   following any link (`openat2` with `RESOLVE_BENEATH`; where a sandbox refuses that call, name
 //!   by name with `O_NOFOLLOW`).

@@ -32,6 +32,7 @@ use zuse_io::{Block, CryptParams, FeatureUse, RawBlock, Reference, WritePolicy};
 use super::Dnode;
 use super::blocks::BlockPlace;
 use crate::dirty::{Content, DirtyBlock, Head, SpillChange, Synced};
+use crate::ledger::note_born;
 use crate::settings::Settings;
 use crate::stored::{RawForm, StoredBlock};
 
@@ -164,10 +165,17 @@ impl Dnode {
     }
 
     /// The txg's version is the written one now.
-    fn settle(&self, txg: Txg, after: Option<Synced>) -> Option<Arc<Synced>> {
+    pub(super) fn settle(&self, txg: Txg, after: Option<Synced>) -> Option<Arc<Synced>> {
         let (done, after) = {
             let mut state = self.write_state();
             let mut done = state.dirty.remove(0);
+            // What a newer txg changed would be taken for written, and be lost.
+            assert_eq!(
+                done.txg,
+                txg,
+                "{}: changes of another txg leave",
+                self.place()
+            );
             // Nobody changes it any more: its bonus goes along, uncopied.
             let after = after.map(|mut now| {
                 now.head.bonus = std::mem::take(&mut done.head.bonus);
@@ -213,7 +221,7 @@ impl Tree {
         let core = &self.dnode.core;
         self.used.fetch_add(core.io.dsize(bp) as i64, Relaxed);
         self.features.fetch_or(FeatureUse::of(bp).0, Relaxed);
-        core.ledger.born(self.txg, bp);
+        note_born(&*core.ledger, self.txg, bp);
     }
 
     fn kill(&self, bp: &BlockPointer) -> Result<()> {
@@ -562,6 +570,7 @@ impl Tree {
                 };
                 core.io.write_raw(self.txg, policy, &raw, 1)?
             }
+            None if core.raw => return Err(self.in_clear(0)),
             None => core.io.write_compressed(
                 self.txg,
                 policy,
@@ -577,6 +586,15 @@ impl Tree {
         Ok(bp)
     }
 
+    /// A level-0 block of a raw object set came without what is needed to prove it.
+    fn in_clear(&self, id: u64) -> Error {
+        Error::corrupt_as(
+            zuse_base::Corruption::Authentication,
+            self.place(0, id),
+            "a block in clear in an object set without key",
+        )
+    }
+
     /// Writes a block of a raw object set's dnodes, with the salt, IV and MAC that came for it.
     fn write_raw_dnodes(
         &self,
@@ -586,11 +604,7 @@ impl Tree {
     ) -> Result<BlockPointer> {
         let core = &self.dnode.core;
         if self.head.object_type != object_type::DNODE {
-            return Err(Error::corrupt_as(
-                zuse_base::Corruption::Authentication,
-                self.place(0, id),
-                "a block in clear in an object set without key",
-            ));
+            return Err(self.in_clear(id));
         }
         if zuse_codec::is_zero(block.bytes()) {
             self.kill(old)?;
@@ -637,7 +651,10 @@ impl Tree {
         fill: u64,
     ) -> Result<BlockPointer> {
         let core = &self.dnode.core;
-        if core.raw && policy.level > 0 {
+        if core.raw {
+            if policy.level == 0 {
+                return Err(self.in_clear(0));
+            }
             let bp = core.io.write_raw_indirect(self.txg, policy, data, fill)?;
             self.kill(old)?;
             self.born(&bp);

@@ -3,9 +3,12 @@
 
 use std::sync::Arc;
 
-use zuse_base::{Entropy, SeededPrng, Txg};
+use zuse_base::{Entropy, Result, SeededPrng, Txg};
+use zuse_format::{BlockPointer, BpProps, Dva};
+use zuse_io::Shared;
 
 use super::DnodeSpec;
+use crate::stored::StoredBlock;
 use crate::zap::tests::pool::TestPool;
 use crate::{Dnode, Settings, Tx};
 
@@ -495,4 +498,108 @@ fn an_object_never_changes_in_a_txg_before_its_last_one() {
     let dnode = pool.os.allocate(&now, &DnodeSpec::new(19)).expect("made");
     dnode.write_at(&next, 0, b"new").expect("written");
     let _ = dnode.write_at(&now, 0, b"old");
+}
+
+#[test]
+#[should_panic(expected = "changes of another txg leave")]
+fn what_a_newer_txg_changed_is_not_taken_for_written() {
+    let pool = TestPool::new(Settings::default());
+    let tx = pool.tx();
+    let dnode = pool.os.allocate(&tx, &DnodeSpec::new(19)).expect("made");
+    dnode.settle(pool.txg.next(), None);
+}
+
+#[test]
+#[should_panic(expected = "a fourth txg")]
+fn an_object_has_changes_of_three_txgs_at_most() {
+    let pool = TestPool::new(Settings::default());
+    let mut txg = pool.txg;
+    let dnode = pool.os.allocate(&pool.tx(), &DnodeSpec::new(19)).unwrap();
+    for _ in 0..3 {
+        txg = txg.next();
+        dnode.write_at(&Tx::syncing(txg), 0, b"new").expect("room");
+    }
+}
+
+type Change<'a> = &'a dyn Fn(&Arc<Dnode>, &Tx);
+
+/// Everything in an object set that is received without its key comes with what proves it.
+#[test]
+fn nothing_in_clear_is_written_into_an_object_set_without_key() {
+    let sync = |change: Change<'_>| {
+        let pool = TestPool::new(Settings::default());
+        let (os, tx) = (pool.raw(), pool.tx());
+        let spec = DnodeSpec::new(19).bonus(zuse_format::object_type::SA, 0);
+        let dnode = os.allocate(&tx, &spec).expect("made");
+        change(&dnode, &tx);
+        let refused = os.sync(pool.txg, 1).map(|_| ()).expect_err("in clear");
+        refused.to_string()
+    };
+    let clear = StoredBlock {
+        bytes: vec![1; 512],
+        logical_size: 512,
+        compression: zuse_codec::Compression::Off.to_u8(),
+        crypt: None,
+    };
+    let changes: [Change<'_>; 4] = [
+        &|dnode, tx| dnode.write_at(tx, 0, b"new").expect("dirty"),
+        &|dnode, tx| dnode.set_spill(tx, Some(vec![1; 512])).expect("dirty"),
+        &|dnode, tx| dnode.set_spill_stored(tx, clear.clone()).expect("dirty"),
+        &|dnode, tx| {
+            let block = StoredBlock {
+                bytes: vec![1; dnode.block_size() as usize],
+                logical_size: dnode.block_size(),
+                ..clear.clone()
+            };
+            dnode.write_stored(tx, 0, block).expect("dirty");
+        },
+    ];
+    for (i, change) in changes.iter().enumerate() {
+        let said = sync(change);
+        assert!(said.contains("in clear"), "{i}: {said}");
+    }
+    let said = sync(&|_, _| ());
+    assert!(said.contains("no salt, IV and MAC came"), "{said}");
+}
+
+struct Counted;
+
+impl Shared for Counted {
+    fn refer(&self, _: Txg, _: &BlockPointer, _: u64) -> Result<()> {
+        Ok(())
+    }
+    fn withdraw(&self, _: Txg, _: &BlockPointer, _: u64) {}
+    fn give_up(&self, _: &BlockPointer, _: u64) -> Result<bool> {
+        Ok(false)
+    }
+}
+
+/// An intent log, or a file's own tree, may hold any pointer.
+#[test]
+fn a_clone_of_a_block_of_a_txg_to_come_is_refused() {
+    let pool = TestPool::new(Settings::default());
+    pool.os.io().set_shared(Arc::new(Counted));
+    let tx = pool.tx();
+    let dnode = pool.os.allocate(&tx, &DnodeSpec::new(19)).expect("made");
+    let size = u64::from(dnode.block_size());
+    let clone = |birth: u64| {
+        let mut bp = BlockPointer::with_props(BpProps {
+            lsize: size,
+            psize: size,
+            compression: zuse_codec::Compression::Off.to_u8(),
+            checksum: 7,
+            object_type: 19,
+            level: 0,
+            dedup: false,
+            crypt: false,
+            order: zuse_base::ByteOrder::Little,
+        });
+        bp.set_dva(0, Dva::new(0, 1 << 20, size, false));
+        bp.set_birth(birth, birth);
+        let reference = pool.os.io().refer(tx.txg(), &bp).expect("counted");
+        dnode.write_clone(&tx, 0, reference)
+    };
+    let said = clone(tx.txg().0 + 1).expect_err("refused").to_string();
+    assert!(said.contains("a block of txg 11"), "{said}");
+    clone(tx.txg().0).expect("taken");
 }

@@ -1,9 +1,10 @@
 //! Objects as they stand in their dnode blocks, for who wants to know something of many and work
 //! with none.
 //!
-//! Invariant: what is shown is the newest state of the object. While a txg's change of an object is
-//! not in the meta dnode's tree, the object is in memory; so bytes of a tree that is still the
-//! newest one, of an object that nobody has in memory, are not outdated.
+//! What is shown is the newest state of the object. While a txg's change of an object is not in the
+//! meta dnode's tree, the object is in memory; so bytes of a tree that is still the newest one, of
+//! an object that nobody has in memory, are not outdated. Each look ends with that question
+//! ([`Stored::is_newest`], [`Glance::look`]); whoever may be too late gets nothing.
 
 use std::sync::Arc;
 

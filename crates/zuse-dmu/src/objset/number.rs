@@ -5,13 +5,15 @@
 //! Blocks that are full by their pointer's fill count are skipped without being read.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use zuse_base::{Errno, Error, ObjectId, Result, Txg};
 use zuse_format::dnode::{OBJECT_LIMIT, SLOTS_PER_BLOCK};
 
 use super::{Objset, dnode_slots};
 use crate::dirty::Synced;
+use crate::dnode::Dnode;
+use crate::number_hash::NumberMap;
 use crate::tx::Tx;
 
 /// The state of the search.
@@ -72,14 +74,24 @@ impl Numbers {
         let mask = ((1u64 << slots) - 1) as u32;
         for at in 0..=(SLOTS_PER_BLOCK as u32 - u32::from(slots)) {
             if self.free >> at & mask == mask {
-                self.free &= !(mask << at);
-                let object = self.block * SLOTS_PER_BLOCK as u64 + u64::from(at);
-                self.pending.insert(object, slots);
-                return Some(ObjectId(object));
+                let object = ObjectId(self.block * SLOTS_PER_BLOCK as u64 + u64::from(at));
+                self.pend(object, slots);
+                return Some(object);
             }
         }
         None
     }
+}
+
+/// Puts an object into memory. Two of one number would each be written, and the later one would
+/// take back what the other changed.
+pub(super) fn enter(shard: &mut NumberMap<Weak<Dnode>>, dnode: &Arc<Dnode>) {
+    let before = shard.insert(dnode.object().0, Arc::downgrade(dnode));
+    assert!(
+        before.is_none_or(|there| there.strong_count() == 0),
+        "{}: twice in memory",
+        dnode.place()
+    );
 }
 
 impl Objset {
@@ -203,7 +215,20 @@ impl Objset {
 
 #[cfg(test)]
 mod tests {
-    use super::{Numbers, ObjectId};
+    use super::{NumberMap, Numbers, ObjectId, enter};
+    use crate::Settings;
+    use crate::dnode::DnodeSpec;
+    use crate::zap::tests::pool::TestPool;
+
+    #[test]
+    #[should_panic(expected = "twice in memory")]
+    fn an_object_is_in_memory_once() {
+        let pool = TestPool::new(Settings::default());
+        let dnode = pool.os.allocate(&pool.tx(), &DnodeSpec::new(19)).unwrap();
+        let mut shard = NumberMap::default();
+        enter(&mut shard, &dnode);
+        enter(&mut shard, &dnode);
+    }
 
     #[test]
     #[should_panic(expected = "is handed out twice")]
@@ -211,5 +236,16 @@ mod tests {
         let mut numbers = Numbers::default();
         numbers.pend(ObjectId(8), 4);
         numbers.pend(ObjectId(10), 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "is handed out twice")]
+    fn a_number_that_an_object_in_memory_has_is_not_chosen() {
+        let mut numbers = Numbers {
+            free: 0b1100,
+            ..Numbers::default()
+        };
+        numbers.pending.insert(2, 1);
+        numbers.take(1);
     }
 }

@@ -1,6 +1,6 @@
 //! Object sets of encrypted datasets that a raw stream is received into, without their key.
 //!
-//! Invariants
+//! Invariants (a sync that meets anything else ends with `Corrupt`)
 //! - Nothing in clear is ever written into one: data, spills and dnode blocks come with salt, IV
 //!   and MAC; indirect blocks and the object set block need no key.
 //! - Whenever a dnode changes, its block's salt, IV and MAC are noted in that txg: the stream names
@@ -17,6 +17,7 @@ use zuse_format::{BlockPointer, DnodePhys, ObjsetPhys, ObjsetType, object_type};
 use zuse_io::{Block, CryptParams, RawBlock, WritePolicy};
 
 use super::{Objset, ObjsetEnv};
+use crate::ledger::note_born;
 use crate::stored::{MetaShape, RawForm};
 use crate::tx::Tx;
 
@@ -126,7 +127,7 @@ impl Objset {
         if !old.is_hole() {
             self.core.ledger.kill(txg, &old)?;
         }
-        self.core.ledger.born(txg, &bp);
+        note_born(&*self.core.ledger, txg, &bp);
         self.core
             .io
             .remember_locked(&bp, Arc::new(Block::new(bytes)));

@@ -17,6 +17,7 @@ use super::{Objset, raw};
 use crate::dirty::Synced;
 use crate::dnode::Dnode;
 use crate::dnode::sync::SyncedObject;
+use crate::ledger::note_born;
 use crate::tx::Tx;
 
 /// What a sync of an object set did.
@@ -101,6 +102,16 @@ const LONG_BATCH: usize = 256;
 const JOBS: usize = 4;
 
 impl Objset {
+    /// Later passes write over what the first one wrote. Only the MOS may change while it is
+    /// written: nothing of this txg leads to it before the uberblock does.
+    fn assert_pass(&self, pass: u32) {
+        assert!(
+            pass == 1 || self.core.settings().is_mos,
+            "{}: written in pass {pass}, which only the MOS is",
+            self.core.place
+        );
+    }
+
     /// Writes everything that `txg` changed; `None` if nothing did.
     ///
     /// Called by the sync thread only. `pass` counts from 1 within the txg. Of many objects, those
@@ -114,6 +125,7 @@ impl Objset {
         if !self.is_dirty(txg) {
             return Ok(None);
         }
+        self.assert_pass(pass);
         self.core.last_sync.store(txg.0, Relaxed);
         let tx = Tx::syncing(txg);
         let counted = self.accounts_users();
@@ -324,7 +336,7 @@ impl Objset {
             if !old.is_hole() {
                 self.core.ledger.kill(txg, &old)?;
             }
-            self.core.ledger.born(txg, &written.bp);
+            note_born(&*self.core.ledger, txg, &written.bp);
         }
         self.core
             .io
@@ -395,6 +407,19 @@ mod tests {
             );
         }
         assert_eq!(batch_of(2_400, 6), 100);
+    }
+
+    #[test]
+    #[should_panic(expected = "written in pass 2, which only the MOS is")]
+    fn an_object_set_of_a_dataset_is_written_in_one_pass() {
+        let pool = TestPool::new(Settings::default());
+        let _ = pool.os.sync(pool.txg, 2);
+    }
+
+    #[test]
+    fn the_mos_is_written_in_several_passes() {
+        let pool = TestPool::new(Settings::mos());
+        assert!(pool.os.sync(pool.txg, 2).expect("written").is_some());
     }
 
     /// Of several jobs only one, the first or the last, has an object that tells something.

@@ -23,6 +23,12 @@ impl Objset {
             }
         }
         self.rest_dirty[slot].store(false, Relaxed);
+        assert!(
+            !self.is_dirty(txg),
+            "{}: changes of txg {} were made while they were taken back",
+            self.core.place,
+            txg.0
+        );
         self.core.note_edit();
     }
 }
@@ -39,5 +45,36 @@ impl Dnode {
         );
         state.dirty.retain(|d| d.txg != txg);
         state.synced.is_none() && state.dirty.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::zap::tests::pool::TestPool;
+    use crate::{DnodeSpec, Settings, Tx};
+
+    #[test]
+    fn what_is_forgotten_leaves_the_object_as_it_was_written_last() {
+        let mut pool = TestPool::new(Settings::mos());
+        let dnode = pool.os.allocate(&pool.tx(), &DnodeSpec::new(19)).unwrap();
+        dnode.write_at(&pool.tx(), 0, b"old").expect("written");
+        pool.sync();
+        dnode.write_at(&pool.tx(), 0, b"new").expect("written");
+        let made = pool.os.allocate(&pool.tx(), &DnodeSpec::new(19)).unwrap();
+        pool.os.forget_changes(pool.txg);
+        let mut bytes = [0; 3];
+        dnode.read_at(0, &mut bytes).expect("read");
+        assert_eq!(&bytes, b"old");
+        assert!(!made.exists() && !pool.os.is_dirty(pool.txg));
+    }
+
+    #[test]
+    #[should_panic(expected = "there are changes newer than txg 10")]
+    fn changes_of_a_newer_txg_are_not_left_over_nothing() {
+        let pool = TestPool::new(Settings::mos());
+        let dnode = pool.os.allocate(&pool.tx(), &DnodeSpec::new(19)).unwrap();
+        let newer = Tx::syncing(pool.txg.next());
+        dnode.write_at(&newer, 0, b"new").expect("written");
+        pool.os.forget_changes(pool.txg);
     }
 }

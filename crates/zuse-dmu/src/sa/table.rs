@@ -143,6 +143,9 @@ impl Tables {
     fn add_layout(&mut self, number: u16, sequence: &[u16]) -> Result<(), &'static str> {
         let infos: Option<Vec<AttrInfo>> = sequence.iter().map(|n| self.info(*n)).collect();
         let infos = infos.ok_or("a layout with an attribute that is not registered")?;
+        if self.layout(number).is_some() {
+            return Err("two layouts of one number");
+        }
         self.layouts.insert(
             number.into(),
             Arc::new(Layout::new(number, infos, &self.known)),

@@ -16,8 +16,11 @@
 //! The functions take the blocks from a [`Blocks`], so that the same code builds a ZAP in memory. A
 //! micro one that grows up becomes leaves at once (`grown`). The caller holds the ZAP's lock.
 //!
-//! Invariants (the format chapter's section 8): `entries` is the sum over the leaves; the pointers
-//! of a leaf's range are all equal; `freeblk` is above every block in use.
+//! What holds (the format chapter's section 8): `entries` is the sum over the leaves; the pointers
+//! of a leaf's range are all equal; `freeblk` is above every block in use. Bytes of a disk may
+//! break each of these, so none is asserted: what an operation relies on is looked at and is
+//! `Corrupt` else ([`Header::check_leaf`], [`Leaf::must_own`]). That our own changes keep them, the
+//! tests' `audit` shows: it walks the whole ZAP.
 
 mod grown;
 mod split;

@@ -187,3 +187,12 @@ fn a_dnode_whose_blocks_cannot_be_counted_in_64_bits_is_refused() {
         assert_eq!(DnodePhys::parse(&raw).is_ok(), good, "{levels} levels");
     }
 }
+
+#[test]
+#[should_panic(expected = "bonus of 321 bytes in a dnode of 512")]
+fn a_bonus_that_would_leave_its_dnode_is_never_written() {
+    let mut dnode = DnodePhys::new(19, 512, object_type::SA, vec![1; 320], 1);
+    assert_eq!(dnode.to_bytes().len(), 512, "it fills the dnode");
+    dnode.bonus.push(1);
+    dnode.to_bytes();
+}

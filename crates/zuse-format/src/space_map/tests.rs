@@ -161,3 +161,12 @@ fn the_histogram_counts_by_powers_of_two() {
     histogram_add(&mut h, 12, 1 << (12 + 33));
     assert_eq!((h[0], h[1], h[31]), (2, 1, 4));
 }
+
+#[test]
+#[should_panic(expected = "are no whole units of the map's region")]
+fn a_run_that_leaves_the_map_is_never_written() {
+    let mut encoder = Encoder::new(METASLAB, 4096, 0, true);
+    encoder.push(MapOp::Alloc, None, 0x1ff_0000, 0x1_0000);
+    assert_eq!(encoder.len(), 8, "up to the end");
+    encoder.push(MapOp::Alloc, None, 0x1ff_0000, 0x1_1000);
+}

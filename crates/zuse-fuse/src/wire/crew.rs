@@ -9,10 +9,12 @@
 //! mount at rest is a descriptor and an entry in a table.
 //!
 //! Invariants:
-//! - A line ends once: when the kernel has ended its session and the last worker has left it.
+//! - A line ends once: when the kernel has ended its session and the last worker has left it. A
+//!   worker leaves as often as it came, which is asserted.
 //! - Threads are taken on when work waits and nobody is free, up to the most that any of the mounts
 //!   asked for. They stay until the last line is gone and nobody can add another.
-//! - Nothing is called with the table locked.
+//!
+//! Nothing is called with the table locked.
 
 use std::collections::HashMap;
 use std::io;
@@ -79,7 +81,9 @@ impl With {
 impl Drop for With {
     fn drop(&mut self) {
         let line = &self.0;
-        let last = line.busy.fetch_sub(1, SeqCst) == 1;
+        let busy = line.busy.fetch_sub(1, SeqCst);
+        debug_assert!(busy > 0, "a worker leaves a line that nobody serves");
+        let last = busy == 1;
         if last && line.over.load(SeqCst) && !line.done.swap(true, SeqCst) {
             line.server.destroy();
             let broken = line.broken.lock().take();

@@ -12,7 +12,7 @@
 //! message for a moment before it goes to sleep: a program that asks one thing after the other is
 //! served by one thread that does not sleep.
 //!
-//! Invariants:
+//! Rules (the tests and `mount-*` cases measure some of them; none is about bytes):
 //! - One worker is at the door whenever all others are parked or serving. While nobody is, somebody
 //!   is called as soon as it is seen that a message waits: by who has just taken one and finds
 //!   another behind it, or by the watch, which looks every [`TICK`] while there is work. So a

@@ -2,6 +2,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier};
 
 use zuse_base::Error;
+use zuse_format::{BlockPointer, Dva};
 
 use super::{Cache, Class, Key};
 use crate::Block;
@@ -352,4 +353,45 @@ fn the_cache_never_gives_up_more_than_it_holds() {
     let cache = Cache::new(1 << 20);
     cache.insert(key(1), Class::Data, block(4096));
     cache.shrank(Some((Class::Data, 1 << 20)));
+}
+
+#[test]
+#[should_panic(expected = "what the cache counts and what it holds")]
+fn a_sum_that_is_not_that_of_the_entries_is_noticed() {
+    let cache = Cache::new(1 << 20);
+    cache.insert(key(1), Class::Data, block(4096));
+    cache.shards[cache.shard(&key(1))].lock().data.bytes += 1;
+    cache.clear();
+}
+
+#[test]
+#[should_panic(expected = "each entry of the cache stands in one queue")]
+fn an_entry_that_stands_in_no_queue_is_noticed() {
+    let cache = Cache::new(1 << 20);
+    cache.insert(key(1), Class::Data, block(4096));
+    let mut shard = cache.shards[cache.shard(&key(1))].lock();
+    shard.data.probation.clear();
+    // So many slots that are stale that they are swept.
+    shard.data.main.extend((10..100).map(key));
+    shard.sweep(Class::Data);
+}
+
+/// A place may have held another block before, and may be written again within a txg.
+#[test]
+fn a_block_is_never_given_out_for_another_birth_or_another_content_of_its_place() {
+    let cache = Cache::new(1 << 20);
+    let pointer = |birth: u64, sum: u64| {
+        let mut bp = BlockPointer::HOLE;
+        bp.set_dva(0, Dva::new(0, 1 << 20, 4096, false));
+        bp.set_birth(birth, birth);
+        bp.set_checksum([sum, 0, 0, 0]);
+        bp
+    };
+    cache.insert(Key::of(&pointer(9, 1)), Class::Data, block(4096));
+    assert!(cache.get(&Key::of(&pointer(9, 1))).is_some());
+    for other in [pointer(8, 1), pointer(10, 1), pointer(9, 2)] {
+        assert!(cache.get(&Key::of(&other)).is_none(), "{other:?}");
+        assert!(cache.glance(&Key::of(&other)).is_none(), "{other:?}");
+    }
+    assert!(cache.get(&Key::of(&pointer(9, 1)).locked()).is_none());
 }

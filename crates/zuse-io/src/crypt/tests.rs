@@ -351,3 +351,12 @@ fn no_two_blocks_get_the_same_iv() {
     key.writer.lock().as_mut().expect("one").left = 0;
     assert_ne!(key.choose_salt_iv().0, salt, "the salt is replaced in time");
 }
+
+#[test]
+#[should_panic(expected = "a salt is used too often")]
+fn a_salt_that_is_used_too_often_is_noticed() {
+    let key = key(Suite::Aes256Gcm, 1);
+    key.choose_salt_iv();
+    key.writer.lock().as_mut().expect("one").left = SALT_USES + 1;
+    key.choose_salt_iv();
+}

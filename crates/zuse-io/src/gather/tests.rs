@@ -297,3 +297,13 @@ fn who_drains_waits_for_what_others_write_and_learns_of_their_errors() {
     });
     drain(&gather, &Device::default());
 }
+
+#[test]
+#[should_panic(expected = "a run is due that nobody writes")]
+fn a_run_that_is_left_without_a_writer_is_noticed() {
+    let (gather, device) = (Gather::default(), Device::default());
+    let left = Run::new(T, 1, 0, false, Vec::new());
+    gather.lock().due.push(std::sync::Arc::new(left));
+    put(&gather, &device, 0, &[1; 4096]);
+    drain(&gather, &device);
+}

@@ -544,3 +544,27 @@ fn what_an_older_txg_wrote_is_never_written_over() {
         1,
     );
 }
+
+#[test]
+fn a_block_is_mended_with_its_own_bytes_only() {
+    let b = bench(u64::MAX, SIZE / 2);
+    let data = noise(16_384, 5);
+    let bp = write(&b, &policy(2, Compression::Off), &BlockPointer::HOLE, &data).expect("write");
+    let places: Vec<u64> = bp.dvas().map(|d| d.offset() + (4 << 20)).collect();
+    for at in &places {
+        b.device.write_at(&[0xaa; 512], *at).expect("rot");
+    }
+    let on_disk = || {
+        places.iter().all(|at| {
+            let mut stored = vec![0; data.len()];
+            b.device.read_at(&mut stored, *at).expect("read");
+            stored == data
+        })
+    };
+    let others = noise(16_384, 6);
+    assert!(!b.io.mend(&bp, &others, &"test").expect("no error"));
+    assert!(!b.io.mend(&bp, &data[..8192], &"test").expect("no error"));
+    assert!(!on_disk());
+    assert!(b.io.mend(&bp, &data, &"test").expect("mended"));
+    assert!(on_disk());
+}

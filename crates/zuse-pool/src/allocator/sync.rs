@@ -70,12 +70,26 @@ impl Allocator {
         // Only when every metaslab has its entries may the logs go.
         let mut logs = self.logs.lock();
         if let Some(state) = &*logs {
+            let spaces = self.spaces();
+            let waiting = spaces.vdevs.values().flat_map(|vdev| vdev.metaslabs());
+            assert!(
+                !waiting.into_iter().any(|m| m.has_unflushed()),
+                "the logs go before their entries are in the maps"
+            );
             self.histogram_delta
                 .fetch_sub(state.retire(writer)?, Relaxed);
             *logs = None;
             written = true;
         }
         Ok(written)
+    }
+
+    /// Forgets which metaslabs have something to write.
+    #[cfg(test)]
+    pub(crate) fn forget_work(&self, txg: Txg) {
+        for vdev in self.spaces().vdevs.values() {
+            vdev.take_dirty(txg);
+        }
     }
 
     fn next_pass(&self, txg: Txg) -> u32 {
@@ -146,6 +160,16 @@ impl Allocator {
             !self.is_dirty(txg),
             "txg {txg} is on disk, but has changes that are not"
         );
+        #[cfg(debug_assertions)]
+        for vdev in self.spaces().vdevs.values() {
+            for metaslab in vdev.metaslabs() {
+                let region = metaslab.region();
+                assert!(
+                    metaslab.is_settled(txg),
+                    "{region}: txg {txg} is on disk without what changed here"
+                );
+            }
+        }
         let report = self.report_released.load(Relaxed);
         let mut released = Vec::new();
         for vdev in self.spaces().vdevs.values() {

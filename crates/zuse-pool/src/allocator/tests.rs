@@ -562,3 +562,13 @@ fn a_broken_map_costs_its_metaslab_and_is_named_when_nothing_else_is_left() {
             .is_none()
     );
 }
+
+#[test]
+#[should_panic(expected = "is on disk without what changed here")]
+fn a_metaslab_that_was_left_out_of_its_txg_is_noticed() {
+    let memory = Arc::new(Memory::new());
+    let allocator = pool(&memory, &[disk(0, 1, AllocClass::Normal)]);
+    get(&allocator, 4, 8192, 1);
+    allocator.forget_work(Txg(4));
+    commit(&allocator, &memory, 4);
+}

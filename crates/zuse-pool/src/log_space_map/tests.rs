@@ -273,3 +273,16 @@ fn logs_that_break_a_rule_are_refused() {
         "a name that is no number"
     );
 }
+
+#[test]
+#[should_panic(expected = "the logs go before their entries are in the maps")]
+fn logs_stay_until_every_metaslab_has_its_entries() {
+    let memory = Arc::new(Memory::new());
+    let logs = [("6", log(&memory, 6, &[(ALLOC, 0, 1 << 24, 0x3000)]))];
+    let (info, objects) = pool(&memory, &logs, &[6, 6, 6]);
+    let allocator = Allocator::new(OPTIONS);
+    allocator.attach(Arc::clone(&memory) as Arc<dyn MapStore>);
+    allocator.open_with_logs(vec![info], &objects).unwrap();
+    allocator.forget_work(Txg(20));
+    let _ = allocator.sync_pass(&MemoryTxg(&memory, Txg(20)));
+}

@@ -3,6 +3,8 @@
 use std::mem;
 use std::sync::atomic::Ordering::Relaxed;
 
+#[cfg(debug_assertions)]
+use zuse_base::Txg;
 use zuse_base::{Error, ObjectId, RangeTree, Result, Span};
 use zuse_format::space_map::histogram_add;
 
@@ -15,6 +17,9 @@ use crate::space_map::{
 const CONDENSE_BLOCKS: u64 = 4;
 /// Free trees up to this many segments are counted anew for the histogram in every pass.
 const CHEAP_HISTOGRAM: usize = 4096;
+/// Free trees up to this many segments are looked over at each commit, in debug builds.
+#[cfg(debug_assertions)]
+const CHEAP_LOOK: usize = 1024;
 
 /// One pass over the dirty metaslabs of a txg.
 #[derive(Clone, Copy)]
@@ -167,6 +172,14 @@ impl Metaslab {
         }
     }
 
+    /// Whether nothing of a txg waits to be appended.
+    #[cfg(debug_assertions)]
+    pub(crate) fn is_settled(&self, txg: Txg) -> bool {
+        let state = self.state();
+        let slot = txg.slot::<TXGS>();
+        state.allocating[slot].is_empty() && state.freeing[slot].is_empty()
+    }
+
     /// The array names the map now. Gives whether the map has a histogram.
     pub(crate) fn set_listed(&self) -> bool {
         let mut side = self.map_side();
@@ -208,6 +221,10 @@ impl Metaslab {
                 .fetch_max(oldest.iter().map(|s| s.size).max().unwrap_or(0), Relaxed);
         }
         let waits = state.defer.iter().any(|d| !d.is_empty());
+        #[cfg(debug_assertions)]
+        if state.free.as_ref().is_some_and(|f| f.len() <= CHEAP_LOOK) {
+            state.check_invariants(self.region());
+        }
         drop(state);
         oldest.iter().for_each(&mut visit);
         (oldest.space(), waits)

@@ -274,3 +274,42 @@ fn an_allocation_never_leaves_its_metaslab() {
     metaslab.state().free = Some(std::iter::once(outside).collect());
     let _ = metaslab.allocate(Txg(5), 4096);
 }
+
+#[test]
+#[should_panic(expected = "is given out twice")]
+fn what_is_allocated_is_not_given_out_again() {
+    let (memory, metaslab) = (Memory::new(), fresh());
+    metaslab.load(&memory).unwrap();
+    metaslab.state().allocating[2].add(REGION.span).unwrap();
+    let _ = metaslab.allocate(Txg(5), 4096);
+}
+
+#[test]
+#[should_panic(expected = "is given out twice")]
+fn what_is_held_is_not_given_out() {
+    let (memory, metaslab) = (Memory::new(), fresh());
+    metaslab.load(&memory).unwrap();
+    metaslab.state().held.add(REGION.span).unwrap();
+    let _ = metaslab.allocate(Txg(5), 4096);
+}
+
+#[test]
+#[should_panic(expected = "stands in two sets")]
+fn a_byte_is_in_one_set_at_a_commit() {
+    let (memory, metaslab) = (Memory::new(), fresh());
+    metaslab.load(&memory).unwrap();
+    let span = Span::new(REGION.span.start, 4096);
+    metaslab.state().held.add(span).unwrap();
+    metaslab.committed(|_| ());
+}
+
+#[test]
+#[should_panic(expected = "a block is freed that waits already")]
+fn a_block_that_waits_is_not_freed_again() {
+    let (memory, metaslab) = (Memory::new(), fresh());
+    metaslab.load(&memory).unwrap();
+    let taken = take(&metaslab, 5, 4096);
+    metaslab.state().freed.add(taken).unwrap();
+    metaslab.state().defer[0].add(taken).unwrap();
+    metaslab.committed(|_| ());
+}

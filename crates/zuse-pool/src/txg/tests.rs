@@ -421,3 +421,31 @@ fn a_transaction_ends_once() {
     drop(tx);
     zuse_dmu::TxgHold::release(&*txgs, txg, 0);
 }
+
+#[test]
+#[should_panic(expected = "is written out of order")]
+fn a_txg_is_not_written_after_a_newer_one() {
+    let (txgs, _) = engine(1 << 20);
+    txgs.lock().quiesced = Some(Txg(10));
+    txgs.next_to_sync();
+}
+
+#[test]
+#[should_panic(expected = "is written out of order")]
+fn no_txg_is_written_beside_another() {
+    let (txgs, _) = engine(1 << 20);
+    txgs.lock().syncing = Some(Txg(11));
+    txgs.lock().quiesced = Some(Txg(12));
+    txgs.next_to_sync();
+}
+
+#[test]
+#[should_panic(expected = "a transaction outlived its txg")]
+fn a_transaction_ends_in_its_own_txg() {
+    let (txgs, _) = engine(1 << 20);
+    let tx = txgs.begin(0, || Ok(())).expect("open");
+    let txg = tx.txg();
+    std::mem::forget(tx);
+    txgs.lock().open = Txg(12);
+    zuse_dmu::TxgHold::release(&*txgs, txg, 0);
+}

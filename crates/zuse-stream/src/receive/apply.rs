@@ -471,7 +471,8 @@ fn same_generation(dnode: &Dnode, bonus_type: u8, bonus: &[u8]) -> bool {
     if dnode.object_type() == object_type::ZVOL {
         return true;
     }
-    let old = dnode.with_bonus(|b| generation(dnode.bonus_type(), b));
+    let kind = dnode.bonus_type();
+    let old = dnode.with_bonus(|b| generation(kind, b));
     old.is_some() && old == generation(bonus_type, bonus)
 }
 

@@ -1,6 +1,6 @@
 //! Applying the records of a raw stream: everything is stored as it came, nothing can be read.
 //!
-//! Invariants
+//! Invariants, of records that anybody may have made: what breaks one is refused
 //! - Before a dnode changes, the salt, IV and MAC of its block (the last OBJECT_RANGE) are noted in
 //!   the same txg. Records come in object order, so the last range is that of every object which is
 //!   changed.

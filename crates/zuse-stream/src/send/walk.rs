@@ -6,9 +6,8 @@
 //! Only pointers born after the source (and holes of unknown age) are followed. Neighbouring
 //! indirect and dnode blocks are read together; nothing enters the cache.
 //!
-//! Invariants
-//! - Memory is bounded by the depth of the tree times a few indirect blocks.
-//! - A pointer is followed only if its level and the size of its block are what its place demands.
+//! A pointer is followed only if its level and the size of its block are what its place demands;
+//! else it is `Corrupt`. So memory is bounded by the depth of the tree times a few indirect blocks.
 
 use std::cell::RefCell;
 use std::ops::ControlFlow;

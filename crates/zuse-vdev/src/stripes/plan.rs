@@ -5,8 +5,11 @@
 //! was born when the vdev had fewer children: then each row of sectors is a stripe. On dRAID it is
 //! one stripe, or two where it crosses the end of a group.
 //!
-//! Invariants: within a stripe no child stands twice; the data of all columns together is the
-//! block, each byte once; no column is longer than its stripe's parity.
+//! Invariants
+//! - Within a stripe no child stands twice, and no column is longer than its stripe's parity: a
+//!   stripe that is added is looked at.
+//! - The data of all columns together is the block, each byte once: a plan that is made is looked
+//!   at as a whole ([`Plan::check_invariants`]).
 
 use std::ops::Range;
 
@@ -87,25 +90,65 @@ impl Plan {
             "a child stands twice in a stripe"
         );
     }
+
+    /// Panics where a byte of the block stands in no column, or in two.
+    #[cfg(debug_assertions)]
+    pub(super) fn check_invariants(&self) {
+        let mut parts: Vec<&Range<usize>> = self.columns.iter().map(|c| &c.data).collect();
+        parts.sort_unstable_by_key(|part| (part.start, part.end));
+        let mut end = 0;
+        for part in parts.iter().filter(|part| !part.is_empty()) {
+            assert_eq!(part.start, end, "bytes of a block in no column, or in two");
+            end = part.end;
+        }
+        assert_eq!(end, self.size, "bytes of a block in no column");
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{Column, Plan, Spot};
 
-    #[test]
-    #[should_panic(expected = "a child stands twice in a stripe")]
-    fn two_columns_of_a_stripe_never_lie_on_one_child() {
-        let column = Column {
+    fn column(child: u16, len: usize, data: std::ops::Range<usize>) -> Column {
+        Column {
             at: Spot {
-                child: 3,
+                child,
                 offset: 0,
                 boot: false,
             },
             also: None,
-            len: 4096,
-            data: 0..4096,
-        };
+            len,
+            data,
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "a child stands twice in a stripe")]
+    fn two_columns_of_a_stripe_never_lie_on_one_child() {
+        let column = column(3, 4096, 0..4096);
         Plan::default().push(1, [column.clone(), column].into_iter(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "a column is longer than its parity")]
+    fn parity_covers_its_longest_column() {
+        let columns = [column(0, 512, 0..0), column(1, 1024, 0..1024)];
+        Plan::default().push(1, columns.into_iter(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "bytes of a block in no column, or in two")]
+    fn each_byte_of_a_block_has_one_column() {
+        let columns = [
+            column(0, 1024, 0..0),
+            column(1, 1024, 0..1024),
+            column(2, 1024, 512..1536),
+        ];
+        let mut plan = Plan {
+            size: 1536,
+            ..Plan::default()
+        };
+        plan.push(1, columns.into_iter(), 0);
+        plan.check_invariants();
     }
 }

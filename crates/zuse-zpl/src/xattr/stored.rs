@@ -11,8 +11,9 @@
 //!     └ spill block ──list──> value  middle ones
 //!     └ hidden directory: dnode ──> entries ──> dnode ──> value
 //! ```
-//! Invariant: an answer is given only when all that was looked at is still the newest state at the
-//! end ([`Stored::is_newest`]): all of it stood in one tree then, at one moment.
+//! An answer is given only when all that was looked at is still the newest state at the end, which
+//! each way here asks last ([`Stored::is_newest`]): all of it stood in one tree then, at one
+//! moment.
 //!
 //! Budget: three looks at dnode blocks and three blocks out of the cache for a hidden value, one or
 //! two for others; no lock is held, nothing is allocated but for names.

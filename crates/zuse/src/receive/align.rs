@@ -6,7 +6,7 @@
 //! each change is made in that list too. Passes go over it until one changes nothing: a rename may
 //! wait for another that makes room or a parent.
 //!
-//! Invariants
+//! What stays (each is a question that is asked before a change)
 //! - Only `force` destroys: snapshots that the package does not know, of datasets that it knows;
 //!   datasets that were received with a package, have the source snapshot, share no snapshot with
 //!   the package and have nothing else below them.

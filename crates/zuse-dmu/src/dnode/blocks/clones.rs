@@ -16,7 +16,8 @@ impl Dnode {
     /// have one more pointer.
     ///
     /// # Errors
-    /// `Refused(INVAL)` if it is none of a whole block of this object; the object is free.
+    /// `Refused(INVAL)` if it is none of a whole block of this object; `Corrupt` if its block is of
+    /// a txg that is still to come; the object is free.
     pub fn write_clone(&self, tx: &Tx, blkid: u64, reference: Reference) -> Result<()> {
         let bp = reference.pointer();
         let whole = bp.level() == 0 && bp.lsize() == u64::from(self.block_size());
@@ -24,6 +25,12 @@ impl Dnode {
             return Err(Error::refused(
                 Errno::INVAL,
                 format!("{}: a clone of a block of another kind", self.place()),
+            ));
+        }
+        if bp.physical_birth() > tx.txg().0 {
+            return Err(Error::corrupt(
+                self.place(),
+                format!("a pointer to a block of txg {}", bp.physical_birth()),
             ));
         }
         self.install(tx, blkid, 0, true, false, |_| DirtyBlock::cloned(reference))

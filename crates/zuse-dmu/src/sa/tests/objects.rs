@@ -464,3 +464,20 @@ fn a_legacy_znode_is_changed_in_place_and_keeps_its_form() {
     let other = pool.os.allocate(&pool.tx(), &DnodeSpec::new(19)).unwrap();
     assert!(table.view(&other).err().unwrap().is(Errno::INVAL));
 }
+
+#[test]
+fn two_layouts_of_one_number_are_corrupt() {
+    let pool = TestPool::new(Settings::default());
+    let (master, table) = SaTable::create(&pool.os, &pool.tx()).unwrap();
+    let file = new_object(&pool, 1);
+    table
+        .init(&pool.tx(), &file, &borrowed(&file_set()))
+        .unwrap();
+    assert!(SaTable::open(&pool.os, master).is_ok());
+    let again = ZapValue::u16s(&[5, 6]);
+    layouts(&pool, master)
+        .add(&pool.tx(), b"02", &again)
+        .unwrap();
+    let said = SaTable::open(&pool.os, master).map(|_| ()).unwrap_err();
+    assert!(said.to_string().contains("two layouts of one number"));
+}

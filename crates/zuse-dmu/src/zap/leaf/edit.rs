@@ -1,8 +1,9 @@
 //! Changes of a leaf block: add, remove, replace a value, split, merge with the sibling.
 //!
 //! Invariants: nfree + used chunks = all chunks; the freelist holds exactly the free chunks; each
-//! entry is in the one chain of its hash, sorted by cd. Where a leaf breaks them the change is
-//! refused and nothing has changed: what a change will take and give back is looked at first.
+//! entry is in the one chain of its hash, sorted by cd. Where the bytes of a leaf break them the
+//! change is refused ([`Flaw`]) and nothing has changed: what a change will take and give back is
+//! looked at first. The tests feed such leaves.
 
 use super::{
     ARRAY_DATA, ARRAY_TYPE, CHUNK, END, ENTRY_TYPE, Entry, FREE_TYPE, Geometry, HEADER, Leaf,

@@ -287,6 +287,11 @@ impl MicroIndex {
 
     /// Records an entry in the slot that [`Self::peek_free`] named, of a block with so many slots.
     pub(crate) fn insert(&mut self, hash: u64, cd: u16, slot: usize, slots: usize) {
+        // Who lists a directory goes on after a (hash, cd): a second one would be passed over.
+        debug_assert!(
+            self.twins(hash).all(|r| r.cd() != u32::from(cd)),
+            "two entries of hash {hash:#x} and number {cd}"
+        );
         if self.free.last().is_some_and(|&i| usize::from(i) == slot) {
             self.free.pop();
         } else {

@@ -242,3 +242,12 @@ fn a_slot_in_use_is_never_filled_again() {
     let mut outdated = MicroIndex::build(&new_block(512, 1, 0));
     insert(&mut block, &mut outdated, 9 << 32, b"b", 2);
 }
+
+#[test]
+#[should_panic(expected = "two entries of hash 0x700000000 and number 0")]
+fn two_entries_never_share_hash_and_number() {
+    let mut index = MicroIndex::build(&new_block(512, 1, 0));
+    index.insert(7 << 32, 0, 0, 7);
+    index.insert(7 << 32, 1, 1, 7);
+    index.insert(7 << 32, 0, 2, 7);
+}

@@ -1,5 +1,6 @@
 //! A pool in memory with one object set: a disk, an allocator that only moves up, a ledger.
 
+use crate::stored::MetaShape;
 use crate::{DirtyMeter, FreeingLedger, Ledger, Objset, ObjsetEnv, Settings, Tx};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -96,6 +97,20 @@ impl TestPool {
             meter: Arc::new(DirtyMeter::default()),
             settings: settings.clone(),
         }
+    }
+
+    /// An object set beside the open one, as a raw stream is received into.
+    pub(crate) fn raw(&self) -> Arc<Objset> {
+        let shape = MetaShape {
+            levels: 1,
+            indirect_shift: 17,
+            max_block: 0,
+            checksum: 0,
+            compress: 0,
+            portable_mac: [0; 32],
+        };
+        let env = Self::env(&self.io, &self.work, &self.settings);
+        Objset::create_raw(env, ObjsetType::Zfs, &shape, &self.tx())
     }
 
     pub(crate) fn tx(&self) -> Tx {
