@@ -130,9 +130,20 @@ impl Pool {
             hooks.clone(),
             false,
         )?;
-        let found = probe.checkpointed();
+        let open = || {
+            let settings = Settings::mos();
+            let mos = Objset::open(probe.objset_env("MOS", settings), uberblock.root)?;
+            let _ = probe.mos.set(mos);
+            probe.checkpointed()
+        };
+        let found = open();
         probe.hooks.let_go();
-        found
+        found?.ok_or_else(|| {
+            Error::refused(
+                Errno::NOENT,
+                format!("pool {} has no checkpoint", probe.name()),
+            )
+        })
     }
 
     /// The first txg of a pool that is open for writing.
@@ -152,40 +163,13 @@ impl Pool {
             return Err(error);
         }
         self.start()?;
-        if let Err(error) = self.sync_now() {
+        if let Err(error) = self.sync_now().and_then(|()| self.undo_condense()) {
             // Threads must not outlive an open that failed.
             let _ = self.close(PoolState::Active);
             return Err(error);
         }
         self.suspension.set_impatient(false);
         Ok(())
-    }
-
-    /// The uberblock of the checkpoint.
-    fn checkpointed(self: &Arc<Self>) -> Result<Uberblock> {
-        let name = self.name();
-        let mos = Objset::open(
-            self.objset_env("MOS", Settings::mos()),
-            self.uberblock().root,
-        )?;
-        let directory = Zap::open(&mos.dnode(ObjectId(1))?)?;
-        let value = directory.lookup(b"com.delphix:zpool_checkpoint")?;
-        let Some(ZapValue::Array { int_size: 8, ints }) = value else {
-            return Err(Error::refused(
-                Errno::NOENT,
-                format!("pool {name} has no checkpoint"),
-            ));
-        };
-        let bytes: Vec<u8> = ints.iter().flat_map(|w| w.to_le_bytes()).collect();
-        let (uberblock, _) =
-            Uberblock::parse(&bytes).map_err(|e| e.at(format!("pool {name}, checkpoint")))?;
-        if uberblock.txg == 0 || uberblock.txg >= self.uberblock().txg {
-            return Err(Error::corrupt(
-                format!("pool {name}, checkpoint"),
-                format!("it is of txg {}", uberblock.txg),
-            ));
-        }
-        Ok(uberblock)
     }
 
     fn load(
@@ -246,7 +230,10 @@ impl Pool {
         mos.set_settings(self.mos_settings());
         if options.writable {
             self.load_dtls()?;
+            self.refuse_removal(&name)?;
             self.open_allocator(&directory)?;
+            self.open_removed()?;
+            self.open_checkpoint()?;
             self.clones.load(self)?;
             self.clones.attach(self);
         } else {
