@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use zuse_base::{Errno, Error, ObjectId, Result};
+use zuse_base::{Errno, Error, ObjectId, Refusal, Result};
 use zuse_codec::{ChecksumContext, Salt};
 use zuse_device::BlockDevice;
 use zuse_dmu::zap::{Zap, ZapValue};
@@ -139,10 +139,8 @@ impl Pool {
         let found = open();
         probe.hooks.let_go();
         found?.ok_or_else(|| {
-            Error::refused(
-                Errno::NOENT,
-                format!("pool {} has no checkpoint", probe.name()),
-            )
+            let what = "checkpoint does not exist";
+            Error::refused_for(Refusal::Known, Errno::NOENT, what)
         })
     }
 
@@ -159,7 +157,8 @@ impl Pool {
         self.config_changed();
         self.suspension.set_impatient(true);
         if rewound && let Err(error) = self.commit_rewind(last, options.checkpoint) {
-            let _ = self.close(PoolState::Active);
+            // No thread is there yet that could write the txg which closing waits for.
+            self.abandon();
             return Err(error);
         }
         self.start()?;

@@ -1,0 +1,44 @@
+//! Checkpoints made, gone back to and discarded, with the power cut in all of it.
+//! `ZUSE_SIM_SEEDS` makes it longer.
+
+use zuse_sim::checkpoints::{Tally, rounds};
+use zuse_sim::files::Files;
+use zuse_sim::power::Rules;
+
+#[test]
+fn a_pool_goes_back_to_its_checkpoint_or_forgets_it_after_any_cut() {
+    let seeds: u64 = std::env::var("ZUSE_SIM_SEEDS")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or(4);
+    let rules = Rules {
+        cuts: 2,
+        within: 200,
+        steps: 12,
+        ..Rules::default()
+    };
+    let all: Vec<_> = std::thread::scope(|scope| {
+        let one = |first| {
+            move || {
+                let mine = (0..seeds).filter(|s| s % 2 == first);
+                mine.map(|seed| {
+                    let disks = 1 + u32::from(seed % 4 > 1);
+                    rounds(&Files::default(), Rules { disks, ..rules }, seed, 4)
+                })
+                .collect::<Vec<_>>()
+            }
+        };
+        let threads = [0, 1].map(|first| scope.spawn(one(first)));
+        threads.map(|t| t.join().expect("a thread")).concat()
+    });
+    let mut tally = Tally::default();
+    for result in all {
+        tally = tally.plus(result.unwrap_or_else(|e| panic!("{e}")));
+    }
+    println!("{tally:?}");
+    assert!(
+        u64::from(tally.made) == 4 * seeds && tally.rewound > 0 && tally.discarded > 0,
+        "{tally:?}"
+    );
+    assert!(tally.half > 0, "no discard was cut: {tally:?}");
+}
