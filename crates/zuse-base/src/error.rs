@@ -152,6 +152,8 @@ pub enum Refusal {
     Unsendable,
     /// The sentence is the whole message.
     Whole,
+    /// The sentence is the one that OpenZFS has for this case, whatever the number says.
+    Known,
     /// It was asked for in a way that no pool can grant.
     Usage,
 }

@@ -155,7 +155,7 @@ impl<T> Explain<T> for std::io::Result<T> {
 pub fn explain(action: &str, error: &Error, pool: bool) -> CommandError {
     match error {
         Error::Refused { errno, why, what } => {
-            let of_limit = *why == Refusal::Limit;
+            let of_limit = matches!(why, Refusal::Limit | Refusal::Known);
             let class = class_of(*errno, pool);
             let says_more = what.contains(' ') && !action.contains(what.as_str());
             let text = match (class, says_more) {

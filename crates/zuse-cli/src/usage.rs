@@ -11,7 +11,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use zuse::property_table::{DATASET_PROPERTIES, POOL_PROPERTIES, Property};
 
 /// Sub-commands of OpenZFS that Zuse does not have, and what to do instead.
-const MISSING: [(&str, &str, &str); 19] = [
+const MISSING: [(&str, &str, &str); 18] = [
     (
         "zfs",
         "share",
@@ -24,11 +24,6 @@ const MISSING: [(&str, &str, &str); 19] = [
     ),
     ("zpool", "add", RECREATE),
     ("zpool", "attach", RECREATE),
-    (
-        "zpool",
-        "checkpoint",
-        "'zfs snapshot -r' keeps a state of all datasets",
-    ),
     (
         "zpool",
         "ddtprune",

@@ -433,7 +433,6 @@ impl Ctx<'_> {
             ));
         }
         if !is_pool {
-            self.check_plain(head, name)?;
             self.dsl.check_idle(head)?;
         }
         let mut before: BTreeSet<u64> = children.iter().map(|(_, c)| *c).collect();
@@ -454,20 +453,6 @@ impl Ctx<'_> {
             }
         }
         Ok((before, own))
-    }
-
-    fn check_plain(&self, head: u64, name: &str) -> Result<()> {
-        if self
-            .meta
-            .extension_value(head, "com.delphix:remap_deadlist")?
-            .is_some()
-        {
-            return Err(Error::unsupported(
-                name.to_owned(),
-                "destroying datasets with remapped blocks (feature com.delphix:obsolete_counts)",
-            ));
-        }
-        Ok(())
     }
 
     /// Removes a snapshot that nothing holds and no clone needs.
@@ -512,6 +497,7 @@ impl Ctx<'_> {
         self.move_to_free(d.dir, UsedKind::Snap, gone)?;
         list.move_to(self, self.meta.free_bpobj, d.prev_snap_txg)?;
         list.merge(self, own)?;
+        self.inherit_remaps(object, d.next_snap, d.prev_snap_txg)?;
 
         if !keep {
             self.remove_key_from_clones(d.dir, d.creation_txg, 0)?;
@@ -526,6 +512,7 @@ impl Ctx<'_> {
                 Deadlist::open(self.meta, self.meta.ds(head)?.deadlist)?
                     .remove_key(self, d.creation_txg)?;
             }
+            self.remove_remap_key(head, d.creation_txg)?;
         } else {
             self.recompute_unique(d.next_snap)?;
         }
@@ -596,6 +583,7 @@ impl Ctx<'_> {
             let phys = self.meta.ds(*head)?;
             let mut list = Deadlist::open(self.meta, phys.deadlist)?;
             list.remove_key(self, txg)?;
+            self.remove_remap_key(*head, txg)?;
             self.remove_key_from_clones(phys.dir, txg, depth + 1)?;
         }
         Ok(())
@@ -688,6 +676,7 @@ impl Ctx<'_> {
             }
         }
         Deadlist::open(self.meta, d.deadlist)?.free(self)?;
+        self.drop_remap_list(object)?;
         self.drop_livelist(d.dir)?;
         let dir = self.meta.dir(d.dir)?;
         let all = Sizes::of(dir.used_bytes, dir.compressed_bytes, dir.uncompressed_bytes);

@@ -58,6 +58,7 @@ pub mod property;
 mod receive;
 mod redact;
 mod registry;
+mod remap;
 mod rename;
 mod rollback;
 mod send;

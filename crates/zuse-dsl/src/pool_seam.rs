@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zuse_base::{Entropy, Error, Result, Txg, WorkPool};
+use zuse_base::{Entropy, Error, Result, Span, Txg, WorkPool};
 use zuse_dmu::{DirtyMeter, Objset, Settings, Tx};
 use zuse_io::Pipeline;
 use zuse_pool::{FeaturesThen, Pool, SyncCtx};
@@ -115,6 +115,13 @@ impl Spa {
     }
     pub fn wait_synced(&self, txg: Txg) -> Result<()> {
         self.0.wait_synced(txg)
+    }
+    /// A range of a removed vdev that nothing refers to any more.
+    pub fn mark_obsolete(&self, vdev: u32, span: Span) -> Result<()> {
+        match self.0.allocator() {
+            Some(allocator) => allocator.mark_obsolete(vdev, span),
+            None => Ok(()),
+        }
     }
     /// More blocks wait to be freed.
     pub fn note_frees(&self) {

@@ -156,6 +156,7 @@ impl Ctx<'_> {
 
         let keys = old.keys();
         old.free(self)?;
+        self.drop_remap_list(head)?;
         let deadlist = Deadlist::create(self, &keys)?;
         self.meta.edit_ds(self.tx, head, |h| {
             h.deadlist = deadlist;

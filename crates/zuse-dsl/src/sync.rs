@@ -17,6 +17,7 @@ use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
 use crate::meta::Meta;
 use crate::pool_seam::Spa;
+use crate::remap::OBSOLETE_BPOBJ;
 use crate::sizes::Sizes;
 use crate::space::counted;
 
@@ -168,6 +169,7 @@ impl Dsl {
         let directory = meta.directory()?;
         if directory.get_u64("bptree_obj")?.is_some()
             || directory.get_u64("com.delphix:deleted_clones")?.is_some()
+            || directory.get_u64(OBSOLETE_BPOBJ)?.is_some()
         {
             return Ok(true);
         }
@@ -351,7 +353,11 @@ impl Ctx<'_> {
             return Ok(Freeing::More);
         }
         match self.process_bptree(budget)? {
-            Freeing::Done => self.process_deleted_clones(budget),
+            Freeing::Done => {}
+            other => return Ok(other),
+        }
+        match self.process_deleted_clones(budget)? {
+            Freeing::Done => self.process_obsolete(budget),
             other => Ok(other),
         }
     }

@@ -155,6 +155,11 @@ pub struct Entries<'a> {
 }
 
 impl Entries<'_> {
+    /// Bytes behind the last entry that was given.
+    pub fn unread(&self) -> usize {
+        self.words.len() * 8
+    }
+
     fn entry(
         &self,
         op: MapOp,

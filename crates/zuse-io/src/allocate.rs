@@ -46,11 +46,12 @@ pub trait Allocate: Send + Sync {
         class: AllocClass,
     ) -> Result<Option<Allocation>>;
 
-    /// Gives back the range `[offset, offset + asize)` of a vdev.
+    /// Gives back the range `[offset, offset + asize)` of a vdev, which a block took that was
+    /// physically born in `born`. A checkpoint keeps what was born before it.
     ///
     /// # Errors
     /// The range is not allocated, or the vdev does not exist.
-    fn free_dva(&self, txg: Txg, vdev: u32, offset: u64, asize: u64) -> Result<()>;
+    fn free_dva(&self, txg: Txg, born: Txg, vdev: u32, offset: u64, asize: u64) -> Result<()>;
 
     /// The smallest allocation unit over the normal vdevs, in bytes (`1 << ashift`).
     fn min_allocation(&self) -> u64;

@@ -154,7 +154,7 @@ impl Pipeline {
         }
         let mut places = Vec::new();
         self.places_of_gang(bp, 0, &mut places)?;
-        for (dva, asize) in places {
+        for (dva, asize, _) in places {
             f(Dva::new(dva.vdev(), dva.offset(), asize, dva.is_gang()));
         }
         Ok(())
@@ -166,19 +166,19 @@ impl Pipeline {
         let mut places = Vec::new();
         self.places_of_gang(bp, 0, &mut places)?;
         let allocator = self.allocator()?;
-        for (dva, asize) in &places {
+        for (dva, asize, born) in &places {
             self.freed.note(txg, dva);
-            allocator.free_dva(txg, dva.vdev(), dva.offset(), *asize)?;
+            allocator.free_dva(txg, *born, dva.vdev(), dva.offset(), *asize)?;
         }
         Ok(())
     }
 
-    /// Members first, then the header that names them.
+    /// Members first, then the header that names them: place, bytes, birth.
     fn places_of_gang(
         &self,
         bp: &BlockPointer,
         depth: u32,
-        places: &mut Vec<(Dva, u64)>,
+        places: &mut Vec<(Dva, u64, Txg)>,
     ) -> Result<()> {
         let place = "gang block";
         if depth >= MAX_DEPTH {
@@ -191,11 +191,13 @@ impl Pipeline {
             if m.is_gang() {
                 self.places_of_gang(m, depth + 1, places)?;
             } else {
-                places.extend(m.dvas().map(|dva| (dva, dva.asize())));
+                let born = Txg(m.physical_birth());
+                places.extend(m.dvas().map(|dva| (dva, dva.asize(), born)));
             }
         }
         for dva in bp.dvas() {
-            places.push((dva, self.vdevs.asize(dva.vdev(), size)?));
+            let asize = self.vdevs.asize(dva.vdev(), size)?;
+            places.push((dva, asize, Txg(bp.physical_birth())));
         }
         Ok(())
     }
@@ -243,7 +245,7 @@ impl Pipeline {
                 let _ = self.free(txg, m);
             }
             for dva in &header.dvas[..header.count] {
-                let _ = allocator.free_dva(txg, dva.vdev(), dva.offset(), dva.asize());
+                let _ = allocator.free_dva(txg, txg, dva.vdev(), dva.offset(), dva.asize());
             }
             return Err(e);
         }

@@ -336,9 +336,10 @@ impl Pipeline {
             return self.free_gang(txg, bp);
         }
         let allocator = self.allocator()?;
+        let born = Txg(bp.physical_birth());
         for dva in bp.dvas() {
             self.freed.note(txg, &dva);
-            allocator.free_dva(txg, dva.vdev(), dva.offset(), dva.asize())?;
+            allocator.free_dva(txg, born, dva.vdev(), dva.offset(), dva.asize())?;
         }
         Ok(())
     }

@@ -32,8 +32,11 @@
 //! dirties MOS blocks; they are rewritten in place from pass 2 on, so a later pass finds no new
 //! changes and the loop ends.
 
+mod checkpoint;
 mod figures;
 mod place;
+mod removed;
+mod side_map;
 mod sync;
 mod vdev;
 
@@ -52,10 +55,13 @@ use crate::log_space_map::{LogObjects, LogState};
 use crate::metaslab::Unflushed;
 use crate::space_map::{MapShape, MapStore};
 
+pub(crate) use checkpoint::Discarding;
 pub use figures::{ClassFigures, Reserve, slop_of};
+pub(crate) use side_map::SideKind;
 pub use sync::Released;
 pub use vdev::{AsizeFn, VdevInfo};
 
+use removed::Removed;
 use vdev::VdevSpace;
 
 /// How maps are written; follows the pool's features.
@@ -89,6 +95,7 @@ const KEEP_LOADED: u64 = 48;
 #[derive(Default)]
 pub(crate) struct Spaces {
     vdevs: BTreeMap<u32, Arc<VdevSpace>>,
+    removed: BTreeMap<u32, Arc<Removed>>,
     /// By [`class_index`].
     classes: [Vec<Arc<VdevSpace>>; 4],
 }
@@ -113,6 +120,12 @@ pub struct Allocator {
     /// The txg of the last pass and its number.
     pass: Mutex<(Txg, u32)>,
     histogram_delta: AtomicI64,
+    /// Blocks born up to this txg are the checkpoint's; 0 without one.
+    checkpoint: AtomicU64,
+    /// What is freed on removed vdevs is noted (feature `obsolete_counts` is enabled).
+    note_obsolete: AtomicBool,
+    /// Change of the uses of `obsolete_counts` that the features do not know yet.
+    obsolete_delta: AtomicI64,
     min_allocation: AtomicU64,
     max_contiguous: AtomicU64,
     keep_loaded: AtomicU64,
@@ -132,6 +145,9 @@ impl Allocator {
             logs: Mutex::new(None),
             pass: Mutex::new((Txg::ZERO, 0)),
             histogram_delta: AtomicI64::new(0),
+            checkpoint: AtomicU64::new(0),
+            note_obsolete: AtomicBool::new(false),
+            obsolete_delta: AtomicI64::new(0),
             min_allocation: AtomicU64::new(512),
             max_contiguous: AtomicU64::new(u64::MAX),
             keep_loaded: AtomicU64::new(KEEP_LOADED),
@@ -296,6 +312,7 @@ impl Allocator {
         let mut guard = self.spaces.write();
         let mut spaces = Spaces {
             vdevs: guard.vdevs.clone(),
+            removed: guard.removed.clone(),
             classes: guard.classes.clone(),
         };
         edit(&mut spaces);
@@ -320,6 +337,31 @@ impl Allocator {
         store.unwrap_or_else(|| Arc::new(vdev::NoStore))
     }
 
+    /// Gives back a range of a vdev that is there, or leaves it to the checkpoint alone.
+    fn free_at(&self, space: &VdevSpace, txg: Txg, born: Txg, span: Span) -> Result<()> {
+        let pieces = space.pieces(span.start, span.size)?;
+        if born.0 <= self.checkpoint.load(Relaxed) {
+            pieces
+                .iter()
+                .try_for_each(|(_, metaslab, part)| metaslab.check_taken(*part))?;
+            return space.kept.note(span);
+        }
+        for (index, metaslab, span) in pieces {
+            let first = metaslab.free(txg, span)?;
+            space.deferred.fetch_add(span.size, Relaxed);
+            if space.allocated.fetch_sub(span.size, Relaxed) < span.size {
+                let what = format!("more than all is freed: range {span}");
+                let place = format!("vdev {}", space.info.vdev);
+                metaslab.contradict(&place, &what);
+                return Err(Error::corrupt(place, what));
+            }
+            if first {
+                space.mark_dirty(txg, index);
+            }
+        }
+        Ok(())
+    }
+
     fn vdev(&self, vdev: u32) -> Result<Arc<VdevSpace>> {
         let found = self.spaces().vdevs.get(&vdev).cloned();
         found.ok_or_else(|| {
@@ -342,22 +384,16 @@ impl Allocate for Allocator {
         self.place(txg, psize, copies, class)
     }
 
-    fn free_dva(&self, txg: Txg, vdev: u32, offset: u64, asize: u64) -> Result<()> {
-        let space = self.vdev(vdev)?;
-        for (index, metaslab, span) in space.pieces(offset, asize)? {
-            let first = metaslab.free(txg, span)?;
-            space.deferred.fetch_add(span.size, Relaxed);
-            if space.allocated.fetch_sub(span.size, Relaxed) < span.size {
-                let what = format!("more than all is freed: range {span}");
-                let place = format!("vdev {vdev}");
-                metaslab.contradict(&place, &what);
-                return Err(Error::corrupt(place, what));
-            }
-            if first {
-                space.mark_dirty(txg, index);
-            }
+    fn free_dva(&self, txg: Txg, born: Txg, vdev: u32, offset: u64, asize: u64) -> Result<()> {
+        let spaces = self.spaces();
+        if let Some(space) = spaces.vdevs.get(&vdev) {
+            return self.free_at(space, txg, born, Span::new(offset, asize));
         }
-        Ok(())
+        let moved = self.where_now(&spaces, vdev, Span::new(offset, asize))?;
+        for (space, span) in &moved.places {
+            self.free_at(space, txg, born, *span)?;
+        }
+        self.note_obsolete(&moved.obsolete)
     }
 
     fn min_allocation(&self) -> u64 {

@@ -11,6 +11,7 @@
 
 mod allocating;
 pub mod allocator;
+mod checkpoint;
 mod classes;
 mod clones;
 mod commit;

@@ -400,27 +400,31 @@ impl Metaslab {
     /// The span is free already, as far as memory knows.
     pub(crate) fn free(&self, txg: Txg, span: Span) -> Result<bool> {
         let mut state = self.state();
-        let slot = txg.slot::<TXGS>();
-        let State {
-            free,
-            allocating,
-            freeing,
-            freed,
-            defer,
-            ..
-        } = &mut *state;
-        let twice = free.as_ref().is_some_and(|t| t.intersects(span))
-            || freed.intersects(span)
-            || freeing.iter().any(|f| f.intersects(span))
-            || defer.iter().any(|d| d.intersects(span));
-        if twice || !self.region.span.contains(span) {
+        if state.is_free(span) || !self.region.span.contains(span) {
             return Err(self.freed_twice(span));
         }
+        let slot = txg.slot::<TXGS>();
+        let State {
+            allocating,
+            freeing,
+            ..
+        } = &mut *state;
         let first = allocating[slot].is_empty() && freeing[slot].is_empty();
         freeing[slot]
             .add(span)
             .map_err(|e| Error::corrupt(self.region.to_string(), e))?;
         Ok(first)
+    }
+
+    /// Refuses to give up a span for the checkpoint alone that nobody has.
+    ///
+    /// # Errors
+    /// The span is free already, as far as memory knows.
+    pub(crate) fn check_taken(&self, span: Span) -> Result<()> {
+        match self.state().is_free(span) {
+            true => Err(self.freed_twice(span)),
+            false => Ok(()),
+        }
     }
 
     pub(crate) fn contradict(&self, place: &dyn std::fmt::Display, what: &str) {
@@ -558,6 +562,14 @@ impl State {
         if let Some(tree) = &self.free {
             tree.check_invariants();
         }
+    }
+
+    /// Whether any of the span is free, as far as memory knows.
+    fn is_free(&self, span: Span) -> bool {
+        self.free.as_ref().is_some_and(|t| t.intersects(span))
+            || self.freed.intersects(span)
+            || self.freeing.iter().any(|f| f.intersects(span))
+            || self.defer.iter().any(|d| d.intersects(span))
     }
 
     /// Takes out of `free`, the state by the map, what is not allocatable.

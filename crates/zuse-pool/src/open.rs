@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use zuse_base::{Errno, Error, ObjectId, Result};
+use zuse_base::{Errno, Error, ObjectId, Refusal, Result};
 use zuse_codec::{ChecksumContext, Salt};
 use zuse_device::BlockDevice;
 use zuse_dmu::zap::{Zap, ZapValue};
@@ -130,9 +130,18 @@ impl Pool {
             hooks.clone(),
             false,
         )?;
-        let found = probe.checkpointed();
+        let open = || {
+            let settings = Settings::mos();
+            let mos = Objset::open(probe.objset_env("MOS", settings), uberblock.root)?;
+            let _ = probe.mos.set(mos);
+            probe.checkpointed()
+        };
+        let found = open();
         probe.hooks.let_go();
-        found
+        found?.ok_or_else(|| {
+            let what = "checkpoint does not exist";
+            Error::refused_for(Refusal::Known, Errno::NOENT, what)
+        })
     }
 
     /// The first txg of a pool that is open for writing.
@@ -148,44 +157,18 @@ impl Pool {
         self.config_changed();
         self.suspension.set_impatient(true);
         if rewound && let Err(error) = self.commit_rewind(last, options.checkpoint) {
-            let _ = self.close(PoolState::Active);
+            // No thread is there yet that could write the txg which closing waits for.
+            self.abandon();
             return Err(error);
         }
         self.start()?;
-        if let Err(error) = self.sync_now() {
+        if let Err(error) = self.sync_now().and_then(|()| self.undo_condense()) {
             // Threads must not outlive an open that failed.
             let _ = self.close(PoolState::Active);
             return Err(error);
         }
         self.suspension.set_impatient(false);
         Ok(())
-    }
-
-    /// The uberblock of the checkpoint.
-    fn checkpointed(self: &Arc<Self>) -> Result<Uberblock> {
-        let name = self.name();
-        let mos = Objset::open(
-            self.objset_env("MOS", Settings::mos()),
-            self.uberblock().root,
-        )?;
-        let directory = Zap::open(&mos.dnode(ObjectId(1))?)?;
-        let value = directory.lookup(b"com.delphix:zpool_checkpoint")?;
-        let Some(ZapValue::Array { int_size: 8, ints }) = value else {
-            return Err(Error::refused(
-                Errno::NOENT,
-                format!("pool {name} has no checkpoint"),
-            ));
-        };
-        let bytes: Vec<u8> = ints.iter().flat_map(|w| w.to_le_bytes()).collect();
-        let (uberblock, _) =
-            Uberblock::parse(&bytes).map_err(|e| e.at(format!("pool {name}, checkpoint")))?;
-        if uberblock.txg == 0 || uberblock.txg >= self.uberblock().txg {
-            return Err(Error::corrupt(
-                format!("pool {name}, checkpoint"),
-                format!("it is of txg {}", uberblock.txg),
-            ));
-        }
-        Ok(uberblock)
     }
 
     fn load(
@@ -246,7 +229,10 @@ impl Pool {
         mos.set_settings(self.mos_settings());
         if options.writable {
             self.load_dtls()?;
+            self.refuse_removal(&name)?;
             self.open_allocator(&directory)?;
+            self.open_removed()?;
+            self.open_checkpoint()?;
             self.clones.load(self)?;
             self.clones.attach(self);
         } else {

@@ -7,8 +7,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
-use zuse_base::sync::{Condvar, Mutex, RwLock};
+use zuse_base::sync::{Mutex, RwLock};
 
 use zuse_base::{
     Clock, Entropy, Error, ObjectId, Result, SystemClock, SystemEntropy, Tripwire, Txg, WorkPool,
@@ -21,12 +20,14 @@ use zuse_vdev::{PoolConfig, PoolState, Vdevs};
 
 use crate::suspend::Suspension;
 use crate::txg::{DirtyBounds, Txgs};
-use crate::{Allocator, DslHooks, Features, Limits, SyncCtx};
+use crate::{Allocator, DslHooks, Features, Limits};
 
 mod space;
+mod task;
 mod threads;
 
 pub use space::Space;
+pub(crate) use task::Task;
 
 /// This machine, as pools know it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,25 +76,6 @@ impl Default for Environment {
     }
 }
 
-pub(crate) struct Task {
-    pub txg: Txg,
-    #[allow(clippy::type_complexity)]
-    pub run: Box<dyn FnOnce(Result<&SyncCtx<'_>, &Error>) + Send>,
-}
-
-/// The result of a task, for the one who waits for it.
-#[allow(clippy::type_complexity)]
-struct Slot<C, A, R> {
-    result: Mutex<Option<(Txg, Outcome<C, A, R>)>>,
-    ready: Condvar,
-}
-
-enum Outcome<C, A, R> {
-    Done(Result<R>),
-    /// The check asked for a later txg: here it is again.
-    Again(C, A),
-}
-
 /// Opens the device of a leaf again, by guid and path.
 pub(crate) type Reopen =
     dyn Fn(u64, Option<&str>) -> Option<Arc<dyn zuse_device::BlockDevice>> + Send + Sync;
@@ -116,6 +98,7 @@ pub struct Pool {
     pub(crate) features: Features,
     pub(crate) allocator: OnceLock<Arc<Allocator>>,
     pub(crate) clones: Arc<crate::clones::Clones>,
+    pub(crate) checkpoint: crate::checkpoint::Checkpoint,
     pub(crate) txgs: Arc<Txgs>,
     pub(crate) hooks: crate::hooks::Hooks,
     pub(crate) tasks: Mutex<VecDeque<Task>>,
@@ -187,6 +170,7 @@ impl Pool {
             features: Features::default(),
             allocator: OnceLock::new(),
             clones,
+            checkpoint: Default::default(),
             txgs,
             hooks: crate::hooks::Hooks::new(hooks),
             tasks: Mutex::new(VecDeque::new()),
@@ -479,106 +463,6 @@ impl Pool {
     /// As [`Self::wait_synced`].
     pub fn sync_now(&self) -> Result<()> {
         self.wait_synced(self.open_txg())
-    }
-
-    /// Runs an administrative change in syncing context, after the datasets of its txg are written:
-    /// first `check`, then, if that passed, `apply`. Returns when the txg is on disk.
-    ///
-    /// # Errors
-    /// Those of `check` (nothing changed) and `apply`; `Refused(AGAIN)` from `check` is tried again
-    /// in a later txg.
-    pub fn sync_task<R: Send + 'static>(
-        &self,
-        mut check: impl FnMut(&SyncCtx<'_>) -> Result<()> + Send + 'static,
-        apply: impl FnOnce(&SyncCtx<'_>) -> Result<R> + Send + 'static,
-    ) -> Result<R> {
-        if !self.writable {
-            return Err(Error::refused(
-                zuse_base::Errno::ROFS,
-                format!("pool {} is open read-only", self.name()),
-            ));
-        }
-        if let Some(error) = self.suspension.error() {
-            return Err(error);
-        }
-        let mut apply = apply;
-        loop {
-            let (txg, outcome) = self.run_task(check, apply)?;
-            match outcome {
-                Outcome::Done(result) => {
-                    let value = result?;
-                    self.wait_synced(txg)?;
-                    return Ok(value);
-                }
-                Outcome::Again(c, a) => {
-                    (check, apply) = (c, a);
-                    self.wait_synced(txg.plus(1))?;
-                }
-            }
-        }
-    }
-
-    /// Puts a task into the queue and waits for its outcome.
-    #[allow(clippy::type_complexity)]
-    fn run_task<C, A, R>(&self, mut check: C, apply: A) -> Result<(Txg, Outcome<C, A, R>)>
-    where
-        C: FnMut(&SyncCtx<'_>) -> Result<()> + Send + 'static,
-        A: FnOnce(&SyncCtx<'_>) -> Result<R> + Send + 'static,
-        R: Send + 'static,
-    {
-        let slot = Arc::new(Slot {
-            result: Mutex::new(None),
-            ready: Condvar::new(),
-        });
-        let theirs = slot.clone();
-        let txg = self.open_txg();
-        self.tasks.lock().push_back(Task {
-            txg,
-            run: Box::new(move |ctx| {
-                let answer = match ctx {
-                    Err(error) => (Txg::ZERO, Outcome::Done(Err(error.clone()))),
-                    Ok(ctx) => match check(ctx) {
-                        Err(e) if e.is(zuse_base::Errno::AGAIN) => {
-                            (ctx.txg, Outcome::Again(check, apply))
-                        }
-                        Err(e) => (ctx.txg, Outcome::Done(Err(e))),
-                        Ok(()) => {
-                            let before = ctx.pool.mos().edits();
-                            let result = apply(ctx);
-                            if let Err(e @ (Error::Corrupt { .. } | Error::Device { .. })) = &result
-                                && ctx.pool.mos().edits() != before
-                            {
-                                *ctx.pool.half_done.lock() = Some(e.clone());
-                            }
-                            (ctx.txg, Outcome::Done(result))
-                        }
-                    },
-                };
-                *theirs.result.lock() = Some(answer);
-                theirs.ready.notify_all();
-            }),
-        });
-        self.txgs.want(self.open_txg());
-        let mut result = slot.result.lock();
-        loop {
-            if let Some(done) = result.take() {
-                return Ok(done);
-            }
-            if self.closed.load(Relaxed) {
-                return Err(Error::refused(
-                    zuse_base::Errno::NODEV,
-                    "the pool was closed",
-                ));
-            }
-            // It had begun when the sync thread panicked, or came after the thread had ended.
-            if self.suspension.is_lost() && self.threads.lock().iter().all(|t| t.is_finished()) {
-                return Err(self
-                    .suspension
-                    .error()
-                    .unwrap_or_else(|| Error::refused(zuse_base::Errno::IO, "the pool is lost")));
-            }
-            result = slot.ready.wait_timeout(result, Duration::from_millis(500));
-        }
     }
 
     /// Marks the configuration as changed: labels are rewritten with the next txg.

@@ -17,11 +17,16 @@ use zuse_format::Dva;
 use zuse_vdev::{Mapping, Moved, VdevKind};
 
 use crate::Pool;
+use crate::allocator::SideKind;
+use crate::space_map::MosWriter;
 
 /// Bytes of an entry.
 const ENTRY: usize = 24;
 /// Entries read at a time.
 const PIECE: u64 = 4096;
+pub(crate) const OBSOLETE_COUNTS: &str = "com.delphix:obsolete_counts";
+/// Key in the MOS directory: vdev, its older obsolete map, the new mapping so far.
+const CONDENSING: &[u8] = b"com.delphix:condensing_indirect";
 /// "No vdev" in the record of removals.
 const NONE: u64 = u64::MAX;
 
@@ -69,6 +74,84 @@ impl Pool {
             Some(indirect) => self.read_mapping(vdev, ObjectId(indirect.object)).map(Some),
             None => Ok(None),
         }
+    }
+
+    /// Refuses to write to a pool of which a vdev is just being removed: what is freed where a copy
+    /// is already would have to be freed twice.
+    ///
+    /// # Errors
+    /// `Unsupported`.
+    pub(crate) fn refuse_removal(&self, name: &str) -> Result<()> {
+        match self.vdevs.tops().iter().find(|top| top.is_removing()) {
+            None => Ok(()),
+            Some(top) => Err(Error::unsupported(
+                format!("pool {name}"),
+                format!(
+                    "writing while vdev {} is being removed (it can be opened with readonly=on)",
+                    top.id()
+                ),
+            )),
+        }
+    }
+
+    /// Tells the allocator of the removed vdevs.
+    ///
+    /// # Errors
+    /// An obsolete map cannot be read.
+    pub(crate) fn open_removed(&self) -> Result<()> {
+        let Some(allocator) = self.allocator.get() else {
+            return Ok(());
+        };
+        allocator.set_note_obsolete(self.features.is_enabled(OBSOLETE_COUNTS));
+        for top in self.vdevs.tops().iter() {
+            if let Some(mapping) = self.vdevs.mapping(top.id()) {
+                let (zap, map) = self.side_map(top.id(), SideKind::Obsolete)?;
+                allocator.add_removed(top.id(), top.asize(), mapping, zap, map)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Undoes a mapping's condensing that another host began: the new mapping is dropped, and what
+    /// was to be left out of it is obsolete again. The old mapping was in force all the time.
+    ///
+    /// # Errors
+    /// The record or an object that it names cannot be read, or the MOS cannot be changed.
+    pub(crate) fn undo_condense(&self) -> Result<()> {
+        if self.directory()?.lookup(CONDENSING)?.is_none() {
+            return Ok(());
+        }
+        self.sync_task(
+            |_| Ok(()),
+            |ctx| {
+                let pool = ctx.pool;
+                let directory = pool.directory()?;
+                let record = directory.lookup(CONDENSING)?;
+                let words = record.as_ref().map(ZapValue::ints).unwrap_or_default();
+                let (&[vdev, older, next], Some(allocator)) = (&words[..], pool.allocator.get())
+                else {
+                    return Err(Error::corrupt(
+                        "record of a condensing mapping",
+                        format!("{} numbers", words.len()),
+                    ));
+                };
+                let vdev = u32::try_from(vdev)
+                    .map_err(|_| Error::corrupt("record of a condensing mapping", "vdev"))?;
+                let counts = pool.mos().dnode(ObjectId(next))?.with_bonus(|b| {
+                    let word = b.get(24..32).and_then(|w| w.first_chunk::<8>().copied());
+                    word.map_or(0, u64::from_le_bytes)
+                });
+                let writer = MosWriter::new(pool.mos(), ctx.tx);
+                let named = allocator.merge_obsolete(&writer, vdev, ObjectId(older))?;
+                pool.mos().free(ctx.tx, ObjectId(next))?;
+                if counts != 0 {
+                    pool.mos().free(ctx.tx, ObjectId(counts))?;
+                }
+                directory.remove(ctx.tx, CONDENSING)?;
+                // The older map and the counts of the new mapping were counted.
+                pool.features.add(ctx, OBSOLETE_COUNTS, named - 2)
+            },
+        )
     }
 
     fn read_mapping(&self, vdev: u32, object: ObjectId) -> Result<Mapping> {

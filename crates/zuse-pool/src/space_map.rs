@@ -50,7 +50,7 @@ pub type Histogram = [u64; BUCKETS];
 pub struct Region {
     /// Top-level vdev id.
     pub vdev: u32,
-    /// Metaslab number; `u64::MAX` for a log of all.
+    /// Metaslab number; `u64::MAX` for a log of all, [`Region::CHECKPOINT`], [`Region::OBSOLETE`].
     pub metaslab: u64,
     /// The bytes that the map describes.
     pub span: Span,
@@ -59,6 +59,12 @@ pub struct Region {
 }
 
 impl Region {
+    /// In place of a metaslab: what of a vdev only the pool's checkpoint has. All is allocated, and
+    /// the entries free some of it.
+    pub const CHECKPOINT: u64 = u64::MAX - 1;
+    /// In place of a metaslab: what of a removed vdev nobody refers to any more.
+    pub const OBSOLETE: u64 = u64::MAX - 2;
+
     pub(crate) fn geometry(&self) -> MapGeometry {
         MapGeometry {
             start: self.span.start,
@@ -72,9 +78,20 @@ impl fmt::Display for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.metaslab {
             u64::MAX => f.write_str("log of all metaslabs"),
+            Self::CHECKPOINT => write!(f, "vdev {}, checkpoint", self.vdev),
+            Self::OBSOLETE => write!(f, "vdev {}, obsolete ranges", self.vdev),
             metaslab => write!(f, "vdev {}, metaslab {metaslab}", self.vdev),
         }
     }
+}
+
+/// The last entries of a map.
+#[derive(Clone, Debug)]
+pub(crate) struct Tail {
+    /// In order.
+    pub entries: Vec<MapEntry>,
+    /// Length of the map without them.
+    pub length: u64,
 }
 
 /// An open space map.
@@ -179,6 +196,42 @@ impl SpaceMap {
             })?;
         }
         Ok(())
+    }
+
+    /// The last entries, at most `limit` and all of one block; none at all if nothing but words
+    /// without meaning stood at the end. `None` for an empty map.
+    ///
+    /// # Errors
+    /// The block cannot be read, or an entry is torn or leaves the region.
+    pub(crate) fn tail(&self, store: &dyn MapStore, limit: usize) -> Result<Option<Tail>> {
+        let Some(last) = self.blocks().checked_sub(1) else {
+            return Ok(None);
+        };
+        let start = last * u64::from(self.block_size);
+        let valid = (self.header.length - start) as usize;
+        let mut tail = Tail {
+            entries: Vec::new(),
+            length: start,
+        };
+        store.read_block(self.object, last, &mut |bytes| {
+            let words = bytes.get(..valid).unwrap_or(bytes);
+            let mut entries = decode(words, self.region.geometry());
+            let mut all = Vec::new();
+            let mut begins = 0;
+            while let Some(entry) = entries.next() {
+                let entry = entry.map_err(|e| self.wrong(format!("block {last}: {e}")))?;
+                all.push((begins, entry));
+                begins = words.len() - entries.unread();
+            }
+            let from = all.len().saturating_sub(limit);
+            if from > 0 {
+                let at = all.get(from).map_or(0, |(at, _)| *at);
+                tail.length = start + at as u64;
+            }
+            tail.entries = all.into_iter().skip(from).map(|(_, entry)| entry).collect();
+            Ok(())
+        })?;
+        Ok(Some(tail))
     }
 
     /// The free space that the map describes.

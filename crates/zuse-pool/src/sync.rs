@@ -18,7 +18,9 @@ use zuse_base::{Error, Result, Txg};
 use zuse_dmu::Tx;
 use zuse_vdev::PoolConfig;
 
+use crate::allocator::Reserve;
 use crate::pool::Task;
+use crate::removed::OBSOLETE_COUNTS;
 use crate::space_map::MosWriter;
 use crate::{Pool, SyncCtx};
 
@@ -32,6 +34,7 @@ impl Pool {
             || self.hooks.is_dirty(txg)
             || self.frees_pending.load(Relaxed)
             || self.clones.is_dirty(txg)
+            || self.is_discarding()
             || self
                 .allocator
                 .get()
@@ -45,10 +48,13 @@ impl Pool {
         }
     }
 
-    fn due_tasks(&self, txg: Txg) -> Vec<Task> {
+    /// Takes the tasks of a txg out of the queue: the early ones, or the others.
+    fn due_tasks(&self, txg: Txg, early: bool) -> Vec<Task> {
         let mut tasks = self.tasks.lock();
-        let due = tasks.iter().take_while(|t| t.txg <= txg).count();
-        tasks.drain(..due).collect()
+        let all = std::mem::take(&mut *tasks).into_iter();
+        let (due, rest) = all.partition(|t: &Task| t.txg <= txg && t.early == early);
+        *tasks = rest;
+        Vec::from(due)
     }
 
     /// Writes a txg. On return its uberblock is on disk, or there was nothing to write.
@@ -74,9 +80,12 @@ impl Pool {
             txg,
             pass: 1,
         };
+        for task in self.due_tasks(txg, true) {
+            (task.run)(Ok(&ctx));
+        }
         self.clones.apply(self, txg)?;
         self.hooks.sync(&ctx)?;
-        for task in self.due_tasks(txg) {
+        for task in self.due_tasks(txg, false) {
             (task.run)(Ok(&ctx));
         }
         // A change that stopped half way must not reach the disk: the pool stays as of its last
@@ -87,9 +96,8 @@ impl Pool {
         if self.hooks.is_dirty(txg) {
             self.hooks.sync(&ctx)?;
         }
-        if self.frees_pending.swap(false, Relaxed) && self.hooks.process_frees(&ctx)? {
-            self.frees_pending.store(true, Relaxed);
-        }
+        self.process_frees(&ctx)?;
+        self.discard_some(&ctx)?;
         self.converge(txg, &tx)?;
         // Of what is compressed the devices take more; values for which the cache lends are not
         // counted as dirty.
@@ -99,6 +107,22 @@ impl Pool {
         self.allow_values();
         self.meter.clear(txg);
         self.hooks.synced(txg);
+        if self.is_discarding() {
+            // The rest goes on without being asked for.
+            self.txgs.want(txg.next());
+        }
+        Ok(())
+    }
+
+    /// Frees some of what waits. With a checkpoint that takes room before it gives any: on a full
+    /// pool it waits for the checkpoint to go.
+    fn process_frees(&self, ctx: &SyncCtx<'_>) -> Result<()> {
+        if self.keeps_checkpoint() && self.available(Reserve::None) == 0 {
+            return Ok(());
+        }
+        if self.frees_pending.swap(false, Relaxed) && self.hooks.process_frees(ctx)? {
+            self.frees_pending.store(true, Relaxed);
+        }
         Ok(())
     }
 
@@ -136,6 +160,8 @@ impl Pool {
                 self.features
                     .add(&ctx, "com.delphix:spacemap_histogram", histograms)?;
             }
+            self.features
+                .add(&ctx, OBSOLETE_COUNTS, allocator.take_obsolete_delta())?;
             self.clones.sync(&ctx)?;
             self.features.write_changed(&ctx)?;
             if !mos.is_dirty(txg) {

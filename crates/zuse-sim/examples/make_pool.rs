@@ -535,7 +535,7 @@ fn cuts(
         ..Rules::default()
     };
     let start = power::create(&workload, &rules, 1)?;
-    let (_, images) = power::chain_to(&workload, &rules, &start, 2)?;
+    let (_, (images, _)) = power::chain_to(&workload, &rules, &start, 2)?;
     let file = File::create(path)?;
     file.set_len(scenario.size)?;
     let device = MemDevice::from_image(scenario.name, &images[0]);

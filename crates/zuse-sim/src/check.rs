@@ -19,6 +19,7 @@
 //! A problem is a [`Finding`] with a place; the walk goes on after it. Pools are checked when
 //! quiet: what a txg in flight would do is not known here.
 
+mod beside;
 mod claims;
 mod clones;
 mod finding;
@@ -29,13 +30,14 @@ use std::collections::BTreeMap;
 
 use zuse_base::{ObjectId, Result};
 use zuse_dmu::zap::Zap;
+use zuse_format::dnode::DnodeView;
 use zuse_format::dsl::{BpobjPhys, BptreeEntry, DslDatasetPhys};
 use zuse_format::{BlockPointer, object_type};
 use zuse_pool::Pool;
 
 pub use finding::{Finding, Problem};
 
-use claims::Claims;
+use claims::{Allocated, Claims};
 use walk::{Extent, Walk};
 
 /// How much is read.
@@ -99,6 +101,17 @@ struct Found {
     phys: DslDatasetPhys,
 }
 
+impl Found {
+    /// An object of the MOS, if it is a dataset.
+    fn of(object: u64, view: &DnodeView<'_>) -> Option<Self> {
+        if view.bonus_type() != object_type::DSL_DATASET {
+            return None;
+        }
+        let phys = DslDatasetPhys::parse(view.bonus()).ok()?;
+        Some(Self { object, phys })
+    }
+}
+
 /// Checks an open pool at its last uberblock.
 ///
 /// # Errors
@@ -113,11 +126,7 @@ pub fn check(pool: &Pool, depth: Depth) -> Result<Report> {
         let mut walk = Walk::new(pool.io(), &mut report, &mut claims, "MOS".into(), depth, 0);
         walk.objset(&root, &mut |object, view| {
             bonuses.insert(object, (view.object_type(), view.bonus_type()));
-            if view.bonus_type() == object_type::DSL_DATASET
-                && let Ok(phys) = DslDatasetPhys::parse(view.bonus())
-            {
-                found.push(Found { object, phys });
-            }
+            found.extend(Found::of(object, view));
         });
     }
     found.sort_by_key(|f| (f.phys.creation_txg, f.object));
@@ -127,7 +136,7 @@ pub fn check(pool: &Pool, depth: Depth) -> Result<Report> {
     if let Err(e) = pending_frees(pool, depth, &mut report, &mut claims) {
         report.problem(Finding::Unreadable, "queues of freed blocks", e);
     }
-    let maps = match maps::allocated(pool, &mut report) {
+    let mut maps = match maps::allocated(pool, &mut report) {
         Ok(maps) => maps,
         Err(e) => {
             report.problem(Finding::Unreadable, "space maps", e);
@@ -138,8 +147,26 @@ pub fn check(pool: &Pool, depth: Depth) -> Result<Report> {
     if let Err(e) = clones::compare(pool, &claims.data, &mut report) {
         report.problem(Finding::Unreadable, "tables of cloned blocks", e);
     }
+    if let Err(e) = check_beside(pool, depth, &mut claims, &mut maps, &mut report) {
+        report.problem(Finding::Unreadable, "checkpoint and removed vdevs", e);
+    }
     claims.compare(&maps, sharing, &mut report);
     Ok(report)
+}
+
+/// What only the checkpoint has is taken out of what is allocated; claims on removed vdevs become
+/// claims of the copies.
+fn check_beside(
+    pool: &Pool,
+    depth: Depth,
+    claims: &mut Claims,
+    maps: &mut Allocated,
+    report: &mut Report,
+) -> Result<()> {
+    let obsolete = beside::obsolete(pool, report)?;
+    claims.settle(pool.vdevs(), &obsolete, report);
+    beside::checkpoint(pool, depth, maps, report)?;
+    beside::take_kept(pool, maps, report)
 }
 
 fn check_dataset(

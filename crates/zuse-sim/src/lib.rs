@@ -4,6 +4,7 @@
 //!   golden   pools that OpenZFS wrote, in memory, with what they held
 //!   check    offline judge: every pointer against the space maps, every sum against its parts
 //!   power    cuts in chains against a model; objects and files are workloads for it
+//!   checkpoints   the whole pool made to go back, against a model
 //!   clones   files that share blocks against a model
 //!   manifests     what a pool holds, against what it should
 //!   round_trip    random datasets through streams
@@ -19,6 +20,7 @@
 
 pub mod administration;
 pub mod check;
+pub mod checkpoints;
 pub mod clones;
 pub mod files;
 pub mod fuzz;

@@ -189,7 +189,7 @@ pub struct Tally {
     pub opening: u32,
 }
 
-fn environment(prng: &SeededPrng, clock: &Arc<ManualClock>) -> Environment {
+pub(crate) fn environment(prng: &SeededPrng, clock: &Arc<ManualClock>) -> Environment {
     Environment {
         clock: clock.clone(),
         entropy: Arc::new(prng.fork()),
@@ -251,7 +251,7 @@ pub fn chain<W: Workload>(
     chain_to(workload, rules, start, seed).map(|(tally, _)| tally)
 }
 
-/// As [`chain`], and what the disks hold after the last cut.
+/// As [`chain`], and what the disks hold after the last cut, with the model of it.
 ///
 /// # Errors
 /// As [`chain`].
@@ -260,7 +260,7 @@ pub fn chain_to<W: Workload>(
     rules: &Rules,
     start: &(Vec<MemImage>, W::Model),
     seed: u64,
-) -> std::result::Result<(Tally, Vec<MemImage>), String> {
+) -> std::result::Result<(Tally, (Vec<MemImage>, W::Model)), String> {
     let prng = SeededPrng::new(seed);
     let clock = Arc::new(ManualClock::new(Timestamp::new(1_700_000_100, 0)));
     let mut images = start.0.clone();
@@ -308,7 +308,7 @@ pub fn chain_to<W: Workload>(
         }
         model = found.0;
     }
-    Ok((tally, images))
+    Ok((tally, (images, model)))
 }
 
 fn run_until_dark<W: Workload>(

@@ -220,7 +220,7 @@ impl Allocate for Room {
         dvas[0] = Dva::new(self.home, offset, asize, false);
         Ok(Some(Allocation { dvas, count: 1 }))
     }
-    fn free_dva(&self, _txg: Txg, _vdev: u32, _offset: u64, _asize: u64) -> Result<()> {
+    fn free_dva(&self, _txg: Txg, _born: Txg, _vdev: u32, _offset: u64, _asize: u64) -> Result<()> {
         Ok(())
     }
     fn min_allocation(&self) -> u64 {

@@ -4,6 +4,7 @@
 
 mod administration;
 mod aligned_trees;
+mod checkpoints;
 mod ciphertext;
 mod clones;
 mod cut_streams;
@@ -24,6 +25,7 @@ mod panics;
 mod power_cuts;
 mod raw_streams;
 mod received_properties;
+mod removed;
 mod rewind;
 mod round_trips;
 mod streams;

@@ -14,6 +14,7 @@ mod accounted;
 mod activity;
 mod administration;
 mod backing;
+mod checkpoint;
 mod create;
 mod damage;
 mod dataset;

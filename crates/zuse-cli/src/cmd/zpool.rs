@@ -1,5 +1,6 @@
 //! `zuse zpool …`
 
+mod checkpoint;
 mod clear;
 mod create;
 mod destroy;
@@ -46,6 +47,7 @@ enum Command {
     Status(status::Status),
     Get(get::Get),
     Set(set::Set),
+    Checkpoint(checkpoint::Checkpoint),
     Clear(clear::Clear),
     Trim(trim::Trim),
     Sync(sync::Sync),
@@ -69,6 +71,7 @@ impl Zpool {
             Command::Status(c) => c.run(session),
             Command::Get(c) => c.run(session),
             Command::Set(c) => c.run(session),
+            Command::Checkpoint(c) => c.run(session),
             Command::Clear(c) => c.run(session),
             Command::Trim(c) => c.run(session),
             Command::Sync(c) => c.run(session),

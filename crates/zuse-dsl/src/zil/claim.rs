@@ -232,6 +232,7 @@ fn claim_block(pool: &Arc<Pool>, bp: &BlockPointer, txg: Txg) -> Result<bool> {
                     zuse_io::Allocate::free_dva(
                         &**allocator,
                         txg,
+                        txg,
                         dva.vdev(),
                         dva.offset(),
                         dva.asize(),

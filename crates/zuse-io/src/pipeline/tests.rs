@@ -60,7 +60,7 @@ impl Allocate for Ledger {
         }))
     }
 
-    fn free_dva(&self, _txg: Txg, vdev: u32, offset: u64, asize: u64) -> Result<()> {
+    fn free_dva(&self, _txg: Txg, _born: Txg, vdev: u32, offset: u64, asize: u64) -> Result<()> {
         let mut taken = self.taken.lock();
         match taken.remove(&offset) {
             Some(len) if len == asize && vdev == 0 => Ok(()),

@@ -22,7 +22,13 @@ impl Allocator {
     /// Whether something was allocated, freed or claimed in `txg`, or log entries wait to be
     /// flushed.
     pub fn is_dirty(&self, txg: Txg) -> bool {
-        self.spaces().vdevs.values().any(|vdev| vdev.is_dirty(txg))
+        let spaces = self.spaces();
+        let mut removed = spaces.removed.values();
+        spaces
+            .vdevs
+            .values()
+            .any(|vdev| vdev.is_dirty(txg) || vdev.kept.is_dirty())
+            || removed.any(|removed| removed.obsolete.is_dirty())
     }
 
     /// Whether log space maps of an earlier writer wait for the first writable txg.
@@ -64,8 +70,18 @@ impl Allocator {
             two_words: options.two_words,
         };
         let mut written = false;
-        for vdev in self.spaces().vdevs.values() {
+        let spaces = self.spaces();
+        for vdev in spaces.vdevs.values() {
             written |= self.sync_vdev(vdev, how)?;
+            let (wrote, made) = vdev.kept.sync(how)?;
+            self.count_maps(made);
+            written |= wrote;
+        }
+        for removed in spaces.removed.values() {
+            let (wrote, made) = removed.obsolete.sync(how)?;
+            self.count_maps(made);
+            self.obsolete_delta.fetch_add(made.maps, Relaxed);
+            written |= wrote;
         }
         // Only when every metaslab has its entries may the logs go.
         let mut logs = self.logs.lock();

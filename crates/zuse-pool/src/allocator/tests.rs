@@ -66,7 +66,7 @@ fn get(allocator: &Allocator, txg: u64, psize: u64, copies: usize) -> Vec<Dva> {
 
 fn give(allocator: &Allocator, txg: u64, dva: Dva) {
     allocator
-        .free_dva(Txg(txg), dva.vdev(), dva.offset(), dva.asize())
+        .free_dva(Txg(txg), Txg(txg), dva.vdev(), dva.offset(), dva.asize())
         .unwrap();
 }
 
@@ -456,7 +456,9 @@ fn what_is_released_is_listed_and_can_be_held_for_trim() {
     allocator.set_report_released(true);
     let dva = get(&allocator, 4, 1 << 24, 1)[0];
     commit(&allocator, &memory, 4);
-    allocator.free_dva(Txg(5), 0, 0x10000, 0x4000).unwrap();
+    allocator
+        .free_dva(Txg(5), Txg(5), 0, 0x10000, 0x4000)
+        .unwrap();
     commit(&allocator, &memory, 5);
     commit(&allocator, &memory, 6);
     assert!(!allocator.sync_pass(&MemoryTxg(&memory, Txg(7))).unwrap());

@@ -10,6 +10,7 @@ use zuse_base::sync::{Mutex, MutexGuard};
 use zuse_base::{Error, ObjectId, Result, Span, Tripwire, Txg};
 use zuse_io::AllocClass;
 
+use super::side_map::{SideKind, SideMap};
 use crate::metaslab::{Metaslab, TXGS, Unflushed};
 use crate::space_map::{MapStore, Region, SpaceMap, StoredObject};
 
@@ -141,6 +142,8 @@ pub(crate) struct VdevSpace {
     pub(super) allocated: AtomicU64,
     pub(super) deferred: AtomicU64,
     pub(super) capacity: AtomicU64,
+    /// What only the pool's checkpoint has. It counts as allocated.
+    pub(super) kept: SideMap,
 }
 
 impl VdevSpace {
@@ -174,7 +177,9 @@ impl VdevSpace {
             let what = format!("a log space map names metaslab {metaslab}, which does not exist");
             return Err(Error::corrupt(format!("vdev {}", info.vdev), what));
         }
+        let kept = SideMap::new(SideKind::Kept, info.vdev, info.asize, info.ashift);
         Ok(Self {
+            kept,
             array: AtomicU64::new(info.metaslab_array.0),
             info,
             metaslabs,

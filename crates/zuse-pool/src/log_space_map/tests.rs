@@ -163,7 +163,9 @@ fn the_state_is_the_own_map_and_the_logs_since_the_flush() {
         .unwrap()
         .unwrap()
         .dvas[0];
-    allocator.free_dva(Txg(20), 0, 0x9000, 0x1000).unwrap();
+    allocator
+        .free_dva(Txg(20), Txg(20), 0, 0x9000, 0x1000)
+        .unwrap();
     assert!(allocator.sync_pass(&MemoryTxg(&memory, Txg(20))).unwrap());
     assert!(!allocator.sync_pass(&MemoryTxg(&memory, Txg(20))).unwrap());
     allocator.sync_done(Txg(20));

@@ -74,9 +74,9 @@ impl Pool {
             dspace: allocator.dspace(),
             slop: allocator.slop(),
             cloned: self.clones.saved(),
-            // Pools with dedup tables or a checkpoint are only read.
+            // Pools with dedup tables are only read.
             deduped: 0,
-            checkpointed: 0,
+            checkpointed: allocator.kept(),
             beside: beside.into_iter().fold(0, u64::saturating_add),
             dused: allocator.figures(AllocClass::Normal).dused,
         }

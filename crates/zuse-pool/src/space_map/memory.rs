@@ -151,9 +151,11 @@ impl MapWriter for MemoryTxg<'_> {
         })
     }
 
-    fn truncate(&self, object: ObjectId) -> Result<()> {
+    fn truncate(&self, object: ObjectId, block: u64) -> Result<()> {
         self.0.burn()?;
-        self.0.with(object, |o| o.data.clear())
+        self.0.with(object, |o| {
+            o.data.truncate(block as usize * o.block_size as usize)
+        })
     }
 
     fn free(&self, object: ObjectId) -> Result<()> {
@@ -161,6 +163,14 @@ impl MapWriter for MemoryTxg<'_> {
         self.0.with(object, |_| ())?;
         self.0.objects.lock().remove(&object.0);
         Ok(())
+    }
+
+    fn add_name(&self, zap: ObjectId, name: &str, value: u64) -> Result<()> {
+        self.0.burn()?;
+        let old = self
+            .0
+            .with(zap, |o| o.names.insert(name.to_owned(), value))?;
+        old.map_or(Ok(()), |_| Err(Error::refused(Errno::EXIST, name)))
     }
 
     fn remove_name(&self, zap: ObjectId, name: &str) -> Result<()> {

@@ -123,12 +123,18 @@ impl MapWriter for MosWriter<'_> {
         self.mos.dnode(object)?.write_at(self.tx, offset, bytes)
     }
 
-    fn truncate(&self, object: ObjectId) -> Result<()> {
-        self.mos.dnode(object)?.free_blocks(self.tx, 0, u64::MAX)
+    fn truncate(&self, object: ObjectId, block: u64) -> Result<()> {
+        self.mos
+            .dnode(object)?
+            .free_blocks(self.tx, block, u64::MAX)
     }
 
     fn free(&self, object: ObjectId) -> Result<()> {
         self.mos.free(self.tx, object)
+    }
+
+    fn add_name(&self, zap: ObjectId, name: &str, value: u64) -> Result<()> {
+        Zap::open(&self.mos.dnode(zap)?)?.add_u64(self.tx, name.as_bytes(), value)
     }
 
     fn remove_name(&self, zap: ObjectId, name: &str) -> Result<()> {

@@ -93,17 +93,23 @@ pub trait MapWriter {
     /// The MOS cannot be changed.
     fn write_at(&self, object: ObjectId, offset: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Drops all data blocks.
+    /// Drops all data blocks from `block` on.
     ///
     /// # Errors
     /// The MOS cannot be changed.
-    fn truncate(&self, object: ObjectId) -> Result<()>;
+    fn truncate(&self, object: ObjectId, block: u64) -> Result<()>;
 
     /// Frees an object and its blocks.
     ///
     /// # Errors
     /// The MOS cannot be changed.
     fn free(&self, object: ObjectId) -> Result<()>;
+
+    /// Adds a name with a number to a ZAP.
+    ///
+    /// # Errors
+    /// The name is there already, or the MOS cannot be changed.
+    fn add_name(&self, zap: ObjectId, name: &str, value: u64) -> Result<()>;
 
     /// Removes a name from a ZAP.
     ///

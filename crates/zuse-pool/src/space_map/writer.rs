@@ -3,7 +3,7 @@
 use zuse_base::{Error, RangeTree, Result, Span};
 use zuse_format::space_map::{Encoder, MapOp, RUN_MAX_ONE, RUN_MAX_TWO, SpaceMapPhys};
 
-use super::{Histogram, MapWriter, SpaceMap};
+use super::{Histogram, MapWriter, Region, SpaceMap, Tail};
 
 /// Words are handed to the object in pieces of about this many bytes.
 const PIECE: usize = 128 << 10;
@@ -67,13 +67,7 @@ impl SpaceMap {
             .alloc
             .wrapping_add_unsigned(allocs.space())
             .wrapping_sub_unsigned(frees.space());
-        let size = self.region.span.size;
-        if u64::try_from(alloc).map_or(true, |alloc| alloc > size) {
-            return Err(Error::miscounted(
-                self.region.to_string(),
-                format!("{alloc} of {size} bytes would be allocated"),
-            ));
-        }
+        self.check_sum(alloc)?;
         self.store_header(writer, length, alloc, how.histogram)?;
         Ok(true)
     }
@@ -88,13 +82,57 @@ impl SpaceMap {
         how: Append<'_>,
         free: &RangeTree,
     ) -> Result<()> {
-        writer.truncate(self.object)?;
+        writer.truncate(self.object, 0)?;
         let mut stream = WordStream::new(self, writer, 0, how);
         stream.set(MapOp::Alloc, std::iter::once(self.region.span))?;
         stream.set(MapOp::Free, free.iter())?;
         let length = stream.flush()?;
         let alloc = (self.region.span.size - free.space()) as i64;
         self.store_header(writer, length, alloc, how.histogram)
+    }
+
+    /// What stands behind `tail` counts no more.
+    ///
+    /// # Errors
+    /// The MOS cannot be changed. The txg must not be committed then.
+    pub(crate) fn cut(&mut self, writer: &dyn MapWriter, tail: &Tail) -> Result<()> {
+        assert!(
+            tail.length < self.header.length,
+            "{}: a cut behind the end",
+            self.region
+        );
+        let sum = |op| -> u64 {
+            let same = tail.entries.iter().filter(|e| e.op == op);
+            same.map(|e| e.run).sum()
+        };
+        let alloc = self
+            .header
+            .alloc
+            .wrapping_sub_unsigned(sum(MapOp::Alloc))
+            .wrapping_add_unsigned(sum(MapOp::Free));
+        self.check_sum(alloc)?;
+        let block = tail.length.div_ceil(u64::from(self.block_size));
+        writer.truncate(self.object, block)?;
+        self.store_header(writer, tail.length, alloc, None)
+    }
+
+    /// Refuses a sum that the map's entries cannot have.
+    fn check_sum(&self, alloc: i64) -> Result<()> {
+        let size = self.region.span.size;
+        let (sum, what) = match self.region.metaslab {
+            Region::CHECKPOINT => (alloc.checked_neg(), "freed"),
+            _ => (Some(alloc), "allocated"),
+        };
+        if sum
+            .and_then(|n| u64::try_from(n).ok())
+            .is_none_or(|n| n > size)
+        {
+            return Err(Error::miscounted(
+                self.region.to_string(),
+                format!("{alloc} of {size} bytes would be {what}"),
+            ));
+        }
+        Ok(())
     }
 
     fn store_header(

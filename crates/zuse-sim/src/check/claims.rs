@@ -8,7 +8,7 @@ use zuse_codec::open_trailer;
 use zuse_format::zil::{Body, LogBlock, Record};
 use zuse_format::{BlockPointer, BpKind, object_type};
 use zuse_io::Pipeline;
-use zuse_vdev::Address;
+use zuse_vdev::{Address, Vdevs};
 
 use super::{Finding, Report};
 
@@ -168,6 +168,57 @@ impl Claims {
             }
         }
         Ok(total)
+    }
+
+    /// Claims on removed vdevs become claims of where the blocks are now. None of them may be
+    /// obsolete.
+    pub fn settle(&mut self, vdevs: &Vdevs, obsolete: &Allocated, report: &mut Report) {
+        let mut settled = Vec::with_capacity(self.list.len());
+        while let Some(claim) = self.list.pop() {
+            let Some(mapping) = vdevs.mapping(claim.vdev) else {
+                settled.push(claim);
+                continue;
+            };
+            let place = || format!("removed vdev {} offset {:#x}", claim.vdev, claim.offset);
+            let span = Span::new(claim.offset, claim.asize);
+            if obsolete
+                .get(&claim.vdev)
+                .is_some_and(|o| o.intersects(span))
+            {
+                report.problem(Finding::Obsolete, place(), "");
+            }
+            let mut at = span.start;
+            while at < span.end() {
+                let Some(part) = mapping.first_part(at, span.end() - at) else {
+                    report.problem(
+                        Finding::Unreadable,
+                        place(),
+                        "nothing was copied from there",
+                    );
+                    break;
+                };
+                at += part.len;
+                self.list.push(Claim {
+                    vdev: part.vdev,
+                    offset: part.to,
+                    asize: part.len,
+                    dedup: claim.dedup,
+                });
+            }
+        }
+        self.list = settled;
+    }
+
+    /// All that is claimed must be allocated.
+    pub fn inside(&self, maps: &Allocated, whose: &str, report: &mut Report) {
+        for claim in &self.list {
+            let span = Span::new(claim.offset, claim.asize);
+            let held = maps.get(&claim.vdev);
+            if !held.is_some_and(|ranges| ranges.contains(span)) {
+                let place = format!("{whose}: vdev {} {span}", claim.vdev);
+                report.problem(Finding::FreeInUse, place, "");
+            }
+        }
     }
 
     /// Both sides must be the same ranges; `sharing`: equal claims are clones of one block.

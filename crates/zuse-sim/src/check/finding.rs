@@ -14,6 +14,8 @@ pub enum Finding {
     Leak,
     /// A pointer leads to bytes that the space maps hold free.
     FreeInUse,
+    /// A pointer leads to a place on a removed vdev that is said to be obsolete.
+    Obsolete,
     /// A top-level vdev has no metaslabs.
     NoMetaslabs,
     /// A space map frees what is free, or allocates what is allocated.
@@ -48,6 +50,7 @@ impl Finding {
             Self::Double => "double: two blocks claim the same bytes",
             Self::Leak => "leak: it is allocated, and nothing points there",
             Self::FreeInUse => "free but in use",
+            Self::Obsolete => "obsolete but in use",
             Self::NoMetaslabs => "the vdev has no metaslabs",
             Self::MapEntry => "an entry does not fit the space map",
             Self::MapHeader => "the space map's header does not sum its entries up",

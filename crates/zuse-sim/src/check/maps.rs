@@ -29,7 +29,7 @@ fn words(pool: &Pool, object: u64, at: u64, count: u64) -> Result<Vec<u64>> {
         .collect())
 }
 
-fn map(pool: &Pool, object: u64) -> Result<(SpaceMapPhys, Vec<u8>)> {
+pub(super) fn map(pool: &Pool, object: u64) -> Result<(SpaceMapPhys, Vec<u8>)> {
     let place = || format!("space map, object {object}");
     let dnode = pool.mos().dnode(ObjectId(object))?;
     let header = SpaceMapPhys::parse(&dnode.bonus_vec()).map_err(|e| e.at(place()))?;

@@ -38,7 +38,7 @@ impl Allocate for Bump {
             count: copies,
         }))
     }
-    fn free_dva(&self, _txg: Txg, _vdev: u32, _offset: u64, _asize: u64) -> Result<()> {
+    fn free_dva(&self, _txg: Txg, _born: Txg, _vdev: u32, _offset: u64, _asize: u64) -> Result<()> {
         Ok(())
     }
     fn min_allocation(&self) -> u64 {

@@ -287,6 +287,14 @@ impl Vdevs {
         Ok(pieces)
     }
 
+    /// Where the blocks of a removed vdev are; `None` for any other vdev.
+    pub fn mapping(&self, vdev: u32) -> Option<Arc<Mapping>> {
+        match &self.top(vdev).ok()?.layout {
+            Layout::Indirect(indirect) => indirect.get(),
+            _ => None,
+        }
+    }
+
     /// Tells where the blocks of a removed vdev are.
     ///
     /// # Errors

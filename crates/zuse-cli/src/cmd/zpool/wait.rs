@@ -12,7 +12,7 @@ use crate::session::{Need, Session};
 
 /// Wait until background work of a pool is done
 ///
-/// Freeing is work of Zuse. Scrubs, resilvers, removals and expansions that another host began do
+/// Freeing and the discard of a checkpoint are work of Zuse. Scrubs, resilvers, removals and expansions that another host began do
 /// not go on here, so waiting for them is refused while one is unfinished.
 #[derive(Args, Debug)]
 pub struct Wait {
@@ -48,6 +48,30 @@ const ACTIVITIES: [&str; 9] = [
     "raidz_expand",
 ];
 
+/// Work of a pool that Zuse does.
+#[derive(Clone, Copy)]
+enum Work {
+    Discard,
+    Free,
+}
+
+impl Work {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Discard => "discard",
+            Self::Free => "free",
+        }
+    }
+
+    /// Bytes that are left of it.
+    fn left(self, pool: &zuse::Pool) -> zuse::Result<u64> {
+        match self {
+            Self::Discard => pool.left_to_discard(),
+            Self::Free => pool.dsl().waiting_frees(),
+        }
+    }
+}
+
 impl Wait {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
@@ -79,20 +103,26 @@ impl Wait {
             ))
             .into());
         }
-        if !wanted.iter().any(|a| a == "free") {
-            return Ok(());
-        }
+        // Work that goes on here, in the order of the columns.
+        let works: Vec<Work> = [Work::Discard, Work::Free]
+            .into_iter()
+            .filter(|work| wanted.iter().any(|a| a == work.name()))
+            .collect();
         let mut shown = false;
-        loop {
-            let left = pool.dsl().waiting_frees().or_cannot_pool(cannot)?;
+        while !works.is_empty() {
+            let left: Vec<u64> = works
+                .iter()
+                .map(|work| work.left(&pool).or_cannot_pool(cannot))
+                .collect::<Outcome<_>>()?;
+            let all: u64 = left.iter().fold(0, |sum, n| sum.saturating_add(*n));
             if let Some(pause) = pause {
-                self.report(session, left, !shown)?;
+                self.report(session, &works, &left, !shown)?;
                 shown = true;
-                if left > 0 {
+                if all > 0 {
                     session.pause(pause)?;
                 }
             }
-            if left == 0 {
+            if all == 0 {
                 return Ok(());
             }
             if let Some(why) = pool.dsl().stuck() {
@@ -101,20 +131,24 @@ impl Wait {
             pool.sync().or_cannot_pool(cannot)?;
             session.pause(Duration::ZERO)?;
         }
+        Ok(())
     }
 
-    fn report(&self, session: &mut Session, left: u64, first: bool) -> Outcome {
+    fn report(&self, session: &mut Session, works: &[Work], left: &[u64], first: bool) -> Outcome {
+        let row = |cells: Vec<String>| cells.join(if self.scripted { "\t" } else { "  " });
         if let Some(time) = self.stamp.line() {
             session.ui.line(time)?;
         }
         if first && !self.scripted {
-            session.ui.line("free")?;
+            session
+                .ui
+                .line(row(works.iter().map(|w| w.name().to_owned()).collect()))?;
         }
-        session.ui.line(if self.parsable {
-            left.to_string()
-        } else {
-            nicebytes(left)
-        })?;
+        let cell = |n: &u64| match self.parsable {
+            true => n.to_string(),
+            false => nicebytes(*n),
+        };
+        session.ui.line(row(left.iter().map(cell).collect()))?;
         session.ui.flush()?;
         Ok(())
     }

@@ -1,0 +1,51 @@
+//! `zpool checkpoint`
+
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::error::{CommandError, Explain, Outcome};
+use crate::session::{Need, Session};
+
+/// Keep the state of the whole pool to go back to, or give it up
+///
+/// 'zpool import --rewind-to-checkpoint' goes back; what was written since is lost then. Until the
+/// checkpoint is discarded the pool gets no room back for what is deleted of it.
+#[derive(Args, Debug)]
+pub struct Checkpoint {
+    /// Give the checkpoint up
+    #[arg(short, long)]
+    discard: bool,
+    /// Wait until all that only the checkpoint needed is free
+    #[arg(short, long)]
+    wait: bool,
+    /// The pool
+    #[arg(value_name = "POOL")]
+    pool: String,
+}
+
+impl Checkpoint {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        if self.wait && !self.discard {
+            let what = "--wait only valid when --discard also specified";
+            return Err(CommandError::usage(what).into());
+        }
+        let name = &self.pool;
+        let pool = session.pool(name, Need::Write)?;
+        if !self.discard {
+            pool.make_checkpoint()
+                .or_cannot_pool(|| format!("cannot checkpoint '{name}'"))?;
+            session.log(&pool);
+            return Ok(());
+        }
+        let cannot = || format!("cannot discard checkpoint in '{name}'");
+        pool.discard_checkpoint().or_cannot_pool(cannot)?;
+        session.log(&pool);
+        while self.wait && pool.left_to_discard().or_cannot_pool(cannot)? > 0 {
+            pool.sync().or_cannot_pool(cannot)?;
+            session.pause(Duration::ZERO)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,111 @@
+//! What the checkpoint keeps: blocks that were there when it was made and are freed now.
+//!
+//! Such a block stays allocated in its metaslab's map, so that nothing is written over it, and its
+//! range goes into the checkpoint's map of its vdev. When the checkpoint is discarded the ranges
+//! are taken out of those maps from their ends, some in each txg, and freed like any other.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use zuse_base::{Error, ObjectId, Result, Span, Txg};
+
+use super::side_map::Changed;
+use super::{Allocator, VdevSpace};
+use crate::space_map::{MapEntry, MapOp, MapWriter};
+
+/// How far a discard is.
+#[derive(Debug)]
+pub(crate) enum Discarding {
+    /// More is left.
+    More,
+    /// Nothing is left, and no map is there any more.
+    Done,
+    /// A map cannot be read, or says what cannot be.
+    Stuck(Error),
+}
+
+impl Allocator {
+    /// Blocks born up to `txg` are kept from now on; none with 0.
+    pub(crate) fn set_checkpoint(&self, txg: Txg) {
+        self.checkpoint.store(txg.0, Relaxed);
+    }
+
+    /// Deflated bytes that only the checkpoint has.
+    pub(crate) fn kept(&self) -> u64 {
+        let spaces = self.spaces();
+        let bytes = spaces
+            .vdevs
+            .values()
+            .map(|v| (v.kept.bytes() >> 9).saturating_mul(v.info.deflate_ratio));
+        bytes.fold(0, u64::saturating_add)
+    }
+
+    /// Says where the number of the checkpoint's map of a vdev stands, and opens the map that is
+    /// there.
+    ///
+    /// # Errors
+    /// There is no such vdev, or the map cannot be read.
+    pub(crate) fn open_kept(&self, vdev: u32, zap: ObjectId, map: Option<ObjectId>) -> Result<()> {
+        let space = self.vdev(vdev)?;
+        space.kept.set_zap(zap);
+        match map {
+            Some(object) if space.kept.object().is_none() => {
+                space.kept.open(&*self.store(), object)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Frees some of what the discarded checkpoint had, at most `limit` entries, in the txg that is
+    /// being written.
+    ///
+    /// # Errors
+    /// The MOS cannot be changed, or space is freed twice; the txg must not be committed then.
+    pub(crate) fn discard_some(&self, writer: &dyn MapWriter, limit: usize) -> Result<Discarding> {
+        let txg = writer.txg();
+        let mut left = limit.max(1);
+        for space in self.spaces().vdevs.values() {
+            loop {
+                // What cannot be freed stays in the map, and everything before it.
+                let looked = space.kept.tail(&*self.store(), left).and_then(|tail| {
+                    let spans = tail.as_ref().map(|t| spans_of(space, &t.entries));
+                    Ok(tail.zip(spans.transpose()?))
+                });
+                let (tail, spans) = match looked {
+                    Ok(Some(found)) => found,
+                    Ok(None) => break,
+                    Err(error) => return Ok(Discarding::Stuck(error)),
+                };
+                space.kept.cut(writer, &tail)?;
+                for span in spans {
+                    self.free_at(space, txg, txg, span)?;
+                }
+                left = left.saturating_sub(tail.entries.len().max(1));
+                if left == 0 {
+                    return Ok(Discarding::More);
+                }
+            }
+            let gone = space.kept.drop_map(writer)?;
+            self.count_maps(gone);
+        }
+        Ok(Discarding::Done)
+    }
+
+    pub(super) fn count_maps(&self, changed: Changed) {
+        self.histogram_delta.fetch_add(changed.histograms, Relaxed);
+    }
+}
+
+/// The ranges of entries that may stand in a checkpoint's map, each inside metaslabs.
+fn spans_of(space: &VdevSpace, entries: &[MapEntry]) -> Result<Vec<Span>> {
+    let one = |entry: &MapEntry| {
+        let span = Span::new(entry.offset, entry.run);
+        if entry.op != MapOp::Free {
+            return Err(Error::corrupt(
+                format!("vdev {}, checkpoint", space.info.vdev),
+                format!("range {span} is allocated in its map"),
+            ));
+        }
+        space.pieces(span.start, span.size).map(|_| span)
+    };
+    entries.iter().map(one).collect()
+}

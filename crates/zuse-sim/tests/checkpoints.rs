@@ -1,0 +1,48 @@
+//! Checkpoints made, gone back to and discarded, with the power cut in all of it.
+//! `ZUSE_SIM_SEEDS` makes it longer.
+
+use zuse_sim::checkpoints::{Tally, rounds};
+use zuse_sim::files::Files;
+use zuse_sim::power::Rules;
+
+const ROUNDS: u32 = 4;
+
+#[test]
+fn a_pool_goes_back_to_its_checkpoint_or_forgets_it_after_any_cut() {
+    let seeds: u64 = std::env::var("ZUSE_SIM_SEEDS")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or(2);
+    let rules = Rules {
+        cuts: 1,
+        within: 200,
+        steps: 10,
+        ..Rules::default()
+    };
+    let all: Vec<_> = std::thread::scope(|scope| {
+        let one = |first| {
+            move || {
+                let mine = (0..seeds).filter(|s| s % 2 == first);
+                mine.map(|seed| {
+                    let disks = 1 + u32::from(seed % 2 > 0);
+                    rounds(&Files::default(), Rules { disks, ..rules }, seed, ROUNDS)
+                })
+                .collect::<Vec<_>>()
+            }
+        };
+        let threads = [0, 1].map(|first| scope.spawn(one(first)));
+        threads.map(|t| t.join().expect("a thread")).concat()
+    });
+    let mut tally = Tally::default();
+    for result in all {
+        tally = tally.plus(result.unwrap_or_else(|e| panic!("{e}")));
+    }
+    println!("{tally:?}");
+    assert!(
+        tally.made == ROUNDS * u32::try_from(seeds).expect("few")
+            && tally.rewound > 0
+            && tally.discarded > 0,
+        "{tally:?}"
+    );
+    assert!(tally.half > 0, "no discard was cut: {tally:?}");
+}

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# A checkpoint keeps the whole pool's state: what is deleted gives no room, going back brings all of it, a discard gives it up.
+. "$(dirname "$0")/lib.sh"
+disk a.img
+ok zpool create -m none tank "$T/a.img"
+ok zfs create tank/a
+head -c 3000000 /dev/urandom >file
+ok zuse cp file tank/a:/file
+fails 1 zpool checkpoint -d tank
+says "cannot discard checkpoint in 'tank': checkpoint does not exist" zpool checkpoint -d tank
+fails 2 zpool checkpoint -w tank
+ok zpool checkpoint tank
+says "cannot checkpoint 'tank': checkpoint exists" zpool checkpoint tank
+says 'checkpoint: created ' zpool status tank
+is "$(zpool get -Ho value feature@zpool_checkpoint tank)" active 'the feature'
+ok zfs destroy tank/a
+ok zfs create tank/b
+ok zpool wait -t free tank
+kept=$(zpool list -Hpo checkpoint tank)
+[ "$kept" -ge 3000000 ] || differs "the checkpoint holds $kept bytes"
+says 'No leaks' zdb -bcc tank
+ok zpool export tank
+ok zpool import -d "$T" -N --rewind-to-checkpoint tank
+is "$(zfs list -Ho name -r tank | tr '\n' ' ')" 'tank tank/a ' 'datasets after going back'
+is "$(zuse cat tank/a:/file | sha256sum)" "$(sha256sum <file)" 'the file after going back'
+silent 'checkpoint:' zpool status tank
+ok zpool checkpoint tank
+ok zfs destroy -r tank/a
+ok zpool wait -t free tank
+ok zpool checkpoint -d -w tank
+silent 'checkpoint:' zpool status tank
+is "$(zpool list -Ho checkpoint tank)" - 'space of the checkpoint after its discard'
+is "$(zpool get -Ho value feature@zpool_checkpoint tank)" enabled 'the feature after the discard'
+ok zpool wait -t discard tank
+says 'No leaks' zdb -bcc tank
+ok zpool export tank
+says "cannot import 'tank': checkpoint does not exist" zpool import -d "$T" -N --rewind-to-checkpoint tank
