@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   references of clones ─► datasets ─► sync tasks ─► datasets made by tasks ─► frees
+//!   dedup tables, which free the blocks that have no pointer left
 //!   loop: space maps ◄─ allocations;  MOS written;  until nothing is dirty
 //!   commit (see commit.rs) ─► freed space of two txgs ago becomes allocatable
 //! ```
@@ -32,6 +33,7 @@ impl Pool {
             || self.hooks.is_dirty(txg)
             || self.frees_pending.load(Relaxed)
             || self.clones.is_dirty(txg)
+            || self.dedup.is_dirty()
             || self
                 .allocator
                 .get()
@@ -75,6 +77,7 @@ impl Pool {
             pass: 1,
         };
         self.clones.apply(self, txg)?;
+        self.dedup.prepare(self);
         self.hooks.sync(&ctx)?;
         for task in self.due_tasks(txg) {
             (task.run)(Ok(&ctx));
@@ -129,6 +132,9 @@ impl Pool {
                 let config = self.config_for(txg);
                 self.write_config_object(&ctx, &config)?;
                 new_config = Some(config);
+            }
+            if pass == 1 {
+                self.dedup.sync(&ctx)?;
             }
             allocator.sync_pass(&writer)?;
             let histograms = allocator.take_histogram_delta();

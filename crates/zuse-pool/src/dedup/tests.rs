@@ -32,7 +32,10 @@ fn a_log_is_read_up_to_the_first_record_that_is_none() {
     }
     block.resize(4096, 0);
     let mut found = Vec::new();
-    records(&block, "here", &mut |key, entry| found.push((key, entry))).unwrap();
+    records(&block, "here", &mut |key, _, entry| {
+        found.push((key, entry))
+    })
+    .unwrap();
     let [(key, entry)] = found.as_slice() else {
         panic!("{found:?}")
     };
@@ -52,7 +55,10 @@ fn bytes_that_are_no_entry_are_refused() {
     for head in ["01ffff0000000000", "0278000000000000"] {
         let mut block = bytes(head);
         block.resize(256, 0);
-        assert!(records(&block, "here", &mut |_, _| {}).is_err(), "{head}");
+        assert!(
+            records(&block, "here", &mut |_, _, _| {}).is_err(),
+            "{head}"
+        );
     }
 }
 

@@ -74,8 +74,8 @@ impl Pool {
             dspace: allocator.dspace(),
             slop: allocator.slop(),
             cloned: self.clones.saved(),
-            // Pools with dedup tables or a checkpoint are only read.
-            deduped: 0,
+            deduped: self.dedup.saved(),
+            // Pools with a checkpoint are only read.
             checkpointed: 0,
             beside: beside.into_iter().fold(0, u64::saturating_add),
             dused: allocator.figures(AllocClass::Normal).dused,
