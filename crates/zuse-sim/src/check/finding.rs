@@ -38,6 +38,8 @@ pub enum Finding {
     DatasetBooks,
     /// The tables of cloned blocks do not count the pointers that are there.
     CloneCount,
+    /// A dedup table does not count the pointers that are there.
+    DedupCount,
 }
 
 impl Finding {
@@ -60,6 +62,7 @@ impl Finding {
             Self::Used => "'used' is not the space of its blocks",
             Self::DatasetBooks => "the dataset's books do not say the space of its blocks",
             Self::CloneCount => "pointers to a cloned block are not counted as they are",
+            Self::DedupCount => "the dedup table does not say what is there",
         }
     }
 }
