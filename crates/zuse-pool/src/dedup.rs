@@ -411,6 +411,13 @@ fn log(pool: &Pool, names: &Zap, checksum: &str, index: u8) -> Result<Option<Log
     let place = format!("MOS, object {object} ({name})");
     let dnode = pool.mos().dnode(ObjectId(object))?;
     let header = dnode.bonus_vec();
+    let block = u64::from(dnode.block_size());
+    let end = dnode.max_block().saturating_add(1).saturating_mul(block);
+    // Of a pool in use the log may have been emptied between the two.
+    let header = match u64_at(&header, 8) > end {
+        true => dnode.bonus_vec(),
+        false => header,
+    };
     let word = |i: usize| u64_at(&header, i * 8);
     if word(0) & 0xff != 1 {
         return Err(Error::unsupported(
@@ -430,8 +437,6 @@ fn log(pool: &Pool, names: &Zap, checksum: &str, index: u8) -> Result<Option<Log
     };
     log.checkpoint = Key::from_words(&[word(3), word(4), word(5), word(6), word(7)])
         .filter(|_| log.flags & 2 != 0);
-    let block = u64::from(dnode.block_size());
-    let end = dnode.max_block().saturating_add(1).saturating_mul(block);
     if log.length > MAX_LOG.min(end) {
         return Err(damaged(
             &place,

@@ -168,8 +168,8 @@ impl Pool {
             },
         );
         let suspension = suspension_of(&config.name, &tripwire, &txgs);
-        let clones = crate::clones::Clones::new(vdevs.clone());
         let dedup = crate::dedup::Dedup::new(vdevs.clone());
+        let clones = crate::clones::Clones::new(vdevs.clone(), dedup.clone());
         if writable {
             io.set_write_faults(suspension.clone());
             io.set_shared(clones.clone());

@@ -76,8 +76,8 @@ impl Pool {
             txg,
             pass: 1,
         };
-        self.clones.apply(self, txg)?;
         self.dedup.prepare(self);
+        self.clones.apply(self, txg)?;
         self.hooks.sync(&ctx)?;
         for task in self.due_tasks(txg) {
             (task.run)(Ok(&ctx));
@@ -134,6 +134,7 @@ impl Pool {
                 new_config = Some(config);
             }
             if pass == 1 {
+                self.clones.take_back()?;
                 self.dedup.sync(&ctx)?;
             }
             allocator.sync_pass(&writer)?;

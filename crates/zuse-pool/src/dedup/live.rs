@@ -33,7 +33,7 @@ use zuse_base::tripwire::{Watched, at};
 use zuse_base::{Error, ObjectId, Result, Txg};
 use zuse_dmu::Objset;
 use zuse_dmu::zap::{Zap, ZapValue};
-use zuse_format::{BlockPointer, Dva};
+use zuse_format::BlockPointer;
 use zuse_io::{Candidate, Contents, Fate};
 use zuse_vdev::{VdevClass, Vdevs};
 
@@ -302,6 +302,38 @@ impl Dedup {
         table.changed.insert(key, known);
     }
 
+    /// Changes how many pointers there are to the block of one. False: no table counts it.
+    fn change(&self, bp: &BlockPointer, by: impl Fn(u64) -> Option<u64>) -> Result<bool> {
+        let found = CHECKSUMS.iter().find(|c| c.1 == bp.checksum_kind());
+        let Some(&checksum) = found else {
+            return Ok(false);
+        };
+        let key = Key::of(bp);
+        let _claim = self.claim(checksum.1, key);
+        let mut known = self.known(checksum.1, &key)?;
+        let (first, birth) = (bp.dva(0), bp.physical_birth());
+        let is_it = |s: &&mut Shared| s.birth == birth && s.dvas[0] == first;
+        let Some(shared) = known.now.iter_mut().find(is_it) else {
+            return Ok(false);
+        };
+        shared.references = by(shared.references).ok_or_else(|| {
+            Error::miscounted(
+                format!("block at <{}:{:x}>", first.vdev(), first.offset()),
+                "its dedup table counts other pointers than there are",
+            )
+        })?;
+        self.put(checksum, key, known);
+        Ok(true)
+    }
+
+    /// Further pointers to a block that a table may count; false if none does.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub fn refer(&self, bp: &BlockPointer, more: u64) -> Result<bool> {
+        self.change(bp, |references| references.checked_add(more))
+    }
+
     fn is_flat(&self, checksum: u8) -> bool {
         match self.state().tables.get(&checksum) {
             Some(table) => table.flat,
@@ -427,29 +459,6 @@ impl Contents for Dedup {
     }
 
     fn give_up(&self, bp: &BlockPointer) -> Result<bool> {
-        let found = CHECKSUMS.iter().find(|c| c.1 == bp.checksum_kind());
-        let Some(&checksum) = found else {
-            return Ok(false);
-        };
-        let key = Key::of(bp);
-        let _claim = self.claim(checksum.1, key);
-        let mut known = self.known(checksum.1, &key)?;
-        let (first, birth) = (bp.dva(0), bp.physical_birth());
-        let is_it = |s: &&mut Shared| s.birth == birth && is_at(s, &first);
-        let Some(shared) = known.now.iter_mut().find(is_it) else {
-            return Ok(false);
-        };
-        shared.references = shared.references.checked_sub(1).ok_or_else(|| {
-            Error::miscounted(
-                format!("block at <{}:{:x}>", first.vdev(), first.offset()),
-                "its dedup table counts fewer pointers than are freed",
-            )
-        })?;
-        self.put(checksum, key, known);
-        Ok(true)
+        self.change(bp, |references| references.checked_sub(1))
     }
-}
-
-fn is_at(shared: &Shared, first: &Dva) -> bool {
-    shared.dvas[0] == *first
 }

@@ -96,7 +96,13 @@ impl Claims {
             }) = Record::parse(bytes, order)
             {
                 let normal = blocks.iter().filter(|b| b.kind() == BpKind::Normal);
-                normal.for_each(|bp| self.note_data(bp));
+                for bp in normal {
+                    if !bp.dedup() || self.tables.meet(bp).is_none() {
+                        let mut own = *bp;
+                        own.set_dedup(false);
+                        self.note_data(&own);
+                    }
+                }
             }
             rest = &rest[bytes.len()..];
         }
