@@ -75,13 +75,7 @@ pub fn run_with_dedup(pool: &Arc<Pool>, dataset: &str, seed: u64, steps: usize) 
     run_with(pool, dataset, seed, steps, true)
 }
 
-fn run_with(
-    pool: &Arc<Pool>,
-    dataset: &str,
-    seed: u64,
-    steps: usize,
-    dedup: bool,
-) -> Result<()> {
+fn run_with(pool: &Arc<Pool>, dataset: &str, seed: u64, steps: usize, dedup: bool) -> Result<()> {
     switch_on(pool)?;
     let mut run = Run {
         pool,

@@ -63,6 +63,16 @@ fn statistics(ctx: &SyncCtx<'_>) -> Result<Zap> {
     Ok(zap)
 }
 
+/// Frees the blocks of an entry that have no pointer left, and takes them out of it.
+fn free_unused(ctx: &SyncCtx<'_>, key: &Key, checksum: u8, entry: &mut Entry) -> Result<()> {
+    for unused in entry.extract_if(.., |shared| shared.references == 0) {
+        let mut bp = unused.pointer(key, checksum);
+        bp.set_dedup(false);
+        ctx.pool.io().free(ctx.txg, &bp)?;
+    }
+    Ok(())
+}
+
 impl Live {
     fn is_due(&self) -> bool {
         !self.changed.is_empty() || self.logs.as_ref().is_some_and(|logs| logs.bytes() > 0)
@@ -156,6 +166,7 @@ impl Live {
             if let Some(old) = logs.take(&key) {
                 self.logged.take_entry(io, &key, &old.entry, checksum);
             }
+            free_unused(ctx, &key, checksum, &mut entry)?;
             entry.iter_mut().for_each(|shared| shared.since = now);
             self.logged.add_entry(io, &key, &entry, checksum);
             entries.push((key, Logged { class, entry }));
@@ -191,17 +202,13 @@ impl Live {
     /// Brings an entry into the stores, and frees its blocks that have no pointer left.
     fn apply(&mut self, ctx: &SyncCtx<'_>, key: &Key, known: Known) -> Result<()> {
         let (mos, io) = (ctx.pool.mos(), ctx.pool.io());
-        let mut kept = Entry::new();
-        for shared in known.now {
-            let obsolete = !self.flat && shared.slot == 0;
-            if shared.references > 0 && !obsolete {
-                kept.push(shared);
-                continue;
-            }
-            let mut bp = shared.pointer(key, self.checksum);
-            bp.set_dedup(false);
-            io.free(ctx.txg, &bp)?;
+        let mut kept = known.now;
+        if !self.flat {
+            // Copies of an obsolete kind: nobody points to them.
+            let obsolete = kept.iter_mut().filter(|shared| shared.slot == 0);
+            obsolete.for_each(|shared| shared.references = 0);
         }
+        free_unused(ctx, key, self.checksum, &mut kept)?;
         let pointers = kept.iter().map(|s| s.references);
         let class = match pointers.fold(0, u64::saturating_add) {
             0 => None,

@@ -12,8 +12,9 @@
 //! - One thread at a time works on a key: it claims it. So a content that several threads write in
 //!   the same txg is written once.
 //! - What is in `changed` is newer than the logs, these are newer than the stores.
-//! - A block is freed where its entry is brought into a store with no pointer left, nowhere else.
-//!   Until then a new pointer may take it up again.
+//! - A block is freed where its entry is written with no pointer left, into a store or a log, and
+//!   nowhere else. Until then a new pointer may take it up again. An entry in a log without blocks
+//!   is to be deleted from its store.
 //! - A pointer is taken off only from the block that it leads to, by place and birth. Others were
 //!   pruned from the table, and are freed as blocks without one.
 //! - All of it is syncing context. A power cut leaves the tables of the last uberblock, with the
