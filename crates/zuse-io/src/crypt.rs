@@ -7,8 +7,8 @@
 //! ```
 //! Invariants
 //! - An IV is never used twice with one block key: each block that is written takes a fresh random
-//!   one, and the salt that keys are derived with is replaced after [`SALT_USES`] blocks. With dedup
-//!   both are a keyed hash of what is encrypted: the same IV means the same bytes. Nothing
+//!   one, and the salt that keys are derived with is replaced after [`SALT_USES`] blocks. With
+//!   dedup both are a keyed hash of what is encrypted: the same IV means the same bytes. Nothing
 //!   is encrypted twice in one place.
 //! - What a key is asked to read is either proved by it or an error that names the place. No other
 //!   copy is tried: the checksum was right.

@@ -204,14 +204,17 @@ fn key_of(bp: &BlockPointer) -> Option<(u32, u64)> {
 }
 
 impl Clones {
-    pub fn new(vdevs: Arc<Vdevs>, dedup: Arc<Dedup>) -> Arc<Self> {
-        Arc::new(Self {
-            vdevs,
-            dedup,
+    /// The dedup tables of a pool, and these beside them.
+    pub fn with_dedup(vdevs: &Arc<Vdevs>) -> (Arc<Dedup>, Arc<Self>) {
+        let dedup = Dedup::new(vdevs.clone());
+        let clones = Arc::new(Self {
+            vdevs: vdevs.clone(),
+            dedup: dedup.clone(),
             state: Mutex::default(),
             any: AtomicBool::new(false),
             enabled: AtomicBool::new(false),
-        })
+        });
+        (dedup, clones)
     }
 
     fn state(&self) -> Watched<'_, MutexGuard<'_, State>> {

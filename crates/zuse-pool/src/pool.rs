@@ -168,8 +168,7 @@ impl Pool {
             },
         );
         let suspension = suspension_of(&config.name, &tripwire, &txgs);
-        let dedup = crate::dedup::Dedup::new(vdevs.clone());
-        let clones = crate::clones::Clones::new(vdevs.clone(), dedup.clone());
+        let (dedup, clones) = crate::clones::Clones::with_dedup(&vdevs);
         if writable {
             io.set_write_faults(suspension.clone());
             io.set_shared(clones.clone());

@@ -133,10 +133,7 @@ impl Pool {
                 self.write_config_object(&ctx, &config)?;
                 new_config = Some(config);
             }
-            if pass == 1 {
-                self.clones.take_back()?;
-                self.dedup.sync(&ctx)?;
-            }
+            self.sync_dedup(&ctx)?;
             allocator.sync_pass(&writer)?;
             let histograms = allocator.take_histogram_delta();
             if histograms != 0 && self.features.is_enabled("com.delphix:spacemap_histogram") {
@@ -178,6 +175,15 @@ impl Pool {
             self.trim_released(&released);
         }
         Ok(())
+    }
+
+    /// Blocks of files are freed before the MOS is written for the first time, not later.
+    fn sync_dedup(&self, ctx: &SyncCtx<'_>) -> Result<()> {
+        if ctx.pass > 1 {
+            return Ok(());
+        }
+        self.clones.take_back()?;
+        self.dedup.sync(ctx)
     }
 
     /// The vdev tree learns which objects hold the metaslab arrays.

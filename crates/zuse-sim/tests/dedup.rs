@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use zuse::PoolAccess;
+use zuse::{Credentials, FileSystem, PoolAccess};
 use zuse_base::{Entropy, SeededPrng};
-use zuse_device::{BlockDevice, MemDevice};
+use zuse_device::{BlockDevice, MemDevice, MemImage};
 use zuse_format::feature::{FEATURES, Feature};
 use zuse_pool::{Environment, VdevSpec};
 use zuse_sim::check::{Depth, check};
@@ -108,82 +108,95 @@ fn logs(pool: &zuse::Pool) -> [(u64, usize); 2] {
     logs.try_into().expect("one table with two logs")
 }
 
-/// Both logs hold entries, one is flushed in part, and entries of both are of the same blocks: what
-/// is newer counts, whichever log comes first.
+const BLOCK: usize = 4 << 10;
+const BLOCKS: usize = 3000;
+
+fn set(pool: &Arc<zuse::Pool>, properties: [(&str, &str); 2]) {
+    let properties = properties.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let root = pool.dataset("tank").expect("root");
+    root.set(&properties).expect("set");
+}
+
+fn write(fs: &FileSystem, name: &str, data: &[u8]) {
+    let (who, root) = (Credentials::root(), fs.root().expect("root"));
+    let file = fs.create(&who, &root, name.as_bytes(), 0o644);
+    fs.write(&file.expect("create"), 0, data, WriteOptions::default())
+        .expect("write");
+}
+
+fn remove(fs: &FileSystem, name: &str) {
+    let (who, root) = (Credentials::root(), fs.root().expect("root"));
+    fs.unlink(&who, &root, name.as_bytes()).expect("unlink");
+}
+
+fn has(fs: &FileSystem, name: &str, want: &[u8]) -> bool {
+    let (who, root) = (Credentials::root(), fs.root().expect("root"));
+    let file = fs.lookup(&who, &root, name.as_bytes()).expect("lookup");
+    let mut have = vec![0; want.len() + 1];
+    let n = fs.read(&file, 0, &mut have).expect("read");
+    have[..n] == *want
+}
+
+fn noise(len: usize) -> Vec<u8> {
+    let mut data = vec![0; len];
+    SeededPrng::new(1).fill(&mut data);
+    data
+}
+
+/// A pool with both logs in use: of the flushing one a part has reached the stores, the active one
+/// has newer values of some of its keys. `before` says which of the two is active.
+fn with_logs_flushed_by_half(before: u32, data: &[u8]) -> MemImage {
+    let (pool, device) = new_pool(true);
+    set(&pool, [("dedup", "on"), ("recordsize", "4k")]);
+    let fs = pool.file_system("tank").expect("file system");
+    for round in 0..before {
+        write(&fs, &format!("first{round}"), &data[..BLOCK]);
+        (0..12).for_each(|i| touch(&pool, i));
+    }
+    write(&fs, "a", data);
+    pool.sync().expect("sync");
+    let waiting = |logs: [(u64, usize); 2]| logs[0].1 + logs[1].1;
+    for i in 0.. {
+        assert!(i < 20, "nothing was flushed: {:?}", logs(&pool));
+        if waiting(logs(&pool)) < BLOCKS {
+            break;
+        }
+        touch(&pool, i);
+    }
+    // More pointers to a part of the blocks, and fewer to others.
+    write(&fs, "b", &data[..data.len() / 10]);
+    let (who, root) = (Credentials::root(), fs.root().expect("root"));
+    let a = fs.lookup(&who, &root, b"a").expect("lookup");
+    let (half, other) = (data.len() as u64 / 2, vec![5; data.len() / 10]);
+    fs.write(&a, half, &other, WriteOptions::default())
+        .expect("write");
+    pool.sync().expect("sync");
+    let both = logs(&pool);
+    assert!(both.iter().all(|(length, _)| *length > 0), "{both:?}");
+    sound(&pool, "flushed by half");
+    let image = device.snapshot();
+    drop((a, root, fs));
+    pool.close().expect("close");
+    image
+}
+
+/// What is newer counts, whichever log comes first.
 #[test]
 fn logs_that_are_flushed_by_half_are_loaded_and_go_on() {
-    const BLOCK: u64 = 4 << 10;
-    const BLOCKS: u64 = 3000;
-    for more in [0, 1] {
-        let (pool, device) = new_pool(true);
-        let set = [("dedup", "on"), ("recordsize", "4k")];
-        let set = set.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        pool.dataset("tank").expect("root").set(&set).expect("set");
-        let fs = pool.file_system("tank").expect("file system");
-        let (who, root) = (zuse::Credentials::root(), fs.root().expect("root"));
-        let mut data = vec![0; (BLOCKS * BLOCK) as usize];
-        SeededPrng::new(1).fill(&mut data);
-        let write = |name: &str, data: &[u8]| {
-            let file = fs.create(&who, &root, name.as_bytes(), 0o644);
-            fs.write(&file.expect("create"), 0, data, WriteOptions::default())
-                .expect("write");
-        };
-        // Which of the two logs is the active one.
-        for round in 0..more {
-            write(&format!("first{round}"), &data[..BLOCK as usize]);
-            (0..12).for_each(|i| touch(&pool, i));
-        }
-        write("a", &data);
-        pool.sync().expect("sync");
-        let flushed = |logs: [(u64, usize); 2]| {
-            let [first, second] = logs;
-            first.1 + second.1 < BLOCKS as usize && first.1 + second.1 > 0
-        };
-        for i in 0.. {
-            assert!(i < 20, "nothing was flushed: {:?}", logs(&pool));
-            if flushed(logs(&pool)) {
-                break;
-            }
-            touch(&pool, i);
-        }
-        // More pointers to a part of the blocks, and fewer to others.
-        write("b", &data[..data.len() / 10]);
-        let a = fs.lookup(&who, &root, b"a").expect("lookup");
-        let half = (BLOCKS * BLOCK) / 2;
-        fs.write(
-            &a,
-            half,
-            &vec![5; half as usize / 5],
-            WriteOptions::default(),
-        )
-        .expect("write");
-        pool.sync().expect("sync");
-        let both = logs(&pool);
-        assert!(both.iter().all(|(length, _)| *length > 0), "{both:?}");
-        sound(&pool, "flushed by half");
-        let image = device.snapshot();
-        drop((a, root, fs));
-        pool.close().expect("close");
-        let device = Arc::new(MemDevice::from_image("sim", &image));
-        let pool = open(&device);
+    let data = noise(BLOCKS * BLOCK);
+    for before in [0, 1] {
+        let image = with_logs_flushed_by_half(before, &data);
+        let pool = open(&Arc::new(MemDevice::from_image("sim", &image)));
         sound(&pool, "opened");
         let fs = pool.file_system("tank").expect("file system");
-        let (who, root) = (zuse::Credentials::root(), fs.root().expect("root"));
-        let b = fs.lookup(&who, &root, b"b").expect("lookup");
-        let mut have = vec![0; data.len() / 10];
-        fs.read(&b, 0, &mut have).expect("read");
-        assert!(have == data[..data.len() / 10]);
-        drop(b);
+        assert!(has(&fs, "b", &data[..data.len() / 10]));
         for name in ["a", "b"] {
-            fs.unlink(&who, &root, name.as_bytes()).expect("unlink");
+            remove(&fs, name);
             pool.sync().expect("sync");
             sound(&pool, name);
         }
-        for round in 0..more {
-            let name = format!("first{round}");
-            fs.unlink(&who, &root, name.as_bytes()).expect("unlink");
-        }
-        drop((root, fs));
+        (0..before).for_each(|round| remove(&fs, &format!("first{round}")));
+        drop(fs);
         (0..2).for_each(|_| settle(&pool));
         sound(&pool, "at the end");
         assert_eq!(tables(&pool), 0);
@@ -253,8 +266,8 @@ fn sound_tables(pool: &zuse::Pool, name: &str) {
 }
 
 /// Writes over the first block of each file of the root, and removes every second one.
-fn empty(pool: &zuse::Pool, fs: &zuse::FileSystem, name: &str) {
-    let (who, root) = (zuse::Credentials::root(), fs.root().expect("root"));
+fn empty(pool: &zuse::Pool, fs: &FileSystem, name: &str) {
+    let (who, root) = (Credentials::root(), fs.root().expect("root"));
     let mut names: Vec<Vec<u8>> = Vec::new();
     fs.readdir(&root, 0, false, &mut |entry| {
         names.push(entry.name.to_vec());
