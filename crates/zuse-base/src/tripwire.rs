@@ -39,6 +39,8 @@ pub mod at {
     pub const BOOKS: &str = "while it held the lock of a dataset's books";
     /// The lock of the references of cloned blocks.
     pub const CLONES: &str = "while it held the lock of the cloned blocks";
+    /// The lock of the dedup tables.
+    pub const DEDUP: &str = "while it held the lock of the dedup tables";
     /// The lock of a metaslab.
     pub const METASLAB: &str = "while it held the lock of a metaslab";
     /// The lock of the tree of vdevs.

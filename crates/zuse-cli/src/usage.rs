@@ -27,7 +27,7 @@ const MISSING: [(&str, &str, &str); 18] = [
     (
         "zpool",
         "ddtprune",
-        "Zuse reads dedup tables and does not write them",
+        "entries go with the last pointer to their block",
     ),
     ("zpool", "detach", RECREATE),
     (

@@ -7,7 +7,7 @@
 use zuse_codec::{ChecksumKind, Compression, ZstdLevel};
 use zuse_format::dnode::DEFAULT_INDIRECT_SHIFT;
 use zuse_format::object_type;
-use zuse_io::{AllocClass, WritePolicy};
+use zuse_io::{AllocClass, Dedup, WritePolicy};
 
 /// `redundant_metadata`, by its number on disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +27,8 @@ pub enum Redundancy {
 pub struct Settings {
     /// Checksum of data; never `Inherit`, `On` means fletcher4.
     pub checksum: ChecksumKind,
+    /// How blocks of data are looked for by their content, and with which checksum; never `Off`.
+    pub dedup: Option<(ChecksumKind, Dedup)>,
     /// Compression of data; never `Inherit`, `On` means [`Self::metadata_compression`].
     pub compression: Compression,
     /// Level for zstd.
@@ -108,6 +110,10 @@ impl Settings {
     ) -> WritePolicy {
         let metadata = spill || Self::is_metadata(object_type, level);
         let (compression, sum) = self.kinds(metadata, compress, checksum);
+        let (sum, dedup) = match self.dedup.filter(|_| !metadata) {
+            Some((strong, dedup)) => (strong, dedup),
+            None => (sum, Dedup::Off),
+        };
         let compression = match compression {
             Compression::On => self.metadata_compression,
             other => other,
@@ -135,7 +141,11 @@ impl Settings {
                 && level == 0
                 && !matches!(object_type, object_type::DNODE | object_type::OBJSET),
             hole_birth: self.hole_birth,
-            nopwrite: !metadata && compression != Compression::Off && sum.is_nopwrite_capable(),
+            nopwrite: !metadata
+                && dedup == Dedup::Off
+                && compression != Compression::Off
+                && sum.is_nopwrite_capable(),
+            dedup,
             class: match object_type {
                 object_type::DDT_ZAP => AllocClass::Dedup,
                 _ if metadata => AllocClass::Special,
@@ -206,6 +216,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             checksum: ChecksumKind::Fletcher4,
+            dedup: None,
             compression: Compression::Lz4,
             zstd_level: ZstdLevel::DEFAULT,
             metadata_compression: Compression::Lz4,

@@ -21,6 +21,7 @@ use zuse_dmu::{Redundancy, Settings};
 use zuse_format::property::{
     HAS_RECEIVED_KEY, dataset_property, ignore_unknown_key, inherit_key, received_key,
 };
+use zuse_io::Dedup;
 
 pub use computed::{Shown, Text};
 pub use received::{PropertyUndo, ReceivedProperties};
@@ -333,6 +334,7 @@ impl Dsl {
         let base = spa.base_settings();
         Ok(Settings {
             checksum,
+            dedup: dedup_of(number("dedup")?),
             compression: if compression == Compression::On {
                 base.metadata_compression
             } else {
@@ -394,6 +396,18 @@ impl Dsl {
             .filter(|ds| ds.phys().is_ok())
             .try_for_each(|ds| ds.refresh())
     }
+}
+
+/// A stored dedup value: the checksum, and bit 8 to compare bytes; "on" is SHA-256.
+fn dedup_of(number: u64) -> Option<(ChecksumKind, Dedup)> {
+    const VERIFY: u64 = 1 << 8;
+    let kind = match ChecksumKind::from_u8((number & 0xff) as u8)? {
+        ChecksumKind::Inherit | ChecksumKind::Off => return None,
+        ChecksumKind::On => ChecksumKind::Sha256,
+        kind => kind,
+    };
+    let verify = number & VERIFY != 0 || !kind.is_dedup_capable();
+    Some((kind, if verify { Dedup::Verify } else { Dedup::Trust }))
 }
 
 /// A stored compression value as algorithm and zstd level.

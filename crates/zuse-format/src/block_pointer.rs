@@ -490,6 +490,11 @@ impl BlockPointer {
         self.words[PROPS] |= CRYPT_BIT;
     }
 
+    /// Sets the checksum function.
+    pub fn set_checksum_kind(&mut self, kind: u8) {
+        self.words[PROPS] = self.words[PROPS] & !(0xff << 40) | u64::from(kind) << 40;
+    }
+
     /// Sets the dedup mark.
     pub fn set_dedup(&mut self, dedup: bool) {
         self.words[PROPS] = self.words[PROPS] & !DEDUP_BIT | if dedup { DEDUP_BIT } else { 0 };

@@ -139,7 +139,7 @@ pub static FEATURES: [Feature; 47] = [
     row("com.klarasystems:vdev_zaps_v2", MOS, &[], R, W, "The root vdev has properties"),
     row("com.delphix:redaction_list_spill", 0, &["redaction_bookmarks"], R, W, "Redaction lists of many snapshots"),
     row("org.openzfs:raidz_expansion", MOS, &[], R, W, "Disks can be added to a RAID-Z vdev"),
-    row("com.klarasystems:fast_dedup", WR, &[], R, NO, "Dedup tables with a log"),
+    row("com.klarasystems:fast_dedup", WR, &[], R, W, "Dedup tables with a log"),
     row("org.zfsonlinux:longname", DS, &["extensible_dataset"], R, W, "File names up to 1023 bytes"),
     row("com.klarasystems:large_microzap", WR | DS, &["extensible_dataset", "large_blocks"], R, W, "Micro ZAPs larger than 128 KiB"),
     row("com.klarasystems:dynamic_gang_header", MOS | NOUP, &[], R, W, "Gang headers as large as a sector"),

@@ -8,7 +8,8 @@
 //! Invariants
 //! - An IV is never used twice with one block key: each block that is written takes a fresh random
 //!   one, and the salt that keys are derived with is replaced after [`SALT_USES`] blocks (asserted
-//!   where one is taken). Nothing is encrypted twice in one place (the write pipeline asserts it).
+//!   where one is taken). With dedup both are a keyed hash of what is encrypted: the same IV means
+//!   the same bytes. Nothing is encrypted twice in one place (the write pipeline asserts it).
 //! - What a key is asked to read is either proved by it or an error that names the place. No other
 //!   copy is tried: the checksum was right.
 
@@ -24,6 +25,7 @@ use zuse_format::crypt::{MacVersion, dnode_block, indirect_message, objset_messa
 use zuse_format::objset::{LOCAL_MAC_AT, PORTABLE_MAC_AT};
 use zuse_format::{BlockPointer, Protection, object_type};
 
+use crate::Dedup;
 use crate::cache::Key;
 
 /// Blocks that are encrypted under one salt.
@@ -267,13 +269,28 @@ impl DatasetKey {
         Ok(())
     }
 
+    /// Salt and IV that the same bytes get again: so that their ciphertext is found by its checksum.
+    fn reproducible(&self, clear: &[u8]) -> (BlockSalt, BlockIv, Arc<BlockCipher>) {
+        let hash = self.master.hmac().mac([clear]);
+        let (mut salt, mut iv) = ([0; 8], [0; 12]);
+        salt.copy_from_slice(&hash[..8]);
+        iv.copy_from_slice(&hash[8..20]);
+        let cipher = self.cipher(&salt);
+        (salt, iv, cipher)
+    }
+
     /// Encrypts or signs the stored bytes of a block in place and notes in its pointer how. `bp`
     /// has its properties set, X among them; its checksum words are set afterwards, but for the
     /// MAC.
     ///
     /// # Errors
     /// The suite does not take a block of that size, or dnodes leave their block.
-    pub(crate) fn seal_stored(&self, bp: &mut BlockPointer, stored: &mut [u8]) -> Result<()> {
+    pub(crate) fn seal_stored(
+        &self,
+        bp: &mut BlockPointer,
+        stored: &mut [u8],
+        dedup: Dedup,
+    ) -> Result<()> {
         match bp.protection() {
             Protection::None => Ok(()),
             Protection::Authenticated if bp.object_type() == object_type::OBJSET => Ok(()),
@@ -284,7 +301,10 @@ impl DatasetKey {
                 Ok(())
             }
             Protection::Encrypted => {
-                let (salt, iv, cipher) = self.next();
+                let (salt, iv, cipher) = match dedup {
+                    Dedup::Off => self.next(),
+                    Dedup::Trust | Dedup::Verify => self.reproducible(stored),
+                };
                 let too_long =
                     |e| Error::unsupported("write pipeline", format!("{:?}: {e}", self.suite()));
                 let mac = if bp.object_type() == object_type::DNODE {

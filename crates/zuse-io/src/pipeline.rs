@@ -25,6 +25,7 @@ use zuse_vdev::{Address, Vdevs};
 
 use crate::bulk::Spare;
 use crate::cache::{Class, Key};
+use crate::content::Contents;
 use crate::freed::Freed;
 use crate::gather::{ASIDE, Gather, LARGE, Run, SMALL};
 use crate::shared::{Reference, Shared};
@@ -108,6 +109,7 @@ pub struct Pipeline {
     allocator: OnceLock<Arc<dyn Allocate>>,
     faults: OnceLock<Arc<dyn WriteFaults>>,
     shared: OnceLock<Arc<dyn Shared>>,
+    contents: OnceLock<Arc<dyn Contents>>,
     pub(crate) freed: Freed,
     /// Size of new gang headers where `dynamic_gang_header` is active, else 512.
     pub(crate) gang_header: AtomicU64,
@@ -136,6 +138,7 @@ impl Pipeline {
             allocator: OnceLock::new(),
             faults: OnceLock::new(),
             shared: OnceLock::new(),
+            contents: OnceLock::new(),
             freed: Freed::default(),
             gang_header: AtomicU64::new(512),
             written: AtomicU64::new(0),
@@ -169,6 +172,15 @@ impl Pipeline {
     /// one.
     pub fn set_shared(&self, shared: Arc<dyn Shared>) {
         let _ = self.shared.set(shared);
+    }
+
+    /// Installs the dedup tables; once only. Without them no block is looked for by its content.
+    pub fn set_contents(&self, contents: Arc<dyn Contents>) {
+        let _ = self.contents.set(contents);
+    }
+
+    pub(crate) fn contents(&self) -> Option<&Arc<dyn Contents>> {
+        self.contents.get()
     }
 
     /// A further pointer to a block, to be written in `txg`.
@@ -311,13 +323,19 @@ impl Pipeline {
     }
 
     /// Gives back everything a pointer holds in the space maps. Holes and embedded pointers hold
-    /// nothing. The space of a cloned block stays as long as others point to it. That of a block
-    /// that a dedup table may share stays too: its table, which is not served, would have to say.
+    /// nothing. The space of a block that a dedup table counts is given back by the table, when the
+    /// last pointer has gone; that of a cloned block stays as long as others point to it.
     ///
     /// # Errors
     /// A gang header could not be read, or the space was not allocated.
     pub fn free(&self, txg: Txg, bp: &BlockPointer) -> Result<()> {
         if bp.kind() != BpKind::Normal {
+            return Ok(());
+        }
+        if bp.dedup()
+            && let Some(contents) = self.contents.get()
+            && contents.give_up(bp)?
+        {
             return Ok(());
         }
         self.cache.remove(&Key::of(bp));
@@ -327,9 +345,6 @@ impl Pipeline {
         if let Some(shared) = self.shared.get()
             && shared.give_up(bp, self.dsize(bp))?
         {
-            return Ok(());
-        }
-        if bp.dedup() {
             return Ok(());
         }
         if bp.is_gang() {

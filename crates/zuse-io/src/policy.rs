@@ -3,7 +3,7 @@
 use zuse_codec::{ChecksumKind, Compression, ZstdLevel};
 use zuse_format::object_type;
 
-use crate::AllocClass;
+use crate::{AllocClass, Dedup};
 
 /// How to write one block (chapter 02 §5.3 of the format notes says which block gets what).
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +28,8 @@ pub struct WritePolicy {
     pub hole_birth: bool,
     /// Whether an unchanged checksum keeps the old pointer.
     pub nopwrite: bool,
+    /// Whether a block with the same content is used instead.
+    pub dedup: Dedup,
     /// Which vdevs to prefer.
     pub class: AllocClass,
     /// Blocks of class `Normal` that are stored in at most this many bytes are of class `Small`; 0

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use zuse_base::{ByteOrder, Errno, Error, Result, Txg};
-use zuse_codec::{Compression, checksum, truncate};
+use zuse_codec::Compression;
 use zuse_format::block_pointer::MAX_BLOCK;
 use zuse_format::{BlockPointer, BpKind, BpProps};
 
@@ -94,7 +94,7 @@ impl Pipeline {
             Some(key) => {
                 sealed.extend_from_slice(stored);
                 bp.set_crypt();
-                key.seal_stored(&mut bp, &mut sealed)?;
+                key.seal_stored(&mut bp, &mut sealed, policy.dedup)?;
                 &sealed[..]
             }
         };
@@ -155,17 +155,13 @@ impl Pipeline {
         stored: &[u8],
         fill: u64,
     ) -> Result<()> {
-        let context = self.checksums();
-        let sum = checksum(policy.checksum, stored, bp.byte_order(), &context)
-            .map_err(|e| Error::unsupported("write pipeline", e))?;
-        if is_truncated(bp) {
-            bp.set_truncated_checksum(truncate(policy.checksum, sum));
-        } else {
-            bp.set_checksum(sum);
-        }
+        self.sum(policy.checksum, bp, stored)?;
         bp.set_birth(txg.0, txg.0);
         bp.set_fill(fill);
-        self.store(txg, policy, bp, stored)
+        self.store_once(txg, policy, bp, stored, &|other| {
+            let there = self.read_stored(other, &"a block of a dedup table")?;
+            Ok(there == stored)
+        })
     }
 
     /// Writes a level-0 block of an encrypted dataset as it comes and returns its pointer. The

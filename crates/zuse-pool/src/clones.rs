@@ -10,7 +10,8 @@
 //! A clone is made in open context: its reference waits for its txg. When that txg is written, all
 //! its references count at once, *before* anything is freed in it: else the txg that overwrites the
 //! first file would give the space away that the clone is about to point to. Freeing a pointer
-//! takes one off; who finds no entry has the last pointer, and the space is free.
+//! takes one off; who finds no entry has the last pointer, and the space is free. A block that a
+//! dedup table counts gets and loses its references there.
 //!
 //! What is in `changed` is what the ZAP will hold; what is not there is as the ZAP has it. A table
 //! exists as long as it has entries; the features count tables. `zuse-sim/tests/clones.rs` has
@@ -46,9 +47,10 @@ use zuse_dmu::dnode::DnodeSpec;
 use zuse_dmu::zap::{Zap, ZapFlags, ZapOptions, ZapValue};
 use zuse_format::field::u64_at;
 use zuse_format::{BlockPointer, BpKind, clone_count, object_type};
-use zuse_io::Shared;
+use zuse_io::{Contents, Shared};
 use zuse_vdev::Vdevs;
 
+use crate::dedup::Dedup;
 use crate::{Pool, SyncCtx};
 
 const FEATURE: &str = "com.fudosecurity:block_cloning";
@@ -160,9 +162,17 @@ impl Table {
     }
 }
 
-/// References of a txg that is not being written yet: by vdev and offset how many, and the bytes of
-/// one.
-type Waiting = HashMap<(u32, u64), (u64, u64)>;
+/// References to a block in a txg that is not being written yet.
+struct Wait {
+    count: u64,
+    /// Bytes of the block.
+    dsize: u64,
+    /// One that a dedup table may count.
+    dedup: Option<BlockPointer>,
+}
+
+/// By vdev and offset.
+type Waiting = HashMap<(u32, u64), Wait>;
 
 #[derive(Default)]
 struct State {
@@ -178,6 +188,7 @@ struct State {
 /// The tables of a pool.
 pub(crate) struct Clones {
     vdevs: Arc<Vdevs>,
+    dedup: Arc<Dedup>,
     state: Mutex<State>,
     /// Whether there is anything at all: most pools have no clones, and each block that is freed
     /// asks.
@@ -197,13 +208,17 @@ fn key_of(bp: &BlockPointer) -> Option<(u32, u64)> {
 }
 
 impl Clones {
-    pub fn new(vdevs: Arc<Vdevs>) -> Arc<Self> {
-        Arc::new(Self {
-            vdevs,
+    /// The dedup tables of a pool, and these beside them.
+    pub fn with_dedup(vdevs: &Arc<Vdevs>) -> (Arc<Dedup>, Arc<Self>) {
+        let dedup = Dedup::new(vdevs.clone());
+        let clones = Arc::new(Self {
+            vdevs: vdevs.clone(),
+            dedup: dedup.clone(),
             state: Mutex::default(),
             any: AtomicBool::new(false),
             enabled: AtomicBool::new(false),
-        })
+        });
+        (dedup, clones)
     }
 
     fn state(&self) -> Watched<'_, MutexGuard<'_, State>> {
@@ -347,17 +362,32 @@ impl Clones {
             state.applied = txg;
             std::mem::take(&mut state.waiting[txg.slot::<4>()])
         };
-        waiting
-            .into_iter()
-            .try_for_each(|(key, (more, dsize))| self.add(key, more, dsize))
+        for (key, wait) in waiting {
+            let counted = match &wait.dedup {
+                Some(bp) => self.dedup.refer(bp, wait.count)?,
+                None => false,
+            };
+            if !counted {
+                self.add(key, wait.count, wait.dsize)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back the references that were withdrawn after they had begun to count: before the
+    /// dedup tables are written.
+    pub fn take_back(&self) -> Result<()> {
+        let orphans = std::mem::take(&mut self.state().orphans);
+        for (bp, dsize) in orphans {
+            if !bp.dedup() || !self.dedup.give_up(&bp)? {
+                self.give_up(&bp, dsize)?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes what changed into the MOS; after everything else that frees blocks of files.
     pub fn sync(&self, ctx: &SyncCtx<'_>) -> Result<()> {
-        let orphans = std::mem::take(&mut self.state().orphans);
-        for (bp, dsize) in orphans {
-            self.give_up(&bp, dsize)?;
-        }
         let changed: Vec<u32> = {
             let state = self.state();
             let changed = state.tables.iter().filter(|(_, t)| !t.changed.is_empty());
@@ -550,9 +580,13 @@ impl Shared for Clones {
                 "a reference to a block comes too late",
             ));
         }
-        let (count, size) = state.waiting[txg.slot::<4>()].entry(key).or_default();
-        *count += 1;
-        *size = dsize;
+        let wait = state.waiting[txg.slot::<4>()].entry(key);
+        let wait = wait.or_insert(Wait {
+            count: 0,
+            dsize,
+            dedup: bp.dedup().then_some(*bp),
+        });
+        wait.count += 1;
         Ok(())
     }
 
@@ -564,9 +598,9 @@ impl Shared for Clones {
             return;
         }
         let waiting = &mut state.waiting[txg.slot::<4>()];
-        if let Some((count, _)) = waiting.get_mut(&key) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(wait) = waiting.get_mut(&key) {
+            wait.count -= 1;
+            if wait.count == 0 {
                 waiting.remove(&key);
             }
         }

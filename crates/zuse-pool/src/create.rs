@@ -152,6 +152,7 @@ impl Pool {
             allocator.detach();
         }
         self.clones.detach();
+        self.dedup.detach();
     }
 
     fn first_txg(self: &Arc<Self>, options: &CreateOptions) -> Result<()> {
@@ -206,6 +207,7 @@ impl Pool {
 
         self.hooks.sync(&ctx)?;
         self.clones.attach(self);
+        self.dedup.attach(self)?;
         self.converge(FIRST_TXG, &tx)?;
         self.meter.clear(FIRST_TXG);
         self.hooks.synced(FIRST_TXG);

@@ -1,4 +1,4 @@
-//! Dedup tables, read: which blocks are shared, and by how many pointers
+//! Dedup tables: which blocks are shared, and by how many pointers
 //! (`docs/format/04b-dedup-brt-scan.md`, 1).
 //!
 //! ```text
@@ -9,9 +9,13 @@
 //!                                      └─ DDT-log-sha256-0, -1      what is newer than the stores
 //! ```
 //! An entry in a log overrides the store's, and one in the active log that in the flushing one.
-//! Nothing here writes.
+//! Here they are read. How they change is in `live`, how that is written in `apply` and `log`.
 
+mod apply;
+mod form;
 mod histogram;
+mod live;
+mod log;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +32,7 @@ use zuse_io::Pipeline;
 
 use crate::Pool;
 pub use histogram::{Figures, Histogram};
+pub(crate) use live::Dedup;
 
 /// Checksums that can have a table: name, number.
 const CHECKSUMS: [(&str, u8); 6] = [
@@ -103,6 +108,10 @@ pub struct Log {
     pub first_txg: u64,
     /// The newest value of each key, those flushed already left out.
     pub entries: BTreeMap<Key, Entry>,
+    /// The class of the store that has an older value of a key.
+    pub stored: BTreeMap<Key, usize>,
+    /// Flushed up to this key.
+    pub checkpoint: Option<Key>,
 }
 
 impl Log {
@@ -122,17 +131,20 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of a block.
+    /// The key of a block, also of one that has no place yet.
     pub fn of(bp: &BlockPointer) -> Self {
-        let crypt = u64::from(bp.uses_crypt()) << 39;
-        let compression = u64::from(bp.compression()) << 32;
+        // Sizes and compression stand there as in a key.
+        let form = bp.words[6] & ((1 << 39) - 1);
         Self {
             checksum: bp.checksum(),
-            properties: (bp.lsize() / 512).saturating_sub(1)
-                | (bp.psize() / 512).saturating_sub(1) << 16
-                | compression
-                | crypt,
+            properties: form | u64::from(bp.uses_crypt()) << 39,
         }
+    }
+
+    /// As words, in which order keys are compared.
+    pub fn words(&self) -> [u64; 5] {
+        let [a, b, c, d] = self.checksum;
+        [a, b, c, d, self.properties]
     }
 
     fn from_words(words: &[u64]) -> Option<Self> {
@@ -172,6 +184,8 @@ pub struct Shared {
     pub references: u64,
     /// When it was written.
     pub birth: u64,
+    /// Seconds since 1970, of the last change; only in the new form.
+    pub since: u64,
 }
 
 /// The blocks of a key.
@@ -217,6 +231,7 @@ fn slots(words: &[u64], flat: bool) -> Entry {
         dvas: [dva(w, 0), dva(w, 1), dva(w, 2)],
         references: w.get(6).copied().unwrap_or(0),
         birth: w.get(7).copied().unwrap_or(0),
+        since: w.get(8).copied().unwrap_or(0),
     };
     let all = words.chunks_exact(step).enumerate().map(shared);
     all.filter(|s| s.birth != 0).collect()
@@ -396,6 +411,13 @@ fn log(pool: &Pool, names: &Zap, checksum: &str, index: u8) -> Result<Option<Log
     let place = format!("MOS, object {object} ({name})");
     let dnode = pool.mos().dnode(ObjectId(object))?;
     let header = dnode.bonus_vec();
+    let block = u64::from(dnode.block_size());
+    let end = dnode.max_block().saturating_add(1).saturating_mul(block);
+    // Of a pool in use the log may have been emptied between the two.
+    let header = match u64_at(&header, 8) > end {
+        true => dnode.bonus_vec(),
+        false => header,
+    };
     let word = |i: usize| u64_at(&header, i * 8);
     if word(0) & 0xff != 1 {
         return Err(Error::unsupported(
@@ -409,12 +431,12 @@ fn log(pool: &Pool, names: &Zap, checksum: &str, index: u8) -> Result<Option<Log
         length: word(1),
         first_txg: word(2),
         entries: BTreeMap::new(),
+        stored: BTreeMap::new(),
+        checkpoint: None,
         name,
     };
-    let checkpoint = Key::from_words(&[word(3), word(4), word(5), word(6), word(7)])
+    log.checkpoint = Key::from_words(&[word(3), word(4), word(5), word(6), word(7)])
         .filter(|_| log.flags & 2 != 0);
-    let block = u64::from(dnode.block_size());
-    let end = dnode.max_block().saturating_add(1).saturating_mul(block);
     if log.length > MAX_LOG.min(end) {
         return Err(damaged(
             &place,
@@ -425,10 +447,15 @@ fn log(pool: &Pool, names: &Zap, checksum: &str, index: u8) -> Result<Option<Log
     let mut at = 0;
     while at < log.length {
         dnode.read_at(at, &mut bytes)?;
-        records(&bytes, &place, &mut |key, entry| {
-            if checkpoint.is_none_or(|done| key > done) {
-                log.entries.insert(key, entry);
+        records(&bytes, &place, &mut |key, class, entry| {
+            if log.checkpoint.is_some_and(|done| key <= done) {
+                return;
             }
+            match class {
+                Some(class) => log.stored.insert(key, class),
+                None => log.stored.remove(&key),
+            };
+            log.entries.insert(key, entry);
         })?;
         at += block;
     }
@@ -436,7 +463,7 @@ fn log(pool: &Pool, names: &Zap, checksum: &str, index: u8) -> Result<Option<Log
 }
 
 /// The records of a block of a log, up to the first that is none.
-fn records(block: &[u8], place: &str, f: &mut dyn FnMut(Key, Entry)) -> Result<()> {
+fn records(block: &[u8], place: &str, f: &mut dyn FnMut(Key, Option<usize>, Entry)) -> Result<()> {
     let mut rest = block;
     while rest.len() >= RECORD {
         let info = u64_at(rest, 0);
@@ -463,7 +490,7 @@ fn records(block: &[u8], place: &str, f: &mut dyn FnMut(Key, Entry)) -> Result<(
         let words: Vec<u64> = (0..length / 8).map(|i| u64_at(record, i * 8)).collect();
         let key = words.get(1..6).and_then(Key::from_words);
         if let (Some(key), Some(words)) = (key, words.get(6..)) {
-            f(key, slots(words, value == NEW));
+            f(key, form::class_of(info), slots(words, value == NEW));
         }
         rest = rest.get(length..).unwrap_or_default();
     }

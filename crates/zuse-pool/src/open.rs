@@ -221,9 +221,6 @@ impl Pool {
             self.features.load(&mos, &directory)?;
             self.features.check(&mos, &name, options.writable)?;
         }
-        if options.writable {
-            refuse_dedup(&directory, &name)?;
-        }
         self.load_salt(&directory)?;
         self.load_gang_size();
         mos.set_settings(self.mos_settings());
@@ -235,6 +232,8 @@ impl Pool {
             self.open_checkpoint()?;
             self.clones.load(self)?;
             self.clones.attach(self);
+            self.dedup.load(self)?;
+            self.dedup.attach(self)?;
         } else {
             self.load_tables();
         }
@@ -418,29 +417,6 @@ fn tell_reflow(vdevs: &Vdevs, uberblock: &Uberblock, writable: bool) -> Result<(
             "raidz expansion",
             "writing while its first sectors are in the boot area (the pool can be opened with readonly=on)",
         ));
-    }
-    Ok(())
-}
-
-/// Refuses to write where blocks are shared by a dedup table. No feature tells of tables in the old
-/// form, and to free a block without asking its table would take it from the others that share it.
-fn refuse_dedup(directory: &Zap, name: &str) -> Result<()> {
-    // Made with the first table and never removed.
-    if directory.lookup(b"DDT-statistics")?.is_none() {
-        return Ok(());
-    }
-    for sum in ["sha256", "sha512", "skein", "edonr", "blake3", "fletcher4"] {
-        for class in ["ditto", "duplicate", "unique"] {
-            let table = format!("DDT-{sum}-zap-{class}");
-            if directory.lookup(table.as_bytes())?.is_some() {
-                return Err(Error::unsupported(
-                    format!("pool {name}"),
-                    format!(
-                        "writing with the dedup table {table} (it can be opened with readonly=on)"
-                    ),
-                ));
-            }
-        }
     }
     Ok(())
 }

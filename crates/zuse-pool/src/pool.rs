@@ -99,6 +99,7 @@ pub struct Pool {
     pub(crate) allocator: OnceLock<Arc<Allocator>>,
     pub(crate) clones: Arc<crate::clones::Clones>,
     pub(crate) checkpoint: crate::checkpoint::Checkpoint,
+    pub(crate) dedup: Arc<crate::dedup::Dedup>,
     pub(crate) txgs: Arc<Txgs>,
     pub(crate) hooks: crate::hooks::Hooks,
     pub(crate) tasks: Mutex<VecDeque<Task>>,
@@ -150,10 +151,11 @@ impl Pool {
             },
         );
         let suspension = suspension_of(&config.name, &tripwire, &txgs);
-        let clones = crate::clones::Clones::new(vdevs.clone());
+        let (dedup, clones) = crate::clones::Clones::with_dedup(&vdevs);
         if writable {
             io.set_write_faults(suspension.clone());
             io.set_shared(clones.clone());
+            io.set_contents(dedup.clone());
         }
         let pool = Arc::new(Self {
             config: Mutex::new(config),
@@ -171,6 +173,7 @@ impl Pool {
             allocator: OnceLock::new(),
             clones,
             checkpoint: Default::default(),
+            dedup,
             txgs,
             hooks: crate::hooks::Hooks::new(hooks),
             tasks: Mutex::new(VecDeque::new()),
@@ -528,6 +531,12 @@ impl Pool {
         }
     }
 
+    /// How large the dedup tables may become: bytes, 0 for any size, all ones for the size of the
+    /// vdevs for them.
+    pub fn set_dedup_quota(&self, quota: u64) {
+        self.dedup.set_quota(quota);
+    }
+
     /// Whether freed space is given back to the host.
     pub fn set_autotrim(&self, on: bool) {
         self.autotrim.store(on, Relaxed);
@@ -628,6 +637,7 @@ impl Pool {
             allocator.detach();
         }
         self.clones.detach();
+        self.dedup.detach();
         self.vdevs.let_go();
         result
     }

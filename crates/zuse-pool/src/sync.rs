@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   references of clones ─► datasets ─► sync tasks ─► datasets made by tasks ─► frees
+//!   dedup tables, which free the blocks that have no pointer left
 //!   loop: space maps ◄─ allocations;  MOS written;  until nothing is dirty
 //!   commit (see commit.rs) ─► freed space of two txgs ago becomes allocatable
 //! ```
@@ -35,6 +36,7 @@ impl Pool {
             || self.frees_pending.load(Relaxed)
             || self.clones.is_dirty(txg)
             || self.is_discarding()
+            || self.dedup.is_dirty()
             || self
                 .allocator
                 .get()
@@ -83,6 +85,7 @@ impl Pool {
         for task in self.due_tasks(txg, true) {
             (task.run)(Ok(&ctx));
         }
+        self.dedup.prepare(self);
         self.clones.apply(self, txg)?;
         self.hooks.sync(&ctx)?;
         for task in self.due_tasks(txg, false) {
@@ -154,6 +157,7 @@ impl Pool {
                 self.write_config_object(&ctx, &config)?;
                 new_config = Some(config);
             }
+            self.sync_dedup(&ctx)?;
             allocator.sync_pass(&writer)?;
             let histograms = allocator.take_histogram_delta();
             if histograms != 0 && self.features.is_enabled("com.delphix:spacemap_histogram") {
@@ -197,6 +201,15 @@ impl Pool {
             self.trim_released(&released);
         }
         Ok(())
+    }
+
+    /// Blocks of files are freed before the MOS is written for the first time, not later.
+    fn sync_dedup(&self, ctx: &SyncCtx<'_>) -> Result<()> {
+        if ctx.pass > 1 {
+            return Ok(());
+        }
+        self.clones.take_back()?;
+        self.dedup.sync(ctx)
     }
 
     /// The vdev tree learns which objects hold the metaslab arrays.

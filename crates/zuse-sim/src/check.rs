@@ -11,6 +11,7 @@
 //!   blocks excepted);
 //! - each space map says what its header says, frees only what is allocated, allocates only what is
 //!   free;
+//! - a dedup table counts the pointers to its blocks;
 //! - a pointer's fill count is the sum of its children's, the root's is the number of objects;
 //! - a dnode's `used` is the space of its blocks, a dataset's `referenced` is the space of all its
 //!   blocks;
@@ -22,6 +23,7 @@
 mod beside;
 mod claims;
 mod clones;
+mod dedup;
 mod finding;
 mod maps;
 mod walk;
@@ -119,6 +121,10 @@ impl Found {
 pub fn check(pool: &Pool, depth: Depth) -> Result<Report> {
     let mut report = Report::default();
     let mut claims = Claims::default();
+    match dedup::Tables::load(pool, &mut report) {
+        Ok(tables) => claims.tables = tables,
+        Err(e) => report.problem(Finding::Unreadable, "dedup tables", e),
+    }
     let mut found = Vec::new();
     let root = pool.uberblock().root;
     let mut bonuses: BTreeMap<u64, (u8, u8)> = BTreeMap::new();
@@ -143,6 +149,10 @@ pub fn check(pool: &Pool, depth: Depth) -> Result<Report> {
             return Ok(report);
         }
     };
+    claims.tables.compare(&mut report);
+    if let Err(e) = claims.claim_idle(pool.io()) {
+        report.problem(Finding::Unreadable, "dedup tables", e);
+    }
     let sharing = pool.features().is_active("com.fudosecurity:block_cloning");
     if let Err(e) = clones::compare(pool, &claims.data, &mut report) {
         report.problem(Finding::Unreadable, "tables of cloned blocks", e);

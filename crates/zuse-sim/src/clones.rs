@@ -1,5 +1,5 @@
 //! Files that share blocks: random copies by pointing, writes, truncations, removals, snapshots and
-//! rollbacks, against a model of every byte.
+//! rollbacks, against a model of every byte; also with dedup going on and off.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,22 @@ struct Run<'a> {
     prng: SeededPrng,
     files: Files,
     snapshots: Vec<(String, Files)>,
+    /// Contents come again, and the dedup property changes.
+    dedup: bool,
 }
+
+/// Values of `dedup` that a run sets.
+const DEDUP: [&str; 7] = [
+    "off",
+    "on",
+    "verify",
+    "sha512",
+    "edonr,verify",
+    "blake3,verify",
+    "skein",
+];
+/// Contents of blocks that come again.
+const CONTENTS: u64 = 24;
 
 /// Switches clones on.
 ///
@@ -47,6 +62,20 @@ pub fn switch_on(pool: &Pool) -> Result<()> {
 /// # Errors
 /// Anything that is not as the model has it, as `Corrupt`.
 pub fn run(pool: &Arc<Pool>, dataset: &str, seed: u64, steps: usize) -> Result<()> {
+    run_with(pool, dataset, seed, steps, false)
+}
+
+/// As [`run`], with few contents that come again and again, and a dedup property that changes.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with_dedup(pool: &Arc<Pool>, dataset: &str, seed: u64, steps: usize) -> Result<()> {
+    pool.dataset(dataset)?
+        .set(&[("dedup".to_owned(), "on".to_owned())])?;
+    run_with(pool, dataset, seed, steps, true)
+}
+
+fn run_with(pool: &Arc<Pool>, dataset: &str, seed: u64, steps: usize, dedup: bool) -> Result<()> {
     switch_on(pool)?;
     let mut run = Run {
         pool,
@@ -55,6 +84,7 @@ pub fn run(pool: &Arc<Pool>, dataset: &str, seed: u64, steps: usize) -> Result<(
         prng: SeededPrng::new(seed),
         files: Files::new(),
         snapshots: Vec::new(),
+        dedup,
     };
     for step in 0..steps {
         run.step(step)?;
@@ -132,6 +162,12 @@ impl Run<'_> {
 
     fn bytes(&self, len: u64) -> Vec<u8> {
         let mut bytes = vec![0; len as usize];
+        if self.dedup {
+            for block in bytes.chunks_mut(128 << 10) {
+                SeededPrng::new(self.below(CONTENTS)).fill(block);
+            }
+            return bytes;
+        }
         match self.below(4) {
             0 => bytes.fill(self.below(255) as u8 + 1),
             // Some of it is a hole, or goes into the pointer.
@@ -141,7 +177,19 @@ impl Run<'_> {
         bytes
     }
 
+    /// Sets how the next blocks are looked for, and in how many copies they are written.
+    fn change_property(&self) -> Result<()> {
+        let kind = DEDUP[self.below(DEDUP.len() as u64) as usize];
+        let copies = self.below(3) + 1;
+        let set = [("dedup", kind.to_owned()), ("copies", copies.to_string())];
+        let set = set.map(|(name, value)| (name.to_owned(), value));
+        self.pool.dataset(&self.dataset)?.set(&set)
+    }
+
     fn step(&mut self, step: usize) -> Result<()> {
+        if self.dedup && self.below(12) == 0 {
+            return self.change_property();
+        }
         match self.below(20) {
             0..4 => self.write()?,
             4..11 => self.copy()?,

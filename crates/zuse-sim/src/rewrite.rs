@@ -325,6 +325,7 @@ impl<'a> Rewriter<'a> {
             embed: false,
             hole_birth: false,
             nopwrite: false,
+            dedup: zuse_io::Dedup::Off,
             class: AllocClass::Normal,
             small: 0,
             pass: 1,

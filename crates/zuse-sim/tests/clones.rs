@@ -343,9 +343,12 @@ fn pointers(dnode: &Dnode, count: u64) -> Vec<BlockPointer> {
 
 /// A pool with file `a` of four blocks, a hole and a block that is small when compressed, a file
 /// `b` of other bytes, and a log that nobody has claimed, which makes `b` a clone of `a`.
-fn with_clone_in_the_log() -> (Arc<MemDevice>, Vec<u8>) {
+fn with_clone_in_the_log(dedup: &str) -> (Arc<MemDevice>, Vec<u8>) {
     const BLOCK: usize = 1 << 17;
     let (pool, device) = memory_pool("tank", 256 << 20, 12, Limits::default()).expect("create");
+    let dataset = pool.dataset("tank").expect("dataset");
+    let set = [("dedup".to_owned(), dedup.to_owned())];
+    dataset.set(&set).expect("set");
     let fs = pool.file_system("tank").expect("file system");
     let (who, root) = (Credentials::root(), fs.root().expect("root"));
     let a = fs.create(&who, &root, b"a", 0o644).expect("create");
@@ -388,7 +391,7 @@ fn read(pool: &Arc<zuse::Pool>, name: &str) -> Vec<u8> {
 
 #[test]
 fn cloned_ranges_of_a_log_are_replayed_into_a_pool_that_is_written() {
-    let (device, data) = with_clone_in_the_log();
+    let (device, data) = with_clone_in_the_log("off");
     let devices: Vec<Arc<dyn BlockDevice>> = vec![device];
     let open =
         |access: &PoolAccess| open_whole(Environment::default(), &devices, access).expect("open");
@@ -430,6 +433,34 @@ fn cloned_ranges_of_a_log_are_replayed_into_a_pool_that_is_written() {
     drop((root, fs));
     (0..4).for_each(|_| pool.sync().expect("sync"));
     nothing_is_shared(&pool);
+    pool.export().expect("export");
+}
+
+/// Claiming counts each block where freeing will look for it: in the dedup table.
+#[test]
+fn cloned_ranges_of_deduplicated_blocks_are_replayed() {
+    let (device, data) = with_clone_in_the_log("on");
+    let devices: Vec<Arc<dyn BlockDevice>> = vec![device];
+    let open = || open_whole(Environment::default(), &devices, &writable()).expect("open");
+    for _ in 0..2 {
+        let pool = open();
+        pool.sync().expect("sync");
+        assert_eq!(table(&pool), None);
+        sound(&pool);
+        pool.close().expect("close");
+    }
+    let pool = open();
+    assert!(read(&pool, "b") == data);
+    (0..3).for_each(|_| pool.sync().expect("sync"));
+    assert_eq!(table(&pool), None);
+    assert!(sound(&pool) > 4 * (128 << 10));
+    let fs = pool.file_system("tank").expect("file system");
+    let (who, root) = (Credentials::root(), fs.root().expect("root"));
+    fs.unlink(&who, &root, b"a").expect("unlink");
+    (0..4).for_each(|_| pool.sync().expect("sync"));
+    assert!(read(&pool, "b") == data, "it has the blocks alone now");
+    assert_eq!(sound(&pool), 0);
+    drop((root, fs));
     pool.export().expect("export");
 }
 

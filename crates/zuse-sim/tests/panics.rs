@@ -15,7 +15,7 @@ use zuse_sim::golden::open_whole;
 use zuse_zpl::WriteOptions;
 
 /// What is watched and met by [`work`]; the locks of devices have a test beside them.
-const PLACES: [&str; 8] = [
+const PLACES: [&str; 9] = [
     at::CONFIG,
     at::SLOT,
     at::ZAP,
@@ -23,6 +23,7 @@ const PLACES: [&str; 8] = [
     at::MAPS,
     at::BOOKS,
     at::CLONES,
+    at::DEDUP,
     at::METASLAB,
 ];
 

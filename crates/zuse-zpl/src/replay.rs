@@ -354,7 +354,7 @@ impl FileSystem {
             let len = size.min(range.end.saturating_sub(at));
             let fits =
                 u64::from(dnode.block_size()) == size || self.take_block_size(znode, size)?;
-            let here = bp.kind() == BpKind::Normal && !bp.dedup() && fits && !in_memory;
+            let here = bp.kind() == BpKind::Normal && fits && !in_memory;
             if bp.kind() == BpKind::Hole {
                 // It may say nothing of its size.
                 self.rewrite_hole(znode, at, size, at.saturating_add(len))?;

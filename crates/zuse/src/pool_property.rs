@@ -116,6 +116,7 @@ impl Pool {
                 _ => FailMode::Wait,
             }),
             "autotrim" => self.spa().set_autotrim(number != 0),
+            "dedup_table_quota" => self.spa().set_dedup_quota(number),
             _ => {}
         }
     }

@@ -297,7 +297,7 @@ impl VolumeLog<'_> {
         }
         let size = u64::from(self.data.block_size());
         let whole = bp.kind() == BpKind::Normal && bp.lsize() == size && at.is_multiple_of(size);
-        if !whole || bp.dedup() || !self.spa.is_writable() {
+        if !whole || !self.spa.is_writable() {
             return self.write_block(tx, at, bp);
         }
         let reference = self.objset.io().refer(tx.txg(), bp)?;

@@ -122,6 +122,7 @@ fn policy(copies: u8, compression: Compression) -> WritePolicy {
         embed: true,
         hole_birth: true,
         nopwrite: false,
+        dedup: crate::Dedup::Off,
         class: AllocClass::Normal,
         small: 0,
         pass: 1,

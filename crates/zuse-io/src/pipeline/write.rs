@@ -2,15 +2,14 @@
 //! a later pass → the devices.
 
 use zuse_base::{ByteOrder, Error, Result, Txg};
-use zuse_codec::{Compression, checksum, is_zero, truncate};
+use zuse_codec::{Compression, checksum, is_zero};
 use zuse_format::block_pointer::MAX_BLOCK;
 use zuse_format::{BlockPointer, BpKind, BpProps, object_type};
 
 use super::{Pipeline, Written};
 use crate::cache::Key;
 use crate::crypt::indirect_mac;
-use crate::gang::is_truncated;
-use crate::{AllocClass, Allocation, DatasetKey, WritePolicy};
+use crate::{AllocClass, Allocation, DatasetKey, Dedup, WritePolicy};
 
 /// Largest payload that fits in a pointer.
 const EMBEDDED_MAX: usize = 112;
@@ -57,6 +56,7 @@ impl Pipeline {
             data.len() as u64 <= MAX_BLOCK && data.len().is_multiple_of(512) && !data.is_empty()
         );
         let zero_test = policy.compression != Compression::Off
+            || policy.dedup != Dedup::Off
             || key.is_some() && policy.object_type == object_type::DNODE && policy.level == 0;
         if zero_test && is_zero(data) {
             let birth = if policy.hole_birth && old.logical_birth() != 0 {
@@ -128,7 +128,7 @@ impl Pipeline {
                 &scratch[..]
             }
         };
-        self.sum(policy, &mut bp, stored)?;
+        self.sum(policy.checksum, &mut bp, stored)?;
         if policy.nopwrite && can_nopwrite(&bp, old, policy) {
             return Ok(Written {
                 bp: *old,
@@ -137,7 +137,10 @@ impl Pipeline {
         }
         bp.set_birth(txg.0, txg.0);
         bp.set_fill(fill);
-        self.store(txg, policy, &mut bp, stored)?;
+        self.store_once(txg, policy, &mut bp, stored, &|other| {
+            let there = self.read_keyed(other, key, &"a block of a dedup table")?;
+            Ok(there.bytes() == data)
+        })?;
         Ok(Written {
             bp,
             in_place: false,
@@ -174,19 +177,6 @@ impl Pipeline {
             .map(Some)
     }
 
-    /// Puts the checksum of what is stored into its pointer.
-    fn sum(&self, policy: &WritePolicy, bp: &mut BlockPointer, stored: &[u8]) -> Result<()> {
-        let context = self.checksums();
-        let sum = checksum(policy.checksum, stored, ByteOrder::Little, &context)
-            .map_err(|e| Error::unsupported("write pipeline", e))?;
-        if is_truncated(bp) {
-            bp.set_truncated_checksum(truncate(policy.checksum, sum));
-        } else {
-            bp.set_checksum(sum);
-        }
-        Ok(())
-    }
-
     /// Finds places for the stored bytes of a block, writes them there and notes them in its
     /// pointer.
     pub(crate) fn store(
@@ -196,6 +186,20 @@ impl Pipeline {
         bp: &mut BlockPointer,
         stored: &[u8],
     ) -> Result<()> {
+        if self.store_whole(txg, policy, bp, stored)? {
+            return Ok(());
+        }
+        self.write_gang(txg, policy, bp, stored)
+    }
+
+    /// As [`Self::store`], each copy in one piece; false if there is no piece that large.
+    pub(crate) fn store_whole(
+        &self,
+        txg: Txg,
+        policy: &WritePolicy,
+        bp: &mut BlockPointer,
+        stored: &[u8],
+    ) -> Result<bool> {
         match self.allocator()?.allocate(
             txg,
             stored.len() as u64,
@@ -214,9 +218,9 @@ impl Pipeline {
                 for dva in bp.dvas() {
                     self.put(txg, &dva, stored)?;
                 }
-                Ok(())
+                Ok(true)
             }
-            None => self.write_gang(txg, policy, bp, stored),
+            None => Ok(false),
         }
     }
 
@@ -374,7 +378,7 @@ fn seal(
     scratch: &mut [u8],
 ) -> Result<()> {
     bp.set_crypt();
-    key.seal_stored(bp, scratch)?;
+    key.seal_stored(bp, scratch, policy.dedup)?;
     if policy.level > 0 {
         bp.set_mac(&indirect_mac(data));
     }

@@ -23,15 +23,29 @@ pub struct Figures {
 }
 
 impl Figures {
+    fn words(&self) -> [u64; WORDS / 2] {
+        [self.blocks, self.lsize, self.psize, self.dsize]
+    }
+
+    fn take(&mut self, other: &Self, times: u64) {
+        for (mine, theirs) in self.pairs(other) {
+            *mine = mine.saturating_sub(theirs.saturating_mul(times));
+        }
+    }
+
     fn add(&mut self, other: &Self, times: u64) {
-        for (mine, theirs) in [
+        for (mine, theirs) in self.pairs(other) {
+            *mine = mine.saturating_add(theirs.saturating_mul(times));
+        }
+    }
+
+    fn pairs(&mut self, other: &Self) -> [(&mut u64, u64); WORDS / 2] {
+        [
             (&mut self.blocks, other.blocks),
             (&mut self.lsize, other.lsize),
             (&mut self.psize, other.psize),
             (&mut self.dsize, other.dsize),
-        ] {
-            *mine = mine.saturating_add(theirs.saturating_mul(times));
-        }
+        ]
     }
 
     fn parse(words: &[u64]) -> Self {
@@ -71,6 +85,13 @@ impl Histogram {
         out
     }
 
+    /// As `DDT-statistics` has it.
+    pub fn words(&self) -> Vec<u64> {
+        let buckets = self.buckets.iter();
+        let words = buckets.flat_map(|(stored, referenced)| [stored.words(), referenced.words()]);
+        words.flatten().collect()
+    }
+
     /// Adds blocks that are `references` times pointed to.
     pub fn add(&mut self, blocks: &Figures, references: u64) {
         let Some(bucket) = references.checked_ilog2() else {
@@ -84,6 +105,22 @@ impl Histogram {
 
     /// Adds the blocks of an entry: its bucket is that of all their pointers together.
     pub fn add_entry(&mut self, io: &Pipeline, key: &Key, entry: &Entry, checksum: u8) {
+        self.change(io, key, entry, checksum, Figures::add);
+    }
+
+    /// Takes the blocks of an entry off again.
+    pub(super) fn take_entry(&mut self, io: &Pipeline, key: &Key, entry: &Entry, checksum: u8) {
+        self.change(io, key, entry, checksum, Figures::take);
+    }
+
+    fn change(
+        &mut self,
+        io: &Pipeline,
+        key: &Key,
+        entry: &Entry,
+        checksum: u8,
+        by: fn(&mut Figures, &Figures, u64),
+    ) {
         let live = || entry.iter().filter(|s| s.references > 0);
         let total = live().fold(0u64, |sum, s| sum.saturating_add(s.references));
         let Some(bucket) = total.checked_ilog2() else {
@@ -99,8 +136,8 @@ impl Histogram {
                 psize: key.psize(),
                 dsize: io.dsize(&shared.pointer(key, checksum)),
             };
-            stored.add(&block, 1);
-            referenced.add(&block, shared.references);
+            by(stored, &block, 1);
+            by(referenced, &block, shared.references);
         }
     }
 

@@ -1,6 +1,6 @@
 //! The examples of `docs/format/04b-dedup-brt-scan.md`, 8.1 and 8.2.
 
-use super::{Figures, Histogram, Key, records, value};
+use super::{Figures, Histogram, Key, form, records, value};
 
 fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
@@ -32,7 +32,10 @@ fn a_log_is_read_up_to_the_first_record_that_is_none() {
     }
     block.resize(4096, 0);
     let mut found = Vec::new();
-    records(&block, "here", &mut |key, entry| found.push((key, entry))).unwrap();
+    records(&block, "here", &mut |key, _, entry| {
+        found.push((key, entry))
+    })
+    .unwrap();
     let [(key, entry)] = found.as_slice() else {
         panic!("{found:?}")
     };
@@ -52,7 +55,10 @@ fn bytes_that_are_no_entry_are_refused() {
     for head in ["01ffff0000000000", "0278000000000000"] {
         let mut block = bytes(head);
         block.resize(256, 0);
-        assert!(records(&block, "here", &mut |_, _| {}).is_err(), "{head}");
+        assert!(
+            records(&block, "here", &mut |_, _, _| {}).is_err(),
+            "{head}"
+        );
     }
 }
 
@@ -73,4 +79,62 @@ fn blocks_are_counted_by_powers_of_two() {
     words.resize(512, 0);
     assert_eq!(histogram, Histogram::parse(&words));
     assert_eq!(histogram.total().1.blocks, 4);
+}
+
+#[test]
+fn entries_are_written_as_openzfs_writes_them() {
+    for raw in [
+        "8e 80 00 01 45 01 b0 01 65 00 01 46 00 09 c6",
+        "8e 80 00 01 45 01 50 03 65 00 03 46 00 0a c6",
+    ] {
+        let raw = bytes(raw);
+        let entry = value(&raw, false, "here").unwrap();
+        assert_eq!(form::value_of(&entry, false), raw);
+    }
+    let mut flat = vec![0x82];
+    for word in [0x100u64, 0x1b0, 0, 0, 0, 0, 1, 9, 0x6b01_f1ee] {
+        flat.extend(word.to_le_bytes());
+    }
+    let entry = value(&flat, true, "here").unwrap();
+    assert_eq!(form::value_of(&entry, true), flat);
+    // Four slots of noise do not shrink.
+    let noise: Vec<u8> = (0..256u32).map(|i| (i * 151 % 255 + 1) as u8).collect();
+    let plain: Vec<u8> = [0x82].into_iter().chain(noise).collect();
+    let entry = value(&plain, false, "here").unwrap();
+    assert_eq!(form::value_of(&entry, false), plain);
+}
+
+#[test]
+fn a_record_is_written_as_it_is_read() {
+    let mut block = bytes(
+        "0178000000000103 1e90297d5b61ed38 1ba85b28e7cb6631 974fa3635f5a9b4d 569cf0c3d5a24665 ff00ff0002000000",
+    );
+    for word in [0x100u64, 0x1b0, 0, 0, 0, 0, 1, 9, 0x6b01_f1ee] {
+        block.extend(word.to_le_bytes());
+    }
+    for class in [None, Some(1), Some(2)] {
+        let mut found = Vec::new();
+        let mut whole = match class {
+            None => block.clone(),
+            Some(_) => {
+                let (key, _, entry) = &read_one(&block);
+                form::record(key, class, entry)
+            }
+        };
+        whole.resize(512, 0);
+        records(&whole, "here", &mut |k, c, e| found.push((k, c, e))).unwrap();
+        let [(key, have, entry)] = found.as_slice() else {
+            panic!("{found:?}")
+        };
+        assert_eq!(*have, class);
+        assert_eq!(form::record(key, class, entry), whole[..120]);
+    }
+}
+
+fn read_one(block: &[u8]) -> (Key, Option<usize>, super::Entry) {
+    let mut found = Vec::new();
+    let mut whole = block.to_vec();
+    whole.resize(512, 0);
+    records(&whole, "here", &mut |k, c, e| found.push((k, c, e))).unwrap();
+    found.remove(0)
 }

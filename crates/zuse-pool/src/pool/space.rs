@@ -74,8 +74,7 @@ impl Pool {
             dspace: allocator.dspace(),
             slop: allocator.slop(),
             cloned: self.clones.saved(),
-            // Pools with dedup tables are only read.
-            deduped: 0,
+            deduped: self.dedup.saved(),
             checkpointed: allocator.kept(),
             beside: beside.into_iter().fold(0, u64::saturating_add),
             dused: allocator.figures(AllocClass::Normal).dused,

@@ -10,6 +10,7 @@ use zuse_format::{BlockPointer, BpKind, object_type};
 use zuse_io::Pipeline;
 use zuse_vdev::{Address, Vdevs};
 
+use super::dedup::Tables;
 use super::{Finding, Report};
 
 /// Allocated space by vdev.
@@ -31,6 +32,7 @@ pub(super) struct Claims {
     /// Pointers to blocks that can be cloned, by vdev and offset of their first copy.
     pub data: BTreeMap<(u32, u64), u64>,
     last_place: String,
+    pub tables: Tables,
 }
 
 impl Claims {
@@ -39,7 +41,23 @@ impl Claims {
         if bp.kind() != BpKind::Normal {
             return Ok(());
         }
+        // What no table counts is a block as any other.
+        let counted = bp.dedup().then(|| self.tables.meet(bp)).flatten();
+        let mut own = *bp;
+        own.set_dedup(false);
+        let bp = &counted.unwrap_or(own);
         self.note_data(bp);
+        self.take(io, bp, place)
+    }
+
+    /// Claims the blocks that wait in the log of a dedup table to be freed.
+    pub fn claim_idle(&mut self, io: &Pipeline) -> Result<()> {
+        let idle = self.tables.idle();
+        idle.iter()
+            .try_for_each(|bp| self.take(io, bp, "a dedup table"))
+    }
+
+    fn take(&mut self, io: &Pipeline, bp: &BlockPointer, place: &str) -> Result<()> {
         if bp.is_gang() {
             self.gangs += 1;
             return self.gang(io, bp, place, 0);
@@ -78,7 +96,13 @@ impl Claims {
             }) = Record::parse(bytes, order)
             {
                 let normal = blocks.iter().filter(|b| b.kind() == BpKind::Normal);
-                normal.for_each(|bp| self.note_data(bp));
+                for bp in normal {
+                    if !bp.dedup() || self.tables.meet(bp).is_none() {
+                        let mut own = *bp;
+                        own.set_dedup(false);
+                        self.note_data(&own);
+                    }
+                }
             }
             rest = &rest[bytes.len()..];
         }

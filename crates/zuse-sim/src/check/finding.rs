@@ -40,6 +40,8 @@ pub enum Finding {
     DatasetBooks,
     /// The tables of cloned blocks do not count the pointers that are there.
     CloneCount,
+    /// A dedup table does not count the pointers that are there.
+    DedupCount,
 }
 
 impl Finding {
@@ -63,6 +65,7 @@ impl Finding {
             Self::Used => "'used' is not the space of its blocks",
             Self::DatasetBooks => "the dataset's books do not say the space of its blocks",
             Self::CloneCount => "pointers to a cloned block are not counted as they are",
+            Self::DedupCount => "the dedup table does not say what is there",
         }
     }
 }

@@ -97,8 +97,6 @@ impl FileSystem {
             Err(zuse_base::Error::Corrupt { .. }) => None,
             other => other?,
         };
-        Ok(found.filter(|bp| {
-            bp.kind() == BpKind::Normal && !bp.dedup() && bp.physical_birth() <= synced
-        }))
+        Ok(found.filter(|bp| bp.kind() == BpKind::Normal && bp.physical_birth() <= synced))
     }
 }

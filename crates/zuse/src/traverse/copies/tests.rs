@@ -16,6 +16,7 @@ fn entry(places: &[u64], birth: u64) -> Entry {
         dvas,
         references: 2,
         birth,
+        since: 0,
     }]
 }
 

@@ -1,0 +1,169 @@
+//! Blocks that are found by their content: what a dedup table has is not written again.
+//!
+//! ```text
+//!   checksum of what would be stored ─► the table ─┬─ has it ─► its place, one pointer more
+//!                                                  └─ has not ─► written; the table has it now
+//! ```
+//! A table may refuse (it is full), and a block with the same checksum may have other bytes. Then
+//! the block is written as one that no table knows of.
+
+use zuse_base::{ByteOrder, Error, Result, Txg};
+use zuse_codec::{ChecksumKind, checksum, truncate};
+use zuse_format::BlockPointer;
+
+use crate::gang::is_truncated;
+use crate::{Pipeline, WritePolicy};
+
+/// Whether a block is looked for by its content.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Dedup {
+    /// No.
+    #[default]
+    Off,
+    /// An equal checksum is enough.
+    Trust,
+    /// The bytes are compared too.
+    Verify,
+}
+
+/// What a table did with a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// The pointer leads to the block, and the table counts it.
+    Counted,
+    /// The table has other bytes under the same checksum.
+    Differs,
+    /// The table takes no more, or lacks copies that cannot be added.
+    Refused,
+}
+
+/// A block on its way, as a table needs it.
+pub trait Candidate {
+    /// Writes so many copies, and notes their places in the pointer. `whole`: only if each copy can
+    /// be in one piece; false if it cannot.
+    ///
+    /// # Errors
+    /// `Refused(NOSPC)`; `Device`.
+    fn place(&self, bp: &mut BlockPointer, copies: u8, whole: bool) -> Result<bool>;
+
+    /// Whether the block at a pointer may be taken for this one.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn is_same(&self, bp: &BlockPointer) -> Result<bool>;
+}
+
+/// The dedup tables of a pool. In syncing context, from several threads.
+pub trait Contents: Send + Sync {
+    /// One more pointer to the block that `bp` describes by checksum and properties. The table
+    /// writes it first if it does not have it in so many copies.
+    ///
+    /// # Errors
+    /// The table cannot be read, or the block not written.
+    fn count(
+        &self,
+        txg: Txg,
+        bp: &mut BlockPointer,
+        copies: u8,
+        block: &dyn Candidate,
+    ) -> Result<Fate>;
+
+    /// A pointer goes. True: the table had counted it, and gives the space back when the last one
+    /// has gone. False: the table does not know the block (it was pruned).
+    ///
+    /// # Errors
+    /// The table cannot be read, or more pointers go than it had counted.
+    fn give_up(&self, bp: &BlockPointer) -> Result<bool>;
+}
+
+/// The stored bytes of a block, and how to tell them from others.
+struct OnItsWay<'a> {
+    io: &'a Pipeline,
+    txg: Txg,
+    policy: &'a WritePolicy,
+    stored: &'a [u8],
+    same: &'a dyn Fn(&BlockPointer) -> Result<bool>,
+}
+
+impl Candidate for OnItsWay<'_> {
+    fn place(&self, bp: &mut BlockPointer, copies: u8, whole: bool) -> Result<bool> {
+        let policy = WritePolicy {
+            copies,
+            gang_copies: self.policy.gang_copies.max(copies),
+            ..*self.policy
+        };
+        if whole {
+            return self.io.store_whole(self.txg, &policy, bp, self.stored);
+        }
+        self.io.store(self.txg, &policy, bp, self.stored)?;
+        Ok(true)
+    }
+
+    fn is_same(&self, bp: &BlockPointer) -> Result<bool> {
+        if bp.physical_birth() == self.txg.0 {
+            // It may still wait for its neighbours.
+            self.io.drain()?;
+        }
+        (self.same)(bp)
+    }
+}
+
+impl Pipeline {
+    /// Puts the checksum of what is stored into its pointer.
+    pub(crate) fn sum(
+        &self,
+        kind: ChecksumKind,
+        bp: &mut BlockPointer,
+        stored: &[u8],
+    ) -> Result<()> {
+        let context = self.checksums();
+        let order: ByteOrder = bp.byte_order();
+        let sum = checksum(kind, stored, order, &context)
+            .map_err(|e| Error::unsupported("write pipeline", e))?;
+        if is_truncated(bp) {
+            bp.set_truncated_checksum(truncate(kind, sum));
+        } else {
+            bp.set_checksum(sum);
+        }
+        Ok(())
+    }
+
+    /// Stores a block that has its checksum, or finds it stored already. `same` compares it with
+    /// another one.
+    pub(crate) fn store_once(
+        &self,
+        txg: Txg,
+        policy: &WritePolicy,
+        bp: &mut BlockPointer,
+        stored: &[u8],
+        same: &dyn Fn(&BlockPointer) -> Result<bool>,
+    ) -> Result<()> {
+        let trusted = policy.dedup == Dedup::Trust && policy.checksum.is_dedup_capable();
+        let yes = |_: &BlockPointer| Ok(true);
+        let block = OnItsWay {
+            io: self,
+            txg,
+            policy,
+            stored,
+            same: if trusted { &yes } else { same },
+        };
+        let mut kind = policy.checksum;
+        while policy.dedup != Dedup::Off
+            && let Some(contents) = self.contents()
+        {
+            bp.set_dedup(true);
+            match contents.count(txg, bp, policy.copies, &block)? {
+                Fate::Counted => return Ok(()),
+                // Two blocks with one weak checksum: a strong one tells them apart.
+                Fate::Differs if !kind.is_dedup_capable() => {
+                    kind = ChecksumKind::Sha256;
+                    bp.set_checksum_kind(kind as u8);
+                    self.sum(kind, bp, stored)?;
+                }
+                Fate::Differs | Fate::Refused => break,
+            }
+        }
+        bp.set_dedup(false);
+        self.store(txg, policy, bp, stored)
+    }
+}

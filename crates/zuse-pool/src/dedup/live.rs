@@ -1,0 +1,465 @@
+//! Dedup tables of a pool that is open for writing: pointers that come and go
+//! (`docs/format/04b-dedup-brt-scan.md`, 1.6).
+//!
+//! ```text
+//!   a block is written ─┐                       ┌─ changed in this txg
+//!   a pointer is freed ─┴─► claim its key ─► ───┼─ the logs (new form)
+//!                                               └─ the stores ─► changed in this txg
+//!   end of the txg: `sync` brings what changed into logs or stores, and frees what has no pointer
+//! ```
+//! # Invariants
+//!
+//! - One thread at a time works on a key: it claims it. So a content that several threads write in
+//!   the same txg is written once.
+//! - What is in `changed` is newer than the logs, these are newer than the stores.
+//! - A block is freed where its entry is written with no pointer left, into a store or a log, and
+//!   nowhere else. Until then a new pointer may take it up again. An entry in a log without blocks
+//!   is to be deleted from its store.
+//! - A pointer is taken off only from the block that it leads to, by place and birth. Others were
+//!   pruned from the table, and are freed as blocks without one.
+//! - All of it is syncing context. A power cut leaves the tables of the last uberblock, with the
+//!   pointers of the last uberblock.
+//!
+//! # Locks
+//!
+//! The state's lock is never held over I/O. A claimed key is: who waits for it holds no lock, and
+//! its owner waits for nobody who claims keys.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use zuse_base::sync::{Condvar, Mutex, MutexGuard};
+use zuse_base::tripwire::{Watched, at};
+use zuse_base::{Error, ObjectId, Result, Txg};
+use zuse_dmu::Objset;
+use zuse_dmu::zap::{Zap, ZapValue};
+use zuse_format::BlockPointer;
+use zuse_io::{Candidate, Contents, Fate};
+use zuse_vdev::{VdevClass, Vdevs};
+
+use super::log::Logs;
+use super::{CHECKSUMS, CLASSES, Entry, Histogram, Key, Shared, damaged, tables, value};
+use crate::Pool;
+
+/// Feature: tables of the new form. It counts their directories.
+pub(super) const FAST: &str = "com.klarasystems:fast_dedup";
+/// Bytes that a new entry takes in a store, for the quota.
+const ENTRY_BYTES: u64 = 150;
+/// `dedup_table_quota`: as large as the vdevs for dedup tables, if there are any.
+const AUTO: u64 = u64::MAX;
+
+/// An entry in a log: the class of the store that has it, as it was, and how it is now.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Logged {
+    pub class: Option<usize>,
+    pub entry: Entry,
+}
+
+/// An entry as it is known in a txg.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    /// Class of the store that has it.
+    pub class: Option<usize>,
+    /// What the statistics of that store count for it: nothing where a log is newer.
+    pub counted: Option<Entry>,
+    pub now: Entry,
+}
+
+/// One table.
+pub(super) struct Live {
+    pub name: &'static str,
+    pub checksum: u8,
+    pub flat: bool,
+    /// Its directory, once it is made; of a table of the old form that of the pool.
+    pub root: Option<ObjectId>,
+    /// Its stores, by class.
+    pub stores: [Option<ObjectId>; CLASSES.len()],
+    /// Sums over the entries of each.
+    pub statistics: [Histogram; CLASSES.len()],
+    pub logs: Option<Logs>,
+    /// Sums over the entries of the logs.
+    pub logged: Histogram,
+    pub changed: BTreeMap<Key, Known>,
+}
+
+impl Live {
+    pub(super) fn new((name, checksum): (&'static str, u8), flat: bool) -> Self {
+        Self {
+            name,
+            checksum,
+            flat,
+            root: None,
+            stores: Default::default(),
+            statistics: Default::default(),
+            logs: None,
+            logged: Histogram::default(),
+            changed: BTreeMap::new(),
+        }
+    }
+
+    /// What is newer than the stores.
+    fn newest(&self, key: &Key) -> Option<Known> {
+        if let Some(known) = self.changed.get(key) {
+            return Some(known.clone());
+        }
+        let logged = self.logs.as_ref()?.get(key)?;
+        Some(Known {
+            class: logged.class,
+            counted: None,
+            now: logged.entry.clone(),
+        })
+    }
+
+    /// Deflated bytes that further pointers take in the books of datasets and nowhere else.
+    fn saved(&self) -> u64 {
+        let all = self.statistics.iter().chain([&self.logged]);
+        all.fold(0, |sum, h| {
+            let (stored, referenced) = h.total();
+            sum.saturating_add(referenced.dsize.saturating_sub(stored.dsize))
+        })
+    }
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    mos: Option<Arc<Objset>>,
+    pub tables: BTreeMap<u8, Live>,
+}
+
+/// The tables of a pool.
+pub(crate) struct Dedup {
+    vdevs: Arc<Vdevs>,
+    state: Mutex<State>,
+    claimed: Mutex<HashSet<(u8, Key)>>,
+    let_go: Condvar,
+    /// New tables have the new form.
+    fast: AtomicBool,
+    quota: AtomicU64,
+    /// Bytes of all tables, with new entries of this txg.
+    size: AtomicU64,
+    saved: AtomicU64,
+}
+
+/// A key that one thread works on.
+struct Claim<'a> {
+    of: &'a Dedup,
+    key: (u8, Key),
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.of.claimed.lock().remove(&self.key);
+        self.of.let_go.notify_all();
+    }
+}
+
+impl Dedup {
+    pub fn new(vdevs: Arc<Vdevs>) -> Arc<Self> {
+        Arc::new(Self {
+            vdevs,
+            state: Mutex::default(),
+            claimed: Mutex::default(),
+            let_go: Condvar::default(),
+            fast: AtomicBool::new(false),
+            quota: AtomicU64::new(AUTO),
+            size: AtomicU64::new(0),
+            saved: AtomicU64::new(0),
+        })
+    }
+
+    pub(super) fn state(&self) -> Watched<'_, MutexGuard<'_, State>> {
+        self.vdevs.tripwire().hold(at::DEDUP, self.state.lock())
+    }
+
+    /// Bytes that further pointers would take if they were blocks.
+    pub fn saved(&self) -> u64 {
+        self.saved.load(Relaxed)
+    }
+
+    /// How large the tables may become: bytes, 0 for any size, or all ones for that of the vdevs
+    /// for dedup tables.
+    pub fn set_quota(&self, quota: u64) {
+        self.quota.store(quota, Relaxed);
+    }
+
+    /// Reads the tables of a pool that is being opened.
+    pub fn load(&self, pool: &Pool) -> Result<()> {
+        let mut all = BTreeMap::new();
+        for mut table in tables(pool)? {
+            let mut live = Live::new((table.name, table.checksum), table.is_flat());
+            live.root = Some(ObjectId(table.root));
+            live.logs = Logs::load(&mut table.logs);
+            if let Some(logs) = &live.logs {
+                let entries = logs.halves.iter().flat_map(|half| &half.entries);
+                for (key, logged) in entries {
+                    live.logged
+                        .add_entry(pool.io(), key, &logged.entry, live.checksum);
+                }
+            }
+            for store in table.stores {
+                live.stores[store.class] = Some(ObjectId(store.object));
+                live.statistics[store.class] = store.histogram;
+            }
+            all.insert(live.checksum, live);
+        }
+        self.state().tables = all;
+        Ok(())
+    }
+
+    /// From now on the tables may be changed.
+    pub fn attach(&self, pool: &Pool) -> Result<()> {
+        self.state().mos = Some(pool.mos().clone());
+        self.prepare(pool);
+        self.measure(pool)
+    }
+
+    /// Before a txg is written.
+    pub fn prepare(&self, pool: &Pool) {
+        let fast = pool.features().is_enabled(FAST);
+        self.fast.store(fast, Relaxed);
+    }
+
+    /// Sums up how large the tables are, and what they save.
+    pub(super) fn measure(&self, pool: &Pool) -> Result<()> {
+        let (objects, logs, saved) = {
+            let state = self.state();
+            let objects: Vec<ObjectId> = (state.tables.values())
+                .flat_map(|t| t.stores.iter().flatten().copied())
+                .collect();
+            let tables = || state.tables.values();
+            let logs = tables().filter_map(|t| t.logs.as_ref());
+            let logs: u64 = logs.map(Logs::bytes).fold(0, u64::saturating_add);
+            let saved = tables().map(Live::saved).fold(0, u64::saturating_add);
+            (objects, logs, saved)
+        };
+        let mut size = logs;
+        for object in objects {
+            size = size.saturating_add(pool.mos().dnode(object)?.used_bytes());
+        }
+        self.size.store(size, Relaxed);
+        self.saved.store(saved, Relaxed);
+        Ok(())
+    }
+
+    /// Lets go of the MOS, which holds the pipeline, which holds this.
+    pub fn detach(&self) {
+        self.state().mos = None;
+    }
+
+    /// Whether something waits to be written. What is in a log may wait there.
+    pub fn is_dirty(&self) -> bool {
+        self.state().tables.values().any(|t| !t.changed.is_empty())
+    }
+
+    fn claim(&self, checksum: u8, key: Key) -> Claim<'_> {
+        let key = (checksum, key);
+        let mut claimed = self.claimed.lock();
+        while !claimed.insert(key) {
+            claimed = self.let_go.wait(claimed);
+        }
+        Claim { of: self, key }
+    }
+
+    /// The newest value of a key that is claimed.
+    fn known(&self, checksum: u8, key: &Key) -> Result<Known> {
+        let (mos, stores, flat) = {
+            let state = self.state();
+            let Some(table) = state.tables.get(&checksum) else {
+                return Ok(Known::default());
+            };
+            if let Some(known) = table.newest(key) {
+                return Ok(known);
+            }
+            let Some(mos) = state.mos.clone() else {
+                return Ok(Known::default());
+            };
+            (mos, table.stores, table.flat)
+        };
+        for (class, object) in stores.into_iter().enumerate() {
+            let Some(object) = object else { continue };
+            let place = format!("MOS, object {} (a dedup table)", object.0);
+            let raw = match Zap::open(&mos.dnode(object)?)?.lookup_words(&key.words())? {
+                None => continue,
+                Some(ZapValue::Bytes(raw)) => raw,
+                Some(_) => return Err(damaged(&place, "an entry of a dedup table is not bytes")),
+            };
+            let entry = value(&raw, flat, &place)?;
+            return Ok(Known {
+                class: Some(class),
+                counted: Some(entry.clone()),
+                now: entry,
+            });
+        }
+        Ok(Known::default())
+    }
+
+    /// An entry has changed. The first of its checksum makes the table.
+    fn put(&self, checksum: (&'static str, u8), key: Key, known: Known) {
+        let fast = self.fast.load(Relaxed);
+        let mut state = self.state();
+        let table = state.tables.entry(checksum.1);
+        let table = table.or_insert_with(|| Live::new(checksum, fast));
+        table.changed.insert(key, known);
+    }
+
+    /// Changes how many pointers there are to the block of one. False: no table counts it.
+    fn change(&self, bp: &BlockPointer, by: impl Fn(u64) -> Option<u64>) -> Result<bool> {
+        let found = CHECKSUMS.iter().find(|c| c.1 == bp.checksum_kind());
+        let Some(&checksum) = found else {
+            return Ok(false);
+        };
+        let key = Key::of(bp);
+        let _claim = self.claim(checksum.1, key);
+        let mut known = self.known(checksum.1, &key)?;
+        let (first, birth) = (bp.dva(0), bp.physical_birth());
+        let is_it = |s: &&mut Shared| s.birth == birth && s.dvas[0] == first;
+        let Some(shared) = known.now.iter_mut().find(is_it) else {
+            return Ok(false);
+        };
+        shared.references = by(shared.references).ok_or_else(|| {
+            Error::miscounted(
+                format!("block at <{}:{:x}>", first.vdev(), first.offset()),
+                "its dedup table counts other pointers than there are",
+            )
+        })?;
+        self.put(checksum, key, known);
+        Ok(true)
+    }
+
+    /// Further pointers to a block that a table may count; false if none does.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub fn refer(&self, bp: &BlockPointer, more: u64) -> Result<bool> {
+        self.change(bp, |references| references.checked_add(more))
+    }
+
+    fn is_flat(&self, checksum: u8) -> bool {
+        match self.state().tables.get(&checksum) {
+            Some(table) => table.flat,
+            None => self.fast.load(Relaxed),
+        }
+    }
+
+    /// Whether the tables are as large as they may become.
+    fn is_full(&self) -> bool {
+        let quota = match self.quota.load(Relaxed) {
+            0 => return false,
+            AUTO => {
+                let tops = self.vdevs.tops();
+                let own = tops.iter().filter(|t| t.class() == VdevClass::Dedup);
+                match own.map(|t| t.asize()).fold(0, u64::saturating_add) {
+                    0 => return false,
+                    bytes => bytes,
+                }
+            }
+            bytes => bytes,
+        };
+        self.size.load(Relaxed).saturating_add(ENTRY_BYTES) > quota
+    }
+
+    /// Writes a block that its table does not have in so many copies.
+    fn write_new(
+        &self,
+        txg: Txg,
+        bp: &mut BlockPointer,
+        (copies, slot): (u8, usize),
+        block: &dyn Candidate,
+    ) -> Result<Shared> {
+        bp.set_birth(txg.0, txg.0);
+        block.place(bp, copies, false)?;
+        Ok(Shared {
+            slot,
+            dvas: [bp.dva(0), bp.dva(1), bp.dva(2)],
+            references: 1,
+            birth: txg.0,
+            since: 0,
+        })
+    }
+}
+
+/// Copies of a block, as its entry has them.
+fn places(shared: &Shared, encrypted: bool) -> u8 {
+    let room = if encrypted { 2 } else { 3 };
+    let places = shared.dvas.iter().take(room);
+    places.take_while(|dva| !dva.is_empty()).count() as u8
+}
+
+/// Adds the copies that an entry of the new form lacks. False where that cannot be: then each block
+/// goes its own way.
+fn extend(
+    shared: &mut Shared,
+    (have, wanted): (u8, u8),
+    bp: &BlockPointer,
+    block: &dyn Candidate,
+) -> Result<bool> {
+    // Headers of gang blocks are copied more often than what they lead to.
+    if shared.dvas[0].is_gang() {
+        return Ok(false);
+    }
+    let mut more = *bp;
+    if !block.place(&mut more, wanted - have, true)? {
+        return Ok(false);
+    }
+    let places = shared.dvas.iter_mut().skip(have.into());
+    for (place, dva) in places.zip(more.dvas()) {
+        *place = dva;
+    }
+    Ok(true)
+}
+
+impl Contents for Dedup {
+    fn count(
+        &self,
+        txg: Txg,
+        bp: &mut BlockPointer,
+        copies: u8,
+        block: &dyn Candidate,
+    ) -> Result<Fate> {
+        let found = CHECKSUMS.iter().find(|c| c.1 == bp.checksum_kind());
+        let Some(&checksum) = found else {
+            return Ok(Fate::Refused);
+        };
+        let key = Key::of(bp);
+        let _claim = self.claim(checksum.1, key);
+        let flat = self.is_flat(checksum.1);
+        let mut known = self.known(checksum.1, &key)?;
+        // Of the old form slot 0 is never used again.
+        let usable = |s: &&mut Shared| flat || s.slot > 0;
+        if let Some(any) = known.now.iter_mut().find(usable)
+            && !block.is_same(&any.pointer(&key, checksum.1))?
+        {
+            return Ok(Fate::Differs);
+        }
+        let slot = if flat { 0 } else { usize::from(copies) };
+        match known.now.iter_mut().find(|s| s.slot == slot) {
+            Some(shared) => {
+                let have = places(shared, key.is_encrypted());
+                let enough = !flat || have >= copies;
+                let room = shared.references < u64::MAX;
+                if !room || have == 0 || !enough && !extend(shared, (have, copies), bp, block)? {
+                    return Ok(Fate::Refused);
+                }
+                shared.references += 1;
+                let named = if flat { copies } else { have };
+                for (i, dva) in shared.dvas.iter().take(named.into()).enumerate() {
+                    bp.set_dva(i, *dva);
+                }
+                bp.set_birth(txg.0, shared.birth);
+            }
+            None if self.is_full() => return Ok(Fate::Refused),
+            None => {
+                let new = self.write_new(txg, bp, (copies, slot), block)?;
+                known.now.push(new);
+                self.size.fetch_add(ENTRY_BYTES, Relaxed);
+            }
+        }
+        self.put(checksum, key, known);
+        Ok(Fate::Counted)
+    }
+
+    fn give_up(&self, bp: &BlockPointer) -> Result<bool> {
+        self.change(bp, |references| references.checked_sub(1))
+    }
+}

@@ -1,0 +1,218 @@
+//! The two logs of a table of the new form: what changed goes to the end of the active one, and is
+//! brought from the other into the stores, in the order of its keys.
+//!
+//! ```text
+//!   changes of a txg ─► active log ─(swap, once the other is empty)─► flushing log ─► stores
+//! ```
+//! # Invariants
+//!
+//! - A key is in one of the two maps at most. On disk it may stand in both: the active one counts.
+//! - What is flushed is behind the checkpoint, and is not read again when the pool is opened.
+//! - The flushing log is given up as a whole when its last entry has reached the stores.
+
+use std::collections::BTreeMap;
+
+use zuse_base::{ObjectId, Result};
+use zuse_dmu::dnode::DnodeSpec;
+use zuse_dmu::zap::Zap;
+
+use super::form::{self, FLAT_RECORD};
+use super::live::Logged;
+use super::{Key, Log};
+use crate::SyncCtx;
+
+/// Type of a log's object and of its bonus.
+const WORDS: u8 = 195;
+/// Bytes of a log's header.
+const HEADER: u16 = 64;
+/// Block size of a log.
+const BLOCK: u32 = 128 << 10;
+/// Txgs that a log stays active at least.
+const TXGS: u64 = 8;
+/// Entries with which it is old enough in any case.
+const MANY: usize = 100_000;
+/// Entries that each txg flushes at least.
+const LEAST: usize = 500;
+/// Part of all logged entries that each txg flushes.
+const PART: usize = 32;
+
+/// One log.
+pub(super) struct Half {
+    pub object: ObjectId,
+    pub length: u64,
+    pub first_txg: u64,
+    pub checkpoint: Option<Key>,
+    pub entries: BTreeMap<Key, Logged>,
+}
+
+/// Both logs of a table.
+pub(super) struct Logs {
+    pub halves: [Half; 2],
+    /// Which one is active.
+    pub active: usize,
+}
+
+impl Half {
+    fn of(log: &mut Log) -> Self {
+        let stored = std::mem::take(&mut log.stored);
+        let entries = std::mem::take(&mut log.entries);
+        let entries = entries.into_iter().map(|(key, entry)| {
+            let class = stored.get(&key).copied();
+            (key, Logged { class, entry })
+        });
+        Self {
+            object: ObjectId(log.object),
+            length: log.length,
+            first_txg: log.first_txg,
+            checkpoint: log.checkpoint,
+            entries: entries.collect(),
+        }
+    }
+
+    fn write_header(&self, ctx: &SyncCtx<'_>, flushing: bool) -> Result<()> {
+        let flags = u64::from(flushing) | u64::from(self.checkpoint.is_some()) << 1;
+        let checkpoint = self.checkpoint.map_or([0; 5], |key| key.words());
+        let words = [1 | flags << 8, self.length, self.first_txg];
+        let bytes: Vec<u8> = words
+            .into_iter()
+            .chain(checkpoint)
+            .flat_map(u64::to_le_bytes)
+            .collect();
+        let dnode = ctx.pool.mos().dnode(self.object)?;
+        dnode.set_bonus(ctx.tx, &bytes)
+    }
+}
+
+impl Logs {
+    /// From the logs as they were read; none where there are not two.
+    pub fn load(logs: &mut [Log]) -> Option<Self> {
+        let [first, second] = logs else { return None };
+        let active = usize::from(first.is_flushing());
+        let mut halves = [Half::of(first), Half::of(second)];
+        let newer: Vec<Key> = halves[active].entries.keys().copied().collect();
+        for key in newer {
+            halves[1 - active].entries.remove(&key);
+        }
+        Some(Self { halves, active })
+    }
+
+    /// Makes the objects, and names them in the table's directory.
+    pub fn create(ctx: &SyncCtx<'_>, directory: &Zap, checksum: &str) -> Result<Self> {
+        let make = |i: usize| -> Result<Half> {
+            let spec = DnodeSpec::new(WORDS).bonus(WORDS, HEADER).block_size(BLOCK);
+            let object = ctx.pool.mos().allocate(ctx.tx, &spec)?.object();
+            let name = format!("DDT-log-{checksum}-{i}");
+            directory.add_u64(ctx.tx, name.as_bytes(), object.0)?;
+            Ok(Half {
+                object,
+                length: 0,
+                first_txg: ctx.txg.0,
+                checkpoint: None,
+                entries: BTreeMap::new(),
+            })
+        };
+        let logs = Self {
+            halves: [make(0)?, make(1)?],
+            active: 0,
+        };
+        logs.halves[1].write_header(ctx, true)?;
+        Ok(logs)
+    }
+
+    pub fn destroy(&self, ctx: &SyncCtx<'_>, directory: &Zap, checksum: &str) -> Result<()> {
+        for (i, half) in self.halves.iter().enumerate() {
+            ctx.pool.mos().free(ctx.tx, half.object)?;
+            let name = format!("DDT-log-{checksum}-{i}");
+            directory.remove(ctx.tx, name.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn flushing(&mut self) -> &mut Half {
+        &mut self.halves[1 - self.active]
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.halves.iter().all(|half| half.entries.is_empty())
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.halves.iter().fold(0, |sum, half| sum + half.length)
+    }
+
+    pub fn get(&self, key: &Key) -> Option<&Logged> {
+        self.halves.iter().find_map(|half| half.entries.get(key))
+    }
+
+    /// Takes what the logs have of a key: something newer is about to be appended.
+    pub fn take(&mut self, key: &Key) -> Option<Logged> {
+        let halves = &mut self.halves;
+        halves.iter_mut().find_map(|half| half.entries.remove(key))
+    }
+
+    /// Appends entries to the active log, in new blocks.
+    pub fn append(&mut self, ctx: &SyncCtx<'_>, entries: Vec<(Key, Logged)>) -> Result<()> {
+        let active = self.active;
+        let half = &mut self.halves[active];
+        let dnode = ctx.pool.mos().dnode(half.object)?;
+        for chunk in entries.chunks(BLOCK as usize / FLAT_RECORD) {
+            let mut block = Vec::with_capacity(BLOCK as usize);
+            for (key, logged) in chunk {
+                block.extend(form::record(key, logged.class, &logged.entry));
+            }
+            block.resize(BLOCK as usize, 0);
+            dnode.write_at(ctx.tx, half.length, &block)?;
+            half.length += u64::from(BLOCK);
+        }
+        half.entries.extend(entries);
+        half.write_header(ctx, false)
+    }
+
+    /// What is due to be flushed in a txg that appended so many entries. They are to be in the
+    /// stores before [`Self::flushed`].
+    pub fn due(&mut self, appended: usize) -> Vec<(Key, Logged)> {
+        let all: usize = self.halves.iter().map(|half| half.entries.len()).sum();
+        let most = LEAST.max(appended).saturating_add(all / PART);
+        let half = self.flushing();
+        let mut due = Vec::new();
+        while due.len() < most
+            && let Some(first) = half.entries.pop_first()
+        {
+            due.push(first);
+        }
+        due
+    }
+
+    /// The entries up to a key have reached the stores.
+    pub fn flushed(&mut self, ctx: &SyncCtx<'_>, last: Option<Key>) -> Result<()> {
+        let txg = ctx.txg.0;
+        let half = self.flushing();
+        if !half.entries.is_empty() {
+            if last.is_some() {
+                half.checkpoint = last;
+                half.write_header(ctx, true)?;
+            }
+            return Ok(());
+        }
+        let mut changed = false;
+        if half.length > 0 {
+            let dnode = ctx.pool.mos().dnode(half.object)?;
+            dnode.free_blocks(ctx.tx, 0, u64::MAX)?;
+            half.length = 0;
+            half.checkpoint = None;
+            changed = true;
+        }
+        let active = &self.halves[self.active];
+        let old = txg >= active.first_txg.saturating_add(TXGS) || active.entries.len() > MANY;
+        if active.length > 0 && old {
+            self.active = 1 - self.active;
+            self.halves[self.active].first_txg = txg;
+            self.halves[self.active].write_header(ctx, false)?;
+            changed = true;
+        }
+        if changed {
+            self.flushing().write_header(ctx, true)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,292 @@
+//! Dedup tables of both forms: kept while files share blocks through them, and gone with the last
+//! pointer.
+
+use std::sync::Arc;
+
+use zuse::{Credentials, FileSystem, PoolAccess};
+use zuse_base::{Entropy, SeededPrng};
+use zuse_device::{BlockDevice, MemDevice, MemImage};
+use zuse_format::feature::{FEATURES, Feature};
+use zuse_pool::{Environment, VdevSpec};
+use zuse_sim::check::{Depth, check};
+use zuse_sim::clones;
+use zuse_sim::files::Files;
+use zuse_sim::golden::{Golden, open_whole};
+use zuse_sim::power::{Rules, chain, create};
+use zuse_zpl::WriteOptions;
+
+const FAST: &str = "com.klarasystems:fast_dedup";
+
+/// How many histories; ZUSE_SIM_SEEDS asks for more.
+fn seeds(usual: u64) -> u64 {
+    let asked = std::env::var("ZUSE_SIM_SEEDS").ok();
+    asked.and_then(|s| s.parse().ok()).unwrap_or(usual)
+}
+
+fn features(fast: bool) -> Vec<&'static Feature> {
+    let all = FEATURES.iter();
+    all.filter(|f| fast || f.guid != FAST).collect()
+}
+
+fn new_pool(fast: bool) -> (Arc<zuse::Pool>, Arc<MemDevice>) {
+    let device = Arc::new(MemDevice::new("sim", 256 << 20));
+    let spec = VdevSpec {
+        device: device.clone(),
+        is_disk: false,
+        ashift: Some(12),
+    };
+    let env = Environment::default();
+    let features = Some(features(fast));
+    let pool = zuse::Pool::create_on_devices(env, "tank", vec![spec], features, &[]);
+    (pool.expect("create"), device)
+}
+
+fn open(device: &Arc<MemDevice>) -> Arc<zuse::Pool> {
+    let devices: Vec<Arc<dyn BlockDevice>> = vec![device.clone()];
+    let access = PoolAccess {
+        writable: true,
+        force: true,
+        ..PoolAccess::default()
+    };
+    open_whole(Environment::default(), &devices, &access).expect("open")
+}
+
+fn sound(pool: &zuse::Pool, when: &str) -> u64 {
+    let report = check(pool.spa(), Depth::All).expect("check");
+    assert!(report.is_clean(), "{when}: {:#?}", report.problems);
+    let flaws = zuse_dsl::check_accounting(pool.dsl());
+    assert!(flaws.is_empty(), "{when}: {flaws:?}");
+    report.shared
+}
+
+/// Txgs until logs are in their stores, and what was freed is free.
+fn settle(pool: &Arc<zuse::Pool>) {
+    (0..24).for_each(|i| touch(pool, i));
+}
+
+/// A txg that writes something: only such flush logs.
+fn touch(pool: &Arc<zuse::Pool>, i: u32) {
+    let set = [("org.example:n".to_owned(), i.to_string())];
+    pool.dataset("tank").expect("root").set(&set).expect("set");
+    pool.sync().expect("sync");
+}
+
+fn tables(pool: &zuse::Pool) -> usize {
+    let tables = zuse_pool::dedup::tables(pool.spa()).expect("tables");
+    tables.len()
+}
+
+#[test]
+fn tables_count_what_is_there_whatever_happens_to_the_files() {
+    for seed in 0..seeds(2) {
+        let fast = seed % 2 == 0;
+        let (pool, device) = new_pool(fast);
+        let told = format!("fast {fast}, seed {seed}");
+        clones::run_with_dedup(&pool, "tank", seed, 90).expect("run");
+        assert!(sound(&pool, &told) > 0, "{told}: nothing was shared");
+        assert!(tables(&pool) > 1, "{told}");
+        pool.export().expect("export");
+        drop(pool);
+        let pool = open(&device);
+        sound(&pool, &told);
+        clones::clear(&pool, "tank").expect("clear");
+        settle(&pool);
+        assert_eq!(sound(&pool, &told), 0);
+        assert_eq!(tables(&pool), 0, "{told}");
+        assert_eq!(pool.spa().features().refcount(FAST), 0);
+        assert_eq!(pool.spa().space().deduped, 0);
+        pool.export().expect("export");
+    }
+}
+
+/// Length of each log, and its entries.
+fn logs(pool: &zuse::Pool) -> [(u64, usize); 2] {
+    let tables = zuse_pool::dedup::tables(pool.spa()).expect("tables");
+    let logs: Vec<_> = (tables.iter().flat_map(|t| &t.logs))
+        .map(|log| (log.length, log.entries.len()))
+        .collect();
+    logs.try_into().expect("one table with two logs")
+}
+
+const BLOCK: usize = 4 << 10;
+const BLOCKS: usize = 3000;
+
+fn set(pool: &Arc<zuse::Pool>, properties: [(&str, &str); 2]) {
+    let properties = properties.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let root = pool.dataset("tank").expect("root");
+    root.set(&properties).expect("set");
+}
+
+fn write(fs: &FileSystem, name: &str, data: &[u8]) {
+    let (who, root) = (Credentials::root(), fs.root().expect("root"));
+    let file = fs.create(&who, &root, name.as_bytes(), 0o644);
+    fs.write(&file.expect("create"), 0, data, WriteOptions::default())
+        .expect("write");
+}
+
+fn remove(fs: &FileSystem, name: &str) {
+    let (who, root) = (Credentials::root(), fs.root().expect("root"));
+    fs.unlink(&who, &root, name.as_bytes()).expect("unlink");
+}
+
+fn has(fs: &FileSystem, name: &str, want: &[u8]) -> bool {
+    let (who, root) = (Credentials::root(), fs.root().expect("root"));
+    let file = fs.lookup(&who, &root, name.as_bytes()).expect("lookup");
+    let mut have = vec![0; want.len() + 1];
+    let n = fs.read(&file, 0, &mut have).expect("read");
+    have[..n] == *want
+}
+
+fn noise(len: usize) -> Vec<u8> {
+    let mut data = vec![0; len];
+    SeededPrng::new(1).fill(&mut data);
+    data
+}
+
+/// A pool with both logs in use: of the flushing one a part has reached the stores, the active one
+/// has newer values of some of its keys. `before` says which of the two is active.
+fn with_logs_flushed_by_half(before: u32, data: &[u8]) -> MemImage {
+    let (pool, device) = new_pool(true);
+    set(&pool, [("dedup", "on"), ("recordsize", "4k")]);
+    let fs = pool.file_system("tank").expect("file system");
+    for round in 0..before {
+        write(&fs, &format!("first{round}"), &data[..BLOCK]);
+        (0..12).for_each(|i| touch(&pool, i));
+    }
+    write(&fs, "a", data);
+    pool.sync().expect("sync");
+    let waiting = |logs: [(u64, usize); 2]| logs[0].1 + logs[1].1;
+    for i in 0.. {
+        assert!(i < 20, "nothing was flushed: {:?}", logs(&pool));
+        if waiting(logs(&pool)) < BLOCKS {
+            break;
+        }
+        touch(&pool, i);
+    }
+    // More pointers to a part of the blocks, and fewer to others.
+    write(&fs, "b", &data[..data.len() / 10]);
+    let (who, root) = (Credentials::root(), fs.root().expect("root"));
+    let a = fs.lookup(&who, &root, b"a").expect("lookup");
+    let (half, other) = (data.len() as u64 / 2, vec![5; data.len() / 10]);
+    fs.write(&a, half, &other, WriteOptions::default())
+        .expect("write");
+    pool.sync().expect("sync");
+    let both = logs(&pool);
+    assert!(both.iter().all(|(length, _)| *length > 0), "{both:?}");
+    sound(&pool, "flushed by half");
+    let image = device.snapshot();
+    drop((a, root, fs));
+    pool.close().expect("close");
+    image
+}
+
+/// What is newer counts, whichever log comes first.
+#[test]
+fn logs_that_are_flushed_by_half_are_loaded_and_go_on() {
+    let data = noise(BLOCKS * BLOCK);
+    for before in [0, 1] {
+        let image = with_logs_flushed_by_half(before, &data);
+        let pool = open(&Arc::new(MemDevice::from_image("sim", &image)));
+        sound(&pool, "opened");
+        let fs = pool.file_system("tank").expect("file system");
+        assert!(has(&fs, "b", &data[..data.len() / 10]));
+        for name in ["a", "b"] {
+            remove(&fs, name);
+            pool.sync().expect("sync");
+            sound(&pool, name);
+        }
+        (0..before).for_each(|round| remove(&fs, &format!("first{round}")));
+        drop(fs);
+        (0..2).for_each(|_| settle(&pool));
+        sound(&pool, "at the end");
+        assert_eq!(tables(&pool), 0);
+        pool.export().expect("export");
+    }
+}
+
+#[test]
+fn a_power_cut_leaves_pointers_and_counts_of_one_txg() {
+    let rules = Rules {
+        size: 256 << 20,
+        cuts: 5,
+        ..Rules::default()
+    };
+    for (fast, kind) in [(true, "on"), (false, "verify")] {
+        let mut workload = Files::that_share();
+        workload.features = Some(features(fast));
+        let dedup = ("dedup".to_owned(), kind.to_owned());
+        workload.properties.push(dedup);
+        for seed in 0..seeds(2) {
+            let start = create(&workload, &rules, seed).expect("create");
+            let done = chain(&workload, &rules, &start, seed);
+            assert!(done.is_ok(), "fast {fast}, seed {seed}: {done:?}");
+        }
+    }
+}
+
+#[test]
+fn pools_that_openzfs_deduplicated_in_are_written_until_nothing_is_left() {
+    for name in ["dedup", "dedup-legacy"] {
+        let golden = Golden::load(name);
+        let devices = golden.block_devices();
+        let access = PoolAccess {
+            writable: true,
+            force: true,
+            ..PoolAccess::default()
+        };
+        let pool = open_whole(Environment::default(), &devices, &access).expect("open");
+        sound_tables(&pool, name);
+        let before = tables(&pool);
+        let datasets = pool.list(&pool.name(), None, false).expect("list");
+        for dataset in &datasets {
+            let Ok(fs) = pool.file_system(&dataset.name) else {
+                continue;
+            };
+            empty(&pool, &fs, name);
+        }
+        let snapshots: Vec<String> = (pool.list(&pool.name(), None, true).expect("list"))
+            .into_iter()
+            .filter(|l| l.name.contains('@'))
+            .map(|l| l.name)
+            .collect();
+        if !snapshots.is_empty() {
+            let gone = pool.destroy_snapshots(&snapshots, false, false);
+            gone.expect("destroyed");
+        }
+        (0..4).for_each(|_| pool.sync().expect("sync"));
+        sound_tables(&pool, name);
+        assert!(before > 0 && tables(&pool) <= before, "{name}");
+        pool.export().expect("export");
+    }
+}
+
+fn sound_tables(pool: &zuse::Pool, name: &str) {
+    let report = check(pool.spa(), Depth::All).expect("check");
+    assert!(report.is_clean(), "{name}: {:#?}", report.problems);
+}
+
+/// Writes over the first block of each file of the root, and removes every second one.
+fn empty(pool: &zuse::Pool, fs: &FileSystem, name: &str) {
+    let (who, root) = (Credentials::root(), fs.root().expect("root"));
+    let mut names: Vec<Vec<u8>> = Vec::new();
+    fs.readdir(&root, 0, false, &mut |entry| {
+        names.push(entry.name.to_vec());
+        true
+    })
+    .expect("list");
+    for (i, entry) in names.into_iter().enumerate() {
+        let Ok(file) = fs.lookup(&who, &root, &entry) else {
+            continue;
+        };
+        if !file.is_file() {
+            continue;
+        }
+        let written = fs.write(&file, 0, b"mine", WriteOptions::default());
+        written.expect("write");
+        if i % 2 == 0 {
+            fs.unlink(&who, &root, &entry).expect("unlink");
+        }
+        pool.sync().expect("sync");
+    }
+    sound_tables(pool, name);
+}

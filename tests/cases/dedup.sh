@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Datasets with dedup on: what is written twice lies there once, in both forms of the table, and goes with the last pointer.
+. "$(dirname "$0")/lib.sh"
+
+head -c 1048576 /dev/urandom >one
+head -c 262144 /dev/urandom >other
+cat one other >both
+for form in enabled disabled; do
+    disk "$form"
+    at="--in $T/$form"
+    ok zpool create -m none -o feature@fast_dedup=$form -O dedup=on -O compression=off "$form" "$T/$form"
+    ok zfs create -o dedup=edonr,verify "$form/e"
+    ok zpool export "$form"
+    ok zuse $at cp one "$form:/a"
+    is "$(zpool $at list -H -o dedupratio "$form")" 1.00x "$form: one of each"
+    ok zuse $at cp both "$form:/b"
+    ok zuse $at cp one "$form:/c"
+    # Whole blocks of 128K: one is there three times, other once.
+    is "$(zpool $at list -H -o dedupratio "$form")" 2.60x "$form: shared"
+    ok zuse $at cp one one "$form/e:/" -f
+    ok zuse $at cp one "$form/e:/again"
+    is "$(zpool $at list -H -o dedupratio "$form")" 2.33x "$form: with another table"
+    says "No leaks" zdb -e -p "$T/$form" -bcc "$form"
+    says "DDT-edonr" zdb -e -p "$T/$form" -D "$form"
+    is "$(zpool $at get -H -o value feature@fast_dedup "$form")" "${form/enabled/active}" "the feature"
+    ok zfs $at snapshot "$form@s"
+    ok zuse $at cp -f other "$form:/a"
+    ok zuse $at cp -f other "$form:/b"
+    is "$(zuse $at cat "$form@s:/b" | cmp - both && zuse $at cat "$form:/c" | cmp - one)" "" "$form: bytes"
+    # A table that is full takes no new entries; those that are there are shared.
+    ok zpool $at set dedup_table_quota=1 "$form"
+    head -c 500000 /dev/urandom >new
+    before=$(zdb -e -p "$T/$form" -DD "$form" | awk '$1 == "Total" { print $2 }')
+    ok zuse $at cp new "$form:/new"
+    ok zuse $at cp one "$form:/d"
+    is "$(zdb -e -p "$T/$form" -DD "$form" | awk '$1 == "Total" { print $2 }')" "$before" "$form: entries beyond the quota"
+    is "$(zuse $at cat "$form:/new" | cmp - new && zuse $at cat "$form:/d" | cmp - one)" "" "$form: bytes beyond the quota"
+    says "No leaks" zdb -e -p "$T/$form" -bcc "$form"
+    ok zfs $at destroy "$form@s"
+    ok zfs $at destroy "$form/e"
+    says "No leaks" zdb -e -p "$T/$form" -bcc "$form"
+    silent "DDT-edonr-zap-duplicate" zdb -e -p "$T/$form" -D "$form"
+done
