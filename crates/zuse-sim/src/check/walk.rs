@@ -12,6 +12,7 @@ use zuse_format::{BlockPointer, BpKind, DnodePhys, object_type};
 use zuse_io::Pipeline;
 
 use super::claims::Claims;
+use super::livelists::Own;
 use super::{Depth, Finding, Report};
 
 /// Space of blocks, in the three measures of a dataset.
@@ -38,6 +39,7 @@ pub(super) struct Walk<'a> {
     resume: [u64; 4],
     follow_log: bool,
     last_txg: u64,
+    own: Option<Own>,
 }
 
 /// What is known about the tree that a pointer is part of.
@@ -71,6 +73,7 @@ impl<'a> Walk<'a> {
             resume: [0; 4],
             follow_log: false,
             last_txg: 0,
+            own: None,
         }
     }
 
@@ -83,6 +86,16 @@ impl<'a> Walk<'a> {
     pub fn with_log(&mut self, last_txg: u64) {
         self.follow_log = true;
         self.last_txg = last_txg;
+    }
+
+    /// The set is a clone's head with a livelist: its blocks younger than this are to be noted.
+    pub fn note_own(&mut self, since: u64) {
+        self.own = Some(Own::new(since));
+    }
+
+    /// What was noted.
+    pub fn own(&mut self) -> Option<Own> {
+        self.own.take()
     }
 
     pub fn extent(&self) -> Extent {
@@ -112,6 +125,9 @@ impl<'a> Walk<'a> {
                 self.extent.comp += bp.psize();
                 self.extent.uncomp += if metadata { bp.psize() } else { bp.lsize() };
                 self.report.blocks += 1;
+                if let Some(own) = &mut self.own {
+                    own.meet(bp);
+                }
                 if bp.allocation_birth() > self.since {
                     let place = format!("{}{at}", self.place);
                     if let Err(e) = self.claims.claim(self.io, bp, &place) {
