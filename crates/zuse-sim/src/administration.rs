@@ -81,7 +81,7 @@ impl<'a> Administration<'a> {
     pub fn run_with(
         &mut self,
         steps: u64,
-        more: &mut dyn FnMut(&Pool) -> Result<()>,
+        more: &mut dyn FnMut(&Arc<Pool>) -> Result<()>,
     ) -> Result<()> {
         for step in 1..=steps {
             let result = self

@@ -143,7 +143,10 @@ fn a_list_is_the_clones_own_blocks_after_every_step() {
         let (pool, device) = memory_pool("tank", 256 << 20, 9, limits).expect("create");
         pool.dsl().set_frees_per_txg(1);
         let mut history = Administration::new(&pool, 7000 + seed);
+        let mut step = 0;
         let proved = history.run_with(30, &mut |pool| {
+            step += 1;
+            write_to_a_clone(pool, step)?;
             let report = check(pool.spa(), Depth::Metadata)?;
             lists += report.livelists;
             waiting += report.waiting_livelists;
@@ -165,15 +168,17 @@ fn a_list_is_the_clones_own_blocks_after_every_step() {
 #[test]
 fn lists_come_back_whole_after_every_cut_of_the_power() {
     let (mut lists, mut waiting) = (0, 0);
+    let (pool, device) = with_clone(short_parts());
+    for name in ["tank/d", "tank/e"] {
+        pool.clone_snapshot("tank/a@s", name, &[]).expect("clone");
+    }
+    for (salt, name) in (10..).zip(["tank/c", "tank/d", "tank/e", "tank/c"]) {
+        write(&pool, name, 0..30, salt);
+    }
+    pool.export().expect("export");
+    drop(pool);
     for seed in 0..seeds(4) {
-        let (pool, device) = memory_pool("tank", 256 << 20, 12, short_parts()).expect("create");
-        pool.dsl().set_frees_per_txg(5);
         let prng = SeededPrng::new(seed);
-        let mut history = Administration::new(&pool, 8000 + seed);
-        history.run(16).expect("history");
-        drop(history);
-        pool.export().expect("export");
-        drop(pool);
         let mut image = device.snapshot();
         for cut in 0..3u64 {
             let power = PowerSupply::new();
@@ -181,8 +186,8 @@ fn lists_come_back_whole_after_every_cut_of_the_power() {
             let Ok(pool) = open(&[disk.clone()], short_parts()) else {
                 panic!("seed {seed}, cut {cut}: it does not open");
             };
-            pool.dsl().set_frees_per_txg(3);
-            power.cut_after(prng.below(120));
+            pool.dsl().set_frees_per_txg(1);
+            power.cut_after(prng.below(200));
             std::thread::scope(|scope| {
                 let worker = scope.spawn(|| {
                     change_until_dark(&pool, seed * 10 + cut);
@@ -202,7 +207,7 @@ fn lists_come_back_whole_after_every_cut_of_the_power() {
             waiting += report.waiting_livelists;
         }
     }
-    assert!(lists > 4 && waiting > 0, "{lists} lists, {waiting} waited");
+    assert!(lists > 10 && waiting > 1, "{lists} lists, {waiting} waited");
 }
 
 /// Changes and destroys what is there until the pool gives up.
@@ -229,6 +234,21 @@ fn change_until_dark(pool: &Arc<Pool>, seed: u64) {
         if done.is_err() && pool.sync().is_err() {
             return;
         }
+    }
+}
+
+/// A file beside those of the history, new or overwritten.
+fn write_to_a_clone(pool: &Arc<Pool>, step: u64) -> zuse::Result<()> {
+    let mut clones = Vec::new();
+    for listed in pool.list("tank", None, true)? {
+        let name = listed.name;
+        if !name.contains('@') && pool.dataset(&name)?.stat()?.origin.is_some() {
+            clones.push(name);
+        }
+    }
+    match clones.get(step as usize % clones.len().max(1)) {
+        Some(name) => write_some(pool, name, 3 * step),
+        None => Ok(()),
     }
 }
 
