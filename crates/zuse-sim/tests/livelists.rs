@@ -18,6 +18,7 @@ use zuse_zpl::WriteOptions;
 const FEATURE: &str = "com.delphix:livelist";
 const DELETED: &[u8] = b"com.delphix:deleted_clones";
 const RECORD: u64 = 4096;
+const SIZE: u64 = 128 << 20;
 
 /// Parts are short, and a list stays as long as anything is shared.
 fn short_parts() -> Limits {
@@ -63,6 +64,9 @@ fn look(image: &MemImage, when: &str) -> Report {
     let pool = open_whole(Environment::default(), &[device], &PoolAccess::default());
     let pool = pool.unwrap_or_else(|e| panic!("{when}: {e}"));
     let report = check(pool.spa(), Depth::Metadata).expect("check");
+    if !report.is_clean() {
+        keep(image);
+    }
     assert!(report.is_clean(), "{when}: {:#?}", report.problems);
     let flaws = zuse_dsl::check_accounting(pool.dsl());
     assert!(flaws.is_empty(), "{when}: {flaws:?}");
@@ -96,9 +100,20 @@ fn write(pool: &Pool, dataset: &str, records: std::ops::Range<u64>, salt: u64) {
     pool.sync().expect("sync");
 }
 
+/// Leaves an image for other judges, where `ZUSE_KEEP_POOL` says.
+fn keep(image: &MemImage) {
+    let Ok(dir) = std::env::var("ZUSE_KEEP_POOL") else {
+        return;
+    };
+    let device = MemDevice::from_image("sim", image);
+    let mut bytes = vec![0; SIZE as usize];
+    device.read_at(&mut bytes, 0).expect("read");
+    std::fs::write(format!("{dir}/livelist.img"), bytes).expect("image");
+}
+
 /// A file system of 400 records with a snapshot, and a clone of that.
 fn with_clone(limits: Limits) -> (Arc<Pool>, Arc<MemDevice>) {
-    let (pool, device) = memory_pool("tank", 128 << 20, 12, limits).expect("create");
+    let (pool, device) = memory_pool("tank", SIZE, 12, limits).expect("create");
     let properties = [("recordsize".to_owned(), "4K".to_owned())];
     pool.create_filesystem("tank/a", &properties, (0, 0))
         .expect("file system");
@@ -144,7 +159,7 @@ fn a_list_is_the_clones_own_blocks_after_every_step() {
         pool.dsl().set_frees_per_txg(1);
         let mut history = Administration::new(&pool, 7000 + seed);
         let mut step = 0;
-        let proved = history.run_with(30, &mut |pool| {
+        let proved = history.run_with(24, &mut |pool| {
             step += 1;
             write_to_a_clone(pool, step)?;
             let report = check(pool.spa(), Depth::Metadata)?;
@@ -177,7 +192,7 @@ fn lists_come_back_whole_after_every_cut_of_the_power() {
     }
     pool.export().expect("export");
     drop(pool);
-    for seed in 0..seeds(4) {
+    for seed in 0..seeds(3) {
         let prng = SeededPrng::new(seed);
         let mut image = device.snapshot();
         for cut in 0..3u64 {
@@ -207,7 +222,7 @@ fn lists_come_back_whole_after_every_cut_of_the_power() {
             waiting += report.waiting_livelists;
         }
     }
-    assert!(lists > 10 && waiting > 1, "{lists} lists, {waiting} waited");
+    assert!(lists > 5 && waiting > 0, "{lists} lists, {waiting} waited");
 }
 
 /// Changes and destroys what is there until the pool gives up.
@@ -226,8 +241,8 @@ fn change_until_dark(pool: &Arc<Pool>, seed: u64) {
             return;
         };
         let done = match prng.below(8) {
-            0 | 1 => pool.destroy_dataset(name, false, false, false),
-            2 => pool.promote(name),
+            0 => pool.destroy_dataset(name, false, false, false),
+            1 if round % 8 == 7 => pool.promote(name),
             3 if round % 4 == 0 => pool.snapshot(&[format!("{name}@r{seed}-{round}")], false, &[]),
             _ => write_some(pool, name, round),
         };
@@ -310,6 +325,9 @@ fn a_destroyed_clone_is_worked_off_in_small_steps_over_crashes() {
             break;
         }
         waited.push(report.claimed);
+        if waited.len() == 2 {
+            keep(&image);
+        }
         if step % 3 == 2 {
             let _ = pool.close();
             drop(pool);
