@@ -11,7 +11,7 @@ use zuse_format::{BlockPointer, DnodePhys, ObjsetPhys};
 use crate::bpobj::{Bpobj, EMPTY_FEATURE, EMPTY_KEY};
 use crate::context::Dsl;
 use crate::deadlist::{Deadlist, chain_keys};
-use crate::livelist::LIVELIST;
+use crate::livelist::{DELETED, LIVELIST};
 use crate::meta::Meta;
 use crate::sizes::Sizes;
 use crate::snapshot::REMAP_DEADLIST;
@@ -40,6 +40,8 @@ struct Check<'a> {
     /// The shared empty list, and the entries that name it.
     empty: Option<u64>,
     empty_lists: u64,
+    /// Livelists of clones, and of destroyed ones.
+    livelists: u64,
 }
 
 type Tree = BTreeMap<([u64; 7], u64), (u64, Sizes)>;
@@ -74,6 +76,7 @@ impl<'a> Check<'a> {
             listed_clones: BTreeMap::new(),
             empty: meta.directory()?.get_u64(EMPTY_KEY)?,
             empty_lists: 0,
+            livelists: 0,
         };
         check.dir(meta.root_dir, &dsl.spa()?.name())?;
         if meta.version >= crate::meta::VERSION_DEADLISTS {
@@ -95,6 +98,9 @@ impl<'a> Check<'a> {
             let text = format!("{counted} entries have an empty list {:?}", check.empty);
             check.flaws.push(text);
         }
+        let counted = dsl.spa()?.feature_count(LIVELIST);
+        let found = check.livelists;
+        check.differ("livelists", counted, found);
         Ok(())
     }
 
@@ -105,13 +111,16 @@ impl<'a> Check<'a> {
     }
 
     /// As [`Self::note_empty`], of a deadlist that an extension entry names.
-    fn note_empty_of(&mut self, object: u64, key: &str) -> Result<()> {
-        if let Some(table) = self.meta.extension(object)?
-            && let Some(list) = table.get_u64(key)?
-        {
+    /// Gives that deadlist.
+    fn note_empty_of(&mut self, object: u64, key: &str) -> Result<Option<u64>> {
+        let Some(table) = self.meta.extension(object)? else {
+            return Ok(None);
+        };
+        let list = table.get_u64(key)?;
+        if let Some(list) = list {
             self.note_empty(&Deadlist::open(self.meta, list)?);
         }
-        Ok(())
+        Ok(list)
     }
 
     fn differ(&mut self, what: &str, stored: impl PartialEq<u64> + std::fmt::Display, found: u64) {
@@ -164,7 +173,27 @@ impl<'a> Check<'a> {
         if dir.head_dataset != 0 {
             self.datasets(object, name)?;
         }
-        self.note_empty_of(object, LIVELIST)?;
+        self.livelist(object, name)
+    }
+
+    /// The list of a clone has the space of the head's own blocks.
+    fn livelist(&mut self, dir: u64, name: &str) -> Result<()> {
+        let Some(list) = self.note_empty_of(dir, LIVELIST)? else {
+            return Ok(());
+        };
+        self.livelists += 1;
+        let phys = self.meta.dir(dir)?;
+        let own = phys.used_breakdown[UsedKind::Head as usize];
+        let totals = Deadlist::totals_of(self.meta, list)?;
+        self.differ(&format!("{name}: livelist"), totals.used as u64, own);
+        let mut parts = Sizes::default();
+        for (_, part) in Deadlist::open(self.meta, list)?.entries() {
+            parts += Bpobj::open(&self.meta.mos, part)?.totals()?;
+        }
+        if parts != totals {
+            let flaw = format!("{name}: livelist says {totals:?}, its parts {parts:?}");
+            self.flaws.push(flaw);
+        }
         Ok(())
     }
 
@@ -475,10 +504,14 @@ impl<'a> Check<'a> {
                 .map_err(|e| e.at("bptree_obj"))?;
             waits += Sizes::of(tree.bytes, tree.comp, tree.uncomp);
         }
-        if let Some(set) = directory.get_u64("com.delphix:deleted_clones")? {
+        if let Some(set) = directory.get_u64(DELETED)? {
             for object in self.meta.table(set)?.ints()? {
-                waits += Deadlist::totals_of(self.meta, object)?;
-                self.note_empty(&Deadlist::open(self.meta, object)?);
+                let list = Deadlist::open(self.meta, object)?;
+                for (_, part) in list.entries() {
+                    waits += Bpobj::open(&self.meta.mos, part)?.totals()?;
+                }
+                self.note_empty(&list);
+                self.livelists += 1;
             }
         }
         let free = self.meta.dir(self.meta.free_dir)?;

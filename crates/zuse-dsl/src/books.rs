@@ -11,7 +11,7 @@ use zuse_base::sync::RankedMutex;
 use zuse_base::tripwire::at;
 use zuse_base::{Error, Result, Txg};
 use zuse_dmu::Ledger;
-use zuse_format::BlockPointer;
+use zuse_format::{BlockPointer, BpKind};
 use zuse_io::Pipeline;
 
 use crate::sizes::Sizes;
@@ -39,6 +39,10 @@ pub(crate) struct Sums {
     pub freed: Sizes,
     /// Left the head but older snapshots hold them.
     pub dead: Vec<BlockPointer>,
+    /// Came into the tree of a clone with a livelist.
+    pub listed_born: Vec<BlockPointer>,
+    /// Left such a tree, and are younger than the clone's origin.
+    pub listed_gone: Vec<BlockPointer>,
 }
 
 /// A dataset's ledger.
@@ -48,9 +52,13 @@ pub(crate) struct Books {
     dataset: Option<u64>,
     /// Txg of the newest snapshot: blocks born later are the head's own.
     prev_snap_txg: AtomicU64,
+    /// Blocks younger than this go into the clone's livelist; `u64::MAX` where there is none.
+    listed_since: AtomicU64,
     born: Cell,
     freed: Cell,
     dead: RankedMutex<Vec<BlockPointer>, 600>,
+    listed_born: RankedMutex<Vec<BlockPointer>, 601>,
+    listed_gone: RankedMutex<Vec<BlockPointer>, 602>,
 }
 
 impl Books {
@@ -59,9 +67,12 @@ impl Books {
             io,
             dataset,
             prev_snap_txg: AtomicU64::new(prev_snap_txg),
+            listed_since: AtomicU64::new(u64::MAX),
             born: Cell::default(),
             freed: Cell::default(),
             dead: RankedMutex::default(),
+            listed_born: RankedMutex::default(),
+            listed_gone: RankedMutex::default(),
         }
     }
 
@@ -69,11 +80,30 @@ impl Books {
         self.prev_snap_txg.store(txg, Relaxed);
     }
 
+    /// Txg of the origin of a clone with a livelist.
+    pub fn set_listed_since(&self, txg: Option<u64>) {
+        self.listed_since.store(txg.unwrap_or(u64::MAX), Relaxed);
+    }
+
     pub fn take(&self) -> Sums {
         Sums {
             born: self.born.take(),
             freed: self.freed.take(),
             dead: std::mem::take(&mut *self.dead.lock()),
+            listed_born: std::mem::take(&mut *self.listed_born.lock()),
+            listed_gone: std::mem::take(&mut *self.listed_gone.lock()),
+        }
+    }
+
+    /// Notes a block for the livelist, if it belongs into one.
+    fn list<const RANK: u32>(
+        &self,
+        list: &RankedMutex<Vec<BlockPointer>, RANK>,
+        bp: &BlockPointer,
+    ) {
+        if bp.allocation_birth() > self.listed_since.load(Relaxed) && bp.kind() == BpKind::Normal {
+            let tripwire = self.io.vdevs().tripwire();
+            tripwire.hold(at::BOOKS, list.lock()).push(*bp);
         }
     }
 }
@@ -85,12 +115,14 @@ impl Ledger for Books {
 
     fn born(&self, _txg: Txg, bp: &BlockPointer) {
         self.born.add(Sizes::of_block(&self.io, bp));
+        self.list(&self.listed_born, bp);
     }
 
     fn kill(&self, txg: Txg, bp: &BlockPointer) -> Result<()> {
         if bp.is_hole() || bp.is_redacted() {
             return Ok(());
         }
+        self.list(&self.listed_gone, bp);
         if bp.allocation_birth() > self.prev_snap_txg.load(Relaxed) {
             must_be_born(self.dataset, txg, bp)?;
             self.io.free(txg, bp)?;

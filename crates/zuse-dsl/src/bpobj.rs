@@ -22,6 +22,8 @@ use crate::meta::{DIRECTORY, VERSION_DEADLISTS};
 use crate::sizes::Sizes;
 
 const BLOCK: u32 = 128 * 1024;
+/// Entries that are read or written at once: a block of them.
+const CHUNK: usize = BLOCK as usize / BP_SIZE;
 pub(crate) const EMPTY_FEATURE: &str = "com.delphix:empty_bpobj";
 const LIVELIST_FEATURE: &str = "com.delphix:livelist";
 pub(crate) const EMPTY_KEY: &str = "empty_bpobj";
@@ -117,16 +119,56 @@ impl Bpobj {
 
     /// Appends blocks; `total` is the sum of their sizes.
     pub fn append(&self, tx: &Tx, blocks: &[BlockPointer], total: Sizes) -> Result<()> {
+        self.append_as(tx, blocks, total, false)
+    }
+
+    /// Appends entries of a livelist that say that blocks left it.
+    pub fn append_frees(&self, tx: &Tx, blocks: &[BlockPointer], total: Sizes) -> Result<()> {
+        self.append_as(tx, blocks, -total, true)
+    }
+
+    fn append_as(&self, tx: &Tx, blocks: &[BlockPointer], total: Sizes, freed: bool) -> Result<()> {
         let mut phys = self.phys()?;
-        let mut bytes = vec![0; blocks.len() * BP_SIZE];
-        for (bp, out) in blocks.iter().zip(bytes.chunks_exact_mut(BP_SIZE)) {
-            BpobjPhys::stored_pointer(bp, false).write_le(out);
+        if freed && !phys.has_freed() {
+            return Err(Error::corrupt(
+                self.dnode.place(),
+                "a part of a livelist cannot hold frees",
+            ));
         }
-        self.dnode
-            .write_at(tx, phys.num_blkptrs * BP_SIZE as u64, &bytes)?;
-        phys.num_blkptrs += blocks.len() as u64;
+        let mut bytes = Vec::new();
+        for blocks in blocks.chunks(CHUNK) {
+            bytes.resize(blocks.len() * BP_SIZE, 0);
+            for (bp, out) in blocks.iter().zip(bytes.chunks_exact_mut(BP_SIZE)) {
+                BpobjPhys::stored_pointer(bp, freed).write_le(out);
+            }
+            self.dnode
+                .write_at(tx, phys.num_blkptrs * BP_SIZE as u64, &bytes)?;
+            phys.num_blkptrs += blocks.len() as u64;
+        }
+        phys.num_freed += if freed { blocks.len() as u64 } else { 0 };
         self.add_totals(&mut phys, total)?;
         self.put_phys(tx, &phys)
+    }
+
+    /// Gives the list's own entries to `f`, the newest first; `true` marks a free.
+    pub fn for_each_back(
+        &self,
+        f: &mut dyn FnMut(&BlockPointer, bool) -> Result<()>,
+    ) -> Result<()> {
+        let phys = self.phys()?;
+        let mut left = phys.num_blkptrs;
+        let mut bytes = Vec::new();
+        while left > 0 {
+            let n = left.min(CHUNK as u64);
+            left -= n;
+            bytes.resize(n as usize * BP_SIZE, 0);
+            self.dnode.read_at(left * BP_SIZE as u64, &mut bytes)?;
+            for i in (0..n as usize).rev() {
+                let bp = BlockPointer::at(&bytes, i * BP_SIZE).unwrap_or_default();
+                f(&bp, phys.has_freed() && BpobjPhys::is_freed(&bp))?;
+            }
+        }
+        Ok(())
     }
 
     fn subobjs(&self, phys: &BpobjPhys) -> Result<Vec<u64>> {

@@ -78,6 +78,7 @@ impl Ctx<'_> {
     ) -> Result<u64> {
         let snap = self.dsl.find_ds(origin)?;
         let ds = self.create_dir_and_head(name, &Origin { snap }, 0)?;
+        self.create_livelist(ds)?;
         self.inherit_features(snap, ds)?;
         self.share_key(snap, ds)?;
         for (property, value) in properties {

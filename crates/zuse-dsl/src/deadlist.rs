@@ -110,7 +110,7 @@ impl<'a> Deadlist<'a> {
         Self::totals_of(self.meta, self.dnode.object().0)
     }
 
-    fn add_totals(&self, ctx: &Ctx<'_>, s: Sizes) -> Result<()> {
+    pub(crate) fn add_totals(&self, ctx: &Ctx<'_>, s: Sizes) -> Result<()> {
         let mut phys = self
             .dnode
             .with_bonus(DeadlistPhys::parse)
@@ -128,7 +128,7 @@ impl<'a> Deadlist<'a> {
     }
 
     /// The list of an entry, made its own if it is the shared empty one.
-    fn own_list(&mut self, ctx: &Ctx<'_>, key: u64) -> Result<Bpobj> {
+    pub(crate) fn own_list(&mut self, ctx: &Ctx<'_>, key: u64) -> Result<Bpobj> {
         let Some(list) = self.keys.as_ref().and_then(|k| k.get(&key)).copied() else {
             return Err(Error::missing(
                 self.dnode.place(),
@@ -146,7 +146,7 @@ impl<'a> Deadlist<'a> {
         Bpobj::open(&ctx.meta.mos, list)
     }
 
-    fn set_key(&mut self, ctx: &Ctx<'_>, key: u64, list: u64) -> Result<()> {
+    pub(crate) fn set_key(&mut self, ctx: &Ctx<'_>, key: u64, list: u64) -> Result<()> {
         self.table()?.put_u64(ctx.tx, &format!("{key:x}"), list)?;
         if let Some(keys) = &mut self.keys {
             keys.insert(key, list);
@@ -154,7 +154,7 @@ impl<'a> Deadlist<'a> {
         Ok(())
     }
 
-    fn forget_key(&mut self, ctx: &Ctx<'_>, key: u64) -> Result<()> {
+    pub(crate) fn forget_key(&mut self, ctx: &Ctx<'_>, key: u64) -> Result<()> {
         self.table()?.remove_int(ctx.tx, key)?;
         if let Some(keys) = &mut self.keys {
             keys.remove(&key);
@@ -164,29 +164,61 @@ impl<'a> Deadlist<'a> {
 
     /// Puts blocks in, each into the entry of its birth. Returns their sizes.
     pub fn insert(&mut self, ctx: &Ctx<'_>, blocks: &[BlockPointer]) -> Result<Sizes> {
-        let size = |bp: &BlockPointer| Sizes::of_block(&ctx.meta.io, bp);
-        let total: Sizes = blocks.iter().map(size).sum();
-        let Some(keys) = &self.keys else {
+        if self.is_flat() {
+            let total = sizes_of(ctx, blocks);
             Bpobj::open(&ctx.meta.mos, self.dnode.object().0)?.append(ctx.tx, blocks, total)?;
             return Ok(total);
+        }
+        self.insert_as(ctx, blocks, false)
+    }
+
+    /// Notes in a livelist that blocks are gone, each in the entry of its birth.
+    pub fn insert_frees(&mut self, ctx: &Ctx<'_>, blocks: &[BlockPointer]) -> Result<()> {
+        self.insert_as(ctx, blocks, true).map(drop)
+    }
+
+    /// Blocks left a livelist. What says less than that (lists of others, which are about to go)
+    /// says nothing from then on.
+    pub fn lower(&self, ctx: &Ctx<'_>, gone: Sizes) -> Result<()> {
+        let have = self.totals()?;
+        let less = Sizes {
+            used: gone.used.min(have.used),
+            ..gone
         };
+        self.add_totals(ctx, -less)
+    }
+
+    fn insert_as(&mut self, ctx: &Ctx<'_>, blocks: &[BlockPointer], freed: bool) -> Result<Sizes> {
         let mut by_key: BTreeMap<u64, Vec<BlockPointer>> = BTreeMap::new();
         for bp in blocks {
-            let birth = bp.allocation_birth();
-            let Some((key, _)) = keys.range(..birth).next_back() else {
-                return Err(Error::missing(
-                    self.dnode.place(),
-                    format!("no key of the deadlist is below birth {birth}"),
-                ));
-            };
-            by_key.entry(*key).or_default().push(*bp);
+            by_key
+                .entry(self.key_below(bp.allocation_birth())?)
+                .or_default()
+                .push(*bp);
         }
+        let mut total = Sizes::default();
         for (key, blocks) in by_key {
-            self.own_list(ctx, key)?
-                .append(ctx.tx, &blocks, blocks.iter().map(size).sum())?;
+            let sizes = sizes_of(ctx, &blocks);
+            let list = self.own_list(ctx, key)?;
+            match freed {
+                true => list.append_frees(ctx.tx, &blocks, sizes)?,
+                false => list.append(ctx.tx, &blocks, sizes)?,
+            }
+            total += sizes;
         }
-        self.add_totals(ctx, total)?;
+        self.add_totals(ctx, if freed { -total } else { total })?;
         Ok(total)
+    }
+
+    /// The key of the entry for blocks of a birth.
+    fn key_below(&self, birth: u64) -> Result<u64> {
+        let keys = self.keys.iter().flat_map(|keys| keys.range(..birth));
+        keys.map(|(key, _)| *key).next_back().ok_or_else(|| {
+            Error::missing(
+                self.dnode.place(),
+                format!("no key of the deadlist is below birth {birth}"),
+            )
+        })
     }
 
     /// Joins an entry with the one before it. A key that is not there is no error.
@@ -324,6 +356,11 @@ impl<'a> Deadlist<'a> {
         }
         Ok(())
     }
+}
+
+fn sizes_of(ctx: &Ctx<'_>, blocks: &[BlockPointer]) -> Sizes {
+    let size = |bp: &BlockPointer| Sizes::of_block(&ctx.meta.io, bp);
+    blocks.iter().map(size).sum()
 }
 
 /// The keys that a deadlist of a dataset after snapshot `snap` must have: `prev_snap_txg` of the

@@ -677,10 +677,11 @@ impl Ctx<'_> {
         }
         Deadlist::open(self.meta, d.deadlist)?.free(self)?;
         self.drop_remap_list(object)?;
-        self.drop_livelist(d.dir)?;
         let dir = self.meta.dir(d.dir)?;
         let all = Sizes::of(dir.used_bytes, dir.compressed_bytes, dir.uncompressed_bytes);
-        self.queue_tree(d.dir, d.bp, d.prev_snap_txg, all)?;
+        if !self.queue_livelist(d.dir, all)? {
+            self.queue_tree(d.dir, d.bp, d.prev_snap_txg, all)?;
+        }
         self.destroy_bookmarks(object)?;
         self.clear_bootfs(object)?;
         self.drop_error_log(object)?;

@@ -1,35 +1,286 @@
-//! Lists of a clone's own blocks, which other software keeps to destroy clones fast.
+//! Lists of a clone's own blocks, by which a destroyed clone is freed without a walk of its tree.
 //!
-//! Zuse keeps none: their absence is always valid. The first write to a clone that has one removes
-//! it; those of clones that were destroyed elsewhere are worked off.
+//! ```text
+//!   directory ─► livelist (a deadlist): key ─► part: ALLOC ALLOC FREE ALLOC …   oldest first
+//!                                       key ─► part: …                         a key is a txg
+//! ```
+//! An entry says that a block came into the clone's tree, or left it again. It stands in the part
+//! with the largest key below the block's birth, so that both entries of a block are in one part.
+//!
+//! Invariants
+//! - All blocks of the head that are younger than the origin stand once more as ALLOC than as FREE.
+//!   Blocks that have no place on disk are left out.
+//! - Of each txg the ALLOCs come before the FREEs. Who reads a part from its end meets a FREE
+//!   before its ALLOC. They match by place: cloned and deduplicated blocks have several of both.
+//! - A part gets no rival within a txg: its key is decided before the first entry of that txg.
+//! - The list's sizes are those of the head's own blocks (HEAD of the directory). A destroy that
+//!   finds them different walks the tree.
+//!
+//! That a clone has no list is always valid. So a list that turns out to be damaged is dropped, and
+//! the clone is freed by a walk. Memory: the entries of one txg's blocks, which the txg holds as
+//! dirty blocks of the MOS anyway; the FREEs of one part while it is condensed or worked off.
 
 use std::collections::HashMap;
 
-use zuse_base::Result;
+use zuse_base::{Error, Result};
+use zuse_format::dsl::UsedKind;
+use zuse_format::object_type as ot;
 use zuse_format::{BlockPointer, BpKind};
 
+use crate::books::Sums;
 use crate::bpobj::{self, Bpobj};
 use crate::context::Ctx;
 use crate::deadlist::Deadlist;
+use crate::meta::DIRECTORY;
 use crate::sizes::Sizes;
 use crate::sync::{Budget, Freeing};
+use crate::table::Table;
 
 /// Key, and feature, of clones that have one.
 pub(crate) const LIVELIST: &str = "com.delphix:livelist";
-const DELETED: &str = "com.delphix:deleted_clones";
+/// Set of the lists of destroyed clones, in the MOS directory.
+pub(crate) const DELETED: &str = "com.delphix:deleted_clones";
+
+/// Blocks that are written to a new part at once.
+const BATCH: usize = 1024;
+
+/// The list of a directory.
+#[derive(Clone, Copy)]
+pub(crate) struct Listed {
+    dir: u64,
+    list: u64,
+    /// Blocks younger than this are in it.
+    pub since: u64,
+}
 
 impl Ctx<'_> {
+    /// The table and the number of a directory's list.
+    fn livelist_entry(&self, dir: u64) -> Result<Option<(Table, u64)>> {
+        let Some(table) = self.meta.extension(dir)? else {
+            return Ok(None);
+        };
+        let list = table.get_u64(LIVELIST)?;
+        Ok(list.map(|list| (table, list)))
+    }
+
+    /// The list of a clone's directory, if it has one.
+    pub(crate) fn livelist_of(&self, dir: u64) -> Result<Option<Listed>> {
+        let phys = self.meta.dir(dir)?;
+        if !self.meta.is_clone(&phys) {
+            return Ok(None);
+        }
+        let Some((_, list)) = self.livelist_entry(dir)? else {
+            return Ok(None);
+        };
+        let since = self.meta.origin_txg(&phys)?;
+        Ok(Some(Listed { dir, list, since }))
+    }
+
+    /// A list for the directory of a new clone, which has no blocks of its own yet.
+    pub(crate) fn create_livelist(&self, head: u64) -> Result<()> {
+        if !self.enabled(LIVELIST) {
+            return Ok(());
+        }
+        // Parts that are made while the feature is active can count frees.
+        self.feature_add(LIVELIST, 1)?;
+        let list = Deadlist::create(self, &[])?;
+        let dir = self.meta.ds(head)?.dir;
+        self.zapify(dir)?.put_u64(self.tx, LIVELIST, list)
+    }
+
     /// Removes the livelist of a directory, if it has one.
     pub(crate) fn drop_livelist(&self, dir: u64) -> Result<()> {
-        let Some(table) = self.meta.extension(dir)? else {
-            return Ok(());
-        };
-        let Some(list) = table.get_u64(LIVELIST)? else {
+        let Some((table, list)) = self.livelist_entry(dir)? else {
             return Ok(());
         };
         table.remove(self.tx, LIVELIST)?;
-        Deadlist::open(self.meta, list)?.free(self)?;
-        self.feature_add(LIVELIST, -1)
+        self.feature_add(LIVELIST, -1)?;
+        match Deadlist::open(self.meta, list).and_then(|list| list.free(self)) {
+            // Of a damaged list some objects are lost, not the pool.
+            Err(e) => bpobj::damage(e).map(drop),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Enters what a sync of a clone did. A list that is not worth it, or damaged, goes.
+    pub(crate) fn keep_livelist(
+        &self,
+        listed: Listed,
+        referenced: u64,
+        sums: &Sums,
+        pass: u32,
+    ) -> Result<()> {
+        let limits = self.spa.limits();
+        let own = self.meta.dir(listed.dir)?.used_breakdown[UsedKind::Head as usize];
+        let shared = u128::from(referenced.saturating_sub(own)) * 100;
+        if shared <= u128::from(referenced) * u128::from(limits.livelist_least_shared) {
+            return self.drop_livelist(listed.dir);
+        }
+        if sums.listed_born.is_empty() && sums.listed_gone.is_empty() {
+            return Ok(());
+        }
+        let entered = Deadlist::open(self.meta, listed.list)
+            .and_then(|mut list| self.enter(&mut list, sums, pass, limits.livelist_entries));
+        match entered {
+            Err(e) => {
+                bpobj::damage(e)?;
+                self.drop_livelist(listed.dir)
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn enter(&self, list: &mut Deadlist<'_>, sums: &Sums, pass: u32, most: u64) -> Result<()> {
+        // In a later pass entries of this txg may be in the newest part.
+        let begins = match list.entries().last() {
+            None => true,
+            Some((key, part)) => {
+                pass == 1 && *key < self.txg - 1 && {
+                    let phys = Bpobj::open(&self.meta.mos, *part)?.phys()?;
+                    phys.num_blkptrs.saturating_sub(phys.num_freed) > most
+                }
+            }
+        };
+        if begins {
+            let empty = bpobj::take_empty_list(self)?;
+            list.set_key(self, self.txg - 1, empty)?;
+            self.condense(list, most)?;
+        }
+        list.insert(self, &sums.listed_born)?;
+        list.insert_frees(self, &sums.listed_gone)
+    }
+
+    /// Joins the first two neighbours that have little left, but never the newest part. This is
+    /// done once for each part that is begun, so that there are never many more parts than blocks.
+    fn condense(&self, list: &mut Deadlist<'_>, most: u64) -> Result<()> {
+        let parts = list.entries();
+        let closed = parts.len().saturating_sub(1);
+        let mut left = Vec::with_capacity(closed);
+        for (_, part) in &parts[..closed] {
+            let phys = Bpobj::open(&self.meta.mos, *part)?.phys()?;
+            left.push(
+                phys.num_blkptrs
+                    .saturating_sub(phys.num_freed.saturating_mul(2)),
+            );
+        }
+        let few = |pair: &[u64]| pair.iter().fold(0, |sum: u64, n| sum.saturating_add(*n)) < most;
+        let Some(at) = left.windows(2).position(few) else {
+            return Ok(());
+        };
+        let ((low, first), (high, second)) = (parts[at], parts[at + 1]);
+        let joined = self.only_live(&[first, second])?;
+        list.set_key(self, low, joined)?;
+        list.forget_key(self, high)?;
+        self.free_part(first)?;
+        self.free_part(second)
+    }
+
+    /// A new part with what these have as allocated and not freed again; the shared empty list if
+    /// that is nothing.
+    fn only_live(&self, parts: &[u64]) -> Result<u64> {
+        let target = Bpobj::create(self)?;
+        let to = Bpobj::open(&self.meta.mos, target)?;
+        let mut expected = Sizes::default();
+        let copied = parts.iter().try_for_each(|part| {
+            let from = Bpobj::open(&self.meta.mos, *part)?;
+            expected += from.totals()?;
+            self.live_of(&from, &mut |blocks| {
+                let size = |bp: &BlockPointer| Sizes::of_block(&self.meta.io, bp);
+                to.append(self.tx, blocks, blocks.iter().map(size).sum())
+            })
+        });
+        let have = to.totals()?;
+        let copied = copied.and_then(|()| match have == expected {
+            true => Ok(()),
+            false => Err(Error::contradiction(
+                format!("livelist part {}", parts.first().copied().unwrap_or(0)),
+                format!("it says {expected:?}, its live blocks have {have:?}"),
+            )),
+        });
+        if copied.is_err() || have.is_zero() {
+            to.free(self)?;
+            copied?;
+            return bpobj::take_empty_list(self);
+        }
+        Ok(target)
+    }
+
+    /// Gives what a part has as allocated and not freed again to `f`, in batches.
+    fn live_of(
+        &self,
+        part: &Bpobj,
+        f: &mut dyn FnMut(&[BlockPointer]) -> Result<()>,
+    ) -> Result<()> {
+        let place = || format!("livelist part {}", part.object());
+        if part.phys()?.subobjs != 0 {
+            return Err(Error::corrupt(place(), "it has parts of its own"));
+        }
+        let mut gone: HashMap<(u32, u64), u64> = HashMap::new();
+        let mut live = Vec::new();
+        part.for_each_back(&mut |bp, freed| {
+            if bp.kind() != BpKind::Normal {
+                return Err(Error::corrupt(place(), "an entry that is no block"));
+            }
+            let at = (bp.dva(0).vdev(), bp.dva(0).offset());
+            if freed {
+                *gone.entry(at).or_default() += 1;
+            } else if let Some(count) = gone.get_mut(&at) {
+                *count -= 1;
+                if *count == 0 {
+                    gone.remove(&at);
+                }
+            } else {
+                live.push(*bp);
+                if live.len() == BATCH {
+                    f(&live)?;
+                    live.clear();
+                }
+            }
+            Ok(())
+        })?;
+        if !gone.is_empty() {
+            let what = format!("{} blocks are freed that are not allocated", gone.len());
+            return Err(Error::contradiction(place(), what));
+        }
+        f(&live)
+    }
+
+    fn free_part(&self, part: u64) -> Result<()> {
+        if bpobj::drop_if_empty_list(self, part)? {
+            return Ok(());
+        }
+        Bpobj::open(&self.meta.mos, part)?.free(self)
+    }
+
+    /// Hands the list of a head that goes over to those that are worked off; `all` is what its
+    /// directory uses. False if there is none that says the same: the tree has to be walked.
+    pub(crate) fn queue_livelist(&self, dir: u64, all: Sizes) -> Result<bool> {
+        let Some((table, list)) = self.livelist_entry(dir)? else {
+            return Ok(false);
+        };
+        let sizes = match Deadlist::totals_of(self.meta, list) {
+            Ok(sizes) => sizes,
+            Err(e) => {
+                bpobj::damage(e)?;
+                Sizes::default()
+            }
+        };
+        // Logical bytes of embedded blocks are the directory's alone.
+        if sizes.is_zero() || sizes.used != all.used || sizes.comp != all.comp {
+            self.drop_livelist(dir)?;
+            return Ok(false);
+        }
+        table.remove(self.tx, LIVELIST)?;
+        self.charge(dir, UsedKind::Head, -all)?;
+        self.freed(-sizes)?;
+        let directory = self.meta.table(DIRECTORY)?;
+        let known = directory.get_u64(DELETED)?;
+        let set = self.add_to_set(known.unwrap_or(0), ot::ZAP_METADATA, list)?;
+        if known.is_none() {
+            directory.put_u64(self.tx, DELETED, set)?;
+        }
+        self.spa.note_frees();
+        Ok(true)
     }
 
     /// Frees the blocks of clones that were destroyed with a livelist.
@@ -44,23 +295,9 @@ impl Ctx<'_> {
             Err(e) => return Freeing::stuck(e),
         };
         for object in objects {
-            let list = match Deadlist::open(self.meta, object) {
-                Ok(list) => list,
-                Err(e) => return Freeing::stuck(e),
-            };
-            for (key, sub) in list.entries() {
-                if budget.blocks == 0 {
-                    return Ok(Freeing::More);
-                }
-                let blocks = match self.sublist(sub) {
-                    Ok(blocks) => blocks,
-                    Err(e) => return Freeing::stuck(e),
-                };
-                self.free_live(&blocks, budget)?;
-                self.meta.table(object)?.remove_int(self.tx, key)?;
-                if !bpobj::drop_if_empty_list(self, sub)? {
-                    Bpobj::open(&self.meta.mos, sub)?.free(self)?;
-                }
+            match self.work_off(object, budget)? {
+                Freeing::Done => {}
+                other => return Ok(other),
             }
             table.remove_int(self.tx, object)?;
             self.free(object)?;
@@ -71,33 +308,61 @@ impl Ctx<'_> {
         Ok(Freeing::Done)
     }
 
-    /// What a sub-list says was allocated, or freed.
-    fn sublist(&self, sub: u64) -> Result<Vec<(BlockPointer, bool)>> {
-        let mut entries = Vec::new();
-        Bpobj::open(&self.meta.mos, sub)?.for_each(&mut |bp, freed| {
-            entries.push((*bp, freed));
-            Ok(())
-        })?;
-        Ok(entries)
-    }
-
-    /// Frees the live blocks of a sub-list: those allocated in it and not freed again.
-    fn free_live(&self, entries: &[(BlockPointer, bool)], budget: &mut Budget) -> Result<()> {
-        let mut gone: HashMap<(u64, u64), u64> = HashMap::new();
-        let mut sizes = Sizes::default();
-        for (bp, freed) in entries.iter().rev() {
-            let place = (bp.dva(0).word0 >> 32, bp.dva(0).word1);
-            let count = gone.entry(place).or_default();
-            if *freed {
-                *count += 1;
-            } else if *count > 0 {
-                *count -= 1;
-            } else if bp.kind() == BpKind::Normal {
-                sizes += Sizes::of_block(&self.meta.io, bp);
-                self.free_or_leak(bp)?;
-                budget.take();
+    /// Frees the blocks of one list, part by part. A part with FREEs becomes one without before
+    /// anything of it is freed: then it says at any time what is left, for whoever goes on.
+    fn work_off(&self, object: u64, budget: &mut Budget) -> Result<Freeing> {
+        let mut list = match Deadlist::open(self.meta, object) {
+            Ok(list) => list,
+            Err(e) => return Freeing::stuck(e),
+        };
+        while let Some((key, part)) = list.entries().first().copied() {
+            if budget.blocks == 0 {
+                return Ok(Freeing::More);
             }
+            if bpobj::drop_if_empty_list(self, part)? {
+                list.forget_key(self, key)?;
+                continue;
+            }
+            let opened = Bpobj::open(&self.meta.mos, part).and_then(|p| Ok((p.phys()?, p)));
+            let (phys, opened) = match opened {
+                Ok(opened) => opened,
+                Err(e) => return Freeing::stuck(e),
+            };
+            if phys.num_freed > 0 {
+                let settled = match self.only_live(&[part]) {
+                    Ok(settled) => settled,
+                    Err(e) => return Freeing::stuck(e),
+                };
+                list.set_key(self, key, settled)?;
+                opened.free(self)?;
+                budget.look_through(phys.num_blkptrs);
+                continue;
+            }
+            let mut flaw = None;
+            let (sizes, empty, damage) = opened.drain(self, &mut |bp| {
+                if !budget.take() {
+                    return Ok(false);
+                }
+                match self.free_or_leak(bp) {
+                    Err(e @ Error::Device { .. }) => {
+                        // It stays in the list.
+                        flaw = Some(e);
+                        Ok(false)
+                    }
+                    other => other.map(|()| true),
+                }
+            })?;
+            self.freed(sizes)?;
+            list.lower(self, sizes)?;
+            if let Some(flaw) = flaw.or(damage) {
+                return Ok(Freeing::Stuck(flaw));
+            }
+            if !empty {
+                return Ok(Freeing::More);
+            }
+            list.forget_key(self, key)?;
+            opened.free(self)?;
         }
-        self.freed(sizes)
+        Ok(Freeing::Done)
     }
 }

@@ -251,6 +251,7 @@ impl Ctx<'_> {
                 }
                 match (origin, encryption) {
                     (Some(snap), _) => {
+                        self.create_livelist(ds)?;
                         self.inherit_features(snap, ds)?;
                         self.share_key(snap, ds)?;
                     }
@@ -263,6 +264,9 @@ impl Ctx<'_> {
                 let name = format!("{}/{TEMPORARY}", begin.target);
                 let flags = DS_FLAG_INCONSISTENT | ci_flag(begin);
                 let ds = self.create_dir_and_head(&name, &Origin { snap: source }, flags)?;
+                if source != self.meta.origin_snap {
+                    self.create_livelist(ds)?;
+                }
                 self.inherit_features(source, ds)?;
                 self.share_key(source, ds)?;
                 (ds, true, source == self.meta.origin_snap)

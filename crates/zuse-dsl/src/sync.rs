@@ -58,6 +58,14 @@ impl Budget {
         self.blocks -= 1;
         true
     }
+
+    /// Takes what looking through a number of entries costs: a part of what freeing them would.
+    pub fn look_through(&mut self, entries: u64) {
+        self.blocks = self.blocks.saturating_sub(entries / 8);
+        if self.until.is_some_and(|t| Instant::now() > t) {
+            self.blocks = 0;
+        }
+    }
 }
 
 impl DslHooks for Dsl {
@@ -168,7 +176,7 @@ impl Dsl {
         let meta = self.meta()?;
         let directory = meta.directory()?;
         if directory.get_u64("bptree_obj")?.is_some()
-            || directory.get_u64("com.delphix:deleted_clones")?.is_some()
+            || directory.get_u64(crate::livelist::DELETED)?.is_some()
             || directory.get_u64(OBSOLETE_BPOBJ)?.is_some()
         {
             return Ok(true);
@@ -233,7 +241,8 @@ impl Ctx<'_> {
         let object = ds.object().0;
         let before = ds.phys()?;
         ds.books.set_prev_snap_txg(before.prev_snap_txg);
-        self.drop_livelist(before.dir)?;
+        let list = self.livelist_of(before.dir)?;
+        ds.books.set_listed_since(list.map(|l| l.since));
         let Some(done) = os.sync(self.tx.txg(), pass)? else {
             return Ok(());
         };
@@ -272,6 +281,9 @@ impl Ctx<'_> {
             d.unique_bytes = new_unique;
         })?;
         ds.referenced.store(referenced, Relaxed);
+        if let Some(list) = list {
+            self.keep_livelist(list, referenced, &sums, pass)?;
+        }
         if ds.has_longname() {
             self.activate(object, "org.zfsonlinux:longname", &ZapValue::U64(0))?;
         }

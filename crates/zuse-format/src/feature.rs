@@ -128,7 +128,7 @@ pub static FEATURES: [Feature; 47] = [
     row("com.delphix:redacted_datasets", DS, &["extensible_dataset"], R, W, "Datasets received from redacted streams"),
     row("com.delphix:bookmark_written", 0, &["bookmark_v2", "extensible_dataset", "bookmarks"], R, W, "Space written since a bookmark"),
     row("com.delphix:log_spacemap", WR, &["spacemap_v2"], R, W, "Changes of space maps are logged per txg"),
-    row("com.delphix:livelist", WR, &["extensible_dataset"], R, NO, "Clones list their own blocks, to be destroyed faster"),
+    row("com.delphix:livelist", WR, &["extensible_dataset"], R, W, "Clones list their own blocks, to be destroyed faster"),
     row("org.openzfs:device_rebuild", WR, &[], R, W, "Sequential rebuild of mirrors and dRAID"),
     row("org.freebsd:zstd_compress", DS, &["extensible_dataset"], R, W, "Zstandard compression"),
     row("org.openzfs:draid", MOS, &[], R, W, "Distributed spare RAID"),

@@ -35,6 +35,10 @@ pub struct Limits {
     pub xattr_bare: bool,
     /// Copying a range of a file points to whole blocks that are on disk.
     pub clone_blocks: bool,
+    /// Allocations that a part of a clone's livelist has before the next is begun.
+    pub livelist_entries: u64,
+    /// A clone keeps its livelist while it shares more than this percentage with its origin.
+    pub livelist_least_shared: u8,
     /// Instead of every dataset's `recordsize`.
     pub record_size: Option<u32>,
     /// Instead of every dataset's `atime`.
@@ -83,6 +87,8 @@ impl Default for Limits {
             indirect_shift: 17,
             xattr_bare: false,
             clone_blocks: false,
+            livelist_entries: 500_000,
+            livelist_least_shared: 75,
             record_size: None,
             atime: None,
             primary_cache: None,

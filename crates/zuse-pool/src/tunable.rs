@@ -223,6 +223,31 @@ pub static TUNABLES: &[Tunable] = &[
         set: |l, v| l.write_around = v != Some(0),
     },
     Tunable {
+        name: "zfs_livelist_max_entries",
+        alias: None,
+        unit: Unit::Number,
+        range: (1, 1 << 24),
+        power: false,
+        meaning: "allocations in a part of a clone's livelist, before the next part is begun",
+        live: true,
+        get: |l| Some(l.livelist_entries),
+        set: |l, v| l.livelist_entries = v.unwrap_or(Limits::default().livelist_entries),
+    },
+    Tunable {
+        name: "zfs_livelist_min_percent_shared",
+        alias: None,
+        unit: Unit::Percent,
+        range: (0, 100),
+        power: false,
+        meaning: "a clone that shares no more than this with its origin keeps no livelist",
+        live: true,
+        get: |l| Some(l.livelist_least_shared.into()),
+        set: |l, v| {
+            let default = Limits::default().livelist_least_shared;
+            l.livelist_least_shared = v.map_or(default, |v| v as u8);
+        },
+    },
+    Tunable {
         name: "zuse_read_around",
         alias: None,
         unit: Unit::Switch,

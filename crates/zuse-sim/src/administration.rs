@@ -71,10 +71,23 @@ impl<'a> Administration<'a> {
     /// # Errors
     /// A sentence with what was done last, if pool and model or recount differ.
     pub fn run(&mut self, steps: u64) -> Result<()> {
+        self.run_with(steps, &mut |_| Ok(()))
+    }
+
+    /// As [`Self::run`], with more to be proved after each step.
+    ///
+    /// # Errors
+    /// As [`Self::run`], and those of `more`.
+    pub fn run_with(
+        &mut self,
+        steps: u64,
+        more: &mut dyn FnMut(&Arc<Pool>) -> Result<()>,
+    ) -> Result<()> {
         for step in 1..=steps {
             let result = self
                 .step()
-                .and_then(|()| self.prove(step % 16 == 0 || step == steps));
+                .and_then(|()| self.prove(step % 16 == 0 || step == steps))
+                .and_then(|()| more(self.pool));
             if let Err(e) = result {
                 let from = self.done.len().saturating_sub(8);
                 return Err(wrong(format!(

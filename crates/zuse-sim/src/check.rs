@@ -15,7 +15,8 @@
 //! - a pointer's fill count is the sum of its children's, the root's is the number of objects;
 //! - a dnode's `used` is the space of its blocks, a dataset's `referenced` is the space of all its
 //!   blocks;
-//! - levels, types and births of pointers fit the place they are found in.
+//! - levels, types and births of pointers fit the place they are found in;
+//! - a clone's livelist has each block of its head that is younger than the origin.
 //!
 //! A problem is a [`Finding`] with a place; the walk goes on after it. Pools are checked when
 //! quiet: what a txg in flight would do is not known here.
@@ -25,6 +26,7 @@ mod claims;
 mod clones;
 mod dedup;
 mod finding;
+mod livelists;
 mod maps;
 mod walk;
 
@@ -33,7 +35,7 @@ use std::collections::BTreeMap;
 use zuse_base::{ObjectId, Result};
 use zuse_dmu::zap::Zap;
 use zuse_format::dnode::DnodeView;
-use zuse_format::dsl::{BpobjPhys, BptreeEntry, DslDatasetPhys};
+use zuse_format::dsl::{BpobjPhys, BptreeEntry, DslDatasetPhys, DslDirPhys};
 use zuse_format::{BlockPointer, object_type};
 use zuse_pool::Pool;
 
@@ -70,6 +72,10 @@ pub struct Report {
     pub blocks: u64,
     /// Gang blocks among them.
     pub gangs: u64,
+    /// Clones with a livelist.
+    pub livelists: u64,
+    /// Lists of destroyed clones.
+    pub waiting_livelists: u64,
 }
 
 impl Report {
@@ -127,21 +133,37 @@ pub fn check(pool: &Pool, depth: Depth) -> Result<Report> {
     }
     let mut found = Vec::new();
     let root = pool.uberblock().root;
-    let mut bonuses: BTreeMap<u64, (u8, u8)> = BTreeMap::new();
+    let mut dirs = Vec::new();
     {
         let mut walk = Walk::new(pool.io(), &mut report, &mut claims, "MOS".into(), depth, 0);
         walk.objset(&root, &mut |object, view| {
-            bonuses.insert(object, (view.object_type(), view.bonus_type()));
             found.extend(Found::of(object, view));
+            if view.bonus_type() == object_type::DSL_DIR
+                && view.object_type() != object_type::DSL_DIR
+                && let Ok(phys) = DslDirPhys::parse(view.bonus())
+            {
+                dirs.push((object, phys));
+            }
         });
     }
     found.sort_by_key(|f| (f.phys.creation_txg, f.object));
+    let lists = livelists::of_heads(pool, &dirs, &found).unwrap_or_else(|e| {
+        report.problem(Finding::Unreadable, "livelists", e);
+        BTreeMap::new()
+    });
     for dataset in &found {
-        check_dataset(pool, depth, dataset, &mut report, &mut claims);
+        let list = lists.get(&dataset.object).copied();
+        check_dataset(pool, depth, dataset, list, &mut report, &mut claims);
     }
+    report.livelists = lists.len() as u64;
     if let Err(e) = pending_frees(pool, depth, &mut report, &mut claims) {
         report.problem(Finding::Unreadable, "queues of freed blocks", e);
     }
+    livelists::count(
+        pool,
+        report.livelists + report.waiting_livelists,
+        &mut report,
+    );
     let mut maps = match maps::allocated(pool, &mut report) {
         Ok(maps) => maps,
         Err(e) => {
@@ -183,6 +205,7 @@ fn check_dataset(
     pool: &Pool,
     depth: Depth,
     dataset: &Found,
+    list: Option<(u64, u64)>,
     report: &mut Report,
     claims: &mut Claims,
 ) {
@@ -200,9 +223,18 @@ fn check_dataset(
     if !phys.is_snapshot() {
         walk.with_log(pool.uberblock().txg);
     }
+    if let Some((_, since)) = list {
+        walk.note_own(since);
+    }
     walk.objset(&phys.bp, &mut |_, _| {});
     let Extent { used, comp, uncomp } = walk.extent();
     let complete = walk.is_complete();
+    let own = walk.own();
+    if let (Some((list, _)), Some(own), true) = (list, own, complete)
+        && let Err(e) = livelists::compare(pool, &place, list, own, report)
+    {
+        report.problem(Finding::Unreadable, format!("{place}, livelist"), e);
+    }
     // An origin without blocks and a dataset that is being received keep other books.
     if complete && !phys.bp.is_hole() {
         for (what, stored, real) in [
@@ -279,32 +311,25 @@ fn pending_frees(
     Ok(())
 }
 
-/// The live blocks of a destroyed clone: those allocated and not freed again, read from new to old.
+/// The live blocks of a destroyed clone.
 fn deleted_livelist(
     pool: &Pool,
     object: u64,
     report: &mut Report,
     claims: &mut Claims,
 ) -> Result<()> {
-    let list = Zap::open(&pool.mos().dnode(ObjectId(object))?)?;
-    let mut cursor = list.cursor(0);
-    while let Some(entry) = cursor.next()? {
-        let zuse_dmu::zap::ZapValue::U64(sublist) = &entry.value else {
-            continue;
-        };
-        let mut all = Vec::new();
-        each_pointer(pool, *sublist, 0, &mut |bp, freed| all.push((bp, freed)))?;
-        let mut freed: BTreeMap<(u32, u64), u64> = BTreeMap::new();
-        for (bp, is_free) in all.iter().rev() {
-            let key = (bp.dva(0).vdev(), bp.dva(0).offset());
-            let count = freed.entry(key).or_default();
-            if *is_free {
-                *count += 1;
-            } else if *count > 0 {
-                *count -= 1;
-            } else if let Err(e) = claims.claim(pool.io(), bp, "livelist") {
-                report.problem(Finding::Unreadable, format!("livelist {object}"), e);
+    report.waiting_livelists += 1;
+    let place = format!("livelist {object}");
+    for part in livelists::parts(pool, object)? {
+        let (live, unmatched) = livelists::live(pool, part)?;
+        for bp in live {
+            if let Err(e) = claims.claim(pool.io(), &bp, "livelist") {
+                report.problem(Finding::Unreadable, place.as_str(), e);
             }
+        }
+        if unmatched > 0 {
+            let what = format!("{unmatched} blocks are freed that are not allocated");
+            report.problem(Finding::Livelist, place.as_str(), what);
         }
     }
     Ok(())

@@ -24,7 +24,7 @@ use zuse_base::{ByteOrder, Error, ObjectId, Result};
 use zuse_dmu::Settings;
 use zuse_dmu::zap::{Zap, ZapValue};
 use zuse_dsl::LogMet;
-use zuse_format::dnode::scan_block;
+use zuse_format::dnode::{SLOTS_PER_BLOCK, scan_block};
 use zuse_format::dsl::{BpobjPhys, BptreeEntry, DslDatasetPhys};
 use zuse_format::zil::ZilHeader;
 use zuse_format::{BlockPointer, BpKind, DnodePhys, DnodeView, ObjsetPhys, object_type};
@@ -142,6 +142,25 @@ struct Job {
     level: u8,
     block: u64,
     bp: BlockPointer,
+}
+
+impl Job {
+    /// Whether all below was freed before the walk of a destroyed head was paused: then the block
+    /// is freed itself.
+    fn is_past(&self) -> bool {
+        let resume = self.set.resume;
+        if resume == (0, 0) || self.block == ROOT {
+            return false;
+        }
+        let fanout = (self.bp.lsize() / 128).max(1).ilog2();
+        let below = 1u64.checked_shl(fanout * u32::from(self.level));
+        let end = self.block.saturating_add(1);
+        let end = end.saturating_mul(below.unwrap_or(u64::MAX));
+        match self.object {
+            0 => end.saturating_mul(SLOTS_PER_BLOCK as u64) <= resume.0,
+            object => (object, end.saturating_sub(1)) < resume,
+        }
+    }
 }
 
 /// Told of each block that belongs to the pool or a dataset: object set (0 the pool's) and pointer.
@@ -442,8 +461,7 @@ impl<'a> Worker<'a> {
             }
             return;
         }
-        let gone = (job.object, job.block) < job.set.resume && job.block != ROOT && job.level == 0;
-        if gone && job.object != 0 {
+        if job.is_past() {
             return;
         }
         if !self.count(&job, bp.object_type()) {
@@ -725,9 +743,8 @@ impl<'a> Worker<'a> {
             self.each_pointer(*sublist, 0, &mut |_, bp, freed| all.push((bp, freed)))?;
             let mut freed = std::collections::HashMap::<(u32, u64), u64>::new();
             for (bp, is_free) in all.iter().rev() {
-                let count = freed
-                    .entry((bp.dva(0).vdev(), bp.dva(0).offset()))
-                    .or_default();
+                let at = (bp.dva(0).vdev(), bp.dva(0).offset());
+                let count = freed.entry(at).or_default();
                 if *is_free {
                     *count += 1;
                 } else if *count > 0 {

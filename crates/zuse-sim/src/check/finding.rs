@@ -42,6 +42,8 @@ pub enum Finding {
     CloneCount,
     /// A dedup table does not count the pointers that are there.
     DedupCount,
+    /// A clone's livelist is not the list of the clone's own blocks.
+    Livelist,
 }
 
 impl Finding {
@@ -64,6 +66,7 @@ impl Finding {
             Self::Dnode => "the dnode does not fit its place",
             Self::Used => "'used' is not the space of its blocks",
             Self::DatasetBooks => "the dataset's books do not say the space of its blocks",
+            Self::Livelist => "the livelist does not have the clone's own blocks",
             Self::CloneCount => "pointers to a cloned block are not counted as they are",
             Self::DedupCount => "the dedup table does not say what is there",
         }

@@ -12,6 +12,7 @@ use zuse_format::{BlockPointer, BpKind, DnodePhys, object_type};
 use zuse_io::Pipeline;
 
 use super::claims::Claims;
+use super::livelists::Own;
 use super::{Depth, Finding, Report};
 
 /// Space of blocks, in the three measures of a dataset.
@@ -36,8 +37,11 @@ pub(super) struct Walk<'a> {
     complete: bool,
     /// Objset, object, level, block of the first block that is not yet freed; all zero: none is.
     resume: [u64; 4],
+    /// Objects whose dnode blocks are freed already.
+    past: u64,
     follow_log: bool,
     last_txg: u64,
+    own: Option<Own>,
 }
 
 /// What is known about the tree that a pointer is part of.
@@ -69,8 +73,10 @@ impl<'a> Walk<'a> {
             extent: Extent::default(),
             complete: true,
             resume: [0; 4],
+            past: 0,
             follow_log: false,
             last_txg: 0,
+            own: None,
         }
     }
 
@@ -83,6 +89,16 @@ impl<'a> Walk<'a> {
     pub fn with_log(&mut self, last_txg: u64) {
         self.follow_log = true;
         self.last_txg = last_txg;
+    }
+
+    /// The set is a clone's head with a livelist: its blocks younger than this are to be noted.
+    pub fn note_own(&mut self, since: u64) {
+        self.own = Some(Own::new(since));
+    }
+
+    /// What was noted.
+    pub fn own(&mut self) -> Option<Own> {
+        self.own.take()
     }
 
     pub fn extent(&self) -> Extent {
@@ -112,6 +128,9 @@ impl<'a> Walk<'a> {
                 self.extent.comp += bp.psize();
                 self.extent.uncomp += if metadata { bp.psize() } else { bp.lsize() };
                 self.report.blocks += 1;
+                if let Some(own) = &mut self.own {
+                    own.meet(bp);
+                }
                 if bp.allocation_birth() > self.since {
                     let place = format!("{}{at}", self.place);
                     if let Err(e) = self.claims.claim(self.io, bp, &place) {
@@ -235,7 +254,7 @@ impl<'a> Walk<'a> {
             fill += self.tree(bp, tree, meta.levels - 1, i as u64, &mut Some(&mut blocks));
         }
         let own = self.extent.used - before;
-        if own != meta.used_bytes() {
+        if self.resume == [0; 4] && own != meta.used_bytes() {
             self.problem(
                 Finding::Used,
                 ", meta dnode",
@@ -266,6 +285,7 @@ impl<'a> Walk<'a> {
                 );
             }
         }
+        found += std::mem::take(&mut self.past);
         if fill != found {
             self.problem(
                 Finding::ObjectCount,
@@ -367,6 +387,21 @@ impl<'a> Walk<'a> {
         self.resume != [0; 4] && (object, block) < (self.resume[1], self.resume[3]) && object != 0
     }
 
+    /// Whether everything below a pointer was freed before the walk was paused: then it is freed
+    /// itself.
+    fn is_past(&self, tree: Tree, level: u8, id: u64) -> bool {
+        let fanout = u32::from(tree.indirect_shift.saturating_sub(7));
+        let below = 1u64.checked_shl(fanout * u32::from(level));
+        let end = id
+            .saturating_add(1)
+            .saturating_mul(below.unwrap_or(u64::MAX));
+        if tree.object == 0 {
+            let slots = tree.lsize / DNODE_SLOT as u64;
+            return self.resume != [0; 4] && end.saturating_mul(slots) <= self.resume[1];
+        }
+        self.is_freed(tree.object, end - 1)
+    }
+
     /// Walks a pointer at a level of a tree; returns its fill. Level-0 pointers go into `leaves` if
     /// asked.
     fn tree(
@@ -382,6 +417,12 @@ impl<'a> Walk<'a> {
         }
         let at = format!(", object {}, level {level}, block {id}", tree.object as i64);
         self.pointer(bp, tree, level, &at);
+        if (level > 0 || tree.object == 0) && self.is_past(tree, level, id) {
+            if tree.object == 0 {
+                self.past += bp.fill();
+            }
+            return bp.fill();
+        }
         if level == 0 {
             return self.leaf(bp, tree, id, &at, leaves);
         }

@@ -16,7 +16,7 @@ pub struct Users {
 }
 
 /// Features that are not counted by the keys of datasets.
-const LIVELIST: &str = "com.delphix:livelist";
+pub const LIVELIST: &str = "com.delphix:livelist";
 const REDACTION: &str = "com.delphix:redaction_bookmarks";
 const WRITTEN: &str = "com.delphix:bookmark_written";
 const SPILL: &str = "com.delphix:redaction_list_spill";
@@ -79,6 +79,9 @@ impl Users {
     /// # Errors
     /// A removed vdev's attributes cannot be read.
     pub fn judge(mut self, pool: &Arc<Pool>, out: &mut String) -> Result<bool> {
+        for _ in super::livelists::deleted(pool)? {
+            add(&mut self, LIVELIST);
+        }
         for child in &pool.config().vdev_tree.children {
             if child.kind != VdevKind::Indirect {
                 continue;

@@ -109,16 +109,23 @@ fn settled(entries: &[(BlockPointer, bool)]) -> (Vec<&BlockPointer>, Vec<(&Block
     (live, unmatched.collect())
 }
 
-/// The parts of all lists of clones that are being destroyed.
-fn sublists(pool: &Pool) -> Result<Vec<u64>> {
-    let open = |object: u64| Zap::open(&pool.spa().mos().dnode(ObjectId(object))?);
+/// The lists of clones that are being destroyed.
+pub fn deleted(pool: &Pool) -> Result<Vec<u64>> {
     let mut all = Vec::new();
-    let Some(set) = pool.spa().directory()?.lookup_u64(DELETED)? else {
-        return Ok(all);
-    };
-    let mut lists = open(set)?.cursor(0);
-    while let Some(list) = lists.next()? {
-        let mut parts = open(list.value.first().unwrap_or(0))?.cursor(0);
+    if let Some(set) = pool.spa().directory()?.lookup_u64(DELETED)? {
+        let mut lists = Zap::open(&pool.spa().mos().dnode(ObjectId(set))?)?.cursor(0);
+        while let Some(list) = lists.next()? {
+            all.extend(list.value.first());
+        }
+    }
+    Ok(all)
+}
+
+/// The parts of all these.
+fn sublists(pool: &Pool) -> Result<Vec<u64>> {
+    let mut all = Vec::new();
+    for list in deleted(pool)? {
+        let mut parts = Zap::open(&pool.spa().mos().dnode(ObjectId(list))?)?.cursor(0);
         while let Some(part) = parts.next()? {
             all.extend(part.value.first());
         }

@@ -13,7 +13,7 @@ use super::features::Users;
 use super::object::Table;
 use super::range::Range;
 use super::record::PointerList;
-use super::{Style, label, logs, metaslabs, outages, pointer};
+use super::{Style, label, livelists, logs, metaslabs, outages, pointer};
 use crate::error::{CommandError, Explain, Outcome};
 use crate::session::Session;
 
@@ -363,6 +363,9 @@ fn one(
     if style.level > 2 && !some {
         let mut text = Vec::new();
         deadlist(mos, phys.deadlist, style, &mut text).or_cannot(cannot)?;
+        if !found.is_snapshot {
+            livelist(mos, phys.dir, style, &mut text).or_cannot(cannot)?;
+        }
         session.ui.print(text)?;
         if style.level > 3 && !found.is_snapshot {
             for (name, b) in pool.dsl().bookmarks(&found.name).or_cannot(cannot)? {
@@ -381,13 +384,44 @@ fn one(
 
 /// What was freed since the snapshot before, by the txg from which on it was born.
 fn deadlist(mos: &Arc<Objset>, object: u64, style: Style, out: &mut Vec<u8>) -> Result<()> {
+    list_by_txg(mos, object, "Deadlist", style, out)
+}
+
+/// The list of a clone's own blocks, if its directory has one.
+fn livelist(mos: &Arc<Objset>, dir: u64, style: Style, out: &mut Vec<u8>) -> Result<()> {
+    let dnode = mos.dnode(ObjectId(dir))?;
+    if !super::object::is_zap(dnode.object_type()) {
+        return Ok(());
+    }
+    match Zap::open(&dnode)?.lookup_u64(super::features::LIVELIST.as_bytes())? {
+        Some(list) => list_by_txg(mos, list, "Livelist", style, out),
+        None => Ok(()),
+    }
+}
+
+/// The lists of clones that are being destroyed.
+fn deleted_livelists(pool: &Arc<Pool>, style: Style, out: &mut Vec<u8>) -> Result<()> {
+    let mos = pool.spa().mos();
+    for list in livelists::deleted(pool)? {
+        list_by_txg(mos, list, "Deleted Livelist", style, out)?;
+    }
+    Ok(())
+}
+
+fn list_by_txg(
+    mos: &Arc<Objset>,
+    object: u64,
+    title: &str,
+    style: Style,
+    out: &mut Vec<u8>,
+) -> Result<()> {
     if object == 0 {
         return Ok(());
     }
     let dnode = mos.dnode(ObjectId(object))?;
     if dnode.object_type() == t::BPOBJ {
         out.push(b'\n');
-        return PointerList::of(&dnode)?.summary(mos, out, "Deadlist", style.level);
+        return PointerList::of(&dnode)?.summary(mos, out, title, style.level);
     }
     let bonus = dnode.bonus_vec();
     let word = |i: usize| {
@@ -408,7 +442,7 @@ fn deadlist(mos: &Arc<Objset>, object: u64, style: Style, out: &mut Vec<u8>) -> 
     }
     entries.sort_unstable();
     let text = format!(
-        "\n    Deadlist: {} ({}/{} comp), {} entries\n",
+        "\n    {title}: {} ({}/{} comp), {} entries\n",
         style.number(word(0)),
         style.number(word(1)),
         style.number(word(2)),
@@ -430,10 +464,13 @@ fn deadlist(mos: &Arc<Objset>, object: u64, style: Style, out: &mut Vec<u8>) -> 
     Ok(())
 }
 
-/// The deadlists of the empty snapshot that all file systems begin with.
+/// The lists of destroyed clones, and the deadlists of the empty snapshot that all file systems begin with.
 fn origin(pool: &Arc<Pool>, root: u64, style: Style) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     let mos = pool.spa().mos();
+    if style.level >= 3 {
+        deleted_livelists(pool, style, &mut out)?;
+    }
     let children = Zap::open(&mos.dnode(ObjectId(dir_phys(mos, root)?.child_map))?)?;
     let Some(object) = children.lookup_u64(b"$ORIGIN")? else {
         return Ok(out);
