@@ -105,6 +105,17 @@ impl Session {
         head.or_else(|| heads.iter().find_map(snapshots))
     }
 
+    /// Whether a snapshot is one that somebody has looked at and that is not gone.
+    pub fn shows_snapshot(&self, snapshot: &Arc<Volume>) -> bool {
+        let mut heads = vec![self.root()];
+        heads.extend(self.children.lock().values().cloned());
+        heads.iter().any(|head| {
+            let all = head.snapshots.lock();
+            all.values()
+                .any(|weak| weak.as_ptr() == Arc::as_ptr(snapshot))
+        })
+    }
+
     /// Whether the kernel has let go of the session.
     pub fn over(&self) -> bool {
         self.over.load(Relaxed)
