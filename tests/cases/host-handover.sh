@@ -8,10 +8,10 @@ unset ZUSE_HOST_LINGER
 disk d 512M
 cp "$ZUSE" second
 head -c 4000000 /dev/urandom >random
-printf 'a good passphrase\n' >key
+printf '%s' 0123456789abcdef0123456789abcdef >key
 ok zpool create -m "$T/p" p "$T/d"
 ok zfs create -o compression=off p/a
-ok zfs create -o compression=off -o encryption=on -o keyformat=passphrase -o keylocation="file://$T/key" p/e
+ok zfs create -o compression=off -o encryption=on -o keyformat=raw -o keylocation="file://$T/key" p/e
 mv key nowhere
 for i in $(seq 9); do ok zfs create "p/more$i"; done
 mkdir p/a/many p/a/stands

@@ -70,7 +70,7 @@ const GO_ON: u64 = 4;
 /// How long commands may go on that run.
 const COMMANDS: Duration = Duration::from_secs(20);
 /// How long the new process may take to open the pool and to take everything.
-const ANSWER: Duration = Duration::from_secs(60);
+const ANSWER: Duration = Duration::from_secs(30);
 /// How long a process may take to say that it is there, and one that is killed to be gone.
 const HELLO: Duration = Duration::from_secs(10);
 

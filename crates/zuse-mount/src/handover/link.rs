@@ -242,3 +242,50 @@ impl Link {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn numbers_bytes_and_descriptors_come_in_the_order_in_which_they_were_put() {
+        let (ours, theirs) = UnixStream::pair().expect("sockets");
+        let long = vec![7; 3 * PIECE + 5];
+        let sent = long.clone();
+        let writer = std::thread::spawn(move || {
+            let mut link = Link::new(ours);
+            let files = ["one", "two"].map(|text| {
+                let (read, mut write) = std::io::pipe().expect("a pipe");
+                write.write_all(text.as_bytes()).expect("written");
+                read
+            });
+            link.put(1).expect("put");
+            link.put_descriptor(files[0].as_fd()).expect("put");
+            link.put_bytes(&sent).expect("put");
+            link.put_secret(&[9; 32]).expect("put");
+            link.put_descriptor(files[1].as_fd()).expect("put");
+            link.put(u64::MAX).expect("put");
+            link.flush().expect("sent");
+            assert!(link.out.is_empty());
+        });
+        let mut link = Link::new(theirs);
+        let text = |fd: OwnedFd| {
+            let mut all = String::new();
+            let mut file = std::fs::File::from(fd);
+            file.read_to_string(&mut all).expect("read");
+            all
+        };
+        assert_eq!(link.take().expect("a number"), 1);
+        assert_eq!(text(link.take_descriptor().expect("a descriptor")), "one");
+        assert_eq!(link.take_bytes().expect("bytes"), long);
+        assert_eq!(*link.take_secret().expect("a secret"), [9; 32]);
+        assert_eq!(text(link.take_descriptor().expect("a descriptor")), "two");
+        assert!(link.take_as::<u32>().is_err(), "it does not fit");
+        writer.join().expect("written");
+        let end = link.take().expect_err("nothing comes any more");
+        assert_eq!(end.kind(), ErrorKind::UnexpectedEof);
+        assert!(link.inbox.iter().all(|byte| *byte == 0), "it is wiped");
+    }
+}
