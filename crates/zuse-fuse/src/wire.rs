@@ -172,7 +172,7 @@ pub(crate) fn open<O: Ops>(
             ));
         }
         ops.init();
-        expires = hello.flags & abi::init::HAS_EXPIRE_ONLY != 0;
+        expires = options.expire_names && hello.flags & abi::init::HAS_EXPIRE_ONLY != 0;
         channel.send(0, message.unique, &[&hello.answer(options).0]);
         break;
     }

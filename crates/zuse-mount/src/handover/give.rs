@@ -253,6 +253,7 @@ fn put_options(link: &mut Link, options: &MountOptions) -> io::Result<()> {
         dev,
         exec,
         atime,
+        expire_names,
         symfollow,
     } = options;
     link.put_bytes(source.as_bytes())?;
@@ -281,6 +282,7 @@ fn put_options(link: &mut Link, options: &MountOptions) -> io::Result<()> {
         dev,
         exec,
         atime,
+        expire_names,
         symfollow,
     ] {
         link.put((*yes).into())?;

@@ -344,6 +344,7 @@ fn take_options(link: &mut Link) -> io::Result<MountOptions> {
         dev: link.take_bool()?,
         exec: link.take_bool()?,
         atime: link.take_bool()?,
+        expire_names: link.take_bool()?,
         symfollow: link.take_bool()?,
     })
 }
