@@ -64,7 +64,13 @@ pub struct Request {
     /// Bits that new files do not get.
     #[serde(default)]
     pub umask: u32,
-    /// `TZ`.
+    /// The group that new files get.
+    #[serde(default)]
+    pub group: Option<u32>,
+    /// The other groups.
+    #[serde(default)]
+    pub groups: Vec<u32>,
+    /// `TZ`: of the environment the only thing that a command reads which is sent.
     #[serde(default)]
     pub time_zone: Option<String>,
     /// It runs nothing: another process is to go on with the mounts, and speaks this format.
@@ -78,11 +84,14 @@ impl Request {
         // It can be asked for only by setting another one.
         let umask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
         rustix::process::umask(umask);
+        let groups = rustix::process::getgroups().unwrap_or_default();
         Self {
             version: VERSION.into(),
             argv,
             cwd,
             umask: umask.as_raw_mode(),
+            group: Some(rustix::process::getegid().as_raw()),
+            groups: groups.into_iter().map(|g| g.as_raw()).collect(),
             time_zone: std::env::var("TZ").ok(),
             hand_over: None,
         }

@@ -92,6 +92,15 @@ impl Session {
         *self.root.write() = volume;
     }
 
+    /// The number that `stat` shows of an inode.
+    pub fn shown_number(&self, ino: u64) -> u64 {
+        if ino != number::ROOT {
+            return ino;
+        }
+        let root = self.root();
+        number::of(root.slot, root.root_object)
+    }
+
     /// The file system, or snapshot that somebody has looked at, whose numbers have a slot.
     pub fn volume_at(&self, slot: u16) -> Option<Arc<Volume>> {
         let mut heads = vec![self.root()];
