@@ -493,7 +493,13 @@ impl Session {
     pub fn take_over(&mut self, pool: &Taken) -> Outcome<Arc<Pool>> {
         let limits = self.tuning()?.limits;
         let name = &pool.name;
-        let (found, _) = self.find(name)?;
+        // By its guid: the labels may have another name.
+        let imported = self.state.imported()?;
+        let cached = imported.get(name).map(|c| &c.config);
+        let found = match cached.filter(|config| config.pool_guid == pool.guid) {
+            Some(config) => found_by_config(config)?,
+            None => self.find(name)?.0,
+        };
         if found.config.pool_guid != pool.guid {
             return Err(
                 CommandError::new(format!("cannot open '{name}': it is another pool")).into(),
