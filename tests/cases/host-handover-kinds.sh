@@ -7,9 +7,9 @@ HOSTS=1
 unset ZUSE_HOST_LINGER
 
 disk d
-ok zpool create -m /m p "$T/d" -N
-ok zfs set mountpoint=/m/p p
-ok zpool export p
+ok zuse --no-host zpool create -O canmount=noauto -m /m/p p "$T/d"
+ok zuse --no-host zfs set canmount=on p
+ok zuse --no-host zpool export p
 ok zpool import -d "$T/d" -R "$T/alt" -t p q
 echo x >alt/m/p/x
 exec 7<alt/m/p/x

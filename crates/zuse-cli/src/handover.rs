@@ -133,7 +133,7 @@ struct Offer<'a> {
 }
 
 impl Holder {
-    /// Hands everything over to the process at the other end. None: it was refused, and all goes on.
+    /// Hands everything over to the process at the other end. None: it was refused, all goes on.
     pub fn hand_over(
         self: &Arc<Self>,
         heir: UnixStream,

@@ -7,8 +7,8 @@
 //!                                                       free_nameless_again, once it is its own
 //! ```
 //! Invariants
-//! - Between [`FileSystem::leave_nameless`] and [`FileSystem::free_nameless_again`] nothing is freed
-//!   because its last holder went. So whichever of both processes fails, the other one finds the
+//! - Between [`FileSystem::leave_nameless`] and [`FileSystem::free_nameless_again`] nothing is
+//!   freed because its last holder went. So whichever of both processes fails, the other one finds the
 //!   objects in the unlinked set, whole.
 //! - What nobody takes is freed at the next opening.
 

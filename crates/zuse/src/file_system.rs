@@ -122,8 +122,8 @@ impl Pool {
         Ok(fs)
     }
 
-    /// Says which objects without a name are in use in a dataset that is going to be opened: another
-    /// process has handed them over. Its file system frees nothing that has no name until
+    /// Says which objects without a name are in use in a dataset that is going to be opened:
+    /// another process has handed them over. Its file system frees nothing that has no name until
     /// [`FileSystem::free_nameless_again`].
     ///
     /// # Errors
