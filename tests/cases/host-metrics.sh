@@ -38,6 +38,17 @@ silent.connect(sys.argv[1])
 silent.close()
 P
 is "$(stat -c %a socket)" 600 "the socket's mode"
-kill %1
+# Another one does not take its place; a socket that a dead one has left is replaced, and nothing else is.
+says "cannot listen on '$T/socket'" timeout 5 zuse host metrics --listen "$T/socket"
+kill -9 %1
+wait %1 2>/dev/null
+zuse host metrics --listen "$T/socket" &
+ask() { python3 -c 'import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.sendall(b"GET / HTTP/1.1\r\n\r\n"); print(s.recv(12))' "$T/socket" 2>/dev/null; }
+for _ in $(seq 50); do ask >said && break; sleep 0.1; done
+is "$(cat said)" "b'HTTP/1.1 404'" "an answer on a socket that was replaced"
+kill $!
+echo kept >file
+says "cannot listen on '$T/file'" timeout 5 zuse host metrics --listen "$T/file"
+is "$(cat file)" kept "a file in the place of the socket"
 fails 2 zuse host metrics --listen 192.0.2.1:9134
 ok zpool export p

@@ -65,4 +65,4 @@ silent() {
 mounts() { awk -v t="$T/" '$3 == "fuse.zuse" && index($2, t) == 1 { print $1, $2 }' /proc/mounts; }
 # Waits for a moment until no host is left.
 gone() { for _ in $(seq 30); do [ -n "$(hosts)" ] || return 0; sleep 0.1; done; }
-hosts() { pgrep -f ' serve (--first|--host) ' || true; }
+hosts() { pgrep -f ' serve --(first|host|take-over)( |$)' || true; }

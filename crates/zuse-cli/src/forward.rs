@@ -45,5 +45,29 @@ pub fn command(session: &mut Session, guid: u64, argv: &[&str]) -> Outcome {
     }
 }
 
+/// The same, and gives what it prints.
+pub fn answer(session: &mut Session, guid: u64, argv: &[&str]) -> Outcome<String> {
+    use std::io::{Read, Seek};
+    use std::os::fd::AsFd;
+    let request = Request::new(
+        argv.iter().map(|a| a.as_bytes().to_vec()).collect(),
+        session.cwd.clone().into_os_string().into_vec(),
+    );
+    let [input, _, errors] = session.ui.streams()?;
+    let printed = rustix::fs::memfd_create("zuse-answer", rustix::fs::MemfdFlags::CLOEXEC);
+    let printed = printed.map_err(std::io::Error::from)?;
+    let streams = [input, printed.as_fd().try_clone_to_owned()?, errors];
+    match forward(&session.state.socket(guid), &request, &streams)? {
+        Sent::Ended(0) | Sent::Nobody => {}
+        Sent::Ended(code) => return Err(CommandError::silent(code).into()),
+        Sent::Strange => return Err(strange().into()),
+    }
+    let mut text = String::new();
+    let mut file = std::fs::File::from(printed);
+    file.rewind()?;
+    file.read_to_string(&mut text)?;
+    Ok(text)
+}
+
 /// How long to wait before looking again whether a pool is free.
 pub const PAUSE: Duration = Duration::from_millis(30);

@@ -14,7 +14,7 @@ use crate::holder::Holder;
 use crate::session::Session;
 use crate::state::State;
 use crate::ui::Ui;
-use crate::{caller, wire};
+use crate::{caller, handover, wire};
 
 /// A command that has been run for another process, which waits for its end.
 pub struct Forwarded {
@@ -35,6 +35,13 @@ impl Forwarded {
         may_run: impl FnOnce(&UnixStream) -> Option<R>,
     ) -> Option<(Self, R)> {
         let (request, streams) = wire::receive(&mut asker).ok()?;
+        if let Some(format) = request.hand_over {
+            match holder.filter(|_| format == handover::FORMAT) {
+                Some(holder) => holder.ask_to_hand_over(asker),
+                None => drop(wire::turn_away(&mut asker)),
+            }
+            return None;
+        }
         if request.version != wire::VERSION {
             let _ = wire::turn_away(&mut asker);
             return None;

@@ -18,12 +18,14 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use zuse::{Pool, Result};
+use zuse_base::sync::Mutex;
 use zuse_mount::{Change, MountServer, PoolMounts, ServeError, ServerOptions};
 
 use crate::allocator;
 use crate::error::{CommandError, Outcome, explain};
 use crate::forwarded::Forwarded;
 use crate::interruption::is_deserted;
+use crate::session::Session;
 use crate::state::State;
 use crate::users;
 use crate::wire;
@@ -63,6 +65,21 @@ pub struct Holder {
     over: AtomicBool,
     commands: AtomicUsize,
     connections: Arc<AtomicUsize>,
+    /// Processes that ask to go on in its place.
+    heirs: Mutex<Vec<UnixStream>>,
+}
+
+/// How it came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// A command has closed the pool.
+    Closed,
+    /// The pool is open still.
+    Open,
+    /// Another process goes on with all of it.
+    HandedOver,
+    /// The pool is closed, and nobody could go on.
+    Lost,
 }
 
 impl Holder {
@@ -79,6 +96,7 @@ impl Holder {
             over: AtomicBool::new(false),
             commands: AtomicUsize::new(0),
             connections: Arc::default(),
+            heirs: Mutex::default(),
         })
     }
 
@@ -147,7 +165,7 @@ impl Holder {
     /// Does what makes the kernel write its dirty pages, unless the pool is suspended or gets so
     /// meanwhile: then it goes on in the background, until the pool goes on or is given up, and the
     /// caller hears why.
-    fn while_running<T: Send + 'static>(
+    pub fn while_running<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
     ) -> Result<T> {
@@ -355,9 +373,50 @@ impl Holder {
         self.mounts.servers().iter().any(|s| s.serves(dataset))
     }
 
-    /// Listens, until there is nothing left to hold. The pool is still open afterwards unless a
-    /// command closed it; then true is returned.
-    pub fn run(self: &Arc<Self>, listener: wire::Listener, state: &State) -> Outcome<bool> {
+    /// What is mounted of the pool.
+    pub fn mounts(&self) -> &Arc<PoolMounts> {
+        &self.mounts
+    }
+
+    /// How long it goes on holding the pool.
+    pub fn life(&self) -> Life {
+        self.life
+    }
+
+    /// Somebody asks to go on in its place.
+    pub fn ask_to_hand_over(&self, mut heir: UnixStream) {
+        if wire::hear(&mut heir).is_ok() {
+            self.heirs.lock().push(heir);
+        }
+    }
+
+    /// Lets no command begin, and waits for those that run.
+    pub fn shut_out(&self, limit: Duration) -> std::result::Result<(), usize> {
+        self.over.store(true, SeqCst);
+        let until = Instant::now() + limit;
+        loop {
+            match self.commands.load(SeqCst) {
+                0 => return Ok(()),
+                left if Instant::now() >= until => {
+                    self.let_in();
+                    return Err(left);
+                }
+                _ => std::thread::sleep(TICK / 4),
+            }
+        }
+    }
+
+    /// Commands begin again.
+    pub fn let_in(&self) {
+        self.over.store(false, SeqCst);
+    }
+
+    /// Listens, until there is nothing left to hold.
+    pub fn run(
+        self: &Arc<Self>,
+        listener: wire::Listener,
+        session: &mut Session,
+    ) -> Outcome<Ended> {
         let signals = signal_hook::iterator::Signals::new([2, 15, 1])?;
         let handle = signals.handle();
         let me = self.clone();
@@ -371,11 +430,17 @@ impl Holder {
                 }
             })?;
         let listener = Arc::new(listener);
-        let (me, theirs, state) = (self.clone(), Arc::downgrade(&listener), state.clone());
+        let (me, theirs) = (self.clone(), Arc::downgrade(&listener));
+        let state = session.state.clone();
         std::thread::Builder::new()
             .name("zuse-socket".into())
             .spawn(move || {
                 while let Some(listener) = theirs.upgrade() {
+                    if me.over.load(SeqCst) {
+                        // Who comes now waits for whoever listens next.
+                        std::thread::sleep(TICK / 4);
+                        continue;
+                    }
                     match listener.accept_for(TICK) {
                         Ok(Some(stream)) => me.serve(stream, &state),
                         Ok(None) => {}
@@ -383,7 +448,13 @@ impl Holder {
                     }
                 }
             })?;
-        self.watch(&listener);
+        while let Some(heir) = self.watch(&listener) {
+            if let Some(ended) = self.hand_over(heir, &listener, session) {
+                handle.close();
+                let _ = watcher.join();
+                return Ok(ended);
+            }
+        }
         self.over.store(true, SeqCst);
         let closed = self.ending.load(SeqCst) && !self.interrupted.load(SeqCst);
         // Nobody comes in any more: who tries now finds no socket and waits for the devices.
@@ -396,11 +467,15 @@ impl Holder {
         handle.close();
         let _ = watcher.join();
         self.pool.set_mounts(None);
-        Ok(closed)
+        Ok(match closed {
+            true => Ended::Closed,
+            false => Ended::Open,
+        })
     }
 
-    /// Clears up after mounts that others take away, until there is a reason to end.
-    fn watch(self: &Arc<Self>, listener: &wire::Listener) {
+    /// Clears up after mounts that others take away, until there is a reason to end, or somebody
+    /// asks to go on in its place.
+    fn watch(self: &Arc<Self>, listener: &wire::Listener) -> Option<UnixStream> {
         let mut idle_since = Instant::now();
         loop {
             std::thread::sleep(TICK);
@@ -414,7 +489,10 @@ impl Holder {
             }
             let busy = self.commands.load(SeqCst) > 0;
             if self.ending.load(SeqCst) && (!busy || self.interrupted.load(SeqCst)) {
-                return;
+                return None;
+            }
+            if let Some(heir) = self.heirs.lock().pop() {
+                return Some(heir);
             }
             let idle = !busy && self.mounts.servers().is_empty();
             if !idle {
@@ -424,7 +502,7 @@ impl Holder {
             let patient = idle_since.elapsed() < self.patience();
             let done = idle && !patient || lost && self.unmount_all(false).is_ok();
             if done && self.shuts_the_door() {
-                return;
+                return None;
             }
         }
     }

@@ -20,6 +20,7 @@ mod dedup_table;
 mod error;
 mod forward;
 mod forwarded;
+mod handover;
 mod holder;
 mod host;
 mod ids;

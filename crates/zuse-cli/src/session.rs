@@ -45,6 +45,18 @@ struct Opened {
     export: bool,
 }
 
+/// A pool that one process closes and another one opens.
+pub struct Taken {
+    /// Its name.
+    pub name: String,
+    /// Its guid.
+    pub guid: u64,
+    /// It was open to be changed.
+    pub writable: bool,
+    /// It was exported before and is left so.
+    pub export: bool,
+}
+
 /// A command at work.
 pub struct Session {
     /// Its streams.
@@ -474,6 +486,47 @@ impl Session {
         names.sort();
         names.dedup();
         Ok(names)
+    }
+
+    /// Opens a pool that another process has closed for this one: as it was found there, and as it
+    /// was open there.
+    pub fn take_over(&mut self, pool: &Taken) -> Outcome<Arc<Pool>> {
+        let limits = self.tuning()?.limits;
+        let name = &pool.name;
+        // By its guid: the labels may have another name.
+        let imported = self.state.imported()?;
+        let cached = imported.get(name).map(|c| &c.config);
+        let found = match cached.filter(|config| config.pool_guid == pool.guid) {
+            Some(config) => found_by_config(config)?,
+            None => self.find(name)?.0,
+        };
+        if found.config.pool_guid != pool.guid {
+            return Err(
+                CommandError::new(format!("cannot open '{name}': it is another pool")).into(),
+            );
+        }
+        let need = if pool.writable {
+            Need::Write
+        } else {
+            Need::Read
+        };
+        let opened = patiently(|| self.open(name, &found, true, need, limits));
+        let mut opened = opened.or_cannot_pool(|| format!("cannot open '{name}'"))?;
+        opened.export = pool.export;
+        let pool = opened.pool.clone();
+        self.opened.push(opened);
+        Ok(pool)
+    }
+
+    /// What another process needs to open a pool that this one has open.
+    pub fn taken(&self, pool: &Arc<Pool>) -> Taken {
+        let opened = self.opened.iter().find(|o| Arc::ptr_eq(&o.pool, pool));
+        Taken {
+            name: pool.name(),
+            guid: pool.guid(),
+            writable: pool.is_writable(),
+            export: opened.is_some_and(|o| o.export),
+        }
     }
 
     /// Takes over a pool that this command made or imported: it is closed with the session, or

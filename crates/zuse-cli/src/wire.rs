@@ -16,10 +16,11 @@
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::net::{
@@ -47,6 +48,8 @@ pub const VERSION: &str = concat!("2 ", env!("CARGO_PKG_VERSION"));
 const TAKEN: u8 = b'T';
 /// It is not: the holder is of another version.
 const STRANGE: u8 = b'V';
+/// The holder is about to hand over what it holds.
+const HEARD: u8 = b'H';
 
 /// A command line on its way, with what of its process it needs.
 #[derive(Debug, Serialize, Deserialize)]
@@ -61,9 +64,18 @@ pub struct Request {
     /// Bits that new files do not get.
     #[serde(default)]
     pub umask: u32,
-    /// `TZ`.
+    /// The group that new files get.
+    #[serde(default)]
+    pub group: Option<u32>,
+    /// The other groups.
+    #[serde(default)]
+    pub groups: Vec<u32>,
+    /// `TZ`: of the environment the only thing that a command reads which is sent.
     #[serde(default)]
     pub time_zone: Option<String>,
+    /// It runs nothing: another process is to go on with the mounts, and speaks this format.
+    #[serde(default)]
+    pub hand_over: Option<u32>,
 }
 
 impl Request {
@@ -72,12 +84,16 @@ impl Request {
         // It can be asked for only by setting another one.
         let umask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
         rustix::process::umask(umask);
+        let groups = rustix::process::getgroups().unwrap_or_default();
         Self {
             version: VERSION.into(),
             argv,
             cwd,
             umask: umask.as_raw_mode(),
+            group: Some(rustix::process::getegid().as_raw()),
+            groups: groups.into_iter().map(|g| g.as_raw()).collect(),
             time_zone: std::env::var("TZ").ok(),
+            hand_over: None,
         }
     }
 }
@@ -101,28 +117,8 @@ pub fn forward(socket: &Path, request: &Request, streams: &[OwnedFd; 3]) -> io::
     let Some(mut stream) = connect(socket)? else {
         return Ok(Sent::Nobody);
     };
-    let payload = serde_json::to_vec(request).map_err(io::Error::other)?;
-    let length = (payload.len() as u32).to_le_bytes();
-    let fds = [streams[0].as_fd(), streams[1].as_fd(), streams[2].as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    control.push(SendAncillaryMessage::ScmRights(&fds));
-    let sent = sendmsg(
-        &stream,
-        &[IoSlice::new(&length)],
-        &mut control,
-        SendFlags::empty(),
-    );
-    // A holder that ends drops whoever still waits to be let in: nothing of the command was done
-    // there.
-    if let Err(e) = sent
-        .map_err(io::Error::from)
-        .and_then(|_| stream.write_all(&payload))
-    {
-        return match e.kind() {
-            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Ok(Sent::Nobody),
-            _ => Err(e),
-        };
+    if !send(&mut stream, request, streams)? {
+        return Ok(Sent::Nobody);
     }
     // A holder that is about to end does not take the command: it is as if nobody listened.
     let mut taken = [0];
@@ -137,6 +133,81 @@ pub fn forward(socket: &Path, request: &Request, streams: &[OwnedFd; 3]) -> io::
         io::Error::other("the process that holds the pool ended before the command did; look at its log, then try again")
     })?;
     Ok(Sent::Ended(u32::from_le_bytes(code).min(255) as u8))
+}
+
+/// What a holder says that is asked to hand over.
+pub enum Asked {
+    /// Nobody listens (any more).
+    Nobody,
+    /// It does not know how, or not in this format.
+    Strange,
+    /// It is about to, over this.
+    Heard(UnixStream),
+}
+
+/// Asks whoever listens to hand over what it holds, in a format.
+///
+/// # Errors
+/// Another user listens.
+pub fn ask_to_hand_over(socket: &Path, format: u32) -> io::Result<Asked> {
+    let Some(mut stream) = connect(socket)? else {
+        return Ok(Asked::Nobody);
+    };
+    // Who does not know what is asked for may run this.
+    let argv = ["zuse", "version"].map(|word| word.as_bytes().to_vec());
+    let request = Request {
+        hand_over: Some(format),
+        ..Request::new(argv.into(), b"/".to_vec())
+    };
+    let null = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/null")?;
+    let streams = [null.try_clone()?, null.try_clone()?, null].map(OwnedFd::from);
+    let mut answer = [0];
+    if !send(&mut stream, &request, &streams)? || stream.read_exact(&mut answer).is_err() {
+        return Ok(Asked::Nobody);
+    }
+    Ok(match answer {
+        [HEARD] => Asked::Heard(stream),
+        _ => Asked::Strange,
+    })
+}
+
+/// Tells a peer that what it asked for is about to be handed over.
+///
+/// # Errors
+/// It went away.
+pub fn hear(stream: &mut UnixStream) -> io::Result<()> {
+    stream.write_all(&[HEARD])?;
+    stream.set_write_timeout(None)?;
+    stream.set_read_timeout(None)
+}
+
+/// Sends a request; false if the other end ends.
+fn send(stream: &mut UnixStream, request: &Request, streams: &[OwnedFd; 3]) -> io::Result<bool> {
+    let payload = serde_json::to_vec(request).map_err(io::Error::other)?;
+    let length = (payload.len() as u32).to_le_bytes();
+    let fds = [streams[0].as_fd(), streams[1].as_fd(), streams[2].as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&fds));
+    let sent = sendmsg(
+        &*stream,
+        &[IoSlice::new(&length)],
+        &mut control,
+        SendFlags::empty(),
+    );
+    // A holder that ends drops whoever still waits to be let in: nothing of the command was done
+    // there.
+    let sent = sent.map_err(io::Error::from);
+    match sent.and_then(|_| stream.write_all(&payload)) {
+        Ok(()) => Ok(true),
+        Err(e) => match e.kind() {
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Ok(false),
+            _ => Err(e),
+        },
+    }
 }
 
 /// Whether somebody listens.
@@ -193,7 +264,12 @@ pub struct Listener {
     path: PathBuf,
     /// What it made there.
     inode: Option<u64>,
+    /// Another process listens there now.
+    given: AtomicBool,
 }
+
+/// Connections that wait to be let in.
+const BACKLOG: i32 = 128;
 
 impl Listener {
     /// Listens; what a dead process left behind is replaced.
@@ -217,7 +293,38 @@ impl Listener {
             listener,
             path: path.to_owned(),
             inode: inode_of(path),
+            given: AtomicBool::new(false),
         })
+    }
+
+    /// The listening end of another process, which has been handed over.
+    pub fn handed(fd: OwnedFd, path: &Path) -> Self {
+        Self {
+            listener: fd.into(),
+            path: path.to_owned(),
+            inode: inode_of(path),
+            given: AtomicBool::new(true),
+        }
+    }
+
+    /// The descriptor, for another process.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    /// Another process listens from now on: the socket stays.
+    pub fn give_away(&self) {
+        self.given.store(true, Ordering::Relaxed);
+    }
+
+    /// This process listens from now on: whoever asks who it is hears so.
+    ///
+    /// # Errors
+    /// The socket is none that listens.
+    pub fn claim(&self) -> io::Result<()> {
+        rustix::net::listen(&self.listener, BACKLOG)?;
+        self.given.store(false, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Whether peers still find it: somebody may have removed the state directory.
@@ -257,7 +364,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         // Its pool may have another holder by now, which listens under the same name.
-        if self.is_there() {
+        if !self.given.load(Ordering::Relaxed) && self.is_there() {
             let _ = fs::remove_file(&self.path);
         }
     }

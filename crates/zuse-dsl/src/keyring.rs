@@ -366,6 +366,32 @@ impl Dsl {
         Ok(())
     }
 
+    /// The wrapping keys that are loaded, with the names of their encryption roots: for a process
+    /// that takes the place of this one.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn wrapping_keys(&self) -> Result<Vec<(String, WrappingKey)>> {
+        let all: Vec<(u64, WrappingKey)> = {
+            let ring = self.keyring.lock();
+            let keys = ring.wrapping.iter();
+            keys.map(|(dir, key)| (*dir, key.clone())).collect()
+        };
+        let _config = self.read_config();
+        let named = |(dir, key)| Ok((self.dir_name(dir)?, key));
+        all.into_iter().map(named).collect()
+    }
+
+    /// Takes a wrapping key that another process had loaded.
+    ///
+    /// # Errors
+    /// As [`Self::load_key`].
+    pub fn take_wrapping_key(&self, name: &str, wrapping: WrappingKey) -> Result<()> {
+        let _config = self.read_config();
+        let (dir, object) = self.root_for_keys(name)?;
+        self.prove_key(name, dir, &object, wrapping, false)
+    }
+
     /// Directory and key object of a dataset that takes `load-key` and `unload-key`.
     fn root_for_keys(&self, name: &str) -> Result<(u64, KeyObject)> {
         let dir = self.find_dir(name)?;

@@ -138,7 +138,12 @@ impl Dsl {
         let mut gather = self.gatherer()?;
         let tree = {
             let _config = self.read_config();
-            self.tree_below(root, self.find_dir(root)?, depth, needs, &mut gather)?
+            // What is being received is seen by who knows its name.
+            let dir = match root.rsplit('/').next() {
+                Some(crate::receive::TEMPORARY) => self.find_any_dir(root)?,
+                _ => self.find_dir(root)?,
+            };
+            self.tree_below(root, dir, depth, needs, &mut gather)?
         };
         let whole_pool = !root.contains('/');
         let only_snapshots = !which.filesystems && !which.volumes;

@@ -8,6 +8,8 @@ pub type Time = (i64, u32);
 pub struct Attr {
     /// Inode number, unique in the session; 1 is the root of the mount.
     pub ino: u64,
+    /// The number that `stat` shows, if it is another one: that of the root is set by the protocol.
+    pub shown: Option<u64>,
     /// Size in bytes.
     pub size: u64,
     /// Allocated space in units of 512 bytes.

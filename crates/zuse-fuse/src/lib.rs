@@ -56,6 +56,6 @@ pub use ops::{
     Whence, WriteFlags, XattrMode,
 };
 pub use options::{FOREVER, MountOptions};
-pub use session::{Mounted, mount};
+pub use session::{Handed, Mounted, go_on, mount};
 pub use wire::Crew;
 pub use zuse_base::Errno;

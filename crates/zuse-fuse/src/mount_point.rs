@@ -26,7 +26,7 @@ use rustix::io::Errno as OsErrno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-use crate::MountOptions;
+use crate::{Handed, MountOptions};
 
 const HELPER: &str = "fusermount3";
 
@@ -76,6 +76,8 @@ pub(crate) struct MountPoint {
     device: Option<String>,
     /// It was taken away: whatever is at the path now is somebody else's.
     gone: AtomicBool,
+    /// This process unmounts it when it ends; else another one does.
+    ours: AtomicBool,
 }
 
 /// A line of the mount table.
@@ -123,6 +125,7 @@ pub(crate) fn attach(
         identity,
         device,
         gone,
+        ours: AtomicBool::new(true),
     };
     Ok((point, fd))
 }
@@ -220,6 +223,33 @@ fn receive(socket: &UnixStream) -> Option<OwnedFd> {
 }
 
 impl MountPoint {
+    /// One that another process has mounted; it stays that one's for now.
+    pub(crate) fn handed(handed: Handed) -> Self {
+        Self {
+            path: handed.path,
+            identity: handed.identity,
+            device: handed.device,
+            gone: AtomicBool::new(handed.gone),
+            ours: AtomicBool::new(false),
+        }
+    }
+
+    /// What another process is told about it.
+    pub(crate) fn hand_over(&self, expires: bool) -> Handed {
+        Handed {
+            path: self.path.clone(),
+            identity: self.identity,
+            device: self.device.clone(),
+            gone: self.gone.load(Ordering::Acquire),
+            expires,
+        }
+    }
+
+    /// Says whether it is this process that unmounts it.
+    pub(crate) fn set_ours(&self, ours: bool) {
+        self.ours.store(ours, Ordering::Release);
+    }
+
     /// `major:minor` of the mounted file system.
     pub(crate) fn device(&self) -> Option<&str> {
         self.device.as_deref()
@@ -275,7 +305,7 @@ impl MountPoint {
         if over && self.identity.is_none() {
             return Ok(());
         }
-        if self.gone.load(Ordering::Acquire) {
+        if self.gone.load(Ordering::Acquire) || !self.ours.load(Ordering::Acquire) {
             return Ok(());
         }
         let path = &self.path;

@@ -7,8 +7,12 @@
 //! Unmounting takes the name away; the session ends when the kernel lets go of the file system,
 //! which is later when somebody still uses it (lazy unmount) or another mount namespace holds a
 //! copy. [`Mounted::join`] waits for that.
+//!
+//! A session can go to another process while its crew rests ([`Mounted::hand_over`], [`go_on`]).
+//! The mount belongs to one process at a time: the other one leaves it alone when it ends.
 
-use std::path::Path;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use zuse_base::sync::{Condvar, Mutex};
@@ -16,7 +20,7 @@ use zuse_base::sync::{Condvar, Mutex};
 use rustix::mount::UnmountFlags;
 
 use crate::mount_point::{self, MountError, MountPoint};
-use crate::wire::Crew;
+use crate::wire::{Channel, Crew};
 use crate::{MountOptions, Notifier, Ops, copies, wire};
 
 /// How long a session may go on after its mount was taken away.
@@ -63,6 +67,9 @@ impl Ending {
 #[derive(Debug)]
 pub struct Mounted {
     point: MountPoint,
+    channel: Arc<Channel>,
+    /// What was negotiated: names can be made to expire.
+    expires: bool,
     notifier: Notifier,
     ending: Arc<Ending>,
 }
@@ -80,12 +87,49 @@ pub fn mount<O: Ops>(
     crew: &Crew,
 ) -> Result<Mounted, MountError> {
     let (point, fd) = mount_point::attach(mountpoint, options)?;
+    let session = match wire::open(ops, fd, options) {
+        Ok(session) => session,
+        Err(e) => {
+            // What is mounted and not served is in the way of everybody.
+            let _ = point.detach(UnmountFlags::DETACH, false);
+            return Err(MountError::Session(e));
+        }
+    };
+    let mounted = serve(session, point, crew)?;
+    mounted.point.set_readahead(options.max_readahead);
+    Ok(mounted)
+}
+
+/// Has a crew serve a session that another process has handed over ([`Mounted::hand_over`]). The
+/// mount stays the other one's until [`Mounted::claim`]. `options` are those that it was mounted
+/// with.
+///
+/// # Errors
+/// [`MountError::Session`]: it cannot be served.
+pub fn go_on<O: Ops>(
+    ops: Arc<O>,
+    fd: OwnedFd,
+    handed: Handed,
+    options: &MountOptions,
+    crew: &Crew,
+) -> Result<Mounted, MountError> {
+    let session = wire::go_on(ops, fd, options, handed.expires);
+    serve(session, MountPoint::handed(handed), crew)
+}
+
+fn serve<O: Ops>(
+    session: wire::Session<O>,
+    point: MountPoint,
+    crew: &Crew,
+) -> Result<Mounted, MountError> {
+    let (channel, expires) = session.connection();
     let mounted = Mounted {
         point,
+        channel,
+        expires,
         notifier: Notifier::default(),
         ending: Arc::default(),
     };
-    let session = wire::open(ops, fd, options).map_err(MountError::Session)?;
     mounted.notifier.opened(Arc::new(session.sender()));
     let (ending, notifier) = (Arc::clone(&mounted.ending), mounted.notifier.clone());
     session
@@ -94,8 +138,22 @@ pub fn mount<O: Ops>(
             ending.declare(result.map_err(|e| e.to_string()));
         })
         .map_err(MountError::Session)?;
-    mounted.point.set_readahead(options.max_readahead);
     Ok(mounted)
+}
+
+/// What another process needs to go on with a session, besides its descriptor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Handed {
+    /// Where it is mounted.
+    pub path: PathBuf,
+    /// The number of the mount.
+    pub identity: Option<u64>,
+    /// `major:minor`.
+    pub device: Option<String>,
+    /// It was taken away already.
+    pub gone: bool,
+    /// Names can be made to expire.
+    pub expires: bool,
 }
 
 impl Mounted {
@@ -107,6 +165,22 @@ impl Mounted {
     /// `major:minor` that `stat` shows as `st_dev` for everything below the mount.
     pub fn device(&self) -> Option<&str> {
         self.point.device()
+    }
+
+    /// The descriptor and what else another process needs to go on with the session. Its crew has
+    /// to rest.
+    pub fn hand_over(&self) -> (BorrowedFd<'_>, Handed) {
+        (self.channel.as_fd(), self.point.hand_over(self.expires))
+    }
+
+    /// The mount is this process's from now on: it ends with the session.
+    pub fn claim(&self) {
+        self.point.set_ours(true);
+    }
+
+    /// The mount is another process's from now on.
+    pub fn leave(&self) {
+        self.point.set_ours(false);
     }
 
     /// The way to tell the kernel what changed behind its back.

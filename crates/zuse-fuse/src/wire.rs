@@ -57,7 +57,7 @@ fn call<T>(panicked: impl FnOnce(), method: impl FnOnce() -> Result<T, Errno>) -
 
 /// The kernel's end of the session.
 #[derive(Debug)]
-struct Channel(OwnedFd);
+pub(crate) struct Channel(OwnedFd);
 
 /// A connection on which nothing comes any more.
 struct Over {
@@ -66,7 +66,7 @@ struct Over {
 }
 
 impl Channel {
-    fn as_fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 
@@ -172,17 +172,21 @@ pub(crate) fn open<O: Ops>(
             ));
         }
         ops.init();
-        expires = hello.flags & abi::init::HAS_EXPIRE_ONLY != 0;
+        expires = options.expire_names && hello.flags & abi::init::HAS_EXPIRE_ONLY != 0;
         channel.send(0, message.unique, &[&hello.answer(options).0]);
         break;
     }
-    let server = Server::new(ops, options);
-    Ok(Session {
-        channel,
-        server,
-        options: options.clone(),
-        expires,
-    })
+    Ok(Session::new(ops, channel, options, expires))
+}
+
+/// A session that has shaken hands with the kernel in another process.
+pub(crate) fn go_on<O: Ops>(
+    ops: Arc<O>,
+    fd: OwnedFd,
+    options: &MountOptions,
+    expires: bool,
+) -> Session<O> {
+    Session::new(ops, Arc::new(Channel(fd)), options, expires)
 }
 
 /// `fuse_init_in`.
@@ -266,6 +270,20 @@ impl Hello {
 }
 
 impl<O: Ops> Session<O> {
+    fn new(ops: Arc<O>, channel: Arc<Channel>, options: &MountOptions, expires: bool) -> Self {
+        Self {
+            channel,
+            server: Server::new(ops, options),
+            options: options.clone(),
+            expires,
+        }
+    }
+
+    /// The kernel's end, and whether names can be made to expire.
+    pub(crate) fn connection(&self) -> (Arc<Channel>, bool) {
+        (Arc::clone(&self.channel), self.expires)
+    }
+
     /// What sends invalidations.
     pub(crate) fn sender(&self) -> impl Fn(Notice) + Send + Sync + use<O> {
         let channel = Arc::clone(&self.channel);

@@ -7,6 +7,7 @@ use zuse_base::{Errno, Timestamp};
 use zuse_fuse::{Attr, Caller, Replied, SetAttr, StatFs, Time, TimeSet, ValueReply, XattrMode};
 use zuse_zpl::{FileSystem, Znode};
 
+use crate::number;
 use crate::session::{Answer, Session, judged, no};
 use crate::table::{Node, What};
 use crate::volume::Volume;
@@ -59,8 +60,10 @@ pub(crate) fn of_stat(fs: &FileSystem, ino: u64, node: &Node, stat: &zuse_zpl::A
     if stat.object == fs.root_id() && fs.shows_dot_zfs() {
         nlink = nlink.saturating_add(1);
     }
+    let volume = node.volume().filter(|_| ino == number::ROOT);
     Attr {
         ino,
+        shown: volume.map(|v| number::of(v.slot, stat.object)),
         size: a.size,
         blocks: stat.blocks,
         atime: time(a.atime),
@@ -96,6 +99,7 @@ pub(crate) fn of_virtual(ino: u64, volume: &Volume) -> Answer<Attr> {
 fn virtual_directory(ino: u64, nlink: u32, born: Time) -> Attr {
     Attr {
         ino,
+        shown: None,
         size: 2,
         blocks: 0,
         atime: born,

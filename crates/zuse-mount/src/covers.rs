@@ -90,6 +90,32 @@ impl Covers {
         self.names.get(&dir)?.get(name)
     }
 
+    /// A map without names that comes after one of another process, which has made up so many
+    /// directories.
+    pub fn after(made_up: u64) -> Self {
+        Self {
+            names: HashMap::new(),
+            made_up,
+        }
+    }
+
+    /// How many directories were made up.
+    pub fn made_up(&self) -> u64 {
+        self.made_up
+    }
+
+    /// All names that are covered, with their directories.
+    pub fn all(&self) -> impl Iterator<Item = (u64, &[u8], &Cover)> {
+        let each = self.names.iter();
+        each.flat_map(|(dir, names)| names.iter().map(|(n, cover)| (*dir, n.as_slice(), cover)))
+    }
+
+    /// Covers a name with a directory that another process has made up.
+    pub fn put(&mut self, dir: u64, name: Vec<u8>, made_up: Arc<VirtualDir>) {
+        let names = self.names.entry(dir).or_default();
+        names.insert(name, Cover::Virtual(made_up));
+    }
+
     /// The covered names of a directory.
     pub fn names(&self, dir: u64) -> Option<&BTreeMap<Vec<u8>, Cover>> {
         self.names.get(&dir)

@@ -22,6 +22,7 @@ mod attributes;
 mod control;
 mod covers;
 mod data;
+mod handover;
 mod ioctl;
 mod listing;
 mod names;
@@ -36,6 +37,7 @@ mod table;
 mod tree;
 mod volume;
 
+pub use handover::{LetGo, Link};
 pub use place::{Place, place_of, places};
 pub use pool::PoolMounts;
 pub use server::{Change, MountServer, ServeError, ServerOptions};

@@ -135,7 +135,9 @@ impl Session {
                 let attr = self.give_listed(fs, volume, stored);
                 (attr.ino, Some(attr))
             }
-            _ if entry.name == b".." && ino == volume.root => (volume.above(), None),
+            _ if entry.name == b".." && ino == volume.root => {
+                (self.shown_number(volume.above()), None)
+            }
             _ if entry.object == zuse_zpl::DOT_ZFS => {
                 let attr = if wanted != Wanted::Names {
                     self.dot_zfs(fs, volume).ok()
@@ -148,7 +150,8 @@ impl Session {
             _ if wanted == Wanted::Attributes && !matches!(entry.name, b"." | b"..") => {
                 return None;
             }
-            _ => (volume.ino(entry.object), None),
+            // As `stat` shows it: the root's is not the one that the kernel calls it by.
+            _ => (number::of(volume.slot, entry.object), None),
         })
     }
 

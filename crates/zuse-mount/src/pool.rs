@@ -186,19 +186,46 @@ impl PoolMounts {
         at: &Path,
         options: &ServerOptions,
     ) -> std::result::Result<Arc<MountServer>, ServeError> {
-        let tree = Arc::new(PoolTree {
-            pool: self.pool.clone(),
-            unmounted: self.unmounted.clone(),
-            alone: options.alone,
-        });
+        let tree = self.tree(options.alone);
         let staff = self.staff().map_err(MountError::Session)?;
         let server = Arc::new(MountServer::mount(tree, dataset, at, options, &staff)?);
         self.servers.lock().push(server.clone());
         Ok(server)
     }
 
+    /// What sessions see of the pool.
+    pub(crate) fn tree(&self, alone: bool) -> Arc<dyn Tree> {
+        Arc::new(PoolTree {
+            pool: self.pool.clone(),
+            unmounted: self.unmounted.clone(),
+            alone,
+        })
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    pub(crate) fn add(&self, server: Arc<MountServer>) {
+        self.servers.lock().push(server);
+    }
+
+    /// Children that were unmounted by name.
+    pub(crate) fn unmounted(&self) -> Vec<String> {
+        self.unmounted.lock().iter().cloned().collect()
+    }
+
+    pub(crate) fn note_unmounted(&self, child: String) {
+        self.unmounted.lock().insert(child);
+    }
+
+    /// Those that serve all mounts, if there are any.
+    pub(crate) fn hired(&self) -> Option<Arc<Staff>> {
+        self.staff.lock().clone()
+    }
+
     /// Those that serve all mounts.
-    fn staff(&self) -> std::io::Result<Arc<Staff>> {
+    pub(crate) fn staff(&self) -> std::io::Result<Arc<Staff>> {
         let mut staff = self.staff.lock();
         if let Some(staff) = &*staff {
             return Ok(staff.clone());

@@ -14,13 +14,14 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use zuse_base::sync::{Mutex, RwLockWriteGuard};
 
 use zuse_base::{Error, ObjectId, Result};
-use zuse_fuse::{MountError, MountOptions, Mounted, Notifier, QueueFull, mount};
+use zuse_fuse::{Handed, MountError, MountOptions, Mounted, Notifier, QueueFull, go_on, mount};
 use zuse_zpl::FileSystem;
 
 use crate::covers::Covers;
@@ -34,7 +35,8 @@ use crate::volume::{Slots, Volume};
 
 mod lay;
 
-use lay::{effective, lay, root_names, settle, shown};
+pub(crate) use lay::settle;
+use lay::{effective, lay, root_names, shown};
 
 /// Why a tree could not be mounted or unmounted.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +65,17 @@ pub struct ServerOptions {
     pub placed: bool,
     /// The directory is made of the dataset's name, and goes when it is mounted there no more.
     pub clears: bool,
+}
+
+impl ServerOptions {
+    /// What options can say about properties.
+    pub const SAID: [(&'static str, &'static str); 5] = [
+        ("readonly", "on"),
+        ("atime", "off"),
+        ("devices", "off"),
+        ("exec", "off"),
+        ("setuid", "off"),
+    ];
 }
 
 /// A change that a library user made to a mounted file system.
@@ -154,6 +167,63 @@ impl MountServer {
             clears: options.clears,
             told: Mutex::new(told),
         })
+    }
+
+    /// Goes on with a mount that another process has handed over. It stays that one's, and rests,
+    /// until [`Self::claim`].
+    ///
+    /// # Errors
+    /// The pool cannot be read, or the connection not be served.
+    pub(crate) fn go_on(
+        session: Arc<Session>,
+        fd: OwnedFd,
+        handed: Handed,
+        options: ServerOptions,
+        told: MountOptions,
+        staff: &Staff,
+    ) -> std::result::Result<Self, ServeError> {
+        if !session.root().is_snapshot && !session.root().name().contains('@') {
+            let (missing, _) = lay(&session, |_| true)?;
+            for volume in &missing {
+                drop(volume.close().take());
+                session.table.purge(volume);
+            }
+        }
+        let mounted = go_on(session.clone(), fd, handed, &told, &staff.crew)?;
+        let _ = session.notifier.set(mounted.notifier());
+        staff.look_after(&session).map_err(MountError::Session)?;
+        Ok(Self {
+            session,
+            mounted,
+            changes: Mutex::new(()),
+            asked: options.mount,
+            said: options.said,
+            alone: options.alone,
+            placed: options.placed,
+            clears: options.clears,
+            told: Mutex::new(told),
+        })
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    pub(crate) fn mounted(&self) -> &Mounted {
+        &self.mounted
+    }
+
+    /// What the kernel was told last.
+    pub(crate) fn told(&self) -> MountOptions {
+        self.told.lock().clone()
+    }
+
+    /// The mount is this process's from now on.
+    pub(crate) fn claim(&self) {
+        self.mounted.claim();
+        for fs in shown(&self.session) {
+            fs.free_nameless_again();
+        }
     }
 
     /// Where it is mounted.

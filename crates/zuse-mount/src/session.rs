@@ -92,6 +92,15 @@ impl Session {
         *self.root.write() = volume;
     }
 
+    /// The number that `stat` shows of an inode.
+    pub fn shown_number(&self, ino: u64) -> u64 {
+        if ino != number::ROOT {
+            return ino;
+        }
+        let root = self.root();
+        number::of(root.slot, root.root_object)
+    }
+
     /// The file system, or snapshot that somebody has looked at, whose numbers have a slot.
     pub fn volume_at(&self, slot: u16) -> Option<Arc<Volume>> {
         let mut heads = vec![self.root()];
@@ -103,6 +112,17 @@ impl Session {
         };
         let head = heads.iter().find(|head| head.slot == slot).cloned();
         head.or_else(|| heads.iter().find_map(snapshots))
+    }
+
+    /// Whether a snapshot is one that somebody has looked at and that is not gone.
+    pub fn shows_snapshot(&self, snapshot: &Arc<Volume>) -> bool {
+        let mut heads = vec![self.root()];
+        heads.extend(self.children.lock().values().cloned());
+        heads.iter().any(|head| {
+            let all = head.snapshots.lock();
+            all.values()
+                .any(|weak| weak.as_ptr() == Arc::as_ptr(snapshot))
+        })
     }
 
     /// Whether the kernel has let go of the session.

@@ -80,7 +80,20 @@ pub(crate) struct Node {
     used: AtomicBool,
 }
 
+/// What another process knew of an inode.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    pub lookups: u64,
+    pub replaced: u32,
+    pub writers: u32,
+}
+
 impl Node {
+    /// References that the kernel has.
+    pub fn lookups(&self) -> u64 {
+        self.lookups.load(Relaxed)
+    }
+
     fn new(what: What, lookups: u64, replaced: u32, writers: u32) -> Arc<Self> {
         Arc::new(Self {
             what,
@@ -387,6 +400,71 @@ impl Table {
             all.extend(inodes.map(|(ino, _)| *ino));
         }
         all
+    }
+
+    /// Lets go of every object of a volume whose gate is closed; they stay known by their numbers.
+    /// Gives those without a name.
+    pub fn lay_down(&self, volume: &Arc<Volume>) -> Vec<Arc<Znode>> {
+        let mut nameless = Vec::new();
+        for shard in &self.shards {
+            let mut dropped = Vec::new();
+            let mut shard = shard.write();
+            for node in shard.nodes.values_mut() {
+                let What::Object(of, znode) = &node.what else {
+                    continue;
+                };
+                if !Arc::ptr_eq(of, volume) {
+                    continue;
+                }
+                if znode.attributes().links == 0 {
+                    nameless.push(znode.clone());
+                }
+                let listed = Listed {
+                    object: znode.object(),
+                    generation: znode.generation(),
+                };
+                let listed = node.with(What::Listed(volume.clone(), listed));
+                dropped.push(std::mem::replace(node, listed));
+            }
+            shard.held.clear();
+            drop(shard);
+        }
+        nameless
+    }
+
+    /// Visits every inode that the kernel knows.
+    ///
+    /// # Errors
+    /// Those of `visit`.
+    pub fn each<E>(&self, visit: &mut dyn FnMut(u64, &Node) -> Result<(), E>) -> Result<(), E> {
+        for shard in &self.shards {
+            let some: Vec<(u64, Arc<Node>)> = {
+                let shard = shard.read();
+                let nodes = shard.nodes.iter();
+                nodes.map(|(ino, node)| (*ino, node.clone())).collect()
+            };
+            some.iter().try_for_each(|(ino, node)| visit(*ino, node))?;
+        }
+        Ok(())
+    }
+
+    /// Visits the file system of every inode.
+    pub fn each_volume(&self, visit: &mut dyn FnMut(&Arc<Volume>)) {
+        for shard in &self.shards {
+            for node in shard.read().nodes.values() {
+                match &node.what {
+                    What::Virtual(dir) => visit(&dir.volume),
+                    _ => node.volume().into_iter().for_each(&mut *visit),
+                }
+            }
+        }
+    }
+
+    /// Puts an inode there that another process has handed over.
+    pub fn put(&self, ino: u64, what: What, known: Known) {
+        let node = Node::new(what, known.lookups, known.replaced, known.writers);
+        let old = self.write(ino).put(ino, node, self.may_hold);
+        drop(old);
     }
 
     /// Lets go of everything, at the end of the session.

@@ -7,7 +7,7 @@
 //!
 //! Rules: a thread is inside one gate once. Nothing that waits for the kernel is done inside.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use zuse_base::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -21,7 +21,7 @@ use crate::table::Table;
 /// The numbers that file systems have.
 #[derive(Default)]
 pub(crate) struct Slots {
-    used: Mutex<BTreeSet<u16>>,
+    used: Mutex<BTreeMap<u16, Weak<Slot>>>,
     /// Whether a file system ever came in whose entries have several names.
     pub any_aliases: AtomicBool,
 }
@@ -41,14 +41,26 @@ impl Drop for Slot {
 impl Slots {
     fn take(self: &Arc<Self>) -> Result<Arc<Slot>, Errno> {
         let mut used = self.used.lock();
-        let free = (0..number::VIRTUAL_SLOT).find(|slot| !used.contains(slot));
+        let free = (0..number::VIRTUAL_SLOT).find(|slot| !used.contains_key(slot));
         // So many file systems are in use at a time: ENFILE.
-        let slot = free.ok_or(Errno(23))?;
-        used.insert(slot);
-        Ok(Arc::new(Slot {
+        let number = free.ok_or(Errno(23))?;
+        Ok(self.make(&mut used, number))
+    }
+
+    fn make(self: &Arc<Self>, used: &mut BTreeMap<u16, Weak<Slot>>, number: u16) -> Arc<Slot> {
+        let slot = Arc::new(Slot {
             slots: self.clone(),
-            number: slot,
-        }))
+            number,
+        });
+        used.insert(number, Arc::downgrade(&slot));
+        slot
+    }
+
+    /// A slot by its number, as another process had it.
+    fn at(self: &Arc<Self>, number: u16) -> Arc<Slot> {
+        let mut used = self.used.lock();
+        let there = used.get(&number).and_then(Weak::upgrade);
+        there.unwrap_or_else(|| self.make(&mut used, number))
     }
 }
 
@@ -77,6 +89,14 @@ pub(crate) struct Volume {
     pub snapshots: Mutex<HashMap<Vec<u8>, Weak<Volume>>>,
     /// Hears of objects that lose their last name, once some are given out without being held.
     keeper: OnceLock<Arc<Holds>>,
+}
+
+/// What a file system says of itself once.
+#[derive(Default)]
+struct Facts {
+    has_aliases: bool,
+    told_under: (bool, bool),
+    root_object: ObjectId,
 }
 
 /// Most files that wait to be freed together, or for the next tick.
@@ -129,6 +149,26 @@ impl Volume {
         Self::in_slot(old.own.clone(), fs, old.name(), is_root, old.is_snapshot)
     }
 
+    /// A file system of a session that another process has handed over: its name, whether it is the
+    /// root and a snapshot.
+    pub fn handed(
+        slots: &Arc<Slots>,
+        slot: u16,
+        fs: Arc<FileSystem>,
+        (name, is_root, is_snapshot): (String, bool, bool),
+    ) -> Arc<Self> {
+        Self::in_slot(slots.at(slot), fs, name, is_root, is_snapshot)
+    }
+
+    /// One that has gone, of which the kernel knows something still.
+    pub fn closed(slots: &Arc<Slots>, slot: u16, root_object: ObjectId, name: String) -> Arc<Self> {
+        let facts = Facts {
+            root_object,
+            ..Facts::default()
+        };
+        Self::with(slots.at(slot), facts, name, None, (false, false))
+    }
+
     fn in_slot(
         own: Arc<Slot>,
         fs: Arc<FileSystem>,
@@ -136,12 +176,29 @@ impl Volume {
         is_root: bool,
         is_snapshot: bool,
     ) -> Arc<Self> {
-        let (slot, slots) = (own.number, &own.slots);
         fs.let_orphans_wait(MAY_WAIT);
-        let has_aliases = fs.has_aliases();
-        slots.any_aliases.fetch_or(has_aliases, Relaxed);
-        let told_under = (fs.props().posix_acl, fs.shows_dot_zfs());
-        let root_object = fs.root_id();
+        let facts = Facts {
+            has_aliases: fs.has_aliases(),
+            told_under: (fs.props().posix_acl, fs.shows_dot_zfs()),
+            root_object: fs.root_id(),
+        };
+        own.slots.any_aliases.fetch_or(facts.has_aliases, Relaxed);
+        Self::with(own, facts, name, Some(fs), (is_root, is_snapshot))
+    }
+
+    fn with(
+        own: Arc<Slot>,
+        facts: Facts,
+        name: String,
+        fs: Option<Arc<FileSystem>>,
+        (is_root, is_snapshot): (bool, bool),
+    ) -> Arc<Self> {
+        let slot = own.number;
+        let Facts {
+            has_aliases,
+            told_under,
+            root_object,
+        } = facts;
         let root = if is_root {
             number::ROOT
         } else {
@@ -158,7 +215,7 @@ impl Volume {
             told_under: Mutex::new(told_under),
             name: Mutex::new(name),
             above: AtomicU64::new(root),
-            gate: RwLock::new(Some(fs)),
+            gate: RwLock::new(fs),
             snapshots: Mutex::default(),
             keeper: OnceLock::new(),
         })

@@ -72,7 +72,7 @@ const THREADS: usize = 6;
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            cache: 512 << 20,
+            cache: quarter_of_memory(512 << 20),
             cache_metadata_percent: zuse_io::METADATA_PERCENT,
             dirty: tenth_of_memory(512 << 20),
             dirty_metadata: 512 << 20,
@@ -100,6 +100,13 @@ impl Default for Limits {
             host_linger: None,
         }
     }
+}
+
+/// A quarter of the memory, but no more than `most`: a small machine, or a container, keeps room
+/// for what is dirty and for programs.
+fn quarter_of_memory(most: usize) -> usize {
+    let bytes = zuse_device::memory().and_then(|bytes| usize::try_from(bytes / 4).ok());
+    bytes.map_or(most, |bytes| bytes.clamp(32 << 20, most))
 }
 
 /// A tenth of the memory, as OpenZFS has it for what is dirty, but no more than `most`: for files

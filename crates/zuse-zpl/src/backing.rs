@@ -3,6 +3,7 @@
 //! The dataset layer implements [`Backing`]; tests implement it over a disk in memory. Nothing here
 //! knows pools.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use zuse_base::{Clock, Result, Txg};
@@ -181,4 +182,10 @@ pub trait Backing: Send + Sync {
     /// The first name of 256 bytes or more was made: the feature `longname` becomes active for this
     /// dataset.
     fn note_longname(&self, _tx: &Tx) {}
+
+    /// Objects without a name that are in use, though nobody holds them yet: the process that had
+    /// the file system before has handed them over. They are not freed when it is opened.
+    fn nameless_in_use(&self) -> Option<Arc<HashSet<u64>>> {
+        None
+    }
 }

@@ -203,9 +203,13 @@ impl FileSystem {
             return Err(Error::corrupt(fs.place(), "the root is not a directory"));
         }
         *fs.root_znode.lock() = Some(root);
+        let in_use = fs.backing.nameless_in_use();
+        if in_use.is_some() {
+            fs.leave_nameless();
+        }
         if !fs.is_read_only() {
             // A set that cannot be read is no reason to refuse the rest.
-            let _ = fs.drain_unlinked();
+            let _ = fs.drain_but(in_use.as_deref());
         }
         Ok(fs)
     }

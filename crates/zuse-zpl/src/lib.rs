@@ -25,6 +25,7 @@ mod listing;
 mod manifest;
 pub mod mode;
 mod name;
+mod nameless;
 mod nfs4_acl;
 mod posix_acl;
 mod quota;

@@ -6,6 +6,7 @@
 //! entry in the set, or neither object nor entry. What is freed in the txg in which it lost its
 //! name never gets an entry ([`crate::limbo`]).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -230,6 +231,11 @@ impl FileSystem {
     /// # Errors
     /// The set cannot be read. Entries without a readable object are skipped.
     pub fn drain_unlinked(&self) -> Result<u64> {
+        self.drain_but(None)
+    }
+
+    /// The same but for what is in use.
+    pub(crate) fn drain_but(&self, in_use: Option<&HashSet<u64>>) -> Result<u64> {
         let Some(set) = &self.unlinked else {
             return Ok(0);
         };
@@ -239,7 +245,8 @@ impl FileSystem {
         loop {
             let entry = cursor.next()?;
             let is_end = entry.is_none();
-            if let Some(object) = entry.and_then(|e| e.value.first()) {
+            let object = entry.and_then(|e| e.value.first());
+            if let Some(object) = object.filter(|o| !in_use.is_some_and(|set| set.contains(o))) {
                 some.push((ObjectId(object), None));
             }
             if is_end || some.len() == REAP_AT_ONCE {

@@ -169,7 +169,8 @@ impl Drop for Znode {
     fn drop(&mut self) {
         self.cache.forget(self.object);
         let state = self.state.get_mut();
-        if state.attrs.links == 0 && !*self.dead.get_mut() {
+        let ours = !self.cache.nameless_stay.load(Relaxed);
+        if state.attrs.links == 0 && !*self.dead.get_mut() && ours {
             self.cache
                 .orphans
                 .lock()
@@ -191,6 +192,8 @@ pub(crate) struct ZnodeCache {
     pub orphans: Mutex<Vec<(ObjectId, u64)>>,
     /// So many may wait.
     pub may_wait: AtomicUsize,
+    /// Nameless objects whose last holder goes are somebody else's to free ([`crate::nameless`]).
+    pub nameless_stay: AtomicBool,
     /// Held by who frees them in passing.
     pub reaping: Mutex<()>,
 }
@@ -201,6 +204,7 @@ impl ZnodeCache {
             shards: std::array::from_fn(|_| Mutex::default()),
             orphans: Mutex::default(),
             may_wait: AtomicUsize::new(0),
+            nameless_stay: AtomicBool::new(false),
             reaping: Mutex::default(),
         })
     }

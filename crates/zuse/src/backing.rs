@@ -1,5 +1,6 @@
 //! What a file system stands on: a dataset of an open pool, seen through zuse-zpl's [`Backing`].
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use zuse_base::sync::RwLock;
 
@@ -20,10 +21,16 @@ pub(crate) struct DatasetBacking {
     _owner: Option<Owner>,
     props: RwLock<Arc<MountProps>>,
     replaying: Replaying,
+    in_use: Option<Arc<HashSet<u64>>>,
 }
 
 impl DatasetBacking {
-    pub fn open(spa: Arc<zuse_pool::Pool>, dataset: Arc<Dataset>) -> Result<Arc<Self>> {
+    /// `in_use`: see [`Backing::nameless_in_use`].
+    pub fn open(
+        spa: Arc<zuse_pool::Pool>,
+        dataset: Arc<Dataset>,
+        in_use: Option<Arc<HashSet<u64>>>,
+    ) -> Result<Arc<Self>> {
         let mut read_only = dataset.is_snapshot() || !spa.is_writable();
         if let Some(key) = dataset.objset()?.key() {
             read_only |= !key.is_writable();
@@ -43,6 +50,7 @@ impl DatasetBacking {
             _owner: owner,
             props: RwLock::new(Arc::new(props)),
             replaying: Replaying::default(),
+            in_use,
         }))
     }
 
@@ -195,5 +203,9 @@ impl Backing for DatasetBacking {
 
     fn note_longname(&self, _tx: &Tx) {
         self.dataset.note_longname();
+    }
+
+    fn nameless_in_use(&self) -> Option<Arc<HashSet<u64>>> {
+        self.in_use.clone()
     }
 }

@@ -4,7 +4,7 @@
 //! on at the same time share it. While it lives its dataset is owned: it is not destroyed and not
 //! rolled back. When the last user drops it, the dataset is free again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use zuse_base::sync::Mutex;
@@ -24,6 +24,9 @@ pub(crate) struct OpenFileSystems {
     all: Mutex<HashMap<u64, Entry>>,
     /// Held while a volume's log is applied.
     volumes: Mutex<()>,
+    /// Objects without a name that another process has handed over, by dataset object: until their
+    /// file system is opened.
+    in_use: Mutex<HashMap<u64, Arc<HashSet<u64>>>>,
 }
 
 struct Entry {
@@ -102,7 +105,8 @@ impl Pool {
         }
         let object = dataset.object().0;
         let was_open = open.contains_key(&object);
-        let opened = DatasetBacking::open(self.spa().clone(), dataset.clone());
+        let in_use = self.open_file_systems().in_use.lock().get(&object).cloned();
+        let opened = DatasetBacking::open(self.spa().clone(), dataset.clone(), in_use);
         let backing = opened.map_err(|error| (error, was_open))?;
         open.retain(|_, e| e.fs.strong_count() > 0 || e.backing.strong_count() > 0);
         self.keep_to_edge(&dataset).map_err(plain)?;
@@ -114,6 +118,20 @@ impl Pool {
                 backing: Arc::downgrade(&backing),
             },
         );
+        self.open_file_systems().in_use.lock().remove(&object);
         Ok(fs)
+    }
+
+    /// Says which objects without a name are in use in a dataset that is going to be opened:
+    /// another process has handed them over. Its file system frees nothing that has no name until
+    /// [`FileSystem::free_nameless_again`].
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; it cannot be read.
+    pub fn keep_nameless(&self, dataset: &str, objects: HashSet<u64>) -> Result<()> {
+        let dataset = self.dsl().dataset(dataset)?;
+        let mut all = self.open_file_systems().in_use.lock();
+        all.insert(dataset.object().0, Arc::new(objects));
+        Ok(())
     }
 }

@@ -41,6 +41,8 @@ pub struct SendRequest {
     pub redact: Option<String>,
     /// Form of the blocks.
     pub options: SendOptions,
+    /// Nothing is going to be written: sizes are known without keys.
+    pub sizes_only: bool,
 }
 
 /// One substream of a plan.
@@ -52,7 +54,8 @@ pub struct PlannedStream {
     pub from: Option<String>,
     /// Bytes of stream that are expected.
     pub estimate: u64,
-    send: Send,
+    /// None where only the size can be told.
+    send: Option<Send>,
 }
 
 /// Everything that will be written, in order.
@@ -107,7 +110,11 @@ impl SendPlan {
         }
         for stream in &self.streams {
             tell(stream);
-            stream.send.run(out, progress)?;
+            let send = stream.send.as_ref().ok_or_else(|| {
+                let what = format!("only the size of '{}' was asked for", stream.to);
+                Error::refused(Errno::INVAL, what)
+            })?;
+            send.run(out, progress)?;
         }
         if self.front.is_some() {
             out.bare(&Record::End {
@@ -156,7 +163,9 @@ impl Pool {
         options: SendOptions,
     ) -> Result<Send> {
         let from = from.map(|f| full_source(to, f));
-        Ok(self.planned(to, from, None, options)?.send)
+        let planned = self.planned(to, from, None, options, false)?;
+        let none = || Error::refused(Errno::INVAL, "only its size was asked for");
+        planned.send.ok_or_else(none)
     }
 
     fn planned(
@@ -165,6 +174,7 @@ impl Pool {
         from: Option<String>,
         redact: Option<&str>,
         options: SendOptions,
+        sizes_only: bool,
     ) -> Result<PlannedStream> {
         let dataset = self.dsl().dataset(to)?;
         if !dataset.is_snapshot() && self.is_writable() && dataset.is_owned() {
@@ -185,11 +195,16 @@ impl Pool {
             Some(name) => Some(self.redaction_bookmark(to, name)?),
             None => None,
         };
-        let send = Send::redacted(&dataset, to, source.as_ref(), mark.as_deref(), options)?;
+        let send = Send::redacted(&dataset, to, source.as_ref(), mark.as_deref(), options);
         let estimate = self.estimated(&dataset, source.as_ref(), options)?;
-        let estimate = match estimate {
-            Some(bytes) if !send.is_redacted() => bytes,
-            _ => send.exact_size()?,
+        let (send, estimate) = match (send, estimate) {
+            (Err(e), Some(bytes)) if sizes_only && e.is_for(Refusal::KeyNotLoaded) => (None, bytes),
+            (Ok(send), Some(bytes)) if !send.is_redacted() => (Some(send), bytes),
+            (send, _) => {
+                let send = send?;
+                let bytes = send.exact_size()?;
+                (Some(send), bytes)
+            }
         };
         Ok(PlannedStream {
             to: to.to_owned(),
@@ -205,9 +220,10 @@ impl Pool {
         to: &str,
         from: Option<String>,
         shown: &Shown,
-        options: SendOptions,
+        request: &SendRequest,
     ) -> Result<PlannedStream> {
-        let mut stream = self.planned(to, from, None, options)?;
+        let options = request.options;
+        let mut stream = self.planned(to, from, None, options, request.sizes_only)?;
         match shown {
             Shown::Whole => {
                 stream.from = None;
@@ -268,6 +284,7 @@ impl Pool {
                 from.map(|f| full_source(&request.to, f)),
                 request.redact.as_deref(),
                 request.options,
+                request.sizes_only,
             )?;
             return Ok(SendPlan {
                 streams: vec![stream],
@@ -288,20 +305,21 @@ impl Pool {
         let request = &self.normalized(request, top)?;
         let mut notes = Vec::new();
         let members = self.members(request, top, tosnap, &mut notes)?;
-        let (mut streams, mut failures) = (Vec::new(), Vec::new());
-        for step in order(&members, request) {
-            match step {
-                Step::Stream { to, from, shown } => {
-                    streams.push(self.packed_substream(&to, from, &shown, request.options)?);
-                }
-                Step::Impossible(lines) => failures.push((streams.len(), lines)),
-            }
-        }
+        // What may not be listed is said before a key is asked for.
         let list = if wants_list {
             Some(self.front(request, tosnap, &members)?)
         } else {
             None
         };
+        let (mut streams, mut failures) = (Vec::new(), Vec::new());
+        for step in order(&members, request) {
+            match step {
+                Step::Stream { to, from, shown } => {
+                    streams.push(self.packed_substream(&to, from, &shown, request)?);
+                }
+                Step::Impossible(lines) => failures.push((streams.len(), lines)),
+            }
+        }
         let word = if request.holds { features::HOLDS } else { 0 };
         Ok(SendPlan {
             streams,

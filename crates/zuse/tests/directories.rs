@@ -422,3 +422,27 @@ fn hidden_values_of_files_with_others_are_brought_too() {
     assert!(missed.len() <= 3, "{missed:?}");
     bench.pool.close().unwrap();
 }
+
+/// Whoever lets go of a file system last closes it, which takes a moment; who asks for it meanwhile
+/// waits instead of hearing that it is busy.
+#[test]
+fn a_file_system_that_is_being_closed_on_another_thread_is_waited_for() {
+    let Bench { pool, fs, .. } = Bench::new();
+    // What it stands on outlives it: so does its being in use.
+    let below = fs.backing().clone();
+    drop(fs);
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| pool.file_system("tank").map(drop));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        drop(below);
+        asked.join().expect("no panic").expect("is waited for");
+    });
+    // One that is in use for longer is busy.
+    let fs = pool.file_system("tank").expect("opens");
+    let below = fs.backing().clone();
+    drop(fs);
+    let busy = pool.file_system("tank").map(drop).expect_err("in use");
+    assert!(busy.is(zuse::Errno::BUSY), "{busy}");
+    drop(below);
+    pool.file_system("tank").expect("opens again");
+}

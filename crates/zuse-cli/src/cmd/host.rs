@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 
 use crate::error::{CommandError, Explain, Outcome, Stop};
+use crate::handover;
 use crate::json::{Json, envelope};
 use crate::session::{Need, Session};
 use crate::table::{Column, Side, render};
@@ -39,7 +40,11 @@ enum Command {
     Run,
     /// Write what waits, unmount, and end; the pools stay imported
     Stop(Pools),
-    /// Stop them, and start others: for another version of zuse
+    /// Let other processes go on in their place, with all mounts: for another version of zuse
+    ///
+    /// Files stay open, working directories and locks stay, keys stay loaded; what is asked of the
+    /// mounts meanwhile waits. A host that cannot hand over to this version unmounts and ends, and
+    /// another one mounts again.
     Restart(Pools),
     Metrics(metrics::Metrics),
 }
@@ -73,11 +78,8 @@ impl Host {
             Some(Command::List(l)) => list(session, l.json),
             Some(Command::Run) => run(session),
             Some(Command::Metrics(m)) => m.run(session),
-            Some(Command::Stop(p)) => stop(session, &p.pools).map(drop),
-            Some(Command::Restart(p)) => {
-                let stopped = stop(session, &p.pools)?;
-                start(session, &stopped)
-            }
+            Some(Command::Stop(p)) => stop(session, &p.pools),
+            Some(Command::Restart(p)) => restart(session, &p.pools),
         }
     }
 }
@@ -146,8 +148,37 @@ fn start(session: &mut Session, pools: &[String]) -> Outcome {
     }
 }
 
-/// Ends hosts, and waits until they are gone. Gives the pools that they held.
-fn stop(session: &mut Session, pools: &[String]) -> Outcome<Vec<String>> {
+/// Lets other processes go on in the place of hosts.
+fn restart(session: &mut Session, pools: &[String]) -> Outcome {
+    let mut failed = false;
+    for row in named(session, pools)? {
+        let done = match handover::start(session, &row.pool, row.guid, row.process) {
+            Ok(true) => wait_for_end(session, &row),
+            Ok(false) => {
+                let pool = &row.pool;
+                session.ui.say(format!(
+                    "the host of '{pool}' cannot hand its mounts over to this version of zuse: they are unmounted and mounted again"
+                ));
+                end(session, &row).and_then(|()| start(session, std::slice::from_ref(pool)))
+            }
+            Err(stop) => Err(stop),
+        };
+        match done {
+            Err(Stop::Failed(error)) => {
+                failed = true;
+                crate::say_error(&mut session.ui, &error);
+            }
+            other => other?,
+        }
+    }
+    match failed {
+        true => Err(CommandError::silent(1).into()),
+        false => Ok(()),
+    }
+}
+
+/// Those that were named, or all.
+fn named(session: &Session, pools: &[String]) -> Outcome<Vec<Row>> {
     let rows = rows(session, pools);
     let found = |name: &String| rows.iter().any(|r| r.pool == *name);
     if let Some(none) = pools.iter().find(|name| !found(name)) {
@@ -155,10 +186,13 @@ fn stop(session: &mut Session, pools: &[String]) -> Outcome<Vec<String>> {
             .hint("'zuse host' lists those that run")
             .into());
     }
-    for row in &rows {
-        end(session, row)?;
-    }
-    Ok(rows.into_iter().map(|r| r.pool).collect())
+    Ok(rows)
+}
+
+/// Ends hosts, and waits until they are gone.
+fn stop(session: &mut Session, pools: &[String]) -> Outcome {
+    let rows = named(session, pools)?;
+    rows.iter().try_for_each(|row| end(session, row))
 }
 
 fn end(session: &Session, row: &Row) -> Outcome {
@@ -169,6 +203,12 @@ fn end(session: &Session, row: &Row) -> Outcome {
     kill_process(pid, Signal::TERM)
         .map_err(std::io::Error::from)
         .or_cannot(cannot)?;
+    wait_for_end(session, row)
+}
+
+/// Waits until a host is gone.
+fn wait_for_end(session: &Session, row: &Row) -> Outcome {
+    let cannot = || format!("cannot end the host of '{}'", row.pool);
     let until = Instant::now() + ENDING;
     while is_running(row.process) {
         if Instant::now() > until {
@@ -208,7 +248,7 @@ fn run(session: &mut Session) -> Outcome {
     }
     signals.forever().next();
     notify("STOPPING=1");
-    stop(session, &[]).map(drop)
+    stop(session, &[])
 }
 
 /// Tells systemd, if it started this process and listens.

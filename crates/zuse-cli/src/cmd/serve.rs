@@ -24,7 +24,7 @@ use super::mount::MountArgs;
 use crate::args::tunables;
 use crate::error::{CommandError, Explain, Outcome, Stop};
 use crate::forwarded::Forwarded;
-use crate::holder::{Holder, Life};
+use crate::holder::{Ended, Holder, Life};
 use crate::session::{Need, Session};
 use crate::wire::Listener;
 
@@ -46,11 +46,14 @@ pub struct Serve {
     /// Listen here for one command, and hold the pool that it makes or imports
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["dataset", "mountpoint", "host"])]
     first: Option<PathBuf>,
+    /// Go on in the place of the process at the other end of standard input
+    #[arg(long, conflicts_with_all = ["dataset", "mountpoint", "host", "first"])]
+    take_over: bool,
     /// Stay in the foreground
     #[arg(long)]
     foreground: bool,
     /// The dataset or snapshot
-    #[arg(required_unless_present_any = ["host", "first"], requires = "mountpoint")]
+    #[arg(required_unless_present_any = ["host", "first", "take_over"], requires = "mountpoint")]
     dataset: Option<String>,
     /// The directory
     mountpoint: Option<PathBuf>,
@@ -66,8 +69,12 @@ impl Serve {
         if let Some(socket) = &self.first {
             return first(session, socket);
         }
-        if let Some(name) = &self.host {
-            return match host(session, name, self.foreground) {
+        if self.take_over || self.host.is_some() {
+            let begun = match &self.host {
+                Some(name) => host(session, name, self.foreground),
+                None => take_over(session),
+            };
+            return match begun {
                 // Whoever started it says this in its own place.
                 Err(Stop::Failed(error)) if !self.foreground => {
                     let said = serde_json::to_string(&error).map_err(std::io::Error::from)?;
@@ -180,6 +187,17 @@ pub fn host(session: &mut Session, name: &str, foreground: bool) -> Outcome {
         go_quiet(session, &log)?;
     }
     said.tell(session);
+    claim.hold(session, &holder)
+}
+
+/// Goes on in the place of the process at the other end of standard input.
+fn take_over(session: &mut Session) -> Outcome {
+    let _ = rustix::process::setsid();
+    session.becoming = true;
+    let (holder, listener) = crate::handover::take_over(session)?;
+    let claim = Claim::taken(session, holder.pool(), listener)?;
+    let log = session.state.log(claim.guid);
+    go_quiet(session, &log)?;
     claim.hold(session, &holder)
 }
 
@@ -299,23 +317,32 @@ impl Claim {
             Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => return Ok(None),
             other => other.or_cannot(|| format!("cannot hold pool '{name}'"))?,
         };
+        Self::taken(session, pool, listener).map(Some)
+    }
+
+    /// The place that a socket makes.
+    fn taken(session: &Session, pool: &Arc<Pool>, listener: Listener) -> Outcome<Self> {
+        let (guid, name) = (pool.guid(), pool.name());
         let note = session.state.held_name(guid);
         std::fs::write(&note, format!("{name}\n"))
             .or_cannot(|| format!("cannot write '{}'", note.display()))?;
-        Ok(Some(Self {
+        Ok(Self {
             guid,
             listener,
             note,
-        }))
+        })
     }
 
     /// Serves whoever comes until the holder's life is over, then closes the pool.
     fn hold(self, session: &mut Session, holder: &Arc<Holder>) -> Outcome {
-        let closed = holder.run(self.listener, &session.state);
-        let _ = std::fs::remove_file(&self.note);
-        if closed? {
-            let pool = holder.pool().clone();
-            session.release(&pool);
+        let ended = holder.run(self.listener, session);
+        if !matches!(ended, Ok(Ended::HandedOver)) {
+            let _ = std::fs::remove_file(&self.note);
+        }
+        match ended? {
+            Ended::Open | Ended::HandedOver => {}
+            Ended::Closed => session.release(&holder.pool().clone()),
+            Ended::Lost => return Err(CommandError::silent(1).into()),
         }
         session.finish()
     }

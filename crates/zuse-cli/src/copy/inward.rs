@@ -93,7 +93,7 @@ pub fn copy_in(
         report,
         manner,
         as_root: uid.is_root(),
-        me: Credentials::judged(uid.as_raw(), rustix::process::getegid().as_raw(), 0),
+        me: Credentials::judged(uid.as_raw(), crate::caller::group(), 0),
         links: Mutex::default(),
         dirs: Mutex::default(),
     };

@@ -104,3 +104,42 @@ fn a_holder_of_another_version_says_so_and_runs_nothing() {
     );
     server.join().unwrap();
 }
+
+#[test]
+fn who_is_asked_to_hand_over_says_whether_it_can() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("1.sock");
+    assert!(matches!(ask_to_hand_over(&path, 1), Ok(Asked::Nobody)));
+    let listener = Listener::bind(&path).unwrap();
+    let server = std::thread::spawn(move || {
+        for _ in 0..2 {
+            let mut peer = listener.accept().unwrap();
+            let (request, _) = receive(&mut peer).unwrap();
+            match request.hand_over {
+                Some(1) => hear(&mut peer).unwrap(),
+                _ => turn_away(&mut peer).unwrap(),
+            }
+            let _ = peer.write_all(b"more");
+        }
+        listener
+    });
+    assert!(matches!(ask_to_hand_over(&path, 2), Ok(Asked::Strange)));
+    let Ok(Asked::Heard(mut stream)) = ask_to_hand_over(&path, 1) else {
+        panic!("it can");
+    };
+    let mut more = [0; 4];
+    stream.read_exact(&mut more).unwrap();
+    assert_eq!(&more, b"more");
+
+    // The socket that another process listens on now stays, and answers with its own number.
+    let listener = server.join().unwrap();
+    let fd = listener.as_fd().try_clone_to_owned().unwrap();
+    listener.give_away();
+    drop(listener);
+    assert!(is_live(&path));
+    let handed = Listener::handed(fd, &path);
+    handed.claim().unwrap();
+    assert_eq!(process_behind(&path), Some(std::process::id()));
+    drop(handed);
+    assert!(!path.exists());
+}

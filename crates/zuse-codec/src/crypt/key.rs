@@ -40,6 +40,11 @@ impl WrappingKey {
         Ok(Self(Secret::new(bytes)))
     }
 
+    /// The bytes, for a process that takes the place of this one.
+    pub fn expose(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     /// Key format hex: exactly 64 hexadecimal digits.
     ///
     /// # Errors

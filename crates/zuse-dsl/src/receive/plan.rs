@@ -172,7 +172,7 @@ impl Ctx<'_> {
             return refuse(
                 Errno::BUSY,
                 format!(
-                    "destination '{target}' contains partially-complete state from \"zfs receive -s\"."
+                    "destination {target} contains partially-complete state from \"zfs receive -s\"."
                 ),
             );
         }

@@ -13,6 +13,8 @@
 //!   worker leaves as often as it came, which is asserted.
 //! - Threads are taken on when work waits and nobody is free, up to the most that any of the mounts
 //!   asked for. They stay until the last line is gone and nobody can add another.
+//! - While the crew rests no message is taken: what the kernel asks waits there. Whoever has taken
+//!   one before answers it.
 //!
 //! Nothing is called with the table locked.
 
@@ -22,6 +24,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -36,6 +39,8 @@ use super::{Channel, INBOX};
 const BELL: u64 = u64::MAX;
 /// Messages that are taken from one line before it is looked at the others.
 const IN_A_ROW: usize = 16;
+/// How often it is looked whether all messages are answered.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// What answers the messages of a line.
 pub(super) trait Serve: Send + Sync {
@@ -133,6 +138,8 @@ struct House {
     has_seeker: AtomicBool,
     /// No line comes any more.
     closing: AtomicBool,
+    /// No message is taken.
+    rests: AtomicBool,
     /// Where the last message came from.
     recent: Mutex<(Option<Arc<Line>>, usize)>,
 }
@@ -158,6 +165,7 @@ impl Crew {
             has_watch: AtomicBool::new(false),
             has_seeker: AtomicBool::new(false),
             closing: AtomicBool::new(false),
+            rests: AtomicBool::new(false),
             recent: Mutex::default(),
         })))
     }
@@ -187,16 +195,45 @@ impl Crew {
         house.most.fetch_max(threads.max(1), SeqCst);
         house.begin()?;
         house.lines.lock().insert(key, line.clone());
-        let added = epoll::add(
-            &house.events,
-            line.channel.as_fd(),
-            EventData::new_u64(key),
-            EventFlags::IN,
-        );
-        added.inspect_err(|_| {
+        if house.rests.load(SeqCst) {
+            return Ok(());
+        }
+        house.listen_to(&line).inspect_err(|_| {
             house.lines.lock().remove(&key);
-        })?;
-        Ok(())
+        })
+    }
+
+    /// Takes no message any more, and waits for so long until all that were taken are answered.
+    /// False says that some are not: then it goes on as before.
+    pub fn rest(&self, limit: Duration) -> bool {
+        let house = &self.0;
+        house.rests.store(true, SeqCst);
+        *house.recent.lock() = (None, 0);
+        let lines = house.all();
+        for line in &lines {
+            let _ = epoll::delete(&house.events, line.channel.as_fd());
+        }
+        let until = Instant::now() + limit;
+        while lines.iter().any(|line| line.busy.load(SeqCst) > 0) {
+            if Instant::now() >= until {
+                self.work_again();
+                return false;
+            }
+            thread::sleep(LOOK);
+        }
+        true
+    }
+
+    /// Takes messages again.
+    pub fn work_again(&self) {
+        let house = &self.0;
+        house.rests.store(false, SeqCst);
+        for line in house.all() {
+            if let Err(error) = house.listen_to(&line) {
+                // Its mount must not hang: it ends.
+                line.end(Some(error));
+            }
+        }
     }
 }
 
@@ -236,6 +273,17 @@ impl House {
             watch.inspect_err(|_| self.has_watch.store(false, SeqCst))?;
         }
         Ok(())
+    }
+
+    fn all(&self) -> Vec<Arc<Line>> {
+        self.lines.lock().values().cloned().collect()
+    }
+
+    /// Hears of messages of a line.
+    fn listen_to(&self, line: &Line) -> io::Result<()> {
+        let data = EventData::new_u64(line.key);
+        let added = epoll::add(&self.events, line.channel.as_fd(), data, EventFlags::IN);
+        Ok(added?)
     }
 
     fn hire_one(self: &Arc<Self>) -> io::Result<()> {
@@ -310,6 +358,10 @@ impl House {
     /// A message of a line, if one is there. What ends the line ends it.
     fn take(&self, line: &Arc<Line>, inbox: &mut [u8]) -> Option<(With, usize)> {
         let with = With::new(line);
+        // Counted first: who lets the crew rest sees either that or that nothing is taken.
+        if self.rests.load(SeqCst) {
+            return None;
+        }
         match line.channel.take(inbox) {
             Ok(Some(len)) => Some((with, len)),
             Ok(None) => None,

@@ -137,7 +137,7 @@ impl Out {
 
     /// `fuse_attr`.
     fn attr(&mut self, a: &Attr) {
-        self.u64(a.ino);
+        self.u64(a.shown.unwrap_or(a.ino));
         self.u64(a.size);
         self.u64(a.blocks);
         for time in [a.atime, a.mtime, a.ctime] {
@@ -192,7 +192,7 @@ impl Out {
         // The upper half of a mode is always empty.
         self.u16(u16::try_from(a.mode).unwrap_or(0));
         self.u16(0);
-        for n in [a.ino, a.size, a.blocks, 0] {
+        for n in [a.shown.unwrap_or(a.ino), a.size, a.blocks, 0] {
             self.u64(n);
         }
         for time in [a.atime, a.crtime, a.ctime, a.mtime] {

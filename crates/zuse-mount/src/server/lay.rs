@@ -137,7 +137,7 @@ pub(super) fn root_names(volume: &Volume) -> Vec<Vec<u8>> {
 }
 
 /// Frees what has no name and no holder, writes access times. What fails waits for the next time.
-pub(super) fn settle(fs: &FileSystem) {
+pub(crate) fn settle(fs: &FileSystem) {
     if !fs.is_read_only() {
         let _ = fs.reap();
         let _ = fs.write_atimes();

@@ -2,8 +2,11 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 
-use crate::{errno, fixture};
+use zuse_mount::{MountServer, ServerOptions};
+
+use crate::{errno, fixture, fixture_with};
 
 fn names(path: impl AsRef<std::path::Path>) -> Vec<String> {
     let mut all: Vec<String> = fs::read_dir(path)
@@ -173,4 +176,37 @@ fn the_root_follows_its_property_readonly() {
     }
     f.set("tank", "readonly", "off");
     fs::write(f.path("y"), "y").unwrap();
+}
+
+/// A kernel before 6.2 can only drop a name, and what is mounted on it goes along.
+#[test]
+fn what_is_mounted_inside_is_there_after_a_rollback_whether_names_expire_or_are_dropped() {
+    for expire_names in [true, false] {
+        let mut alone = ServerOptions {
+            alone: true,
+            ..ServerOptions::default()
+        };
+        alone.mount.expire_names = expire_names;
+        let Some(f) = fixture_with(|_, options| *options = alone.clone()) else {
+            return;
+        };
+        f.create("tank/c", &[]);
+        fs::create_dir(f.path("c")).unwrap();
+        f.snapshot("tank@s");
+        let first = f.mounts().mount("tank/c", &f.path("c"), &alone).unwrap();
+        fs::write(f.path("c/x"), "x").unwrap();
+        fs::write(f.path("new"), "").unwrap();
+        f.pool().rollback("tank@s", false).unwrap();
+        f.told();
+        assert_eq!(names(f.root()), ["c"], "{expire_names}");
+        assert_eq!(fs::read(f.path("c/x")).unwrap(), b"x", "{expire_names}");
+        let inside = |s: &&Arc<MountServer>| s.dataset() == "tank/c";
+        let servers = f.mounts().servers();
+        let now = servers.iter().find(inside).expect("it is mounted");
+        if !expire_names {
+            assert!(!Arc::ptr_eq(now, &first), "it was mounted again");
+        }
+        drop(first);
+        f.mounts().end(now, false).unwrap();
+    }
 }

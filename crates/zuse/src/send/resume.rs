@@ -28,7 +28,7 @@ impl Pool {
             resume: Some((token.object, token.offset)),
             ..SendOptions::default()
         };
-        let mut stream = self.planned(&to, from, redact.as_deref(), options)?;
+        let mut stream = self.planned(&to, from, redact.as_deref(), options, false)?;
         stream.estimate = stream.estimate.saturating_sub(token.bytes);
         Ok(SendPlan {
             streams: vec![stream],
@@ -139,7 +139,7 @@ impl Pool {
             to: state.to_name.clone(),
             from,
             estimate: send.exact_size()?,
-            send,
+            send: Some(send),
         };
         Ok(SendPlan {
             streams: vec![stream],

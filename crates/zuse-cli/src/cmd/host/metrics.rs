@@ -4,9 +4,10 @@
 //! what only Zuse has begins with `zuse_`. Nothing is kept between two questions.
 
 use std::fmt::Write as _;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{TcpListener, ToSocketAddrs};
-use std::os::unix::net::UnixListener;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,8 @@ use crate::session::Session;
 const LONGEST: usize = 8 << 10;
 /// How long a client may take to ask, and to take the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait before somebody is let in again, where that has failed.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// Print figures of pools and datasets for monitoring, or serve them
 #[derive(Args, Debug)]
@@ -334,16 +337,15 @@ fn of_pool(session: &mut Session, pool: &str, page: &mut Page) -> Outcome {
 fn serve(session: &mut Session, place: &str) -> Outcome {
     let cannot = || format!("cannot listen on '{place}'");
     if place.starts_with('/') {
-        let path = Path::new(place);
-        let listener = UnixListener::bind(path).or_cannot(cannot)?;
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-        std::fs::set_permissions(path, mode).or_cannot(cannot)?;
-        for stream in listener.incoming().flatten() {
-            let _ = stream.set_read_timeout(Some(PATIENCE));
-            let _ = stream.set_write_timeout(Some(PATIENCE));
-            answer(session, stream)?;
-        }
-        return Ok(());
+        let listener = bind(Path::new(place)).or_cannot(cannot)?;
+        return each(
+            || listener.accept().map(|(stream, _)| stream),
+            |stream| {
+                let _ = stream.set_read_timeout(Some(PATIENCE));
+                let _ = stream.set_write_timeout(Some(PATIENCE));
+                answer(session, stream)
+            },
+        );
     }
     let mut places = place.to_socket_addrs().or_cannot(cannot)?;
     let loopback = places.find(|p| p.ip().is_loopback()).ok_or_else(|| {
@@ -353,16 +355,51 @@ fn serve(session: &mut Session, place: &str) -> Outcome {
         ))
         .hint("127.0.0.1:PORT, or a path for a socket")
     })?;
-    for stream in TcpListener::bind(loopback)
-        .or_cannot(cannot)?
-        .incoming()
-        .flatten()
-    {
-        let _ = stream.set_read_timeout(Some(PATIENCE));
-        let _ = stream.set_write_timeout(Some(PATIENCE));
-        answer(session, stream)?;
+    let listener = TcpListener::bind(loopback).or_cannot(cannot)?;
+    each(
+        || listener.accept().map(|(stream, _)| stream),
+        |stream| {
+            let _ = stream.set_read_timeout(Some(PATIENCE));
+            let _ = stream.set_write_timeout(Some(PATIENCE));
+            answer(session, stream)
+        },
+    )
+}
+
+/// A socket of this user's. One on which nobody listens any more is replaced; anything else that is
+/// there stays.
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    let listener = match UnixListener::bind(path) {
+        Err(e) if e.kind() == io::ErrorKind::AddrInUse && is_dead(path) => {
+            std::fs::remove_file(path)?;
+            UnixListener::bind(path)?
+        }
+        other => other?,
+    };
+    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Whether a path is a socket on which nobody listens.
+fn is_dead(path: &Path) -> bool {
+    let is_socket = |m: std::fs::Metadata| m.file_type().is_socket();
+    let refused = |e: io::Error| e.kind() == io::ErrorKind::ConnectionRefused;
+    std::fs::symlink_metadata(path).is_ok_and(is_socket)
+        && UnixStream::connect(path).is_err_and(refused)
+}
+
+/// Serves one after the other. Who cannot be let in (this process may open no more files) is tried
+/// again after a while.
+fn each<S>(
+    mut accept: impl FnMut() -> io::Result<S>,
+    mut serve: impl FnMut(S) -> Outcome,
+) -> Outcome {
+    loop {
+        match accept() {
+            Ok(stream) => serve(stream)?,
+            Err(_) => std::thread::sleep(PAUSE),
+        }
     }
-    Ok(())
 }
 
 /// Reads a request and answers it. What the client does wrong is its own affair.
@@ -376,7 +413,12 @@ fn answer(session: &mut Session, mut stream: impl Read + Write) -> Outcome {
         }
     }
     let (status, body) = if request.starts_with(b"GET /metrics ") {
-        ("200 OK", text(session)?)
+        match text(session) {
+            Ok(page) => ("200 OK", page),
+            // The next one may be luckier.
+            Err(Stop::Failed(e)) => ("500 Internal Server Error", format!("{}\n", e.message)),
+            Err(stop) => return Err(stop),
+        }
     } else {
         ("404 Not Found", "the figures are at /metrics\n".to_owned())
     };

@@ -103,10 +103,7 @@ pub fn ancestors(pool: &zuse::Pool, name: &str, make: bool) -> Outcome<Vec<Strin
                 .into(),
         );
     }
-    let owner = (
-        rustix::process::getuid().as_raw(),
-        rustix::process::getgid().as_raw(),
-    );
+    let owner = (rustix::process::getuid().as_raw(), crate::caller::group());
     for above in missing.iter().rev() {
         pool.create_filesystem(above, &[], owner)
             .or_cannot(|| format!("cannot create '{above}'"))?;

@@ -6,7 +6,7 @@ use clap::Args;
 use zuse::{Errno, Pool};
 
 use crate::date;
-use crate::error::{CommandError, Explain, Outcome, explain};
+use crate::error::{CommandError, Explain, Outcome, Stop, explain};
 use crate::session::{Need, Session};
 use crate::table::{Column, Side, render};
 use crate::target::pool_of;
@@ -59,7 +59,7 @@ fn pool_of_all(
     session: &mut Session,
     snapshots: &[String],
     recursive: bool,
-    need: Need,
+    (need, cannot): (Need, &str),
 ) -> Outcome<Arc<Pool>> {
     let first = snapshots.first().map_or("", String::as_str);
     for name in snapshots {
@@ -77,7 +77,7 @@ fn pool_of_all(
     let pool = session.pool_for(first, need)?;
     for name in snapshots.iter().filter(|_| !recursive) {
         pool.dataset(name)
-            .or_cannot(|| format!("cannot open '{name}'"))?;
+            .or_cannot(|| format!("{cannot} '{name}'"))?;
     }
     Ok(pool)
 }
@@ -92,7 +92,8 @@ impl Hold {
         if self.tag.starts_with('.') {
             return Err(CommandError::usage("tag may not start with '.'").into());
         }
-        let pool = pool_of_all(session, &self.snapshots, self.recursive, Need::Write)?;
+        let how = (Need::Write, "cannot hold snapshot");
+        let pool = pool_of_all(session, &self.snapshots, self.recursive, how)?;
         let cannot = format!("cannot hold snapshot '{}'", quoted(&self.snapshots));
         pool.hold(&self.snapshots, &self.tag, self.recursive)
             .map_err(|e| {
@@ -112,7 +113,8 @@ impl Hold {
 impl Release {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
-        let pool = pool_of_all(session, &self.snapshots, self.recursive, Need::Write)?;
+        let how = (Need::Write, "cannot open");
+        let pool = pool_of_all(session, &self.snapshots, self.recursive, how)?;
         let cannot = format!(
             "cannot release hold from snapshot '{}'",
             quoted(&self.snapshots)
@@ -133,7 +135,12 @@ impl Release {
 impl Holds {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
-        let pool = pool_of_all(session, &self.snapshots, self.recursive, Need::Read)?;
+        let how = (Need::Read, "cannot open");
+        let pool = pool_of_all(session, &self.snapshots, self.recursive, how);
+        let pool = pool.map_err(|stop| match stop {
+            Stop::Failed(e) => e.hint("no datasets available").into(),
+            stop => stop,
+        })?;
         let holds = pool
             .holds(&self.snapshots, self.recursive)
             .or_cannot(|| format!("cannot open '{}'", quoted(&self.snapshots)))?;

@@ -18,6 +18,9 @@ use crate::session::Session;
 use crate::table::{Column, Side, stream};
 use crate::target::pool_of;
 
+/// How a message ends about a dataset that is not there.
+const MISSING: &str = "dataset does not exist";
+
 /// List datasets
 #[derive(Args, Debug)]
 pub struct List {
@@ -138,7 +141,14 @@ impl Scope {
             received,
             properties: properties.map(<[String]>::to_vec),
         };
-        let Answer::Datasets(mut rows) = question.ask(session)? else {
+        let answer = question.ask(session).map_err(|stop| match stop {
+            Stop::Failed(e) if root.contains('#') && e.message.ends_with(MISSING) => {
+                let text = format!("cannot open '{root}': no such pool or dataset");
+                CommandError::new(text).into()
+            }
+            stop => stop,
+        });
+        let Answer::Datasets(mut rows) = answer? else {
             return Ok(Vec::new());
         };
         // A dataset that is named and of none of the kinds that are.

@@ -1,6 +1,6 @@
 //! `zfs mount`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
@@ -10,6 +10,7 @@ use zuse_mount::place_of;
 use super::keys::LoadKey;
 use crate::cmd::mount::{MountArgs, mount};
 use crate::error::{CommandError, Explain, Meaning, Outcome, Stop};
+use crate::orphan::unescaped;
 use crate::query::{Answer, Question};
 use crate::session::{Need, Session};
 use crate::wire;
@@ -40,6 +41,34 @@ pub struct Mount {
     verbose: bool,
     /// The dataset
     dataset: Option<String>,
+}
+
+/// Lists what all hosts have mounted, in the order of the system's table: that of mounting.
+fn list(session: &mut Session) -> Outcome {
+    let mut rows: Vec<(usize, String)> = Vec::new();
+    let table = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let places = table.lines().filter_map(|line| line.split(' ').nth(1));
+    let places: Vec<PathBuf> = places.map(|at| unescaped(at).into()).collect();
+    for pool in session.pool_names()? {
+        let guid = session.guid_of(&pool)?;
+        if !wire::is_live(&session.state.socket(guid)) {
+            continue;
+        }
+        let said = crate::forward::answer(session, guid, &["zuse", "zfs", "mount"])?;
+        for line in said.lines() {
+            let at = line
+                .split_once("  ")
+                .map_or("", |(_, rest)| rest.trim_start());
+            // What lies inside of a parent's mount comes with that.
+            let holds = |(_, place): &(usize, &PathBuf)| Path::new(at).starts_with(place);
+            let found = places.iter().enumerate().filter(holds);
+            let found = found.max_by_key(|(i, place)| (place.components().count(), *i));
+            rows.push((found.map_or(usize::MAX, |(i, _)| i), line.to_owned()));
+        }
+    }
+    rows.sort_by_key(|(at, _)| *at);
+    rows.iter()
+        .try_for_each(|(_, line)| Ok(session.ui.line(line)?))
 }
 
 /// Where a dataset is to be mounted when it is named.
@@ -113,13 +142,7 @@ impl Mount {
             }
             return Ok(());
         }
-        for pool in session.pool_names()? {
-            let guid = session.guid_of(&pool)?;
-            if wire::is_live(&session.state.socket(guid)) {
-                crate::forward::command(session, guid, &["zuse", "zfs", "mount"])?;
-            }
-        }
-        Ok(())
+        list(session)
     }
 
     /// Mounts what is to be mounted of a filesystem and of what is below it.

@@ -100,10 +100,7 @@ impl Rename {
             missing.push(name.to_owned());
             at = name.rsplit_once('/').map(|(a, _)| a);
         }
-        let owner = (
-            rustix::process::getuid().as_raw(),
-            rustix::process::getgid().as_raw(),
-        );
+        let owner = (rustix::process::getuid().as_raw(), crate::caller::group());
         for name in missing.iter().rev() {
             pool.create_filesystem(name, &[], owner)
                 .or_cannot(|| format!("cannot create '{name}'"))?;

@@ -175,6 +175,7 @@ impl Send {
             exclude: self.exclude.clone(),
             redact: self.redact.clone(),
             options: self.options(),
+            sizes_only: self.dry_run,
         };
         let pool = session.pool_for(&name, Need::Read)?;
         // Several snapshots go from snapshots only.

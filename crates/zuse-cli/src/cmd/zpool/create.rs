@@ -97,10 +97,7 @@ impl Create {
             return self.print_layout(session, &specs);
         }
         let root_key = self.root_key(session, &root_properties)?;
-        let owner = (
-            rustix::process::getuid().as_raw(),
-            rustix::process::getgid().as_raw(),
-        );
+        let owner = (rustix::process::getuid().as_raw(), crate::caller::group());
         let new = NewPool {
             name: name.clone(),
             devices,

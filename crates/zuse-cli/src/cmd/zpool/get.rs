@@ -125,7 +125,7 @@ impl Get {
 
     /// The pool and the names of its vdevs, if it is vdevs that are asked for.
     fn vdevs(&self, session: &Session) -> Outcome<Option<(String, Vec<String>)>> {
-        let Some((pool, rest)) = self.pools.split_first().filter(|(_, r)| !r.is_empty()) else {
+        let Some((pool, rest)) = self.pools.split_first() else {
             return Ok(None);
         };
         let known = session.pool_names()?;
@@ -135,6 +135,7 @@ impl Get {
             ))
             .into());
         }
+        // Pools all of them.
         if rest.iter().all(|name| known.contains(name)) {
             return Ok(None);
         }

@@ -522,3 +522,51 @@ fn attributes_of_common_files_are_read_without_the_registry_after_a_mount() {
         assert_eq!(t.fs.store.load(&dnode).expect("whole"), made);
     }
 }
+
+#[test]
+fn what_another_process_has_open_is_freed_by_the_one_that_goes_on_with_it() {
+    let t = TestFs::new();
+    let top = t.fs.root().expect("root");
+    let file = t.fs.create(&root(), &top, b"f", 0o644).expect("made");
+    t.fs.write(&file, 0, &[7; 300_000], Default::default())
+        .expect("written");
+    let made = t.fs.tmpfile(&root(), &top, 0o600).expect("made");
+    let left = t.fs.create(&root(), &top, b"g", 0o644).expect("made");
+    for name in [b"f", b"g"] {
+        t.fs.unlink(&root(), &top, name).expect("removed");
+    }
+    let known = [&file, &made].map(|z| (z.object(), z.generation(), z.may_get_name()));
+    t.fs.leave_nameless();
+    drop((file, made, left, top));
+    t.fs.close().expect("closed");
+
+    // Whoever fails before it has taken them frees nothing; only what nobody took goes.
+    let mut backing = t.backing.clone();
+    for _ in 0..2 {
+        backing = backing.reopen();
+        let in_use = known.iter().map(|(object, ..)| object.0).collect();
+        *backing.in_use.lock() = Some(std::sync::Arc::new(in_use));
+        let fs = crate::FileSystem::open(backing.clone()).expect("opens");
+        let taken = known.map(|(o, g, named)| fs.take_nameless(o, g, named).expect("is there"));
+        drop(taken);
+        fs.close().expect("closed");
+        assert_eq!(fs.unlinked_set().expect("set").count().expect("count"), 2);
+    }
+    let backing = backing.reopen();
+    let in_use = known.iter().map(|(object, ..)| object.0).collect();
+    *backing.in_use.lock() = Some(std::sync::Arc::new(in_use));
+    let fs = crate::FileSystem::open(backing).expect("opens");
+    let [file, made] = known.map(|(o, g, named)| fs.take_nameless(o, g, named).expect("is there"));
+    fs.free_nameless_again();
+    assert_eq!(file.size(), 300_000);
+    let wrong = fs.take_nameless(known[0].0, known[0].1 + 1, false);
+    assert!(wrong.is_err_and(|e| e.is(Errno::NOENT)));
+    let top = fs.root().expect("root");
+    fs.link(&root(), &made, &top, b"named")
+        .expect("gets a name");
+    assert!(fs.link(&root(), &file, &top, b"again").is_err());
+    fs.release(file).expect("released");
+    fs.sync().expect("synced");
+    assert_eq!(fs.unlinked_set().expect("set").count().expect("count"), 0);
+    clean::check(&fs);
+}

@@ -1,6 +1,7 @@
 //! A dataset in memory: a disk, an allocator that only moves up, txgs that are written when
 //! somebody waits for them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use zuse_base::sync::{Condvar, Mutex};
@@ -83,6 +84,8 @@ pub(crate) struct TestBacking {
     features: PoolFeatures,
     pub clock: ManualClock,
     at_begin: Mutex<Option<AtBegin>>,
+    /// Objects without a name that another process goes on using.
+    pub in_use: Mutex<Option<Arc<HashSet<u64>>>>,
 }
 
 /// What looks on when a transaction begins.
@@ -142,6 +145,7 @@ impl TestBacking {
             features: options.features,
             clock: ManualClock::new(Timestamp::new(1_700_000_000, 5)),
             at_begin: Mutex::default(),
+            in_use: Mutex::default(),
         })
     }
 
@@ -166,6 +170,7 @@ impl TestBacking {
             features: self.features,
             clock: ManualClock::new(self.clock.now()),
             at_begin: Mutex::default(),
+            in_use: Mutex::default(),
         })
     }
 
@@ -244,6 +249,9 @@ impl Backing for TestBacking {
     }
     fn features(&self) -> PoolFeatures {
         self.features
+    }
+    fn nameless_in_use(&self) -> Option<Arc<HashSet<u64>>> {
+        self.in_use.lock().clone()
     }
 }
 

@@ -1,0 +1,396 @@
+//! Handing a pool with its mounts over to another process: `zuse host restart`, for another version
+//! of the program.
+//!
+//! ```text
+//!   zuse host restart     ── "hand over, format N" ──►  the host      another format: it says so
+//!      starts, with that socket as standard input
+//!   zuse serve --take-over
+//!        ── itself ──►          no command begins; those that run end; requests of the kernel are
+//!                               answered, none is taken; all is written; the pool is closed
+//!        ◄── facts, the listening socket, keys, tunables, mounts (`zuse_mount::PoolMounts::give`)
+//!      opens the pool, takes all
+//!        ── "whole" ──►         leaves the mounts
+//!        ◄── "go on" ──         ends
+//!      serves
+//! ```
+//! Why a new process and a socket: `zuse-mount/src/handover.rs`.
+//!
+//! Invariants
+//! - Until it says "go on" the old process has all that it had but the open pool. If the new one
+//!   fails before that it is killed, and another one is started of the old program, which takes
+//!   everything in the same way. If that fails too the mounts end, and the log says why.
+//! - The new process serves nothing before "go on", or before the old one is gone.
+//! - The listening socket is never closed: who has a command meanwhile waits, and nobody takes the
+//!   pool for one without a host.
+//! - Keys go through the socket alone, and the buffers that they were in are wiped.
+//! - No side waits for ever: the old one waits [`ANSWER`] for the new one, which hears at once when
+//!   the old one is gone.
+//!
+//! Not handed over: error counts of devices since the pool was opened, as at any restart.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
+use zuse::{Pool, TUNABLES};
+use zuse_codec::crypt::WrappingKey;
+use zuse_mount::{LetGo, Link};
+
+use crate::cmd::serve::{READY, spawn};
+use crate::error::{CommandError, Explain, Outcome};
+use crate::holder::{Ended, Holder, Life};
+use crate::session::{Session, Taken};
+use crate::tuning::Tuning;
+use crate::wire::{self, Asked, Listener};
+
+/// What is said on the socket. Any change of it, or of what `zuse_mount` sends, is another format.
+pub const FORMAT: u32 = 1;
+/// A format that nobody speaks: who is asked for it says that it listens.
+const NO_FORMAT: u32 = 0;
+
+/// First number of the old process: why not, or all.
+const REFUSED: u64 = 0;
+const HERE: u64 = 1;
+/// Behind everything.
+const END: u64 = 2;
+/// The new process has everything.
+const WHOLE: u64 = 3;
+/// The new process serves.
+const GO_ON: u64 = 4;
+
+/// How long commands may go on that run.
+const COMMANDS: Duration = Duration::from_secs(20);
+/// How long the new process may take to open the pool and to take everything.
+const ANSWER: Duration = Duration::from_secs(30);
+/// How long a process may take to say that it is there, and one that is killed to be gone.
+const HELLO: Duration = Duration::from_secs(10);
+
+/// Has a new process go on in the place of a pool's host. False: the host cannot hand over to this
+/// version.
+pub fn start(session: &mut Session, pool: &str, guid: u64, host: u32) -> Outcome<bool> {
+    let cannot = || format!("cannot restart the host of '{pool}'");
+    let place = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    if let (Some(here), Some(there)) = (place("self"), place(&host.to_string()))
+        && here != there
+    {
+        return Err(CommandError::new(format!(
+            "{}: it mounts in another mount namespace",
+            cannot()
+        ))
+        .hint(format!(
+            "'nsenter -t {host} -m zuse host restart {pool}' does it there"
+        ))
+        .into());
+    }
+    let socket = session.state.socket(guid);
+    let stream = match wire::ask_to_hand_over(&socket, FORMAT).or_cannot(cannot)? {
+        Asked::Heard(stream) => stream,
+        Asked::Strange => return Ok(false),
+        Asked::Nobody => {
+            return Err(CommandError::new(format!("{}: it has just ended", cannot())).into());
+        }
+    };
+    let words: Vec<OsString> = ["serve", "--take-over"].map(OsString::from).into();
+    let (said, _) = spawn(
+        session,
+        &words,
+        Stdio::from(OwnedFd::from(stream)),
+        Stdio::null(),
+    )?;
+    if said == READY {
+        return Ok(true);
+    }
+    let why: Option<CommandError> = serde_json::from_str(&said).ok();
+    let why = why.map_or_else(|| "the new process ended".to_owned(), |e| e.message);
+    let goes_on = wire::ask_to_hand_over(&socket, NO_FORMAT);
+    let after = match goes_on {
+        Ok(Asked::Strange) => "the old version goes on".to_owned(),
+        _ => format!("its log is '{}'", session.state.log(guid).display()),
+    };
+    Err(CommandError::new(format!("{}: {why}", cannot()))
+        .hint(after)
+        .into())
+}
+
+/// What is sent of a pool that is closed.
+struct Offer<'a> {
+    pool: Taken,
+    life: Life,
+    search: &'a [PathBuf],
+    tuned: Vec<(&'static str, String)>,
+    keys: Vec<(String, WrappingKey)>,
+    listener: &'a Listener,
+    let_go: LetGo,
+}
+
+impl Holder {
+    /// Hands everything over to the process at the other end. None: it was refused, all goes on.
+    pub fn hand_over(
+        self: &Arc<Self>,
+        heir: UnixStream,
+        listener: &Listener,
+        session: &mut Session,
+    ) -> Option<Ended> {
+        let mut link = Link::new(heir);
+        let keys = match self.get_ready() {
+            Ok(keys) => keys,
+            Err(why) => {
+                // Who is not there any more need not know.
+                let told = link
+                    .put(REFUSED)
+                    .and_then(|()| link.put_bytes(why.as_bytes()));
+                drop(told.and_then(|()| link.flush()));
+                return None;
+            }
+        };
+        let pool = self.pool();
+        let search = session.search.clone();
+        let offer = Offer {
+            pool: session.taken(pool),
+            life: self.life(),
+            search: &search,
+            tuned: tuned(pool),
+            keys,
+            listener,
+            let_go: self.mounts().let_go(),
+        };
+        pool.set_mounts(None);
+        self.give_memory_back();
+        session.release(pool);
+        let closed = pool.close().map_err(|e| e.to_string());
+        let done = closed.and_then(|()| {
+            self.offer(link, &offer).or_else(|why| {
+                session
+                    .ui
+                    .say(format!("the mounts were not handed over: {why}"));
+                let link = successor().map_err(|e| format!("cannot start this program: {e}"))?;
+                self.offer(link, &offer)
+            })
+        });
+        let Err(why) = done else {
+            listener.give_away();
+            return Some(Ended::HandedOver);
+        };
+        session
+            .ui
+            .say(format!("nobody goes on with the mounts, which end: {why}"));
+        self.mounts().go_on();
+        for server in self.servers() {
+            // What cannot be unmounted ends with this process.
+            let _ = self.mounts().end(&server, true);
+        }
+        Some(Ended::Lost)
+    }
+
+    /// Lets everything come to rest, with all of it on disk. Gives the keys that are loaded.
+    fn get_ready(self: &Arc<Self>) -> Result<Vec<(String, WrappingKey)>, String> {
+        if let Some(error) = self.pool().suspended() {
+            return Err(error.to_string());
+        }
+        self.shut_out(COMMANDS).map_err(|n| match n {
+            1 => "a command is running".to_owned(),
+            n => format!("{n} commands are running"),
+        })?;
+        let ready = self.come_to_rest();
+        if ready.is_err() {
+            self.let_in();
+        }
+        ready
+    }
+
+    fn come_to_rest(self: &Arc<Self>) -> Result<Vec<(String, WrappingKey)>, String> {
+        let write = |me: &Arc<Self>| me.while_running(|me| me.pool().sync());
+        // What can be written while all is served is not waited for later.
+        write(self).map_err(|e| e.to_string())?;
+        if !self.mounts().rest() {
+            return Err("what is asked of the mounts takes too long".to_owned());
+        }
+        let written = write(self).and_then(|()| self.pool().dsl().wrapping_keys());
+        written.map_err(|e| {
+            self.mounts().go_on();
+            e.to_string()
+        })
+    }
+
+    /// Lets the process at the other end go on. An error says why it does not; then it is gone.
+    fn offer(&self, mut link: Link, offer: &Offer<'_>) -> Result<(), String> {
+        let limit = |link: &Link, time| {
+            link.stream().set_read_timeout(Some(time))?;
+            link.stream().set_write_timeout(Some(time))
+        };
+        let hello = limit(&link, HELLO).and_then(|()| link.take_descriptor());
+        let process = hello.map_err(|e| format!("the new process does not begin: {e}"))?;
+        let done = limit(&link, ANSWER)
+            .and_then(|()| self.send(&mut link, offer))
+            .and_then(|()| match link.take()? {
+                WHOLE => Ok(()),
+                _ => Err(io::ErrorKind::InvalidData.into()),
+            })
+            .and_then(|()| {
+                self.mounts().leave();
+                link.put(GO_ON)?;
+                link.flush()
+            });
+        done.map_err(|e| {
+            end(&process);
+            self.mounts().keep();
+            format!("the new process: {e}")
+        })
+    }
+
+    fn send(&self, link: &mut Link, offer: &Offer<'_>) -> io::Result<()> {
+        let Taken {
+            name,
+            guid,
+            writable,
+            export,
+        } = &offer.pool;
+        link.put(HERE)?;
+        link.put_bytes(name.as_bytes())?;
+        link.put(*guid)?;
+        for yes in [*writable, *export, offer.life == Life::Imported] {
+            link.put(yes.into())?;
+        }
+        link.put(offer.search.len() as u64)?;
+        for path in offer.search {
+            link.put_bytes(path.as_os_str().as_bytes())?;
+        }
+        link.put(offer.tuned.len() as u64)?;
+        for (name, value) in &offer.tuned {
+            link.put_bytes(name.as_bytes())?;
+            link.put_bytes(value.as_bytes())?;
+        }
+        link.put_descriptor(offer.listener.as_fd())?;
+        link.put(offer.keys.len() as u64)?;
+        for (root, key) in &offer.keys {
+            link.put_bytes(root.as_bytes())?;
+            link.put_secret(key.expose())?;
+        }
+        self.mounts().give(&offer.let_go, link)?;
+        link.put(END)?;
+        link.flush()
+    }
+}
+
+/// Tunables that the pool runs with and that are not the default.
+fn tuned(pool: &Pool) -> Vec<(&'static str, String)> {
+    let limits = pool.limits();
+    let tuning = Tuning::of(limits);
+    let changed = TUNABLES
+        .iter()
+        .filter(|t| *tuning.origin(t) != crate::tuning::Origin::Default);
+    changed
+        .map(|t| (t.name, t.text(t.value(&limits))))
+        .collect()
+}
+
+/// Starts this program anew, as it was when this process began, to go on in its place.
+fn successor() -> io::Result<Link> {
+    let (ours, theirs) = UnixStream::pair()?;
+    Command::new("/proc/self/exe")
+        .arg0("zuse")
+        .args(["serve", "--take-over"])
+        .env(crate::inherited::MARK, "1")
+        .stdin(OwnedFd::from(theirs))
+        .stdout(Stdio::null())
+        .spawn()?;
+    Ok(Link::new(ours))
+}
+
+/// Ends a process that is not to go on, and waits until it is gone: it may have the pool open.
+fn end(process: &OwnedFd) {
+    // One that is gone already need not be ended.
+    let _ = pidfd_send_signal(process, Signal::KILL);
+    let mut gone = [PollFd::new(process, PollFlags::IN)];
+    let limit = Timespec {
+        tv_sec: HELLO.as_secs().cast_signed(),
+        tv_nsec: 0,
+    };
+    let _ = poll(&mut gone, Some(&limit));
+}
+
+/// Takes all that the process at the other end of standard input holds, and goes on with it.
+pub fn take_over(session: &mut Session) -> Outcome<(Arc<Holder>, Listener)> {
+    let cannot = || "cannot go on with what was handed over".to_owned();
+    // Memory that is asked for must not wait for pages that nobody writes meanwhile.
+    let _ = rustix::process::configure_io_flusher_behavior(true);
+    let socket = rustix::stdio::stdin()
+        .try_clone_to_owned()
+        .or_cannot(cannot)?;
+    let mut link = Link::new(UnixStream::from(socket));
+    let own = pidfd_open(getpid(), PidfdFlags::empty()).map_err(io::Error::from);
+    let own = own.or_cannot(cannot)?;
+    link.put_descriptor(own.as_fd()).or_cannot(cannot)?;
+    let first = link.take().or_cannot(cannot)?;
+    if first != HERE {
+        let why = link.take_text().or_cannot(cannot)?;
+        return Err(CommandError::new(why).into());
+    }
+    let (taken, life) = take_facts(session, &mut link).or_cannot(cannot)?;
+    let listener = link.take_descriptor().or_cannot(cannot)?;
+    let listener = Listener::handed(listener, &session.state.socket(taken.guid));
+    let pool = session.take_over(&taken)?;
+    for _ in 0..link.take().or_cannot(cannot)? {
+        let root = link.take_text().or_cannot(cannot)?;
+        let key = link.take_secret().or_cannot(cannot)?;
+        let key = WrappingKey::from_raw(&*key).map_err(|e| CommandError::new(e.to_string()))?;
+        pool.dsl().take_wrapping_key(&root, key).or_cannot(cannot)?;
+    }
+    let holder = Holder::new(pool, life);
+    let all = holder.mounts().take(&mut link);
+    all.map_err(|e| CommandError::new(format!("{}: {e}", cannot())))?;
+    if link.take().or_cannot(cannot)? != END {
+        return Err(CommandError::new(format!("{}: more came than is known", cannot())).into());
+    }
+    link.put(WHOLE)
+        .and_then(|()| link.flush())
+        .or_cannot(cannot)?;
+    use io::ErrorKind::{ConnectionReset, UnexpectedEof};
+    match link.take() {
+        Ok(GO_ON) => {}
+        // It would have ended this process before it goes on itself.
+        Err(e) if matches!(e.kind(), UnexpectedEof | ConnectionReset) => {}
+        Ok(_) => return Err(CommandError::new(cannot()).into()),
+        Err(e) => return Err(e).or_cannot(cannot),
+    }
+    holder.mounts().begin();
+    // Without it the old process's number is shown.
+    let _ = listener.claim();
+    let _ = rustix::process::configure_io_flusher_behavior(false);
+    Ok((holder, listener))
+}
+
+fn take_facts(session: &mut Session, link: &mut Link) -> io::Result<(Taken, Life)> {
+    let taken = Taken {
+        name: link.take_text()?,
+        guid: link.take()?,
+        writable: link.take_bool()?,
+        export: link.take_bool()?,
+    };
+    let life = match link.take_bool()? {
+        true => Life::Imported,
+        false => Life::Mounts,
+    };
+    for _ in 0..link.take()? {
+        session
+            .search
+            .push(PathBuf::from(OsString::from_vec(link.take_bytes()?)));
+    }
+    for _ in 0..link.take()? {
+        let (name, value) = (link.take_text()?, link.take_text()?);
+        // One that this version does not have any more has no effect.
+        if zuse::tunable::tunable(&name).is_some() {
+            session.tuned.push((name, value));
+        }
+    }
+    Ok((taken, life))
+}

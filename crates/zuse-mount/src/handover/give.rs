@@ -1,0 +1,291 @@
+//! The old process's side.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use zuse_fuse::MountOptions;
+
+use super::{AllNameless, Link, Nameless, kind, place};
+use crate::covers::{Cover, VirtualDir};
+use crate::number;
+use crate::pool::PoolMounts;
+use crate::server::{MountServer, ServerOptions, settle};
+use crate::session::Session;
+use crate::table::{Node, What};
+use crate::volume::Volume;
+
+/// What is handed over of mounts whose file systems are let go.
+#[derive(Debug, Default)]
+pub struct LetGo {
+    nameless: AllNameless,
+}
+
+/// Numbers of a session's file systems on their way.
+type Places = HashMap<*const Volume, u64>;
+
+impl PoolMounts {
+    /// Lets go of all file systems: the pool can be closed. Their mounts have to rest. Nothing that
+    /// is open is freed.
+    pub fn let_go(&self) -> LetGo {
+        let mut all = LetGo::default();
+        for server in self.servers() {
+            server.let_go_of_all(&mut all);
+        }
+        all
+    }
+
+    /// Sends all that another process needs to go on with the mounts.
+    ///
+    /// # Errors
+    /// The other end is gone.
+    pub fn give(&self, let_go: &LetGo, link: &mut Link) -> io::Result<()> {
+        link.put(let_go.nameless.len() as u64)?;
+        for (dataset, objects) in &let_go.nameless {
+            link.put_bytes(dataset.as_bytes())?;
+            link.put(objects.len() as u64)?;
+            for (object, nameless) in objects {
+                for n in [
+                    object.0,
+                    nameless.generation,
+                    u64::from(nameless.may_get_name),
+                ] {
+                    link.put(n)?;
+                }
+            }
+        }
+        let unmounted = self.unmounted();
+        link.put(unmounted.len() as u64)?;
+        for name in &unmounted {
+            link.put_bytes(name.as_bytes())?;
+        }
+        let servers = self.servers();
+        link.put(servers.len() as u64)?;
+        servers.iter().try_for_each(|server| server.give(link))
+    }
+}
+
+impl MountServer {
+    fn let_go_of_all(&self, all: &mut LetGo) {
+        let session = self.session();
+        let volumes = volumes_of(session);
+        for volume in &volumes {
+            let mut gate = volume.close();
+            let Some(fs) = gate.take() else { continue };
+            drop(gate);
+            // What has no name and no holder is freed now, the rest by who takes it up.
+            settle(&fs);
+            fs.leave_nameless();
+            for znode in session.table.lay_down(volume) {
+                let nameless = Nameless {
+                    generation: znode.generation(),
+                    may_get_name: znode.may_get_name(),
+                };
+                let of_dataset = all.nameless.entry(volume.name()).or_default();
+                of_dataset.insert(znode.object(), nameless);
+            }
+        }
+    }
+
+    fn give(&self, link: &mut Link) -> io::Result<()> {
+        let (fd, handed) = self.mounted().hand_over();
+        link.put_descriptor(fd)?;
+        link.put_bytes(handed.path.as_os_str().as_bytes())?;
+        put_option(link, handed.identity)?;
+        link.put_bytes(handed.device.unwrap_or_default().as_bytes())?;
+        for yes in [handed.gone, handed.expires] {
+            link.put(yes.into())?;
+        }
+        let options = self.options();
+        put_options(link, &options.mount)?;
+        put_options(link, &self.told())?;
+        let ServerOptions {
+            mount: _,
+            said,
+            alone,
+            placed,
+            clears,
+        } = options;
+        link.put(said.len() as u64)?;
+        for (property, value) in said {
+            link.put_bytes(property.as_bytes())?;
+            link.put_bytes(value.as_bytes())?;
+        }
+        for yes in [alone, placed, clears] {
+            link.put(yes.into())?;
+        }
+        give_session(self.session(), link)
+    }
+}
+
+fn give_session(session: &Session, link: &mut Link) -> io::Result<()> {
+    let volumes = volumes_of(session);
+    let root = session.root();
+    let children = session.children.lock().clone();
+    link.put(volumes.len() as u64)?;
+    let mut places = Places::new();
+    for (i, volume) in volumes.iter().enumerate() {
+        places.insert(Arc::as_ptr(volume), i as u64);
+        let is_child = || children.values().any(|v| Arc::ptr_eq(v, volume));
+        let what = if Arc::ptr_eq(volume, &root) {
+            place::ROOT
+        } else if is_child() {
+            place::CHILD
+        } else if volume.is_snapshot && session.shows_snapshot(volume) {
+            place::SNAPSHOT
+        } else {
+            place::CLOSED
+        };
+        link.put(what)?;
+        link.put(volume.slot.into())?;
+        link.put(volume.root_object.0)?;
+        link.put(volume.above())?;
+        link.put_bytes(volume.name().as_bytes())?;
+        // Whoever goes on tells the kernel of their blocks.
+        let growing = volume.growing.lock().clone();
+        link.put(growing.len() as u64)?;
+        for (ino, told) in growing {
+            link.put(ino)?;
+            link.put(told)?;
+        }
+    }
+    give_covers(session, &places, link)?;
+    session
+        .table
+        .each(&mut |ino, node| give_node(ino, node, &places, link))?;
+    // No inode has this number.
+    link.put(0)
+}
+
+/// Directories that are made up: they keep their numbers.
+fn give_covers(session: &Session, places: &Places, link: &mut Link) -> io::Result<()> {
+    let covers = session.covers();
+    link.put(covers.made_up())?;
+    for (dir, name, cover) in covers.all() {
+        let Cover::Virtual(made_up) = cover else {
+            continue;
+        };
+        link.put(dir)?;
+        link.put_bytes(name)?;
+        put_virtual(link, made_up, places)?;
+    }
+    link.put(0)
+}
+
+fn put_virtual(link: &mut Link, dir: &VirtualDir, places: &Places) -> io::Result<()> {
+    link.put(dir.ino)?;
+    link.put(dir.parent)?;
+    link.put(place_in(places, &dir.volume)?)
+}
+
+fn place_in(places: &Places, volume: &Arc<Volume>) -> io::Result<u64> {
+    let place = places.get(&Arc::as_ptr(volume)).copied();
+    place.ok_or_else(|| io::Error::other("an inode of a file system that nobody knows"))
+}
+
+fn give_node(ino: u64, node: &Node, places: &Places, link: &mut Link) -> io::Result<()> {
+    let (what, volume, object, generation) = match &node.what {
+        What::Object(volume, znode) => (kind::OBJECT, volume, znode.object().0, znode.generation()),
+        What::Listed(volume, listed) => (kind::OBJECT, volume, listed.object.0, listed.generation),
+        What::DotZfs(volume) => (kind::DOT_ZFS, volume, 0, 0),
+        What::Snapshots(volume) => (kind::SNAPSHOTS, volume, 0, 0),
+        What::Virtual(dir) => (kind::VIRTUAL, &dir.volume, dir.parent, 0),
+        What::Gone(volume, _) => (kind::GONE, volume, 0, 0),
+    };
+    link.put(ino)?;
+    link.put(what)?;
+    link.put(place_in(places, volume)?)?;
+    link.put(object)?;
+    link.put(generation)?;
+    link.put(node.lookups())?;
+    link.put(node.replaced.load(Relaxed).into())?;
+    link.put(node.writers.load(Relaxed).into())
+}
+
+/// All file systems that a session knows, each once.
+fn volumes_of(session: &Session) -> Vec<Arc<Volume>> {
+    let mut all: HashMap<*const Volume, Arc<Volume>> = HashMap::new();
+    let mut add = |volume: &Arc<Volume>| {
+        all.entry(Arc::as_ptr(volume))
+            .or_insert_with(|| volume.clone());
+    };
+    add(&session.root());
+    session.children.lock().values().for_each(&mut add);
+    for (_, _, cover) in session.covers().all() {
+        if let Cover::Virtual(dir) = cover {
+            add(&dir.volume);
+        }
+    }
+    session.table.each_volume(&mut add);
+    let mut all: Vec<_> = all.into_values().collect();
+    // A file system whose slot another one has after it comes later: that one has the say.
+    all.sort_by_key(|v| (v.root != number::ROOT, v.slot));
+    all
+}
+
+fn put_option(link: &mut Link, value: Option<u64>) -> io::Result<()> {
+    link.put(value.is_some().into())?;
+    link.put(value.unwrap_or(0))
+}
+
+/// All fields of the options.
+fn put_options(link: &mut Link, options: &MountOptions) -> io::Result<()> {
+    let MountOptions {
+        source,
+        subtype,
+        read_only,
+        allow_other,
+        default_permissions,
+        attr_ttl,
+        entry_ttl,
+        negative_ttl,
+        writeback_cache,
+        birth_times,
+        max_write,
+        max_readahead,
+        threads,
+        posix_acl,
+        handleless_files,
+        flush_on_close,
+        suid,
+        dev,
+        exec,
+        atime,
+        expire_names,
+        symfollow,
+    } = options;
+    link.put_bytes(source.as_bytes())?;
+    link.put_bytes(subtype.as_bytes())?;
+    for ttl in [attr_ttl, entry_ttl, negative_ttl] {
+        link.put(ttl.as_secs())?;
+        link.put(ttl.subsec_nanos().into())?;
+    }
+    for n in [
+        u64::from(*max_write),
+        u64::from(*max_readahead),
+        *threads as u64,
+    ] {
+        link.put(n)?;
+    }
+    for yes in [
+        read_only,
+        allow_other,
+        default_permissions,
+        writeback_cache,
+        birth_times,
+        posix_acl,
+        handleless_files,
+        flush_on_close,
+        suid,
+        dev,
+        exec,
+        atime,
+        expire_names,
+        symfollow,
+    ] {
+        link.put((*yes).into())?;
+    }
+    Ok(())
+}
