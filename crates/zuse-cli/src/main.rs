@@ -228,7 +228,9 @@ fn usage(error: &clap::Error, argv: &[OsString], session: &mut Session) -> u8 {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
     );
     if let Some(usage) = usage::Usage::of(argv).filter(|_| !asked) {
-        session.ui.say(usage.text(&usage::complaint(error)));
+        let what = usage::complaint(error);
+        let option = usage::unknown_option(error);
+        session.ui.say(usage.text(&what, option));
         return 2;
     }
     let text = error.render();

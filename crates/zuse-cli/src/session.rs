@@ -209,6 +209,11 @@ impl Session {
         Ok(())
     }
 
+    /// Takes a key that was given as a word.
+    pub fn take_key(&mut self, key: String) {
+        self.keys.push(KeyMaterial::new(key.into_bytes()));
+    }
+
     /// Tries the keys that were given on a pool.
     fn unlock(&self, pool: &Pool) -> zuse::Result<()> {
         pool.try_keys(&self.keys).map(|_| ())

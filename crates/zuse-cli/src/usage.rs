@@ -4,70 +4,15 @@
 //! The lines are those that OpenZFS's own commands print (`usage/*.txt`). Clients probe them for
 //! abilities: zrepl looks for `receive_resume_token` in those of `zfs send`, for instance.
 
+mod openzfs;
+#[cfg(test)]
+mod tests;
+
 use std::ffi::OsString;
 use std::fmt::Write as _;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use zuse::property_table::{DATASET_PROPERTIES, POOL_PROPERTIES, Property};
-
-/// Sub-commands of OpenZFS that Zuse does not have, and what to do instead.
-const MISSING: [(&str, &str, &str); 19] = [
-    (
-        "zfs",
-        "share",
-        "export the mounted directory with the system's NFS or Samba server",
-    ),
-    (
-        "zfs",
-        "unshare",
-        "the system's NFS or Samba server ends what it exports",
-    ),
-    ("zpool", "add", RECREATE),
-    ("zpool", "attach", RECREATE),
-    (
-        "zpool",
-        "checkpoint",
-        "'zfs snapshot -r' keeps a state of all datasets",
-    ),
-    (
-        "zpool",
-        "ddtprune",
-        "Zuse reads dedup tables and does not write them",
-    ),
-    ("zpool", "detach", RECREATE),
-    (
-        "zpool",
-        "events",
-        "'zpool status' and 'zpool history' show what happened",
-    ),
-    ("zpool", "initialize", "Zuse needs no initialized devices"),
-    (
-        "zpool",
-        "offline",
-        "leave the device away when the pool is imported",
-    ),
-    ("zpool", "online", "import the pool with the device there"),
-    (
-        "zpool",
-        "prefetch",
-        "Zuse reads dedup tables when they are needed",
-    ),
-    (
-        "zpool",
-        "reguid",
-        "'zfs send -R' into a new pool gives it a guid of its own",
-    ),
-    ("zpool", "remove", RECREATE),
-    ("zpool", "reopen", "export the pool and import it again"),
-    ("zpool", "replace", RECREATE),
-    ("zpool", "resilver", SCRUB),
-    ("zpool", "scrub", SCRUB),
-    ("zpool", "split", RECREATE),
-];
-const RECREATE: &str =
-    "make a new pool and 'zfs send -R' into it, or import the pool with OpenZFS for that";
-const SCRUB: &str =
-    "'zuse zdb -cc POOL' reads and checks every block; what a mount reads is healed as it is read";
 
 /// A command line of `zfs` or `zpool`.
 pub struct Usage {
@@ -115,14 +60,23 @@ impl Usage {
     }
 
     /// What is said on the error stream after `what` was found wrong.
-    pub fn text(&self, what: &str) -> String {
-        let missing = MISSING
-            .iter()
-            .find(|(command, sub, _)| *command == self.command && self.sub.as_deref() == Some(sub));
-        if let Some((command, sub, instead)) = missing {
-            return format!("'{command} {sub}' is not in Zuse yet\n{instead}");
+    /// `option` is the one that was not known.
+    pub fn text(&self, what: &str, option: Option<&str>) -> String {
+        let named = self.sub.as_deref().unwrap_or_default();
+        let listed = openzfs::command(self.command, named);
+        if let Some(missing) = listed.as_ref().filter(|c| !c.word.state.is_there()) {
+            let it = format!("'{} {named}'", self.command);
+            return not_there(&it, &missing.word);
         }
-        let mut out = format!("{what}\nusage:\n");
+        let option = option.and_then(|form| listed.as_ref()?.option(form));
+        let mut out = match option.filter(|o| !o.state.is_there()) {
+            Some(word) => {
+                let form = word.forms.first().copied().unwrap_or_default();
+                not_there(&format!("'{} {named} {form}'", self.command), word)
+            }
+            None => what.to_owned(),
+        };
+        out.push_str("\nusage:\n");
         for line in self.lines() {
             let _ = writeln!(out, "\t{line}");
         }
@@ -144,6 +98,24 @@ impl Usage {
             self.command
         );
         out
+    }
+}
+
+/// What is said of a word of OpenZFS that Zuse does not have.
+fn not_there(it: &str, word: &openzfs::Word) -> String {
+    let how = match word.state {
+        openzfs::State::Refused => "is refused",
+        _ => "is not in Zuse yet",
+    };
+    format!("{it} {how}\n{}", word.text)
+}
+
+/// The option of a command line that is not known: `-c`, `--power`.
+pub fn unknown_option(error: &clap::Error) -> Option<&str> {
+    let is_unknown = error.kind() == ErrorKind::UnknownArgument;
+    match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(text)) if is_unknown => Some(text),
+        _ => None,
     }
 }
 

@@ -28,6 +28,8 @@ pub struct SendRequest {
     pub recursive: bool,
     /// With properties (`-p`).
     pub properties: bool,
+    /// With properties, but those of encryption (`-U`): an encrypted dataset is sent in clear.
+    pub unencrypted: bool,
     /// With received properties instead of local ones (`-b`).
     pub received_only: bool,
     /// With holds (`-h`).
@@ -42,6 +44,15 @@ pub struct SendRequest {
     /// Form of the blocks.
     pub options: SendOptions,
 }
+
+/// What a dataset's encryption is made of.
+const OF_ENCRYPTION: [&str; 5] = [
+    "encryption",
+    "keyformat",
+    "keylocation",
+    "pbkdf2iters",
+    "pbkdf2salt",
+];
 
 /// One substream of a plan.
 pub struct PlannedStream {
@@ -507,7 +518,7 @@ impl Pool {
             fs.insert("origin", *guid);
         }
         let encryption = dsl.encryption(&member.name)?;
-        if encryption.is_some() && !request.options.raw {
+        if encryption.is_some() && !request.options.raw && !request.unencrypted {
             return Err(Error::refused_for(
                 Refusal::Unsendable,
                 Errno::INVAL,
@@ -518,7 +529,10 @@ impl Pool {
             ));
         }
         if request.recursive || request.properties || request.received_only {
-            let own = dsl.own_properties(&member.head, request.received_only)?;
+            let mut own = dsl.own_properties(&member.head, request.received_only)?;
+            if request.unencrypted {
+                own.retain(|(name, _)| !OF_ENCRYPTION.contains(&name.as_str()));
+            }
             fs.insert("props", list_of(own));
         }
         if request.options.raw && encryption.is_some_and(|e| e.is_root) {

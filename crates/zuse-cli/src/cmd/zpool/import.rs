@@ -44,6 +44,9 @@ pub struct Import {
     /// Accepted: a pool that can be opened without a log device is
     #[arg(short = 'm')]
     missing_log: bool,
+    /// Accepted: devices are always looked for by their labels
+    #[arg(short)]
+    scan: bool,
     /// All pools that are found
     #[arg(short, conflicts_with = "pool")]
     all: bool,
