@@ -81,6 +81,11 @@ impl CommandError {
         }
     }
 
+    /// Whether the command line is at fault.
+    pub fn is_usage(&self) -> bool {
+        self.code == 2 && !self.message.is_empty()
+    }
+
     /// Says what it means to whoever called.
     #[must_use]
     pub fn meaning(mut self, meaning: Meaning) -> Self {
@@ -132,8 +137,7 @@ impl<T> Explain<T> for zuse_base::Result<T> {
 impl<T> Explain<T> for std::io::Result<T> {
     fn or_cannot(self, action: impl FnOnce() -> String) -> Outcome<T> {
         self.map_err(|e| {
-            let text = e.to_string();
-            let text = text.split(" (os error").next().unwrap_or_default();
+            let text = said_by_host(&e);
             let meaning = match e.kind() {
                 ErrorKind::StorageFull
                 | ErrorKind::QuotaExceeded
@@ -149,6 +153,13 @@ impl<T> Explain<T> for std::io::Result<T> {
     fn or_cannot_pool(self, action: impl FnOnce() -> String) -> Outcome<T> {
         self.or_cannot(action)
     }
+}
+
+/// What the host says of a failure, without its number.
+pub fn said_by_host(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next();
+    text.unwrap_or_default().to_owned()
 }
 
 /// The message for a library error.

@@ -31,7 +31,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use zuse::Pool;
+use zuse::{Pool, Search};
 
 use crate::args::pair;
 use crate::cache_file::{CacheFile, Cached, device_paths};
@@ -298,6 +298,8 @@ impl Zdb {
     /// Opens the pool in the state that was asked for; what of it was named, as it is called in
     /// that state.
     fn open(&self, session: &mut Session, named: &str) -> Outcome<(Arc<Pool>, String)> {
+        let by_name = by_guid(session, named);
+        let named = by_name.as_str();
         if let Some(txg) = self.txg {
             session.at = Some(At::Txg(txg));
         }
@@ -475,6 +477,17 @@ impl Zdb {
         }
         Ok(mismatch.is_none())
     }
+}
+
+/// The name of what was named by its pool's guid: no pool's name begins with a digit.
+fn by_guid(session: &Session, named: &str) -> String {
+    let (pool, rest) = named.split_at(pool_of(named).len());
+    let Ok(guid) = pool.parse::<u64>() else {
+        return named.to_owned();
+    };
+    let found = Search::new(&session.search).run().pools.into_iter();
+    let name = found.map(|p| p.config).find(|c| c.pool_guid == guid);
+    name.map_or_else(|| named.to_owned(), |c| format!("{}{rest}", c.name))
 }
 
 /// What is looked at.

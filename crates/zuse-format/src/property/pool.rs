@@ -42,7 +42,7 @@ const fn row(
 pub static POOL_PROPERTIES: [Property; 40] = [
     row("name", "", Text, ReadOnly, None, false, Computed, &[], "<pool name>"),
     row("size", "", Number, ReadOnly, None, true, Computed, &[], "<size>"),
-    row("capacity", "cap", Number, ReadOnly, None, true, Computed, &[], "<size>"),
+    row("capacity", "cap", Number, ReadOnly, None, true, Computed, &[], "<percent>"),
     row("altroot", "", Text, Once, None, true, Process, &[], "<path>"),
     row("health", "", Text, ReadOnly, None, true, Computed, &[], "<state>"),
     row("guid", "", Number, ReadOnly, None, true, Computed, &[], "<guid>"),

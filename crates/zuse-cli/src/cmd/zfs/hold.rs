@@ -59,7 +59,7 @@ fn pool_of_all(
     session: &mut Session,
     snapshots: &[String],
     recursive: bool,
-    need: Need,
+    (need, cannot): (Need, &str),
 ) -> Outcome<Arc<Pool>> {
     let first = snapshots.first().map_or("", String::as_str);
     for name in snapshots {
@@ -77,7 +77,7 @@ fn pool_of_all(
     let pool = session.pool_for(first, need)?;
     for name in snapshots.iter().filter(|_| !recursive) {
         pool.dataset(name)
-            .or_cannot(|| format!("cannot open '{name}'"))?;
+            .or_cannot(|| format!("{cannot} '{name}'"))?;
     }
     Ok(pool)
 }
@@ -92,7 +92,12 @@ impl Hold {
         if self.tag.starts_with('.') {
             return Err(CommandError::usage("tag may not start with '.'").into());
         }
-        let pool = pool_of_all(session, &self.snapshots, self.recursive, Need::Write)?;
+        let pool = pool_of_all(
+            session,
+            &self.snapshots,
+            self.recursive,
+            (Need::Write, "cannot hold snapshot"),
+        )?;
         let cannot = format!("cannot hold snapshot '{}'", quoted(&self.snapshots));
         pool.hold(&self.snapshots, &self.tag, self.recursive)
             .map_err(|e| {
@@ -112,7 +117,12 @@ impl Hold {
 impl Release {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
-        let pool = pool_of_all(session, &self.snapshots, self.recursive, Need::Write)?;
+        let pool = pool_of_all(
+            session,
+            &self.snapshots,
+            self.recursive,
+            (Need::Write, "cannot open"),
+        )?;
         let cannot = format!(
             "cannot release hold from snapshot '{}'",
             quoted(&self.snapshots)
@@ -133,7 +143,12 @@ impl Release {
 impl Holds {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
-        let pool = pool_of_all(session, &self.snapshots, self.recursive, Need::Read)?;
+        let pool = pool_of_all(
+            session,
+            &self.snapshots,
+            self.recursive,
+            (Need::Read, "cannot open"),
+        )?;
         let holds = pool
             .holds(&self.snapshots, self.recursive)
             .or_cannot(|| format!("cannot open '{}'", quoted(&self.snapshots)))?;

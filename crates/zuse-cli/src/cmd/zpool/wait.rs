@@ -58,7 +58,7 @@ impl Wait {
             None => ACTIVITIES.iter().map(ToString::to_string).collect(),
         };
         if let Some(odd) = wanted.iter().find(|a| !ACTIVITIES.contains(&a.as_str())) {
-            return Err(CommandError::usage(format!("invalid activity '{odd}' for wait")).into());
+            return Err(CommandError::usage(format!("invalid activity '{odd}'")).into());
         }
         let pause = match self.interval {
             None => None,
