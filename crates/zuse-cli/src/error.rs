@@ -162,6 +162,15 @@ pub fn said_by_host(error: &std::io::Error) -> String {
     text.unwrap_or_default().to_owned()
 }
 
+/// What the host says of files rather than of disks that fail.
+const REFUSALS: [Errno; 5] = [
+    Errno::ACCES,
+    Errno::PERM,
+    Errno::NOENT,
+    Errno::ROFS,
+    Errno::NOTDIR,
+];
+
 /// The message for a library error.
 pub fn explain(action: &str, error: &Error, pool: bool) -> CommandError {
     match error {
@@ -198,6 +207,10 @@ pub fn explain(action: &str, error: &Error, pool: bool) -> CommandError {
         Error::Suspended { what, .. } => {
             CommandError::new(format!("{action}: pool I/O is currently suspended: {what}"))
                 .meaning(Meaning::Lasting)
+        }
+        // What the host refuses says nothing about the pool's devices.
+        Error::Device { errno, .. } if REFUSALS.contains(errno) => {
+            CommandError::new(format!("{action}: {error}"))
         }
         Error::Device { .. } => CommandError::new(format!("{action}: I/O error: {error}"))
             .hint("'zpool status' shows which device fails"),

@@ -214,7 +214,10 @@ fn reports_come_again_with_the_time_before_them() {
     );
     for line in ["zpool list 0", "zpool status tank 0 2"] {
         let said = env.fails(2, line);
-        assert!(said.starts_with("interval cannot be zero\nusage:\n"), "{said}");
+        assert!(
+            said.starts_with("interval cannot be zero\nusage:\n"),
+            "{said}"
+        );
     }
     env.fails(2, "zpool list -T x");
 }

@@ -522,3 +522,138 @@ fn records_of_a_stream_are_dropped() {
     assert!(!less.contains(write));
     all_say(&env, &[("zfs receive tank/less < less", 0, "")]);
 }
+
+#[test]
+fn pools_have_figures_by_class_and_a_cache_file_that_can_be_set() {
+    let env = TestEnv::with_pool();
+    let value = |names: &str| env.ok(&format!("zpool get -Hp -o value {names} tank"));
+    let number = |name: &str| value(name).trim().parse::<u64>().expect("a number");
+    assert_eq!(number("usable"), number("used") + number("available"));
+    assert_eq!(number("normal_size"), number("size"));
+    assert_eq!(
+        number("normal_free"),
+        number("normal_size") - number("normal_allocated")
+    );
+    assert_eq!(
+        value("dedupused,dedupsaved,special_size,elog_allocated"),
+        "0\n0\n0\n0\n"
+    );
+    assert_eq!(value("normal_expandsize"), "-\n");
+    assert!(!env.ok("zpool get -H all tank").contains("normal_size"));
+    let listed = env.ok("zpool list -H -o name,normal_capacity tank");
+    assert_eq!(listed, "tank\t0%\n");
+
+    assert_eq!(value("cachefile"), "-\n");
+    env.ok("zpool set cachefile=none tank");
+    assert_eq!(
+        env.ok("zpool get -H -o value,source cachefile tank"),
+        "none\tlocal\n"
+    );
+    let file = env.path("named.cache");
+    env.ok(&format!("zpool set cachefile={} tank", file.display()));
+    assert_eq!(value("cachefile"), format!("{}\n", file.display()));
+    assert!(file.exists());
+    assert!(
+        env.ok(&format!("zdb -C -U {}", file.display()))
+            .contains("name: 'tank'")
+    );
+    all_say(
+        &env,
+        &[(
+            "zpool set cachefile=rel tank",
+            1,
+            "cannot set property for 'tank': property 'cachefile' must be empty, an absolute path, \
+             or 'none'\n",
+        )],
+    );
+    env.ok("zpool set cachefile= tank");
+    assert_eq!(value("cachefile"), "-\n");
+    assert!(
+        !env.ok(&format!("zdb -C -U {}", file.display()))
+            .contains("tank")
+    );
+    env.ok("zpool set ashift=13 tank");
+    assert_eq!(value("ashift"), "13\n");
+}
+
+#[test]
+fn zdb_takes_guids_long_options_and_what_ztest_gives_it() {
+    let env = with_snapshots();
+    env.ok("zpool export tank");
+    let labels = env.ok("zdb -l tank.img");
+    let guid = labels
+        .lines()
+        .find_map(|l| l.trim().strip_prefix("pool_guid: "));
+    let guid = guid.expect("a guid");
+    let by_name = env.ok("zdb -e -p tank.img -d tank");
+    assert_eq!(env.ok(&format!("zdb -e -p tank.img -d {guid}")), by_name);
+    assert_eq!(
+        env.ok(&format!(
+            "zdb --exported --path tank.img --datasets {guid}/b"
+        ))
+        .lines()
+        .next(),
+        by_name.lines().find(|l| l.starts_with("Dataset tank/b ["))
+    );
+    env.ok(&format!("zdb -bcc -G -d -Y -e -y -p tank.img {guid}"));
+    assert_eq!(env.ok("zdb -lq tank.img"), "");
+    let short = env.ok("zdb -e -p tank.img -O tank/b big");
+    let long = env.ok("zdb -e -p tank.img -vvvvv tank/b -O big");
+    assert!(
+        !short.contains("Indirect blocks:") && long.contains("Indirect blocks:"),
+        "{long}"
+    );
+}
+
+#[test]
+fn an_embedded_log_takes_a_part_of_large_vdevs() {
+    let env = TestEnv::new();
+    env.ok("zpool create tank small.img --size 128M");
+    env.ok("zpool create wide large.img --size 40G");
+    let line = |pool: &str| {
+        let told = env.ok(&format!("zdb -b {pool}"));
+        let line = told.lines().find(|l| l.contains("Embedded log class"));
+        line.expect("the line")
+            .trim()
+            .split("used:")
+            .nth(1)
+            .map(|u| u.trim().to_owned())
+    };
+    assert_eq!(line("wide").as_deref(), Some("0.00%"));
+    assert_eq!(line("tank").as_deref(), Some("-nan%"));
+}
+
+#[test]
+fn what_is_wrong_with_a_stream_or_a_place_is_said_and_no_hint_misleads() {
+    let env = with_snapshots();
+    env.write("inc", &sent(&env, "zfs send -i @1 tank/b@2"));
+    env.ok("zpool export tank");
+    let state = env.write("no-directory", b"x");
+    let ls = env
+        .command(&["--in", "tank.img", "ls", "tank/b:/"])
+        .env("XDG_STATE_HOME", &state)
+        .output()
+        .expect("it runs");
+    assert_eq!(ran(ls).out, "big\nsmall\n");
+    all_say(
+        &env,
+        &[
+            (
+                "stream ls inc",
+                1,
+                "cannot read stream: it is an incremental one, and what it builds on is not there\n",
+            ),
+            ("stream mount inc no-directory", 1, "cannot mount: '"),
+        ],
+    );
+    let said = env.fails(1, "--in tank.img mount tank/b nowhere");
+    assert!(
+        said.contains("nowhere' does not exist") && !said.contains("mkdir"),
+        "{said}"
+    );
+    let said = env.fails(1, "stream mount inc no-directory");
+    assert!(
+        said.contains("is not a directory") && !said.contains("mkdir"),
+        "{said}"
+    );
+}

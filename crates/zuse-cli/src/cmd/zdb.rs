@@ -331,7 +331,7 @@ impl Zdb {
         }
         if self.by_path {
             let style = Style {
-                level: self.datasets.max(1),
+                level: self.datasets.max(1).saturating_add(self.verbose_alone()),
                 exact: self.exact,
             };
             return Some(path::show(session, pool, what, &self.rest, style));
@@ -346,6 +346,11 @@ impl Zdb {
             return Some(path::copy(session, pool, what, path, &target));
         }
         (self.simulate > 0).then(|| dedup::simulate(session, pool))
+    }
+
+    /// How much is told of an object that is named by its path: `-v` says it without `-d` too.
+    fn verbose_alone(&self) -> u8 {
+        if self.datasets == 0 { self.verbose } else { 0 }
     }
 
     fn has_no_letter(&self) -> bool {
