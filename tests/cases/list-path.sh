@@ -16,6 +16,19 @@ is "$(zfs list -H -o name "$T/m/a/b/dir")" p/a/b "below a child"
 is "$(cd m/a && zfs get -H -o name,value type .)" "p/a	filesystem" "the working directory"
 is "$(zfs list -H -o name "$T/n" "$T/m/a" | tr '\n' ' ')" "p/a q " "two of them"
 fails 1 zfs list "$T"
+# A project's places are paths, and a dataset's name is none, wherever one stands.
+echo x >m/a/b/dir/f
+ok zfs project -p 5 -s -r "$T/m/a/b/dir"
+is "$(cd m/a/b && zfs project dir "$T/m/a/b/dir/f")" "    5 P dir
+    5 P dir/f
+    5 P $T/m/a/b/dir/f" "projects by paths"
+fails 255 zfs project "$T"
+says 'Inappropriate ioctl' zfs project "$T"
+mkdir -p w/p/a
+is "$(cd w && zfs unmount p/a 2>&1)" "" "unmount by name beside a directory of that name"
+fails 1 zfs unmount "$T/m/a"
+says 'not a mountpoint' zfs unmount "$T/m/a"
+ok zfs mount p/a
 says 'not a ZFS filesystem' zfs list "$T"
 ok zfs set atime=off p q
 is "$(zfs get -H -o value atime p q | tr '\n' ' ')" "off off " "set of two pools"

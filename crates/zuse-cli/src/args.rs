@@ -63,10 +63,10 @@ pub fn passing(
 }
 
 /// Refuses what cannot be a cache file of the user's.
-fn cache_file_name(file: &str) -> Outcome {
+pub fn cache_file_name(file: &str) -> Outcome {
     let path = Path::new(file);
     let wrong = if !path.is_absolute() {
-        format!("property 'cachefile' must be empty, an absolute path, or 'none': '{file}'")
+        format!("property 'cachefile' must be empty, an absolute path, or 'none'")
     } else if !path.parent().is_some_and(Path::is_dir) {
         format!("'{file}' is not a valid file: its directory is missing")
     } else if path.is_dir() {

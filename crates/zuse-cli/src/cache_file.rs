@@ -45,6 +45,12 @@ pub struct Cached {
     pub extra: Extra,
 }
 
+/// Whether there is no file that this user could have written.
+fn is_absent(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+    matches!(kind, NotFound | NotADirectory | PermissionDenied)
+}
+
 /// A cache file.
 #[derive(Debug, Clone)]
 pub struct CacheFile {
@@ -76,7 +82,7 @@ impl CacheFile {
         };
         let meta = match fs::metadata(&self.path) {
             Ok(meta) => meta,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+            Err(e) if is_absent(e.kind()) => return Ok(BTreeMap::new()),
             Err(e) => return Err(bad(e.to_string()).into()),
         };
         if meta.len() > LIMIT {

@@ -81,6 +81,11 @@ impl CommandError {
         }
     }
 
+    /// Whether the command line is at fault.
+    pub fn is_usage(&self) -> bool {
+        self.code == 2 && !self.message.is_empty()
+    }
+
     /// Says what it means to whoever called.
     #[must_use]
     pub fn meaning(mut self, meaning: Meaning) -> Self {
@@ -132,8 +137,7 @@ impl<T> Explain<T> for zuse_base::Result<T> {
 impl<T> Explain<T> for std::io::Result<T> {
     fn or_cannot(self, action: impl FnOnce() -> String) -> Outcome<T> {
         self.map_err(|e| {
-            let text = e.to_string();
-            let text = text.split(" (os error").next().unwrap_or_default();
+            let text = said_by_host(&e);
             let meaning = match e.kind() {
                 ErrorKind::StorageFull
                 | ErrorKind::QuotaExceeded
@@ -150,6 +154,22 @@ impl<T> Explain<T> for std::io::Result<T> {
         self.or_cannot(action)
     }
 }
+
+/// What the host says of a failure, without its number.
+pub fn said_by_host(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next();
+    text.unwrap_or_default().to_owned()
+}
+
+/// What the host says of files rather than of disks that fail.
+const REFUSALS: [Errno; 5] = [
+    Errno::ACCES,
+    Errno::PERM,
+    Errno::NOENT,
+    Errno::ROFS,
+    Errno::NOTDIR,
+];
 
 /// The message for a library error.
 pub fn explain(action: &str, error: &Error, pool: bool) -> CommandError {
@@ -187,6 +207,10 @@ pub fn explain(action: &str, error: &Error, pool: bool) -> CommandError {
         Error::Suspended { what, .. } => {
             CommandError::new(format!("{action}: pool I/O is currently suspended: {what}"))
                 .meaning(Meaning::Lasting)
+        }
+        // What the host refuses says nothing about the pool's devices.
+        Error::Device { errno, .. } if REFUSALS.contains(errno) => {
+            CommandError::new(format!("{action}: {error}"))
         }
         Error::Device { .. } => CommandError::new(format!("{action}: I/O error: {error}"))
             .hint("'zpool status' shows which device fails"),

@@ -267,6 +267,19 @@ impl Holder {
         self.while_running(move |me| me.end_all(force))
     }
 
+    /// The same, where what cannot be unmounted does not keep the others: why that is there.
+    pub fn unmount_each(self: &Arc<Self>, force: bool) -> Result<Vec<CommandError>> {
+        self.while_running(move |me| {
+            let mut failed = Vec::new();
+            for server in me.mounts.servers().iter().rev() {
+                if let Err(error) = me.mounts.end(server, force) {
+                    failed.push(not_unmounted(server.mount_point(), &error));
+                }
+            }
+            Ok(failed)
+        })
+    }
+
     fn end_all(&self, force: bool) -> Result<()> {
         self.mounts
             .servers()

@@ -165,6 +165,9 @@ pub fn execute(argv: &[OsString], session: &mut Session) -> Executed {
                     "--key FILE gives it to a command, 'zfs load-key' to a mount"
                 });
             }
+            if let Some(usage) = usage::Usage::of(&argv).filter(|_| error.is_usage()) {
+                error.message = usage.text(&error.message, None);
+            }
             say_error(&mut session.ui, &error);
             Executed::Done(error.code)
         }
@@ -229,8 +232,12 @@ fn usage(error: &clap::Error, argv: &[OsString], session: &mut Session) -> u8 {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
     );
     if let Some(usage) = usage::Usage::of(argv).filter(|_| !asked) {
-        session.ui.say(usage.text(&usage::complaint(error)));
-        return 2;
+        let missing = error.kind() == ErrorKind::MissingRequiredArgument;
+        let what = usage.without_operands(argv).filter(|_| missing);
+        let what = what.map_or_else(|| usage::complaint(error), str::to_owned);
+        let option = usage::unknown_option(error);
+        session.ui.say(usage.text(&what, option));
+        return usage.code();
     }
     let text = error.render();
     match error.kind() {

@@ -1,11 +1,13 @@
 //! Which dataset a path of the host lies in: `zfs list .`, `zfs get used /tank/home`.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{CommandError, Outcome};
 use crate::orphan::{absolute, unescaped};
 use crate::query::{Answer, Question};
 use crate::session::Session;
+use crate::target::Target;
 
 /// Whether a word is a path and no dataset's name.
 pub fn is_path(word: &str) -> bool {
@@ -21,15 +23,36 @@ pub fn is_path(word: &str) -> bool {
 /// No dataset is mounted there.
 pub fn dataset_at(session: &mut Session, word: &str) -> Outcome<String> {
     let path = absolute(&session.path(Path::new(word)));
-    let Some((source, mount)) = mount_of(&path) else {
-        return Err(
-            CommandError::new(format!("cannot open '{word}': not a ZFS filesystem")).into(),
-        );
+    Ok(located(session, word, &path)?.0)
+}
+
+/// The place in a dataset that a path of the host names.
+///
+/// # Errors
+/// There is nothing at that path, or no dataset is mounted there.
+pub fn target_at(session: &mut Session, word: &str) -> Outcome<Target> {
+    let path = absolute(&session.path(Path::new(word)));
+    let (dataset, top) = located(session, word, &path)?;
+    let below = path.strip_prefix(&top).unwrap_or(Path::new(""));
+    Ok(Target {
+        dataset,
+        path: below.as_os_str().as_bytes().to_vec(),
+    })
+}
+
+/// Dataset and directory of its root.
+fn located(session: &mut Session, word: &str, path: &Path) -> Outcome<(String, PathBuf)> {
+    let Some((source, mount)) = mount_of(path) else {
+        let why = match path.symlink_metadata() {
+            Err(e) => crate::error::said_by_host(&e),
+            Ok(_) => "not a ZFS filesystem".to_owned(),
+        };
+        return Err(CommandError::new(format!("cannot open '{word}': {why}")).into());
     };
     // Children appear inside of the mount, each at its own mountpoint.
     let question = Question::file_systems(&source, &["mountpoint", "mounted"]);
     let Answer::Datasets(rows) = question.ask(session)? else {
-        return Ok(source);
+        return Ok((source, mount));
     };
     let value = |row: usize, name: &str| rows[row].cell(name).and_then(|c| c.value.as_deref());
     let top = rows.iter().position(|r| r.name == source);
@@ -39,15 +62,19 @@ pub fn dataset_at(session: &mut Session, word: &str) -> Outcome<String> {
     let inside = |row: usize| {
         let place = Path::new(value(row, "mountpoint")?);
         let below = place.strip_prefix(top.as_deref()?).ok()?;
-        let there = value(row, "mounted") == Some("yes") && path.starts_with(mount.join(below));
-        there.then_some((below.components().count(), row))
+        let dir = mount.join(below);
+        let there = value(row, "mounted") == Some("yes") && path.starts_with(&dir);
+        there.then_some((below.components().count(), row, dir))
     };
     let deepest = (0..rows.len()).filter_map(inside).max();
-    Ok(deepest.map_or(source, |(_, row)| rows[row].name.clone()))
+    Ok(match deepest {
+        Some((_, row, dir)) => (rows[row].name.clone(), dir),
+        None => (source, mount),
+    })
 }
 
 /// Source and directory of the mount of ours that a path lies in.
-fn mount_of(path: &Path) -> Option<(String, PathBuf)> {
+pub fn mount_of(path: &Path) -> Option<(String, PathBuf)> {
     let table = std::fs::read_to_string("/proc/self/mounts").ok()?;
     let rows = table.lines().filter_map(|line| {
         let mut fields = line.split(' ');

@@ -84,10 +84,12 @@ pub fn pool_value(name: &str, exact: Option<&str>, parsable: bool) -> String {
         return "-".into();
     };
     let number = exact.parse::<u64>().ok();
+    // A figure of a class reads as that of the pool.
+    let figure = name.rsplit('_').next().unwrap_or(name);
     match (name, number) {
-        ("expandsize" | "checkpoint", Some(0)) => "-".into(),
+        (_, Some(0)) if matches!(figure, "expandsize" | "checkpoint") => "-".into(),
         _ if parsable => exact.to_owned(),
-        ("capacity" | "fragmentation", Some(n)) => format!("{n}%"),
+        (_, Some(n)) if matches!(figure, "capacity" | "fragmentation") => format!("{n}%"),
         ("dedupratio" | "bcloneratio", _) => format!("{exact}x"),
         ("guid" | "load_guid" | "last_scrubbed_txg" | "version", _) => exact.to_owned(),
         ("expandsize" | "checkpoint", Some(n)) => nicebytes(n),

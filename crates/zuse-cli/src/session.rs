@@ -221,6 +221,11 @@ impl Session {
         Ok(())
     }
 
+    /// Takes a key that was given as a word.
+    pub fn take_key(&mut self, key: String) {
+        self.keys.push(KeyMaterial::new(key.into_bytes()));
+    }
+
     /// Tries the keys that were given on a pool.
     fn unlock(&self, pool: &Pool) -> zuse::Result<()> {
         pool.try_keys(&self.keys).map(|_| ())
@@ -343,10 +348,13 @@ impl Session {
         need: Need,
         limits: Limits,
     ) -> zuse::Result<Opened> {
-        let host = self
-            .state
-            .host()
-            .map_err(|_| zuse::Error::refused(Errno::PERM, "no host id"))?;
+        // Who only reads needs no name and no directory of its own.
+        let host = match self.state.host() {
+            Err(_) if need == Need::Read && !cached => zuse::Host::default(),
+            Err(Stop::Failed(e)) => return Err(zuse::Error::refused(Errno::PERM, e.message)),
+            Err(_) => return Err(zuse::Error::refused(Errno::PERM, "this host has no id")),
+            Ok(host) => host,
+        };
         let env = Environment {
             host: host.clone(),
             limits,

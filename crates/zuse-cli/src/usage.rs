@@ -4,65 +4,15 @@
 //! The lines are those that OpenZFS's own commands print (`usage/*.txt`). Clients probe them for
 //! abilities: zrepl looks for `receive_resume_token` in those of `zfs send`, for instance.
 
+mod openzfs;
+#[cfg(test)]
+mod tests;
+
 use std::ffi::OsString;
 use std::fmt::Write as _;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use zuse::property_table::{DATASET_PROPERTIES, POOL_PROPERTIES, Property};
-
-/// Sub-commands of OpenZFS that Zuse does not have, and what to do instead.
-const MISSING: [(&str, &str, &str); 18] = [
-    (
-        "zfs",
-        "share",
-        "export the mounted directory with the system's NFS or Samba server",
-    ),
-    (
-        "zfs",
-        "unshare",
-        "the system's NFS or Samba server ends what it exports",
-    ),
-    ("zpool", "add", RECREATE),
-    ("zpool", "attach", RECREATE),
-    (
-        "zpool",
-        "ddtprune",
-        "entries go with the last pointer to their block",
-    ),
-    ("zpool", "detach", RECREATE),
-    (
-        "zpool",
-        "events",
-        "'zpool status' and 'zpool history' show what happened",
-    ),
-    ("zpool", "initialize", "Zuse needs no initialized devices"),
-    (
-        "zpool",
-        "offline",
-        "leave the device away when the pool is imported",
-    ),
-    ("zpool", "online", "import the pool with the device there"),
-    (
-        "zpool",
-        "prefetch",
-        "Zuse reads dedup tables when they are needed",
-    ),
-    (
-        "zpool",
-        "reguid",
-        "'zfs send -R' into a new pool gives it a guid of its own",
-    ),
-    ("zpool", "remove", RECREATE),
-    ("zpool", "reopen", "export the pool and import it again"),
-    ("zpool", "replace", RECREATE),
-    ("zpool", "resilver", SCRUB),
-    ("zpool", "scrub", SCRUB),
-    ("zpool", "split", RECREATE),
-];
-const RECREATE: &str =
-    "make a new pool and 'zfs send -R' into it, or import the pool with OpenZFS for that";
-const SCRUB: &str =
-    "'zuse zdb -cc POOL' reads and checks every block; what a mount reads is healed as it is read";
+use zuse::property_table::{DATASET_PROPERTIES, Home, POOL_PROPERTIES, Property};
 
 /// A command line of `zfs` or `zpool`.
 pub struct Usage {
@@ -70,12 +20,15 @@ pub struct Usage {
     sub: Option<String>,
 }
 
+/// The commands whose usage is told.
+const COMMANDS: [&str; 3] = ["zfs", "zpool", "zstream"];
+
 impl Usage {
     /// Of a command line whose program has been resolved: `zuse zfs …`.
     pub fn of(argv: &[OsString]) -> Option<Self> {
         let mut words = argv.iter().skip(1).map(|a| a.to_string_lossy());
         let command = words.find(|w| !w.starts_with('-'))?;
-        let command = ["zfs", "zpool"].into_iter().find(|c| *c == command)?;
+        let command = COMMANDS.into_iter().find(|c| *c == command)?;
         let sub = words.find(|w| !w.starts_with('-')).map(|w| match &*w {
             "recv" => "receive".to_owned(),
             "umount" => "unmount".to_owned(),
@@ -88,12 +41,18 @@ impl Usage {
     fn synopsis(&self) -> &'static str {
         match self.command {
             "zfs" => include_str!("usage/zfs.txt"),
+            "zstream" => include_str!("usage/zstream.txt"),
             _ => include_str!("usage/zpool.txt"),
         }
     }
 
-    /// The synopsis lines of the sub-command; all where there is none of that name.
-    fn lines(&self) -> Vec<&'static str> {
+    /// The exit code of a wrong command line.
+    pub fn code(&self) -> u8 {
+        if self.command == "zstream" { 1 } else { 2 }
+    }
+
+    /// The synopsis of the sub-command; that of all where there is none of that name.
+    fn lines(&self) -> String {
         let mut inside = false;
         let of_sub = self.synopsis().lines().filter(|line| {
             if !line.starts_with(' ') {
@@ -102,34 +61,60 @@ impl Usage {
             }
             inside
         });
-        let lines: Vec<_> = of_sub.collect();
-        match lines.is_empty() {
-            true => self.synopsis().lines().collect(),
-            false => lines,
+        let mut lines: Vec<_> = of_sub.collect();
+        let mut out = "usage:\n".to_owned();
+        if lines.is_empty() || self.command == "zstream" {
+            let all = match self.command {
+                "zstream" => "Available commands are:",
+                _ => "where 'command' is one of the following:",
+            };
+            out = format!("usage: {} command args ...\n{all}\n\n", self.command);
+            lines = self.synopsis().lines().collect();
         }
+        for line in lines {
+            let _ = writeln!(out, "\t{line}");
+        }
+        out
+    }
+
+    /// What is said where no operand was given at all; empty where that is said by the usage.
+    pub fn without_operands(&self, argv: &[OsString]) -> Option<&'static str> {
+        let words = argv.iter().skip(1).map(|a| a.to_string_lossy());
+        if words.filter(|w| !w.starts_with('-')).count() > 2 {
+            return None;
+        }
+        let key = format!("{} {}", self.command, self.sub.as_deref()?);
+        let mut rows = include_str!("usage/missing.txt").lines();
+        rows.find_map(|row| row.strip_prefix(&key)?.strip_prefix('\t'))
     }
 
     /// What is said on the error stream after `what` was found wrong.
-    pub fn text(&self, what: &str) -> String {
-        let missing = MISSING
-            .iter()
-            .find(|(command, sub, _)| *command == self.command && self.sub.as_deref() == Some(sub));
-        if let Some((command, sub, instead)) = missing {
-            return format!("'{command} {sub}' is not in Zuse yet\n{instead}");
+    /// `option` is the one that was not known.
+    pub fn text(&self, what: &str, option: Option<&str>) -> String {
+        let named = self.sub.as_deref().unwrap_or_default();
+        let listed = openzfs::command(self.command, named);
+        if let Some(missing) = listed.as_ref().filter(|c| !c.word.state.is_there()) {
+            let it = format!("'{} {named}'", self.command);
+            return not_there(&it, &missing.word);
         }
-        let mut out = format!("{what}\nusage:\n");
-        for line in self.lines() {
-            let _ = writeln!(out, "\t{line}");
-        }
-        match (self.command, self.sub.as_deref()) {
-            (command, Some("get" | "set" | "inherit" | "list")) => {
-                out.push_str("\nThe following properties are supported:\n\n");
-                match command {
-                    "zfs" => datasets(&mut out),
-                    _ => pools(&mut out),
-                }
+        let option = option.and_then(|form| listed.as_ref()?.option(form));
+        let mut out = match option.filter(|o| !o.state.is_there()) {
+            Some(word) => {
+                let form = word.forms.first().copied().unwrap_or_default();
+                let form = format!("{form} {}", word.value);
+                let it = format!("'{} {named} {}'", self.command, form.trim_end());
+                not_there(&it, word)
             }
-            ("zfs", _) => out.push_str("\nFor the property list, run: zfs set|get\n"),
+            None => what.to_owned(),
+        };
+        if !out.is_empty() {
+            out.push('\n');
+        }
+        out.push_str(&self.lines());
+        match (self.command, self.sub.as_deref()) {
+            ("zfs", Some("get" | "set" | "inherit" | "list")) => datasets(&mut out),
+            ("zpool", Some("get" | "set" | "list")) => pools(&mut out),
+            ("zfs", _) => out.push_str(POINTERS),
             _ => {}
         }
         let sub = self.sub.as_deref().unwrap_or_default();
@@ -139,6 +124,33 @@ impl Usage {
             self.command
         );
         out
+    }
+}
+
+/// Where to read on.
+const POINTERS: &str = "
+For the property list, run: zfs set|get
+
+For the delegated permission list, run: zfs allow|unallow
+
+For further help on a command or topic, run: zfs help [<topic>]
+";
+
+/// What is said of a word of OpenZFS that Zuse does not have.
+fn not_there(it: &str, word: &openzfs::Word) -> String {
+    let how = match word.state {
+        openzfs::State::Refused => "is refused",
+        _ => "is not in Zuse yet",
+    };
+    format!("{it} {how}\n{}", word.text)
+}
+
+/// The option of a command line that is not known: `-c`, `--power`.
+pub fn unknown_option(error: &clap::Error) -> Option<&str> {
+    let is_unknown = error.kind() == ErrorKind::UnknownArgument;
+    match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(text)) if is_unknown => Some(text),
+        _ => None,
     }
 }
 
@@ -166,6 +178,15 @@ pub fn complaint(error: &clap::Error) -> String {
                 (None, false) => "too many arguments".to_owned(),
             }
         }),
+        ErrorKind::ValueValidation => {
+            std::error::Error::source(error).map(|inner| match inner.to_string() {
+                text if text.contains("invalid digit") => {
+                    let value = named(ContextKind::InvalidValue).unwrap_or_default();
+                    format!("{value} is not an integer")
+                }
+                text => text,
+            })
+        }
         _ => None,
     };
     said.unwrap_or_else(|| {
@@ -178,7 +199,7 @@ pub fn complaint(error: &clap::Error) -> String {
 fn sorted(all: &'static [Property]) -> impl Iterator<Item = &'static Property> {
     let mut all: Vec<_> = all
         .iter()
-        .filter(|p| p.in_all || !p.is_readonly())
+        .filter(|p| p.in_all || !p.is_readonly() && p.home != Home::Computed)
         .collect();
     all.sort_by_key(|p| (!p.is_readonly() || p.is_set_once(), p.name));
     all.into_iter()
@@ -197,7 +218,8 @@ fn values(property: &Property) -> &'static str {
 }
 
 fn datasets(out: &mut String) {
-    let _ = writeln!(out, "\t{:<21}  EDIT  INHERIT   VALUES\n", "PROPERTY");
+    out.push_str("\nThe following properties are supported:\n\n");
+    let _ = writeln!(out, "\t{:<20}  EDIT  INHERIT   VALUES\n", "PROPERTY");
     let mut row = |name: &str, edit: bool, inherit: bool, values: &str| {
         let _ = writeln!(
             out,
@@ -225,22 +247,32 @@ fn datasets(out: &mut String) {
     }
     row("written@<snap>", false, false, "<size>");
     row("written#<bookmark>", false, false, "<size>");
+    out.push_str(OF_VALUES);
 }
 
+const OF_VALUES: &str = "
+Sizes are specified in bytes with standard units such as K, M, G, etc.
+
+User-defined properties can be specified by using a name containing a colon (:).
+";
+
 fn pools(out: &mut String) {
+    out.push_str("\nthe following properties are supported:\n\n");
     let _ = writeln!(out, "\t{:<19}  EDIT   VALUES\n", "PROPERTY");
-    for p in sorted(&POOL_PROPERTIES) {
+    for p in sorted(&POOL_PROPERTIES).filter(|p| p.in_all) {
         let _ = writeln!(
             out,
-            "\t{:<20} {}   {}",
+            "\t{:<21} {}   {}",
             p.name,
-            word(!p.is_readonly()),
+            word(!p.is_readonly() || p.is_set_once()),
             values(p)
         );
     }
     let _ = writeln!(
         out,
-        "\t{:<20} YES   disabled | enabled | active",
+        "\t{:<21} YES   disabled | enabled | active",
         "feature@..."
     );
+    out.push_str("\nThe feature@ properties must be appended with a feature name.\n");
+    out.push_str("See zpool-features(7).\n");
 }

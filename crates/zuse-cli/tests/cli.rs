@@ -15,4 +15,5 @@ mod support;
 mod upgrades;
 mod upkeep;
 mod vdevs;
+mod words;
 mod zdb;

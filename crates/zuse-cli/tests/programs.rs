@@ -737,3 +737,27 @@ return results
 ";
     assert_eq!(returned(&env, "", text), "1: 16\n2: 0\n3: 0\n4: 11\n5: 0");
 }
+
+#[test]
+fn tables_say_what_division_and_remainder_are_on_them() {
+    let env = TestEnv::with_pool();
+    let meta = "__mod = function(a, b) return 31 end, __div = function(a, b) return 32 end, \
+                __mul = function(a, b) return 5 end";
+    let text = format!(
+        "local t = setmetatable({{}}, {{{meta}}}) return {{t % 1, t / 1, 1 % t, 1 / t, t * t, 7 / 2, 7 % 4}}"
+    );
+    assert_eq!(
+        returned(&env, "", &text),
+        "1: 31\n2: 32\n3: 31\n4: 32\n5: 5\n6: 3\n7: 3"
+    );
+    let sum = "return 1 + 'x'";
+    let why = "attempt to perform arithmetic on a string value";
+    fails(&env, "", sum, &format!("{AT}:1: {why}"));
+    let table = "return {} % 2";
+    fails(
+        &env,
+        "",
+        table,
+        &format!("{AT}:1: attempt to perform arithmetic on a table value"),
+    );
+}

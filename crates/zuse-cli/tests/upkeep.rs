@@ -205,7 +205,7 @@ fn projects_are_set_listed_checked_and_cleared() {
     env.ok("zfs project -r -s -p 7 tank/a:/d");
     assert_eq!(
         env.ok("zfs project -r tank/a:/d"),
-        "    7 P tank/a:/d/e\n    7 P tank/a:/d/e/two\n    7 P tank/a:/d/one\n"
+        "    7 P tank/a:/d\n    7 P tank/a:/d/e\n    7 P tank/a:/d/e/two\n    7 P tank/a:/d/one\n"
     );
     assert_eq!(env.ok("zfs project -c -r tank/a:/d"), "");
     env.ok("zfs project -p 8 tank/a:/d/one");

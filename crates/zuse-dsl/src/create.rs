@@ -148,6 +148,7 @@ impl Dsl {
             move |ctx| {
                 ctx.check_new(&for_check)?;
                 ctx.check_features_of(&properties)?;
+                ctx.check_kept(&for_check, &properties)?;
                 if let (Some(new), Some((parent, _))) = (&encryption, split_last(&for_check)) {
                     ctx.check_encryption(ctx.dsl.find_dir(parent)?, new)?;
                 }

@@ -3,7 +3,7 @@
 //! `/` must divide integers towards zero, `%` must have the sign of the dividend, `^` must give
 //! integers. 5.4's own do not. An infix operator cannot become a call without parsing, but it can
 //! become two operators of the same rank with a value between them. So `a / b` is written
-//! `a * __zdiv * b`: there `a * __zdiv` makes a waiting division (through `__mul`), which the
+//! `a // __zdiv // b`: there `a // __zdiv` makes a waiting division (through `__idiv`), which the
 //! second `*` carries out. `%` has the rank of `*` too. `^` binds to the right, so that
 //! `a ^ __zpow ^ b` asks for `__zpow ^ b` first.
 //!
@@ -18,8 +18,8 @@ mod scopes;
 use scopes::Scopes;
 
 /// What the operators become.
-const DIVIDE: &str = "* __zdiv *";
-const REMAINDER: &str = "* __zmod *";
+const DIVIDE: &str = "// __zdiv //";
+const REMAINDER: &str = "// __zmod //";
 const POWER: &str = "^ __zpow ^";
 
 /// A place in the text where it is wrong: line and message.

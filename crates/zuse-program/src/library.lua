@@ -165,7 +165,7 @@ function tables.concat(t, between, first, last)
   while at <= last do
     local v = t[at]
     if type(v) ~= "string" and type(v) ~= "number" then
-      error("invalid value (at index " .. at .. ") in table for 'concat'", 2)
+      error("invalid value (" .. type(v) .. ") at index " .. at .. " in table for 'concat'", 2)
     end
     n = n + 1
     out[n] = v

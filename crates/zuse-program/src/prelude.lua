@@ -19,11 +19,24 @@ local function operands(a, b)
   end
   return x, y
 end
-local function waiting(work)
-  local second = {__mul = function(left, b) return work(left[1], b) end}
-  return setmetatable({}, {__mul = function(a) return setmetatable({a}, second) end, __metatable = false})
+-- What a table says that an operator is on it: the left one's word counts first.
+local function handler(a, b, event)
+  for i = 1, 2 do
+    local meta = type(a) == "table" and getmetatable(a)
+    local found = type(meta) == "table" and rawget(meta, event)
+    if found then return found end
+    a = b
+  end
 end
-local div = waiting(function(a, b)
+local function waiting(event, work)
+  local second = {__idiv = function(left, b)
+    local own = handler(left[1], b, event)
+    if own then return (own(left[1], b)) end
+    return work(left[1], b)
+  end}
+  return setmetatable({}, {__idiv = function(a) return setmetatable({a}, second) end, __metatable = false})
+end
+local div = waiting("__div", function(a, b)
   local x, y = operands(a, b)
   if y == 0 then error("attempt to divide by zero", 2) end
   if y == -1 then return -x end
@@ -31,7 +44,7 @@ local div = waiting(function(a, b)
   if q < 0 and q * y ~= x then q = q + 1 end
   return q
 end)
-local mod = waiting(function(a, b)
+local mod = waiting("__mod", function(a, b)
   local x, y = operands(a, b)
   if y == 0 then error("attempt to perform 'n%0'", 2) end
   if y == -1 then return 0 end

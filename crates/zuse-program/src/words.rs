@@ -15,6 +15,9 @@ pub(crate) fn message(text: &str) -> String {
         Some((line, rest)) if line.bytes().all(|b| b.is_ascii_digit()) => rest,
         _ => text,
     };
+    if let Some(text) = arithmetic(text) {
+        return text;
+    }
     let Some(open) = text.rfind(" value (") else {
         return text.to_owned();
     };
@@ -41,6 +44,21 @@ pub(crate) fn message(text: &str) -> String {
         return format!("{before} a {kind} value");
     }
     format!("{before} {inner} (a {kind} value)")
+}
+
+/// `attempt to add a 'number' with a 'string'` → `attempt to perform arithmetic on a string value`.
+fn arithmetic(text: &str) -> Option<String> {
+    let (place, rest) = text.split_at(text.rfind("attempt to ")?);
+    let (_, kinds) = rest.strip_suffix('\'')?.split_once(" a '")?;
+    let (left, right) = kinds.split_once("' with a '")?;
+    let plain = |kind: &str| matches!(kind, "number" | "string");
+    let at_fault = match plain(right) && left != "number" {
+        true => left,
+        false => right,
+    };
+    Some(format!(
+        "{place}attempt to perform arithmetic on a {at_fault} value"
+    ))
 }
 
 /// The frames of the program itself, from the innermost on.
@@ -125,6 +143,14 @@ mod tests {
         assert_eq!(
             message("attempt to index a nil value (global 'y')"),
             "attempt to index global 'y' (a nil value)"
+        );
+        assert_eq!(
+            message("p:1: attempt to add a 'number' with a 'string'"),
+            "p:1: attempt to perform arithmetic on a string value"
+        );
+        assert_eq!(
+            message("attempt to unm a 'string' with a 'string'"),
+            "attempt to perform arithmetic on a string value"
         );
         for same in [
             "boom",

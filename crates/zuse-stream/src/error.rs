@@ -11,6 +11,9 @@ pub enum Flaw {
     /// The first record is not a BEGIN in either byte order.
     #[error("this is not a send stream (bad magic number)")]
     Magic,
+    /// What another program has packed.
+    #[error("this is no send stream, but one that was packed: unpack it with '{0}' first")]
+    Packed(&'static str),
     /// A record of a type that does not exist.
     #[error("unknown record type {0}")]
     UnknownRecord(u32),

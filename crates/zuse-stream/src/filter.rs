@@ -1,4 +1,4 @@
-//! Streams made into other streams: `zstream decompress`, `recompress`, `redup`.
+//! Streams made into other streams: `zstream decompress`, `recompress`, `redup`, `drop_record`.
 //!
 //! ```text
 //!   StreamReader ─ one record ─ changed ─ StreamWriter (new checksums)
@@ -32,6 +32,7 @@ pub struct Named {
 enum Verdict {
     Same,
     Changed(Record, Vec<u8>),
+    Gone,
 }
 
 /// Copies a stream record by record.
@@ -64,6 +65,7 @@ fn copy<R: Read, W: Write>(
                 }
                 in_front = false;
             }
+            (_, Verdict::Gone) => {}
             (_, Verdict::Changed(record, payload)) => writer.record(&record, &payload)?,
             (record, Verdict::Same) => writer.record(record, &item.payload)?,
         }
@@ -121,6 +123,29 @@ pub fn decompress_named(
             ..w.clone()
         };
         Ok(Verdict::Changed(Record::Write(record), payload))
+    })
+}
+
+/// Leaves out the WRITEs at these objects and offsets; `tell` hears of each.
+///
+/// # Errors
+/// As [`decompress_named`].
+pub fn drop_named(
+    input: impl Read,
+    out: impl Write,
+    names: &[(u64, u64)],
+    tell: &mut dyn FnMut(&str),
+) -> StreamResult<()> {
+    let mut reader = StreamReader::new(input);
+    copy(&mut reader, out, &mut |item| match &item.record {
+        Record::Write(w) if names.contains(&(w.object, w.offset)) => {
+            let (object, offset) = (w.object, w.offset);
+            tell(&format!(
+                "Dropping WRITE record for object {object} offset {offset}"
+            ));
+            Ok(Verdict::Gone)
+        }
+        _ => Ok(Verdict::Same),
     })
 }
 

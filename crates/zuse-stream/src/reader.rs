@@ -122,6 +122,9 @@ impl<R: Read> StreamReader<R> {
         if got == 0 {
             return Ok(None);
         }
+        if let Some(program) = unpacks(&header).filter(|_| self.number == 0) {
+            return Err(self.flaw(Flaw::Packed(program)));
+        }
         if got < HEADER {
             return Err(self.flaw(Flaw::Truncated));
         }
@@ -201,6 +204,19 @@ impl<R: Read> StreamReader<R> {
         }
         Ok(at)
     }
+}
+
+/// The program that unpacks what begins with these bytes.
+fn unpacks(start: &[u8; HEADER]) -> Option<&'static str> {
+    let of: [(&[u8], _); 5] = [
+        (&[0x1f, 0x8b], "gzip -dc"),
+        (&[0x28, 0xb5, 0x2f, 0xfd], "zstd -dc"),
+        (&[0xfd, b'7', b'z', b'X', b'Z'], "xz -dc"),
+        (&[0x04, 0x22, 0x4d, 0x18], "lz4 -dc"),
+        (b"BZh", "bzip2 -dc"),
+    ];
+    let found = of.iter().find(|(magic, _)| start.starts_with(magic));
+    found.map(|(_, program)| *program)
 }
 
 #[cfg(test)]

@@ -66,7 +66,9 @@ pub use stream_pool::{STREAM_DATASET, STREAM_POOL};
 pub use upgrade::ZPL_VERSION;
 pub use vdev_property::VdevProperties;
 pub use vdev_work::VdevWork;
-pub use volume::{BLOCK_SIZE as VOLUME_BLOCK_SIZE, NewVolume, Volume};
+pub use volume::{
+    BLOCK_SIZE as VOLUME_BLOCK_SIZE, NewVolume, Volume, reservation as volume_reservation,
+};
 
 pub use zuse_base::{Corruption, Errno, Error, ObjectId, Refusal, Result, Span, Txg};
 pub use zuse_codec::{Compression, ZstdLevel};

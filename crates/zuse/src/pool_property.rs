@@ -84,6 +84,14 @@ fn local_if_any(value: Option<String>) -> (Option<String>, Source) {
     (value, source)
 }
 
+/// Allocation classes, as the names of their figures begin.
+const CLASSES: [&str; 6] = ["normal", "special", "dedup", "log", "elog", "selog"];
+
+/// Whether a name is that of a figure of a class: not `dedup_table_size`.
+fn known_figure(name: &str) -> bool {
+    !name.contains("_table_")
+}
+
 impl Pool {
     fn stored_properties(&self) -> Result<Vec<(String, ZapValue)>> {
         let Some(object) = self.spa().directory()?.lookup_u64(b"pool_props")? else {
@@ -291,6 +299,17 @@ impl Pool {
             "bcloneratio" => Some(Cloned::of(self.spa())?.ratio()),
             "bcloneused" => Some(Cloned::of(self.spa())?.used.to_string()),
             "bclonesaved" => Some(Cloned::of(self.spa())?.saved.to_string()),
+            "dedupused" => Some(Deduped::of(self.spa())?.stored.to_string()),
+            "dedupsaved" => Some(Deduped::of(self.spa())?.saved().to_string()),
+            "used" | "available" | "usable" => {
+                let stat = self.dsl().stat(&*self.dsl().dataset(&self.name())?)?;
+                let number = match name {
+                    "used" => stat.used,
+                    "available" => stat.available,
+                    _ => stat.used.saturating_add(stat.available),
+                };
+                Some(number.to_string())
+            }
             "leaked" | "dedupcached" => Some("0".into()),
             "last_scrubbed_txg" => {
                 let txg = self
@@ -300,7 +319,14 @@ impl Pool {
                     .unwrap_or(0);
                 Some(txg.to_string())
             }
-            _ => return Ok(None),
+            _ => match name.split_once('_').filter(|(c, _)| CLASSES.contains(c)) {
+                Some(("normal", "fragmentation")) => self.fragmentation().map(|n| n.to_string()),
+                Some((class, figure)) if known_figure(name) => {
+                    let figure = self.class_space(class)?.figure(figure);
+                    figure.map(|n| n.to_string())
+                }
+                _ => return Ok(None),
+            },
         };
         Ok(Some(value))
     }

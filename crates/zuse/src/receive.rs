@@ -201,14 +201,24 @@ impl Pool {
         tell: &mut dyn FnMut(&ReceivedSnapshot),
     ) -> Result<()> {
         properties::check(request)?;
+        let top = &request.target;
+        if request.naming != Naming::Exact && !self.exists(top)? {
+            return Err(whole(format!("specified fs ({top}) does not exist")));
+        }
         let mut reader = StreamReader::new(input);
-        let first = reader.next_record()?.ok_or_else(|| {
-            Error::refused_for(
-                Refusal::Whole,
-                Errno::INVAL,
-                "cannot receive: failed to read from stream",
-            )
-        })?;
+        let ends_early = || whole("failed to read from stream");
+        let first = match reader.next_record() {
+            Ok(first) => first.ok_or_else(ends_early)?,
+            Err(error) => match error.flaw() {
+                Some(Flaw::Truncated) => return Err(ends_early()),
+                Some(Flaw::Magic) => return Err(whole("invalid stream (bad magic number)")),
+                Some(Flaw::Packed(program)) => {
+                    let hint = format!("it was packed: unpack it with '{program}' first");
+                    return Err(whole(format!("invalid stream (bad magic number)\n{hint}")));
+                }
+                _ => return Err(error.into()),
+            },
+        };
         let Record::Begin(begin) = &first.record else {
             return Err(first.invalid("the stream has no BEGIN").into());
         };
@@ -304,7 +314,9 @@ impl Pool {
             bytes: None,
             refused: Vec::new(),
         };
-        let there = self.dsl().dataset(&told.to).ok();
+        // A full stream by itself never meets what is there.
+        let may_be_there = told.incremental || !package.list.is_empty();
+        let there = self.dsl().dataset(&told.to).ok().filter(|_| may_be_there);
         if let Some(there) = there
             && there.guid()? == begin.to_guid
         {
@@ -491,6 +503,12 @@ impl Pool {
         }
         Ok(())
     }
+}
+
+/// A failure of the whole, before anything was received.
+fn whole(why: impl std::fmt::Display) -> Error {
+    let text = format!("cannot receive: {why}");
+    Error::refused_for(Refusal::Whole, Errno::INVAL, text)
 }
 
 /// A resume state as the token that names it.

@@ -28,6 +28,8 @@ pub struct SendRequest {
     pub recursive: bool,
     /// With properties (`-p`).
     pub properties: bool,
+    /// With properties, but those of encryption (`-U`): an encrypted dataset is sent in clear.
+    pub unencrypted: bool,
     /// With received properties instead of local ones (`-b`).
     pub received_only: bool,
     /// With holds (`-h`).
@@ -44,6 +46,15 @@ pub struct SendRequest {
     /// Nothing is going to be written: sizes are known without keys.
     pub sizes_only: bool,
 }
+
+/// What a dataset's encryption is made of.
+const OF_ENCRYPTION: [&str; 5] = [
+    "encryption",
+    "keyformat",
+    "keylocation",
+    "pbkdf2iters",
+    "pbkdf2salt",
+];
 
 /// One substream of a plan.
 pub struct PlannedStream {
@@ -525,7 +536,7 @@ impl Pool {
             fs.insert("origin", *guid);
         }
         let encryption = dsl.encryption(&member.name)?;
-        if encryption.is_some() && !request.options.raw {
+        if encryption.is_some() && !request.options.raw && !request.unencrypted {
             return Err(Error::refused_for(
                 Refusal::Unsendable,
                 Errno::INVAL,
@@ -536,7 +547,10 @@ impl Pool {
             ));
         }
         if request.recursive || request.properties || request.received_only {
-            let own = dsl.own_properties(&member.head, request.received_only)?;
+            let mut own = dsl.own_properties(&member.head, request.received_only)?;
+            if request.unencrypted {
+                own.retain(|(name, _)| !OF_ENCRYPTION.contains(&name.as_str()));
+            }
             fs.insert("props", list_of(own));
         }
         if request.options.raw && encryption.is_some_and(|e| e.is_root) {

@@ -13,7 +13,7 @@ const CLONES: &[u8] = b"com.fudosecurity:brt:vdev:";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Deduped {
     /// Bytes of blocks, once.
-    stored: u64,
+    pub stored: u64,
     /// Bytes of blocks, once for each pointer.
     referenced: u64,
     /// Bytes of the tables on disk.
@@ -40,6 +40,11 @@ fn ratio(part: u64, whole: u64) -> String {
 }
 
 impl Deduped {
+    /// Bytes that further pointers would take.
+    pub fn saved(&self) -> u64 {
+        self.referenced.saturating_sub(self.stored)
+    }
+
     /// Asks all tables of a pool.
     ///
     /// # Errors

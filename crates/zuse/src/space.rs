@@ -3,7 +3,7 @@
 use zuse_base::{Errno, Error, Result};
 use zuse_vdev::Health;
 
-use crate::Pool;
+use crate::{Pool, VdevClass};
 
 /// Figures of a pool; bytes unless said.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,76 @@ impl PoolFigures {
     }
 }
 
+/// What the vdevs of an allocation class have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ClassSpace {
+    /// Bytes in metaslabs.
+    size: u64,
+    /// Of them allocated.
+    allocated: u64,
+    /// The same in bytes of data, without parity.
+    usable: u64,
+    used: u64,
+}
+
+impl ClassSpace {
+    /// A figure by its name in `zpool get`; `None` where it is none.
+    pub fn figure(&self, name: &str) -> Option<u64> {
+        let share = |part: u64, whole: u64| match whole {
+            0 => 0,
+            whole => (u128::from(part) * 100 / u128::from(whole)) as u64,
+        };
+        Some(match name {
+            "size" => self.size,
+            "allocated" => self.allocated,
+            "free" => self.size.saturating_sub(self.allocated),
+            "capacity" => share(self.allocated, self.size),
+            "usable" => self.usable,
+            "used" => self.used,
+            "available" => self.usable.saturating_sub(self.used),
+            "expandsize" => 0,
+            _ => return None,
+        })
+    }
+}
+
 impl Pool {
+    /// What the vdevs of a class have: `normal`, `special`, `dedup`, `log`. Those that are kept
+    /// inside of others for logs, `elog` and `selog`, are part of these here.
+    ///
+    /// # Errors
+    /// The space maps cannot be read.
+    pub(crate) fn class_space(&self, class: &str) -> Result<ClassSpace> {
+        let tops = self.spa().vdevs().tops();
+        let mut sum = ClassSpace::default();
+        for top in tops.iter().filter(|t| t.is_concrete()) {
+            let is_of = match (top.is_log(), top.class()) {
+                (true, _) => "log",
+                (_, VdevClass::Special) => "special",
+                (_, VdevClass::Dedup) => "dedup",
+                _ => "normal",
+            };
+            if is_of != class {
+                continue;
+            }
+            let (size, allocated) = match self.spa().vdev_space(top.id()) {
+                Some(space) => space,
+                None => {
+                    let by_maps = self.spa().space_by_maps()?;
+                    let shift = top.metaslab_shift();
+                    let allocated = by_maps.get(&top.id()).map_or(0, |(_, n)| *n);
+                    ((top.asize() >> shift) << shift, allocated)
+                }
+            };
+            let deflated = |bytes: u64| (bytes >> 9).saturating_mul(top.deflate_ratio());
+            sum.size = sum.size.saturating_add(size);
+            sum.allocated = sum.allocated.saturating_add(allocated);
+            sum.usable = sum.usable.saturating_add(deflated(size));
+            sum.used = sum.used.saturating_add(deflated(allocated));
+        }
+        Ok(sum)
+    }
+
     /// Its space figures.
     ///
     /// # Errors

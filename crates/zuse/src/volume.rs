@@ -53,7 +53,7 @@ pub struct Volume {
 
 /// Bytes that a volume may come to take with its metadata: what its refreservation keeps for it.
 /// Chapter 06b §2.4, for pools without raidz.
-pub(crate) fn reservation(size: u64, block_size: u64, copies: u64) -> u64 {
+pub fn reservation(size: u64, block_size: u64, copies: u64) -> u64 {
     let blocks = size / block_size.max(1);
     let (mut meta, mut level) = (7, blocks);
     while level > 1 {

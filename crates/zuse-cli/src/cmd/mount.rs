@@ -1,6 +1,6 @@
 //! `zuse mount`, and `mount -t fuse.zuse` through `mount.fuse.zuse`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use zuse_mount::{MountOptions, ServerOptions};
@@ -167,6 +167,16 @@ fn means_nothing(name: &str, value: Option<&str>) -> bool {
     }
 }
 
+/// Why a directory cannot be mounted on: there is none, or something else has its name.
+pub fn no_directory(cannot: &str, path: &Path) -> CommandError {
+    let place = path.display();
+    match path.symlink_metadata() {
+        Err(_) => CommandError::new(format!("{cannot}: directory '{place}' does not exist"))
+            .hint("make it first, or name another one"),
+        Ok(_) => CommandError::new(format!("{cannot}: '{place}' is not a directory")),
+    }
+}
+
 /// Whether the mount's place is a directory. A dead mount there is taken away.
 fn check_place(session: &mut Session, mount: &MountArgs) -> Outcome {
     let path = orphan::absolute(&session.path(&mount.mountpoint));
@@ -178,13 +188,8 @@ fn check_place(session: &mut Session, mount: &MountArgs) -> Outcome {
         gone.take_away()?;
     }
     if !path.is_dir() {
-        return Err(CommandError::new(format!(
-            "cannot mount '{}': '{}' is not a directory",
-            mount.dataset,
-            path.display()
-        ))
-        .hint(format!("mkdir '{}'", path.display()))
-        .into());
+        let cannot = format!("cannot mount '{}'", mount.dataset);
+        return Err(no_directory(&cannot, &path).into());
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ use zuse::{Pool, STREAM_DATASET, STREAM_POOL};
 
 use super::cp::{How, copy_all_out};
 use super::zstream::{input, said};
-use crate::error::{CommandError, Explain, Outcome};
+use crate::error::{CommandError, Explain, Outcome, explain};
 use crate::session::Session;
 use crate::target::Target;
 
@@ -76,6 +76,30 @@ struct Sources {
     streams: Vec<PathBuf>,
 }
 
+/// Whether there was no room for what a stream unpacks to.
+fn is_room(error: &zuse::Error) -> bool {
+    matches!(error, zuse::Error::Suspended { .. }) || error.is(zuse::Errno::NOSPC)
+}
+
+fn no_room(folder: &Path) -> String {
+    format!("no room in '{}' to unpack it", folder.display())
+}
+
+/// Why nothing of a stream can be read.
+fn unread(error: &zuse::Error, folder: &Path) -> CommandError {
+    let cannot = "cannot read stream";
+    if error.is(zuse::Errno::NOENT) && matches!(error, zuse::Error::Refused { .. }) {
+        let what = "it is an incremental one, and what it builds on is not there";
+        return CommandError::new(format!("{cannot}: {what}"))
+            .hint("name the full stream before it, then the incremental ones in order");
+    }
+    match is_room(error) {
+        true => CommandError::new(format!("{cannot}: {}", no_room(folder)))
+            .hint("--tmp DIR unpacks it elsewhere"),
+        false => explain(cannot, error, false),
+    }
+}
+
 impl Sources {
     /// Receives the streams; the snapshot to be looked at.
     fn open(&self, session: &mut Session) -> Outcome<String> {
@@ -121,12 +145,15 @@ impl Sources {
         let env = session.environment()?;
         let top = top_of(pool);
         let (pool, snapshots, flaw) = Pool::of_streams(env, pool, &folder, inputs)
-            .or_cannot(|| "cannot read stream".to_owned())?;
+            .map_err(|error| unread(&error, &folder))?;
         session.adopt(pool);
         if let Some(flaw) = flaw {
             session.flawed = true;
             let ui = &mut session.ui;
-            ui.say(format!("the stream is not whole: {flaw}"));
+            match is_room(&flaw) {
+                true => ui.say(format!("the stream is not whole: {}", no_room(&folder))),
+                false => ui.say(format!("the stream is not whole: {flaw}")),
+            }
             ui.say("this is what it holds; what it does not hold is an error");
         }
         let found = match &wanted {

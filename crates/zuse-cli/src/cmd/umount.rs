@@ -6,6 +6,7 @@ use clap::Args;
 
 use crate::error::{CommandError, Outcome, Stop};
 use crate::orphan::{self, unescaped};
+use crate::place::{is_path, mount_of};
 use crate::session::Session;
 use crate::target::pool_of;
 use crate::wire;
@@ -24,14 +25,20 @@ pub struct Umount {
 impl Umount {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
-        unmount(session, &self.what, self.force)
+        // A directory may be named here as it is seen from where one is.
+        let path = session.path(self.what.as_ref());
+        let is_mount = source_of(&crate::orphan::absolute(&path)).is_some();
+        match is_mount {
+            true => unmount(session, path.as_os_str(), self.force),
+            false => unmount(session, &self.what, self.force),
+        }
     }
 }
 
 /// Unmounts here or in the process that holds the mount.
 pub fn unmount(session: &mut Session, what: &std::ffi::OsStr, force: bool) -> Outcome {
     let text = what.to_string_lossy().into_owned();
-    let is_path = text.starts_with('/') || session.path(what.as_ref()).is_dir();
+    let is_path = is_path(&text);
     let path = session.path(what.as_ref());
     let path = orphan::absolute(&path);
     if let Some(holder) = session.holder.clone() {
@@ -60,9 +67,11 @@ pub fn unmount(session: &mut Session, what: &std::ffi::OsStr, force: bool) -> Ou
                 return Err(Stop::Held(guid));
             }
         }
-        return Err(CommandError::new(format!(
-            "cannot unmount '{text}': not a ZFS filesystem that zuse has mounted"
-        ))
+        let why = match mount_of(&path) {
+            Some(_) => "not a mountpoint",
+            None => "not a ZFS filesystem",
+        };
+        return Err(CommandError::new(format!("cannot unmount '{text}': {why}"))
         .hint("'zuse zfs mount' lists the mounts; umount(8) and 'fusermount3 -u' unmount anything")
         .into());
     }
@@ -78,7 +87,8 @@ fn source_of(path: &std::path::Path) -> Option<String> {
     let table = std::fs::read_to_string("/proc/self/mounts").ok()?;
     table.lines().rev().find_map(|line| {
         let mut fields = line.split(' ');
-        let (source, dir) = (fields.next()?, fields.next()?);
-        (std::path::Path::new(&unescaped(dir)) == path).then(|| unescaped(source))
+        let (source, dir, kind) = (fields.next()?, fields.next()?, fields.next()?);
+        let is_it = kind == "fuse.zuse" && std::path::Path::new(&unescaped(dir)) == path;
+        is_it.then(|| unescaped(source))
     })
 }

@@ -26,13 +26,15 @@ mod tree;
 mod zap;
 mod znode;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use zuse::Pool;
+use zuse::{Pool, Search};
 
 use crate::args::pair;
+use crate::cache_file::{CacheFile, Cached, device_paths};
 use crate::cmd::At;
 use crate::error::{CommandError, Explain, Outcome};
 use crate::session::{Need, Session};
@@ -63,95 +65,119 @@ impl Style {
 
 /// Look into pools: labels, uberblock, configuration, objects
 #[derive(Args, Debug)]
-#[command(disable_help_flag = true)]
+#[command(disable_help_flag = true, disable_version_flag = true)]
 pub struct Zdb {
     /// Print help
     #[arg(long, action = clap::ArgAction::Help)]
     help: Option<bool>,
     /// The labels of a device; twice also its uberblocks
-    #[arg(short = 'l', action = clap::ArgAction::Count)]
+    #[arg(short = 'l', long = "label", action = clap::ArgAction::Count)]
     label: u8,
     /// The uberblock
-    #[arg(short = 'u', action = clap::ArgAction::Count)]
+    #[arg(short = 'u', long = "uberblock", action = clap::ArgAction::Count)]
     uberblock: u8,
     /// The configuration
-    #[arg(short = 'C', action = clap::ArgAction::Count)]
+    #[arg(short = 'C', long = "config", action = clap::ArgAction::Count)]
     config: u8,
     /// Dedup tables; twice with a histogram, thrice one of each, four times what is shared, five
     /// times all entries
-    #[arg(short = 'D', action = clap::ArgAction::Count)]
+    #[arg(short = 'D', long = "dedup-stats", action = clap::ArgAction::Count)]
     dedup: u8,
     /// What a dedup table of all data would hold
-    #[arg(short = 'S', action = clap::ArgAction::Count)]
+    #[arg(short = 'S', long = "simulate-dedup", action = clap::ArgAction::Count)]
     simulate: u8,
     /// Reads, writes and errors of each device
-    #[arg(short = 's', action = clap::ArgAction::Count)]
+    #[arg(short = 's', long = "io-stats", action = clap::ArgAction::Count)]
     io_stats: u8,
     /// As if each letter were given once more
-    #[arg(short = 'v', action = clap::ArgAction::Count)]
+    #[arg(short = 'v', long = "verbose", action = clap::ArgAction::Count)]
     verbose: u8,
     /// Datasets; twice also their objects, four times what is in these, five times their blocks
-    #[arg(short = 'd', action = clap::ArgAction::Count)]
+    #[arg(short = 'd', long = "datasets", action = clap::ArgAction::Count)]
     datasets: u8,
     /// Metaslabs; twice with histograms, four times with their entries
-    #[arg(short = 'm', action = clap::ArgAction::Count)]
+    #[arg(short = 'm', long = "metaslabs", action = clap::ArgAction::Count)]
     metaslabs: u8,
     /// Fragmentation and free segments of whole vdevs; twice special ones too
-    #[arg(short = 'M', action = clap::ArgAction::Count)]
+    #[arg(short = 'M', long = "metaslab-groups", action = clap::ArgAction::Count)]
     groups: u8,
     /// Cloned blocks; twice by vdev, thrice by number of pointers, four times each of them
-    #[arg(short = 'T', action = clap::ArgAction::Count)]
+    #[arg(short = 'T', long = "brt-stats", action = clap::ArgAction::Count)]
     clones: u8,
     /// Blocks by type, and whether anything leaked; twice as a table, thrice also by level
-    #[arg(short = 'b', action = clap::ArgAction::Count)]
+    #[arg(short = 'b', long = "block-stats", action = clap::ArgAction::Count)]
     blocks: u8,
     /// Read metadata and verify its checksums; twice all blocks
-    #[arg(short = 'c', action = clap::ArgAction::Count)]
+    #[arg(short = 'c', long = "checksum", action = clap::ArgAction::Count)]
     checksums: u8,
     /// Without looking for leaks
-    #[arg(short = 'L')]
+    #[arg(short = 'L', long = "disable-leak-tracking")]
     no_leaks: bool,
     /// Intent logs; twice their records, thrice what is in them
-    #[arg(short = 'i', action = clap::ArgAction::Count)]
+    #[arg(short = 'i', long = "intent-logs", action = clap::ArgAction::Count)]
     logs: u8,
     /// The history, with what happened inside; twice each record's fields
-    #[arg(short = 'h', action = clap::ArgAction::Count)]
+    #[arg(short = 'h', long = "history", action = clap::ArgAction::Count)]
     history: u8,
     /// The pool as its checkpoint has it, under the name POOL_CHECKPOINTED_UNIVERSE
-    #[arg(short = 'k')]
+    #[arg(short = 'k', long = "checkpointed-state")]
     checkpoint: bool,
     /// Verify the lists of clones that are being destroyed, and that nothing is allocated or freed
     /// twice
-    #[arg(short = 'y')]
+    #[arg(short = 'y', long = "livelist")]
     livelists: bool,
     /// Write a full stream of POOL/OBJECT, a dataset by its object, to standard output; then flags:
     /// c, e, L, w as of 'zfs send'
-    #[arg(short = 'B')]
+    #[arg(short = 'B', long = "backup")]
     backup: bool,
     /// The objects behind paths: DATASET PATH…
-    #[arg(short = 'O')]
+    #[arg(short = 'O', long = "object-lookups")]
     by_path: bool,
     /// Copy a file out: DATASET PATH TARGET
-    #[arg(short = 'r')]
+    #[arg(short = 'r', long = "copy-object")]
     copy: bool,
     /// A block by its place: VDEV:OFFSET:SIZE[:FLAGS], offset and size in hex
-    #[arg(short = 'R')]
+    #[arg(short = 'R', long = "read-block")]
     raw: bool,
     /// Exact numbers
-    #[arg(short = 'P')]
+    #[arg(short = 'P', long = "parseable")]
     exact: bool,
     /// The state of this transaction group, at most
-    #[arg(short = 't', value_name = "TXG")]
+    #[arg(short = 't', long = "txg", value_name = "TXG")]
     txg: Option<u64>,
     /// Open the pool in place, whatever the cache file says
-    #[arg(short = 'e')]
+    #[arg(short = 'e', long = "exported")]
     exported: bool,
     /// Where to look for its devices
-    #[arg(short = 'p', value_name = "FILE|DIR")]
+    #[arg(short = 'p', long = "path", value_name = "FILE|DIR")]
     places: Vec<PathBuf>,
     /// Set a tunable
-    #[arg(short = 'o', value_name = "NAME=VALUE", value_parser = pair)]
+    #[arg(short = 'o', long = "option", value_name = "NAME=VALUE", value_parser = pair)]
     tunables: Vec<(String, String)>,
+    /// A key of encrypted datasets: hexadecimal, or a passphrase
+    #[arg(short = 'K', value_name = "KEY")]
+    key: Option<String>,
+    /// The devices of the pools in this cache file, instead of those of imported pools
+    #[arg(short = 'U', long = "cachefile", value_name = "FILE")]
+    cache_file: Option<PathBuf>,
+    /// With -l: without the configurations, so that only the uberblocks are shown
+    #[arg(short = 'q', long = "skip-label")]
+    skip_label: bool,
+    /// Accepted: no assertion is made of what bytes of a pool say
+    #[arg(short = 'A', long = "ignore-assertions", action = clap::ArgAction::Count)]
+    ignore_assertions: u8,
+    /// Accepted: no messages are kept for the end
+    #[arg(short = 'G', long = "dump-debug-msg")]
+    messages: bool,
+    /// Accepted: as many blocks are read at a time as the pool's limits allow
+    #[arg(short = 'I', long = "inflight", value_name = "NUMBER")]
+    inflight: Option<u64>,
+    /// Accepted: devices that are missing keep a pool only from what lies on them
+    #[arg(short = 'V', long = "verbatim")]
+    verbatim: bool,
+    /// Accepted: all ways to put a block together are tried always
+    #[arg(short = 'Y', long = "all-reconstruction")]
+    all_reconstruction: bool,
     /// A device, a pool or a dataset
     what: Option<String>,
     /// What of it: objects (N, or FIRST:LAST[:FLAGS])
@@ -210,15 +236,31 @@ impl Zdb {
         self.raise();
         session.look_in(&self.places);
         session.tune(self.tunables.clone())?;
+        if let Some(key) = self.key.take() {
+            session.take_key(key);
+        }
+        let cached = match &self.cache_file {
+            Some(file) => CacheFile::new(session.path(file)).pools()?,
+            None => session.state.imported()?,
+        };
+        if self.cache_file.is_some() {
+            let devices = cached.values().map(|c| device_paths(&c.config.vdev_tree));
+            session.look_in(&devices.flatten().collect::<Vec<_>>());
+        }
         if self.exported && session.search.is_empty() {
             session.look_in(&[PathBuf::from("/dev")]);
         }
         let Some(named) = self.what.clone() else {
-            return show_imported(session);
+            return show_cached(session, cached);
         };
         if self.label > 0 {
             let path = session.path(named.as_ref());
-            return label::run(session, &path, self.label, self.uberblock);
+            let asked = label::Asked {
+                level: self.label,
+                rings: self.uberblock,
+                no_config: self.skip_label,
+            };
+            return label::run(session, &path, asked);
         }
         let (pool, what) = self.open(session, &named)?;
         if let Some(done) = self.do_alone(session, &pool, &what) {
@@ -256,6 +298,8 @@ impl Zdb {
     /// Opens the pool in the state that was asked for; what of it was named, as it is called in
     /// that state.
     fn open(&self, session: &mut Session, named: &str) -> Outcome<(Arc<Pool>, String)> {
+        let by_name = by_guid(session, named);
+        let named = by_name.as_str();
         if let Some(txg) = self.txg {
             session.at = Some(At::Txg(txg));
         }
@@ -287,7 +331,7 @@ impl Zdb {
         }
         if self.by_path {
             let style = Style {
-                level: self.datasets.max(1),
+                level: self.datasets.max(1).saturating_add(self.verbose_alone()),
                 exact: self.exact,
             };
             return Some(path::show(session, pool, what, &self.rest, style));
@@ -302,6 +346,11 @@ impl Zdb {
             return Some(path::copy(session, pool, what, path, &target));
         }
         (self.simulate > 0).then(|| dedup::simulate(session, pool))
+    }
+
+    /// How much is told of an object that is named by its path: `-v` says it without `-d` too.
+    fn verbose_alone(&self) -> u8 {
+        if self.datasets == 0 { self.verbose } else { 0 }
     }
 
     fn has_no_letter(&self) -> bool {
@@ -435,6 +484,17 @@ impl Zdb {
     }
 }
 
+/// The name of what was named by its pool's guid: no pool's name begins with a digit.
+fn by_guid(session: &Session, named: &str) -> String {
+    let (pool, rest) = named.split_at(pool_of(named).len());
+    let Ok(guid) = pool.parse::<u64>() else {
+        return named.to_owned();
+    };
+    let found = Search::new(&session.search).run().pools.into_iter();
+    let name = found.map(|p| p.config).find(|c| c.pool_guid == guid);
+    name.map_or_else(|| named.to_owned(), |c| format!("{}{rest}", c.name))
+}
+
 /// What is looked at.
 #[derive(Clone, Copy)]
 struct Shown<'a> {
@@ -445,9 +505,9 @@ struct Shown<'a> {
     labelled: &'a str,
 }
 
-/// The configurations of all imported pools.
-fn show_imported(session: &mut Session) -> Outcome {
-    for (name, cached) in session.state.imported()? {
+/// The configurations of a cache file's pools.
+fn show_cached(session: &mut Session, pools: BTreeMap<String, Cached>) -> Outcome {
+    for (name, cached) in pools {
         let config = cached.config;
         session.ui.line(format!("{name}:"))?;
         let text = label::text(&config.to_mos_nvlist(), 4);

@@ -27,6 +27,8 @@ enum Command {
     Decompress(Decompress),
     Recompress(Recompress),
     Redup(Redup),
+    #[command(name = "drop_record")]
+    DropRecord(DropRecord),
 }
 
 impl Zstream {
@@ -38,6 +40,7 @@ impl Zstream {
             Command::Decompress(c) => c.run(session),
             Command::Recompress(c) => c.run(session),
             Command::Redup(c) => c.run(session),
+            Command::DropRecord(c) => c.run(session),
         }
     }
 }
@@ -124,19 +127,24 @@ fn method(name: &str) -> Outcome<Compression> {
         .ok_or_else(|| CommandError::usage(format!("Invalid compression type {name}.")).into())
 }
 
+/// `OBJECT,OFFSET[,REST]`.
+fn block(text: &str) -> Outcome<(u64, u64, Option<&str>)> {
+    let bad = || CommandError::usage(format!("invalid argument '{text}'"));
+    let mut parts = text.splitn(3, ',');
+    let mut number = || {
+        let part = parts.next().ok_or_else(bad)?;
+        let (digits, radix) = part.strip_prefix("0x").map_or((part, 10), |hex| (hex, 16));
+        u64::from_str_radix(digits, radix).map_err(|_| bad())
+    };
+    Ok((number()?, number()?, parts.next()))
+}
+
 impl Decompress {
     fn run(self, session: &mut Session) -> Outcome {
         let mut named = Vec::new();
         for text in &self.blocks {
-            let mut parts = text.split(',');
-            let bad = || CommandError::usage(format!("invalid argument '{text}'"));
-            let mut number = || {
-                let part = parts.next().ok_or_else(bad)?;
-                let (digits, radix) = part.strip_prefix("0x").map_or((part, 10), |hex| (hex, 16));
-                u64::from_str_radix(digits, radix).map_err(|_| bad())
-            };
-            let (object, offset) = (number()?, number()?);
-            let compression = match parts.next() {
+            let (object, offset, compression) = block(text)?;
+            let compression = match compression {
                 None => Some(Compression::Lz4),
                 Some("off") => None,
                 Some(name) => Some(method(name)?),
@@ -208,5 +216,42 @@ impl Redup {
             ));
         }
         Ok(())
+    }
+}
+
+/// Leave blocks out of a stream, from standard input to standard output
+///
+/// A receiver keeps what it has there, or gets a hole: so a stream gets past a block that is of no
+/// use.
+#[derive(Args, Debug)]
+struct DropRecord {
+    /// Say which
+    #[arg(short)]
+    verbose: bool,
+    /// The blocks
+    #[arg(value_name = "OBJECT,OFFSET", required = true)]
+    blocks: Vec<String>,
+}
+
+impl DropRecord {
+    fn run(self, session: &mut Session) -> Outcome {
+        let mut named = Vec::new();
+        for text in &self.blocks {
+            let (object, offset, rest) = block(text)?;
+            if rest.is_some() {
+                return Err(CommandError::usage(format!("invalid argument '{text}'")).into());
+            }
+            named.push((object, offset));
+        }
+        let source = input(session, None)?;
+        let out = session.ui.raw_out()?.try_clone()?;
+        let verbose = self.verbose;
+        let ui = &mut session.ui;
+        filter::drop_named(source, out, &named, &mut |text| {
+            if verbose {
+                ui.say(text);
+            }
+        })
+        .map_err(said)
     }
 }

@@ -245,6 +245,23 @@ impl Ctx<'_> {
         })
     }
 
+    /// Whether there is room for what is to be kept for a dataset that will be new.
+    pub(crate) fn check_kept(&self, name: &str, properties: &[(String, Value)]) -> Result<()> {
+        let kept = |(name, value): &(String, Value)| match value {
+            Value::Number(n) if matches!(name.as_str(), "reservation" | "refreservation") => *n,
+            _ => 0,
+        };
+        let kept = properties.iter().map(kept).max().unwrap_or(0);
+        let Some((parent, _)) = name.rsplit_once('/').filter(|_| kept > 0) else {
+            return Ok(());
+        };
+        if kept > self.dsl.available_of(self.dsl.find_dir(parent)?)? {
+            let why = format!("'{name}': no room for what is to be kept for it");
+            return Err(Error::refused(Errno::NOSPC, why));
+        }
+        Ok(())
+    }
+
     /// Whether the pool has the feature that a value of a property asks for.
     fn check_feature_of(&self, property: &str, value: u64) -> Result<()> {
         match property {

@@ -177,14 +177,14 @@ impl Ctx<'_> {
             );
         }
         let phys = self.meta.ds(head)?;
+        if begin.from_guid == 0 {
+            return self.plan_overwrite(begin, &phys);
+        }
         if self.dsl.find_snapshot(&phys, &begin.snapshot)?.is_some() {
             return refuse(
                 Errno::EXIST,
                 format!("destination '{target}@{}' exists", begin.snapshot),
             );
-        }
-        if begin.from_guid == 0 {
-            return self.plan_overwrite(begin, &phys);
         }
         let source = self.own_snapshot(&phys, begin.from_guid)?;
         let Some(source) = source else {
@@ -217,11 +217,11 @@ impl Ctx<'_> {
             );
         }
         if phys.prev_snap != self.meta.origin_snap {
+            let names = self.dsl.snapshots(target)?;
+            let one = names.last().map_or(target.as_str(), |s| &s.name);
             return refuse(
                 Errno::EXIST,
-                format!(
-                    "destination has snapshots (eg. {target}@…): must destroy them to overwrite it"
-                ),
+                format!("destination has snapshots (eg. {one}): must destroy them to overwrite it"),
             );
         }
         Ok(Start::Temporary {

@@ -11,7 +11,7 @@ use clap::Args;
 use zuse::STREAM_POOL;
 
 use super::Sources;
-use crate::cmd::mount::MountArgs;
+use crate::cmd::mount::{MountArgs, no_directory};
 use crate::cmd::serve;
 use crate::error::{CommandError, Outcome};
 use crate::session::Session;
@@ -47,12 +47,7 @@ impl Mount {
         }
         let path = session.path(&directory);
         if !path.is_dir() {
-            return Err(CommandError::new(format!(
-                "cannot mount: '{}' is not a directory",
-                path.display()
-            ))
-            .hint(format!("mkdir '{}'", path.display()))
-            .into());
+            return Err(no_directory("cannot mount", &path).into());
         }
         if !self.foreground && !self.served {
             return self.start(session, &path);

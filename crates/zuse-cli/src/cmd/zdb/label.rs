@@ -13,9 +13,20 @@ use crate::date;
 use crate::error::{CommandError, Outcome};
 use crate::session::Session;
 
-/// Prints the labels of a device: equal ones once, or from `level` 3 on each. With `rings` their
-/// uberblocks as well: equal ones once, from 2 on the slots that hold none, from 3 on each.
-pub fn run(session: &mut Session, path: &Path, level: u8, rings: u8) -> Outcome {
+/// What of the labels is printed.
+pub struct Asked {
+    /// Equal labels once; from 3 on each.
+    pub level: u8,
+    /// Their uberblocks as well: equal ones once, from 2 on the slots that hold none, from 3 on
+    /// each.
+    pub rings: u8,
+    /// Without the configurations.
+    pub no_config: bool,
+}
+
+/// Prints the labels of a device.
+pub fn run(session: &mut Session, path: &Path, asked: Asked) -> Outcome {
+    let Asked { level, rings, .. } = asked;
     let device = FileDevice::open(path, zuse::DeviceAccess::Probe)
         .map_err(|e| CommandError::new(format!("cannot open '{}': {e}", path.display())))?;
     let labels = Labels::read(&device);
@@ -44,7 +55,7 @@ pub fn run(session: &mut Session, path: &Path, level: u8, rings: u8) -> Outcome 
         let Some((config, at)) = seen.iter().find(|(_, at)| at.contains(&i)) else {
             continue;
         };
-        let shown = level > 2 || at.first() == Some(&i);
+        let shown = !asked.no_config && (level > 2 || at.first() == Some(&i));
         let uberblocks = found.text(i, rings);
         if shown || !uberblocks.is_empty() {
             let rule = "-".repeat(36);

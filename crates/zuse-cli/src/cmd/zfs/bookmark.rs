@@ -1,7 +1,7 @@
 //! `zfs bookmark`
 
 use clap::Args;
-use zuse::Errno;
+use zuse::{Errno, Pool};
 
 use crate::error::{CommandError, Explain, Outcome, explain};
 use crate::session::{Need, Session};
@@ -12,6 +12,9 @@ use crate::target::pool_of;
 /// One of the two names may be shortened to @SNAPSHOT, #BOOKMARK if the other one is whole.
 #[derive(Args, Debug)]
 pub struct Bookmark {
+    /// The same for the snapshots of that name of all datasets below
+    #[arg(short)]
+    recursive: bool,
     /// A snapshot, or another bookmark
     #[arg(value_name = "SNAPSHOT|BOOKMARK")]
     source: String,
@@ -57,16 +60,61 @@ impl Bookmark {
                 crate::error::Stop::Failed(e) => CommandError { code: 2, ..e }.into(),
                 stop => stop,
             })?;
-        pool.bookmark(&source, &bookmark).map_err(|e| {
-            if e.is(Errno::EXIST) {
-                CommandError::new(format!("{cannot}: bookmark exists"))
-            } else if e.is(Errno::NOTSUP) {
-                CommandError::new(format!("{cannot}: bookmark feature not enabled"))
-            } else {
-                explain(&cannot, &e, false)
+        if self.recursive {
+            for (source, bookmark) in below(&pool, &source, &bookmark)? {
+                make(&pool, &source, &bookmark)?;
             }
-        })?;
+        } else {
+            make(&pool, &source, &bookmark)?;
+        }
         session.log(&pool);
         Ok(())
     }
+}
+
+/// Makes one.
+fn make(pool: &Pool, source: &str, bookmark: &str) -> Outcome {
+    let cannot = format!("cannot create bookmark '{bookmark}'");
+    pool.bookmark(source, bookmark).map_err(|e| {
+        if e.is(Errno::EXIST) {
+            CommandError::new(format!("{cannot}: bookmark exists"))
+        } else if e.is(Errno::NOTSUP) {
+            CommandError::new(format!("{cannot}: bookmark feature not enabled"))
+        } else {
+            explain(&cannot, &e, false)
+        }
+    })?;
+    Ok(())
+}
+
+/// The snapshot and those of its name below it, each with its bookmark. None is made where one is
+/// there already.
+fn below(pool: &Pool, source: &str, bookmark: &str) -> Outcome<Vec<(String, String)>> {
+    let (Some((dataset, snapshot)), Some((of, mark))) =
+        (source.split_once('@'), bookmark.split_once('#'))
+    else {
+        let what = format!("invalid source name '{source}': must contain a '@'");
+        return Err(CommandError::usage(what).into());
+    };
+    if of != dataset {
+        let what = "with -r, snapshot and bookmark must be of the same dataset";
+        return Err(CommandError::usage(what).into());
+    }
+    let mut found = Vec::new();
+    let mut names = vec![dataset.to_owned()];
+    while let Some(name) = names.pop() {
+        let cannot = || format!("cannot open '{name}'");
+        names.extend(pool.children(&name).or_cannot(cannot)?);
+        let snapshot = format!("{name}@{snapshot}");
+        if !pool.snapshots(&name).or_cannot(cannot)?.contains(&snapshot) {
+            continue;
+        }
+        let bookmark = format!("{name}#{mark}");
+        if pool.bookmarks(&name).or_cannot(cannot)?.contains(&bookmark) {
+            let what = format!("cannot create bookmark '{bookmark}': bookmark exists");
+            return Err(CommandError::new(what).into());
+        }
+        found.push((snapshot, bookmark));
+    }
+    Ok(found)
 }

@@ -35,10 +35,10 @@ pub struct Create {
     #[arg(short = 'V', value_name = "SIZE", value_parser = size)]
     volume: Option<u64>,
     /// Block size of the volume
-    #[arg(short = 'b', value_name = "SIZE", value_parser = size, requires = "volume")]
+    #[arg(short = 'b', value_name = "SIZE", value_parser = size)]
     block_size: Option<u64>,
     /// Keep no space for the volume
-    #[arg(short = 's', requires = "volume")]
+    #[arg(short = 's')]
     sparse: bool,
     /// The filesystem or volume
     #[arg(value_name = "FILESYSTEM|VOLUME")]
@@ -117,6 +117,10 @@ impl Create {
     pub fn run(self, session: &mut Session) -> Outcome {
         let name = &self.name;
         no_duplicates(&self.options)?;
+        if self.volume.is_none() && (self.sparse || self.block_size.is_some()) {
+            let what = "'-s' and '-b' can only be used when creating a volume";
+            return Err(CommandError::usage(what).into());
+        }
         let cannot = || format!("cannot create '{name}'");
         if let Some(why) = name_error(name) {
             return Err(CommandError::new(format!("{}: {why}", cannot())).into());
@@ -233,8 +237,17 @@ impl Create {
             }
             session.ui.line(format!("{verb} {name}"))?;
         }
-        let volsize = self.volume.map(|n| ("volsize".to_owned(), n.to_string()));
-        for (property, value) in self.options.iter().chain(&volsize) {
+        let number = |name: &str, n: Option<u64>| n.map(|n| (name.to_owned(), n.to_string()));
+        let kept = self.volume.filter(|_| !self.sparse).map(|size| {
+            let block = self.block_size.unwrap_or(zuse::VOLUME_BLOCK_SIZE);
+            zuse::volume_reservation(size, block, 1)
+        });
+        let of_volume = [
+            number("volsize", self.volume),
+            number("volblocksize", self.block_size),
+            number("refreservation", kept),
+        ];
+        for (property, value) in self.options.iter().chain(of_volume.iter().flatten()) {
             if self.parsable {
                 session.ui.line(format!("property\t{property}\t{value}"))?;
             } else {

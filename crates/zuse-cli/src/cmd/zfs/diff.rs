@@ -41,7 +41,7 @@ impl Diff {
         let from = &self.from;
         let Some((dataset, _)) = from.split_once('@') else {
             return Err(CommandError::new(format!(
-                "Badly formed snapshot name {from}: unable to generate diffs"
+                "Badly formed snapshot name {from}: missing '@' delimiter in snapshot name"
             ))
             .into());
         };

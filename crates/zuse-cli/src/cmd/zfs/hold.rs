@@ -6,7 +6,7 @@ use clap::Args;
 use zuse::{Errno, Pool};
 
 use crate::date;
-use crate::error::{CommandError, Explain, Outcome, Stop, explain};
+use crate::error::{CommandError, Explain, Outcome, explain};
 use crate::session::{Need, Session};
 use crate::table::{Column, Side, render};
 use crate::target::pool_of;
@@ -92,8 +92,12 @@ impl Hold {
         if self.tag.starts_with('.') {
             return Err(CommandError::usage("tag may not start with '.'").into());
         }
-        let how = (Need::Write, "cannot hold snapshot");
-        let pool = pool_of_all(session, &self.snapshots, self.recursive, how)?;
+        let pool = pool_of_all(
+            session,
+            &self.snapshots,
+            self.recursive,
+            (Need::Write, "cannot hold snapshot"),
+        )?;
         let cannot = format!("cannot hold snapshot '{}'", quoted(&self.snapshots));
         pool.hold(&self.snapshots, &self.tag, self.recursive)
             .map_err(|e| {
@@ -113,8 +117,12 @@ impl Hold {
 impl Release {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
-        let how = (Need::Write, "cannot open");
-        let pool = pool_of_all(session, &self.snapshots, self.recursive, how)?;
+        let pool = pool_of_all(
+            session,
+            &self.snapshots,
+            self.recursive,
+            (Need::Write, "cannot open"),
+        )?;
         let cannot = format!(
             "cannot release hold from snapshot '{}'",
             quoted(&self.snapshots)
@@ -135,12 +143,12 @@ impl Release {
 impl Holds {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
-        let how = (Need::Read, "cannot open");
-        let pool = pool_of_all(session, &self.snapshots, self.recursive, how);
-        let pool = pool.map_err(|stop| match stop {
-            Stop::Failed(e) => e.hint("no datasets available").into(),
-            stop => stop,
-        })?;
+        let pool = pool_of_all(
+            session,
+            &self.snapshots,
+            self.recursive,
+            (Need::Read, "cannot open"),
+        )?;
         let holds = pool
             .holds(&self.snapshots, self.recursive)
             .or_cannot(|| format!("cannot open '{}'", quoted(&self.snapshots)))?;

@@ -223,11 +223,7 @@ pub fn canonical(name: &str) -> Outcome<String> {
     if let Some(name) = crate::ids::with_id(name)? {
         return Ok(name);
     }
-    Err(
-        CommandError::usage(format!("bad property list: invalid property '{name}'"))
-            .hint("'zfs get all DATASET' lists the properties")
-            .into(),
-    )
+    Err(CommandError::usage(format!("bad property list: invalid property '{name}'")).into())
 }
 
 impl List {

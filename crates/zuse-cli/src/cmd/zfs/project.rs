@@ -1,6 +1,6 @@
 //! `zfs project`
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
 use clap::Args;
@@ -8,8 +8,11 @@ use zuse::{Credentials, FileSystem};
 use zuse_zpl::{SETTABLE_FLAGS, Znode, flags, mode};
 
 use crate::cmd::ls::{missing, place};
-use crate::error::{Explain, Outcome};
+use crate::error::{CommandError, Explain, Outcome, said_by_host};
+use crate::orphan::absolute;
+use crate::place::{is_path, mount_of, target_at};
 use crate::session::{Need, Session};
+use crate::target::Target;
 
 /// Show, set, check or clear project ids of files and directories
 ///
@@ -41,7 +44,7 @@ pub struct Project {
     #[arg(short = '0', requires = "check")]
     zero: bool,
     /// Where
-    #[arg(required = true, value_name = "DATASET:/PATH")]
+    #[arg(required = true, value_name = "PATH|DATASET:/PATH")]
     places: Vec<OsString>,
 }
 
@@ -62,7 +65,12 @@ impl Project {
         let need = if changes { Need::Write } else { Need::Read };
         session.writes = changes;
         for text in &self.places {
-            let target = place(text)?;
+            let word = text.to_string_lossy();
+            let on_host = is_on_host(session, text);
+            let target = match on_host {
+                true => host_target(session, &word)?,
+                false => place(text)?,
+            };
             let pool = session.pool_for(&target.dataset, need)?;
             let fs = pool
                 .file_system(&target.dataset)
@@ -72,7 +80,11 @@ impl Project {
                 .resolve(&root, &target.path)
                 .map_err(|e| missing(&format!("cannot open '{target}'"), &e))?;
             let id = self.project.unwrap_or(znode.attributes().projid as u32);
-            let name = target.to_string();
+            // Paths are told as they were given.
+            let name = match on_host {
+                true => word.into_owned(),
+                false => target.to_string(),
+            };
             let mut work = Work {
                 how: &self,
                 session: &mut *session,
@@ -82,9 +94,7 @@ impl Project {
             };
             let lists = !changes && !self.check;
             let inside = znode.is_dir() && !self.directory && (lists || self.recursive);
-            if !lists || !inside {
-                work.one(&znode, &name, changes)?;
-            }
+            work.one(&znode, &name, changes)?;
             if inside {
                 work.below(&znode, name.trim_end_matches('/'), changes)?;
             }
@@ -95,6 +105,33 @@ impl Project {
         }
         Ok(())
     }
+}
+
+/// Exit code of a path that has no project.
+const FAILED: u8 = 255;
+
+/// Whether a word is a path of the host: one that is told apart, or one that is there.
+fn is_on_host(session: &Session, word: &OsStr) -> bool {
+    let is_there = || session.path(word.as_ref()).symlink_metadata().is_ok();
+    Target::parse(word).is_none() && (is_path(&word.to_string_lossy()) || is_there())
+}
+
+/// The place that a path of the host names.
+fn host_target(session: &mut Session, word: &str) -> Outcome<Target> {
+    let path = session.path(word.as_ref());
+    let refused = |what: String| CommandError {
+        code: FAILED,
+        ..CommandError::new(what)
+    };
+    if let Err(e) = path.symlink_metadata() {
+        let why = said_by_host(&e);
+        return Err(refused(format!("failed to stat {word}: {why}")).into());
+    }
+    if mount_of(&absolute(&path)).is_none() {
+        let why = "Inappropriate ioctl for device";
+        return Err(refused(format!("failed to get xattr for {word}: {why}")).into());
+    }
+    target_at(session, word)
 }
 
 impl Work<'_> {
@@ -143,7 +180,7 @@ impl Work<'_> {
                 a.projid, self.id
             ));
         }
-        if znode.is_dir() && !hands_down {
+        if !hands_down {
             faults.push("project inherit flag is not set".to_owned());
         }
         for fault in &faults {

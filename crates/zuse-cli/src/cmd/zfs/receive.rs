@@ -72,14 +72,15 @@ const SECOND_LINES: [&str; 4] = [
     "must destroy them to overwrite it",
 ];
 
-/// Properties that are part of what a stream holds: nobody can hide them or give others.
+/// Properties that are part of what a stream holds, or are no properties to be set: nobody can hide
+/// them or give others.
 fn is_fixed(property: &str) -> bool {
-    let known = zuse::property_table::dataset_property(property);
-    known.is_some_and(|p| {
-        matches!(
-            p.name,
-            "normalization" | "utf8only" | "casesensitivity" | "volsize"
-        )
+    if property.contains([':', '@']) {
+        return false;
+    }
+    zuse::property_table::dataset_property(property).is_none_or(|p| {
+        let of_content = ["normalization", "utf8only", "casesensitivity", "volsize"];
+        of_content.contains(&p.name) || p.is_readonly() && !p.is_set_once()
     })
 }
 
@@ -244,6 +245,11 @@ impl Receive {
                 request.set.push((name.to_owned(), value.to_owned()));
             }
         }
+        let twice = |(name, _): &&(String, String)| self.exclude.contains(name);
+        if let Some((name, _)) = request.set.iter().find(twice) {
+            let what = format!("property '{name}' specified multiple times");
+            return Err(CommandError::usage(what).into());
+        }
         let given = request.set.iter().map(|(name, _)| name);
         if let Some(name) = self.exclude.iter().chain(given).find(|name| is_fixed(name)) {
             return Err(CommandError::new(format!(
@@ -276,6 +282,12 @@ impl Receive {
         Ok(())
     }
 
+    /// Whether the target is to be below a dataset that is not there.
+    fn is_orphan(&self, pool: &zuse::Pool) -> bool {
+        let parent = self.target.rsplit_once('/').map(|(parent, _)| parent);
+        parent.is_some_and(|parent| pool.exists(parent).is_ok_and(|there| !there))
+    }
+
     /// The failure in the words of the command, and how to go on.
     fn failure(
         &self,
@@ -287,7 +299,17 @@ impl Receive {
         let action = format!("cannot receive {kind} stream");
         match error {
             zuse::Error::Refused { what, .. } if error.is_for(zuse::Refusal::Whole) => {
-                CommandError::new(what.clone())
+                let mut lines = what.lines();
+                let failed = CommandError::new(lines.next().unwrap_or_default());
+                lines.fold(failed, |failed, line| failed.hint(line))
+            }
+            zuse::Error::Refused { .. } if error.is(zuse::Errno::NOENT) && self.is_orphan(pool) => {
+                let parent = self
+                    .target
+                    .rsplit_once('/')
+                    .map_or("", |(parent, _)| parent);
+                CommandError::new(format!("cannot open '{parent}': dataset does not exist"))
+                    .hint(format!("{action}: unable to restore to destination"))
             }
             zuse::Error::Refused { what, .. } if what.contains(' ') => {
                 let end = SECOND_LINES.iter().find(|end| what.ends_with(*end));
@@ -297,8 +319,12 @@ impl Receive {
                 end.into_iter()
                     .fold(failed, |failed, end| failed.hint(*end))
             }
-            zuse::Error::Corrupt { .. } => {
-                let what = "checksum mismatch or incomplete stream.";
+            zuse::Error::Corrupt { kind, .. } => {
+                let what = match kind {
+                    zuse::Corruption::Truncated if !self.resumable => "incomplete stream",
+                    zuse::Corruption::Checksum if !self.resumable => "checksum mismatch",
+                    _ => "checksum mismatch or incomplete stream.",
+                };
                 let failed = CommandError::new(format!("{action}: {what}"));
                 let failed = match pool.resume_token(current).ok().flatten() {
                     Some(token) => failed

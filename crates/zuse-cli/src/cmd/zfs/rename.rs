@@ -47,11 +47,8 @@ impl Rename {
         let cannot = || format!("cannot rename '{from}'");
         match (from.split_once('@'), to.split_once('@')) {
             (Some((a, _)), Some((b, _))) if a != b => {
-                return Err(CommandError::new(format!(
-                    "{}: snapshots must be part of same dataset",
-                    cannot()
-                ))
-                .into());
+                let what = "snapshots must be part of same dataset";
+                return Err(CommandError::new(format!("cannot rename to '{to}': {what}")).into());
             }
             (Some(_), None) | (None, Some(_)) => {
                 return Err(CommandError::usage(format!(
@@ -61,7 +58,10 @@ impl Rename {
                 .into());
             }
             (None, None) if self.recursive => {
-                return Err(CommandError::usage("recursive rename must be a snapshot").into());
+                return Err(CommandError::usage(
+                    "source dataset for recursive rename must be a snapshot",
+                )
+                .into());
             }
             _ => {}
         }
@@ -76,11 +76,8 @@ impl Rename {
             .strip_prefix(from.as_str())
             .is_some_and(|rest| rest.starts_with('/'))
         {
-            return Err(CommandError::new(format!(
-                "{}: New dataset name cannot be a descendant of current dataset name",
-                cannot()
-            ))
-            .into());
+            let what = "New dataset name cannot be a descendant of current dataset name";
+            return Err(CommandError::new(format!("cannot rename to '{to}': {what}")).into());
         }
         if let Some(why) = to.split('@').next().and_then(name_error) {
             return Err(CommandError::new(format!("cannot create '{to}': {why}")).into());

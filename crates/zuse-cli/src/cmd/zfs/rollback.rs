@@ -30,11 +30,8 @@ impl Rollback {
         let name = &self.snapshot;
         let cannot = || format!("cannot rollback to '{name}'");
         if !name.contains('@') {
-            return Err(CommandError::usage(format!(
-                "{}: missing '@' delimiter in snapshot name",
-                cannot()
-            ))
-            .into());
+            let what = "missing '@' delimiter in snapshot name";
+            return Err(CommandError::new(format!("cannot open '{name}': {what}")).into());
         }
         let pool = session.pool_for(name, Need::Write)?;
         let newer = pool

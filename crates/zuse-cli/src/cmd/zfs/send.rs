@@ -48,6 +48,9 @@ pub struct Send {
     /// With the dataset's properties
     #[arg(short = 'p', long = "props")]
     properties: bool,
+    /// With -p or -R: without the properties of encryption
+    #[arg(short = 'U')]
+    unencrypted: bool,
     /// With received properties instead of local ones
     #[arg(short = 'b', long = "backup")]
     received_only: bool,
@@ -169,6 +172,7 @@ impl Send {
             intermediate: self.all_from.is_some(),
             recursive: self.recursive,
             properties: self.properties,
+            unencrypted: self.unencrypted,
             received_only: self.received_only,
             holds: self.holds,
             skip_missing: self.skip_missing,

@@ -50,6 +50,10 @@ impl Set {
             .map_err(failed)?;
         no_duplicates(&pairs)?;
         for name in datasets {
+            session
+                .pool_for(name, Need::Write)?
+                .dataset(name)
+                .or_cannot(|| format!("cannot open '{name}'"))?;
             set_one(session, name, &pairs, self.unmounted).map_err(failed)?;
         }
         Ok(())

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::keys::UnloadKey;
 use crate::cmd::umount::unmount;
-use crate::error::{CommandError, Outcome};
+use crate::error::{CommandError, Explain, Outcome};
 use crate::orphan;
 use crate::session::Session;
 use crate::target::pool_of;
@@ -48,11 +48,16 @@ impl Unmount {
             };
         }
         if let Some(holder) = session.holder.clone() {
-            return holder.unmount_all(self.force).map_err(|e| {
-                CommandError::new(format!("cannot unmount: {e}"))
-                    .hint("leave the directories, or use -f")
-                    .into()
-            });
+            let failed = holder
+                .unmount_each(self.force)
+                .or_cannot(|| "cannot unmount".to_owned())?;
+            for error in &failed {
+                crate::say_error(&mut session.ui, error);
+            }
+            return match failed.is_empty() {
+                true => Ok(()),
+                false => Err(CommandError::silent(1).into()),
+            };
         }
         let pools = session.pool_names()?;
         let ours = |source: &str, _: &Path| pools.iter().any(|p| p == pool_of(source));

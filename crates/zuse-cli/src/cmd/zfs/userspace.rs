@@ -52,15 +52,26 @@ struct Line {
     row: SpaceRow,
 }
 
+/// Exit code of a field or a type that there is not.
+const FAILED: u8 = 255;
+
 impl Space {
     /// Does it, for users, groups or projects.
     pub fn run(self, owner: QuotaOwner, session: &mut Session) -> Outcome {
         let fields = list(&self.output);
-        for field in fields.iter().chain(&self.ascending).chain(&self.descending) {
-            if !list(FIELDS).contains(field) {
-                return Err(CommandError::usage(format!("invalid type '{field}'"))
-                    .hint(format!("fields are {FIELDS}"))
-                    .into());
+        let refused = |what: String| CommandError {
+            code: FAILED,
+            ..CommandError::new(what)
+        };
+        let odd = |field: &&String| !list(FIELDS).contains(field);
+        if let Some(field) = fields.iter().find(odd) {
+            return Err(refused(format!("invalid type '{field}' for -o option"))
+                .hint(format!("fields are {FIELDS}"))
+                .into());
+        }
+        for field in self.ascending.iter().chain(&self.descending) {
+            if odd(&field) {
+                return Err(CommandError::usage(format!("invalid field '{field}'")).into());
             }
         }
         let (word, own) = match owner {
@@ -74,7 +85,7 @@ impl Space {
                 t.as_str(),
                 "posixuser" | "smbuser" | "posixgroup" | "smbgroup" | "all"
             ) {
-                return Err(CommandError::usage(format!("invalid type '{t}'")).into());
+                return Err(refused(format!("invalid type '{t}' for -t option")).into());
             }
         }
         let wanted = types.is_none_or(|t| t.iter().any(|t| t == own || t == "all"));

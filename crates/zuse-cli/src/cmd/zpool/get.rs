@@ -245,10 +245,8 @@ fn vdev_canonical(name: &str) -> Outcome<String> {
     match vdev_property(name) {
         Some(known) => Ok(known.name.to_owned()),
         None if zuse::property_table::is_user_property(name) => Ok(name.to_owned()),
-        None => Err(
-            CommandError::usage(format!("bad property list: invalid property '{name}'"))
-                .hint("'zpool get all POOL VDEV' lists the properties")
-                .into(),
-        ),
+        None => {
+            Err(CommandError::usage(format!("bad property list: invalid property '{name}'")).into())
+        }
     }
 }

@@ -44,6 +44,9 @@ pub struct Import {
     /// Accepted: a pool that can be opened without a log device is
     #[arg(short = 'm')]
     missing_log: bool,
+    /// Accepted: devices are always looked for by their labels
+    #[arg(short)]
+    scan: bool,
     /// All pools that are found
     #[arg(short, conflicts_with = "pool")]
     all: bool,
@@ -84,6 +87,10 @@ impl Import {
     pub fn run(self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices);
         if let Some(file) = &self.cache_file {
+            if let Err(e) = session.path(file).metadata() {
+                let why = crate::error::said_by_host(&e);
+                return Err(CommandError::new(format!("failed to open cache file: {why}")).into());
+            }
             let pools = CacheFile::new(session.path(file)).pools()?;
             let devices = pools.values().map(|c| device_paths(&c.config.vdev_tree));
             session.look_in(&devices.flatten().collect::<Vec<_>>());
@@ -124,6 +131,9 @@ impl Import {
         }
         if self.all {
             return self.import_all(session, &candidates);
+        }
+        if self.load_keys {
+            return Err(CommandError::usage("-l is only meaningful during an import").into());
         }
         if candidates.is_empty() {
             session.ui.say("no pools available to import");
@@ -295,7 +305,8 @@ fn check_free(session: &Session, name: &str, found: &FoundPool) -> Outcome {
         return Err(CommandError::new(format!(
             "cannot import '{name}': a pool with that name already exists"
         ))
-        .hint(format!("it is imported already, as '{there}'"))
+        .hint("use the form 'zpool import <pool | id> <newpool>' to give it a new name")
+        .hint(format!("this one is imported already, as '{there}'"))
         .into());
     }
     if known.contains_key(name) {

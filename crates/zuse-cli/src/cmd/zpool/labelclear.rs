@@ -22,12 +22,26 @@ impl LabelClear {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         let path = session.path(&self.device);
+        if let Err(e) = path.metadata() {
+            let why = crate::error::said_by_host(&e);
+            let what = format!("failed to open {}: {why}", path.display());
+            return Err(CommandError::new(what).into());
+        }
         DeviceUse::clear(&path, self.force).map_err(|error| match &error {
             zuse::Error::Refused {
-                errno: Errno::BUSY | Errno::NOENT,
+                errno: Errno::BUSY,
                 what,
                 ..
             } => CommandError::new(what.clone()),
+            zuse::Error::Refused {
+                errno: Errno::NOENT,
+                what,
+                ..
+            } => CommandError {
+                code: 255,
+                ..CommandError::new(format!("failed to clear label for {}", path.display()))
+            }
+            .hint(what.clone()),
             zuse::Error::Refused {
                 errno: Errno::EXIST,
                 what,

@@ -64,11 +64,7 @@ pub fn canonical(name: &str) -> Outcome<String> {
     {
         return Ok(name.to_owned());
     }
-    Err(
-        CommandError::usage(format!("bad property list: invalid property '{name}'"))
-            .hint("'zpool get all POOL' lists the properties")
-            .into(),
-    )
+    Err(CommandError::usage(format!("bad property list: invalid property '{name}'")).into())
 }
 
 /// Asks about pools, all if none is named.

@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use clap::Args;
+use zuse::Pool;
 
-use crate::args::pair;
-use crate::error::{CommandError, Explain, Outcome};
-use crate::session::{Need, Session};
+use crate::args::{cache_file_name, pair};
+use crate::cache_file::{CacheFile, Extra};
+use crate::error::{CommandError, Explain, Outcome, Stop};
+use crate::session::{Need, Session, for_now};
 
 /// Set a property of a pool or of one of its vdevs
 #[derive(Args, Debug)]
@@ -27,6 +29,7 @@ impl Set {
         let pool_name = &self.pool;
         let pool = session.pool(pool_name, Need::Write)?;
         match &self.vdev {
+            None if name == "cachefile" => set_cache_file(session, &pool, value)?,
             None => pool
                 .set_pool_property(name, value)
                 .or_cannot_pool(|| format!("cannot set property for '{pool_name}'"))?,
@@ -54,4 +57,31 @@ impl Set {
         session.log(&pool);
         Ok(())
     }
+}
+
+/// Remembers the pool where the property says: for good, until the host restarts, or besides in a
+/// file that is named.
+fn set_cache_file(session: &Session, pool: &Pool, value: &str) -> Outcome {
+    let named = Some(value).filter(|v| !v.is_empty() && *v != "none");
+    if let Some(file) = named {
+        cache_file_name(file).map_err(|stop| match stop {
+            Stop::Failed(e) => {
+                let cannot = format!("cannot set property for '{}'", pool.name());
+                CommandError::new(format!("{cannot}: {}", e.message)).into()
+            }
+            stop => stop,
+        })?;
+    }
+    let old = session.state.passing_of(pool.guid())?.unwrap_or_default();
+    if let Some(file) = &old.cache_file {
+        CacheFile::new(file.into()).remove_named(pool.guid())?;
+    }
+    let now = Extra {
+        cache_file: named.map(str::to_owned),
+        ..old
+    };
+    let lasts = value.is_empty() && now == Extra::default();
+    let passing = (!lasts).then_some(now);
+    pool.set_for_now(passing.as_ref().map(for_now).unwrap_or_default());
+    session.state.remember(&pool.config(), passing.as_ref())
 }

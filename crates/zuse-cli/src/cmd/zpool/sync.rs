@@ -8,6 +8,9 @@ use crate::session::{Need, Session};
 /// Write everything that is still in memory to disk
 #[derive(Args, Debug)]
 pub struct Sync {
+    /// Accepted: a transaction group is always written
+    #[arg(short)]
+    force: bool,
     /// The pools; all by default
     #[arg(value_name = "POOL")]
     pools: Vec<String>,

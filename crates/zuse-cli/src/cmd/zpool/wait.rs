@@ -25,7 +25,7 @@ pub struct Wait {
     #[command(flatten)]
     stamp: Stamp,
     /// What to wait for: discard, free, initialize, replace, remove, resilver, scrub, trim,
-    /// raidz_expand; all by default
+    /// raidz_expand, condense; all by default
     #[arg(short = 't', value_name = "ACTIVITY,…")]
     activities: Option<String>,
     /// The pool
@@ -36,7 +36,7 @@ pub struct Wait {
     interval: Option<f64>,
 }
 
-const ACTIVITIES: [&str; 9] = [
+const ACTIVITIES: [&str; 10] = [
     "discard",
     "free",
     "initialize",
@@ -46,6 +46,8 @@ const ACTIVITIES: [&str; 9] = [
     "scrub",
     "trim",
     "raidz_expand",
+    // Nothing is put together in the background here.
+    "condense",
 ];
 
 /// Work of a pool that Zuse does.
@@ -80,7 +82,7 @@ impl Wait {
             None => ACTIVITIES.iter().map(ToString::to_string).collect(),
         };
         if let Some(odd) = wanted.iter().find(|a| !ACTIVITIES.contains(&a.as_str())) {
-            return Err(CommandError::usage(format!("invalid activity '{odd}' for wait")).into());
+            return Err(CommandError::usage(format!("invalid activity '{odd}'")).into());
         }
         let pause = match self.interval {
             None => None,
