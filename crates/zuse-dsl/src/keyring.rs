@@ -374,8 +374,8 @@ impl Dsl {
     pub fn wrapping_keys(&self) -> Result<Vec<(String, WrappingKey)>> {
         let all: Vec<(u64, WrappingKey)> = {
             let ring = self.keyring.lock();
-            let keys = ring.wrapping.iter();
-            keys.map(|(dir, key)| (*dir, key.clone())).collect()
+            let keys = ring.all_wrapping();
+            keys.map(|(dir, key)| (dir, key.clone())).collect()
         };
         let _config = self.read_config();
         let named = |(dir, key)| Ok((self.dir_name(dir)?, key));

@@ -12,7 +12,6 @@ const DS: u8 = 8;
 const NOUP: u8 = 16;
 const R: bool = true;
 const W: bool = true;
-const NO: bool = false;
 
 /// A row of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -27,6 +27,11 @@ impl Keyring {
         self.wrapping.get(&root)
     }
 
+    /// All wrapping keys, by the root's directory.
+    pub fn all_wrapping(&self) -> impl Iterator<Item = (u64, &WrappingKey)> {
+        self.wrapping.iter().map(|(root, key)| (*root, key))
+    }
+
     /// A wrapping key is that of a root.
     pub fn keep_wrapping(&mut self, root: u64, key: WrappingKey) {
         self.wrapping.insert(root, key);
