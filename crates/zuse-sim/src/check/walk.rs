@@ -418,9 +418,7 @@ impl<'a> Walk<'a> {
         let at = format!(", object {}, level {level}, block {id}", tree.object as i64);
         self.pointer(bp, tree, level, &at);
         if (level > 0 || tree.object == 0) && self.is_past(tree, level, id) {
-            if tree.object == 0 {
-                self.past += bp.fill();
-            }
+            self.past += if tree.object == 0 { bp.fill() } else { 0 };
             return bp.fill();
         }
         if level == 0 {

@@ -363,9 +363,7 @@ fn one(
     if style.level > 2 && !some {
         let mut text = Vec::new();
         deadlist(mos, phys.deadlist, style, &mut text).or_cannot(cannot)?;
-        if !found.is_snapshot {
-            livelist(mos, phys.dir, style, &mut text).or_cannot(cannot)?;
-        }
+        livelist(mos, &phys, style, &mut text).or_cannot(cannot)?;
         session.ui.print(text)?;
         if style.level > 3 && !found.is_snapshot {
             for (name, b) in pool.dsl().bookmarks(&found.name).or_cannot(cannot)? {
@@ -387,10 +385,15 @@ fn deadlist(mos: &Arc<Objset>, object: u64, style: Style, out: &mut Vec<u8>) -> 
     list_by_txg(mos, object, "Deadlist", style, out)
 }
 
-/// The list of a clone's own blocks, if its directory has one.
-fn livelist(mos: &Arc<Objset>, dir: u64, style: Style, out: &mut Vec<u8>) -> Result<()> {
-    let dnode = mos.dnode(ObjectId(dir))?;
-    if !super::object::is_zap(dnode.object_type()) {
+/// The list of a clone's own blocks, if this is a head whose directory has one.
+fn livelist(
+    mos: &Arc<Objset>,
+    phys: &DslDatasetPhys,
+    style: Style,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let dnode = mos.dnode(ObjectId(phys.dir))?;
+    if phys.is_snapshot() || !super::object::is_zap(dnode.object_type()) {
         return Ok(());
     }
     match Zap::open(&dnode)?.lookup_u64(super::features::LIVELIST.as_bytes())? {
@@ -464,7 +467,8 @@ fn list_by_txg(
     Ok(())
 }
 
-/// The lists of destroyed clones, and the deadlists of the empty snapshot that all file systems begin with.
+/// The lists of destroyed clones, and the deadlists of the empty snapshot that all file systems
+/// begin with.
 fn origin(pool: &Arc<Pool>, root: u64, style: Style) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     let mos = pool.spa().mos();
