@@ -33,5 +33,22 @@ is "$(zpool list -Ho checkpoint tank)" - 'space of the checkpoint after its disc
 is "$(zpool get -Ho value feature@zpool_checkpoint tank)" enabled 'the feature after the discard'
 ok zpool wait -t discard tank
 says 'No leaks' zdb -bcc tank
+# What the checkpoint holds is counted once: there is room for what fits beside it.
+disk b.img 128M
+ok zpool create -m none small "$T/b.img"
+ok zfs create small/a
+head -c 20000000 /dev/urandom >big
+ok zuse cp big small/a:/big
+ok zpool checkpoint small
+ok zfs destroy small/a
+ok zfs create small/b
+ok zuse cp big small/b:/big
+fails 1 zuse cp big small/b:/more
+ok zfs destroy small/b
+ok zpool checkpoint -d -w small
+ok zfs create small/c
+ok zuse cp big small/c:/big
+ok zuse cp big small/c:/more
+ok zpool export small
 ok zpool export tank
 says "cannot import 'tank': checkpoint does not exist" zpool import -d "$T" -N --rewind-to-checkpoint tank

@@ -99,7 +99,11 @@ impl Spa {
                 .saturating_add(s.deduped)
                 .saturating_add(s.beside)
                 .saturating_sub(s.checkpointed),
-            allocated: s.dused.saturating_add(s.beside),
+            // What only the checkpoint has is nobody's room, and nobody's in use.
+            allocated: s
+                .dused
+                .saturating_add(s.beside)
+                .saturating_sub(s.checkpointed),
             slop: s.slop,
         }
     }
