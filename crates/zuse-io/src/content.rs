@@ -46,10 +46,10 @@ pub trait Candidate {
     /// `Refused(NOSPC)`; `Device`.
     fn place(&self, bp: &mut BlockPointer, copies: u8, whole: bool) -> Result<bool>;
 
-    /// Whether the block at a pointer may be taken for this one.
+    /// Whether the block at a pointer may be taken for this one. One that cannot be read may not.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// What was written in this txg cannot be given to the devices.
     fn is_same(&self, bp: &BlockPointer) -> Result<bool>;
 }
 
@@ -59,7 +59,7 @@ pub trait Contents: Send + Sync {
     /// writes it first if it does not have it in so many copies.
     ///
     /// # Errors
-    /// The table cannot be read, or the block not written.
+    /// A device does not give the table, or the block cannot be written.
     fn count(
         &self,
         txg: Txg,
@@ -104,7 +104,8 @@ impl Candidate for OnItsWay<'_> {
             // It may still wait for its neighbours.
             self.io.drain()?;
         }
-        (self.same)(bp)
+        // What cannot be read is no block to point to once more.
+        Ok((self.same)(bp).unwrap_or(false))
     }
 }
 

@@ -269,7 +269,7 @@ impl DatasetKey {
         Ok(())
     }
 
-    /// Salt and IV that the same bytes get again: so that their ciphertext is found by its checksum.
+    /// Salt and IV that the same bytes get again, so that their ciphertext is the same.
     fn reproducible(&self, clear: &[u8]) -> (BlockSalt, BlockIv, Arc<BlockCipher>) {
         let hash = self.master.hmac().mac([clear]);
         let (mut salt, mut iv) = ([0; 8], [0; 12]);

@@ -204,6 +204,41 @@ fn logs_that_are_flushed_by_half_are_loaded_and_go_on() {
     }
 }
 
+/// A block that has rotted is not pointed to once more: who compares finds that out.
+#[test]
+fn what_is_compared_and_cannot_be_read_is_written_anew() {
+    for fast in [true, false] {
+        let (pool, device) = new_pool(fast);
+        set(&pool, [("dedup", "verify"), ("compression", "off")]);
+        let fs = pool.file_system("tank").expect("file system");
+        let data = noise(256 << 10);
+        write(&fs, "a", &data);
+        pool.sync().expect("sync");
+        let (who, root) = (Credentials::root(), fs.root().expect("root"));
+        let file = fs.lookup(&who, &root, b"a").expect("lookup");
+        let first = file.dnode().stored_pointer(0).expect("pointer");
+        let first = first.expect("a block");
+        assert!(first.dedup());
+        drop((file, root, fs));
+        pool.export().expect("export");
+        drop(pool);
+        let at = first.dva(0).offset() + (4 << 20);
+        device.write_at(&[9; 4096], at).expect("rot");
+        let pool = open(&device);
+        let fs = pool.file_system("tank").expect("file system");
+        write(&fs, "b", &data);
+        pool.sync().expect("sync");
+        drop(fs);
+        pool.export().expect("export");
+        drop(pool);
+        let pool = open(&device);
+        let fs = pool.file_system("tank").expect("file system");
+        assert!(has(&fs, "b", &data), "fast {fast}");
+        drop(fs);
+        pool.export().expect("export");
+    }
+}
+
 #[test]
 fn a_power_cut_leaves_pointers_and_counts_of_one_txg() {
     let rules = Rules {

@@ -424,7 +424,11 @@ impl Contents for Dedup {
         let key = Key::of(bp);
         let _claim = self.claim(checksum.1, key);
         let flat = self.is_flat(checksum.1);
-        let mut known = self.known(checksum.1, &key)?;
+        let mut known = match self.known(checksum.1, &key) {
+            // A damaged table gets no more pointers; the data is written all the same.
+            Err(Error::Corrupt { .. }) => return Ok(Fate::Refused),
+            other => other?,
+        };
         // Of the old form slot 0 is never used again.
         let usable = |s: &&mut Shared| flat || s.slot > 0;
         if let Some(any) = known.now.iter_mut().find(usable)
