@@ -66,7 +66,7 @@ pub fn passing(
 pub fn cache_file_name(file: &str) -> Outcome {
     let path = Path::new(file);
     let wrong = if !path.is_absolute() {
-        format!("property 'cachefile' must be empty, an absolute path, or 'none'")
+        "property 'cachefile' must be empty, an absolute path, or 'none'".to_owned()
     } else if !path.parent().is_some_and(Path::is_dir) {
         format!("'{file}' is not a valid file: its directory is missing")
     } else if path.is_dir() {

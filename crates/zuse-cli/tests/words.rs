@@ -3,7 +3,7 @@
 
 use std::process::Stdio;
 
-use crate::support::{TestEnv, ran};
+use crate::support::{TestEnv, ran, unpack};
 
 /// Command lines, exit codes, and what the error stream begins with.
 fn all_say(env: &TestEnv, rows: &[(&str, i32, &str)]) {
@@ -656,4 +656,18 @@ fn what_is_wrong_with_a_stream_or_a_place_is_said_and_no_hint_misleads() {
         said.contains("is not a directory") && !said.contains("mkdir"),
         "{said}"
     );
+}
+
+#[test]
+fn an_import_names_pools_of_versions_before_features() {
+    let env = TestEnv::new();
+    let dir = unpack(&env, "v28");
+    let told = env.ok(&format!("zpool import -d {}", dir.display()));
+    assert!(
+        told.contains("\nstatus: The pool is formatted using a legacy on-disk version.\n"),
+        "{told}"
+    );
+    let dir = unpack(&env, "stripe");
+    let told = env.ok(&format!("zpool import -d {}", dir.display()));
+    assert!(!told.contains("status:"), "{told}");
 }

@@ -283,6 +283,9 @@ impl Import {
     }
 }
 
+/// The version of pools with features.
+const NEWEST: u64 = 5000;
+
 /// Refuses names that no pool can have.
 fn check_name(name: &str, is_new: bool) -> Outcome {
     zuse::check_pool_name(name).map_err(|e| {
@@ -403,6 +406,51 @@ fn refusal(name: &str, found: &FoundPool, host: u64, error: &zuse::Error) -> Com
     said
 }
 
+/// What is to be known before it is imported, and what can be done.
+fn advice(found: &FoundPool, host: u64) -> String {
+    const BY_NAME: &str = "The pool can be imported using its name or numeric identifier";
+    let config = &found.config;
+    let health = found.health();
+    let foreign = config.state == PoolState::Active && config.hostid != 0 && config.hostid != host;
+    let unknown = |guid: &&String| zuse_format::feature::by_guid(guid).is_none();
+    let unknown: Vec<_> = config.features_for_read.iter().filter(unknown).collect();
+    let (status, action) = match () {
+        () if config.version > NEWEST => (
+            "The pool is formatted using an incompatible version.".to_owned(),
+            "The pool cannot be imported.  Access the pool on a system running newer\n\tsoftware, or recreate the pool from backup.".to_owned(),
+        ),
+        () if !unknown.is_empty() => (
+            format!(
+                "The pool uses the following feature(s) not supported on this system:\n\t{}",
+                unknown.iter().map(|g| g.as_str()).collect::<Vec<_>>().join("\n\t")
+            ),
+            "The pool cannot be imported.  Access the pool on a system that supports\n\tthe required feature(s), or recreate the pool from backup.".to_owned(),
+        ),
+        () if !health.state.is_usable() => (
+            "One or more devices are missing from the system.".to_owned(),
+            "The pool cannot be imported. Attach the missing\n\tdevices and try again.".to_owned(),
+        ),
+        () if foreign => (
+            "The pool was last accessed by another system.".to_owned(),
+            format!("{BY_NAME} and\n\tthe '-f' flag."),
+        ),
+        () if health.word() == "DEGRADED" => (
+            "One or more devices are missing from the system.".to_owned(),
+            "The pool can be imported despite missing or damaged devices.  The\n\tfault tolerance of the pool may be compromised if imported.".to_owned(),
+        ),
+        () if config.version < NEWEST => (
+            "The pool is formatted using a legacy on-disk version.".to_owned(),
+            format!("{BY_NAME}.\n\tPools of versions before features are read here, and not written."),
+        ),
+        () if config.errata.is_some_and(|n| n != 0) => (
+            format!("Errata #{} detected.", config.errata.unwrap_or_default()),
+            format!("{BY_NAME}."),
+        ),
+        () => return format!("action: {BY_NAME}.\n"),
+    };
+    format!("status: {status}\naction: {action}\n")
+}
+
 fn listing(found: &FoundPool, host: u64) -> String {
     let config = &found.config;
     let health = found.health();
@@ -419,14 +467,7 @@ fn listing(found: &FoundPool, host: u64) -> String {
         config.pool_guid,
         health.word()
     );
-    let foreign = config.state == PoolState::Active && config.hostid != 0 && config.hostid != host;
-    let usable = health.state.is_usable();
-    match (usable, foreign) {
-        (false, _) => out.push_str("status: One or more devices are missing from the system.\naction: The pool cannot be imported. Attach the missing\n\tdevices and try again.\n"),
-        (true, true) => out.push_str("status: The pool was last accessed by another system.\naction: The pool can be imported using its name or numeric identifier and\n\tthe '-f' flag.\n"),
-        (true, false) if health.word() == "DEGRADED" => out.push_str("status: One or more devices are missing from the system.\naction: The pool can be imported despite missing or damaged devices.  The\n\tfault tolerance of the pool may be compromised if imported.\n"),
-        (true, false) => out.push_str("action: The pool can be imported using its name or numeric identifier.\n"),
-    }
+    out.push_str(&advice(found, host));
     if let Some(comment) = &config.comment {
         let _ = writeln!(out, "comment: {comment}");
     }
