@@ -19,6 +19,7 @@ mod healing;
 mod keys;
 mod layouts;
 mod leaks;
+mod livelists;
 mod logs;
 mod nameless;
 mod panics;
