@@ -30,7 +30,7 @@ fn short_parts() -> Limits {
     }
 }
 
-fn open(devices: &[Arc<dyn BlockDevice>], limits: Limits) -> zuse::Result<Arc<Pool>> {
+fn open(device: Arc<dyn BlockDevice>, limits: Limits) -> zuse::Result<Arc<Pool>> {
     let access = PoolAccess {
         writable: true,
         force: true,
@@ -40,13 +40,13 @@ fn open(devices: &[Arc<dyn BlockDevice>], limits: Limits) -> zuse::Result<Arc<Po
         limits,
         ..Environment::default()
     };
-    open_whole(env, devices, &access)
+    open_whole(env, &[device], &access)
 }
 
 fn again(pool: Arc<Pool>, device: &Arc<MemDevice>) -> Arc<Pool> {
     pool.export().expect("export");
     drop(pool);
-    open(&[device.clone()], short_parts()).expect("open")
+    open(device.clone(), short_parts()).expect("open")
 }
 
 fn sound(pool: &Pool, when: &str) -> Report {
@@ -198,7 +198,7 @@ fn lists_come_back_whole_after_every_cut_of_the_power() {
         for cut in 0..3u64 {
             let power = PowerSupply::new();
             let disk = Arc::new(SimDisk::with_content("sim", &image, power.clone()));
-            let Ok(pool) = open(&[disk.clone()], short_parts()) else {
+            let Ok(pool) = open(disk.clone(), short_parts()) else {
                 panic!("seed {seed}, cut {cut}: it does not open");
             };
             pool.dsl().set_frees_per_txg(1);
@@ -332,7 +332,7 @@ fn a_destroyed_clone_is_worked_off_in_small_steps_over_crashes() {
             let _ = pool.close();
             drop(pool);
             device = Arc::new(MemDevice::from_image("sim", &image));
-            pool = open(&[device.clone()], short_parts()).expect("open");
+            pool = open(device.clone(), short_parts()).expect("open");
         }
         pool.dsl().set_frees_per_txg(1);
     }
