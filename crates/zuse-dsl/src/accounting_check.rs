@@ -46,21 +46,27 @@ struct Check<'a> {
 
 type Tree = BTreeMap<([u64; 7], u64), (u64, Sizes)>;
 
-fn identity(bp: &BlockPointer) -> [u64; 7] {
+/// What tells a block from others. One that was moved from a removed vdev is the same under its old
+/// and its new address.
+fn identity(io: &zuse_io::Pipeline, bp: &BlockPointer) -> [u64; 7] {
     let w = &bp.words;
-    [
-        w[0],
-        w[1],
-        w[2],
-        w[3],
-        w[9],
-        w[10],
-        if bp.is_embedded_bit() {
-            w[6] ^ w[4].rotate_left(7)
-        } else {
-            0
-        },
-    ]
+    if bp.is_embedded_bit() {
+        let rest = w[6] ^ w[4].rotate_left(7);
+        return [w[0], w[1], w[2], w[3], w[9], w[10], rest];
+    }
+    let first = bp.dva(0);
+    let (mut vdev, mut offset) = (first.vdev(), first.offset());
+    // Each step leads to a vdev that was not removed before this one.
+    for _ in 0..64 {
+        let Some(mapping) = io.vdevs().mapping(vdev) else {
+            break;
+        };
+        let Some(part) = mapping.first_part(offset, 512) else {
+            break;
+        };
+        (vdev, offset) = (part.vdev, part.to);
+    }
+    [u64::from(vdev), offset, w[2], w[3], 0, w[10], 0]
 }
 
 impl<'a> Check<'a> {
@@ -367,7 +373,7 @@ impl<'a> Check<'a> {
         let mut sum = Sizes::default();
         self.objset(&ds.bp, &mut |bp, sizes| {
             sum += sizes;
-            let block = identity(bp);
+            let block = identity(&self.meta.io, bp);
             let met = tree.range((block, 0)..=(block, u64::MAX)).next_back();
             let next = met.map_or(0, |((_, n), _)| n + 1);
             tree.insert((block, next), (bp.allocation_birth(), sizes));

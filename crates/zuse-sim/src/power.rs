@@ -178,6 +178,9 @@ impl Default for Rules {
     }
 }
 
+/// What disks hold, and the model of it.
+pub type Start<M> = (Vec<MemImage>, M);
+
 /// What a chain did.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
@@ -258,9 +261,9 @@ pub fn chain<W: Workload>(
 pub fn chain_to<W: Workload>(
     workload: &W,
     rules: &Rules,
-    start: &(Vec<MemImage>, W::Model),
+    start: &Start<W::Model>,
     seed: u64,
-) -> std::result::Result<(Tally, (Vec<MemImage>, W::Model)), String> {
+) -> std::result::Result<(Tally, Start<W::Model>), String> {
     let prng = SeededPrng::new(seed);
     let clock = Arc::new(ManualClock::new(Timestamp::new(1_700_000_100, 0)));
     let mut images = start.0.clone();
