@@ -8,6 +8,7 @@ mod checkpoints;
 mod ciphertext;
 mod clones;
 mod cut_streams;
+mod dedup;
 mod deep_trees;
 mod degraded;
 mod faults;
