@@ -70,7 +70,7 @@ const GO_ON: u64 = 4;
 /// How long commands may go on that run.
 const COMMANDS: Duration = Duration::from_secs(20);
 /// How long the new process may take to open the pool and to take everything.
-const ANSWER: Duration = Duration::from_secs(30);
+const ANSWER: Duration = Duration::from_secs(120);
 /// How long a process may take to say that it is there, and one that is killed to be gone.
 const HELLO: Duration = Duration::from_secs(10);
 
@@ -141,6 +141,16 @@ impl Holder {
         session: &mut Session,
     ) -> Option<Ended> {
         let mut link = Link::new(heir);
+        // Nothing has been done yet that one which does not begin could spoil.
+        let process = match hello(&mut link) {
+            Ok(process) => process,
+            Err(why) => {
+                session
+                    .ui
+                    .say(format!("the mounts were not handed over: {why}"));
+                return None;
+            }
+        };
         let keys = match self.get_ready() {
             Ok(keys) => keys,
             Err(why) => {
@@ -168,12 +178,14 @@ impl Holder {
         session.release(pool);
         let closed = pool.close().map_err(|e| e.to_string());
         let done = closed.and_then(|()| {
-            self.offer(link, &offer).or_else(|why| {
+            self.offer(link, &process, &offer).or_else(|why| {
                 session
                     .ui
                     .say(format!("the mounts were not handed over: {why}"));
-                let link = successor().map_err(|e| format!("cannot start this program: {e}"))?;
-                self.offer(link, &offer)
+                let link = successor().map_err(|e| format!("cannot start this program: {e}"));
+                let mut link = link?;
+                let process = hello(&mut link)?;
+                self.offer(link, &process, &offer)
             })
         });
         let Err(why) = done else {
@@ -222,13 +234,7 @@ impl Holder {
     }
 
     /// Lets the process at the other end go on. An error says why it does not; then it is gone.
-    fn offer(&self, mut link: Link, offer: &Offer<'_>) -> Result<(), String> {
-        let limit = |link: &Link, time| {
-            link.stream().set_read_timeout(Some(time))?;
-            link.stream().set_write_timeout(Some(time))
-        };
-        let hello = limit(&link, HELLO).and_then(|()| link.take_descriptor());
-        let process = hello.map_err(|e| format!("the new process does not begin: {e}"))?;
+    fn offer(&self, mut link: Link, process: &OwnedFd, offer: &Offer<'_>) -> Result<(), String> {
         let done = limit(&link, ANSWER)
             .and_then(|()| self.send(&mut link, offer))
             .and_then(|()| match link.take()? {
@@ -241,7 +247,7 @@ impl Holder {
                 link.flush()
             });
         done.map_err(|e| {
-            end(&process);
+            end(process);
             self.mounts().keep();
             format!("the new process: {e}")
         })
@@ -279,6 +285,18 @@ impl Holder {
         link.put(END)?;
         link.flush()
     }
+}
+
+/// How long either end may take to send or to take something.
+fn limit(link: &Link, time: Duration) -> io::Result<()> {
+    link.stream().set_read_timeout(Some(time))?;
+    link.stream().set_write_timeout(Some(time))
+}
+
+/// The process at the other end, which says first who it is.
+fn hello(link: &mut Link) -> Result<OwnedFd, String> {
+    let process = limit(link, HELLO).and_then(|()| link.take_descriptor());
+    process.map_err(|e| format!("the new process does not begin: {e}"))
 }
 
 /// Tunables that the pool runs with and that are not the default.

@@ -324,8 +324,12 @@ impl Claim {
     fn taken(session: &Session, pool: &Arc<Pool>, listener: Listener) -> Outcome<Self> {
         let (guid, name) = (pool.guid(), pool.name());
         let note = session.state.held_name(guid);
-        std::fs::write(&note, format!("{name}\n"))
-            .or_cannot(|| format!("cannot write '{}'", note.display()))?;
+        let text = format!("{name}\n");
+        // One that is right already is left alone: a full disk would empty it.
+        if std::fs::read_to_string(&note).ok().as_ref() != Some(&text) {
+            std::fs::write(&note, text)
+                .or_cannot(|| format!("cannot write '{}'", note.display()))?;
+        }
         Ok(Self {
             guid,
             listener,
