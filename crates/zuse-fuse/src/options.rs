@@ -62,8 +62,8 @@ pub struct MountOptions {
     pub exec: bool,
     /// Keep access times (the server decides which; off sets `noatime`).
     pub atime: bool,
-    /// Names that lead elsewhere are made to expire, where the kernel can (Linux 6.2). Off, they are
-    /// dropped, and what is mounted on them goes along: as older kernels have it.
+    /// Names that lead elsewhere are made to expire, where the kernel can (Linux 6.2). Off, they
+    /// are dropped, and what is mounted on them goes along: as older kernels have it.
     pub expire_names: bool,
     /// Follow symbolic links (off takes `nosymfollow`; only root's mounts can).
     pub symfollow: bool,

@@ -12,8 +12,8 @@
 //!                                   ── go on ──►        begin: the crew takes messages
 //! ```
 //! *Why a socket, and not descriptors kept over exec*: with exec nothing is left that could go on
-//! if the new program cannot. With a socket the old process keeps all descriptors and tables until the
-//! new one says that it has everything, so another one can be started in its place.
+//! if the new program cannot. With a socket the old process keeps all descriptors and tables until
+//! the new one says that it has everything, so another one can be started in its place.
 //!
 //! What is handed over is what the kernel will ask about and what no pool knows: a descriptor for
 //! each mount, how it was mounted, the slots of inode numbers, the inodes that the kernel knows,
