@@ -8,8 +8,8 @@
 //! ```
 //! Invariants
 //! - Between [`FileSystem::leave_nameless`] and [`FileSystem::free_nameless_again`] nothing is
-//!   freed because its last holder went. So whichever of both processes fails, the other one finds the
-//!   objects in the unlinked set, whole.
+//!   freed because its last holder went. So whichever of both processes fails, the other one finds
+//!   the objects in the unlinked set, whole.
 //! - What nobody takes is freed at the next opening.
 
 use std::sync::Arc;
