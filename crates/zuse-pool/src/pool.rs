@@ -124,6 +124,26 @@ pub struct Pool {
     limits: RwLock<Limits>,
 }
 
+fn txgs_of(
+    uberblock: &Uberblock,
+    meter: &Arc<DirtyMeter>,
+    work: &Arc<WorkPool>,
+    limits: &Limits,
+) -> Arc<Txgs> {
+    let bounds = DirtyBounds {
+        data: limits.dirty,
+        metadata: limits.dirty_metadata,
+    };
+    let last = Txg(uberblock.txg);
+    Txgs::new(
+        last,
+        meter.clone(),
+        work.clone(),
+        limits.txg_timeout,
+        bounds,
+    )
+}
+
 impl Pool {
     pub(crate) fn assemble(
         env: Environment,
@@ -140,16 +160,7 @@ impl Pool {
         let work = WorkPool::with_tripwire("zuse-work", threads, 1024, tripwire.clone())
             .map_err(|e| Error::refused(zuse_base::Errno::AGAIN, format!("no threads: {e}")))?;
         let work = Arc::new(work);
-        let txgs = Txgs::new(
-            Txg(uberblock.txg),
-            meter.clone(),
-            work.clone(),
-            env.limits.txg_timeout,
-            DirtyBounds {
-                data: env.limits.dirty,
-                metadata: env.limits.dirty_metadata,
-            },
-        );
+        let txgs = txgs_of(&uberblock, &meter, &work, &env.limits);
         let suspension = suspension_of(&config.name, &tripwire, &txgs);
         let (dedup, clones) = crate::clones::Clones::with_dedup(&vdevs);
         if writable {

@@ -176,15 +176,7 @@ impl Pool {
             // which costs nothing.
             let delta = self.mos_ledger.take_delta();
             if delta != [0; 3] {
-                self.hooks.mos_delta(
-                    &SyncCtx {
-                        pool: self,
-                        tx,
-                        txg,
-                        pass,
-                    },
-                    delta,
-                )?;
+                self.hooks.mos_delta(&ctx, delta)?;
             }
             pass += 1;
             if pass > MAX_PASSES {
