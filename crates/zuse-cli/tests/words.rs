@@ -42,90 +42,90 @@ fn sent(env: &TestEnv, line: &str) -> Vec<u8> {
     done.stdout
 }
 
+/// Calls that lack everything, or have what is not known.
+const WITHOUT_OPERANDS: &[(&str, i32, &str)] = &[
+    (
+        "zfs",
+        2,
+        "missing command\nusage: zfs command args ...\nwhere 'command' is one of",
+    ),
+    (
+        "zpool bogus",
+        2,
+        "unrecognized command 'bogus'\nusage: zpool command args ...\n",
+    ),
+    (
+        "zfs create",
+        2,
+        "missing filesystem argument\nusage:\n\tcreate [-Pnpuv]",
+    ),
+    (
+        "zfs send",
+        2,
+        "missing snapshot argument\nusage:\n\tsend [-DLPbcehnpsVvw]",
+    ),
+    (
+        "zfs snapshot",
+        2,
+        "missing snapshot argument\nusage:\n\tsnapshot [-r]",
+    ),
+    ("zfs hold", 2, "usage:\n\thold [-r] <tag> <snapshot> ...\n"),
+    (
+        "zfs get",
+        2,
+        "missing property argument\nusage:\n\tget [-rHp]",
+    ),
+    (
+        "zfs set",
+        2,
+        "missing arguments\nusage:\n\tset [-u] <property=value>",
+    ),
+    ("zfs wait", 2, "missing 'filesystem' argument\nusage:\n"),
+    (
+        "zfs load-key",
+        2,
+        "Missing dataset argument or -a option\nusage:\n",
+    ),
+    (
+        "zpool create",
+        2,
+        "missing pool name argument\nusage:\n\tcreate [-fnd]",
+    ),
+    (
+        "zpool clear",
+        2,
+        "missing pool name\nusage:\n\tclear [[--power]",
+    ),
+    ("zpool wait", 2, "missing 'pool' argument\nusage:\n"),
+    ("zfs list -Q", 2, "invalid option 'Q'\nusage:\n\tlist [-Hp]"),
+    ("zfs list -d x", 2, "x is not an integer\nusage:\n"),
+    (
+        "zfs list -o bogus",
+        2,
+        "bad property list: invalid property 'bogus'\nusage:\n",
+    ),
+    ("zfs list -t bogus", 2, "invalid type 'bogus'\nusage:\n"),
+    (
+        "zpool get bogus",
+        2,
+        "bad property list: invalid property 'bogus'\nusage:\n",
+    ),
+    (
+        "zstream",
+        1,
+        "missing command\nusage: zstream command args ...\nAvailable",
+    ),
+    (
+        "zstream token",
+        1,
+        "Need to pass the resume token\nusage: zstream",
+    ),
+];
+
 #[test]
 fn a_call_without_operands_says_what_is_missing_and_the_usage() {
     let env = TestEnv::new();
-    all_say(
-        &env,
-        &[
-            (
-                "zfs",
-                2,
-                "missing command\nusage: zfs command args ...\nwhere 'command' is one of",
-            ),
-            (
-                "zpool bogus",
-                2,
-                "unrecognized command 'bogus'\nusage: zpool command args ...\n",
-            ),
-            (
-                "zfs create",
-                2,
-                "missing filesystem argument\nusage:\n\tcreate [-Pnpuv]",
-            ),
-            (
-                "zfs send",
-                2,
-                "missing snapshot argument\nusage:\n\tsend [-DLPbcehnpsVvw]",
-            ),
-            (
-                "zfs snapshot",
-                2,
-                "missing snapshot argument\nusage:\n\tsnapshot [-r]",
-            ),
-            ("zfs hold", 2, "usage:\n\thold [-r] <tag> <snapshot> ...\n"),
-            (
-                "zfs get",
-                2,
-                "missing property argument\nusage:\n\tget [-rHp]",
-            ),
-            (
-                "zfs set",
-                2,
-                "missing arguments\nusage:\n\tset [-u] <property=value>",
-            ),
-            ("zfs wait", 2, "missing 'filesystem' argument\nusage:\n"),
-            (
-                "zfs load-key",
-                2,
-                "Missing dataset argument or -a option\nusage:\n",
-            ),
-            (
-                "zpool create",
-                2,
-                "missing pool name argument\nusage:\n\tcreate [-fnd]",
-            ),
-            (
-                "zpool clear",
-                2,
-                "missing pool name\nusage:\n\tclear [[--power]",
-            ),
-            ("zpool wait", 2, "missing 'pool' argument\nusage:\n"),
-            ("zfs list -Q", 2, "invalid option 'Q'\nusage:\n\tlist [-Hp]"),
-            ("zfs list -d x", 2, "x is not an integer\nusage:\n"),
-            (
-                "zfs list -o bogus",
-                2,
-                "bad property list: invalid property 'bogus'\nusage:\n",
-            ),
-            ("zfs list -t bogus", 2, "invalid type 'bogus'\nusage:\n"),
-            (
-                "zpool get bogus",
-                2,
-                "bad property list: invalid property 'bogus'\nusage:\n",
-            ),
-            (
-                "zstream",
-                1,
-                "missing command\nusage: zstream command args ...\nAvailable",
-            ),
-            (
-                "zstream token",
-                1,
-                "Need to pass the resume token\nusage: zstream",
-            ),
-        ],
-    );
+    all_say(&env, WITHOUT_OPERANDS);
     let said = env.fails(2, "zpool get bogus");
     assert!(
         said.contains("\nthe following properties are supported:\n\n\tPROPERTY  "),
@@ -197,6 +197,94 @@ fn sub_commands_and_options_that_are_missing_are_said_to_be() {
     );
 }
 
+const EXISTS: &str =
+    "cannot receive new filesystem stream: destination 'tank/b' exists\nmust specify";
+const HAS: &str =
+    "cannot receive new filesystem stream: destination has snapshots (eg. tank/b@2)\nmust";
+const MAGIC: &str = "cannot receive: invalid stream (bad magic number)\n";
+/// Receives that fail, and one that has nothing to do.
+const RECEIVES: &[(&str, i32, &str)] = &[
+    (
+        "zfs receive tank/x",
+        1,
+        "cannot receive: failed to read from stream\n",
+    ),
+    (
+        "zfs receive tank/x < short",
+        1,
+        "cannot receive: failed to read from stream\n",
+    ),
+    ("zfs receive tank/x < noise", 1, MAGIC),
+    ("zfs receive tank/x < packed", 1, MAGIC),
+    ("zfs receive tank/b < full", 1, EXISTS),
+    ("zfs receive tank/b@1 < full", 1, EXISTS),
+    ("zfs receive tank/b@7 < full", 1, EXISTS),
+    ("zfs receive -F tank/b < full", 1, HAS),
+    ("zfs receive tank/b < inc", 0, ""),
+    (
+        "zfs receive tank/q/r < full",
+        1,
+        "cannot open 'tank/q': dataset does not exist\n\
+                 cannot receive new filesystem stream: unable to restore to destination\n",
+    ),
+    (
+        "zfs receive -d tank/q < full",
+        1,
+        "cannot receive: specified fs (tank/q) does not",
+    ),
+    (
+        "zfs receive -e tank/q < full",
+        1,
+        "cannot receive: specified fs (tank/q) does not",
+    ),
+    (
+        "zfs receive tank/n < inc",
+        1,
+        "cannot receive incremental stream: destination 'tank/n' does not exist\n",
+    ),
+    (
+        "zfs receive tank/c < cut",
+        1,
+        "cannot receive new filesystem stream: incomplete stream\n",
+    ),
+    (
+        "zfs receive tank/c < bad",
+        1,
+        "cannot receive new filesystem stream: checksum mismatch\n",
+    ),
+    (
+        "zfs receive -s tank/c < cut",
+        1,
+        "cannot receive new filesystem stream: checksum mismatch or incomplete stream.\n\
+                 Partially received snapshot is saved.\n",
+    ),
+    (
+        "zfs receive -x normalization tank/y < full",
+        1,
+        "cannot receive: cannot receive: invalid property 'normalization'\n",
+    ),
+    (
+        "zfs receive -o used=1 tank/y < full",
+        1,
+        "cannot receive: cannot receive: invalid property 'used'\n",
+    ),
+    (
+        "zfs receive -x quota -o quota=1M tank/y < full",
+        2,
+        "property 'quota' specified multiple times\nusage:\n",
+    ),
+    (
+        "zfs receive -A tank/b",
+        1,
+        "'tank/b' does not have any resumable receive state to abort\n",
+    ),
+    (
+        "zfs receive -A tank/nope",
+        2,
+        "cannot open 'tank/nope': dataset does not exist\nusa",
+    ),
+];
+
 #[test]
 fn receives_fail_in_openzfs_s_words() {
     let env = with_snapshots();
@@ -210,94 +298,7 @@ fn receives_fail_in_openzfs_s_words() {
     let mut bad = full.clone();
     bad[full.len() / 2] ^= 1;
     env.write("bad", &bad);
-    let exists = "cannot receive new filesystem stream: destination 'tank/b' exists\nmust specify";
-    let has =
-        "cannot receive new filesystem stream: destination has snapshots (eg. tank/b@2)\nmust";
-    let magic = "cannot receive: invalid stream (bad magic number)\n";
-    all_say(
-        &env,
-        &[
-            (
-                "zfs receive tank/x",
-                1,
-                "cannot receive: failed to read from stream\n",
-            ),
-            (
-                "zfs receive tank/x < short",
-                1,
-                "cannot receive: failed to read from stream\n",
-            ),
-            ("zfs receive tank/x < noise", 1, magic),
-            ("zfs receive tank/x < packed", 1, magic),
-            ("zfs receive tank/b < full", 1, exists),
-            ("zfs receive tank/b@1 < full", 1, exists),
-            ("zfs receive tank/b@7 < full", 1, exists),
-            ("zfs receive -F tank/b < full", 1, has),
-            ("zfs receive tank/b < inc", 0, ""),
-            (
-                "zfs receive tank/q/r < full",
-                1,
-                "cannot open 'tank/q': dataset does not exist\n\
-                 cannot receive new filesystem stream: unable to restore to destination\n",
-            ),
-            (
-                "zfs receive -d tank/q < full",
-                1,
-                "cannot receive: specified fs (tank/q) does not",
-            ),
-            (
-                "zfs receive -e tank/q < full",
-                1,
-                "cannot receive: specified fs (tank/q) does not",
-            ),
-            (
-                "zfs receive tank/n < inc",
-                1,
-                "cannot receive incremental stream: destination 'tank/n' does not exist\n",
-            ),
-            (
-                "zfs receive tank/c < cut",
-                1,
-                "cannot receive new filesystem stream: incomplete stream\n",
-            ),
-            (
-                "zfs receive tank/c < bad",
-                1,
-                "cannot receive new filesystem stream: checksum mismatch\n",
-            ),
-            (
-                "zfs receive -s tank/c < cut",
-                1,
-                "cannot receive new filesystem stream: checksum mismatch or incomplete stream.\n\
-                 Partially received snapshot is saved.\n",
-            ),
-            (
-                "zfs receive -x normalization tank/y < full",
-                1,
-                "cannot receive: cannot receive: invalid property 'normalization'\n",
-            ),
-            (
-                "zfs receive -o used=1 tank/y < full",
-                1,
-                "cannot receive: cannot receive: invalid property 'used'\n",
-            ),
-            (
-                "zfs receive -x quota -o quota=1M tank/y < full",
-                2,
-                "property 'quota' specified multiple times\nusage:\n",
-            ),
-            (
-                "zfs receive -A tank/b",
-                1,
-                "'tank/b' does not have any resumable receive state to abort\n",
-            ),
-            (
-                "zfs receive -A tank/nope",
-                2,
-                "cannot open 'tank/nope': dataset does not exist\nusa",
-            ),
-        ],
-    );
+    all_say(&env, RECEIVES);
     let said = ran(env
         .command(&["zfs", "receive", "tank/x"])
         .stdin(Stdio::from(
@@ -312,134 +313,134 @@ fn receives_fail_in_openzfs_s_words() {
     );
 }
 
+/// What is refused, and what looks alike and is not.
+const REFUSALS: &[(&str, i32, &str)] = &[
+    (
+        "zfs create tank",
+        1,
+        "cannot create 'tank': missing dataset name\n",
+    ),
+    ("zfs create -p tank", 0, ""),
+    (
+        "zfs create -s tank/q",
+        2,
+        "'-s' and '-b' can only be used when creating a volume\n",
+    ),
+    (
+        "zfs create -V 1G tank/q",
+        1,
+        "cannot create 'tank/q': out of space\n",
+    ),
+    (
+        "zfs create -o reservation=1G tank/q",
+        1,
+        "cannot create 'tank/q': out of space\n",
+    ),
+    (
+        "zfs create -o utf8only=off -o normalization=formD tank/q",
+        1,
+        "cannot create 'tank/q': 'utf8only' must be set 'on' if normalization chosen\n",
+    ),
+    (
+        "zfs create -o encryption=on tank/q",
+        1,
+        "cannot create 'tank/q': Keyformat required for new encryption root.\n",
+    ),
+    (
+        "zfs rename tank/b@2 tank/e@2",
+        1,
+        "cannot rename to 'tank/e@2': snapshots must be part of same dataset\n",
+    ),
+    (
+        "zfs rename tank/b tank/b/c",
+        1,
+        "cannot rename to 'tank/b/c': New dataset name cannot be a descendant of current",
+    ),
+    (
+        "zfs rename -r tank/b tank/c",
+        2,
+        "source dataset for recursive rename must be a snapshot\nusage:\n",
+    ),
+    ("zfs rename tank/b@2 three", 0, ""),
+    ("zfs rename tank/b@three @2", 0, ""),
+    (
+        "zfs rollback tank/b",
+        1,
+        "cannot open 'tank/b': missing '@' delimiter in snapshot",
+    ),
+    (
+        "zfs set x:y=1 tank/nope",
+        1,
+        "cannot open 'tank/nope': dataset does not exist\n",
+    ),
+    (
+        "zfs set used=1 tank",
+        255,
+        "cannot set property for 'tank': 'used' is readonly\n",
+    ),
+    (
+        "zfs hold t tank/b@nope",
+        1,
+        "cannot hold snapshot 'tank/b@nope': dataset does not exist\n",
+    ),
+    (
+        "zfs diff tank/b",
+        1,
+        "Badly formed snapshot name tank/b: missing '@' delimiter in snapshot name\n",
+    ),
+    (
+        "zfs userspace -o bogus tank/b",
+        255,
+        "invalid type 'bogus' for -o option\n",
+    ),
+    (
+        "zfs userspace -s bogus tank/b",
+        2,
+        "invalid field 'bogus'\nusage:\n",
+    ),
+    (
+        "zfs unmount /",
+        1,
+        "cannot unmount '/': not a ZFS filesystem\n",
+    ),
+    (
+        "zfs list /nowhere",
+        1,
+        "cannot open '/nowhere': No such file or directory\n",
+    ),
+    (
+        "zfs project /nowhere",
+        255,
+        "failed to stat /nowhere: No such file or directory\n",
+    ),
+    (
+        "zpool wait -t bogus tank",
+        2,
+        "invalid activity 'bogus'\nusage:\n",
+    ),
+    ("zpool wait -t condense tank", 0, ""),
+    (
+        "zpool labelclear /nofile",
+        1,
+        "failed to open /nofile: No such file or directory\n",
+    ),
+    (
+        "zpool import -c /nowhere",
+        1,
+        "failed to open cache file: No such file or directory",
+    ),
+    (
+        "zpool import -l -d .",
+        2,
+        "-l is only meaningful during an import\nusage:\n",
+    ),
+];
+
 #[test]
 fn datasets_are_refused_in_openzfs_s_words() {
     let env = with_snapshots();
     env.ok("zfs create tank/e");
-    all_say(
-        &env,
-        &[
-            (
-                "zfs create tank",
-                1,
-                "cannot create 'tank': missing dataset name\n",
-            ),
-            ("zfs create -p tank", 0, ""),
-            (
-                "zfs create -s tank/q",
-                2,
-                "'-s' and '-b' can only be used when creating a volume\n",
-            ),
-            (
-                "zfs create -V 1G tank/q",
-                1,
-                "cannot create 'tank/q': out of space\n",
-            ),
-            (
-                "zfs create -o reservation=1G tank/q",
-                1,
-                "cannot create 'tank/q': out of space\n",
-            ),
-            (
-                "zfs create -o utf8only=off -o normalization=formD tank/q",
-                1,
-                "cannot create 'tank/q': 'utf8only' must be set 'on' if normalization chosen\n",
-            ),
-            (
-                "zfs create -o encryption=on tank/q",
-                1,
-                "cannot create 'tank/q': Keyformat required for new encryption root.\n",
-            ),
-            (
-                "zfs rename tank/b@2 tank/e@2",
-                1,
-                "cannot rename to 'tank/e@2': snapshots must be part of same dataset\n",
-            ),
-            (
-                "zfs rename tank/b tank/b/c",
-                1,
-                "cannot rename to 'tank/b/c': New dataset name cannot be a descendant of current",
-            ),
-            (
-                "zfs rename -r tank/b tank/c",
-                2,
-                "source dataset for recursive rename must be a snapshot\nusage:\n",
-            ),
-            ("zfs rename tank/b@2 three", 0, ""),
-            ("zfs rename tank/b@three @2", 0, ""),
-            (
-                "zfs rollback tank/b",
-                1,
-                "cannot open 'tank/b': missing '@' delimiter in snapshot",
-            ),
-            (
-                "zfs set x:y=1 tank/nope",
-                1,
-                "cannot open 'tank/nope': dataset does not exist\n",
-            ),
-            (
-                "zfs set used=1 tank",
-                255,
-                "cannot set property for 'tank': 'used' is readonly\n",
-            ),
-            (
-                "zfs hold t tank/b@nope",
-                1,
-                "cannot hold snapshot 'tank/b@nope': dataset does not exist\n",
-            ),
-            (
-                "zfs diff tank/b",
-                1,
-                "Badly formed snapshot name tank/b: missing '@' delimiter in snapshot name\n",
-            ),
-            (
-                "zfs userspace -o bogus tank/b",
-                255,
-                "invalid type 'bogus' for -o option\n",
-            ),
-            (
-                "zfs userspace -s bogus tank/b",
-                2,
-                "invalid field 'bogus'\nusage:\n",
-            ),
-            (
-                "zfs unmount /",
-                1,
-                "cannot unmount '/': not a ZFS filesystem\n",
-            ),
-            (
-                "zfs list /nowhere",
-                1,
-                "cannot open '/nowhere': No such file or directory\n",
-            ),
-            (
-                "zfs project /nowhere",
-                255,
-                "failed to stat /nowhere: No such file or directory\n",
-            ),
-            (
-                "zpool wait -t bogus tank",
-                2,
-                "invalid activity 'bogus'\nusage:\n",
-            ),
-            ("zpool wait -t condense tank", 0, ""),
-            (
-                "zpool labelclear /nofile",
-                1,
-                "failed to open /nofile: No such file or directory\n",
-            ),
-            (
-                "zpool import -c /nowhere",
-                1,
-                "failed to open cache file: No such file or directory",
-            ),
-            (
-                "zpool import -l -d .",
-                2,
-                "-l is only meaningful during an import\nusage:\n",
-            ),
-        ],
-    );
+    all_say(&env, REFUSALS);
     assert_eq!(
         env.ok("zfs create -nvP -V 10M tank/v"),
         "create\ttank/v\nproperty\tvolsize\t10485760\nproperty\trefreservation\t12582912\n"

@@ -55,25 +55,33 @@ struct Line {
 /// Exit code of a field or a type that there is not.
 const FAILED: u8 = 255;
 
+/// Why a field or a type is refused.
+fn no_such_type(word: &str, option: &str) -> CommandError {
+    CommandError {
+        code: FAILED,
+        ..CommandError::new(format!("invalid type '{word}' for {option} option"))
+    }
+}
+
 impl Space {
-    /// Does it, for users, groups or projects.
-    pub fn run(self, owner: QuotaOwner, session: &mut Session) -> Outcome {
-        let fields = list(&self.output);
-        let refused = |what: String| CommandError {
-            code: FAILED,
-            ..CommandError::new(what)
-        };
+    /// Refuses fields that there are not.
+    fn check_fields(&self, shown: &[String]) -> Outcome {
         let odd = |field: &&String| !list(FIELDS).contains(field);
-        if let Some(field) = fields.iter().find(odd) {
-            return Err(refused(format!("invalid type '{field}' for -o option"))
+        if let Some(field) = shown.iter().find(odd) {
+            return Err(no_such_type(field, "-o")
                 .hint(format!("fields are {FIELDS}"))
                 .into());
         }
-        for field in self.ascending.iter().chain(&self.descending) {
-            if odd(&field) {
-                return Err(CommandError::usage(format!("invalid field '{field}'")).into());
-            }
+        if let Some(field) = self.ascending.iter().chain(&self.descending).find(odd) {
+            return Err(CommandError::usage(format!("invalid field '{field}'")).into());
         }
+        Ok(())
+    }
+
+    /// Does it, for users, groups or projects.
+    pub fn run(self, owner: QuotaOwner, session: &mut Session) -> Outcome {
+        let fields = list(&self.output);
+        self.check_fields(&fields)?;
         let (word, own) = match owner {
             QuotaOwner::User => ("POSIX User", "posixuser"),
             QuotaOwner::Group => ("POSIX Group", "posixgroup"),
@@ -85,7 +93,7 @@ impl Space {
                 t.as_str(),
                 "posixuser" | "smbuser" | "posixgroup" | "smbgroup" | "all"
             ) {
-                return Err(refused(format!("invalid type '{t}' for -t option")).into());
+                return Err(no_such_type(t, "-t").into());
             }
         }
         let wanted = types.is_none_or(|t| t.iter().any(|t| t == own || t == "all"));
