@@ -10,7 +10,7 @@ use zuse_pool::{Environment, Limits};
 use zuse_sim::administration::Administration;
 use zuse_sim::check::{Depth, Finding, Report, check};
 use zuse_sim::clones;
-use zuse_sim::golden::open_whole;
+use zuse_sim::golden::{Golden, open_whole};
 use zuse_sim::memory_pool::memory_pool;
 use zuse_vdev::PoolState;
 use zuse_zpl::WriteOptions;
@@ -434,6 +434,29 @@ fn a_rolled_back_clone_has_no_list_and_one_with_snapshots_keeps_it() {
         .expect("destroy");
     settle(&pool);
     sound(&pool, "destroyed");
+}
+
+#[test]
+fn the_list_of_a_clone_that_openzfs_made_goes_on_and_is_used() {
+    let golden = Golden::load("livelist");
+    let access = PoolAccess {
+        writable: true,
+        force: true,
+        ..PoolAccess::default()
+    };
+    let devices = golden.block_devices();
+    let pool = open_whole(Environment::default(), &devices, &access).expect("open");
+    let lists = sound(&pool, "as it came").livelists;
+    assert!(lists > 0);
+    pool.dsl().set_frees_per_txg(1);
+    write_some(&pool, "kern/c", 1).expect("write");
+    write_some(&pool, "kern/c", 4).expect("write again");
+    assert_eq!(sound(&pool, "written").livelists, lists);
+    pool.destroy_dataset("kern/c", true, false, false)
+        .expect("destroy");
+    settle(&pool);
+    assert_eq!(sound(&pool, "destroyed").livelists, lists - 1);
+    assert_eq!(count(&pool), lists - 1);
 }
 
 /// Changes an object of the MOS behind the back of all books.
