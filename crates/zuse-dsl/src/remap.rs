@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Zuse never gives a pointer a new address itself; it keeps the lists of those who do. An entry is
-//! no block that could be freed: its copy lives on. It says which range of a removed vdev nobody will
-//! ask for any more.
+//! no block that could be freed: its copy lives on. It says which range of a removed vdev nobody
+//! will ask for any more.
 
 use zuse_base::{Error, Result, Span};
 
@@ -48,8 +48,8 @@ impl Ctx<'_> {
     }
 
     /// A snapshot goes: of the ranges that the next dataset had left, those that only this snapshot
-    /// still named are obsolete; its own list is the next one's from now on. `older`: the txg of the
-    /// snapshot before it.
+    /// still named are obsolete; its own list is the next one's from now on. `older`: the txg of
+    /// the snapshot before it.
     pub(crate) fn inherit_remaps(&self, snap: u64, next: u64, older: u64) -> Result<()> {
         let own = self.remap_list(snap)?;
         let Some(theirs) = self.remap_list(next)? else {

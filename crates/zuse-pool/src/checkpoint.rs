@@ -150,8 +150,8 @@ impl Pool {
     /// Makes a checkpoint of the pool as its last uberblock has it. Gives that uberblock's txg.
     ///
     /// # Errors
-    /// `Refused(EXIST)` with a checkpoint, `Refused(BUSY)` while one is discarded, `Refused(NOTSUP)`
-    /// without the feature, `Refused(ROFS)`.
+    /// `Refused(EXIST)` with a checkpoint, `Refused(BUSY)` while one is discarded,
+    /// `Refused(NOTSUP)` without the feature, `Refused(ROFS)`.
     pub fn make_checkpoint(self: &Arc<Self>) -> Result<Txg> {
         let check = |ctx: &SyncCtx<'_>| ctx.pool.check_checkpoint();
         let apply = |ctx: &SyncCtx<'_>| {
@@ -214,8 +214,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Gives the checkpoint up. What only it has is freed in the txgs that follow; this returns when
-    /// that has begun.
+    /// Gives the checkpoint up. What only it has is freed in the txgs that follow; this returns
+    /// when that has begun.
     ///
     /// # Errors
     /// `Refused(NOENT)` without a checkpoint; `Refused(ROFS)`.

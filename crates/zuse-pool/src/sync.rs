@@ -23,7 +23,7 @@ use crate::allocator::Reserve;
 use crate::pool::Task;
 use crate::removed::OBSOLETE_COUNTS;
 use crate::space_map::MosWriter;
-use crate::{Pool, SyncCtx};
+use crate::{Allocator, Pool, SyncCtx};
 
 /// More passes than any txg needs.
 const MAX_PASSES: u32 = 40;
@@ -159,13 +159,7 @@ impl Pool {
             }
             self.sync_dedup(&ctx)?;
             allocator.sync_pass(&writer)?;
-            let histograms = allocator.take_histogram_delta();
-            if histograms != 0 && self.features.is_enabled("com.delphix:spacemap_histogram") {
-                self.features
-                    .add(&ctx, "com.delphix:spacemap_histogram", histograms)?;
-            }
-            self.features
-                .add(&ctx, OBSOLETE_COUNTS, allocator.take_obsolete_delta())?;
+            self.count_maps(&ctx, allocator)?;
             self.clones.sync(&ctx)?;
             self.features.write_changed(&ctx)?;
             if !mos.is_dirty(txg) {
@@ -202,6 +196,17 @@ impl Pool {
         }
         self.clones.take_back()?;
         self.dedup.sync(ctx)
+    }
+
+    /// The features learn how many space maps there are.
+    fn count_maps(&self, ctx: &SyncCtx<'_>, allocator: &Allocator) -> Result<()> {
+        const HISTOGRAM: &str = "com.delphix:spacemap_histogram";
+        let histograms = allocator.take_histogram_delta();
+        if self.features.is_enabled(HISTOGRAM) {
+            self.features.add(ctx, HISTOGRAM, histograms)?;
+        }
+        let obsolete = allocator.take_obsolete_delta();
+        self.features.add(ctx, OBSOLETE_COUNTS, obsolete)
     }
 
     /// The vdev tree learns which objects hold the metaslab arrays.

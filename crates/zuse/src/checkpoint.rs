@@ -8,8 +8,8 @@ impl Pool {
     /// Makes a checkpoint of the pool as it is on disk now.
     ///
     /// # Errors
-    /// `Refused(EXIST)` with a checkpoint, `Refused(BUSY)` while one is discarded, `Refused(NOTSUP)`
-    /// without the feature, `Refused(ROFS)`.
+    /// `Refused(EXIST)` with a checkpoint, `Refused(BUSY)` while one is discarded,
+    /// `Refused(NOTSUP)` without the feature, `Refused(ROFS)`.
     pub fn make_checkpoint(&self) -> Result<()> {
         // What was written so far belongs to it.
         self.sync()?;

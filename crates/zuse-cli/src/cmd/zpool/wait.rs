@@ -12,8 +12,9 @@ use crate::session::{Need, Session};
 
 /// Wait until background work of a pool is done
 ///
-/// Freeing and the discard of a checkpoint are work of Zuse. Scrubs, resilvers, removals and expansions that another host began do
-/// not go on here, so waiting for them is refused while one is unfinished.
+/// Freeing and the discard of a checkpoint are work of Zuse. Scrubs, resilvers, removals and
+/// expansions that another host began do not go on here, so waiting for them is refused while one
+/// is unfinished.
 #[derive(Args, Debug)]
 pub struct Wait {
     /// With an interval: no header, fields separated by one tab
