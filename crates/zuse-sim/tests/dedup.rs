@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use zuse::{Credentials, FileSystem, PoolAccess};
-use zuse_base::{Entropy, SeededPrng};
+use zuse::{Credentials, FileSystem, PoolAccess, Zap, ZapValue};
+use zuse_base::{Entropy, ObjectId, SeededPrng};
 use zuse_device::{BlockDevice, MemDevice, MemImage};
 use zuse_format::feature::{FEATURES, Feature};
 use zuse_pool::{Environment, VdevSpec};
@@ -198,6 +198,72 @@ fn logs_that_are_flushed_by_half_are_loaded_and_go_on() {
         (0..before).for_each(|round| remove(&fs, &format!("first{round}")));
         drop(fs);
         (0..2).for_each(|_| settle(&pool));
+        sound(&pool, "at the end");
+        assert_eq!(tables(&pool), 0);
+        pool.export().expect("export");
+    }
+}
+
+/// Takes all entries for blocks with one pointer out of their store, as `zpool ddtprune` does.
+fn prune(pool: &zuse::Pool) {
+    let tables = zuse_pool::dedup::tables(pool.spa()).expect("tables");
+    let unique = (tables
+        .iter()
+        .flat_map(|t| t.stores.iter().map(move |s| (t, s))))
+    .find(|(_, store)| store.class == 2);
+    let (table, store) = unique.expect("a store");
+    let mut keys = Vec::new();
+    table
+        .each_entry(pool.spa(), store, &mut |_, key, _| {
+            keys.push(key.words());
+            Ok(())
+        })
+        .expect("entries");
+    assert!(!keys.is_empty());
+    let (object, name) = (ObjectId(store.object), store.name.clone());
+    let take_out = move |ctx: &zuse_pool::SyncCtx<'_>| {
+        let mos = ctx.pool.mos();
+        let zap = Zap::open(&mos.dnode(object)?)?;
+        (keys.iter()).try_for_each(|key| zap.remove_words(ctx.tx, key))?;
+        let all = ctx.pool.directory()?.lookup_u64(b"DDT-statistics")?;
+        let all = Zap::open(&mos.dnode(ObjectId(all.unwrap_or(0)))?)?;
+        all.update(ctx.tx, name.as_bytes(), &ZapValue::u64s(&[0; 512]))
+    };
+    pool.spa().sync_task(|_| Ok(()), take_out).expect("pruned");
+}
+
+/// Its pointer keeps the mark, and no table knows it: it is freed as a block without one, also
+/// where a younger block has the same content.
+#[test]
+fn a_block_that_was_pruned_from_its_table_is_freed_once() {
+    for fast in [true, false] {
+        let (pool, device) = new_pool(fast);
+        set(&pool, [("dedup", "on"), ("compression", "off")]);
+        let data = noise(1 << 20);
+        let fs = pool.file_system("tank").expect("file system");
+        write(&fs, "a", &data);
+        drop(fs);
+        settle(&pool);
+        prune(&pool);
+        sound(&pool, "pruned");
+        pool.export().expect("export");
+        drop(pool);
+        let pool = open(&device);
+        let fs = pool.file_system("tank").expect("file system");
+        for name in ["b", "c"] {
+            write(&fs, name, &data);
+            pool.sync().expect("sync");
+        }
+        sound(&pool, "written again");
+        for name in ["a", "b"] {
+            remove(&fs, name);
+            (0..4).for_each(|i| touch(&pool, i));
+            sound(&pool, name);
+        }
+        assert!(has(&fs, "c", &data));
+        remove(&fs, "c");
+        drop(fs);
+        settle(&pool);
         sound(&pool, "at the end");
         assert_eq!(tables(&pool), 0);
         pool.export().expect("export");
