@@ -47,7 +47,7 @@ use zuse_dmu::dnode::DnodeSpec;
 use zuse_dmu::zap::{Zap, ZapFlags, ZapOptions, ZapValue};
 use zuse_format::field::u64_at;
 use zuse_format::{BlockPointer, BpKind, clone_count, object_type};
-use zuse_io::{Contents, Shared};
+use zuse_io::{Contents, Pipeline, Shared};
 use zuse_vdev::Vdevs;
 
 use crate::dedup::Dedup;
@@ -219,6 +219,12 @@ impl Clones {
             enabled: AtomicBool::new(false),
         });
         (dedup, clones)
+    }
+
+    /// The pipeline asks these tables and those of dedup.
+    pub fn install(self: &Arc<Self>, io: &Pipeline) {
+        io.set_shared(self.clone());
+        io.set_contents(self.dedup.clone());
     }
 
     fn state(&self) -> Watched<'_, MutexGuard<'_, State>> {

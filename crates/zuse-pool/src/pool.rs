@@ -165,8 +165,7 @@ impl Pool {
         let (dedup, clones) = crate::clones::Clones::with_dedup(&vdevs);
         if writable {
             io.set_write_faults(suspension.clone());
-            io.set_shared(clones.clone());
-            io.set_contents(dedup.clone());
+            clones.install(&io);
         }
         let pool = Arc::new(Self {
             config: Mutex::new(config),
