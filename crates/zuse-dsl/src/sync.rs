@@ -155,7 +155,9 @@ impl DslHooks for Dsl {
         {
             state.in_flight[slot].store(0, Relaxed);
         }
-        for ds in std::mem::take(&mut *self.map(&self.registry.dirty[slot])).into_values() {
+        // Taken out first: a dataset closes its object set, whose lock has a lower rank.
+        let landed = std::mem::take(&mut *self.map(&self.registry.dirty[slot]));
+        for ds in landed.into_values() {
             ds.land(txg);
             ds.end_claim();
         }

@@ -634,7 +634,8 @@ impl Pool {
                 }
             }
             self.txgs.stop();
-            for thread in std::mem::take(&mut *self.threads.lock()) {
+            let threads = std::mem::take(&mut *self.threads.lock());
+            for thread in threads {
                 let _ = thread.join();
             }
         }

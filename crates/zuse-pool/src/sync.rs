@@ -45,7 +45,9 @@ impl Pool {
     }
 
     pub(crate) fn fail_tasks(&self, error: &Error) {
-        for task in std::mem::take(&mut *self.tasks.lock()) {
+        // A task may queue another one: it is called without the lock.
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        for task in tasks {
             (task.run)(Err(error));
         }
     }

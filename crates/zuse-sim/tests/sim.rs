@@ -1,5 +1,5 @@
 //! Pools on simulated disks, and pools that OpenZFS made. One program, so that its parts are linked
-//! once and run beside each other. Tests that count all memory that is asked for, or need no crate
+//! once and run beside each other. Tests that count the program's memory or threads, or need no crate
 //! of ours, are programs of their own (`Cargo.toml`).
 
 mod administration;
@@ -7,7 +7,6 @@ mod aligned_trees;
 mod checkpoints;
 mod ciphertext;
 mod clones;
-mod cut_streams;
 mod dedup;
 mod deep_trees;
 mod degraded;

@@ -97,7 +97,11 @@ pub fn deliver(
                 stream.len()
             )));
         };
-        if !matches!(e, zuse_base::Error::Corrupt { .. }) {
+        // Without a whole first record there is nothing yet that could be corrupt.
+        let unread = e
+            .to_string()
+            .ends_with("failed to read from stream: invalid argument");
+        if !unread && !matches!(e, zuse_base::Error::Corrupt { .. }) {
             return Err(e);
         }
         let Some(snapshot) = begun else { continue };
