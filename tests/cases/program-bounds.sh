@@ -64,6 +64,6 @@ return table.concat(out, ' ')
 LUA
 says "return: '1,x,3,5,9 x 9 3 cba hell0 w0rld aabbcc 1 \$y 4 a1 b2 x-x-xp 2key'" zfs program p library.lua
 printf 'table.concat({1, {}})' >bad.lua
-says '[string "channel program"]:1: invalid value (at index 2) in table for '"'concat'" zfs program p bad.lua
+says '[string "channel program"]:1: invalid value (table) at index 2 in table for '"'concat'" zfs program p bad.lua
 printf 'string.rep()' >bad.lua
 says "[string \"channel program\"]:1: bad argument #1 to 'rep' (string expected, got no value)" zfs program p bad.lua

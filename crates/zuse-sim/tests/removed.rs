@@ -81,7 +81,7 @@ fn life(image: &'static str, order: [&str; 2]) {
     pool = proved(pool, &devices, "files removed and changed");
     for snap in order {
         let name = format!("gone/a@{snap}");
-        pool.destroy_snapshots(&[name.clone()], false, false)
+        pool.destroy_snapshots(std::slice::from_ref(&name), false, false)
             .expect("destroy");
         pool = proved(pool, &devices, &name);
     }
@@ -131,7 +131,7 @@ fn the_golden_pool_with_a_removed_vdev_is_written() {
     pool.create_filesystem("removed/new", &[], (0, 0))
         .expect("create");
     for entry in names.iter().filter(|l| l.name.contains('@')) {
-        let _ = pool.destroy_snapshots(&[entry.name.clone()], false, false);
+        let _ = pool.destroy_snapshots(std::slice::from_ref(&entry.name), false, false);
     }
     for entry in names.iter().rev().take(own.saturating_sub(1)) {
         let _ = pool.destroy_dataset(&entry.name, true, false, false);

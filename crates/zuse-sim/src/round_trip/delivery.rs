@@ -97,11 +97,7 @@ pub fn deliver(
                 stream.len()
             )));
         };
-        // Without a whole first record there is nothing yet that could be corrupt.
-        let unread = e
-            .to_string()
-            .ends_with("failed to read from stream: invalid argument");
-        if !unread && !matches!(e, zuse_base::Error::Corrupt { .. }) {
+        if !says_cut(&e) {
             return Err(e);
         }
         let Some(snapshot) = begun else { continue };
@@ -123,6 +119,13 @@ pub fn deliver(
             None => {}
         }
     }
+}
+
+/// Whether a receive says that its stream was cut. Without a whole first record there is nothing
+/// yet that could be corrupt.
+fn says_cut(error: &zuse_base::Error) -> bool {
+    matches!(error, zuse_base::Error::Corrupt { .. })
+        || (error.to_string()).ends_with("failed to read from stream: invalid argument")
 }
 
 /// The dataset that a cut receive was for, and the token that it left there.

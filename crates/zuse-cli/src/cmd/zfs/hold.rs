@@ -6,7 +6,7 @@ use clap::Args;
 use zuse::{Errno, Pool};
 
 use crate::date;
-use crate::error::{CommandError, Explain, Outcome, explain};
+use crate::error::{CommandError, Explain, Outcome, Stop, explain};
 use crate::session::{Need, Session};
 use crate::table::{Column, Side, render};
 use crate::target::pool_of;
@@ -143,12 +143,12 @@ impl Release {
 impl Holds {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
-        let pool = pool_of_all(
-            session,
-            &self.snapshots,
-            self.recursive,
-            (Need::Read, "cannot open"),
-        )?;
+        let how = (Need::Read, "cannot open");
+        let pool = pool_of_all(session, &self.snapshots, self.recursive, how);
+        let pool = pool.map_err(|stop| match stop {
+            Stop::Failed(e) => e.hint("no datasets available").into(),
+            stop => stop,
+        })?;
         let holds = pool
             .holds(&self.snapshots, self.recursive)
             .or_cannot(|| format!("cannot open '{}'", quoted(&self.snapshots)))?;
