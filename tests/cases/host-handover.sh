@@ -72,6 +72,8 @@ until grep -q ready answers || ! kill -0 $user 2>/dev/null; do sleep 0.1; done
 much() { for _ in $(seq 15); do cat random; [ -z "${1:-}" ] || sleep "$1"; done; }
 much 0.2 | dd of=p/e/written bs=64k iflag=fullblock 2>/dev/null &
 writer=$!
+# The old process ends a moment after the new one has begun to serve.
+settled() { for _ in $(seq 100); do [ "$(hosts | wc -l)" != 1 ] || return 0; sleep 0.1; done; }
 mountinfo() { grep "$T" /proc/self/mountinfo; }
 was=$(mountinfo)
 old=$(hosts)
@@ -79,6 +81,7 @@ old=$(hosts)
 # By a process that may not open as many files as there are mounts: another one of the old program goes on.
 (ulimit -n 15 && ./second host restart p) >said 2>&1 && differs "a restart by a process that cannot have all mounts"
 grep -q "the old version goes on" said || differs "what it says: $(cat said)"
+settled
 is "$(hosts | wc -l)" 1 "hosts after a failure"
 is "$(readlink "/proc/$(hosts)/exe")" "$(readlink -f "$ZUSE")" "the program that goes on"
 is "$(mountinfo)" "$was" "mounts after a failure"
@@ -88,6 +91,7 @@ until grep -q done answers || ! kill -0 $user 2>/dev/null; do sleep 0.1; done
 
 # By another copy of the program.
 ok ./second host restart p
+settled
 is "$(readlink "/proc/$(hosts)/exe")" "$T/second" "the program that goes on now"
 is "$(mountinfo)" "$was" "the mounts"
 is "$(zuse host list | awk 'NR == 2 { print $2 }')" "$(hosts)" "the process that is listed"
