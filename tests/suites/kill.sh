@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The mounted process is killed at random moments, KILLS (20) times; `make soak` asks for 200. After each: zdb finds nothing
+# The mounted process is killed at random moments, KILLS (10) times; `make soak` asks for 200. After each: zdb finds nothing
 # wrong with the image as it was left, every file that was fsynced is there with its content, and the pool mounts again.
 #
 #   KILLS=5 KILL_SEED=7 scripts/run-suites kill
@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 top=$PWD
-kills=${KILLS:-20}
+kills=${KILLS:-10}
 RANDOM=${KILL_SEED:-1}
 
 [ -e /dev/fuse ] || { echo "kill: needs /dev/fuse" >&2; exit 1; }
