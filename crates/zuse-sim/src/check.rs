@@ -72,6 +72,8 @@ pub struct Report {
     pub blocks: u64,
     /// Gang blocks among them.
     pub gangs: u64,
+    /// Bytes of removed vdevs that are noted as obsolete.
+    pub obsolete: u64,
     /// Clones with a livelist.
     pub livelists: u64,
     /// Lists of destroyed clones.
@@ -196,6 +198,7 @@ fn check_beside(
     report: &mut Report,
 ) -> Result<()> {
     let obsolete = beside::obsolete(pool, report)?;
+    report.obsolete = obsolete.values().map(|ranges| ranges.space()).sum();
     claims.settle(pool.vdevs(), &obsolete, report);
     beside::checkpoint(pool, depth, maps, report)?;
     beside::take_kept(pool, maps, report)

@@ -63,6 +63,11 @@ fn work(pool: &Arc<Pool>) {
     pool.sync().expect("sync");
 }
 
+fn obsolete(pool: &Pool) -> u64 {
+    let report = check(pool.spa(), Depth::All).expect("check");
+    report.obsolete
+}
+
 fn life(image: &'static str, order: [&str; 2]) {
     let devices = Golden::load(image).block_devices();
     let pool = open_whole(Environment::default(), &devices, &writable()).expect("open");
@@ -85,9 +90,12 @@ fn life(image: &'static str, order: [&str; 2]) {
             .expect("destroy");
         pool = proved(pool, &devices, &name);
     }
+    let noted = obsolete(&pool);
     pool.destroy_dataset("gone/a", false, false, false)
         .expect("destroy");
     pool = proved(pool, &devices, "nothing is left");
+    let all = obsolete(&pool);
+    assert!(all > noted, "{image}: obsolete {noted}, then {all} bytes");
     // Counts, precise counts, the obsolete map: no list of remapped ranges, no queue of them.
     assert_eq!(pool.spa().features().refcount(COUNTS), 3);
     pool.export().expect("export");
