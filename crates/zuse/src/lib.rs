@@ -22,6 +22,7 @@ mod destroy;
 mod device;
 mod encryption;
 mod file_system;
+mod held;
 mod import;
 pub mod inspect;
 mod mounts;
