@@ -11,7 +11,7 @@ use zuse_zpl::{DEEPEST, Znode, mode};
 use super::cp::is_volume;
 use crate::args::Devices;
 use crate::date;
-use crate::error::{CommandError, Explain, Outcome, Stop, explain};
+use crate::error::{CommandError, Explain, Outcome, Stop, explain, plainly};
 use crate::nicenum::nicenum;
 use crate::session::{Need, Session};
 use crate::shown;
@@ -232,7 +232,7 @@ impl Ls {
                     Ok(target) => line.extend_from_slice(&session.ui.name(&target)),
                     Err(e) => {
                         bad += 1;
-                        tell(session, &[dir.as_bytes(), b"/", name].concat(), &e);
+                        tell(session, &joined(dir, name), &e);
                     }
                 }
             }
@@ -259,7 +259,7 @@ impl Ls {
             };
             let znode = znode.unwrap_or_else(|e| {
                 bad += 1;
-                tell(session, &[dir.as_bytes(), b"/", name].concat(), &e);
+                tell(session, &joined(dir, name), &e);
                 None
             });
             all.push((name.as_slice(), *object, znode));
@@ -345,10 +345,18 @@ type Entry = (Vec<u8>, ObjectId, u32);
 /// A name, its object's number, and the object if it was needed and could be read.
 type Listed<'a> = (&'a [u8], ObjectId, Option<Arc<Znode>>);
 
+/// A name behind the directory's, as messages have it.
+fn joined(dir: &str, name: &[u8]) -> Vec<u8> {
+    let dir = dir.strip_suffix('/').unwrap_or(dir);
+    [dir.as_bytes(), b"/", name].concat()
+}
+
 /// Says what could not be listed.
 fn tell(session: &mut Session, path: &[u8], error: &zuse::Error) {
     let path = String::from_utf8_lossy(&shown::name(path)).into_owned();
-    session.ui.say(format!("cannot list '{path}': {error}"));
+    session
+        .ui
+        .say(format!("cannot list '{path}': {}", plainly(error)));
 }
 
 /// `drwxr-xr-x`

@@ -104,6 +104,12 @@ impl Members {
         (!members.is_empty()).then_some(Self(members))
     }
 
+    /// Leaves out those that are so; their names.
+    pub fn drop_if(&mut self, is_so: impl Fn(&Member) -> bool) -> Vec<String> {
+        let gone = self.0.extract_if(.., |m| is_so(m));
+        gone.map(|m| m.name).collect()
+    }
+
     /// All of them.
     pub fn all(&self) -> &[Member] {
         &self.0

@@ -103,7 +103,23 @@ impl Sources {
             entry.and_then(|d| d.is_volume()).unwrap_or(false)
         };
         let members = Members::of(&top, &snapshots, &choice, is_volume);
-        let members = members.ok_or_else(|| not_there(&choice, &snapshots))?;
+        let mut members = members.ok_or_else(|| not_there(&choice, &snapshots))?;
+        if session.flawed {
+            let without_root = |name: &str| {
+                let root = pool.file_system(name).and_then(|fs| fs.root().map(drop));
+                matches!(root, Err(zuse::Error::Corrupt { .. }))
+            };
+            let none = "the stream ends before the root directory";
+            let gone = members.drop_if(|m| !m.is_volume && without_root(&m.snapshot));
+            if members.all().is_empty() {
+                return Err(CommandError::new(format!("cannot read stream: {none}")).into());
+            }
+            for name in gone {
+                session
+                    .ui
+                    .say(format!("nothing of '{name}' can be read: {none}"));
+            }
+        }
         Ok((members, snapshots))
     }
 }
