@@ -334,6 +334,10 @@ impl Zdb {
 
     /// Does what goes with no other letter; nothing where none of that is asked for.
     fn do_alone(&self, session: &mut Session, pool: &Arc<Pool>, what: &str) -> Option<Outcome> {
+        let lacks_operands = (self.raw || self.by_path) && self.rest.is_empty();
+        if lacks_operands || self.copy && self.rest.len() != 2 {
+            return Some(Err(CommandError::usage(" ").into()));
+        }
         if self.backup {
             return Some(backup::run(session, pool, what, &self.rest));
         }
@@ -349,11 +353,7 @@ impl Zdb {
             return Some(path::show(session, pool, what, &self.rest, style));
         }
         if self.copy {
-            let [path, target] = self.rest.as_slice() else {
-                return Some(Err(
-                    CommandError::usage("-r takes DATASET PATH TARGET").into()
-                ));
-            };
+            let (path, target) = (self.rest.first()?, self.rest.get(1)?);
             let target = session.path(target.as_ref());
             return Some(path::copy(session, pool, what, path, &target));
         }
