@@ -303,6 +303,17 @@ pub static TUNABLES: &[Tunable] = &[
         set: |l, v| l.pbkdf2_rounds = v.unwrap_or(Limits::default().pbkdf2_rounds),
     },
     Tunable {
+        name: "zfs_disable_ivset_guid_check",
+        alias: None,
+        unit: Unit::Switch,
+        range: (0, 1),
+        power: false,
+        meaning: "raw streams are received on snapshots that lack the guid of their IVs (errata 4)",
+        live: true,
+        get: |l| Some(u64::from(l.no_ivset_check)),
+        set: |l, v| l.no_ivset_check = v == Some(1),
+    },
+    Tunable {
         name: "zuse_host_linger",
         alias: None,
         unit: Unit::Number,

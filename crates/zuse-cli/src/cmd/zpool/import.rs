@@ -10,6 +10,7 @@ use zuse::{
     VdevKind,
 };
 
+use super::status::errata;
 use crate::args::{pair, passing};
 use crate::cache_file::{CacheFile, device_paths};
 use crate::date;
@@ -444,7 +445,7 @@ fn advice(found: &FoundPool, host: u64) -> String {
         ),
         () if config.errata.is_some_and(|n| n != 0) => (
             format!("Errata #{} detected.", config.errata.unwrap_or_default()),
-            format!("{BY_NAME}."),
+            format!("{BY_NAME}{}.", errata(config.errata.unwrap_or_default()).0),
         ),
         () => return format!("action: {BY_NAME}.\n"),
     };
