@@ -67,6 +67,9 @@ impl Pool {
         });
         for (guid, object) in found {
             let ranges = self.read_dtl(object)?;
+            if let Some(leaf) = self.vdevs.leaf(guid) {
+                leaf.set_missing(&ranges.iter().collect::<Vec<_>>());
+            }
             self.dtls.0.lock().leaves.insert(guid, ranges);
         }
         Ok(())
@@ -160,8 +163,49 @@ impl Pool {
             let copy: Vec<Span> = ranges.iter().collect();
             drop(state);
             self.write_dtl(ctx, guid, &copy)?;
+            if let Some(leaf) = self.vdevs.leaf(guid) {
+                leaf.set_missing(&copy);
+            }
         }
         Ok(())
+    }
+
+    /// A scan of all blocks born before `max` has ended: leaves that are there lack nothing older
+    /// any more, but what is in `failed` (leaf, txgs). Runs on the sync thread.
+    ///
+    /// # Errors
+    /// The MOS cannot be changed.
+    pub fn dtl_scan_done(&self, ctx: &SyncCtx<'_>, max: Txg, failed: &[(u64, Span)]) -> Result<()> {
+        for leaf in self.vdevs.leaves().iter().filter(|l| l.is_usable()) {
+            let guid = leaf.guid();
+            let spans: Vec<Span> = {
+                let mut state = self.dtls.0.lock();
+                let Some(ranges) = state.leaves.get_mut(&guid) else {
+                    continue;
+                };
+                ranges.clear_span(Span::new(0, max.0));
+                for (_, span) in failed.iter().filter(|(leaf, _)| *leaf == guid) {
+                    ranges.add_missing(*span);
+                }
+                ranges.iter().collect()
+            };
+            self.write_dtl(ctx, guid, &spans)?;
+            leaf.set_missing(&spans);
+        }
+        Ok(())
+    }
+
+    /// What a resilver has to look for: blocks born between the two txgs, neither included.
+    pub fn resilver_range(&self) -> Option<(Txg, Txg)> {
+        let usable = self.vdevs.leaves().into_iter().filter(|l| l.is_usable());
+        let state = self.dtls.0.lock();
+        let spans = usable.filter_map(|leaf| {
+            let ranges = state.leaves.get(&leaf.guid())?;
+            let (first, last) = (ranges.first()?, ranges.last()?);
+            Some((first.start.saturating_sub(1), last.start + last.size))
+        });
+        let range = spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        range.map(|(min, max)| (Txg(min), Txg(max)))
     }
 
     fn write_dtl(&self, ctx: &SyncCtx<'_>, guid: u64, ranges: &[Span]) -> Result<()> {

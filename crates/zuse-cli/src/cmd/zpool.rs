@@ -12,6 +12,8 @@ mod iostat;
 mod labelclear;
 mod list;
 mod repeat;
+mod resilver;
+mod scrub;
 mod set;
 mod status;
 mod sync;
@@ -49,6 +51,8 @@ enum Command {
     Set(set::Set),
     Checkpoint(checkpoint::Checkpoint),
     Clear(clear::Clear),
+    Scrub(scrub::Scrub),
+    Resilver(resilver::Resilver),
     Trim(trim::Trim),
     Sync(sync::Sync),
     History(history::History),
@@ -73,6 +77,8 @@ impl Zpool {
             Command::Set(c) => c.run(session),
             Command::Checkpoint(c) => c.run(session),
             Command::Clear(c) => c.run(session),
+            Command::Scrub(c) => c.run(session),
+            Command::Resilver(c) => c.run(session),
             Command::Trim(c) => c.run(session),
             Command::Sync(c) => c.run(session),
             Command::History(c) => c.run(session),

@@ -114,6 +114,7 @@ impl Vdevs {
             reflow: Default::default(),
             alarm,
             tripwire,
+            asked: Counter::default(),
         })
     }
 
