@@ -61,6 +61,8 @@ pub struct Limits {
     /// Seconds that a process holds an imported pool while nothing is mounted and no command runs;
     /// none: until it is exported. With 0 each command opens the pool itself.
     pub host_linger: Option<u32>,
+    /// Events that are kept for `zpool events`; older ones make room.
+    pub events_kept: usize,
 }
 
 /// Rounds of PBKDF2: seconds on a slow machine, and 28 times what a new key gets.
@@ -98,6 +100,7 @@ impl Default for Limits {
             read_around: true,
             pbkdf2_rounds: PBKDF2_ROUNDS,
             host_linger: None,
+            events_kept: zuse_base::Events::USUAL,
         }
     }
 }

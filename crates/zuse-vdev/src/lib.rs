@@ -19,6 +19,7 @@ mod indirect;
 pub mod label;
 mod leaf;
 mod op_figures;
+mod report;
 pub mod ring;
 mod size;
 mod stripes;

@@ -29,7 +29,7 @@ pub use uberblocks::Choice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-use zuse_base::{Counter, Errno, Error, RankedRwLock, Result, Tripwire};
+use zuse_base::{Counter, Errno, Error, Events, RankedRwLock, Result, Tripwire};
 use zuse_device::BlockDevice;
 
 use crate::branches::Branches;
@@ -298,12 +298,18 @@ pub struct Vdevs {
     /// Some leaf has too many errors.
     alarm: Arc<AtomicBool>,
     tripwire: Arc<Tripwire>,
+    events: Arc<Events>,
 }
 
 impl Vdevs {
     /// The tripwire of the pool, which begins here.
     pub fn tripwire(&self) -> &Arc<Tripwire> {
         &self.tripwire
+    }
+
+    /// The events of the pool, which begin here.
+    pub fn events(&self) -> &Arc<Events> {
+        &self.events
     }
 
     /// The top-level vdevs by id, holes and missing ones included.
