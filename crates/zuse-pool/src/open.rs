@@ -111,6 +111,7 @@ impl Pool {
         if options.writable {
             pool.start_writing(last, rewound, options)?;
         }
+        pool.vdevs.report_bad();
         Ok(pool)
     }
 

@@ -335,6 +335,17 @@ pub static TUNABLES: &[Tunable] = &[
         get: |l| l.host_linger.map(u64::from),
         set: |l, v| l.host_linger = v.map(|v| v as u32),
     },
+    Tunable {
+        name: "zfs_zevent_len_max",
+        alias: None,
+        unit: Unit::Number,
+        range: (1, 1 << 20),
+        power: false,
+        meaning: "events that are kept for zpool events; older ones make room",
+        live: true,
+        get: |l| Some(l.events_kept as u64),
+        set: |l, v| l.events_kept = v.map_or(Limits::default().events_kept, |v| v as usize),
+    },
 ];
 
 /// A tunable by its name or alias.

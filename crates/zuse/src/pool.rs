@@ -169,6 +169,11 @@ impl Pool {
         self.spa.io().cache().clear();
     }
 
+    /// What happens to it, for alerts and monitors.
+    pub fn events(&self) -> &Arc<zuse_base::Events> {
+        self.spa.events()
+    }
+
     /// `zpool clear`: resets error counts, opens devices again, lets a suspended pool go on.
     ///
     /// # Errors

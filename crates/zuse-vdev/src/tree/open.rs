@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use zuse_base::cut::fit32;
 
 use zuse_base::tripwire::{Tripwire, at};
-use zuse_base::{Counter, Errno, Error, RankedRwLock, Result};
+use zuse_base::{Counter, Errno, Error, Events, RankedRwLock, Result};
 
 use super::{Devices, Layout, Node, Top, Tops, Vdevs};
 use crate::branches::{self, Branches};
@@ -85,6 +85,7 @@ struct Builder<'a> {
     pool_guid: u64,
     alarm: Arc<AtomicBool>,
     tripwire: Arc<Tripwire>,
+    events: Arc<Events>,
     check_labels: bool,
     devices: Devices<'a>,
     survivors: Survivors,
@@ -98,10 +99,12 @@ impl Vdevs {
     pub fn open(root: &VdevConfig, devices: Devices<'_>, mode: OpenMode) -> Result<Self> {
         let alarm = Arc::<AtomicBool>::default();
         let tripwire = Arc::<Tripwire>::default();
+        let events = Arc::<Events>::default();
         let mut builder = Builder {
             pool_guid: root.guid,
             alarm: alarm.clone(),
             tripwire: tripwire.clone(),
+            events: events.clone(),
             check_labels: mode.check_labels,
             devices,
             survivors: Survivors::default(),
@@ -115,6 +118,7 @@ impl Vdevs {
             alarm,
             tripwire,
             asked: Counter::default(),
+            events,
         })
     }
 
@@ -141,6 +145,7 @@ impl Vdevs {
             pool_guid: root.guid,
             alarm: self.alarm.clone(),
             tripwire: self.tripwire.clone(),
+            events: self.events.clone(),
             check_labels: !fresh,
             devices,
             survivors,
@@ -474,6 +479,7 @@ impl Builder<'_> {
         };
         leaf.set_outdated(config.dtl.is_some_and(|object| object != 0));
         leaf.set_alarm(&self.alarm, &self.tripwire);
+        let _ = leaf.events.set(self.events.clone());
         if config.offline {
             leaf.unseat(Health::new(VdevState::Offline, Aux::None));
         } else if config.faulted && config.aux_state.as_deref() == Some("external") {

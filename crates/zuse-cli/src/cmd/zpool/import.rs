@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
+use zuse::events::Event;
 use zuse::{
     Environment, Errno, FoundPool, Pool, PoolAccess, PoolState, Rewind, Search, VdevConfig,
     VdevKind,
@@ -237,6 +238,7 @@ impl Import {
         let pool = patiently(|| Pool::open(env.clone(), found, &access))
             .map_err(|e| refusal(&name, found, host, &e))?;
         session.adopt(pool.clone());
+        pool.events().post(Event::system("pool_import"));
         if let Some(passing) = &passing {
             pool.set_for_now(for_now(passing));
         }
