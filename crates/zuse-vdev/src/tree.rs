@@ -15,12 +15,14 @@
 //!   and status work; a block on them is `Unsupported`, naming the vdev.
 
 mod blocks;
+mod change;
 mod commit;
 mod open;
 mod status;
 mod uberblocks;
 
 pub use blocks::Address;
+pub use change::Change;
 pub use commit::UberblockTargets;
 pub use open::OpenMode;
 pub use status::VdevStatus;
@@ -114,6 +116,8 @@ pub(crate) struct Node {
     children: Vec<Node>,
     /// Blocks that no child could give.
     unrecovered: Arc<Counter>,
+    /// A distributed spare: it may lack blocks.
+    lacks: Arc<AtomicBool>,
 }
 
 impl Node {
