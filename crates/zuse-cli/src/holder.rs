@@ -33,6 +33,9 @@ use crate::wire;
 /// How often it looks whether mounts are gone.
 const TICK: Duration = Duration::from_millis(100);
 
+/// How often it is looked after devices that failed or are gone.
+const ATTEND: Duration = Duration::from_secs(2);
+
 /// How long the end of a command waits for the kernel to drop what the command has changed.
 const SETTLE: Duration = Duration::from_secs(10);
 /// Commands that are served at the same time.
@@ -490,8 +493,14 @@ impl Holder {
     /// asks to go on in its place.
     fn watch(self: &Arc<Self>, listener: &wire::Listener) -> Option<UnixStream> {
         let mut idle_since = Instant::now();
+        let mut attended = Instant::now();
         loop {
             std::thread::sleep(TICK);
+            if attended.elapsed() >= ATTEND && self.pool.needs_attention() {
+                attended = Instant::now();
+                // What cannot be done now is tried again.
+                let _ = self.while_running(|me| me.pool.attend());
+            }
             let over: Vec<_> = self.mounts.servers();
             let over: Vec<_> = over.into_iter().filter(|s| s.is_over()).collect();
             for server in &over {

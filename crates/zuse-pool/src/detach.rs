@@ -45,7 +45,8 @@ impl Pool {
             return Err(refused(Errno::NODEV, "no such device in pool"));
         };
         let only = "only applicable to mirror and replacing vdevs";
-        if !parent.kind.is_mirror_like() {
+        let is_leaf = tree.find(guid).is_some_and(|node| node.kind.is_leaf());
+        if !is_leaf || !parent.kind.is_mirror_like() {
             return Err(refused(Errno::NOTSUP, only));
         }
         if parent.children.len() < 2 || self.is_needed(guid) {

@@ -11,6 +11,7 @@
 
 mod allocating;
 pub mod allocator;
+mod attach;
 mod checkpoint;
 mod classes;
 mod clones;
@@ -26,6 +27,7 @@ mod layout;
 mod limits;
 pub mod log_space_map;
 pub mod metaslab;
+mod offline;
 mod open;
 mod pool;
 mod removed;
@@ -39,11 +41,13 @@ pub mod tunable;
 mod txg;
 
 pub use allocator::Allocator;
+pub use attach::{Newcomer, Purpose};
 pub use create::{CreateOptions, VdevSpec};
 pub use features::{Features, FeaturesThen};
 pub use hooks::{DslHooks, SyncCtx};
 pub use layout::{Shape, TopSpec};
 pub use limits::Limits;
+pub use offline::Offline;
 pub use open::OpenOptions;
 pub use pool::{Environment, FailMode, Host, Pool, Space};
 pub use tree_change::{Lacks, TreeChange};

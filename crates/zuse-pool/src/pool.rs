@@ -589,7 +589,13 @@ impl Pool {
                 .as_ref()
                 .and_then(|open| open(config.guid, config.path.as_deref()))
         };
+        if self.writable {
+            self.doubt_lost_leaves();
+        }
         self.vdevs.clear(guid, &devices)?;
+        if self.writable {
+            self.forgive();
+        }
         if self.suspension.is_lost() {
             return Err(self
                 .suspension

@@ -35,6 +35,9 @@ impl Pool {
     }
 
     fn step_back(self: &Arc<Self>, ctx: &SyncCtx<'_>) -> Result<()> {
+        if self.refuse_with_checkpoint().is_err() {
+            return Ok(());
+        }
         let tree = self.config.lock().vdev_tree.clone();
         if let Some(guid) = self.to_step_back(&tree) {
             self.detach_in(ctx, guid)?;

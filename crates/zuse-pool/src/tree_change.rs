@@ -132,6 +132,15 @@ impl<'a> TreeChange<'a> {
             .transpose()
     }
 
+    /// Refuses a tree that could not be published. To be asked before something of the MOS is
+    /// changed.
+    ///
+    /// # Errors
+    /// As [`Self::publish`].
+    pub fn check(&self) -> Result<()> {
+        self.ctx.pool.vdevs.check_change(&self.tree, &self.change)
+    }
+
     /// The tree changes: from here on blocks are read and written by it, and the labels and the
     /// uberblock of this txg are those of the new one.
     ///

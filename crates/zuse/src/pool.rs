@@ -35,6 +35,7 @@ pub struct Pool {
     since: std::time::Instant,
     /// How far snapshots are proved that were made of streams which ended early, by object.
     edges: Mutex<HashMap<u64, Arc<Edge>>>,
+    tried: crate::attend::Tried,
 }
 
 impl Pool {
@@ -47,6 +48,7 @@ impl Pool {
             for_now: RwLock::default(),
             since: std::time::Instant::now(),
             edges: Mutex::default(),
+            tried: Default::default(),
         });
         pool.dsl.set_tier(pool.limits().metadata_tier);
         pool.apply_stored_properties()?;
@@ -233,6 +235,11 @@ impl Pool {
     /// How long it has been open.
     pub fn age(&self) -> std::time::Duration {
         self.since.elapsed()
+    }
+
+    /// Places where devices were looked for in vain.
+    pub(crate) fn tried(&self) -> &crate::attend::Tried {
+        &self.tried
     }
 
     pub(crate) fn open_file_systems(&self) -> &OpenFileSystems {

@@ -57,6 +57,16 @@ impl Pool {
         range.map(|(min, max)| (Txg(min), Txg(max)))
     }
 
+    /// Guids of leaves that are there and lack something.
+    pub fn lacking(&self) -> Vec<u64> {
+        let state = self.dtls.0.lock();
+        let some = state.leaves.iter().filter(|(_, ranges)| !ranges.is_empty());
+        let guids: Vec<u64> = some.map(|(guid, _)| *guid).collect();
+        drop(state);
+        let usable = guids.into_iter().filter(|guid| self.vdevs.is_usable(*guid));
+        usable.collect()
+    }
+
     /// Whether a leaf is there and lacks nothing.
     pub(crate) fn is_whole(&self, guid: u64) -> bool {
         self.vdevs.is_usable(guid)
@@ -79,7 +89,7 @@ impl Pool {
     /// With a checkpoint nothing is taken out of a log: the checkpoint's blocks were not scanned.
     ///
     /// # Errors
-    /// None at the moment; what is written is written later in the same txg.
+    /// The MOS cannot be read.
     pub fn dtl_scan_done(&self, ctx: &SyncCtx<'_>, max: Txg, failed: &[(u64, Span)]) -> Result<()> {
         if self.keeps_checkpoint() || self.is_discarding() {
             return Ok(());
@@ -119,6 +129,7 @@ impl Pool {
         tree.visit_mut(&mut forget);
         self.config.lock().vdev_tree.visit_mut(&mut forget);
         self.config_changed();
+        self.end_deferral(ctx)?;
         self.want_step_back(ctx.txg.next());
         Ok(())
     }

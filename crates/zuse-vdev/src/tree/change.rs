@@ -19,6 +19,7 @@ use zuse_device::BlockDevice;
 use super::open::{Builder, Survivors};
 use super::{Layout, Node, Tops, Vdevs};
 use crate::config::VdevConfig;
+use crate::geometry;
 use crate::health::Aux;
 use crate::leaf::Leaf;
 
@@ -41,11 +42,34 @@ impl Vdevs {
     /// for a device that does not fit; the old tree then stays.
     pub fn change(&self, root: &VdevConfig, change: &Change) -> Result<Vec<Arc<Leaf>>> {
         self.refuse_if_read_only()?;
+        let (tops, before) = self.changed(root, change)?;
+        for (old, new) in &change.renamed {
+            let own = before.iter().filter(|leaf| leaf.guid() == *old);
+            own.for_each(|leaf| leaf.rename(*new));
+        }
+        self.pool_guid.store(root.guid, Ordering::Relaxed);
+        self.tell_reflow(&tops);
+        *self.tripwire.hold(at::TREE, self.tops.write()) = tops;
+        let now = self.leaves();
+        let left = |leaf: &Arc<Leaf>| !now.iter().any(|l| Arc::ptr_eq(l, leaf));
+        Ok(before.into_iter().filter(left).collect())
+    }
+
+    /// Refuses a tree that [`Vdevs::change`] would refuse.
+    ///
+    /// # Errors
+    /// As [`Vdevs::change`].
+    pub fn check_change(&self, root: &VdevConfig, change: &Change) -> Result<()> {
+        self.changed(root, change).map(drop)
+    }
+
+    /// The new tree, and the leaves of the old one.
+    fn changed(&self, root: &VdevConfig, change: &Change) -> Result<(Tops, Vec<Arc<Leaf>>)> {
         let mut survivors = self.survivors();
+        let before: Vec<Arc<Leaf>> = survivors.leaves.values().cloned().collect();
         for (old, new) in &change.renamed {
             survivors.rename(*old, *new);
         }
-        let before: Vec<Arc<Leaf>> = survivors.leaves.values().cloned().collect();
         let mut builder = Builder {
             pool_guid: root.guid,
             alarm: self.alarm.clone(),
@@ -60,16 +84,27 @@ impl Vdevs {
         for guid in change.devices.keys() {
             check_seated(&tops, *guid)?;
         }
-        for (old, new) in &change.renamed {
-            let own = before.iter().filter(|leaf| leaf.guid() == *old);
-            own.for_each(|leaf| leaf.rename(*new));
+        Ok((tops, before))
+    }
+
+    /// Refuses a device that could not stand beside the vdev with that guid.
+    ///
+    /// # Errors
+    /// As [`Vdevs::change`]; `NODEV` for no such vdev.
+    pub fn check_fits(&self, guid: u64, device: &dyn BlockDevice) -> Result<()> {
+        let tops = self.tops();
+        let top = tops.iter().find(|top| top.node.by_guid(guid).is_some());
+        let Some(top) = top else {
+            return Err(Error::refused(Errno::NODEV, "no such device in pool"));
+        };
+        if device.sector_shift() > u32::from(top.ashift()) {
+            return Err(wrong_sectors());
         }
-        self.pool_guid.store(root.guid, Ordering::Relaxed);
-        self.tell_reflow(&tops);
-        *self.tripwire.hold(at::TREE, self.tops.write()) = tops;
-        let now = self.leaves();
-        let left = |leaf: &Arc<Leaf>| !now.iter().any(|l| Arc::ptr_eq(l, leaf));
-        Ok(before.into_iter().filter(left).collect())
+        let need = top.fit(self.pool_guid(), false).asize;
+        match geometry::leaf_asize(device.size()) {
+            Some(asize) if asize >= need => Ok(()),
+            _ => Err(too_small()),
+        }
     }
 
     /// What of this tree another one may keep.
@@ -138,14 +173,19 @@ fn check_seated(tops: &Tops, guid: u64) -> Result<()> {
     };
     match leaf.health().why {
         _ if leaf.is_usable() => Ok(()),
-        Aux::AshiftTooBig => Err(Error::refused(
-            Errno::RANGE,
-            format!("{}: its sectors are too large", leaf.name()),
-        )),
-        _ => Err(Error::refused_for(
-            Refusal::TooSmall,
-            Errno::OVERFLOW,
-            format!("{}: device is too small", leaf.name()),
-        )),
+        Aux::AshiftTooBig => Err(wrong_sectors()),
+        _ => Err(too_small()),
     }
+}
+
+fn wrong_sectors() -> Error {
+    Error::refused_for(
+        Refusal::Known,
+        Errno::RANGE,
+        "new device has a different optimal sector size; use the option '-o ashift=N' to override the optimal size",
+    )
+}
+
+fn too_small() -> Error {
+    Error::refused_for(Refusal::Known, Errno::OVERFLOW, "device is too small")
 }

@@ -14,7 +14,7 @@ use zuse_base::{Counter, Errno, Error, RankedRwLock, Result};
 
 use super::{Devices, Layout, Node, Top, Tops, Vdevs};
 use crate::branches::{self, Branches};
-use crate::config::{TopConfig, VdevConfig, VdevKind};
+use crate::config::{PoolConfig, TopConfig, VdevConfig, VdevKind};
 use crate::copies::{Copies, MAX_COPIES};
 use crate::geometry::{ASHIFT_MAX, ASHIFT_MIN};
 use crate::health::{Aux, Health, VdevState};
@@ -85,11 +85,11 @@ impl Survivors {
 }
 
 /// What a leaf has to fit.
-struct Fit {
+pub(super) struct Fit {
     pool_guid: u64,
     ashift: u8,
     /// Bytes that the leaf's data area must have.
-    asize: u64,
+    pub asize: u64,
     check_labels: bool,
 }
 
@@ -322,7 +322,7 @@ impl Node {
 }
 
 impl Top {
-    fn fit(&self, pool_guid: u64, check_labels: bool) -> Fit {
+    pub(super) fn fit(&self, pool_guid: u64, check_labels: bool) -> Fit {
         let asize = share(&self.node.config, &self.config);
         Fit {
             pool_guid,
@@ -617,7 +617,8 @@ fn seat(leaf: &Leaf, config: &VdevConfig, fit: &Fit, devices: Devices<'_>) {
 }
 
 /// Whether the labels are those of this leaf. After a detach the label may know the leaf under the
-/// guid of the mirror that vanished: then its top-level guid is the leaf's.
+/// guid of the mirror that vanished: then its top-level guid is the leaf's. A crash may leave two
+/// labels from before that and two from after it.
 fn check_label(labels: &Labels, guid: u64, pool_guid: u64) -> Result<(), Aux> {
     let label = labels.any_up_to(u64::MAX).ok_or(Aux::BadLabel)?;
     if label.pool_guid != pool_guid {
@@ -627,7 +628,10 @@ fn check_label(labels: &Labels, guid: u64, pool_guid: u64) -> Result<(), Aux> {
             Aux::BadLabel
         });
     }
-    if label.guid == Some(guid) || label.top_guid == Some(guid) {
+    let is_this = |label: &PoolConfig| label.guid == Some(guid) || label.top_guid == Some(guid);
+    let mut members = labels.good().filter_map(|(_, l)| l.member());
+    let older = members.any(|l| l.pool_guid == pool_guid && l.txg != 0 && is_this(l));
+    if is_this(label) || older {
         Ok(())
     } else {
         Err(Aux::BadLabel)
