@@ -23,6 +23,17 @@ fn zoned(seconds: u64) -> Option<jiff::Zoned> {
     Some(stamp.to_zoned(zone.unwrap_or_else(TimeZone::system)))
 }
 
+/// Seconds since 1970 of `2026-11-21`, `2026-11-21 19:22` or `2026-11-21 19:22:45`, in local time.
+pub fn parse(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let time = text.parse::<jiff::civil::DateTime>().ok();
+    let date = || text.parse::<jiff::civil::Date>().ok();
+    let time = time.or_else(|| Some(date()?.at(0, 0, 0, 0)))?;
+    let zone = ZONE.with_borrow(Clone::clone);
+    let zoned = time.to_zoned(zone.unwrap_or_else(TimeZone::system)).ok()?;
+    u64::try_from(zoned.timestamp().as_second()).ok()
+}
+
 fn print(seconds: u64, format: &str) -> String {
     zoned(seconds).map_or_else(|| seconds.to_string(), |z| z.strftime(format).to_string())
 }

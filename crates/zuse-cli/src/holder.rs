@@ -516,7 +516,9 @@ impl Holder {
             if let Some(heir) = self.heirs.lock().pop() {
                 return Some(heir);
             }
-            let idle = !busy && self.mounts.servers().is_empty();
+            let scans = self.pool.is_scanning() && self.life == Life::Imported;
+            let scans = scans && self.pool.suspended().is_none();
+            let idle = !busy && !scans && self.mounts.servers().is_empty();
             if !idle {
                 idle_since = Instant::now();
             }

@@ -283,6 +283,12 @@ impl Session {
             })
     }
 
+    /// Whether this process goes on with a pool after the command.
+    pub fn holds(&self, pool: &Arc<Pool>) -> bool {
+        let held = self.holder.as_ref();
+        held.is_some_and(|holder| Arc::ptr_eq(holder.pool(), pool))
+    }
+
     /// A pool by name.
     pub fn pool(&mut self, name: &str, need: Need) -> Outcome<Arc<Pool>> {
         if let Some(holder) = &self.holder

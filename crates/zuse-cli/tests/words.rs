@@ -154,16 +154,6 @@ fn sub_commands_and_options_that_are_missing_are_said_to_be() {
         &env,
         &[
             (
-                "zpool scrub tank",
-                2,
-                "'zpool scrub' is not in Zuse yet\n'zuse zdb -cc POOL'",
-            ),
-            (
-                "zpool scrub -w tank",
-                2,
-                "'zpool scrub' is not in Zuse yet\n",
-            ),
-            (
                 "zpool attach",
                 2,
                 "'zpool attach' is not in Zuse yet\nmake a new pool",

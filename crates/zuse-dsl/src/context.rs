@@ -40,6 +40,8 @@ pub struct Dsl {
     pub(crate) config: RankedRwLock<(), 100>,
     /// What the sync thread keeps from one step to the next.
     pub(crate) pending: Pending,
+    /// Scrub and resilver.
+    pub(crate) scan: crate::scan::Scan,
     /// The user who makes new datasets.
     pub(crate) creator: AtomicU64,
     /// What stands before every mount point while the pool is open; empty for nothing.
@@ -78,6 +80,7 @@ impl Dsl {
             registry: Registry::default(),
             config: RankedRwLock::new(()),
             pending: Pending::default(),
+            scan: Default::default(),
             creator: AtomicU64::new(0),
             altroot: RwLock::new("".into()),
             empty_list: AtomicU64::new(0),

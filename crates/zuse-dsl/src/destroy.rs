@@ -522,6 +522,7 @@ impl Ctx<'_> {
         }
         self.count_up(d.dir, SNAP_COUNT, -1)?;
         self.note_snapshots_changed(d.dir)?;
+        self.scan_snapshot_destroyed(object, d.next_snap)?;
         self.clear_bootfs(object)?;
         self.free_tables_of(&d)?;
         self.forget_handle(object);
@@ -684,6 +685,7 @@ impl Ctx<'_> {
         }
         self.destroy_bookmarks(object)?;
         self.clear_bootfs(object)?;
+        self.scan_head_destroyed(object)?;
         self.drop_error_log(object)?;
         self.free(d.snapnames)?;
         self.forget_handle(object);

@@ -11,6 +11,8 @@
 //!
 //! A log that cannot be changed costs the entries, not the txg.
 
+use std::collections::BTreeSet;
+
 use zuse_base::{Error, Result};
 use zuse_dmu::zap::ZapValue;
 use zuse_format::object_type as ot;
@@ -20,7 +22,9 @@ use crate::context::{Ctx, Dsl};
 use crate::table::Table;
 
 /// The logs, in the order in which they are shown.
-const LOGS: [&str; 2] = ["errlog_last", "errlog_scrub"];
+const LOGS: [&str; 2] = [LAST, SCRUB];
+pub(crate) const LAST: &str = "errlog_last";
+pub(crate) const SCRUB: &str = "errlog_scrub";
 const BY_HEAD: &str = "com.delphix:head_errlog";
 
 /// Entries that are read of a log, at most.
@@ -127,7 +131,7 @@ impl Ctx<'_> {
             return Ok(());
         }
         let new = found.new_ones();
-        let written = self.add_to_log(&new);
+        let written = self.add_to_log(LAST, &new);
         found.logged(&new);
         match written {
             Err(Error::Corrupt { .. } | Error::Device { .. }) => Ok(()),
@@ -135,17 +139,19 @@ impl Ctx<'_> {
         }
     }
 
-    fn add_to_log(&self, new: &[LostBlock]) -> Result<()> {
+    /// Adds to one of the two logs.
+    pub(crate) fn add_to_log(&self, key: &str, new: &[LostBlock]) -> Result<()> {
         let directory = self.meta.directory()?;
-        let [last, scrub] = LOGS;
-        let log = match directory.get_u64(last)?.filter(|o| *o != 0) {
+        let log = match directory.get_u64(key)?.filter(|o| *o != 0) {
             Some(object) => object,
             None => {
                 let object = Table::create(&self.meta.mos, self.tx, ot::ERROR_LOG, 0)?;
-                directory.put_u64(self.tx, last, object)?;
-                if directory.get_u64(scrub)?.is_none() {
-                    directory.put_u64(self.tx, scrub, 0)?;
+                for other in LOGS {
+                    if directory.get_u64(other)?.is_none() {
+                        directory.put_u64(self.tx, other, 0)?;
+                    }
                 }
+                directory.put_u64(self.tx, key, object)?;
                 object
             }
         };
@@ -159,6 +165,10 @@ impl Ctx<'_> {
                 block,
                 birth,
             } = *lost;
+            let level = match level {
+                u8::MAX => u64::MAX,
+                level => u64::from(level),
+            };
             if !by_head {
                 let name = format!("{dataset:x}:{object:x}:{level:x}:{block:x}");
                 log.put(self.tx, &name, &ZapValue::text(""))?;
@@ -178,6 +188,74 @@ impl Ctx<'_> {
             self.meta
                 .table(sub)?
                 .put(self.tx, &name, &ZapValue::text(""))?;
+        }
+        Ok(())
+    }
+
+    /// A scrub is done: what it found lost is the log now, and nothing else.
+    pub(crate) fn rotate_error_log(&self) -> Result<()> {
+        let directory = self.meta.directory()?;
+        let of = |key: &str| -> Result<u64> { Ok(directory.get_u64(key)?.unwrap_or(0)) };
+        let (last, scrub) = (of(LAST)?, of(SCRUB)?);
+        if last != 0 {
+            if self.spa.feature_count(BY_HEAD) > 0 {
+                for sub in self.meta.table(last)?.int_map()?.into_values() {
+                    self.free(sub)?;
+                }
+            }
+            self.free(last)?;
+        }
+        if last != scrub {
+            directory.put_u64(self.tx, LAST, scrub)?;
+            directory.put_u64(self.tx, SCRUB, 0)?;
+        }
+        self.spa.io().lost().forget_known();
+        Ok(())
+    }
+
+    /// Blocks of the log can be read again, or are nobody's any more.
+    pub(crate) fn remove_from_log(&self, blocks: &BTreeSet<LostBlock>) -> Result<()> {
+        let by_head = self.spa.feature_count(BY_HEAD) > 0;
+        let directory = self.meta.directory()?;
+        let Some(log) = directory.get_u64(LAST)?.filter(|o| *o != 0) else {
+            return Ok(());
+        };
+        let table = self.meta.table(log)?;
+        for block in blocks {
+            let level = match block.level {
+                u8::MAX => u64::MAX,
+                level => u64::from(level),
+            };
+            let LostBlock {
+                dataset,
+                object,
+                block,
+                birth,
+                ..
+            } = *block;
+            if !by_head {
+                let name = format!("{dataset:x}:{object:x}:{level:x}:{block:x}");
+                table.remove(self.tx, &name)?;
+                continue;
+            }
+            let key = format!("{dataset:x}");
+            let Some(sub) = table.get_u64(&key)? else {
+                continue;
+            };
+            let entries = self.meta.table(sub)?;
+            entries.remove(
+                self.tx,
+                &format!("{object:x}:{level:x}:{block:x}:{birth:x}"),
+            )?;
+            if entries.is_empty()? {
+                table.remove(self.tx, &key)?;
+                self.free(sub)?;
+            }
+        }
+        self.spa.io().lost().forget_known();
+        if table.is_empty()? {
+            directory.put_u64(self.tx, LAST, 0)?;
+            self.free(log)?;
         }
         Ok(())
     }

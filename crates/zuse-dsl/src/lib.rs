@@ -61,6 +61,7 @@ mod registry;
 mod remap;
 mod rename;
 mod rollback;
+mod scan;
 mod send;
 mod sizes;
 mod snapshot;
@@ -91,6 +92,7 @@ pub use receive::{
     RawReceive, ReceiveBegin, ReceiveProgress, ReceivedEncryption, Receiving, ResumeState,
 };
 pub use redact::{REDACTION_PIECE, RedactedBlocks, RedactionList};
+pub use scan::{ErrorScrub, Function, NewScan, ScanStatus};
 pub use send::SendSource;
 pub use sizes::Sizes;
 pub use stat::Stat;

@@ -72,6 +72,17 @@ impl Spa {
             delta,
         )
     }
+    /// A scan of all blocks born before a txg has ended: devices lack nothing older any more, but
+    /// what is told.
+    pub fn scan_done(&self, tx: &Tx, max: Txg, failed: &[(u64, Span)]) -> Result<()> {
+        let ctx = SyncCtx {
+            pool: &self.0,
+            tx,
+            txg: tx.txg(),
+            pass: 1,
+        };
+        self.0.dtl_scan_done(&ctx, max, failed)
+    }
     pub fn features_now(&self) -> FeaturesThen {
         self.0.features().now()
     }

@@ -222,6 +222,7 @@ impl Ctx<'_> {
         self.meta
             .table(phys.snapnames)?
             .put_u64(self.tx, snap, new)?;
+        self.scan_snapshot_taken(head, new)?;
         self.dsl.tier.note_names([(new, snap)]);
         self.note_snapshots_changed(phys.dir)?;
         Ok(new)

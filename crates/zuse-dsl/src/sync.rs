@@ -96,7 +96,7 @@ impl DslHooks for Dsl {
         if pool.is_writable() && self.frees_wait()? {
             pool.note_frees();
         }
-        Ok(())
+        self.load_scan()
     }
 
     fn sync(&self, ctx: &SyncCtx<'_>) -> Result<()> {
@@ -162,6 +162,10 @@ impl DslHooks for Dsl {
             ds.end_claim();
         }
         self.note_space();
+    }
+
+    fn closing(&self) {
+        self.close_scan();
     }
 
     fn closed(&self) {

@@ -8,8 +8,12 @@
 //! the good copy and the bad one stays.
 //!
 //! Kept by pieces of 1 MiB and bounded: too many pieces become "everywhere".
+//!
+//! A scan collects pointers and reads their blocks later. While it does, each place that is freed is
+//! noted by itself ([`Freed::watch`]): what was freed meanwhile is passed over, and nothing else is.
+//! That is bounded too: past it everything counts as freed, and the scan collects anew.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use zuse_base::sync::{Mutex, MutexGuard};
 
 use zuse_base::Txg;
@@ -20,12 +24,19 @@ const PIECE_SHIFT: u32 = 20;
 /// Pieces that are told apart.
 const PIECES_MAX: usize = 1 << 20;
 
+/// Places that a watch notes.
+const WATCHED_MAX: usize = 1 << 18;
+
 #[derive(Default)]
 struct State {
     /// Vdev and piece → the last txg that freed something there.
     pieces: HashMap<(u32, u64), u64>,
     /// The last txg that freed something in pieces that are forgotten.
     elsewhere: u64,
+    /// Vdevs and offsets that were freed since the watch began, while there is one.
+    watch: Option<HashSet<(u32, u64)>>,
+    /// There were too many of them.
+    overflowed: bool,
 }
 
 /// The places.
@@ -50,8 +61,44 @@ impl Freed {
             state.pieces.clear();
             state.elsewhere = txg.0;
         }
+        if let Some(watch) = &mut state.watch {
+            if watch.len() < WATCHED_MAX {
+                watch.insert((dva.vdev(), dva.offset()));
+            } else {
+                state.overflowed = true;
+            }
+        }
         for piece in pieces(dva) {
             state.pieces.insert(piece, txg.0);
+        }
+    }
+
+    /// Begins a watch, or begins it anew.
+    pub fn watch(&self) {
+        let mut state = self.lock();
+        state.watch = Some(HashSet::new());
+        state.overflowed = false;
+    }
+
+    /// Ends the watch.
+    pub fn unwatch(&self) {
+        self.lock().watch = None;
+    }
+
+    /// Whether the watch is of no use any more.
+    pub fn is_blind(&self) -> bool {
+        let state = self.lock();
+        state.overflowed || state.watch.is_none()
+    }
+
+    /// Whether a block of a pointer that was valid when the watch began may have been freed since.
+    pub fn since_watch(&self, bp: &BlockPointer) -> bool {
+        let state = self.lock();
+        match &state.watch {
+            Some(watch) if !state.overflowed => bp
+                .dvas()
+                .any(|dva| watch.contains(&(dva.vdev(), dva.offset()))),
+            _ => true,
         }
     }
 
@@ -64,5 +111,46 @@ impl Freed {
                 .dvas()
                 .flat_map(|dva| pieces(&dva))
                 .all(|piece| state.pieces.get(&piece).is_none_or(|txg| *txg < born))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(vdev: u32, offset: u64) -> BlockPointer {
+        let mut bp = BlockPointer::with_props(zuse_format::BpProps {
+            lsize: 4096,
+            psize: 4096,
+            compression: 2,
+            checksum: 7,
+            object_type: 19,
+            level: 0,
+            dedup: false,
+            crypt: false,
+            order: zuse_base::ByteOrder::Little,
+        });
+        bp.set_birth(5, 5);
+        bp.set_dva(0, Dva::new(vdev, offset, 4096, false));
+        bp
+    }
+
+    #[test]
+    fn a_watch_notes_each_place_that_is_freed() {
+        let freed = Freed::default();
+        let (gone, stays) = (block(0, 0x4000), block(0, 0x5000));
+        assert!(freed.since_watch(&stays), "without a watch nothing is sure");
+        freed.watch();
+        freed.note(Txg(9), &gone.dva(0));
+        assert!(freed.since_watch(&gone) && !freed.since_watch(&stays));
+        assert!(freed.since_watch(&block(0, 0x4000)) && !freed.since_watch(&block(1, 0x4000)));
+        freed.watch();
+        assert!(!freed.since_watch(&gone), "it begins anew");
+        for n in 0..=WATCHED_MAX as u64 {
+            freed.note(Txg(9), &Dva::new(2, n << 12, 4096, false));
+        }
+        assert!(freed.is_blind() && freed.since_watch(&stays), "too many");
+        freed.unwatch();
+        assert!(freed.since_watch(&stays));
     }
 }

@@ -19,7 +19,7 @@ use zuse_format::{BlockPointer, BpLimits, BpProps, Dva, object_type};
 use crate::pipeline::address_of;
 use crate::{Allocation, Pipeline, WritePolicy};
 
-const MAX_DEPTH: u32 = 8;
+pub(crate) const MAX_DEPTH: u32 = 8;
 const TRAILER: usize = 40;
 
 /// Whether the last two words of a pointer's checksum made room for a MAC; the gang header of such
@@ -29,7 +29,7 @@ pub(crate) fn is_truncated(bp: &BlockPointer) -> bool {
 }
 
 impl Pipeline {
-    fn read_header(
+    pub(crate) fn read_header(
         &self,
         bp: &BlockPointer,
         place: &dyn Display,

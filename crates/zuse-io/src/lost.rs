@@ -89,6 +89,11 @@ impl Lost {
         self.state().new.iter().copied().collect()
     }
 
+    /// The log was made anew: what is met again is noted again.
+    pub fn forget_known(&self) {
+        self.state().known.clear();
+    }
+
     /// The log has them now.
     pub fn logged(&self, blocks: &[LostBlock]) {
         let mut state = self.state();

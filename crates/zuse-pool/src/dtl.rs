@@ -117,6 +117,7 @@ impl Pool {
         for (guid, object) in found {
             let ranges = self.read_dtl(object)?;
             self.dtls.0.lock().leaves.insert(guid, ranges);
+            self.tell_missing(guid);
         }
         Ok(())
     }
@@ -213,8 +214,18 @@ impl Pool {
                 [] => self.free_dtl(ctx, guid)?,
                 spans => self.write_dtl(ctx, guid, spans)?,
             }
+            self.tell_missing(guid);
         }
         Ok(())
+    }
+
+    /// Tells a leaf what its log has.
+    pub(crate) fn tell_missing(&self, guid: u64) {
+        let spans = self.dtls.spans(guid);
+        self.vdevs.set_outdated(guid, !spans.is_empty());
+        if let Some(leaf) = self.vdevs.leaf(guid) {
+            leaf.set_missing(&spans);
+        }
     }
 
     /// A leaf lacks nothing any more, or is not there any more: its log goes.

@@ -60,6 +60,9 @@ pub trait DslHooks: Send + Sync {
     /// The txg is on disk.
     fn synced(&self, txg: Txg);
 
+    /// The pool is about to be closed: what works in the background ends.
+    fn closing(&self) {}
+
     /// The pool was closed: what is dirty in txgs that were never written is let go. It may hold
     /// this layer itself.
     fn closed(&self) {}
@@ -82,6 +85,12 @@ impl Hooks {
     fn open(&self) -> Result<Arc<dyn DslHooks>> {
         self.get()
             .ok_or_else(|| Error::refused(Errno::NODEV, "the pool was closed"))
+    }
+
+    pub fn closing(&self) {
+        if let Some(hooks) = self.get() {
+            hooks.closing();
+        }
     }
 
     pub fn let_go(&self) {

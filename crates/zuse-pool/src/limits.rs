@@ -39,6 +39,9 @@ pub struct Limits {
     pub livelist_entries: u64,
     /// A clone keeps its livelist while it shares more than this percentage with its origin.
     pub livelist_least_shared: u8,
+    /// A scan keeps this part of the memory's bytes, or less, of blocks that it has collected: one
+    /// part in so many.
+    pub scan_memory_fact: u32,
     /// Instead of every dataset's `recordsize`.
     pub record_size: Option<u32>,
     /// Instead of every dataset's `atime`.
@@ -89,6 +92,7 @@ impl Default for Limits {
             clone_blocks: false,
             livelist_entries: 500_000,
             livelist_least_shared: 75,
+            scan_memory_fact: 20,
             record_size: None,
             atime: None,
             primary_cache: None,
@@ -99,6 +103,14 @@ impl Default for Limits {
             pbkdf2_rounds: PBKDF2_ROUNDS,
             host_linger: None,
         }
+    }
+}
+
+impl Limits {
+    /// Bytes that a scan may take for blocks that it has collected.
+    pub fn scan_memory(&self) -> u64 {
+        let memory = zuse_device::memory().unwrap_or(1 << 30);
+        memory / u64::from(self.scan_memory_fact.max(1))
     }
 }
 

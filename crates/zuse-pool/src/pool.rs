@@ -612,6 +612,7 @@ impl Pool {
     /// # Errors
     /// The last txg could not be written; the pool is closed all the same.
     pub fn close(self: &Arc<Self>, state: PoolState) -> Result<()> {
+        self.hooks.closing();
         if self.closed.swap(true, Relaxed) {
             return Ok(());
         }

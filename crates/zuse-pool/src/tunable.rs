@@ -179,6 +179,17 @@ pub static TUNABLES: &[Tunable] = &[
         set: |l, v| l.xattr_bare = v == Some(1),
     },
     Tunable {
+        name: "zfs_scan_mem_lim_fact",
+        alias: None,
+        unit: Unit::Number,
+        range: (1, 1 << 20),
+        power: false,
+        meaning: "a scrub or resilver keeps at most this part of the memory of blocks that it has collected (20: a twentieth)",
+        live: true,
+        get: |l| Some(u64::from(l.scan_memory_fact)),
+        set: |l, v| l.scan_memory_fact = v.map_or(Limits::default().scan_memory_fact, |v| v as u32),
+    },
+    Tunable {
         name: "zfs_bclone_enabled",
         alias: None,
         unit: Unit::Switch,

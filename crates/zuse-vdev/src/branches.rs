@@ -9,10 +9,11 @@
 
 use std::sync::Arc;
 
-use zuse_base::{Errno, Error, Result};
+use zuse_base::{Errno, Error, Result, Txg};
 
-use crate::copies::{Copies, CopiesCheck, ReadOutcome};
+use crate::copies::{Copies, ReadOutcome};
 use crate::leaf::Leaf;
+use crate::prove::{Judge, Proof};
 use crate::stripes::Stripes;
 
 /// How a branch holds its copy.
@@ -92,40 +93,55 @@ impl Branches {
         outcome
     }
 
-    /// Reads and verifies every copy; with `heal` the bad ones are rewritten. `buf` is left with
-    /// the block if any was good.
-    pub(crate) fn check(
+    /// Reads and verifies every copy, and rewrites those that are wrong or may lack the block.
+    /// `buf` is left with the block if any was good.
+    pub(crate) fn prove(
         &self,
-        at: (u64, u64),
+        (offset, birth): (u64, Txg),
         buf: &mut Vec<u8>,
         psize: usize,
-        verify: &mut dyn FnMut(&[u8]) -> bool,
-        heal: bool,
-    ) -> CopiesCheck {
-        let mut all = CopiesCheck::default();
+        judge: &mut Judge<'_>,
+    ) -> Proof {
+        let mut all = Proof::default();
         let mut good = None;
         let mut wrong = Vec::new();
         for branch in &self.0 {
             let found = match &branch.form {
-                Form::Copies(copies) => copies.check(at.0, buf, psize, verify, heal),
-                Form::Stripes(stripes) => stripes.check(at, buf, psize, verify, heal),
+                Form::Copies(copies) => copies.prove(offset, birth, buf, psize, judge),
+                Form::Stripes(stripes) => stripes.prove(offset, birth, buf, psize, judge),
             };
-            all.good += found.good;
-            all.bad += found.bad;
-            all.repaired += found.repaired;
-            if found.good == 0 {
-                wrong.push(branch);
-            } else if good.is_none() {
+            if !found.good {
+                wrong.push((branch, found));
+                continue;
+            }
+            all.add(found);
+            if good.is_none() {
                 good = Some(std::mem::take(buf));
             }
         }
-        if let Some(bytes) = good {
-            for branch in wrong.into_iter().filter(|_| heal) {
-                all.repaired += u32::from(branch.write(at, &bytes).is_ok());
+        all.good = good.is_some();
+        for (branch, found) in wrong {
+            let bytes = good
+                .as_deref()
+                .filter(|_| !found.stale && (judge.is_live)());
+            match bytes.map(|bytes| branch.write((offset, birth.0), bytes)) {
+                Some(Ok(())) => all.mended += psize as u64,
+                _ => all.add(Proof {
+                    good: all.good,
+                    ..found
+                }),
             }
+        }
+        if let Some(bytes) = good {
             *buf = bytes;
         }
         all
+    }
+
+    /// Whether some leaf may lack blocks that were born in a txg.
+    pub(crate) fn lacks(&self, birth: Txg) -> bool {
+        let mut leaves = self.0.iter().flat_map(|b| b.leaves.iter());
+        leaves.any(|leaf| leaf.lacks(birth))
     }
 
     /// Writes to every branch; one is enough.

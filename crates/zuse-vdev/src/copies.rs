@@ -13,11 +13,12 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 
-use zuse_base::{Errno, Error, Result, ZEROS};
+use zuse_base::{Errno, Error, Result, Txg, ZEROS};
 use zuse_device::Fresh;
 
 use crate::geometry::round_up;
 use crate::leaf::Leaf;
+use crate::prove::{Judge, Proof};
 
 /// What a read found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,17 +27,6 @@ pub enum ReadOutcome {
     Good,
     /// Every copy that could be read has other bytes; the buffer holds the last of them.
     BadChecksum,
-}
-
-/// What a look at every copy found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct CopiesCheck {
-    /// Copies (or their equivalent) with the right bytes.
-    pub good: u32,
-    /// Copies with wrong bytes, or that could not be read.
-    pub bad: u32,
-    /// Bad copies that were rewritten.
-    pub repaired: u32,
 }
 
 /// Room for the leaves of one mirror; more are refused when the tree is built.
@@ -198,43 +188,96 @@ impl Copies {
         }
     }
 
-    /// Reads and verifies every copy; with `heal` the bad ones are rewritten. `buf` is left with
-    /// the block if any copy was good.
-    pub(crate) fn check(
+    /// Reads and verifies every copy, and rewrites those that are wrong or may lack the block.
+    /// `buf` is left with the block if any copy was good.
+    pub(crate) fn prove(
         &self,
         offset: u64,
+        birth: Txg,
         buf: &mut Vec<u8>,
         psize: usize,
-        verify: &mut dyn FnMut(&[u8]) -> bool,
-        heal: bool,
-    ) -> CopiesCheck {
-        let mut found = CopiesCheck::default();
-        let mut wrong = Set::default();
+        judge: &mut Judge<'_>,
+    ) -> Proof {
+        let mut proof = Proof::default();
+        let (mut wrong, mut blamed) = (Set::default(), Set::default());
         let mut good: Option<Vec<u8>> = None;
         for (i, leaf) in self.leaves.iter().enumerate() {
+            if !leaf.is_usable() {
+                proof.lacking.push(leaf.guid());
+                continue;
+            }
+            if leaf.lacks(birth) {
+                wrong.insert(i);
+                continue;
+            }
             match read_leaf(leaf, offset, buf, psize) {
-                Ok(()) if verify(buf) => {
-                    found.good += 1;
-                    if good.is_none() {
-                        good = Some(std::mem::take(buf));
+                Ok(()) => match &good {
+                    // What equals a block that was proved needs no second sum.
+                    Some(block) if block == buf => {}
+                    None if (judge.verify)(buf) => good = Some(std::mem::take(buf)),
+                    _ => {
+                        wrong.insert(i);
+                        if !leaf.is_outdated() {
+                            blamed.insert(i);
+                        }
                     }
-                    continue;
-                }
-                Ok(()) if !leaf.is_outdated() => {
-                    leaf.note_checksum_error();
-                }
-                _ => {}
+                },
+                Err(_) => wrong.insert(i),
             }
-            wrong.insert(i);
-            found.bad += 1;
         }
-        if let Some(bytes) = good {
-            if heal && !wrong.is_empty() {
-                found.repaired = self.heal(offset, &bytes, wrong);
+        if good.is_none() {
+            good = self.last_resort(offset, birth, buf, psize, judge);
+        }
+        proof.good = good.is_some();
+        if !wrong.is_empty() && !(judge.is_live)() {
+            proof.stale = true;
+        } else {
+            self.blame(blamed);
+            self.put_right(offset, good.as_deref(), wrong, &mut proof);
+        }
+        if let Some(block) = good {
+            *buf = block;
+        }
+        proof
+    }
+
+    /// The block from a copy that may lack it.
+    fn last_resort(
+        &self,
+        offset: u64,
+        birth: Txg,
+        buf: &mut Vec<u8>,
+        psize: usize,
+        judge: &mut Judge<'_>,
+    ) -> Option<Vec<u8>> {
+        let mut outdated = self.leaves.iter().filter(|leaf| leaf.lacks(birth));
+        outdated.find_map(|leaf| {
+            read_leaf(leaf, offset, buf, psize).ok()?;
+            (judge.verify)(buf).then(|| std::mem::take(buf))
+        })
+    }
+
+    /// Rewrites a set of copies, if the block is known.
+    fn put_right(&self, offset: u64, block: Option<&[u8]>, wrong: Set, proof: &mut Proof) {
+        for (i, leaf) in self
+            .leaves
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| wrong.has(*i))
+        {
+            match block {
+                Some(bytes) if self.write_leaf(leaf, offset, bytes).is_ok() => {
+                    leaf.counters().repaired.bump();
+                    proof.mended += bytes.len().next_multiple_of(1 << self.ashift) as u64;
+                }
+                _ => proof.lacking.push(self.leaves[i].guid()),
             }
-            *buf = bytes;
         }
-        found
+    }
+
+    /// Whether some copy may lack blocks that were born in a txg.
+    pub(crate) fn lacks(&self, birth: Txg) -> bool {
+        self.leaves.iter().any(|leaf| leaf.lacks(birth))
     }
 
     /// Number of copies.

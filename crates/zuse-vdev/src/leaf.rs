@@ -24,8 +24,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use zuse_base::sync::RankedWriteGuard;
+use zuse_base::sync::RwLock;
 use zuse_base::tripwire::{Tripwire, Watched, at};
-use zuse_base::{Counter, Errno, Error, RankedRwLock, Result};
+use zuse_base::{Counter, Errno, Error, RankedRwLock, Result, Span, Txg};
 use zuse_device::{BlockDevice, Fresh};
 
 use crate::geometry::{self, LABEL_START};
@@ -79,6 +80,8 @@ pub struct Leaf {
     unflushed: AtomicBool,
     missed: AtomicBool,
     outdated: AtomicBool,
+    /// Txgs of which it may lack blocks, in order; empty where they are not known.
+    missing: RwLock<Box<[Span]>>,
     sits_out: AtomicBool,
     watch: Watch,
     /// Its errors are dated from here.
@@ -115,6 +118,7 @@ impl Leaf {
             unflushed: AtomicBool::new(false),
             missed: AtomicBool::new(false),
             outdated: AtomicBool::new(false),
+            missing: RwLock::default(),
             sits_out: AtomicBool::new(false),
             watch: Watch::default(),
             made: Instant::now(),
@@ -234,9 +238,30 @@ impl Leaf {
         self.outdated.load(Ordering::Relaxed)
     }
 
-    /// Tells whether the leaf's DTL holds anything.
+    /// Tells whether the leaf's DTL holds anything; what, is not known then.
     pub fn set_outdated(&self, outdated: bool) {
+        *self.missing.write() = Box::default();
         self.outdated.store(outdated, Ordering::Relaxed);
+    }
+
+    /// Tells what the leaf's DTL holds: the txgs of which it may lack blocks, in order.
+    pub fn set_missing(&self, txgs: &[Span]) {
+        *self.missing.write() = txgs.into();
+        self.outdated.store(!txgs.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Whether the leaf may lack blocks that were born in a txg.
+    pub fn lacks(&self, birth: Txg) -> bool {
+        if !self.is_outdated() {
+            return false;
+        }
+        let missing = self.missing.read();
+        let at = missing.partition_point(|txgs| txgs.start <= birth.0);
+        missing.is_empty()
+            || at
+                .checked_sub(1)
+                .and_then(|i| missing.get(i))
+                .is_some_and(|txgs| birth.0 - txgs.start < txgs.size)
     }
 
     /// Whether the leaf is not read as long as its siblings and parity give what it holds (property

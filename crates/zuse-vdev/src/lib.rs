@@ -19,6 +19,7 @@ mod indirect;
 pub mod label;
 mod leaf;
 mod op_figures;
+mod prove;
 pub mod ring;
 mod size;
 mod stripes;
@@ -29,12 +30,13 @@ pub use assemble::{FoundPool, Scan, Scanned};
 pub use config::{
     Form, IndirectConfig, LabelConfig, PoolConfig, PoolState, TopConfig, VdevConfig, VdevKind,
 };
-pub use copies::{CopiesCheck, ReadOutcome};
+pub use copies::ReadOutcome;
 pub use health::{Aux, Health, VdevState};
 pub use indirect::{Mapping, Moved};
 pub use label::{LabelPair, Labels};
 pub use leaf::{Counters, Leaf};
 pub use op_figures::{AllOps, OpCounters, OpFigures};
+pub use prove::{Judge, Proof};
 pub use ring::RingEntry;
 pub use size::SizeRule;
 pub use stripes::vdev_asize as draid_asize;

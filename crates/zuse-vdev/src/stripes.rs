@@ -17,6 +17,7 @@ mod draid;
 mod members;
 mod permutation;
 mod plan;
+mod prove;
 mod raidz;
 mod read;
 mod write;

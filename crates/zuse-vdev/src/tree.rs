@@ -18,6 +18,7 @@ mod blocks;
 mod change;
 mod commit;
 mod open;
+mod prove;
 mod status;
 mod uberblocks;
 
@@ -302,9 +303,15 @@ pub struct Vdevs {
     /// Some leaf has too many errors.
     alarm: Arc<AtomicBool>,
     tripwire: Arc<Tripwire>,
+    asked: Counter,
 }
 
 impl Vdevs {
+    /// How often blocks were read or written, but by whoever proves them: who does gives way then.
+    pub fn asked(&self) -> u64 {
+        self.asked.get()
+    }
+
     /// The tripwire of the pool, which begins here.
     pub fn tripwire(&self) -> &Arc<Tripwire> {
         &self.tripwire

@@ -1,38 +1,11 @@
-//! Work on a whole pool that another host began, ended or left unfinished, as the MOS tells of it:
-//! scans, the removal of vdevs, a checkpoint, the expansion of raidz (chapters 04b §3, 01b §6, 01
-//! §8, 01b §3 of the format notes). None of it goes on here.
+//! Work on a whole pool, as the MOS tells of it: the removal of vdevs, a checkpoint, the expansion of
+//! raidz (chapters 01b §6, 01 §8, 01b §3 of the format notes).
 
 use zuse_base::{Error, ObjectId, Result};
 use zuse_dmu::zap::{Zap, ZapValue};
 use zuse_format::Uberblock;
 
 use crate::Pool;
-
-/// A scrub or resilver: the last one, or one that was not ended. Times are seconds since 1970, 0
-/// for none; sizes are bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LastScan {
-    /// 1 scrub, 2 resilver, 3 error scrub.
-    pub function: u64,
-    /// 1 scanning, 2 finished, 3 canceled.
-    pub state: u64,
-    /// When it began.
-    pub start: u64,
-    /// When it ended.
-    pub end: u64,
-    /// Allocated when it began.
-    pub to_examine: u64,
-    /// Seen.
-    pub examined: u64,
-    /// Seen, and not read.
-    pub skipped: u64,
-    /// Repaired.
-    pub processed: u64,
-    /// Blocks that could not be repaired.
-    pub errors: u64,
-    /// It is paused.
-    pub paused: bool,
-}
 
 /// The removal of a vdev: the last one, or one that was not ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,7 +50,6 @@ pub struct Expansion {
     pub copied: u64,
 }
 
-const SCAN: &str = "scan";
 const REMOVING: &str = "com.delphix:removing";
 const CHECKPOINT: &str = "com.delphix:zpool_checkpoint";
 const CHECKPOINT_MAP: &str = "com.delphix:pool_checkpoint_sm";
@@ -95,34 +67,6 @@ impl Pool {
     fn directory_numbers(&self, name: &str) -> Result<Option<Vec<u64>>> {
         let found = self.spa().directory()?.lookup(name.as_bytes())?;
         Ok(found.map(|value| value.ints().to_vec()))
-    }
-
-    /// The last scan, if there ever was one.
-    ///
-    /// # Errors
-    /// The MOS cannot be read.
-    pub fn scan(&self) -> Result<Option<LastScan>> {
-        let Some(all) = self.directory_numbers(SCAN)? else {
-            return Ok(None);
-        };
-        let at = |i: usize| all.get(i).copied().unwrap_or(0);
-        if at(0) == 0 || at(1) == 0 {
-            return Ok(None);
-        }
-        // An old defect left one number too many, before the flags.
-        let flags = at(if all.len() == 25 { 24 } else { 23 });
-        Ok(Some(LastScan {
-            function: at(0),
-            state: at(1),
-            start: at(7),
-            end: at(8),
-            to_examine: at(9),
-            examined: at(10),
-            skipped: at(11),
-            processed: at(12),
-            errors: at(13),
-            paused: flags & 2 != 0,
-        }))
     }
 
     /// The last removal of a vdev, if there ever was one.

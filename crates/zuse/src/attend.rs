@@ -11,18 +11,27 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use zuse_base::Result;
 use zuse_base::sync::Mutex;
+use zuse_base::{Result, Txg};
 use zuse_vdev::{VdevConfig, VdevKind, VdevState};
 
 use crate::exchange::TakeDevice;
 use crate::{DeviceUse, Pool};
 
-/// What was found at places without success: size and time of the last change.
+/// What was found at places without success, and the last range that a resilver was begun for.
 #[derive(Default)]
-pub(crate) struct Tried(Mutex<HashMap<u64, (u64, Option<SystemTime>)>>);
+pub(crate) struct Tried(Mutex<HashMap<u64, Stamp>>, Mutex<Option<(Txg, Txg)>>);
+
+/// Size, and time of the last change.
+type Stamp = (u64, Option<SystemTime>);
 
 impl Tried {
+    /// Whether a resilver of that range was not begun before: one that could not fill everything is
+    /// not begun again and again.
+    fn is_new_range(&self, range: (Txg, Txg)) -> bool {
+        *self.1.lock() != Some(range)
+    }
+
     /// Whether something is at a place that was not there at the last look.
     fn is_new(&self, guid: u64, path: &Path) -> bool {
         let Ok(found) = std::fs::metadata(path) else {

@@ -10,11 +10,12 @@ use std::sync::Arc;
 
 use zuse_base::{Errno, Error, Refusal, Result};
 use zuse_device::{Access, BlockDevice, FileDevice};
+use zuse_dsl::Function;
 use zuse_pool::{Newcomer, Offline, Purpose};
 use zuse_vdev::{Health, VdevConfig, VdevKind};
 
 use crate::device::Taken;
-use crate::{DeviceUse, ImportedPool, Pool};
+use crate::{DeviceUse, ImportedPool, LastScan, Pool};
 
 /// How a device may be taken.
 #[derive(Clone, Debug, Default)]
@@ -200,12 +201,13 @@ impl Pool {
 
     /// Whether devices are being filled at the moment.
     pub fn is_resilvering(&self) -> bool {
-        false
+        let resilver = |scan: LastScan| scan.function == Function::Resilver && scan.state == 1;
+        self.scan().is_some_and(resilver)
     }
 
     /// Begins to fill devices that lack something.
     fn resilver_lacking(&self) -> Result<()> {
-        Ok(())
+        self.restart_resilver()
     }
 
     /// Whether some device is being replaced, or lacks what a resilver is going to give it.

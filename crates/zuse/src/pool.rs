@@ -54,6 +54,7 @@ impl Pool {
         pool.apply_stored_properties()?;
         if pool.is_writable() {
             pool.dsl.release_temporary_holds()?;
+            pool.dsl.take_up_scan()?;
         }
         pool.spa.set_reopen(|_, path| {
             let device = zuse_device::FileDevice::open(path?, zuse_device::Access::Write).ok()?;

@@ -18,6 +18,8 @@ mod offline;
 mod online;
 mod repeat;
 mod replace;
+mod resilver;
+mod scrub;
 mod set;
 mod status;
 mod sync;
@@ -60,6 +62,8 @@ enum Command {
     Replace(replace::Replace),
     Offline(offline::Offline),
     Online(online::Online),
+    Scrub(scrub::Scrub),
+    Resilver(resilver::Resilver),
     Trim(trim::Trim),
     Sync(sync::Sync),
     History(history::History),
@@ -89,6 +93,8 @@ impl Zpool {
             Command::Replace(c) => c.run(session),
             Command::Offline(c) => c.run(session),
             Command::Online(c) => c.run(session),
+            Command::Scrub(c) => c.run(session),
+            Command::Resilver(c) => c.run(session),
             Command::Trim(c) => c.run(session),
             Command::Sync(c) => c.run(session),
             Command::History(c) => c.run(session),

@@ -64,6 +64,10 @@ pub struct ScanRow {
     pub errors: u64,
     /// It is paused.
     pub paused: bool,
+    /// Of this pass: its start, when it was paused, seconds that it was, bytes examined, issued.
+    pub pass: [u64; 5],
+    /// Bytes issued in all.
+    pub issued: u64,
 }
 
 /// Dedup tables of a pool, all together.
@@ -173,13 +177,21 @@ fn activity(pool: &Pool, warnings: &mut Vec<String>) -> ActivityRow {
         top.map_or(0, |v| v.guid)
     };
     ActivityRow {
-        scan: told(pool.scan(), warnings).map(|s| ScanRow {
-            function: s.function,
+        scan: pool.scan().filter(|s| s.state != 0).map(|s| ScanRow {
+            function: s.function.number(),
             state: s.state,
             times: [s.start, s.end],
             bytes: [s.to_examine, s.examined, s.skipped, s.processed],
             errors: s.errors,
             paused: s.paused,
+            pass: [
+                s.pass_start,
+                s.pass_paused,
+                s.pass_spent_paused,
+                s.pass_examined,
+                s.pass_issued,
+            ],
+            issued: s.issued,
         }),
         removal: told(pool.removal(), warnings).map(|r| {
             [

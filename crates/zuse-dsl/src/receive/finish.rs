@@ -179,6 +179,7 @@ impl Ctx<'_> {
         self.meta.edit_ds(self.tx, head, |d| give(d, &c))?;
         self.meta.edit_ds(self.tx, clone, |d| give(d, &h))?;
         self.bookmarks_recount(head, h.prev_snap_txg, freed)?;
+        self.scan_swapped(clone, head)?;
         for (object, now) in [(head, &c), (clone, &h)] {
             let handle = self.dsl.dataset_by_object(ObjectId(object))?;
             handle.close_objset();

@@ -267,7 +267,21 @@ impl Pipeline {
         key: Option<&DatasetKey>,
         place: &dyn Display,
     ) -> Result<Vec<u8>> {
-        let mut stored = self.read_stored(bp, place)?;
+        let stored = self.read_stored(bp, place)?;
+        self.decode(bp, key, stored, place)
+    }
+
+    /// The block that stored bytes stand for: decrypted, decompressed, little-endian.
+    ///
+    /// # Errors
+    /// `Corrupt` where they do not decode, or the key does not prove them.
+    pub fn decode(
+        &self,
+        bp: &BlockPointer,
+        key: Option<&DatasetKey>,
+        mut stored: Vec<u8>,
+        place: &dyn Display,
+    ) -> Result<Vec<u8>> {
         if let Some(key) = key {
             key.open_stored(bp, &mut stored, place)?;
         }

@@ -118,7 +118,7 @@ impl Pool {
         });
         drop(state);
         for guid in &whole {
-            self.vdevs.set_outdated(*guid, false);
+            self.tell_missing(*guid);
         }
         let mut forget = |node: &mut VdevConfig| {
             if whole.contains(&node.guid) {

@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use zuse_base::{Errno, Error, Result};
+use zuse_base::{Errno, Error, Result, Txg};
 
 use super::draid::DraidMap;
 use super::plan::Spot;
@@ -116,6 +116,25 @@ impl Children {
             }
         });
         best
+    }
+
+    /// Whether some leaf of a place can be read and does not lack what was born in a txg.
+    pub fn has(&self, draid: Option<&DraidMap>, spot: Spot, birth: Txg) -> bool {
+        let mut any = false;
+        self.each(draid, spot.child, spot.offset, |leaf, outdated| {
+            let stale = outdated && !leaf.is_outdated();
+            any |= leaf.is_usable() && !stale && !leaf.lacks(birth);
+        });
+        any
+    }
+
+    /// Whether some leaf may lack blocks that were born in a txg.
+    pub fn lack(&self, birth: Txg) -> bool {
+        let mut members = self.0.iter().flat_map(|Child(members)| members.iter());
+        members.any(|member| match member {
+            Member::Leaf(leaf) => leaf.lacks(birth),
+            Member::Spare { outdated, .. } => outdated.load(Relaxed),
+        })
     }
 
     /// The leaf that would be read.

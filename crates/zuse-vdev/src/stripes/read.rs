@@ -17,7 +17,7 @@ use zuse_codec::parity::{self, MAX_PARITY};
 use super::members::Standing;
 use super::plan::{Column, Plan, Stripe};
 use super::{DraidMap, Stripes};
-use crate::copies::{CopiesCheck, ReadOutcome};
+use crate::copies::ReadOutcome;
 
 /// Bytes of guesses that are checksummed for one block, and guesses at most.
 const MAX_TRIED: usize = 8 << 30;
@@ -25,21 +25,21 @@ const MAX_GUESSES: usize = 1 << 16;
 
 /// What is known of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
+pub(super) enum Seen {
     Unread,
     Read,
     Failed,
 }
 
 /// A block that is being read.
-struct Reading<'a> {
-    stripes: &'a Stripes,
-    plan: &'a Plan,
+pub(super) struct Reading<'a> {
+    pub stripes: &'a Stripes,
+    pub plan: &'a Plan,
     /// The block in whole sectors.
-    data: Vec<u8>,
+    pub data: Vec<u8>,
     /// The parity of all stripes; empty until some is read.
-    parity: Vec<u8>,
-    seen: Vec<Seen>,
+    pub parity: Vec<u8>,
+    pub seen: Vec<Seen>,
     error: Option<Error>,
 }
 
@@ -61,40 +61,10 @@ impl Stripes {
         buf.truncate(psize);
         outcome
     }
-
-    /// Reads and verifies every column, parity too; with `heal` the bad ones are rewritten.
-    pub(crate) fn check(
-        &self,
-        at: (u64, u64),
-        buf: &mut Vec<u8>,
-        psize: usize,
-        verify: &mut dyn FnMut(&[u8]) -> bool,
-        heal: bool,
-    ) -> CopiesCheck {
-        let (offset, birth) = at;
-        let plan = self.plan(offset, psize, birth);
-        let mut reading = Reading::new(self, &plan, std::mem::take(buf));
-        reading.fetch_all();
-        let found = reading.settle(psize, verify, &|| heal);
-        *buf = reading.data;
-        buf.truncate(psize);
-        match found {
-            Some((bad, repaired)) => CopiesCheck {
-                good: 1,
-                bad,
-                repaired,
-            },
-            None => CopiesCheck {
-                good: 0,
-                bad: 1,
-                repaired: 0,
-            },
-        }
-    }
 }
 
 impl<'a> Reading<'a> {
-    fn new(stripes: &'a Stripes, plan: &'a Plan, mut data: Vec<u8>) -> Self {
+    pub fn new(stripes: &'a Stripes, plan: &'a Plan, mut data: Vec<u8>) -> Self {
         data.resize(plan.size, 0);
         Self {
             stripes,
@@ -106,7 +76,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    fn draid(&self) -> Option<&'a DraidMap> {
+    pub fn draid(&self) -> Option<&'a DraidMap> {
         self.stripes.draid()
     }
 
@@ -186,7 +156,7 @@ impl<'a> Reading<'a> {
         columns.filter(|&c| !plan.columns[c].data.is_empty())
     }
 
-    fn fetch_all(&mut self) {
+    pub fn fetch_all(&mut self) {
         self.parity.resize(self.plan.parity, 0);
         let rest = (0..self.seen.len()).filter(|&c| self.seen[c] == Seen::Unread);
         self.fetch(rest.collect());
@@ -338,7 +308,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Takes sets of children for wrong until the checksum agrees.
-    fn guess(
+    pub fn guess(
         &mut self,
         before: &[u8],
         psize: usize,

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use zuse_base::Txg;
 use zuse_device::{BlockDevice, MemDevice};
 
 use super::draid::vdev_asize;
@@ -9,6 +10,7 @@ use crate::copies::ReadOutcome;
 use crate::geometry::LABEL_START;
 use crate::health::{Aux, Health, VdevState};
 use crate::leaf::Leaf;
+use crate::prove::Judge;
 use crate::size::SizeRule;
 
 const SIZE: u64 = 80 << 20;
@@ -379,14 +381,15 @@ fn blocks_survive_the_loss_or_damage_of_as_many_children_as_there_is_parity() {
         // Once scrubbed, nothing is wrong any more.
         for round in 0..2 {
             for (offset, data) in &blocks {
-                let at = (*offset, birth);
-                let found = stripes.check(at, &mut buf, data.len(), &mut |b| b == data, true);
-                assert_eq!(found.good, 1, "{what}");
-                assert!(
-                    round == 0
-                        || found.bad <= 2 * 200 * lost as u32 && (lost > 0 || found.bad == 0),
-                    "{what}: {found:?}"
-                );
+                let mut judge = Judge {
+                    verify: &mut |b| b == data,
+                    is_live: &|| true,
+                };
+                let (offset, birth) = (*offset, Txg(birth));
+                let found = stripes.prove(offset, birth, &mut buf, data.len(), &mut judge);
+                assert!(found.good && !found.stale, "{what}");
+                assert!(round == 0 || found.mended == 0, "{what}: {found:?}");
+                assert!(found.lacking.is_empty() || lost > 0, "{what}: {found:?}");
             }
         }
     }
@@ -495,8 +498,12 @@ fn what_was_written_before_an_expansion_is_read_at_every_moment_of_it() {
         let during = Stripes::new(Map::Raidz(map), disks.children(w));
         // Its parity is all there, however many columns the last row has.
         let mut buf = Vec::new();
-        let found = during.check((offset, 9), &mut buf, psize, &mut |b| b == data, false);
-        assert_eq!((found.good, found.bad), (1, 0), "seed {seed}");
+        let mut judge = Judge {
+            verify: &mut |b| b == data,
+            is_live: &|| true,
+        };
+        let found = during.prove(offset, Txg(9), &mut buf, psize, &mut judge);
+        assert!(found.good && found.mended == 0, "seed {seed}");
         // As many children as there is parity may be gone.
         let first = dice.roll(w as u64) as usize;
         for victim in first..first + usize::from(p) {

@@ -15,12 +15,12 @@ use crate::leaf::Leaf;
 const MAX_PARTS: usize = 512;
 
 /// Bytes of one column and where they go.
-struct Part<'a> {
+pub(super) struct Part<'a> {
     column: usize,
-    spot: Spot,
-    bytes: &'a [u8],
+    pub spot: Spot,
+    pub bytes: &'a [u8],
     /// Zeros behind them.
-    zeros: usize,
+    pub zeros: usize,
 }
 
 impl Part<'_> {
@@ -53,7 +53,7 @@ impl Stripes {
         all
     }
 
-    fn part<'a>(
+    pub(super) fn part<'a>(
         &self,
         plan: &'a Plan,
         column: usize,

@@ -12,7 +12,7 @@ use zuse_base::{Error, Result, Txg};
 use zuse_device::Fresh;
 
 use super::{Layout, MAX_PSIZE, Top, Vdevs};
-use crate::copies::{CopiesCheck, ReadOutcome};
+use crate::copies::ReadOutcome;
 use crate::indirect::Mapping;
 
 /// Where a block lies, and since when (a raidz that was expanded deals older blocks in another
@@ -49,14 +49,14 @@ const MAX_CHOICES: usize = 4096;
 
 /// A piece of a block, on a vdev that is there.
 #[derive(Clone, Debug)]
-struct Piece {
-    top: Arc<Top>,
-    place: Address,
-    len: usize,
+pub(super) struct Piece {
+    pub top: Arc<Top>,
+    pub place: Address,
+    pub len: usize,
 }
 
 /// Judges leaves when a read or write has come to its end, however it did: no lock is held then.
-struct AfterIo<'a>(&'a Vdevs);
+pub(super) struct AfterIo<'a>(pub &'a Vdevs);
 
 impl Drop for AfterIo<'_> {
     fn drop(&mut self) {
@@ -96,6 +96,7 @@ impl Vdevs {
         verify: &mut dyn FnMut(&[u8]) -> bool,
         may_heal: &dyn Fn() -> bool,
     ) -> Result<ReadOutcome> {
+        self.asked.bump();
         let _after = AfterIo(self);
         let top = self.top(place.vdev)?;
         let heal = || self.writable && may_heal();
@@ -162,46 +163,11 @@ impl Vdevs {
     /// ([`zuse_device::BlockDevice::read_apart`]). They are not verified; an error is left to who
     /// reads them with [`Self::read`].
     pub fn read_apart(&self, vdev: u32, offset: u64, parts: &[Range<usize>]) -> Option<Vec<Fresh>> {
+        self.asked.bump();
         match &self.top(vdev).ok()?.layout {
             Layout::Copies(copies) => copies.read_apart(offset, parts),
             _ => None,
         }
-    }
-
-    /// Reads and verifies *every* copy (for a scrub); bad ones are rewritten if the pool is
-    /// writable.
-    ///
-    /// # Errors
-    /// As [`Vdevs::read`], but a device error only counts as a bad copy.
-    pub fn read_all_copies(
-        &self,
-        place: Address,
-        buf: &mut Vec<u8>,
-        psize: usize,
-        verify: &mut dyn FnMut(&[u8]) -> bool,
-    ) -> Result<CopiesCheck> {
-        let _after = AfterIo(self);
-        let top = self.top(place.vdev)?;
-        let pieces = self.pieces(&top, place, psize)?;
-        let found = match pieces.as_slice() {
-            [one] => one.check(buf, psize, verify, self.writable),
-            many => {
-                let writable = self.writable;
-                let good = matches!(
-                    read_split(many, buf, verify, &|| writable),
-                    Ok(ReadOutcome::Good)
-                );
-                CopiesCheck {
-                    good: u32::from(good),
-                    bad: u32::from(!good),
-                    repaired: 0,
-                }
-            }
-        };
-        if found.good == 0 {
-            top.node.unrecovered.bump();
-        }
-        Ok(found)
     }
 
     /// Writes a block, padded with zeros to the sector. One copy is enough for success (with
@@ -212,22 +178,14 @@ impl Vdevs {
     /// `Device` when no copy was written; otherwise as [`Vdevs::read`]. `ROFS` on a read-only pool.
     pub fn write(&self, place: Address, data: &[u8]) -> Result<()> {
         self.refuse_if_read_only()?;
+        self.asked.bump();
         let _after = AfterIo(self);
         let top = self.top(place.vdev)?;
         let mut rest = data;
         for piece in self.pieces(&top, place, data.len())? {
             let (here, after) = rest.split_at(piece.len.min(rest.len()));
             rest = after;
-            match &piece.top.layout {
-                Layout::Copies(copies) => copies.write(piece.place.offset, here)?,
-                Layout::Stripes(stripes) => {
-                    stripes.write(piece.place.offset, piece.place.birth.0, here)?;
-                }
-                Layout::Branches(branches) => {
-                    branches.write((piece.place.offset, piece.place.birth.0), here)?;
-                }
-                _ => return Err(piece.top.no_block(piece.place.offset)),
-            }
+            piece.write(here)?;
         }
         Ok(())
     }
@@ -254,7 +212,12 @@ impl Vdevs {
     }
 
     /// The pieces of a block; a single one unless it lies on a removed vdev.
-    fn pieces(&self, top: &Arc<Top>, place: Address, psize: usize) -> Result<Vec<Piece>> {
+    pub(super) fn pieces(
+        &self,
+        top: &Arc<Top>,
+        place: Address,
+        psize: usize,
+    ) -> Result<Vec<Piece>> {
         let mut steps = MAX_STEPS;
         let mut pieces = Vec::with_capacity(1);
         // What is still to be followed, the first part on top.
@@ -347,6 +310,16 @@ impl Vdevs {
 }
 
 impl Piece {
+    pub(super) fn write(&self, data: &[u8]) -> Result<()> {
+        let at = (self.place.offset, self.place.birth.0);
+        match &self.top.layout {
+            Layout::Copies(copies) => copies.write(at.0, data),
+            Layout::Stripes(stripes) => stripes.write(at.0, at.1, data),
+            Layout::Branches(branches) => branches.write(at, data),
+            _ => Err(self.top.no_block(at.0)),
+        }
+    }
+
     fn read(
         &self,
         buf: &mut Vec<u8>,
@@ -360,22 +333,6 @@ impl Piece {
             Layout::Stripes(stripes) => stripes.read(at, buf, psize, verify, heal),
             Layout::Branches(branches) => branches.read(at, buf, psize, verify, heal),
             _ => Err(self.top.no_block(at.0)),
-        }
-    }
-
-    fn check(
-        &self,
-        buf: &mut Vec<u8>,
-        psize: usize,
-        verify: &mut dyn FnMut(&[u8]) -> bool,
-        heal: bool,
-    ) -> CopiesCheck {
-        let at = (self.place.offset, self.place.birth.0);
-        match &self.top.layout {
-            Layout::Copies(copies) => copies.check(at.0, buf, psize, verify, heal),
-            Layout::Stripes(stripes) => stripes.check(at, buf, psize, verify, heal),
-            Layout::Branches(branches) => branches.check(at, buf, psize, verify, heal),
-            _ => CopiesCheck::default(),
         }
     }
 
@@ -413,7 +370,7 @@ impl Piece {
 }
 
 /// Reads a block that lies in several pieces.
-fn read_split(
+pub(super) fn read_split(
     pieces: &[Piece],
     buf: &mut Vec<u8>,
     verify: &mut dyn FnMut(&[u8]) -> bool,
@@ -472,7 +429,7 @@ fn settle_split(
 }
 
 impl Top {
-    fn no_block(&self, offset: u64) -> Error {
+    pub(super) fn no_block(&self, offset: u64) -> Error {
         match &self.layout {
             Layout::Unserved(layout) => {
                 Error::unsupported(self.at(offset), format!("blocks on a {layout} vdev"))

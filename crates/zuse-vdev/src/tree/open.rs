@@ -132,6 +132,7 @@ impl Vdevs {
             reflow: Default::default(),
             alarm,
             tripwire,
+            asked: Counter::default(),
         })
     }
 

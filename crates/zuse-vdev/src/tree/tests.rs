@@ -1,19 +1,20 @@
 use std::collections::BTreeMap;
 use zuse_base::sync::Mutex;
 
-use zuse_base::Txg;
 use zuse_base::tripwire::at as places;
+use zuse_base::{Span, Txg};
 use zuse_device::{Fault, FaultyDevice, MemDevice, Op, RecordingDevice, Rule};
 use zuse_format::uberblock::Uberblock;
 
 use super::*;
 use crate::assemble;
 use crate::config::PoolConfig;
-use crate::copies::{CopiesCheck, ReadOutcome};
+use crate::copies::ReadOutcome;
 use crate::geometry::{LABEL_START, leaf_asize, metaslab_shift};
 use crate::health::Aux;
 use crate::indirect::{Mapping, Moved};
 use crate::label::{self, LabelPair, Labels};
+use crate::{Judge, Proof};
 
 mod apart;
 mod removed;
@@ -200,17 +201,7 @@ fn a_mirror_heals_a_wrong_copy_and_counts_it() {
         (1, 1)
     );
     let mut buf = Vec::new();
-    let found = vdevs
-        .read_all_copies(at(0, 0), &mut buf, 4096, &mut |b| b == [5; 4096])
-        .unwrap();
-    assert_eq!(
-        found,
-        CopiesCheck {
-            good: 2,
-            bad: 0,
-            repaired: 0
-        }
-    );
+    assert_eq!(prove(&vdevs, &mut buf, &[5; 4096]), whole(0));
     let status = vdevs.status();
     assert_eq!(
         (
@@ -230,28 +221,26 @@ fn a_scrub_repairs_the_copy_that_no_read_would_meet() {
     vdevs.write(at(0, 0), &[5; 4096]).unwrap();
     spoil(&shelf.get(23).unwrap(), 0);
     let mut buf = Vec::new();
-    let check = |buf: &mut Vec<u8>| {
-        vdevs
-            .read_all_copies(at(0, 0), buf, 4096, &mut |b| b == [5; 4096])
-            .unwrap()
-    };
-    assert_eq!(
-        check(&mut buf),
-        CopiesCheck {
-            good: 2,
-            bad: 1,
-            repaired: 1
-        }
-    );
+    assert_eq!(prove(&vdevs, &mut buf, &[5; 4096]), whole(4096));
     assert_eq!(buf, [5; 4096]);
-    assert_eq!(
-        check(&mut buf),
-        CopiesCheck {
-            good: 3,
-            bad: 0,
-            repaired: 0
-        }
-    );
+    assert_eq!(prove(&vdevs, &mut buf, &[5; 4096]), whole(0));
+}
+
+fn prove(vdevs: &Vdevs, buf: &mut Vec<u8>, block: &[u8]) -> Proof {
+    let mut judge = Judge {
+        verify: &mut |bytes| bytes == block,
+        is_live: &|| true,
+    };
+    let place = at(0, 0);
+    vdevs.prove(place, buf, block.len(), &mut judge).unwrap()
+}
+
+fn whole(mended: u64) -> Proof {
+    Proof {
+        good: true,
+        mended,
+        ..Proof::default()
+    }
 }
 
 #[test]
@@ -603,10 +592,20 @@ fn an_outdated_leaf_is_read_last_and_its_old_bytes_are_no_error() {
     assert_eq!(read(&vdevs, 0, 0, &[5; 4096]).unwrap(), ReadOutcome::Good);
     assert_eq!(vdevs.leaf(21).unwrap().counters().reads.get(), 0);
     let mut buf = Vec::new();
-    vdevs
-        .read_all_copies(at(0, 0), &mut buf, 4096, &mut |b| b == [5; 4096])
-        .unwrap();
-    assert_eq!(vdevs.leaf(21).unwrap().counters().checksum_errors.get(), 0);
+    // Nor is it asked by who proves the block: it gets the bytes.
+    assert_eq!(prove(&vdevs, &mut buf, &[5; 4096]), whole(4096));
+    let leaf = vdevs.leaf(21).unwrap();
+    let counters = leaf.counters();
+    assert_eq!(
+        (counters.reads.get(), counters.checksum_errors.get()),
+        (0, 0)
+    );
+    // What it does not lack by its log it is asked for.
+    leaf.set_missing(&[Span::new(90, 10)]);
+    assert!(leaf.lacks(Txg(90)) && leaf.lacks(Txg(99)));
+    assert!(!leaf.lacks(Txg(89)) && !leaf.lacks(Txg(100)));
+    assert_eq!(prove(&vdevs, &mut buf, &[5; 4096]), whole(0));
+    assert_eq!(counters.reads.get(), 1);
 }
 
 #[test]

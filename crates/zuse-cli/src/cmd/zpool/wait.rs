@@ -12,7 +12,7 @@ use crate::session::{Need, Session};
 
 /// Wait until background work of a pool is done
 ///
-/// Freeing and the discard of a checkpoint are work of Zuse. Scrubs, resilvers, removals and
+/// Freeing, the discard of a checkpoint, scrubs and resilvers are work of Zuse. Removals and
 /// expansions that another host began do not go on here, so waiting for them is refused while one
 /// is unfinished.
 #[derive(Args, Debug)]
@@ -56,13 +56,20 @@ const ACTIVITIES: [&str; 10] = [
 enum Work {
     Discard,
     Free,
+    Resilver,
+    Scrub,
 }
+
+/// How often it is looked how far a scan is.
+const LOOK: Duration = Duration::from_millis(100);
 
 impl Work {
     fn name(self) -> &'static str {
         match self {
             Self::Discard => "discard",
             Self::Free => "free",
+            Self::Resilver => "resilver",
+            Self::Scrub => "scrub",
         }
     }
 
@@ -71,8 +78,25 @@ impl Work {
         match self {
             Self::Discard => pool.left_to_discard(),
             Self::Free => pool.dsl().waiting_frees(),
+            Self::Scrub => Ok(left_to_scan(pool, 1)),
+            Self::Resilver => Ok(left_to_scan(pool, 2)),
         }
     }
+
+    /// Whether each txg does a part of it.
+    fn is_by_txg(self) -> bool {
+        matches!(self, Self::Discard | Self::Free)
+    }
+}
+
+/// Bytes that a scan has still to read; 0 if none of that number goes on.
+fn left_to_scan(pool: &zuse::Pool, function: u64) -> u64 {
+    let scan = pool.scan().filter(|s| s.state == 1 && !s.paused);
+    let scan = scan.filter(|s| s.function.number() == function);
+    scan.map_or(0, |s| {
+        let all = s.to_examine.saturating_sub(s.skipped);
+        all.saturating_sub(s.issued).max(1)
+    })
 }
 
 impl Wait {
@@ -107,7 +131,7 @@ impl Wait {
             .into());
         }
         // Work that goes on here, in the order of the columns.
-        let works: Vec<Work> = [Work::Discard, Work::Free]
+        let works: Vec<Work> = [Work::Discard, Work::Free, Work::Resilver, Work::Scrub]
             .into_iter()
             .filter(|work| wanted.iter().any(|a| a == work.name()))
             .collect();
@@ -131,8 +155,16 @@ impl Wait {
             if let Some(why) = pool.dsl().stuck() {
                 return Err(CommandError::new(format!("{}: {why}", cannot())).into());
             }
-            pool.sync().or_cannot_pool(cannot)?;
-            session.pause(Duration::ZERO)?;
+            let by_txg = works.iter().zip(&left);
+            if by_txg
+                .into_iter()
+                .any(|(work, left)| work.is_by_txg() && *left > 0)
+            {
+                pool.sync().or_cannot_pool(cannot)?;
+                session.pause(Duration::ZERO)?;
+            } else {
+                session.pause(LOOK)?;
+            }
         }
         Ok(())
     }

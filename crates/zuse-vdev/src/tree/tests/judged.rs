@@ -120,10 +120,13 @@ fn a_leaf_with_too_many_wrong_blocks_is_degraded_and_still_read() {
     for i in 0..2 {
         assert_eq!(word(&vdevs, 21).0, "ONLINE");
         spoil(&shelf.get(21).unwrap(), i << 14);
-        let found = vdevs
-            .read_all_copies(at(0, i << 14), &mut buf, 4096, &mut |b| b == content(i))
-            .unwrap();
-        assert_eq!((found.good, found.bad, found.repaired), (1, 1, 1));
+        let mut judge = Judge {
+            verify: &mut |b| b == content(i),
+            is_live: &|| true,
+        };
+        let found = vdevs.prove(at(0, i << 14), &mut buf, 4096, &mut judge);
+        let found = found.unwrap();
+        assert_eq!((found.good, found.mended), (true, 4096));
     }
     assert_eq!(word(&vdevs, 21), ("DEGRADED", Aux::ErrorsExceeded));
     assert!(leaf.is_usable());

@@ -118,13 +118,15 @@ fn cut_everywhere(labels: bool, few: u32) {
         let data = if txg == TXG { &OLD } else { &NEW };
         for vdev in [0, 1] {
             let mut buf = Vec::new();
-            let check = vdevs
-                .read_all_copies(at(vdev, txg << 16), &mut buf, data.len(), &mut |b| {
-                    b == data
-                })
-                .unwrap();
-            assert_eq!(
-                check.bad, 0,
+            let mut judge = Judge {
+                verify: &mut |b| b == data,
+                is_live: &|| true,
+            };
+            let place = at(vdev, txg << 16);
+            let found = vdevs.prove(place, &mut buf, data.len(), &mut judge);
+            let found = found.unwrap();
+            assert!(
+                found.good && !found.stale && found.mended == 0,
                 "cut {cut}: txg {txg} is durable on vdev {vdev}"
             );
         }

@@ -1,8 +1,8 @@
 //! Work on a whole pool in `zpool status`: the lines before the table, and what JSON says of it
-//! (chapter 06 §1.6 and §2.3 of the format notes). Zuse does none of this work: what is not ended
-//! waits for another host.
+//! (chapter 06 §1.6 and §2.3 of the format notes).
 
 use std::fmt::Write as _;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::date;
 use crate::json::Json;
@@ -12,6 +12,8 @@ use crate::query::{PoolRow, ScanRow};
 /// States of such work: 1 goes on, 2 finished, 3 canceled.
 const GOES_ON: u64 = 1;
 const FINISHED: u64 = 2;
+/// Bytes a second below which nothing is said of the time that is left.
+const SLOW: u64 = 1;
 
 /// `00:01:02`, with days before it from one on.
 fn duration(from: u64, to: u64) -> String {
@@ -38,7 +40,10 @@ pub fn text(row: &PoolRow) -> String {
         vdev.map_or(or, |v| v.name.clone())
     };
     let activity = &row.activity;
-    let mut out = activity.scan.as_ref().map(scan_text).unwrap_or_default();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0, |since| since.as_secs());
+    let scan = activity.scan.as_ref();
+    let mut out = scan.map(|scan| scan_text(scan, now)).unwrap_or_default();
     if let Some(removal) = &activity.removal {
         let [_, vdev, guid, ..] = *removal;
         out += &removal_text(removal, &name(guid, format!("vdev {vdev}")));
@@ -116,31 +121,25 @@ fn expansion_text(expansion: &[u64; 5], name: &str) -> String {
     }
 }
 
-fn scan_text(scan: &ScanRow) -> String {
+fn scan_text(scan: &ScanRow, now: u64) -> String {
     let [start, end] = scan.times;
-    let [to_examine, examined, _, processed] = scan.bytes;
     let (verb, done) = match scan.function {
         1 => ("scrub", "scrub repaired"),
         2 => ("resilver", "resilvered"),
         _ => return String::new(),
     };
-    let (repaired, errors) = (nicebytes(processed), scan.errors);
+    let (repaired, errors) = (nicebytes(scan.bytes[3]), scan.errors);
     match scan.state {
         GOES_ON => {
             let since = match scan.paused {
-                true => format!("{verb} paused\n\t{verb} started on {}", date::ctime(start)),
+                true => format!(
+                    "{verb} paused since {}\n\t{verb} started on {}",
+                    date::ctime(scan.pass[1]),
+                    date::ctime(start)
+                ),
                 false => format!("{verb} in progress since {}", date::ctime(start)),
             };
-            let (issued, all) = issued(scan);
-            let word = done.split(' ').next_back().unwrap_or(done);
-            format!(
-                "  scan: {since}\n\t{} / {} scanned, {} / {} issued\n\t{repaired} {word}, {:.2}% done, no estimated completion time\n",
-                nicebytes(examined),
-                nicebytes(to_examine),
-                nicebytes(issued),
-                nicebytes(all),
-                percent(issued, all),
-            )
+            format!("  scan: {since}\n{}", progress_text(scan, now))
         }
         FINISHED => {
             let took = duration(start, end);
@@ -153,12 +152,44 @@ fn scan_text(scan: &ScanRow) -> String {
     }
 }
 
-/// Bytes that were read, and that are to be read in all.
-fn issued(scan: &ScanRow) -> (u64, u64) {
-    let [to_examine, examined, skipped, _] = scan.bytes;
-    (
-        examined.saturating_sub(skipped),
-        to_examine.saturating_sub(skipped),
+/// How far a scan is, how fast, and when it may be done.
+fn progress_text(scan: &ScanRow, now: u64) -> String {
+    let [to_examine, examined, skipped, processed] = scan.bytes;
+    let [pass_start, _, spent_paused, pass_examined, pass_issued] = scan.pass;
+    let elapsed = now.saturating_sub(pass_start).saturating_sub(spent_paused);
+    let rate = |bytes: u64| match scan.paused {
+        true => 0,
+        false => bytes / elapsed.max(1),
+    };
+    let at = |rate: u64| match rate {
+        0 => String::new(),
+        rate => format!(" at {}/s", nicebytes(rate)),
+    };
+    let all = to_examine.saturating_sub(skipped);
+    let (scanning, issuing) = (rate(pass_examined), rate(pass_issued));
+    let done = percent(scan.issued.min(all), all);
+    let word = if scan.function == 1 {
+        "repaired"
+    } else {
+        "resilvered"
+    };
+    let left = match issuing {
+        _ if scan.paused => String::new(),
+        rate if rate >= SLOW => {
+            let seconds = all.saturating_sub(scan.issued) / rate;
+            format!(", {} to go", duration(0, seconds))
+        }
+        _ => ", no estimated completion time".to_owned(),
+    };
+    format!(
+        "\t{} / {} scanned{}, {} / {} issued{}\n\t{} {word}, {done:.2}% done{left}\n",
+        nicebytes(examined),
+        nicebytes(to_examine),
+        at(scanning),
+        nicebytes(scan.issued),
+        nicebytes(all),
+        at(issuing),
+        nicebytes(processed),
     )
 }
 
@@ -218,7 +249,7 @@ fn scan_json(
     };
     let [to_examine, examined, skipped, processed] = scan.bytes;
     let [start, end] = scan.times;
-    let (issued, _) = issued(scan);
+    let [pass_start, paused, spent_paused, pass_examined, pass_issued] = scan.pass;
     vec![
         ("function", word_json(function)),
         ("state", state_json(scan.state)),
@@ -229,12 +260,12 @@ fn scan_json(
         ("skipped", size(skipped)),
         ("processed", size(processed)),
         ("errors", count(scan.errors)),
-        ("bytes_per_scan", size(0)),
-        ("pass_start", count(start)),
-        ("scrub_pause", word_json("-")),
-        ("scrub_spent_paused", count(0)),
-        ("issued_bytes_per_scan", size(issued)),
-        ("issued", size(issued)),
+        ("bytes_per_scan", size(pass_examined)),
+        ("pass_start", count(pass_start)),
+        ("scrub_pause", time_json(paused)),
+        ("scrub_spent_paused", count(spent_paused)),
+        ("issued_bytes_per_scan", size(pass_issued)),
+        ("issued", size(scan.issued)),
     ]
 }
 
@@ -285,14 +316,19 @@ mod tests {
     fn scans_are_told_as_far_as_they_came() {
         let (start, end) = (date::ctime(START), date::ctime(START + 90_061));
         let of = |function, state, paused| {
-            scan_text(&ScanRow {
-                function,
-                state,
-                times: [START, START + 90_061],
-                bytes: [1000 << 20, 350 << 20, 200 << 20, 3 << 10],
-                errors: 2,
-                paused,
-            })
+            scan_text(
+                &ScanRow {
+                    function,
+                    state,
+                    times: [START, START + 90_061],
+                    bytes: [1000 << 20, 350 << 20, 200 << 20, 3 << 10],
+                    errors: 2,
+                    paused,
+                    pass: [START, START + 50, 0, 350 << 20, 150 << 20],
+                    issued: 150 << 20,
+                },
+                START + 100,
+            )
         };
         assert_eq!(
             of(1, 2, false),
@@ -308,7 +344,7 @@ mod tests {
         );
         let rest = |word| {
             format!(
-                "\t350M / 1000M scanned, 150M / 800M issued\n\t3K {word}, 18.75% done, no estimated completion time\n"
+                "\t350M / 1000M scanned at 3.50M/s, 150M / 800M issued at 1.50M/s\n\t3K {word}, 18.75% done, 00:07:13 to go\n"
             )
         };
         assert_eq!(
@@ -318,11 +354,11 @@ mod tests {
                 rest("repaired")
             )
         );
+        let paused = date::ctime(START + 50);
         assert_eq!(
             of(1, 1, true),
             format!(
-                "  scan: scrub paused\n\tscrub started on {start}\n{}",
-                rest("repaired")
+                "  scan: scrub paused since {paused}\n\tscrub started on {start}\n\t350M / 1000M scanned, 150M / 800M issued\n\t3K repaired, 18.75% done\n"
             )
         );
         assert_eq!(

@@ -1,0 +1,135 @@
+//! Scrub and resilver: every block of the pool is looked at, in the background (chapter 04b §3 of
+//! the format notes).
+//!
+//! ```text
+//!   sync task          state as of here on disk, watch of freed places begins
+//!   scan thread        walk ─► blocks collected ─► sorted by place ─► each one proved
+//!   sync task          position and figures of that batch on disk; the next one …  or the end
+//! ```
+//! - A batch is a part of the walk: some thousand blocks, some seconds. What is on disk is always a
+//!   position before which everything was proved; after a crash or an export one batch is repeated.
+//! - The walk runs beside everybody else, on trees that may be replaced meanwhile. What was freed
+//!   since the batch began is noted place by place ([`zuse_io::Pipeline::watch_frees`]) and passed
+//!   over; nothing is written to such a place.
+//! - Only blocks born before the scan's `max_txg` are of interest: no later change adds any.
+//! - Snapshots that are taken or destroyed, and heads that are destroyed or exchanged, change the
+//!   position in the same txg: the one on disk, and that of the batch in hand ([`Position`]).
+//! - A batch whose dataset was destroyed, or in which more was freed than is noted, is thrown away.
+//! - Blocks with an entry in a dedup table are proved where the walk meets them, each time. The
+//!   tables themselves are not walked, and the state says so (`ddt_class_max` 0): a kernel that goes
+//!   on with it skips nothing that was not proved.
+//! - `Scan`'s lock is a leaf: nothing is read or waited for under it.
+
+mod engine;
+mod error_scrub;
+mod prover;
+mod record;
+mod status;
+mod stop;
+mod task;
+mod walk;
+
+use std::sync::Arc;
+
+use zuse_base::Txg;
+use zuse_base::sync::Mutex;
+
+use prover::{Counts, Failed};
+use record::{Position, Record};
+use stop::Stop;
+
+pub use error_scrub::ErrorScrub;
+pub use record::Function;
+pub use status::ScanStatus;
+
+pub(crate) const KEY: &str = "scan";
+pub(crate) const ERROR_SCRUB: &str = "error_scrub";
+pub(crate) const LAST_SCRUBBED: &str = "last_scrubbed_txg";
+
+/// Which scan is begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewScan {
+    /// A scrub of blocks born after the first txg, and before the second (none: before now).
+    Scrub(Txg, Option<Txg>),
+    /// A resilver of blocks born after the first txg, and before the second.
+    Resilver(Txg, Txg),
+    /// Blocks of the error log.
+    ErrorScrub,
+}
+
+/// What is known of the pool's scan.
+#[derive(Default)]
+pub(crate) struct Scan {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// As it is on disk, with the position.
+    record: Option<Record>,
+    position: Position,
+    /// That of the batch in hand.
+    ahead: Option<Position>,
+    /// Changes when the batch in hand is of no use any more.
+    epoch: u64,
+    /// Figures of the batch in hand.
+    counts: Arc<Counts>,
+    pass: Pass,
+    /// Leaves that did not get what they should have.
+    failed: Failed,
+    error_scrub: ErrorScrub,
+    worker: Option<Worker>,
+    /// No worker is begun any more: the pool is being closed.
+    closing: bool,
+}
+
+/// What is told of the time since the scan was begun or taken up.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pass {
+    start: u64,
+    /// Examined and issued, of batches that are on disk.
+    examined: u64,
+    issued: u64,
+    /// When it was paused; 0 while it is not.
+    paused: u64,
+    /// Seconds that it was paused.
+    spent_paused: u64,
+    /// Issued before this pass.
+    issued_before: u64,
+    /// The scan was begun since the pool was opened: all that went wrong is known.
+    begun_here: bool,
+}
+
+struct Worker {
+    stop: Arc<Stop>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl State {
+    /// The batch in hand is of no use any more.
+    fn forget_batch(&mut self) {
+        self.ahead = None;
+        self.epoch += 1;
+        self.counts = Arc::default();
+    }
+}
+
+impl Scan {
+    /// The scan that goes on or pauses.
+    fn running(&self) -> Option<Record> {
+        self.state.lock().record.filter(Record::is_scanning)
+    }
+
+    /// Changes the position on disk and that in hand; gives what is to be written, if there is a
+    /// scan.
+    fn change(&self, f: impl Fn(&mut Position)) -> Option<(Record, Position, Position)> {
+        let mut state = self.state.lock();
+        let record = state.record.filter(Record::is_scanning)?;
+        let before = state.position.clone();
+        f(&mut state.position);
+        if let Some(ahead) = &mut state.ahead {
+            f(ahead);
+        }
+        Some((record, before, state.position.clone()))
+    }
+}

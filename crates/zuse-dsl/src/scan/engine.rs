@@ -1,0 +1,398 @@
+//! The thread that scans, batch by batch.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use zuse_base::pool::run_all_borrowed;
+use zuse_base::{Errno, Error, Result};
+use zuse_io::LostBlock;
+
+use super::prover::{Counts, Failed, Prover};
+use super::record::{Bookmark, NOWHERE, Position, Record};
+use super::stop::Stop;
+use super::task::Next;
+use super::walk::{Item, Room, Turn, Walk, Walker};
+use super::{State, Worker};
+use crate::context::Dsl;
+
+/// Waits before the scan of a pool that was just opened goes on: commands that come and go have
+/// nothing to do with it.
+const DELAY: Duration = Duration::from_millis(500);
+/// Waits where the pool is suspended, or something cannot be read.
+const RETRY: Duration = Duration::from_secs(1);
+/// What a batch takes about.
+const BATCH: Duration = Duration::from_secs(4);
+/// Bytes of the first batch, and of any at least.
+const LEAST_BYTES: u64 = 64 << 20;
+/// Threads that prove blocks.
+const THREADS: usize = 2;
+/// Bytes of blocks that a thread takes at once, and the gap over which it does.
+const RUN: u64 = 1 << 20;
+/// While others read or write, a thread rests for so many times what a run took.
+const GIVES_WAY: u32 = 4;
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// Memory that a collected block takes.
+const ITEM: u64 = 256;
+/// A batch makes progress however little memory there is, and ends however much.
+const ITEMS: (u64, u64) = (1 << 10, 1 << 18);
+
+/// A batch that came to its end.
+pub(super) struct Done {
+    pub epoch: u64,
+    pub lost: Vec<LostBlock>,
+    pub failed: Failed,
+}
+
+/// How fast it goes, from batch to batch.
+struct Speed {
+    bytes: u64,
+    /// Halved where a batch was thrown away because so much was freed.
+    blocks: u64,
+}
+
+impl Dsl {
+    /// Lets the scan that is on disk go on, if there is one, in a thread of its own.
+    ///
+    /// # Errors
+    /// No thread can be made.
+    pub fn run_scan(&self) -> Result<()> {
+        self.run_scan_after(Duration::ZERO)
+    }
+
+    /// As [`Self::run_scan`], of a pool that was just opened.
+    ///
+    /// # Errors
+    /// No thread can be made.
+    pub fn take_up_scan(&self) -> Result<()> {
+        self.run_scan_after(DELAY)
+    }
+
+    fn run_scan_after(&self, delay: Duration) -> Result<()> {
+        if !self.spa()?.is_writable() {
+            return Ok(());
+        }
+        let mut state = self.scan.state.lock();
+        let due = state.record.is_some_and(|r| r.is_scanning() && !r.paused)
+            || state.error_scrub.is_running() && !state.error_scrub.paused;
+        let works = state
+            .worker
+            .as_ref()
+            .is_some_and(|w| !w.thread.is_finished());
+        if !due || works || state.closing {
+            return Ok(());
+        }
+        let (stop, dsl) = (Arc::new(Stop::default()), self.arc()?);
+        let theirs = stop.clone();
+        let thread = std::thread::Builder::new().name("zuse-scan".to_owned());
+        let thread = thread.spawn(move || {
+            theirs.sleep(delay);
+            dsl.scan_until(&theirs);
+        });
+        let thread = thread.map_err(|e| Error::refused(Errno::AGAIN, format!("no thread: {e}")))?;
+        state.worker = Some(Worker { stop, thread });
+        Ok(())
+    }
+
+    /// Ends the thread; what is on disk stays as it is.
+    pub(super) fn stop_worker(&self) {
+        let worker = self.scan.state.lock().worker.take();
+        if let Some(Worker { stop, thread }) = worker {
+            stop.set();
+            // One that panicked has torn the tripwire.
+            let _ = thread.join();
+        }
+    }
+
+    /// The pool is about to be closed: the scan goes on when it is opened again.
+    pub(crate) fn close_scan(&self) {
+        self.scan.state.lock().closing = true;
+        self.stop_worker();
+    }
+
+    /// Scans until all is done, or the scan is paused or canceled, in the calling thread.
+    ///
+    /// # Errors
+    /// The pool is suspended or closed; the MOS cannot be read.
+    pub fn scan_to_the_end(&self) -> Result<()> {
+        self.stop_worker();
+        self.scan_all(&Stop::default())
+    }
+
+    fn scan_until(&self, stop: &Stop) {
+        let watch = self.spa().ok().map(|spa| spa.0.tripwire().clone());
+        let _watch = watch
+            .as_ref()
+            .map(|w| w.watch(zuse_base::tripwire::at::WORK));
+        while !stop.is_set() {
+            match self.scan_all(stop) {
+                Ok(()) => return,
+                Err(_) => stop.sleep(RETRY),
+            }
+        }
+    }
+
+    fn scan_all(&self, stop: &Stop) -> Result<()> {
+        let errors = self.error_scrub();
+        if errors.is_running() && !errors.paused {
+            self.error_scrub_all(stop)?;
+        }
+        self.reach_the_end_of_births(stop)?;
+        let most = self.spa()?.limits().scan_memory() / ITEM;
+        let mut speed = Speed {
+            bytes: LEAST_BYTES,
+            blocks: most.clamp(ITEMS.0, ITEMS.1),
+        };
+        let mut done = None;
+        while !stop.is_set() {
+            let last = done.take();
+            let next = self.task(|_| Ok(()), move |ctx| ctx.step_scan(last))?;
+            match next {
+                Next::Rest => return Ok(()),
+                Next::Batch(record, epoch) => {
+                    done = self.scan_batch(record, epoch, &mut speed, stop)?;
+                }
+            }
+        }
+        self.spa()?.io().unwatch_frees();
+        Ok(())
+    }
+
+    /// Blocks of interest may be on their way to the disk: a device that came beside others may
+    /// lack what is written now.
+    fn reach_the_end_of_births(&self, stop: &Stop) -> Result<()> {
+        let spa = self.spa()?;
+        while let Some(record) = self.scan.running()
+            && spa.0.synced_txg().0 < record.max_txg
+            && !stop.is_set()
+        {
+            spa.wait_synced(spa.open_txg())?;
+        }
+        Ok(())
+    }
+
+    /// Collects and proves blocks. `None` where it is of no use.
+    fn scan_batch(
+        &self,
+        record: Record,
+        epoch: u64,
+        speed: &mut Speed,
+        stop: &Stop,
+    ) -> Result<Option<Done>> {
+        let began = Instant::now();
+        let spa = self.spa()?;
+        let counts = self.scan.state.lock().counts.clone();
+        let prover = Prover::new(spa, record, &counts);
+        let mut room = Room {
+            blocks: usize::try_from(speed.blocks).unwrap_or(usize::MAX),
+            bytes: speed.bytes,
+        };
+        let mut items = Vec::new();
+        self.collect(&prover, epoch, &mut items, &mut room, stop)?;
+        let bytes = speed.bytes - room.bytes;
+        prove_all(&prover, items, stop);
+        let blind = spa.io().watch_is_blind();
+        speed.blocks = match blind {
+            true => (speed.blocks / 2).max(ITEMS.0),
+            false => (speed.blocks * 2).min(self.most_items()),
+        };
+        let took = began.elapsed().as_millis().max(1);
+        let fits = u128::from(bytes) * BATCH.as_millis() / took;
+        speed.bytes = match blind {
+            true => LEAST_BYTES,
+            false => u64::try_from(fits)
+                .unwrap_or(u64::MAX)
+                .clamp(LEAST_BYTES, speed.bytes.saturating_mul(4)),
+        };
+        let (lost, failed) = prover.end();
+        Ok((!stop.is_set()).then_some(Done {
+            epoch,
+            lost,
+            failed,
+        }))
+    }
+
+    fn most_items(&self) -> u64 {
+        let memory = self.spa().map_or(0, |spa| spa.limits().scan_memory());
+        (memory / ITEM).clamp(ITEMS.0, ITEMS.1)
+    }
+
+    /// Walks until there is enough.
+    fn collect(
+        &self,
+        prover: &Prover<'_>,
+        epoch: u64,
+        items: &mut Vec<Item>,
+        room: &mut Room,
+        stop: &Stop,
+    ) -> Result<()> {
+        while let Some(turn) = self.turn(prover, epoch)? {
+            match Walker::new(prover, turn, items, room, stop).tree() {
+                Walk::Done => self.dataset_done(epoch)?,
+                Walk::Paused(object, blkid) => {
+                    self.ahead(epoch, |position| {
+                        position.bookmark = Bookmark {
+                            object,
+                            level: 0,
+                            blkid,
+                            ..position.bookmark
+                        };
+                    });
+                    break;
+                }
+            }
+            if stop.is_set() || room.bytes == 0 || items.len() >= room.blocks {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the position of the batch in hand; `None` where that is of no use any more.
+    fn ahead<R>(&self, epoch: u64, f: impl FnOnce(&mut Position) -> R) -> Option<R> {
+        let state = &mut *self.scan.state.lock();
+        let State {
+            ahead, epoch: now, ..
+        } = state;
+        ahead.as_mut().filter(|_| *now == epoch).map(f)
+    }
+
+    /// The next tree to walk, `None` at the end.
+    fn turn(&self, prover: &Prover<'_>, epoch: u64) -> Result<Option<Turn>> {
+        // No dataset comes or goes between the look at the position and that at the dataset.
+        let _config = self.read_config();
+        let (meta, spa) = (self.meta()?, self.spa()?);
+        let (min, max) = (prover.record.min_txg, prover.record.max_txg);
+        loop {
+            let Some(at) = self.ahead(epoch, |position| {
+                if position.bookmark.objset == NOWHERE {
+                    let (ds, queued) = position.queue.pop_first()?;
+                    position.bookmark = Bookmark {
+                        objset: ds,
+                        ..Bookmark::default()
+                    };
+                    position.cur_min = min.max(queued);
+                    // Known when the dataset is read.
+                    position.cur_max = 0;
+                }
+                Some((position.bookmark, position.cur_min, position.cur_max))
+            }) else {
+                return Ok(None);
+            };
+            let Some((bookmark, cur_min, cur_max)) = at else {
+                return Ok(None);
+            };
+            let from = (bookmark.object, bookmark.blkid);
+            let from = (from != (0, 0)).then_some(from);
+            if bookmark.objset == 0 {
+                self.ahead(epoch, |p| (p.cur_min, p.cur_max) = (min, max));
+                return Ok(Some(Turn {
+                    dataset: 0,
+                    root: spa.0.uberblock().root,
+                    cur_min: min,
+                    cur_max: max,
+                    from,
+                    is_head: false,
+                }));
+            }
+            let Ok(phys) = meta.ds(bookmark.objset) else {
+                // It cannot be read: what is below it is lost.
+                prover.note_lost(LostBlock {
+                    dataset: 0,
+                    object: bookmark.objset,
+                    level: 0,
+                    block: 0,
+                    birth: 0,
+                });
+                self.ahead(epoch, |p| p.bookmark = Bookmark::NOWHERE);
+                continue;
+            };
+            let cur_max = match cur_max {
+                0 if phys.is_snapshot() => max.min(phys.creation_txg),
+                0 => max,
+                known => known,
+            };
+            self.ahead(epoch, |p| p.cur_max = cur_max);
+            return Ok(Some(Turn {
+                dataset: bookmark.objset,
+                root: phys.bp,
+                cur_min,
+                cur_max,
+                from,
+                is_head: !phys.is_snapshot(),
+            }));
+        }
+    }
+
+    /// A tree is done: what comes after it waits.
+    fn dataset_done(&self, epoch: u64) -> Result<()> {
+        let _config = self.read_config();
+        let meta = self.meta()?;
+        let Some((objset, again)) = self.ahead(epoch, |p| (p.bookmark.objset, p.again)) else {
+            return Ok(());
+        };
+        let mut next = Vec::new();
+        if objset == 0 {
+            next.push((meta.origin_snap, 0));
+        } else if !again && let Ok(phys) = meta.ds(objset) {
+            if phys.is_snapshot() && phys.next_snap != 0 {
+                next.push((phys.next_snap, phys.creation_txg));
+            }
+            if phys.next_clones != 0 {
+                let clones = meta.table(phys.next_clones)?.ints()?;
+                next.extend(clones.into_iter().map(|ds| (ds, phys.creation_txg)));
+            }
+        }
+        self.ahead(epoch, |position| {
+            if again {
+                position.queue.insert(objset, position.cur_max);
+            }
+            for (ds, min) in next.into_iter().filter(|(ds, _)| *ds != 0) {
+                position.queue.insert(ds, min);
+            }
+            position.again = false;
+            position.bookmark = Bookmark::NOWHERE;
+        });
+        Ok(())
+    }
+}
+
+/// Proves blocks in the order of their places, some threads side by side.
+fn prove_all(prover: &Prover<'_>, mut items: Vec<Item>, stop: &Stop) {
+    let place = |item: &Item| {
+        let dva = item.bp.dva(0);
+        (dva.vdev(), dva.offset())
+    };
+    items.sort_unstable_by_key(place);
+    let mut runs: Vec<&[Item]> = Vec::new();
+    let mut rest = items.as_slice();
+    while !rest.is_empty() {
+        let mut bytes = 0;
+        let fits = rest.iter().take_while(|item| {
+            bytes += item.bp.psize();
+            bytes <= RUN
+        });
+        let n = fits.count().max(1);
+        let (run, after) = rest.split_at(n);
+        runs.push(run);
+        rest = after;
+    }
+    run_all_borrowed(THREADS, runs, |run| {
+        let (began, asked) = (Instant::now(), prover.spa.io().vdevs().asked());
+        for item in run {
+            if stop.is_set() {
+                return;
+            }
+            prover.prove_data(&item.bp, item.name);
+        }
+        // Others read or write: they get the devices for most of the time.
+        if prover.spa.io().vdevs().asked() != asked {
+            stop.sleep((began.elapsed() * GIVES_WAY).min(LONGEST_PAUSE));
+        }
+    });
+}
+
+/// Figures of a batch.
+pub(super) fn counts_of(state: &State) -> [u64; 5] {
+    let counts: &Counts = &state.counts;
+    counts.now()
+}

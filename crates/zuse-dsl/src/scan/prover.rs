@@ -1,0 +1,170 @@
+//! Proving the blocks that a walk comes upon, and what is noted of it.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use zuse_base::Place;
+use zuse_base::sync::Mutex;
+use zuse_dmu::Tx;
+use zuse_format::BlockPointer;
+use zuse_io::{LOST_MAX, LostBlock};
+
+use super::record::{Function, Record};
+use crate::pool_seam::Spa;
+
+/// Level of an object set's root in the error log.
+pub(crate) const ROOT_LEVEL: u8 = u8::MAX;
+
+/// Figures of a part of a scan, in bytes but for the errors.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub examined: AtomicU64,
+    pub skipped: AtomicU64,
+    pub issued: AtomicU64,
+    pub processed: AtomicU64,
+    pub errors: AtomicU64,
+}
+
+impl Counts {
+    /// Examined, skipped, issued, processed, errors.
+    pub fn now(&self) -> [u64; 5] {
+        [
+            &self.examined,
+            &self.skipped,
+            &self.issued,
+            &self.processed,
+            &self.errors,
+        ]
+        .map(|count| count.load(Relaxed))
+    }
+}
+
+/// Leaves that did not get what they should have, with the births of the first and last such block.
+pub(crate) type Failed = BTreeMap<u64, (u64, u64)>;
+
+/// How a block was found.
+pub(crate) enum Proven {
+    /// Its stored bytes; none where nothing had to be read.
+    Good(Vec<u8>),
+    /// No copy has it.
+    Lost,
+    /// It was freed meanwhile.
+    Gone,
+}
+
+/// One who proves the blocks of a batch. Shared by the threads that do.
+pub(crate) struct Prover<'a> {
+    pub spa: &'a Spa,
+    pub record: Record,
+    pub counts: &'a Counts,
+    lost: Mutex<Vec<LostBlock>>,
+    failed: Mutex<Failed>,
+}
+
+/// Bytes that a block takes, all copies together.
+pub(crate) fn asize(bp: &BlockPointer) -> u64 {
+    bp.dvas()
+        .fold(0, |sum: u64, dva| sum.saturating_add(dva.asize()))
+}
+
+impl<'a> Prover<'a> {
+    pub fn new(spa: &'a Spa, record: Record, counts: &'a Counts) -> Self {
+        Self {
+            spa,
+            record,
+            counts,
+            lost: Mutex::default(),
+            failed: Mutex::default(),
+        }
+    }
+
+    /// Counts a block that was met; whether it is to be proved.
+    pub fn meet(&self, bp: &BlockPointer) -> bool {
+        let (bytes, wanted) = (asize(bp), self.record.wants(bp.physical_birth()));
+        self.counts.examined.fetch_add(bytes, Relaxed);
+        if !wanted {
+            self.counts.skipped.fetch_add(bytes, Relaxed);
+        }
+        wanted
+    }
+
+    /// Proves a block of data: of a resilver only where a leaf may lack it.
+    pub fn prove_data(&self, bp: &BlockPointer, name: LostBlock) {
+        let lacking = self.record.function == Function::Resilver;
+        if !lacking || self.spa.io().may_lack(bp) {
+            self.prove(bp, name, lacking);
+        }
+        self.counts.issued.fetch_add(asize(bp), Relaxed);
+    }
+
+    /// Proves a block that is needed.
+    pub fn prove_pointers(&self, bp: &BlockPointer, name: LostBlock) -> Proven {
+        self.prove(bp, name, false)
+    }
+
+    fn prove(&self, bp: &BlockPointer, name: LostBlock, lacking: bool) -> Proven {
+        let io = self.spa.io();
+        // Space that is freed is not given out while this transaction's txg is open: what is still
+        // there now cannot be another block's before it was written.
+        let tx: RefCell<Option<Tx>> = RefCell::new(None);
+        let is_live = || {
+            let mut tx = tx.borrow_mut();
+            if tx.is_none() {
+                *tx = self.spa.begin(0).ok();
+            }
+            tx.is_some() && !io.freed_since_watch(bp)
+        };
+        let place = Place::new(format!(
+            "dataset {}, object {}, level {}, block {}",
+            name.dataset, name.object, name.level, name.block
+        ));
+        let (proof, stored) = match io.prove(bp, lacking, &is_live, &place) {
+            Ok(found) => found,
+            // A pointer that makes no sense leads nowhere.
+            Err(_) => Default::default(),
+        };
+        if proof.mended > 0 {
+            self.counts.processed.fetch_add(proof.mended, Relaxed);
+        }
+        if proof.stale || !proof.good && !is_live() {
+            return match proof.good {
+                true => Proven::Good(stored),
+                false => Proven::Gone,
+            };
+        }
+        if !proof.lacking.is_empty() {
+            self.note_failed(&proof.lacking, bp.physical_birth());
+        }
+        if proof.good {
+            return Proven::Good(stored);
+        }
+        self.note_lost(LostBlock {
+            birth: bp.physical_birth(),
+            ..name
+        });
+        Proven::Lost
+    }
+
+    fn note_failed(&self, leaves: &[u64], birth: u64) {
+        let mut failed = self.failed.lock();
+        for leaf in leaves {
+            let (first, last) = failed.entry(*leaf).or_insert((birth, birth));
+            (*first, *last) = (birth.min(*first), birth.max(*last));
+        }
+    }
+
+    /// Notes a block that is lost.
+    pub fn note_lost(&self, block: LostBlock) {
+        self.counts.errors.fetch_add(1, Relaxed);
+        let mut lost = self.lost.lock();
+        if lost.len() < LOST_MAX {
+            lost.push(block);
+        }
+    }
+
+    /// What was lost, and which leaves lack what.
+    pub fn end(self) -> (Vec<LostBlock>, Failed) {
+        (self.lost.into_inner(), self.failed.into_inner())
+    }
+}

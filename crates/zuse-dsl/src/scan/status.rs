@@ -1,0 +1,72 @@
+//! How far the pool's scan is, for those who look.
+
+use super::engine::counts_of;
+use super::record::Function;
+use crate::context::Dsl;
+
+/// The last scan, or the one that goes on. Times are seconds since 1970, 0 for none; sizes are
+/// bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScanStatus {
+    /// What it does.
+    pub function: Function,
+    /// 1 scanning, 2 finished, 3 canceled.
+    pub state: u64,
+    /// When it began and ended.
+    pub start: u64,
+    /// When it ended.
+    pub end: u64,
+    /// Allocated when it began.
+    pub to_examine: u64,
+    /// Seen.
+    pub examined: u64,
+    /// Seen, and not read.
+    pub skipped: u64,
+    /// Written anew.
+    pub processed: u64,
+    /// Blocks that are lost.
+    pub errors: u64,
+    /// It pauses.
+    pub paused: bool,
+    /// When this pass of it began: since it was begun, or the pool was opened.
+    pub pass_start: u64,
+    /// Since when it pauses; 0 while it does not.
+    pub pass_paused: u64,
+    /// Seconds that it paused in this pass.
+    pub pass_spent_paused: u64,
+    /// Seen in this pass.
+    pub pass_examined: u64,
+    /// Read, or passed over as not needed, in this pass.
+    pub pass_issued: u64,
+    /// The same, in all passes.
+    pub issued: u64,
+}
+
+impl Dsl {
+    /// How far the pool's scan is; `None` where there was none.
+    pub fn scan_status(&self) -> Option<ScanStatus> {
+        let state = self.scan.state.lock();
+        let record = state.record?;
+        let [examined, skipped, issued, processed, errors] = counts_of(&state);
+        let pass = state.pass;
+        let pass_issued = pass.issued + issued;
+        Some(ScanStatus {
+            function: record.function,
+            state: record.state,
+            start: record.start,
+            end: record.end,
+            to_examine: record.to_examine,
+            examined: record.examined + examined,
+            skipped: record.skipped + skipped,
+            processed: record.processed + processed,
+            errors: record.errors + errors,
+            paused: record.paused,
+            pass_start: pass.start,
+            pass_paused: pass.paused,
+            pass_spent_paused: pass.spent_paused,
+            pass_examined: pass.examined + examined,
+            pass_issued,
+            issued: pass.issued_before + pass_issued,
+        })
+    }
+}

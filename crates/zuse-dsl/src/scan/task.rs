@@ -1,0 +1,432 @@
+//! What of a scan happens on the sync thread: its begin and end, the position after each batch, and
+//! what happens to datasets meanwhile.
+
+use std::sync::Arc;
+
+use zuse_base::{Errno, Error, Refusal, Result, Span, Txg};
+use zuse_dmu::zap::ZapValue;
+use zuse_format::object_type as ot;
+use zuse_io::LostBlock;
+
+use super::engine::Done;
+use super::record::{Bookmark, CANCELED, FINISHED, Function, Position, Record, SCANNING};
+use super::{ERROR_SCRUB, ErrorScrub, KEY, LAST_SCRUBBED, NewScan, Pass};
+use crate::context::{Ctx, Dsl};
+use crate::error_log::{LAST, SCRUB};
+use crate::table::Table;
+
+/// Class of a dedup table behind all that are walked.
+const DDT_DONE: u64 = 3;
+/// Words of the entry of an error scrub.
+const ERROR_SCRUB_WORDS: usize = 9;
+
+/// Whether there is more for the scan thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// The next batch, of that epoch.
+    Batch(Record, u64),
+    /// Nothing to do.
+    Rest,
+}
+
+fn numbers(ints: Vec<u64>) -> ZapValue {
+    ZapValue::Array { int_size: 8, ints }
+}
+
+fn refuse(errno: Errno, what: &str) -> Error {
+    Error::refused_for(Refusal::Known, errno, what)
+}
+
+impl Dsl {
+    /// Begins a scan; a scrub that pauses goes on.
+    ///
+    /// # Errors
+    /// `Refused(BUSY)` while another one goes on; `Refused(ROFS)`.
+    pub fn start_scan(&self, new: NewScan) -> Result<()> {
+        let entries = match new {
+            NewScan::ErrorScrub => self.error_log()?.blocks.len(),
+            _ => 0,
+        };
+        let resumed = self.task(
+            |_| Ok(()),
+            move |ctx| {
+                let running = ctx.dsl.scan.running();
+                if ctx.dsl.error_scrub().is_running() && new != NewScan::ErrorScrub {
+                    return Err(refuse(
+                        Errno::BUSY,
+                        "currently scrubbing; use 'zpool scrub -s' to cancel scrub",
+                    ));
+                }
+                match running.map(|r| (r.function, r.paused, new)) {
+                    Some((Function::Scrub, true, NewScan::Scrub(..))) => ctx.resume_scrub(),
+                    Some((Function::Scrub, ..)) => Err(refuse(
+                        Errno::BUSY,
+                        "currently scrubbing; use 'zpool scrub -s' to cancel scrub",
+                    )),
+                    Some(_) => Err(refuse(Errno::BUSY, "currently resilvering")),
+                    None if new == NewScan::ErrorScrub => ctx.setup_error_scrub(entries as u64),
+                    None => ctx.setup_scan(new),
+                }
+            },
+        );
+        resumed?;
+        self.run_scan()
+    }
+
+    /// As [`Self::start_scan`], whatever goes on: that ends.
+    ///
+    /// # Errors
+    /// `Refused(ROFS)`.
+    pub fn restart_scan(&self, new: NewScan) -> Result<()> {
+        self.stop_worker();
+        self.task(
+            |_| Ok(()),
+            move |ctx| {
+                if let Some(record) = ctx.dsl.scan.running() {
+                    ctx.end_scan(record, false)?;
+                }
+                ctx.setup_scan(new)
+            },
+        )?;
+        self.run_scan()
+    }
+
+    /// Ends the scan before it is done.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)` where none goes on.
+    pub fn cancel_scan(&self) -> Result<()> {
+        let none = || refuse(Errno::NOENT, "there is no active scrub");
+        self.stop_worker();
+        self.task(
+            |_| Ok(()),
+            move |ctx| {
+                if ctx.stop_error_scrub(false)? {
+                    return Ok(());
+                }
+                let record = ctx.dsl.scan.running().ok_or_else(none)?;
+                ctx.end_scan(record, false)
+            },
+        )
+    }
+
+    /// Lets a scrub pause.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)` where none goes on.
+    pub fn pause_scan(&self) -> Result<()> {
+        self.stop_worker();
+        let paused = self.task(
+            |_| Ok(()),
+            |ctx| {
+                if ctx.stop_error_scrub(true)? {
+                    return Ok(());
+                }
+                let record = ctx.dsl.scan.running();
+                let scrub = record.filter(|r| r.function == Function::Scrub);
+                match scrub {
+                    None => Err(refuse(Errno::NOENT, "there is no active scrub")),
+                    Some(record) if record.paused => Err(refuse(
+                        Errno::BUSY,
+                        "scrub is paused; use 'zpool scrub' to resume scrub",
+                    )),
+                    Some(record) => ctx.pause_scrub(record),
+                }
+            },
+        );
+        // What was not paused goes on.
+        self.run_scan()?;
+        paused
+    }
+
+    /// Reads what the directory says of the last scan. What makes no sense is as if there were
+    /// none.
+    pub(crate) fn load_scan(&self) -> Result<()> {
+        let meta = self.meta()?;
+        // A scan is no reason for not opening a pool.
+        if let Ok(Some(value)) = meta.directory()?.get(ERROR_SCRUB) {
+            self.scan.state.lock().error_scrub = ErrorScrub::parse(&value.ints());
+        }
+        let Ok(Some(value)) = meta.directory()?.get(KEY) else {
+            return Ok(());
+        };
+        let Ok((record, mut position)) = Record::parse(&value.ints()) else {
+            return Ok(());
+        };
+        if record.is_scanning() && record.queue_object != 0 {
+            let queue = meta.table(record.queue_object).and_then(|t| t.int_map());
+            let Ok(queue) = queue else {
+                return Ok(());
+            };
+            position.queue = queue;
+        }
+        let mut state = self.scan.state.lock();
+        state.pass = Pass {
+            start: self.spa()?.now().0,
+            paused: if record.paused {
+                self.spa()?.now().0
+            } else {
+                0
+            },
+            issued_before: record.examined.saturating_sub(record.skipped),
+            ..Pass::default()
+        };
+        state.record = Some(record);
+        state.position = position;
+        Ok(())
+    }
+}
+
+impl Ctx<'_> {
+    fn setup_scan(&self, new: NewScan) -> Result<()> {
+        let (function, min, max) = match new {
+            NewScan::Scrub(min, max) => (Function::Scrub, min, max.unwrap_or(Txg(self.txg))),
+            NewScan::Resilver(min, max) => (Function::Resilver, min, max),
+            NewScan::ErrorScrub => return Ok(()),
+        };
+        let queue = Table::create(&self.meta.mos, self.tx, ot::SCAN_QUEUE, 0)?;
+        let now = self.spa.now().0;
+        let record = Record {
+            function,
+            state: SCANNING,
+            queue_object: queue,
+            min_txg: min.0,
+            max_txg: max.0,
+            start: now,
+            to_examine: self.spa.0.space().allocated,
+            ddt: [DDT_DONE, 0, 0, 0],
+            ..Record::default()
+        };
+        let directory = self.meta.directory()?;
+        let zeros = numbers(vec![0; ERROR_SCRUB_WORDS]);
+        directory.put(self.tx, ERROR_SCRUB, &zeros)?;
+        let position = Position::default();
+        self.write_scan(&record, &position)?;
+        {
+            let mut state = self.dsl.scan.state.lock();
+            state.forget_batch();
+            state.record = Some(record);
+            state.position = position;
+            state.error_scrub = ErrorScrub::default();
+            state.failed.clear();
+            state.pass = Pass {
+                start: now,
+                begun_here: true,
+                ..Pass::default()
+            };
+        }
+        let number = function.number();
+        let text = format!("func={number} mintxg={} maxtxg={}", min.0, max.0);
+        self.log_pool("scan setup", &text)
+    }
+
+    fn write_scan(&self, record: &Record, position: &Position) -> Result<()> {
+        let words = numbers(record.words(position));
+        self.meta.directory()?.put(self.tx, KEY, &words)
+    }
+
+    /// Brings the queue on disk from one state to another.
+    fn write_queue(&self, record: &Record, before: &Position, now: &Position) -> Result<()> {
+        if before.queue == now.queue || record.queue_object == 0 {
+            return Ok(());
+        }
+        let table = self.meta.table(record.queue_object)?;
+        for gone in before.queue.keys().filter(|ds| !now.queue.contains_key(ds)) {
+            table.remove_int(self.tx, *gone)?;
+        }
+        for (ds, min) in &now.queue {
+            if before.queue.get(ds) != Some(min) {
+                table.put_u64(self.tx, &format!("{ds:x}"), *min)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn pause_scrub(&self, record: Record) -> Result<()> {
+        let record = Record {
+            paused: true,
+            ..record
+        };
+        self.set_record(record, |pass, now| pass.paused = now)?;
+        self.log_pool("scan", "paused")
+    }
+
+    fn resume_scrub(&self) -> Result<()> {
+        let Some(record) = self.dsl.scan.running() else {
+            return Ok(());
+        };
+        let record = Record {
+            paused: false,
+            ..record
+        };
+        self.set_record(record, |pass, now| {
+            pass.spent_paused += now.saturating_sub(pass.paused);
+            pass.paused = 0;
+        })?;
+        self.log_pool("scan", "resumed")
+    }
+
+    fn set_record(&self, record: Record, pass: impl FnOnce(&mut Pass, u64)) -> Result<()> {
+        let position = {
+            let mut state = self.dsl.scan.state.lock();
+            state.forget_batch();
+            state.record = Some(record);
+            pass(&mut state.pass, self.spa.now().0);
+            state.position.clone()
+        };
+        self.write_scan(&record, &position)
+    }
+
+    /// Takes over what a batch did, and says what is next.
+    pub(super) fn step_scan(&self, done: Option<Done>) -> Result<Next> {
+        let io = self.spa.io();
+        let Some(mut record) = self.dsl.scan.running().filter(|r| !r.paused) else {
+            io.unwatch_frees();
+            return Ok(Next::Rest);
+        };
+        if let Some(done) = done {
+            let taken = {
+                let mut state = self.dsl.scan.state.lock();
+                let whole = done.epoch == state.epoch && !io.watch_is_blind();
+                state.ahead.take().filter(|_| whole).map(|ahead| {
+                    let before = std::mem::replace(&mut state.position, ahead.clone());
+                    let [examined, skipped, issued, processed, errors] = state.counts.now();
+                    record.examined += examined;
+                    record.skipped += skipped;
+                    record.processed += processed;
+                    record.errors += errors;
+                    state.record = Some(record);
+                    state.counts = Arc::default();
+                    state.pass.examined += examined;
+                    state.pass.issued += issued;
+                    join(&mut state.failed, &done.failed);
+                    (before, ahead)
+                })
+            };
+            if let Some((before, now)) = taken {
+                self.write_queue(&record, &before, &now)?;
+                self.log_scan_errors(&record, &done.lost)?;
+                if now.is_end() {
+                    self.end_scan(record, true)?;
+                    return Ok(Next::Rest);
+                }
+                self.write_scan(&record, &now)?;
+            }
+        }
+        io.watch_frees();
+        let mut state = self.dsl.scan.state.lock();
+        state.forget_batch();
+        state.ahead = Some(state.position.clone());
+        Ok(Next::Batch(record, state.epoch))
+    }
+
+    /// What a scrub finds lost becomes the log when it is done; a resilver adds to what is known.
+    fn log_scan_errors(&self, record: &Record, lost: &[LostBlock]) -> Result<()> {
+        let log = match record.function {
+            Function::Scrub => SCRUB,
+            _ => LAST,
+        };
+        if lost.is_empty() {
+            return Ok(());
+        }
+        match self.add_to_log(log, lost) {
+            Err(Error::Corrupt { .. } | Error::Device { .. }) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// A scan is over: done, or canceled.
+    pub(super) fn end_scan(&self, record: Record, complete: bool) -> Result<()> {
+        let now = self.spa.now().0;
+        let ended = Record {
+            state: if complete { FINISHED } else { CANCELED },
+            end: now,
+            queue_object: 0,
+            paused: false,
+            ..record
+        };
+        let position = Position {
+            bookmark: Bookmark::NOWHERE,
+            queue: Default::default(),
+            again: false,
+            ..self.dsl.scan.state.lock().position.clone()
+        };
+        if record.queue_object != 0 {
+            self.free(record.queue_object)?;
+        }
+        self.write_scan(&ended, &position)?;
+        let (failed, begun_here) = {
+            let mut state = self.dsl.scan.state.lock();
+            state.forget_batch();
+            state.record = Some(ended);
+            state.position = position;
+            (std::mem::take(&mut state.failed), state.pass.begun_here)
+        };
+        self.spa.io().unwatch_frees();
+        if !complete {
+            let text = format!("errors={}", record.errors);
+            return self.log_pool("scan aborted, restarting", &text);
+        }
+        if record.function == Function::Scrub {
+            self.rotate_error_log()?;
+            let max = record.max_txg;
+            self.meta
+                .directory()?
+                .put_u64(self.tx, LAST_SCRUBBED, max)?;
+        }
+        if record.errors == 0 || begun_here {
+            let failed: Vec<(u64, Span)> = failed
+                .into_iter()
+                .map(|(leaf, (first, last))| (leaf, Span::new(first, last - first + 1)))
+                .collect();
+            let max = Txg(record.max_txg);
+            self.spa.scan_done(self.tx, max, &failed)?;
+        }
+        self.log_pool("scan done", &format!("errors={}", record.errors))
+    }
+
+    fn note_change(&self, f: impl Fn(&mut Position)) -> Result<()> {
+        match self.dsl.scan.change(f) {
+            Some((record, before, now)) if before != now => {
+                self.write_queue(&record, &before, &now)?;
+                self.write_scan(&record, &now)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A snapshot was taken of a head.
+    pub(crate) fn scan_snapshot_taken(&self, head: u64, new: u64) -> Result<()> {
+        self.note_change(|position| position.snapshot_taken(head, new))
+    }
+
+    /// A snapshot is destroyed; the one after it, or the head, has what is left.
+    pub(crate) fn scan_snapshot_destroyed(&self, gone: u64, next: u64) -> Result<()> {
+        self.note_change(|position| position.snapshot_destroyed(gone, next))
+    }
+
+    /// A head is destroyed.
+    pub(crate) fn scan_head_destroyed(&self, gone: u64) -> Result<()> {
+        {
+            let mut state = self.dsl.scan.state.lock();
+            let ahead = state.ahead.as_ref().map(|a| a.bookmark.objset);
+            if ahead == Some(gone) {
+                // Its number may be another dataset's before the batch is done.
+                state.forget_batch();
+            }
+        }
+        self.note_change(|position| position.head_destroyed(gone))
+    }
+
+    /// Two datasets exchange their content.
+    pub(crate) fn scan_swapped(&self, a: u64, b: u64) -> Result<()> {
+        self.note_change(|position| position.swapped(a, b))
+    }
+}
+
+fn join(all: &mut super::Failed, more: &super::Failed) {
+    for (leaf, (first, last)) in more {
+        let (known_first, known_last) = all.entry(*leaf).or_insert((*first, *last));
+        (*known_first, *known_last) = ((*first).min(*known_first), (*last).max(*known_last));
+    }
+}

@@ -1,0 +1,332 @@
+//! Walking the tree of an object set: children before the block that points to them, objects by
+//! number, so that a bookmark says what is done. It pauses at blocks of level 0 of objects only.
+//!
+//! Blocks of pointers and dnodes are proved when they are read, on the way; the others are
+//! collected. A block that was freed since the tree was looked up ends the walk before it: the next
+//! one begins there with the tree as it is then.
+
+use zuse_base::Place;
+use zuse_format::dnode::{SLOTS_PER_BLOCK, scan_block};
+use zuse_format::{BlockPointer, BpKind, DnodePhys, ObjsetPhys};
+use zuse_io::LostBlock;
+
+use super::prover::{Proven, Prover, ROOT_LEVEL};
+use super::stop::Stop;
+use crate::zil::{self, Met};
+
+const SPILL: u64 = u64::MAX - 1;
+
+/// A block that was collected.
+pub(crate) struct Item {
+    pub bp: BlockPointer,
+    pub name: LostBlock,
+}
+
+/// How a walk ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Walk {
+    Done,
+    /// The first block that was not met: object and block id.
+    Paused(u64, u64),
+}
+
+/// Whose blocks a walk is at.
+#[derive(Clone, Copy)]
+enum Owner {
+    Meta,
+    Object(u64),
+    /// By the object's number.
+    Accounting(u64),
+}
+
+impl Owner {
+    fn object(self) -> u64 {
+        match self {
+            Self::Meta => 0,
+            Self::Object(object) | Self::Accounting(object) => object,
+        }
+    }
+}
+
+/// What is looked for in a dataset.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    /// 0 for the MOS.
+    pub dataset: u64,
+    pub root: BlockPointer,
+    /// Blocks born after the first, up to the second.
+    pub cur_min: u64,
+    pub cur_max: u64,
+    /// Object and block at which to go on.
+    pub from: Option<(u64, u64)>,
+    /// It is a head: its log is looked at.
+    pub is_head: bool,
+}
+
+/// How much is collected at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub blocks: usize,
+    pub bytes: u64,
+}
+
+/// A walk of one tree.
+pub(crate) struct Walker<'a> {
+    pub prover: &'a Prover<'a>,
+    pub turn: Turn,
+    pub items: &'a mut Vec<Item>,
+    pub room: &'a mut Room,
+    pub stop: &'a Stop,
+    /// The last place at which it could have paused.
+    last: (u64, u64),
+}
+
+impl<'a> Walker<'a> {
+    pub fn new(
+        prover: &'a Prover<'a>,
+        turn: Turn,
+        items: &'a mut Vec<Item>,
+        room: &'a mut Room,
+        stop: &'a Stop,
+    ) -> Self {
+        Self {
+            prover,
+            turn,
+            items,
+            room,
+            stop,
+            last: turn.from.unwrap_or_default(),
+        }
+    }
+
+    fn pause(&self) -> Walk {
+        Walk::Paused(self.last.0, self.last.1)
+    }
+
+    fn name(&self, object: u64, level: u8, block: u64) -> LostBlock {
+        LostBlock {
+            dataset: self.turn.dataset,
+            object,
+            level,
+            block,
+            birth: 0,
+        }
+    }
+
+    fn is_ours(&self, bp: &BlockPointer) -> bool {
+        bp.kind() == BpKind::Normal
+            && bp.logical_birth().max(bp.physical_birth()) > self.turn.cur_min
+    }
+
+    /// Reads a block of pointers or dnodes. `Err` ends the walk of what is below it.
+    fn read(&self, bp: &BlockPointer, name: LostBlock) -> Result<Vec<u8>, Walk> {
+        let stored = match self.prover.prove_pointers(bp, name) {
+            Proven::Good(stored) => stored,
+            Proven::Lost => return Err(Walk::Done),
+            Proven::Gone => return Err(self.pause()),
+        };
+        let place = Place::new("a scan");
+        let decoded = self.prover.spa.io().decode(bp, None, stored, &place);
+        decoded.map_err(|_| {
+            self.prover.note_lost(LostBlock {
+                birth: bp.physical_birth(),
+                ..name
+            });
+            Walk::Done
+        })
+    }
+
+    /// Counts a block whose bytes were proved on the way.
+    fn met(&self, bp: &BlockPointer) {
+        if bp.physical_birth() <= self.turn.cur_max && self.prover.meet(bp) {
+            let bytes = super::prover::asize(bp);
+            let issued = &self.prover.counts.issued;
+            issued.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    /// The whole tree.
+    pub fn tree(&mut self) -> Walk {
+        let root = self.turn.root;
+        if !self.is_ours(&root) {
+            return Walk::Done;
+        }
+        let bytes = match self.read(&root, self.name(0, ROOT_LEVEL, 0)) {
+            Ok(bytes) => bytes,
+            Err(walk) => return walk,
+        };
+        let Ok(phys) = ObjsetPhys::parse(&bytes) else {
+            self.prover.note_lost(self.name(0, ROOT_LEVEL, 0));
+            return Walk::Done;
+        };
+        if self.turn.is_head && self.turn.from.is_none() {
+            self.log(&bytes);
+        }
+        if let paused @ Walk::Paused(..) = self.dnode(&phys.meta_dnode, Owner::Meta) {
+            return paused;
+        }
+        let accounting = [
+            (&phys.project_used, u64::MAX - 2),
+            (&phys.group_used, u64::MAX - 1),
+            (&phys.user_used, u64::MAX),
+        ];
+        for (dnode, object) in accounting {
+            if let Some(dnode) = dnode
+                && let paused @ Walk::Paused(..) = self.dnode(dnode, Owner::Accounting(object))
+            {
+                return paused;
+            }
+        }
+        self.met(&root);
+        Walk::Done
+    }
+
+    /// The blocks of a log that was claimed.
+    fn log(&mut self, objset: &[u8]) {
+        let Some(header) = zil::header_of(objset).filter(|h| h.is_claimed()) else {
+            return;
+        };
+        let mut blocks = Vec::new();
+        // A log ends where it cannot be read any further.
+        let _ = zil::walk(self.prover.spa.io(), &header, None, &mut |met| {
+            if let Met::Block(bp) = met {
+                blocks.push(*bp);
+            }
+            Ok(blocks.len() < self.room.blocks)
+        });
+        // The last one may never have been written.
+        blocks.pop();
+        for bp in blocks {
+            if self.prover.meet(&bp) {
+                let block = bp.checksum()[3];
+                self.take(Item {
+                    bp,
+                    name: self.name(0, 0, block),
+                });
+            }
+        }
+    }
+
+    fn take(&mut self, item: Item) {
+        self.room.bytes = self.room.bytes.saturating_sub(item.bp.psize());
+        self.items.push(item);
+    }
+
+    fn is_full(&self) -> bool {
+        self.items.len() >= self.room.blocks || self.room.bytes == 0 || self.stop.is_set()
+    }
+
+    fn dnode(&mut self, dnode: &DnodePhys, owner: Owner) -> Walk {
+        let shift = dnode.fanout_shift();
+        let top = dnode.levels.saturating_sub(1);
+        for (i, bp) in dnode.blkptrs().iter().enumerate() {
+            let first = (i as u64).checked_shl(shift * u32::from(top)).unwrap_or(0);
+            if let paused @ Walk::Paused(..) = self.block(bp, top, first, shift, owner) {
+                return paused;
+            }
+        }
+        match &dnode.spill {
+            Some(spill) => self.leaf(spill, SPILL, owner),
+            None => Walk::Done,
+        }
+    }
+
+    /// Whether everything in `[first, first + count)` of an owner was met before.
+    fn is_past(&self, owner: Owner, first: u64, count: u64) -> bool {
+        let Some((object, block)) = self.turn.from else {
+            return false;
+        };
+        let last = first.saturating_add(count - 1);
+        match owner {
+            Owner::Accounting(_) => false,
+            Owner::Meta => {
+                last.saturating_mul(SLOTS_PER_BLOCK as u64)
+                    .saturating_add(SLOTS_PER_BLOCK as u64 - 1)
+                    < object
+            }
+            Owner::Object(o) => o < object || o == object && last < block,
+        }
+    }
+
+    fn block(
+        &mut self,
+        bp: &BlockPointer,
+        level: u8,
+        first: u64,
+        shift: u32,
+        owner: Owner,
+    ) -> Walk {
+        let count = 1u64
+            .checked_shl(shift * u32::from(level))
+            .unwrap_or(u64::MAX);
+        if !self.is_ours(bp) || self.is_past(owner, first, count) {
+            return Walk::Done;
+        }
+        if level == 0 {
+            return match owner {
+                Owner::Meta => self.dnode_block(bp, first),
+                _ => self.leaf(bp, first, owner),
+            };
+        }
+        if let Owner::Object(object) = owner
+            && self.is_full()
+        {
+            // Never before where it began.
+            self.last = (object, first).max(self.last);
+            return self.pause();
+        }
+        let block = first.checked_shr(shift * u32::from(level)).unwrap_or(0);
+        let bytes = match self.read(bp, self.name(owner.object(), level, block)) {
+            Ok(bytes) => bytes,
+            Err(walk) => return walk,
+        };
+        for i in 0..1u64 << shift {
+            let Some(child) = BlockPointer::at(&bytes, i as usize * 128) else {
+                break;
+            };
+            let at = first.saturating_add(i.checked_shl(shift * u32::from(level - 1)).unwrap_or(0));
+            if let paused @ Walk::Paused(..) = self.block(&child, level - 1, at, shift, owner) {
+                return paused;
+            }
+        }
+        self.met(bp);
+        Walk::Done
+    }
+
+    fn dnode_block(&mut self, bp: &BlockPointer, blkid: u64) -> Walk {
+        let bytes = match self.read(bp, self.name(0, 0, blkid)) {
+            Ok(bytes) => bytes,
+            Err(walk) => return walk,
+        };
+        let first = blkid.saturating_mul(SLOTS_PER_BLOCK as u64);
+        for (slot, view) in scan_block(&bytes) {
+            let Ok(view) = view else { continue };
+            let object = first.saturating_add(slot as u64);
+            if self.turn.from.is_some_and(|(from, _)| object < from) {
+                continue;
+            }
+            if let paused @ Walk::Paused(..) = self.dnode(&view.to_phys(), Owner::Object(object)) {
+                return paused;
+            }
+        }
+        self.met(bp);
+        Walk::Done
+    }
+
+    fn leaf(&mut self, bp: &BlockPointer, blkid: u64, owner: Owner) -> Walk {
+        if !self.is_ours(bp) || self.is_past(owner, blkid, 1) {
+            return Walk::Done;
+        }
+        if let Owner::Object(object) = owner {
+            self.last = (object, blkid);
+            if self.is_full() {
+                return self.pause();
+            }
+        }
+        if bp.physical_birth() <= self.turn.cur_max && self.prover.meet(bp) {
+            let name = self.name(owner.object(), 0, blkid);
+            self.take(Item { bp: *bp, name });
+        }
+        Walk::Done
+    }
+}

@@ -1,0 +1,184 @@
+//! Proving a block with all its copies, for a scan: every copy of a pointer, gang headers and
+//! members too, is read from every leaf, and what is wrong or missing is written anew.
+//!
+//! - Bytes are written only to places that were not freed since the watch began
+//!   ([`Pipeline::watch_frees`]); whoever asks also sees to it that they cannot be another block's
+//!   before the write has ended (he holds a transaction: space is not given out before its txg).
+//! - Nothing of it goes through the cache: what is proved is what the devices have.
+
+use std::fmt::Display;
+
+use zuse_base::{Error, Result};
+use zuse_codec::{open_trailer, open_trailer_truncated};
+use zuse_format::{BlockPointer, BpKind, BpLimits, Dva};
+use zuse_vdev::{Judge, Proof};
+
+use crate::Pipeline;
+use crate::gang::{MAX_DEPTH, is_truncated};
+use crate::pipeline::address_of;
+
+impl Pipeline {
+    /// From now on the places that are freed are noted.
+    pub fn watch_frees(&self) {
+        self.freed.watch();
+    }
+
+    /// They are not noted any more.
+    pub fn unwatch_frees(&self) {
+        self.freed.unwatch();
+    }
+
+    /// Whether so much was freed that the watch says nothing any more.
+    pub fn watch_is_blind(&self) -> bool {
+        self.freed.is_blind()
+    }
+
+    /// Whether a block whose pointer was valid when the watch began may have been freed since.
+    pub fn freed_since_watch(&self, bp: &BlockPointer) -> bool {
+        self.freed.since_watch(bp)
+    }
+
+    /// Whether a resilver has to prove a block: some leaf may lack it. Gang blocks and blocks on
+    /// removed vdevs lie where their pointer does not say.
+    pub fn may_lack(&self, bp: &BlockPointer) -> bool {
+        bp.is_gang()
+            || bp
+                .dvas()
+                .any(|dva| self.vdevs.may_lack(address_of(&dva, bp)))
+    }
+
+    /// Proves a block: every copy, or (`lacking`) those of vdevs that may lack it. Gives its stored
+    /// bytes too; none where nothing had to be read. `is_live` is asked before anything is counted
+    /// or written.
+    ///
+    /// # Errors
+    /// `Corrupt` for a pointer that makes no sense.
+    pub fn prove(
+        &self,
+        bp: &BlockPointer,
+        lacking: bool,
+        is_live: &dyn Fn() -> bool,
+        place: &dyn Display,
+    ) -> Result<(Proof, Vec<u8>)> {
+        if bp.kind() != BpKind::Normal {
+            return Err(Error::corrupt(place.to_string(), "no block is stored"));
+        }
+        self.prove_tree(bp, lacking, is_live, place, 0)
+    }
+
+    fn prove_tree(
+        &self,
+        bp: &BlockPointer,
+        lacking: bool,
+        is_live: &dyn Fn() -> bool,
+        place: &dyn Display,
+        depth: u32,
+    ) -> Result<(Proof, Vec<u8>)> {
+        bp.validate(BpLimits::default())
+            .map_err(|e| Error::corrupt(place.to_string(), e))?;
+        if bp.is_gang() {
+            return self.prove_gang(bp, is_live, place, depth);
+        }
+        let asked = |dva: &Dva| !lacking || self.vdevs.may_lack(address_of(dva, bp));
+        let mut verify = |bytes: &[u8]| self.is_block(bp, bytes);
+        let psize = bp.psize() as usize;
+        self.prove_copies(bp, psize, &asked, &mut verify, is_live, place)
+    }
+
+    /// Proves what lies at the places of a pointer, and writes a copy that is wrong as a whole from
+    /// another one.
+    fn prove_copies(
+        &self,
+        bp: &BlockPointer,
+        size: usize,
+        asked: &dyn Fn(&Dva) -> bool,
+        verify: &mut dyn FnMut(&[u8]) -> bool,
+        is_live: &dyn Fn() -> bool,
+        place: &dyn Display,
+    ) -> Result<(Proof, Vec<u8>)> {
+        let mut all = Proof::default();
+        let (mut good, mut bad) = (None, Vec::new());
+        let mut buf = Vec::new();
+        for dva in bp.dvas().filter(|dva| asked(dva)) {
+            let mut judge = Judge { verify, is_live };
+            let at = address_of(&dva, bp);
+            match self.vdevs.prove(at, &mut buf, size, &mut judge) {
+                Ok(proof) if proof.good => {
+                    all.add(proof);
+                    good.get_or_insert_with(|| std::mem::take(&mut buf));
+                }
+                Ok(proof) => bad.push((at, proof)),
+                Err(Error::Corrupt { .. }) => bad.push((at, Proof::default())),
+                Err(e) => return Err(e),
+            }
+        }
+        if good.is_none() && bad.len() < bp.dvas().count() {
+            // The copies that were not asked for.
+            good = match bad.is_empty() || bp.is_gang() {
+                true => Some(Vec::new()),
+                false => self.read_stored(bp, place).ok(),
+            };
+        }
+        all.good = good.is_some();
+        for (at, proof) in bad {
+            let right = good.as_deref().filter(|_| !proof.stale && is_live());
+            match right.map(|bytes| self.vdevs.write(at, bytes)) {
+                Some(Ok(())) => all.mended += size as u64,
+                _ => all.add(proof),
+            }
+        }
+        Ok((all, good.unwrap_or_default()))
+    }
+
+    /// The header first, with all its copies, then the members in their order.
+    fn prove_gang(
+        &self,
+        bp: &BlockPointer,
+        is_live: &dyn Fn() -> bool,
+        place: &dyn Display,
+        depth: u32,
+    ) -> Result<(Proof, Vec<u8>)> {
+        if depth >= MAX_DEPTH {
+            return Err(Error::endless(
+                place.to_string(),
+                "gang headers are nested too deep",
+            ));
+        }
+        let Ok((members, size)) = self.read_header(bp, place) else {
+            let stale = !is_live();
+            return Ok((
+                Proof {
+                    stale,
+                    ..Proof::default()
+                },
+                Vec::new(),
+            ));
+        };
+        let first = bp.dva(0);
+        let verifier = [
+            u64::from(first.vdev()),
+            first.offset(),
+            bp.physical_birth(),
+            0,
+        ];
+        let mut verify = |bytes: &[u8]| match is_truncated(bp) {
+            true => open_trailer_truncated(bytes, verifier).is_ok(),
+            false => open_trailer(bytes, verifier).is_ok(),
+        };
+        let all = &|_: &Dva| true;
+        let (mut all, _) =
+            self.prove_copies(bp, size as usize, all, &mut verify, is_live, place)?;
+        let mut stored = Vec::new();
+        for member in members.iter().filter(|m| !m.is_hole()) {
+            if member.kind() != BpKind::Normal {
+                let what = "an embedded pointer in a gang header";
+                return Err(Error::corrupt(place.to_string(), what));
+            }
+            let (proof, bytes) = self.prove_tree(member, false, is_live, place, depth + 1)?;
+            all.good &= proof.good;
+            all.add(proof);
+            stored.extend_from_slice(&bytes);
+        }
+        Ok((all, stored))
+    }
+}

@@ -1,0 +1,37 @@
+//! Proving a block: every copy and every column of it is read, and what is wrong or missing is
+//! written anew. What scrub and resilver are made of.
+//!
+//! - A leaf whose dirty time log has the block's birth is not asked: it gets the bytes.
+//! - Before anything is counted or written, whoever asks says whether the block is still there. Its
+//!   space may have been freed since its pointer was read, and be another block's.
+//! - What stays without the right bytes is told by its leaf: its dirty time log keeps the birth.
+
+/// What the block must be, and whether it is still there.
+pub struct Judge<'a> {
+    /// Whether bytes are the block.
+    pub verify: &'a mut dyn FnMut(&[u8]) -> bool,
+    /// Asked before something is counted or written.
+    pub is_live: &'a dyn Fn() -> bool,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Proof {
+    /// The block could be put together.
+    pub good: bool,
+    /// The block is gone; what was found says nothing.
+    pub stale: bool,
+    /// Bytes that were written anew, on all leaves.
+    pub mended: u64,
+    /// Leaves that do not have what they should, by guid.
+    pub lacking: Vec<u64>,
+}
+
+impl Proof {
+    /// Joins what was found of another part of the same block, or of another copy.
+    pub fn add(&mut self, other: Self) {
+        self.stale |= other.stale;
+        self.mended += other.mended;
+        self.lacking.extend(other.lacking);
+    }
+}

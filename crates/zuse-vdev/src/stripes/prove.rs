@@ -1,0 +1,235 @@
+//! Proving a block on columns: all of them are read, parity too, and each is compared with what it
+//! must be. Columns of leaves that may lack the block are not read, but written.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use zuse_base::{Result, Txg, ZEROS};
+
+use super::Stripes;
+use super::plan::Plan;
+use super::read::{Reading, Seen, parity_at};
+use super::write::Part;
+use crate::leaf::Leaf;
+use crate::prove::{Judge, Proof};
+
+/// A column of a leaf that has to be written anew.
+struct Wrong<'a> {
+    column: usize,
+    leaf: &'a Arc<Leaf>,
+    /// It should have had the right bytes.
+    blamed: bool,
+}
+
+impl Stripes {
+    /// Reads and verifies every column, and rewrites those that are wrong or may be missing. `buf`
+    /// is left with the block if it could be put together.
+    pub(crate) fn prove(
+        &self,
+        offset: u64,
+        birth: Txg,
+        buf: &mut Vec<u8>,
+        psize: usize,
+        judge: &mut Judge<'_>,
+    ) -> Proof {
+        let plan = self.plan(offset, psize, birth.0);
+        let mut reading = Reading::new(self, &plan, std::mem::take(buf));
+        let before = reading.find(birth, psize, judge);
+        let found = Found {
+            stripes: self,
+            plan: &plan,
+            birth,
+            parity: match before {
+                Some(_) => self.parity_of(&plan, &reading.data),
+                None => Vec::new(),
+            },
+            good: before.is_some(),
+        };
+        let mut proof = Proof {
+            good: found.good,
+            ..Proof::default()
+        };
+        let wrong = found.wrong(&reading, before.flatten().as_deref(), &mut proof);
+        if !wrong.is_empty() && !(judge.is_live)() {
+            proof.stale = true;
+        } else {
+            found.put_right(&reading.data, wrong, &mut proof);
+        }
+        *buf = reading.data;
+        buf.truncate(psize);
+        proof
+    }
+
+    /// Whether some leaf may lack blocks that were born in a txg.
+    pub(crate) fn lacks(&self, birth: Txg) -> bool {
+        self.children.lack(birth)
+    }
+}
+
+impl Reading<'_> {
+    /// Puts the block together from what is sound, then from everything. Gives the data as it was
+    /// read, where that was not the block; `None` if there is no way.
+    fn find(&mut self, birth: Txg, psize: usize, judge: &mut Judge<'_>) -> Option<Option<Vec<u8>>> {
+        let children = &self.stripes.children;
+        for (seen, column) in self.seen.iter_mut().zip(&self.plan.columns) {
+            if !children.has(self.stripes.draid(), column.at, birth) {
+                *seen = Seen::Failed;
+            }
+        }
+        self.fetch_all();
+        if self.seen.iter().all(|s| *s == Seen::Read) && (judge.verify)(&self.data[..psize]) {
+            return Some(None);
+        }
+        for last in [false, true] {
+            if last {
+                for seen in self.seen.iter_mut().filter(|s| **s == Seen::Failed) {
+                    *seen = Seen::Unread;
+                }
+                self.fetch_all();
+            }
+            let before = self.data.clone();
+            if self.guess(&before, psize, judge.verify) {
+                return Some(Some(before));
+            }
+            self.data = before;
+            if !self.seen.contains(&Seen::Failed) {
+                break;
+            }
+        }
+        None
+    }
+}
+
+/// A block that was read.
+struct Found<'a> {
+    stripes: &'a Stripes,
+    plan: &'a Plan,
+    birth: Txg,
+    /// The right parity, if the block is known.
+    parity: Vec<u8>,
+    good: bool,
+}
+
+impl<'a> Found<'a> {
+    /// The leaves whose columns are not as they must be; `before` is the data that was read where
+    /// that was not the block.
+    fn wrong(
+        &self,
+        reading: &Reading<'_>,
+        before: Option<&[u8]>,
+        proof: &mut Proof,
+    ) -> Vec<Wrong<'a>> {
+        let mut wrong = Vec::new();
+        for (c, column) in self.plan.columns.iter().enumerate() {
+            let mut leaves: Vec<(&'a Arc<Leaf>, bool)> = Vec::with_capacity(1);
+            let (children, draid) = (&self.stripes.children, self.stripes.draid());
+            children.each(
+                draid,
+                column.at.child,
+                column.at.offset,
+                |leaf, outdated| {
+                    // A distributed spare may lack what the leaf below it has.
+                    let lacks = leaf.lacks(self.birth) || outdated && !leaf.is_outdated();
+                    leaves.push((leaf, lacks));
+                },
+            );
+            let lone = leaves.len() == 1;
+            for (leaf, lacks) in leaves {
+                let seen = reading.seen[c];
+                let (is_wrong, blamed) = match () {
+                    () if !leaf.is_usable() => {
+                        proof.lacking.push(leaf.guid());
+                        continue;
+                    }
+                    () if lacks => (true, false),
+                    () if !self.good => (seen != Seen::Read, false),
+                    () if lone && seen == Seen::Read => {
+                        let lies = self.is_other(c, reading, before)
+                            || self.has_noise(c, leaf, &reading.data);
+                        (lies, lies)
+                    }
+                    () if lone => (true, false),
+                    () => self.ask(c, leaf, &reading.data),
+                };
+                if is_wrong {
+                    wrong.push(Wrong {
+                        column: c,
+                        leaf,
+                        blamed,
+                    });
+                }
+            }
+        }
+        wrong
+    }
+
+    fn part<'b>(&'b self, column: usize, data: &'b [u8]) -> Part<'b> {
+        self.stripes.part(self.plan, column, data, &self.parity)
+    }
+
+    /// Whether a column that was read is not what it must be.
+    fn is_other(&self, column: usize, reading: &Reading<'_>, before: Option<&[u8]>) -> bool {
+        let data = self.plan.columns[column].data.clone();
+        if !data.is_empty() {
+            return before.is_some_and(|b| b[data.clone()] != reading.data[data]);
+        }
+        parity_at(self.plan, self.stripes.nparity(), column)
+            .is_some_and(|at| reading.parity[at.clone()] != self.parity[at])
+    }
+
+    /// Whether something stands where dRAID has zeros behind a short column.
+    fn has_noise(&self, column: usize, leaf: &Leaf, data: &[u8]) -> bool {
+        let part = self.part(column, data);
+        if part.zeros == 0 || part.spot.boot {
+            return false;
+        }
+        let mut rest = vec![0; part.zeros];
+        let at = part.spot.offset + part.bytes.len() as u64;
+        leaf.read(at, &mut rest).is_err() || rest.iter().any(|b| *b != 0)
+    }
+
+    /// Reads a column of one of several leaves: whether it is wrong, and its leaf to blame.
+    fn ask(&self, column: usize, leaf: &Leaf, data: &[u8]) -> (bool, bool) {
+        let part = self.part(column, data);
+        if part.spot.boot {
+            return (false, false);
+        }
+        let mut bytes = vec![0; part.bytes.len() + part.zeros];
+        match leaf.read(part.spot.offset, &mut bytes) {
+            Err(_) => (true, false),
+            Ok(()) => {
+                let (front, rest) = bytes.split_at(part.bytes.len());
+                let lies = front != part.bytes || rest.iter().any(|b| *b != 0);
+                (lies, lies)
+            }
+        }
+    }
+
+    /// Counts and rewrites what is wrong.
+    fn put_right(&self, data: &[u8], wrong: Vec<Wrong<'_>>, proof: &mut Proof) {
+        for wrong in wrong {
+            if wrong.blamed && !wrong.leaf.is_outdated() {
+                wrong.leaf.note_checksum_error();
+            }
+            let part = self.part(wrong.column, data);
+            if self.good && !part.spot.boot && write_part(wrong.leaf, &part).is_ok() {
+                wrong.leaf.counters().repaired.bump();
+                proof.mended += (part.bytes.len() + part.zeros) as u64;
+            } else {
+                proof.lacking.push(wrong.leaf.guid());
+            }
+        }
+    }
+}
+
+fn write_part(leaf: &Leaf, part: &Part<'_>) -> Result<()> {
+    let mut slices = vec![IoSlice::new(part.bytes)];
+    let mut left = part.zeros;
+    while left > 0 {
+        let n = left.min(ZEROS.len());
+        slices.push(IoSlice::new(&ZEROS[..n]));
+        left -= n;
+    }
+    slices.retain(|s| !s.is_empty());
+    leaf.write(part.spot.offset, &slices)
+}

@@ -1,0 +1,139 @@
+//! Scrub and resilver of a pool: begun here, done in the background ([`zuse_dsl::NewScan`]).
+
+use zuse_base::{Result, Txg};
+use zuse_dsl::{ErrorScrub, NewScan};
+
+use crate::{LastScan, Pool};
+
+const TIME_RINGS: [&str; 3] = [
+    "com.klarasystems:txg_log_time:minutes",
+    "com.klarasystems:txg_log_time:days",
+    "com.klarasystems:txg_log_time:months",
+];
+
+impl Pool {
+    /// Begins a scrub of the blocks born between two txgs (none: all), or lets one that pauses go
+    /// on.
+    ///
+    /// # Errors
+    /// `Refused(BUSY)` while another scan goes on; `Refused(ROFS)`.
+    pub fn scrub(&self, after: Txg, before: Option<Txg>) -> Result<()> {
+        self.dsl().start_scan(NewScan::Scrub(after, before))
+    }
+
+    /// Reads the blocks of the error log again: those that can be read leave it.
+    ///
+    /// # Errors
+    /// As [`Self::scrub`].
+    pub fn scrub_errors(&self) -> Result<()> {
+        self.dsl().start_scan(NewScan::ErrorScrub)
+    }
+
+    /// The last scrub of the error log, or the one that goes on.
+    pub fn error_scrub(&self) -> ErrorScrub {
+        self.dsl().error_scrub()
+    }
+
+    /// Whether a scan goes on that does not pause.
+    pub fn is_scanning(&self) -> bool {
+        let errors = self.error_scrub();
+        self.scan().is_some_and(|s| s.state == 1 && !s.paused)
+            || errors.is_running() && !errors.paused
+    }
+
+    /// Lets a scrub pause. What it did stays.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)` where none goes on; `Refused(BUSY)` if it pauses already.
+    pub fn pause_scrub(&self) -> Result<()> {
+        self.dsl().pause_scan()
+    }
+
+    /// Ends a scan before it is done.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)` where none goes on.
+    pub fn cancel_scan(&self) -> Result<()> {
+        self.dsl().cancel_scan()
+    }
+
+    /// Begins a resilver of what devices that are there lack; one that goes on begins anew, and a
+    /// scrub ends. Nothing happens where none lacks anything.
+    ///
+    /// # Errors
+    /// `Refused(ROFS)`.
+    pub fn restart_resilver(&self) -> Result<()> {
+        match self.spa().resilver_range() {
+            Some((min, max)) => self.dsl().restart_scan(NewScan::Resilver(min, max)),
+            None => Ok(()),
+        }
+    }
+
+    /// The last scan, or the one that goes on; `None` if there never was one.
+    pub fn scan(&self) -> Option<LastScan> {
+        self.dsl().scan_status()
+    }
+
+    /// Does what is left of a scan in the calling thread.
+    ///
+    /// # Errors
+    /// The pool is suspended; the MOS cannot be read.
+    pub fn finish_scan(&self) -> Result<()> {
+        self.dsl().scan_to_the_end()
+    }
+
+    /// The txgs that a range of time stands for, in seconds since 1970: all blocks written within it
+    /// were born after the first and before the second. What is known of old times is coarse: the
+    /// range is rather too long than too short.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn txgs_between(&self, start: Option<u64>, end: Option<u64>) -> Result<(Txg, Option<Txg>)> {
+        let points = self.dated_txgs()?;
+        let dated = |at: u64| points.iter().filter(move |(time, _)| *time <= at);
+        let after = start.map_or(0, |at| {
+            dated(at.saturating_sub(1))
+                .map(|(_, txg)| *txg)
+                .max()
+                .unwrap_or(0)
+        });
+        let before = end.and_then(|at| {
+            let later = points.iter().filter(|(time, _)| *time > at);
+            later.map(|(_, txg)| *txg).min()
+        });
+        // The txg of a point may hold what was written after it.
+        Ok((Txg(after.saturating_sub(1)), before.map(|txg| Txg(txg + 1))))
+    }
+
+    /// Times with the txgs in which they were noted: from OpenZFS's log of them, where there is one,
+    /// and from the history.
+    fn dated_txgs(&self) -> Result<Vec<(u64, u64)>> {
+        let directory = self.spa().directory()?;
+        let mut points = Vec::new();
+        for ring in TIME_RINGS {
+            let Some(words) = directory.lookup(ring.as_bytes())? else {
+                continue;
+            };
+            let words = words.ints();
+            let pairs = words.get(3..).unwrap_or(&[]).as_chunks::<2>().0;
+            points.extend(pairs.iter().map(|[time, txg]| (*time, *txg)));
+        }
+        for record in self.dsl().history()? {
+            let number = |name| record.get_u64(name);
+            if let (Some(time), Some(txg)) = (number("history time"), number("history txg")) {
+                points.push((time, txg));
+            }
+        }
+        points.retain(|(time, txg)| *time != 0 && *txg != 0);
+        Ok(points)
+    }
+
+    /// The txg up to which the last complete scrub came.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn last_scrubbed_txg(&self) -> Result<Txg> {
+        let found = self.spa().directory()?.lookup_u64(b"last_scrubbed_txg")?;
+        Ok(Txg(found.unwrap_or(0)))
+    }
+}
