@@ -11,7 +11,7 @@ head -c 5000000 /dev/urandom >p/r
 ok cp p/r r
 tree() { zpool status "$@" p | awk '/NAME/ { on = 1; next } !NF { on = 0 } on { printf "%s%s %s", sep, $1, $2; sep = ", " } END { print "" }' | sed "s,$T/,,g"; }
 
-says "cannot attach $T/zz to $T/b: no such device in pool" zpool attach p "$T/zz" "$T/b"
+says "cannot attach $T/b to $T/zz: no such device in pool" zpool attach p "$T/zz" "$T/b"
 says "device is too small" zpool attach p "$T/a" "$T/small"
 says "$T/a is busy" zpool attach -f p "$T/a" "$T/a"
 says "cannot resolve path '$T/nothing'" zpool attach p "$T/a" "$T/nothing"
@@ -49,7 +49,7 @@ ok zpool replace -w p "$T/c"
 is "$(tree)" "p ONLINE, mirror-0 ONLINE, c ONLINE, d ONLINE" "replaced by itself"
 kill -9 "$(hosts)"
 sleep 0.3
-ok cmp p/r r
 is "$(tree)" "p ONLINE, mirror-0 ONLINE, c ONLINE, d ONLINE" "after the host was killed"
+ok cmp p/r r
 ok zpool export p
 gone

@@ -464,7 +464,7 @@ impl Holder {
                     }
                 }
             })?;
-        while let Some(heir) = self.watch(&listener) {
+        while let Some(heir) = self.watch(&listener, session) {
             if let Some(ended) = self.hand_over(heir, &listener, session) {
                 handle.close();
                 let _ = watcher.join();
@@ -491,11 +491,17 @@ impl Holder {
 
     /// Clears up after mounts that others take away, until there is a reason to end, or somebody
     /// asks to go on in its place.
-    fn watch(self: &Arc<Self>, listener: &wire::Listener) -> Option<UnixStream> {
+    fn watch(self: &Arc<Self>, listener: &wire::Listener, session: &Session) -> Option<UnixStream> {
         let mut idle_since = Instant::now();
         let mut attended = Instant::now();
+        let mut changes = 0;
         loop {
             std::thread::sleep(TICK);
+            if changes != self.pool.spa().tree_changes() {
+                changes = self.pool.spa().tree_changes();
+                // Devices came or went: who opens the pool next looks for those that are there now.
+                let _ = session.remember_again(&self.pool, self.pool.guid());
+            }
             if attended.elapsed() >= ATTEND && self.pool.needs_attention() {
                 attended = Instant::now();
                 // What cannot be done now is tried again.

@@ -60,13 +60,14 @@ impl Pool {
         let mut change = TreeChange::begin(ctx);
         let gone = || Error::refused(Errno::NODEV, "no such device in pool");
         let parent = change.tree().parent_of(guid).ok_or_else(gone)?.clone();
+        if parent.kind == VdevKind::Spare {
+            let out = parent.children.iter().find(|c| c.guid == guid);
+            self.settle_spares(ctx, &mut change, &parent, out.ok_or_else(gone)?)?;
+        }
         let out = change.tree().take_out(guid).ok_or_else(gone)?;
         for node in leaves(&out.node) {
             change.drop_zap(node.zap_leaf)?;
             self.free_dtl_object(ctx, node.dtl)?;
-        }
-        if parent.kind == VdevKind::Spare {
-            self.settle_spares(ctx, &mut change, &parent, &out.node)?;
         }
         if let Some((old, new)) = out.renamed {
             change.rename(old, new);
@@ -82,6 +83,11 @@ impl Pool {
         parent: &VdevConfig,
         out: &VdevConfig,
     ) -> Result<()> {
+        // Whatever stays, nothing is left that a spare would step back for.
+        let children: Vec<u64> = parent.children.iter().map(|c| c.guid).collect();
+        change.tree().visit_mut(&mut |node| {
+            node.unspare &= !children.contains(&node.guid);
+        });
         if out.is_spare {
             let label = self.spare_label(out);
             change.spare_again(out.guid, label);

@@ -15,6 +15,7 @@
 //! - A leaf that comes into a vdev with data lacks all that was written before ([`Lacks`]).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use zuse_base::sync::Mutex;
 use zuse_base::{Error, ObjectId, Refusal, Result, Txg};
@@ -36,9 +37,9 @@ pub enum Lacks {
     Everything,
 }
 
-/// Leaves that left the tree in a txg that is not on disk yet.
+/// Leaves that left the tree in a txg that is not on disk yet, and how often the tree has changed.
 #[derive(Default)]
-pub(crate) struct Leaving(Mutex<Vec<Departure>>);
+pub(crate) struct Leaving(Mutex<Vec<Departure>>, AtomicU64);
 
 /// A leaf that left.
 struct Departure {
@@ -165,6 +166,7 @@ impl<'a> TreeChange<'a> {
             });
         }
         drop(leaving);
+        pool.leaving.1.fetch_add(1, Relaxed);
         pool.config_changed();
         Ok(())
     }
@@ -185,6 +187,11 @@ impl Pool {
     ) -> Result<()> {
         let config = self.config.lock().clone();
         label::init(device, &label::initial_label(&config, top, leaf, txg.0))
+    }
+
+    /// How often the tree has changed since the pool was opened.
+    pub fn tree_changes(&self) -> u64 {
+        self.leaving.1.load(Relaxed)
     }
 
     /// The txg is on disk: leaves that are not in its tree are let go.

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use zuse::{Credentials, FileSystem, Offline, PoolAccess, Shape, TopSpec, VdevClass, VdevKind};
 use zuse_base::{Entropy, Errno, SeededPrng};
 use zuse_device::{BlockDevice, MemDevice, MemImage, PowerSupply, SimDisk};
-use zuse_pool::{Environment, Newcomer, Purpose, VdevSpec};
+use zuse_format::nvlist::NvList;
+use zuse_pool::{Environment, Newcomer, Purpose, SyncCtx, VdevSpec};
 use zuse_sim::check::{Depth, check};
 use zuse_sim::golden::open_whole;
 use zuse_vdev::Labels;
@@ -279,6 +280,143 @@ fn a_replacement_is_replaced_half_way_and_either_side_may_go() {
     pool.export().expect("export");
 }
 
+/// Fills what lacks something; what waited for that leaves in the txgs that follow.
+fn resilver(pool: &zuse::Pool) {
+    pool.restart_resilver().expect("begun");
+    pool.finish_scan().expect("done");
+    for _ in 0..3 {
+        pool.spa().sync_now().expect("sync");
+    }
+}
+
+#[test]
+fn what_was_replaced_leaves_when_the_new_device_is_whole() {
+    let all: Vec<Device> = (0..4).map(disk).collect();
+    let pool = make(&all[..3], Shape::Raidz { nparity: 1 });
+    let fs = pool.file_system("tank").expect("file system");
+    write(&fs, 0..20).expect("written");
+    attach(&pool, "/d/1", &all[3], Purpose::Replace).expect("replaced");
+    write(&fs, 20..24).expect("written");
+    resilver(&pool);
+    let (_, names) = shape(&pool);
+    assert_eq!(names, ["/d/0", "/d/3", "/d/2"]);
+    assert!(!is_member(&all[1]) && is_member(&all[3]));
+    assert!(pool.spa().resilver_range().is_none());
+    sound(&pool, "after the replacement");
+    // The new one is needed for every block.
+    pool.offline(guid_of(&pool, "/d/0"), Offline::default())
+        .expect("offline");
+    pool.drop_cache();
+    verify(&fs, 0..24, "with the new device");
+    assert!(!pool.vdev_status().has_errors());
+    drop(fs);
+    pool.export().expect("export");
+}
+
+/// Puts a device into the pool's list of spares.
+fn add_spare(pool: &zuse::Pool, guid: u64, path: &str) {
+    let mut list = NvList::new();
+    list.insert("type", "file");
+    list.insert("guid", guid);
+    list.insert("path", path);
+    let write = move |ctx: &SyncCtx<'_>| {
+        let mut lists = ctx.pool.aux_lists("spares")?;
+        lists.push(list);
+        ctx.pool.write_aux_devices(ctx, "spares", lists)
+    };
+    pool.spa().sync_task(|_| Ok(()), write).expect("listed");
+}
+
+#[test]
+fn a_spare_stands_in_steps_back_and_may_stay() {
+    let all: Vec<Device> = (0..5).map(disk).collect();
+    let pool = make(&all[..2], Shape::Mirror);
+    let fs = pool.file_system("tank").expect("file system");
+    write(&fs, 0..10).expect("written");
+    add_spare(&pool, 777, "/d/2");
+    add_spare(&pool, 888, "/d/4");
+    let use_spare = |of: &str, guid, at: usize| {
+        let spare = Newcomer::Spare(guid, Some(all[at].clone()));
+        let old = guid_of(&pool, of);
+        pool.spa().put_beside(old, &spare, Purpose::Replace, false)
+    };
+    let b = guid_of(&pool, "/d/1");
+    let how = Offline {
+        fault: true,
+        temporary: false,
+    };
+    pool.offline(b, how).expect("faulted");
+    use_spare("/d/1", 777, 2).expect("a spare stands in");
+    assert!(use_spare("/d/0", 777, 2).is_err(), "it is in use");
+    write(&fs, 10..14).expect("written");
+    resilver(&pool);
+    let top = pool.config().vdev_tree.children[0].clone();
+    assert_eq!(top.children[1].kind, VdevKind::Spare);
+    assert!(top.children[1].children[1].is_spare);
+    assert!(pool.spares().expect("spares")[0].in_use);
+    // The device comes back, is filled, and the spare is idle again.
+    let device = all[1].clone();
+    pool.spa().set_reopen(move |_, _| Some(device.clone()));
+    pool.online(b).expect("online");
+    resilver(&pool);
+    assert_eq!(shape(&pool).1, ["/d/0", "/d/1"]);
+    assert!(!pool.spares().expect("spares")[0].in_use);
+    assert!(!is_member(&all[2]));
+    let idle = Labels::read(&*all[2]);
+    assert_eq!(idle.good().count(), 4, "labels of an idle spare");
+    // Another one takes the place of both.
+    pool.offline(b, how).expect("faulted");
+    use_spare("/d/1", 777, 2).expect("a spare stands in");
+    attach(&pool, "/d/1", &all[3], Purpose::Replace).expect("replaced under a spare");
+    resilver(&pool);
+    assert_eq!(shape(&pool).1, ["/d/0", "/d/3"]);
+    assert!(!pool.spares().expect("spares")[0].in_use);
+    // The broken device leaves: the spare stays for good.
+    let d = guid_of(&pool, "/d/3");
+    use_spare("/d/3", 888, 4).expect("a spare stands in");
+    resilver(&pool);
+    pool.detach(d).expect("detached");
+    assert_eq!(shape(&pool).1, ["/d/0", "/d/4"]);
+    let spares = pool.spares().expect("spares");
+    assert_eq!(spares.iter().map(|s| s.guid).collect::<Vec<_>>(), [777]);
+    pool.drop_cache();
+    verify(&fs, 0..14, "with spares");
+    sound(&pool, "with spares");
+    drop(fs);
+    pool.export().expect("export");
+}
+
+#[test]
+fn a_device_that_comes_during_a_resilver_waits_for_the_next_one() {
+    let all: Vec<Device> = (0..3).map(disk).collect();
+    let pool = make(&all[..1], Shape::Single);
+    let fs = pool.file_system("tank").expect("file system");
+    write(&fs, 0..10).expect("written");
+    attach(&pool, "/d/0", &all[1], Purpose::Attach).expect("attached");
+    let range = pool.spa().resilver_range();
+    let a = guid_of(&pool, "/d/0");
+    pool.spa()
+        .put_beside(a, &newcomer(&all[2]), Purpose::Attach, true)
+        .expect("attached");
+    let c = guid_of(&pool, "/d/2");
+    assert_eq!(pool.spa().deferred(), [c]);
+    assert_eq!(
+        pool.spa().resilver_range(),
+        range,
+        "it is not for the last one"
+    );
+    const DEFER: &str = "com.datto:resilver_defer";
+    assert_eq!(pool.spa().features().refcount(DEFER), 1);
+    resilver(&pool);
+    assert!(pool.spa().deferred().is_empty());
+    assert_eq!(pool.spa().features().refcount(DEFER), 0);
+    assert_eq!(pool.spa().lacking(), [c]);
+    resilver(&pool);
+    assert!(pool.spa().lacking().is_empty());
+    drop(fs);
+    pool.export().expect("export");
+}
+
 /// A pool whose power goes: what its disks keep of what they were not told to keep is chance.
 struct Machine {
     images: BTreeMap<usize, MemImage>,
@@ -334,7 +472,7 @@ impl Machine {
             fault: self.prng.below(4) == 0,
             temporary: self.prng.below(3) == 0,
         };
-        let _ = match (self.prng.below(6), free) {
+        let _ = match (self.prng.below(7), free) {
             (0, Some(device)) => {
                 pool.spa()
                     .put_beside(one, &newcomer(device), Purpose::Attach, false)
@@ -346,8 +484,28 @@ impl Machine {
             (2, _) => pool.detach(one),
             (3, _) => pool.offline(one, how),
             (4, _) => pool.online(one).map(drop),
+            (5, _) => pool.restart_resilver(),
             _ => Ok(()),
         };
+    }
+}
+
+/// All that is there is filled; then any one device can be done without.
+fn whole_again(pool: &Arc<zuse::Pool>, disks: &[Device], what: &str) {
+    let shelf = disks.to_vec();
+    pool.spa()
+        .set_reopen(move |_, path| shelf.iter().find(|d| Some(d.path()) == path).cloned());
+    for leaf in pool.spa().vdevs().leaves() {
+        pool.online(leaf.guid()).expect("online");
+    }
+    resilver(pool);
+    assert!(pool.spa().lacking().is_empty(), "{what}");
+    sound(pool, what);
+    let leaves = pool.spa().vdevs().leaves();
+    if leaves.len() > 1 {
+        let first = leaves[0].guid();
+        pool.offline(first, Offline::default()).expect("not needed");
+        pool.drop_cache();
     }
 }
 
@@ -380,6 +538,8 @@ fn histories(shape: Shape, devices: usize, seeds: std::ops::Range<u64>) {
         let what = format!("seed {seed}, {shape:?}");
         verify(&fs, 0..written, &what);
         sound(&pool, &what);
+        whole_again(&pool, &disks, &what);
+        verify(&fs, 0..written, &what);
         drop(fs);
         pool.export().expect("export");
     }

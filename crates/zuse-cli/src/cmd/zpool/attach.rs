@@ -45,6 +45,7 @@ impl Attach {
         let take = devices::taking(session, self.force)?;
         pool.attach(beside, &path, &take)
             .map_err(|e| devices::refusal(&cannot, &e))?;
+        session.remember_again(&pool, pool.guid())?;
         session.log(&pool);
         match self.wait {
             true => devices::wait(session, &pool),

@@ -22,6 +22,7 @@ impl Detach {
         let cannot = format!("cannot detach {}", self.device);
         let guid = devices::find(session, &pool, &self.device, &cannot)?;
         pool.detach(guid).or_cannot_pool(|| cannot)?;
+        session.remember_again(&pool, pool.guid())?;
         session.log(&pool);
         Ok(())
     }

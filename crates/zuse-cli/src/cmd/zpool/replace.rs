@@ -50,6 +50,7 @@ impl Replace {
         let take = devices::taking(session, self.force)?;
         pool.replace(old, path.as_deref(), &take)
             .map_err(|e| devices::refusal(&cannot, &e))?;
+        session.remember_again(&pool, pool.guid())?;
         session.log(&pool);
         match self.wait {
             true => devices::wait(session, &pool),
