@@ -33,6 +33,9 @@ use crate::wire;
 /// How often it looks whether mounts are gone.
 const TICK: Duration = Duration::from_millis(100);
 
+/// How often it is looked after devices that failed or are gone.
+const ATTEND: Duration = Duration::from_secs(2);
+
 /// How long the end of a command waits for the kernel to drop what the command has changed.
 const SETTLE: Duration = Duration::from_secs(10);
 /// Commands that are served at the same time.
@@ -461,7 +464,7 @@ impl Holder {
                     }
                 }
             })?;
-        while let Some(heir) = self.watch(&listener) {
+        while let Some(heir) = self.watch(&listener, session) {
             if let Some(ended) = self.hand_over(heir, &listener, session) {
                 handle.close();
                 let _ = watcher.join();
@@ -488,10 +491,22 @@ impl Holder {
 
     /// Clears up after mounts that others take away, until there is a reason to end, or somebody
     /// asks to go on in its place.
-    fn watch(self: &Arc<Self>, listener: &wire::Listener) -> Option<UnixStream> {
+    fn watch(self: &Arc<Self>, listener: &wire::Listener, session: &Session) -> Option<UnixStream> {
         let mut idle_since = Instant::now();
+        let mut attended = Instant::now();
+        let mut changes = 0;
         loop {
             std::thread::sleep(TICK);
+            if changes != self.pool.spa().tree_changes() {
+                changes = self.pool.spa().tree_changes();
+                // Devices came or went: who opens the pool next looks for those that are there now.
+                let _ = session.remember_again(&self.pool, self.pool.guid());
+            }
+            if attended.elapsed() >= ATTEND && self.pool.needs_attention() {
+                attended = Instant::now();
+                // What cannot be done now is tried again.
+                let _ = self.while_running(|me| me.pool.attend());
+            }
             let over: Vec<_> = self.mounts.servers();
             let over: Vec<_> = over.into_iter().filter(|s| s.is_over()).collect();
             for server in &over {

@@ -276,6 +276,9 @@ pub struct VdevRow {
     /// Bytes of a top-level vdev that only the checkpoint needs, where that was asked for.
     #[serde(default)]
     pub checkpoint: Option<u64>,
+    /// What is done to a device, or waits to be done: `resilvering`, `awaiting resilver`.
+    #[serde(default)]
+    pub doing: String,
 }
 
 /// Operations of one kind: see [`zuse::OpFigures`].
@@ -389,7 +392,18 @@ impl VdevRow {
             slow: status.ops.iter().map(|o| o.slow).sum(),
             work: None,
             checkpoint: None,
+            doing: String::new(),
         }
+    }
+
+    /// Says of some devices what is done to them.
+    fn tell_doing(&mut self, guids: &[u64], what: &str) {
+        if self.doing.is_empty() && guids.contains(&self.guid) {
+            what.clone_into(&mut self.doing);
+        }
+        self.children
+            .iter_mut()
+            .for_each(|c| c.tell_doing(guids, what));
     }
 
     /// Whether it is a device.
@@ -663,6 +677,10 @@ fn pool_cells(pool: &Pool, properties: Option<&[String]>) -> zuse::Result<Vec<(S
 fn vdevs_with_space(pool: &Pool, cells: &[(String, Cell)]) -> VdevRow {
     let mut vdevs = VdevRow::of(&pool.vdev_status());
     vdevs.name = pool.name();
+    vdevs.tell_doing(&pool.spa().deferred(), "awaiting resilver");
+    if pool.is_resilvering() {
+        vdevs.tell_doing(&pool.spa().lacking(), "resilvering");
+    }
     // Of a single vdev everything is known by that of the pool.
     let by_maps = match vdevs.children.len() {
         2.. if !pool.is_writable() => zuse::traverse::space_by_maps(pool).unwrap_or_default(),
@@ -793,5 +811,6 @@ fn aux_row(config: &zuse::VdevConfig, list: &str, tree: &VdevRow) -> VdevRow {
         slow: 0,
         work: None,
         checkpoint: None,
+        doing: String::new(),
     }
 }

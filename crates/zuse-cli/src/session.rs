@@ -565,6 +565,16 @@ impl Session {
         self.kept.take()
     }
 
+    /// Remembers how an imported pool is now, that went by that guid so far: its devices, its guid.
+    pub fn remember_again(&self, pool: &Pool, old: u64) -> Outcome {
+        let imported = self.state.imported()?;
+        if !imported.values().any(|c| c.config.pool_guid == old) {
+            return Ok(());
+        }
+        let passing = self.state.passing_of(old)?;
+        self.state.remember(&pool.config(), passing.as_ref())
+    }
+
     /// Gives up a pool that the command has closed itself.
     pub fn release(&mut self, pool: &Arc<Pool>) {
         self.opened.retain(|o| !Arc::ptr_eq(&o.pool, pool));
@@ -644,7 +654,17 @@ pub fn patiently<T>(mut f: impl FnMut() -> zuse::Result<T>) -> zuse::Result<T> {
 /// A pool by the devices of a configuration.
 pub fn found_by_config(config: &PoolConfig) -> Outcome<FoundPool> {
     let paths = device_paths(&config.vdev_tree);
-    let scan = Search::new(&paths).run();
+    let mut scan = Search::new(&paths).run();
+    // Devices that came after the pool was remembered: their siblings' labels name them.
+    let own = |p: &&FoundPool| p.config.pool_guid == config.pool_guid;
+    if let Some(found) = scan.pools.iter().find(own) {
+        let mut named = device_paths(&found.config.vdev_tree);
+        named.retain(|path| !paths.contains(path));
+        if !named.is_empty() {
+            named.extend(paths.iter().cloned());
+            scan = Search::new(&named).run();
+        }
+    }
     let name = &config.name;
     match scan
         .pools

@@ -8,9 +8,12 @@
 //!   cannot lose it. The loop that writes the MOS asks again in every pass.
 //! - What is missed only by the last flush of a txg is entered in the next one, which then follows
 //!   at once.
-//! - Nothing is ever taken out here.
+//! - A device that comes beside others lacks everything up to its own txg and those that may be
+//!   under way: [4, txg + 3).
+//! - Txgs are taken out by a complete scan alone ([`Pool::dtl_scan_done`]). A log that has become
+//!   empty is freed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use zuse_base::sync::Mutex;
 
 use zuse_base::range_tree::{ByPlace, Ranges};
@@ -18,7 +21,10 @@ use zuse_base::{Error, ObjectId, Result, Span, Txg};
 use zuse_dmu::DnodeSpec;
 use zuse_format::object_type;
 
+use crate::create::FIRST_TXG;
 use crate::{Pool, SyncCtx};
+
+mod needed;
 
 /// Words of a log that are believed.
 const MAX_WORDS: u64 = 1 << 20;
@@ -26,6 +32,8 @@ const MAX_WORDS: u64 = 1 << 20;
 const MAX_RUN: u64 = 1 << 15;
 /// A word with these top bits tells when the next ones were written.
 const DEBUG: u64 = 2 << 62;
+/// Txgs that are worked on at the same time: open, quiescing, syncing.
+const UNDER_WAY: u64 = 3;
 const HISTOGRAM: &str = "com.delphix:spacemap_histogram";
 
 /// The logs of a pool's leaves, by guid.
@@ -37,6 +45,8 @@ struct State {
     leaves: BTreeMap<u64, Ranges<ByPlace>>,
     /// Missed after the MOS of that txg was written.
     late: BTreeMap<u64, Txg>,
+    /// Logs that are not on disk as they are here.
+    changed: BTreeSet<u64>,
 }
 
 impl Dtls {
@@ -53,6 +63,45 @@ impl Dtls {
         }
         !known
     }
+
+    /// A leaf that comes in a txg lacks all that was written before, and what other threads write
+    /// meanwhile by the old tree.
+    pub(crate) fn lack_all(&self, guid: u64, txg: Txg) {
+        let end = txg.0 + UNDER_WAY;
+        let mut state = self.0.lock();
+        let ranges = state.leaves.entry(guid).or_default();
+        ranges.add_missing(Span::new(FIRST_TXG.0, end.saturating_sub(FIRST_TXG.0)));
+        state.changed.insert(guid);
+    }
+
+    /// A leaf goes by another guid.
+    pub(crate) fn rename(&self, old: u64, new: u64) {
+        let state = &mut *self.0.lock();
+        if let Some(ranges) = state.leaves.remove(&old) {
+            state.leaves.insert(new, ranges);
+        }
+        if let Some(txg) = state.late.remove(&old) {
+            state.late.insert(new, txg);
+        }
+        if state.changed.remove(&old) {
+            state.changed.insert(new);
+        }
+    }
+
+    /// A leaf has left the pool.
+    pub(crate) fn forget(&self, guid: u64) {
+        let state = &mut *self.0.lock();
+        state.leaves.remove(&guid);
+        state.late.remove(&guid);
+        state.changed.remove(&guid);
+    }
+
+    /// What a leaf lacks, in order.
+    fn spans(&self, guid: u64) -> Vec<Span> {
+        let state = self.0.lock();
+        let ranges = state.leaves.get(&guid);
+        ranges.map_or_else(Vec::new, |r| r.iter().collect())
+    }
 }
 
 impl Pool {
@@ -67,10 +116,8 @@ impl Pool {
         });
         for (guid, object) in found {
             let ranges = self.read_dtl(object)?;
-            if let Some(leaf) = self.vdevs.leaf(guid) {
-                leaf.set_missing(&ranges.iter().collect::<Vec<_>>());
-            }
             self.dtls.0.lock().leaves.insert(guid, ranges);
+            self.tell_missing(guid);
         }
         Ok(())
     }
@@ -153,59 +200,58 @@ impl Pool {
                 missed.extend(lacking.map(|l| (l.guid(), ctx.txg)));
             }
         }
+        let mut state = self.dtls.0.lock();
         for (guid, txg) in missed {
             let span = Span::new(txg.0, 1);
-            let mut state = self.dtls.0.lock();
-            let ranges = state.leaves.entry(guid).or_default();
-            if ranges.add_missing(span) == 0 {
-                continue;
+            if state.leaves.entry(guid).or_default().add_missing(span) > 0 {
+                state.changed.insert(guid);
             }
-            let copy: Vec<Span> = ranges.iter().collect();
-            drop(state);
-            self.write_dtl(ctx, guid, &copy)?;
-            if let Some(leaf) = self.vdevs.leaf(guid) {
-                leaf.set_missing(&copy);
+        }
+        let changed = std::mem::take(&mut state.changed);
+        drop(state);
+        for guid in changed {
+            match self.dtls.spans(guid).as_slice() {
+                [] => self.free_dtl(ctx, guid)?,
+                spans => self.write_dtl(ctx, guid, spans)?,
             }
+            self.tell_missing(guid);
         }
         Ok(())
     }
 
-    /// A scan of all blocks born before `max` has ended: leaves that are there lack nothing older
-    /// any more, but what is in `failed` (leaf, txgs). Runs on the sync thread.
-    ///
-    /// # Errors
-    /// The MOS cannot be changed.
-    pub fn dtl_scan_done(&self, ctx: &SyncCtx<'_>, max: Txg, failed: &[(u64, Span)]) -> Result<()> {
-        for leaf in self.vdevs.leaves().iter().filter(|l| l.is_usable()) {
-            let guid = leaf.guid();
-            let spans: Vec<Span> = {
-                let mut state = self.dtls.0.lock();
-                let Some(ranges) = state.leaves.get_mut(&guid) else {
-                    continue;
-                };
-                ranges.clear_span(Span::new(0, max.0));
-                for (_, span) in failed.iter().filter(|(leaf, _)| *leaf == guid) {
-                    ranges.add_missing(*span);
-                }
-                ranges.iter().collect()
-            };
-            self.write_dtl(ctx, guid, &spans)?;
+    /// Tells a leaf what its log has.
+    pub(crate) fn tell_missing(&self, guid: u64) {
+        let spans = self.dtls.spans(guid);
+        self.vdevs.set_outdated(guid, !spans.is_empty());
+        if let Some(leaf) = self.vdevs.leaf(guid) {
             leaf.set_missing(&spans);
         }
+    }
+
+    /// A leaf lacks nothing any more, or is not there any more: its log goes.
+    pub(crate) fn free_dtl(&self, ctx: &SyncCtx<'_>, guid: u64) -> Result<()> {
+        let mut config = self.config.lock();
+        let node = config.vdev_tree.find_mut(guid);
+        let object = node.and_then(|n| n.dtl.take());
+        drop(config);
+        self.free_dtl_object(ctx, object)?;
+        if object.is_some() {
+            self.config_changed();
+        }
         Ok(())
     }
 
-    /// What a resilver has to look for: blocks born between the two txgs, neither included.
-    pub fn resilver_range(&self) -> Option<(Txg, Txg)> {
-        let usable = self.vdevs.leaves().into_iter().filter(|l| l.is_usable());
-        let state = self.dtls.0.lock();
-        let spans = usable.filter_map(|leaf| {
-            let ranges = state.leaves.get(&leaf.guid())?;
-            let (first, last) = (ranges.first()?, ranges.last()?);
-            Some((first.start.saturating_sub(1), last.start + last.size))
-        });
-        let range = spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
-        range.map(|(min, max)| (Txg(min), Txg(max)))
+    /// Frees the object of a log.
+    pub(crate) fn free_dtl_object(&self, ctx: &SyncCtx<'_>, object: Option<u64>) -> Result<()> {
+        let Some(object) = object.filter(|object| *object != 0).map(ObjectId) else {
+            return Ok(());
+        };
+        // The feature counts the maps that have room for a histogram.
+        let long = self.mos().dnode(object)?.with_bonus(<[u8]>::len) > 24;
+        if long && self.features.is_enabled(HISTOGRAM) {
+            self.features.add(ctx, HISTOGRAM, -1)?;
+        }
+        self.mos().free(ctx.tx, object)
     }
 
     fn write_dtl(&self, ctx: &SyncCtx<'_>, guid: u64, ranges: &[Span]) -> Result<()> {

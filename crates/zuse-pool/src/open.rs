@@ -19,6 +19,8 @@ use crate::log_space_map::LogObjects;
 use crate::space_map::MosStore;
 use crate::{Allocator, DslHooks, Environment, Pool};
 
+/// Where spares and cache devices are listed.
+const AUX: &str = "list of spares and cache devices";
 /// Largest packed configuration that is believed.
 const MAX_CONFIG: u64 = 16 << 20;
 /// Largest txg that is believed: no pool lives to see it, and every sum with it fits.
@@ -385,16 +387,21 @@ impl Pool {
     /// # Errors
     /// The list cannot be read.
     pub fn aux_devices(&self, list: &str) -> Result<Vec<VdevConfig>> {
-        let place = "list of spares and cache devices";
+        let lists = self.aux_lists(list)?;
+        let parse = |device| VdevConfig::parse(device, AUX);
+        lists.iter().map(parse).collect()
+    }
+
+    /// The same as they are stored.
+    ///
+    /// # Errors
+    /// The list cannot be read.
+    pub fn aux_lists(&self, list: &str) -> Result<Vec<NvList>> {
         let Some(object) = self.directory()?.lookup_u64(list.as_bytes())? else {
             return Ok(Vec::new());
         };
-        let packed = self.read_packed(ObjectId(object), place)?;
-        match packed.get(list) {
-            Some(NvValue::ListArray(devices)) => devices
-                .iter()
-                .map(|device| VdevConfig::parse(device, place))
-                .collect(),
+        match self.read_packed(ObjectId(object), AUX)?.get(list) {
+            Some(NvValue::ListArray(devices)) => Ok(devices.clone()),
             _ => Ok(Vec::new()),
         }
     }

@@ -102,6 +102,7 @@ pub struct Pool {
     pub(crate) env: Environment,
     pub(crate) vdevs: Arc<Vdevs>,
     pub(crate) dtls: crate::dtl::Dtls,
+    pub(crate) leaving: crate::tree_change::Leaving,
     pub(crate) io: Arc<Pipeline>,
     pub(crate) work: Arc<WorkPool>,
     pub(crate) meter: Arc<DirtyMeter>,
@@ -187,6 +188,7 @@ impl Pool {
             mos_ledger: Arc::new(FreeingLedger::new(io.clone())),
             vdevs,
             dtls: Default::default(),
+            leaving: Default::default(),
             io,
             work,
             meter,
@@ -632,7 +634,13 @@ impl Pool {
                 .as_ref()
                 .and_then(|open| open(config.guid, config.path.as_deref()))
         };
+        if self.writable {
+            self.doubt_lost_leaves();
+        }
         self.vdevs.clear(guid, &devices)?;
+        if self.writable {
+            self.forgive();
+        }
         if self.suspension.is_lost() {
             return Err(self
                 .suspension

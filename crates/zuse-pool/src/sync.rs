@@ -184,6 +184,7 @@ impl Pool {
         }
         self.last_passes.store(pass, Relaxed);
         self.commit(txg, new_config)?;
+        self.let_leaves_go();
         let released = allocator.sync_done(txg);
         if self.autotrim.load(Relaxed) {
             self.trim_released(&released);

@@ -11,6 +11,7 @@ mod dedup;
 mod deep_trees;
 mod degraded;
 mod dropped;
+mod exchange;
 mod faults;
 mod forged;
 mod fragmentation;

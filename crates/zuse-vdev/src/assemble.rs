@@ -103,10 +103,11 @@ pub fn assemble(scanned: &[Scanned]) -> Scan {
     let mut scan = Scan::default();
     for device in scanned {
         if let Some(label) = device.labels.newest(u64::MAX) {
-            groups
-                .entry(label.pool_guid)
-                .or_default()
-                .add(label, &device.path);
+            let group = groups.entry(label.pool_guid).or_default();
+            group.add(label, &device.path);
+            let members = device.labels.good().filter_map(|(_, l)| l.member());
+            let own = members.filter(|l| l.pool_guid == label.pool_guid && l.txg != 0);
+            own.for_each(|older| group.seat(older, &device.path));
         } else if let Some((_, LabelConfig::Aux(aux))) =
             device.labels.good().find(|(_, l)| l.member().is_none())
         {
@@ -132,7 +133,7 @@ struct Group<'a> {
 
 impl<'a> Group<'a> {
     fn add(&mut self, label: &'a PoolConfig, path: &'a str) {
-        let (Some(top), Some(leaf)) = (label.top_guid, label.guid) else {
+        let Some(top) = label.top_guid else {
             return;
         };
         if self.newest.is_none_or(|n| n.txg < label.txg) {
@@ -142,6 +143,13 @@ impl<'a> Group<'a> {
         if of_top.txg < label.txg {
             *of_top = label;
         }
+        self.seat(label, path);
+    }
+
+    /// Notes where a leaf is. Where a mirror has shrunk to one device, that has had two guids: which
+    /// of them the pool knows is a matter of its last uberblock.
+    fn seat(&mut self, label: &'a PoolConfig, path: &'a str) {
+        let Some(leaf) = label.guid else { return };
         // A copy of a disk, or a disk and its first partition: the newer one is meant.
         let seat = self.leaves.entry(leaf).or_insert((label.txg, path));
         if seat.0 < label.txg {
@@ -250,6 +258,12 @@ impl FoundPool {
     pub fn open_devices(&self, access: Access) -> (OpenDevices, Vec<DeviceError>) {
         let (mut open, mut problems) = (OpenDevices::new(), Vec::new());
         for (guid, path) in &self.devices {
+            // One that had two guids is opened once.
+            let known = open.values().find(|d| d.path() == path).cloned();
+            if let Some(device) = known {
+                open.insert(*guid, device);
+                continue;
+            }
             match FileDevice::open(path, access) {
                 Ok(device) => drop(open.insert(*guid, Arc::new(device))),
                 Err(error) => problems.push(error),

@@ -10,9 +10,11 @@
 //! over `replacing` over disks is the deepest that ZFS makes). All else is `Corrupt`
 //! ([`VdevConfig::parse`]).
 
+mod change;
 mod nv;
 mod pool;
 
+pub use change::Detached;
 pub use nv::NvPair;
 pub use pool::{AuxLabel, LabelConfig, PoolConfig, PoolState};
 

@@ -19,7 +19,7 @@
 
 use std::io::IoSlice;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -71,7 +71,8 @@ impl Counters {
 
 /// One device of a pool.
 pub struct Leaf {
-    guid: u64,
+    /// It changes where a mirror shrinks to this leaf.
+    guid: AtomicU64,
     seat: RankedRwLock<Seat, SEAT_RANK>,
     counters: Counters,
     pending: AtomicU32,
@@ -105,7 +106,7 @@ impl Leaf {
     /// A leaf without a device; `path` is where it was last seen.
     pub fn closed(guid: u64, path: Option<&str>) -> Self {
         Self {
-            guid,
+            guid: AtomicU64::new(guid),
             seat: RankedRwLock::new(Seat {
                 device: None,
                 asize: 0,
@@ -191,7 +192,12 @@ impl Leaf {
 
     /// The guid.
     pub fn guid(&self) -> u64 {
-        self.guid
+        self.guid.load(Ordering::Relaxed)
+    }
+
+    /// From now on it goes by another guid: that of the mirror whose last child it is.
+    pub(crate) fn rename(&self, guid: u64) {
+        self.guid.store(guid, Ordering::Relaxed);
     }
 
     /// Where the device is, or was.
@@ -346,7 +352,7 @@ impl Leaf {
     pub fn name(&self) -> String {
         match self.path() {
             Some(path) => path.to_string(),
-            None => format!("vdev {}", self.guid),
+            None => format!("vdev {}", self.guid()),
         }
     }
 

@@ -15,6 +15,7 @@
 //!   and status work; a block on them is `Unsupported`, naming the vdev.
 
 mod blocks;
+mod change;
 mod commit;
 mod open;
 mod prove;
@@ -22,6 +23,7 @@ mod status;
 mod uberblocks;
 
 pub use blocks::Address;
+pub use change::Change;
 pub use commit::UberblockTargets;
 pub use open::OpenMode;
 pub use status::VdevStatus;
@@ -115,6 +117,8 @@ pub(crate) struct Node {
     children: Vec<Node>,
     /// Blocks that no child could give.
     unrecovered: Arc<Counter>,
+    /// A distributed spare: it may lack blocks.
+    lacks: Arc<AtomicBool>,
 }
 
 impl Node {

@@ -36,6 +36,7 @@ pub struct Pool {
     since: std::time::Instant,
     /// How far snapshots are proved that were made of streams which ended early, by object.
     edges: Mutex<HashMap<u64, Arc<Edge>>>,
+    tried: crate::attend::Tried,
     // The last field: closed when nothing else of it is left.
     held: Arc<Held>,
 }
@@ -51,6 +52,7 @@ impl Pool {
             for_now: RwLock::default(),
             since: std::time::Instant::now(),
             edges: Mutex::default(),
+            tried: Default::default(),
         });
         pool.dsl.set_tier(pool.limits().metadata_tier);
         pool.apply_stored_properties()?;
@@ -248,6 +250,11 @@ impl Pool {
     /// How long it has been open.
     pub fn age(&self) -> std::time::Duration {
         self.since.elapsed()
+    }
+
+    /// Places where devices were looked for in vain.
+    pub(crate) fn tried(&self) -> &crate::attend::Tried {
+        &self.tried
     }
 
     pub(crate) fn open_file_systems(&self) -> &OpenFileSystems {

@@ -1,9 +1,12 @@
 //! `zuse zpool …`
 
+mod attach;
 mod checkpoint;
 mod clear;
 mod create;
 mod destroy;
+mod detach;
+mod devices;
 mod export;
 mod get;
 pub mod history;
@@ -11,7 +14,10 @@ mod import;
 mod iostat;
 mod labelclear;
 mod list;
+mod offline;
+mod online;
 mod repeat;
+mod replace;
 mod resilver;
 mod scrub;
 mod set;
@@ -51,6 +57,11 @@ enum Command {
     Set(set::Set),
     Checkpoint(checkpoint::Checkpoint),
     Clear(clear::Clear),
+    Attach(attach::Attach),
+    Detach(detach::Detach),
+    Replace(replace::Replace),
+    Offline(offline::Offline),
+    Online(online::Online),
     Scrub(scrub::Scrub),
     Resilver(resilver::Resilver),
     Trim(trim::Trim),
@@ -77,6 +88,11 @@ impl Zpool {
             Command::Set(c) => c.run(session),
             Command::Checkpoint(c) => c.run(session),
             Command::Clear(c) => c.run(session),
+            Command::Attach(c) => c.run(session),
+            Command::Detach(c) => c.run(session),
+            Command::Replace(c) => c.run(session),
+            Command::Offline(c) => c.run(session),
+            Command::Online(c) => c.run(session),
             Command::Scrub(c) => c.run(session),
             Command::Resilver(c) => c.run(session),
             Command::Trim(c) => c.run(session),

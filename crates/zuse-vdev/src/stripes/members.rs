@@ -2,6 +2,7 @@
 
 use std::io::IoSlice;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use zuse_base::{Errno, Error, Result, Txg};
 
@@ -27,7 +28,7 @@ pub(crate) enum Member {
     /// A distributed spare: its number, and whether it may lack blocks.
     Spare {
         number: u64,
-        outdated: bool,
+        outdated: Arc<AtomicBool>,
     },
 }
 
@@ -75,7 +76,7 @@ impl Children {
                 Member::Spare { number, outdated } if hops > 0 => {
                     let at = draid.and_then(|d| d.spare_child(*number, offset));
                     if let Some(at) = at.filter(|at| *at != child) {
-                        let stale = *outdated;
+                        let stale = outdated.load(Relaxed);
                         self.walk(draid, at, offset, hops - 1, &mut |leaf, old| {
                             f(leaf, old || stale);
                         });
@@ -132,7 +133,7 @@ impl Children {
         let mut members = self.0.iter().flat_map(|Child(members)| members.iter());
         members.any(|member| match member {
             Member::Leaf(leaf) => leaf.lacks(birth),
-            Member::Spare { outdated, .. } => *outdated,
+            Member::Spare { outdated, .. } => outdated.load(Relaxed),
         })
     }
 

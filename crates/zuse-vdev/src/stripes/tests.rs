@@ -523,7 +523,7 @@ fn a_distributed_spare_holds_what_the_child_it_stands_for_had() {
         disks.0[3].0.clone(),
         Member::Spare {
             number: 0,
-            outdated: false,
+            outdated: Default::default(),
         },
     );
     children[3] = Child::new(vec![Member::Leaf(leaf), spare]).unwrap();

@@ -11,13 +11,14 @@
 //! uberblock, after 3 the even ones for the new.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use zuse_base::{Errno, Error, Result, pool::run_all_borrowed};
 use zuse_format::label::CONFIG_AT;
 use zuse_format::uberblock::Uberblock;
 
 use super::{Node, Top, Vdevs};
-use crate::config::PoolConfig;
+use crate::config::{PoolConfig, VdevKind};
 use crate::geometry::LABELS;
 use crate::label::{self, LabelPair};
 use crate::leaf::Leaf;
@@ -202,6 +203,10 @@ impl Node {
     fn is_durable(&self) -> bool {
         if let Some(leaf) = &self.leaf {
             return leaf.is_usable() && !leaf.has_missed() && !leaf.is_unflushed();
+        }
+        // What such a spare lacks may be of this very txg.
+        if matches!(self.config.kind, VdevKind::DraidSpare { .. }) && self.lacks.load(Relaxed) {
+            return false;
         }
         let lost = self.children.iter().filter(|c| !c.is_durable()).count();
         lost <= self.config.kind.spare_children(self.children.len())

@@ -14,7 +14,7 @@ use zuse_base::{Counter, Errno, Error, Events, RankedRwLock, Result};
 
 use super::{Devices, Layout, Node, Top, Tops, Vdevs};
 use crate::branches::{self, Branches};
-use crate::config::{TopConfig, VdevConfig, VdevKind};
+use crate::config::{PoolConfig, TopConfig, VdevConfig, VdevKind};
 use crate::copies::{Copies, MAX_COPIES};
 use crate::geometry::{ASHIFT_MAX, ASHIFT_MIN};
 use crate::health::{Aux, Health, VdevState};
@@ -54,41 +54,57 @@ impl OpenMode {
 
 /// What survives a rebuild of the tree, by guid.
 #[derive(Default)]
-struct Survivors {
-    leaves: HashMap<u64, Arc<Leaf>>,
+pub(super) struct Survivors {
+    pub leaves: HashMap<u64, Arc<Leaf>>,
     unrecovered: HashMap<u64, Arc<Counter>>,
-    mappings: HashMap<u64, Arc<Mapping>>,
-    classes: HashMap<u64, u8>,
+    lacks: HashMap<u64, Arc<AtomicBool>>,
+    pub mappings: HashMap<u64, Arc<Mapping>>,
+    /// By id: a top-level vdev stays what it is for when it becomes a mirror.
+    pub classes: HashMap<u32, u8>,
 }
 
 impl Survivors {
-    fn collect(&mut self, node: &Node) {
+    pub fn rename(&mut self, old: u64, new: u64) {
+        if let Some(leaf) = self.leaves.remove(&old) {
+            self.leaves.insert(new, leaf);
+        }
+        if let Some(lacks) = self.lacks.remove(&old) {
+            self.lacks.insert(new, lacks);
+        }
+    }
+
+    pub fn collect(&mut self, node: &Node) {
         if let Some(leaf) = &node.leaf {
             self.leaves.insert(leaf.guid(), leaf.clone());
         }
         self.unrecovered
             .insert(node.config.guid, node.unrecovered.clone());
+        self.lacks.insert(node.config.guid, node.lacks.clone());
         node.children.iter().for_each(|c| self.collect(c));
     }
 }
 
 /// What a leaf has to fit.
-struct Fit {
+pub(super) struct Fit {
     pool_guid: u64,
     ashift: u8,
     /// Bytes that the leaf's data area must have.
-    asize: u64,
+    pub asize: u64,
     check_labels: bool,
 }
 
-struct Builder<'a> {
-    pool_guid: u64,
-    alarm: Arc<AtomicBool>,
-    tripwire: Arc<Tripwire>,
-    events: Arc<Events>,
-    check_labels: bool,
-    devices: Devices<'a>,
-    survivors: Survivors,
+pub(super) struct Builder<'a> {
+    pub pool_guid: u64,
+    pub alarm: Arc<AtomicBool>,
+    pub tripwire: Arc<Tripwire>,
+    pub events: Arc<Events>,
+    pub check_labels: bool,
+    /// Survivors that are not usable are tried again.
+    pub reopen: bool,
+    /// What comes and lacks blocks.
+    pub lacking: &'a [u64],
+    pub devices: Devices<'a>,
+    pub survivors: Survivors,
 }
 
 impl Vdevs {
@@ -106,6 +122,8 @@ impl Vdevs {
             tripwire: tripwire.clone(),
             events: events.clone(),
             check_labels: mode.check_labels,
+            reopen: true,
+            lacking: &[],
             devices,
             survivors: Survivors::default(),
         };
@@ -129,26 +147,16 @@ impl Vdevs {
     /// # Errors
     /// As [`Vdevs::open`]; the old tree then stays.
     pub fn reconfigure(&self, root: &VdevConfig, devices: Devices<'_>, fresh: bool) -> Result<()> {
-        let mut survivors = Survivors::default();
-        for top in self.tops().iter() {
-            survivors.collect(&top.node);
-            survivors
-                .classes
-                .insert(top.guid(), top.class.load(Ordering::Relaxed));
-            if let Layout::Indirect(indirect) = &top.layout
-                && let Some(mapping) = indirect.get()
-            {
-                survivors.mappings.insert(top.guid(), mapping);
-            }
-        }
         let mut builder = Builder {
             pool_guid: root.guid,
             alarm: self.alarm.clone(),
             tripwire: self.tripwire.clone(),
             events: self.events.clone(),
             check_labels: !fresh,
+            reopen: true,
+            lacking: &[],
             devices,
-            survivors,
+            survivors: self.survivors(),
         };
         let tops = builder.tops(root)?;
         self.pool_guid.store(root.guid, Ordering::Relaxed);
@@ -320,7 +328,7 @@ impl Node {
 }
 
 impl Top {
-    fn fit(&self, pool_guid: u64, check_labels: bool) -> Fit {
+    pub(super) fn fit(&self, pool_guid: u64, check_labels: bool) -> Fit {
         let asize = share(&self.node.config, &self.config);
         Fit {
             pool_guid,
@@ -365,7 +373,7 @@ fn share_of(config: &VdevConfig, asize: u64) -> u64 {
 }
 
 impl Builder<'_> {
-    fn tops(&mut self, root: &VdevConfig) -> Result<Tops> {
+    pub(super) fn tops(&mut self, root: &VdevConfig) -> Result<Tops> {
         if root.kind != VdevKind::Root {
             return Err(Error::contradiction(
                 self.place(),
@@ -448,7 +456,7 @@ impl Builder<'_> {
             metaslab_array: AtomicU64::new(keys.metaslab_array),
             metaslab_shift: AtomicU64::new(keys.metaslab_shift),
             non_allocating: AtomicBool::new(keys.non_allocating),
-            class: AtomicU8::new(self.survivors.classes.remove(&config.guid).unwrap_or(0)),
+            class: AtomicU8::new(self.survivors.classes.remove(&id).unwrap_or(0)),
             config: keys,
             layout,
             node,
@@ -463,21 +471,32 @@ impl Builder<'_> {
             .unrecovered
             .remove(&config.guid)
             .unwrap_or_default();
+        let lacking = self.lacking.contains(&config.guid);
+        let lacks = match self.survivors.lacks.remove(&config.guid) {
+            Some(lacks) if !self.reopen => lacks,
+            _ => Arc::new(AtomicBool::new(lacking || has_log(config))),
+        };
         // The children's configurations live in their own nodes and in the caller's tree.
         Node {
             config: config.clone(),
             leaf,
             children,
             unrecovered,
+            lacks,
         }
     }
 
     fn leaf(&mut self, config: &VdevConfig, fit: &Fit) -> Arc<Leaf> {
         let leaf = match self.survivors.leaves.remove(&config.guid) {
+            Some(leaf) if !self.reopen => return leaf,
             Some(leaf) => leaf,
             None => Arc::new(Leaf::closed(config.guid, config.path.as_deref())),
         };
-        leaf.set_outdated(config.dtl.is_some_and(|object| object != 0));
+        let lacking = self.lacking.contains(&config.guid);
+        leaf.set_outdated(lacking || has_log(config));
+        if lacking {
+            leaf.note_missed();
+        }
         leaf.set_alarm(&self.alarm, &self.tripwire);
         let _ = leaf.events.set(self.events.clone());
         if config.offline {
@@ -489,6 +508,11 @@ impl Builder<'_> {
         }
         leaf
     }
+}
+
+/// Whether a dirty time log belongs to it: it may lack blocks.
+fn has_log(config: &VdevConfig) -> bool {
+    config.dtl.is_some_and(|object| object != 0)
 }
 
 /// How blocks are dealt to the children of a vdev with parity.
@@ -565,7 +589,7 @@ fn collect_members(node: &Node, members: &mut Vec<Member>) -> bool {
         VdevKind::DraidSpare { spare_id, .. } => {
             members.push(Member::Spare {
                 number: *spare_id,
-                outdated: node.config.dtl.is_some_and(|object| object != 0),
+                outdated: node.lacks.clone(),
             });
             true
         }
@@ -600,7 +624,8 @@ fn seat(leaf: &Leaf, config: &VdevConfig, fit: &Fit, devices: Devices<'_>) {
 }
 
 /// Whether the labels are those of this leaf. After a detach the label may know the leaf under the
-/// guid of the mirror that vanished: then its top-level guid is the leaf's.
+/// guid of the mirror that vanished: then its top-level guid is the leaf's. A crash may leave two
+/// labels from before that and two from after it.
 fn check_label(labels: &Labels, guid: u64, pool_guid: u64) -> Result<(), Aux> {
     let label = labels.any_up_to(u64::MAX).ok_or(Aux::BadLabel)?;
     if label.pool_guid != pool_guid {
@@ -610,7 +635,10 @@ fn check_label(labels: &Labels, guid: u64, pool_guid: u64) -> Result<(), Aux> {
             Aux::BadLabel
         });
     }
-    if label.guid == Some(guid) || label.top_guid == Some(guid) {
+    let is_this = |label: &PoolConfig| label.guid == Some(guid) || label.top_guid == Some(guid);
+    let mut members = labels.good().filter_map(|(_, l)| l.member());
+    let older = members.any(|l| l.pool_guid == pool_guid && l.txg != 0 && is_this(l));
+    if is_this(label) || older {
         Ok(())
     } else {
         Err(Aux::BadLabel)

@@ -1,6 +1,7 @@
 //! `zpool status`
 
 mod activity;
+mod reason;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -15,6 +16,8 @@ use crate::json::{Json, envelope};
 use crate::nicenum::{nicebytes, nicenum};
 use crate::query::{DedupRow, Details, PoolRow, VdevRow, WorkRow};
 use crate::session::Session;
+
+pub use reason::errata;
 
 /// Show how well pools are
 ///
@@ -201,107 +204,15 @@ fn any(vdev: &VdevRow, what: &dyn Fn(&VdevRow) -> bool) -> bool {
     what(vdev) || vdev.children.iter().any(|c| any(c, what))
 }
 
-/// What is wrong, and what to do: the most important reason only.
-fn reason(row: &PoolRow) -> Option<(String, String)> {
-    let some = |status: &str, action: &str| Some((status.to_owned(), action.to_owned()));
-    if let Some(why) = &row.suspended {
-        let action = if row.lost {
-            format!(
-                "Make sure the affected devices are connected (and the host's disk is\n\tnot full), then run 'zpool export -f {0}' and mount or import '{0}' again.",
-                row.name
-            )
-        } else {
-            "Make sure the affected devices are connected (and the host's disk is\n\tnot full), then run 'zpool clear'.".into()
-        };
-        return Some((
-            format!("One or more devices failed, and I/O is suspended:\n\t{why}"),
-            action,
-        ));
-    }
-    if any(&row.vdevs, &|v| {
-        v.is_leaf() && matches!(v.state.as_str(), "UNAVAIL" | "REMOVED")
-    }) {
-        let usable = row.state == "ONLINE" || row.state == "DEGRADED";
-        return if usable {
-            some(
-                "One or more devices could not be opened.  Sufficient replicas exist for\n\tthe pool to continue functioning in a degraded state.",
-                "Attach the missing device and run 'zpool clear'.",
-            )
-        } else {
-            some(
-                "One or more devices could not be opened.  There are insufficient\n\treplicas for the pool to continue functioning.",
-                "Attach the missing device and run 'zpool clear'.",
-            )
-        };
-    }
-    if row.lost_blocks > 0 {
-        return some(
-            "One or more devices has experienced an error resulting in data\n\tcorruption.  Applications may be affected.",
-            "Restore the file in question if possible.  Otherwise restore the\n\tentire pool from backup.",
-        );
-    }
-    if any(&row.vdevs, &|v| v.errors != [0; 3]) {
-        return some(
-            "One or more devices has experienced an unrecoverable error.  An\n\tattempt was made to correct the error.  Applications are unaffected.",
-            "Determine if the device needs to be replaced, and clear the errors\n\tusing 'zpool clear'.",
-        );
-    }
-    if any(&row.vdevs, &|v| v.is_leaf() && v.state == "OFFLINE") {
-        return some(
-            "One or more devices has been taken offline by the administrator.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.",
-            "Online the device using 'zpool online' or replace the device with\n\t'zpool replace'.",
-        );
-    }
-    if row.errata > 0 {
-        let (_, action) = errata(row.errata);
-        return Some((format!("Errata #{} detected.", row.errata), action));
-    }
-    if row.legacy > 0 {
-        return some(
-            "The pool is formatted using a legacy on-disk format.  The pool can\n\tstill be used, but some features are unavailable.",
-            "Upgrade the pool with OpenZFS's 'zpool upgrade', or send it into a new one.\n\tOnce this is done, the pool will no longer be accessible on software that\n\tdoes not support feature flags.",
-        );
-    }
-    if !row.features_to_enable.is_empty() {
-        return some(
-            "Some supported and requested features are not enabled on the pool.\n\tThe pool can still be used, but some features are unavailable.",
-            "Enable all features using 'zpool upgrade'. Once this is done,\n\tthe pool may no longer be accessible by software that does not support\n\tthe features. See zpool-features(7) for details.",
-        );
-    }
-    None
-}
-
-/// What is to be done about an errata: behind "the pool can be imported", and of an imported pool.
-pub fn errata(number: u64) -> (&'static str, String) {
-    match number {
-        1 => (
-            ", however there is a\n\tcompatibility issue which should be corrected by running 'zpool scrub'",
-            "To correct the issue run 'zpool scrub'.".to_owned(),
-        ),
-        2 => (
-            "",
-            "The pool can not be used as long as a filesystem of it is being destroyed.".to_owned(),
-        ),
-        3 => (
-            ", however existing encrypted\n\tdatasets contain an on-disk incompatibility which needs to be corrected",
-            "To correct the issue backup existing encrypted datasets to new\n\tencrypted datasets and destroy the old ones."
-                .to_owned(),
-        ),
-        4 => (
-            ", however existing encrypted\n\tsnapshots and bookmarks contain an on-disk incompatibility: raw sends of\n\tthem may fail",
-            "To correct the issue enable the bookmark_v2 feature, then send encrypted\n\tdatasets raw into new ones with zfs_disable_ivset_guid_check=1 ('--tune')\n\tat the receiver, and destroy the old ones."
-                .to_owned(),
-        ),
-        other => ("", format!("Errata #{other} is not known here.")),
-    }
-}
-
 impl Status {
     fn text(&self, mut row: PoolRow) -> String {
         let mut out = String::new();
         let _ = writeln!(out, "  pool: {}\n state: {}", row.name, row.state);
-        if let Some((status, action)) = reason(&row) {
-            let _ = writeln!(out, "status: {status}\naction: {action}");
+        if let Some(reason) = reason::of(&row) {
+            let _ = writeln!(out, "status: {}\naction: {}", reason.status, reason.action);
+            if let Some(id) = reason.message {
+                let _ = writeln!(out, "   see: {}{id}", reason::MESSAGES);
+            }
         }
         out += &activity::text(&row);
         self.narrow(&mut row);
@@ -405,6 +316,9 @@ impl Status {
         if !vdev.note.is_empty() {
             let _ = write!(out, "  {}", vdev.note);
         }
+        if !vdev.doing.is_empty() {
+            let _ = write!(out, "  ({})", vdev.doing);
+        }
         if let Some([initialize, trim]) = &vdev.work {
             if self.initialized {
                 let _ = write!(out, "  {}", work_text(initialize, "initialized"));
@@ -465,9 +379,17 @@ impl Status {
             .into_iter()
             .filter(|(k, _)| k != "type")
             .collect();
-        if let Some((status, action)) = reason(row) {
-            entries.push(("status".into(), Json::Text(status.replace("\n\t", " "))));
-            entries.push(("action".into(), Json::Text(action.replace("\n\t", " "))));
+        if let Some(reason) = reason::of(row) {
+            let text = |text: &str| Json::Text(text.replace("\n\t", " "));
+            entries.push(("status".into(), text(&reason.status)));
+            entries.push(("action".into(), text(&reason.action)));
+            if let Some(id) = reason.message {
+                entries.push(("msgid".into(), text(id)));
+                entries.push((
+                    "moreinfo".into(),
+                    text(&format!("{}{id}", reason::MESSAGES)),
+                ));
+            }
         }
         let size = |n: u64| self.bytes_json(n);
         entries.extend(activity::json(row, &size, &|n| Json::number(n, as_int)));

@@ -1,0 +1,55 @@
+//! `zpool attach`
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::devices;
+use crate::args::pair;
+use crate::error::Outcome;
+use crate::session::{Need, Session};
+
+/// Put a device beside another one: a lone device becomes a mirror, a mirror gets one copy more
+///
+/// The new device is filled in the background.
+#[derive(Args, Debug)]
+pub struct Attach {
+    /// Take the new device although something is on it
+    #[arg(short)]
+    force: bool,
+    /// Fill it in the order of the disk; it is filled and proved block by block here in any case
+    #[arg(short)]
+    sequential: bool,
+    /// Wait until it is filled
+    #[arg(short)]
+    wait: bool,
+    /// A property of the device: ashift
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = pair)]
+    options: Vec<(String, String)>,
+    /// The pool
+    pool: String,
+    /// The device that is there
+    device: String,
+    /// The one that comes
+    new: PathBuf,
+}
+
+impl Attach {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        devices::check_options(&self.options)?;
+        let pool = session.pool(&self.pool, Need::Write)?;
+        let cannot = format!("cannot attach {} to {}", self.new.display(), self.device);
+        let beside = devices::find(session, &pool, &self.device, &cannot)?;
+        let path = devices::path_of(session, &self.new);
+        let take = devices::taking(session, self.force)?;
+        pool.attach(beside, &path, &take)
+            .map_err(|e| devices::refusal(&cannot, &e))?;
+        session.remember_again(&pool, pool.guid())?;
+        session.log(&pool);
+        match self.wait {
+            true => devices::wait(session, &pool),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Devices that are named on command lines of `zpool attach`, `replace`, `detach`, `offline`,
+//! `online`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use zuse::{Errno, Error, Pool, Refusal, TakeDevice};
+
+use crate::error::{CommandError, Outcome, explain};
+use crate::session::Session;
+
+/// How often it is looked whether devices are whole.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// The guid of a device of a pool; `cannot` begins the message where there is none.
+pub fn find(session: &Session, pool: &Pool, name: &str, cannot: &str) -> Outcome<u64> {
+    let path = session.path(Path::new(name)).to_string_lossy().into_owned();
+    let found = pool.vdev_by_name(&path).or_else(|| pool.vdev_by_name(name));
+    let found = found.or_else(|| pool.vdev_by_name(&format!("/dev/{name}")));
+    found.ok_or_else(|| CommandError::new(format!("{cannot}: no such device in pool")).into())
+}
+
+/// Where a new device is: a path, or a short name below /dev.
+pub fn path_of(session: &Session, word: &Path) -> PathBuf {
+    let path = session.path(word);
+    let short = Path::new("/dev").join(word);
+    match !path.exists() && !word.to_string_lossy().starts_with('/') && short.exists() {
+        true => short,
+        false => path,
+    }
+}
+
+/// Says why one of several devices was refused; the others are still asked for.
+pub fn say(session: &mut Session, error: &CommandError) {
+    crate::say_error(&mut session.ui, error);
+    session.worst = session.worst.max(error.code);
+}
+
+/// How devices may be taken.
+pub fn taking(session: &Session, force: bool) -> Outcome<TakeDevice> {
+    Ok(TakeDevice {
+        force,
+        imported: session.state.taken()?,
+    })
+}
+
+/// What is said where a new device is refused.
+pub fn refusal(cannot: &str, error: &Error) -> CommandError {
+    match error {
+        Error::Refused {
+            why: Refusal::Whole,
+            what,
+            ..
+        } => CommandError::new(what.clone()),
+        Error::Refused {
+            errno: errno @ (Errno::BUSY | Errno::EXIST),
+            why: Refusal::Plain,
+            what,
+        } => {
+            let hint = match *errno {
+                Errno::BUSY => "the following errors must be manually repaired:",
+                _ => "use '-f' to override the following errors:",
+            };
+            CommandError::new("invalid vdev specification")
+                .hint(hint)
+                .hint(what.clone())
+        }
+        error => explain(cannot, error, true),
+    }
+}
+
+/// Waits until no device is replaced or filled any more.
+pub fn wait(session: &Session, pool: &Arc<Pool>) -> Outcome {
+    while pool.is_exchanging() && pool.suspended().is_none() {
+        session.pause(LOOK)?;
+    }
+    Ok(())
+}
+
+/// Properties of devices that come: all that there is, is `ashift`, which their vdev decides.
+pub fn check_options(options: &[(String, String)]) -> Outcome {
+    for (name, value) in options {
+        if name != "ashift" {
+            let what = format!("property '{name}' is not a valid pool or vdev property");
+            return Err(CommandError::new(what).into());
+        }
+        let fits = |n: u64| n == 0 || (9..=16).contains(&n);
+        if !value.parse::<u64>().is_ok_and(fits) {
+            let what = format!(
+                "invalid 'ashift={value}' property: only values between 9 and 16 are allowed."
+            );
+            return Err(CommandError::new(what).into());
+        }
+    }
+    Ok(())
+}
+
+/// Slots are not looked at.
+pub fn refuse_power(power: bool) -> Outcome {
+    match power {
+        true => Err(
+            CommandError::new("cannot turn the power of slots on or off")
+                .hint("on Linux /sys/class/enclosure does")
+                .into(),
+        ),
+        false => Ok(()),
+    }
+}

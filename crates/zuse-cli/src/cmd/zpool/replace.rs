@@ -1,0 +1,60 @@
+//! `zpool replace`
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::devices;
+use crate::args::pair;
+use crate::error::Outcome;
+use crate::session::{Need, Session};
+
+/// Replace a device: the new one is filled in the background, then the old one leaves
+///
+/// Without a new device: by the one that is now where the old one was. A spare of the pool stands
+/// in until the old device comes back or is replaced.
+#[derive(Args, Debug)]
+pub struct Replace {
+    /// Take the new device although something is on it
+    #[arg(short)]
+    force: bool,
+    /// Fill it in the order of the disk; it is filled and proved block by block here in any case
+    #[arg(short)]
+    sequential: bool,
+    /// Wait until it is filled and the old one has left
+    #[arg(short)]
+    wait: bool,
+    /// A property of the device: ashift
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = pair)]
+    options: Vec<(String, String)>,
+    /// The pool
+    pool: String,
+    /// The device that is there
+    device: String,
+    /// The one that comes
+    new: Option<PathBuf>,
+}
+
+impl Replace {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        devices::check_options(&self.options)?;
+        let pool = session.pool(&self.pool, Need::Write)?;
+        let shown = match &self.new {
+            Some(new) => new.display().to_string(),
+            None => self.device.clone(),
+        };
+        let cannot = format!("cannot replace {} with {shown}", self.device);
+        let old = devices::find(session, &pool, &self.device, &cannot)?;
+        let path = self.new.as_ref().map(|p| devices::path_of(session, p));
+        let take = devices::taking(session, self.force)?;
+        pool.replace(old, path.as_deref(), &take)
+            .map_err(|e| devices::refusal(&cannot, &e))?;
+        session.remember_again(&pool, pool.guid())?;
+        session.log(&pool);
+        match self.wait {
+            true => devices::wait(session, &pool),
+            false => Ok(()),
+        }
+    }
+}

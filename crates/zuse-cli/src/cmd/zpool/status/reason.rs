@@ -1,0 +1,221 @@
+//! What is wrong with a pool, and what to do: the most important reason only, in the order of
+//! chapter 06 §2.3 of the format notes.
+
+use super::any;
+use crate::query::{PoolRow, VdevRow};
+
+/// Where OpenZFS explains its messages.
+pub const MESSAGES: &str = "https://openzfs.github.io/openzfs-docs/msg/";
+
+/// Why a pool is not as it should be.
+pub struct Reason {
+    /// What is wrong.
+    pub status: String,
+    /// What to do.
+    pub action: String,
+    /// The number of OpenZFS's message.
+    pub message: Option<&'static str>,
+}
+
+fn some(message: Option<&'static str>, status: &str, action: &str) -> Option<Reason> {
+    Some(Reason {
+        status: status.to_owned(),
+        action: action.to_owned(),
+        message,
+    })
+}
+
+/// The most important one, if there is any.
+pub fn of(row: &PoolRow) -> Option<Reason> {
+    resilver(row)
+        .or_else(|| suspended(row))
+        .or_else(|| lost_devices(row))
+        .or_else(|| damage(row))
+        .or_else(|| devices(row))
+        .or_else(|| versions(row))
+}
+
+fn resilver(row: &PoolRow) -> Option<Reason> {
+    let scan = row.activity.scan.as_ref()?;
+    if scan.function != 2 || scan.state != 1 {
+        return None;
+    }
+    some(
+        None,
+        "One or more devices is currently being resilvered.  The pool will\n\tcontinue to function, possibly in a degraded state.",
+        "Wait for the resilver to complete.",
+    )
+}
+
+fn suspended(row: &PoolRow) -> Option<Reason> {
+    let why = row.suspended.as_ref()?;
+    let action = if row.lost {
+        format!(
+            "Make sure the affected devices are connected (and the host's disk is\n\tnot full), then run 'zpool export -f {0}' and mount or import '{0}' again.",
+            row.name
+        )
+    } else {
+        "Make sure the affected devices are connected (and the host's disk is\n\tnot full), then run 'zpool clear'.".into()
+    };
+    Some(Reason {
+        status: format!("One or more devices failed, and I/O is suspended:\n\t{why}"),
+        action,
+        message: None,
+    })
+}
+
+fn is_usable(row: &PoolRow) -> bool {
+    row.state == "ONLINE" || row.state == "DEGRADED"
+}
+
+fn leaf_is(row: &PoolRow, what: &dyn Fn(&VdevRow) -> bool) -> bool {
+    any(&row.vdevs, &|v| v.is_leaf() && what(v))
+}
+
+fn is_faulted(v: &VdevRow) -> bool {
+    v.state == "FAULTED" && !is_unlabeled(v)
+}
+
+/// A label is missing, or not the one that it should be.
+fn is_unlabeled(v: &VdevRow) -> bool {
+    matches!(v.note.as_str(), "corrupted data" | "invalid label")
+}
+
+fn is_missing(v: &VdevRow) -> bool {
+    v.state == "UNAVAIL" && !is_unlabeled(v)
+}
+
+/// What the pool cannot do without.
+fn lost_devices(row: &PoolRow) -> Option<Reason> {
+    if is_usable(row) {
+        return None;
+    }
+    if leaf_is(row, &is_faulted) {
+        return some(
+            None,
+            "One or more devices are faulted in response to persistent errors.  There are insufficient replicas for the pool to\n\tcontinue functioning.",
+            "Destroy and re-create the pool from a backup source.  Manually marking the device\n\trepaired using 'zpool clear' may allow some data to be recovered.",
+        );
+    }
+    if leaf_is(row, &is_missing) {
+        return some(
+            Some("ZFS-8000-3C"),
+            "One or more devices could not be opened.  There are insufficient\n\treplicas for the pool to continue functioning.",
+            "Attach the missing device and online it using 'zpool online'.",
+        );
+    }
+    if leaf_is(row, &is_unlabeled) {
+        return some(
+            Some("ZFS-8000-5E"),
+            "One or more devices could not be used because the label is missing \n\tor invalid.  There are insufficient replicas for the pool to continue\n\tfunctioning.",
+            "Destroy and re-create the pool from\n\ta backup source.",
+        );
+    }
+    None
+}
+
+fn damage(row: &PoolRow) -> Option<Reason> {
+    if row.lost_blocks == 0 {
+        return None;
+    }
+    some(
+        Some("ZFS-8000-8A"),
+        "One or more devices has experienced an error resulting in data\n\tcorruption.  Applications may be affected.",
+        "Restore the file in question if possible.  Otherwise restore the\n\tentire pool from backup.",
+    )
+}
+
+/// What the pool goes on without.
+fn devices(row: &PoolRow) -> Option<Reason> {
+    if leaf_is(row, &is_faulted) {
+        return some(
+            None,
+            "One or more devices are faulted in response to persistent errors.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.",
+            "Replace the faulted device, or use 'zpool clear' to mark the device\n\trepaired.",
+        );
+    }
+    if leaf_is(row, &is_missing) {
+        return some(
+            Some("ZFS-8000-2Q"),
+            "One or more devices could not be opened.  Sufficient replicas exist for\n\tthe pool to continue functioning in a degraded state.",
+            "Attach the missing device and online it using 'zpool online'.",
+        );
+    }
+    if leaf_is(row, &is_unlabeled) {
+        return some(
+            Some("ZFS-8000-4J"),
+            "One or more devices could not be used because the label is missing or\n\tinvalid.  Sufficient replicas exist for the pool to continue\n\tfunctioning in a degraded state.",
+            "Replace the device using 'zpool replace'.",
+        );
+    }
+    if any(&row.vdevs, &|v| v.errors != [0; 3]) {
+        return some(
+            Some("ZFS-8000-9P"),
+            "One or more devices has experienced an unrecoverable error.  An\n\tattempt was made to correct the error.  Applications are unaffected.",
+            "Determine if the device needs to be replaced, and clear the errors\n\tusing 'zpool clear' or replace the device with 'zpool replace'.",
+        );
+    }
+    if leaf_is(row, &|v| v.state == "OFFLINE") {
+        return some(
+            None,
+            "One or more devices has been taken offline by the administrator.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.",
+            "Online the device using 'zpool online' or replace the device with\n\t'zpool replace'.",
+        );
+    }
+    if leaf_is(row, &|v| v.state == "REMOVED") {
+        return some(
+            None,
+            "One or more devices has been removed by the administrator.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.",
+            "Online the device using zpool online' or replace the device with\n\t'zpool replace'.",
+        );
+    }
+    None
+}
+
+fn versions(row: &PoolRow) -> Option<Reason> {
+    if row.errata > 0 {
+        let (_, action) = errata(row.errata);
+        let status = format!("Errata #{} detected.", row.errata);
+        return some(Some("ZFS-8000-ER"), &status, &action);
+    }
+    if row.legacy > 0 {
+        return some(
+            None,
+            "The pool is formatted using a legacy on-disk format.  The pool can\n\tstill be used, but some features are unavailable.",
+            "Upgrade the pool with OpenZFS's 'zpool upgrade', or send it into a new one.\n\tOnce this is done, the pool will no longer be accessible on software that\n\tdoes not support feature flags.",
+        );
+    }
+    if !row.features_to_enable.is_empty() {
+        return some(
+            None,
+            "Some supported and requested features are not enabled on the pool.\n\tThe pool can still be used, but some features are unavailable.",
+            "Enable all features using 'zpool upgrade'. Once this is done,\n\tthe pool may no longer be accessible by software that does not support\n\tthe features. See zpool-features(7) for details.",
+        );
+    }
+    None
+}
+
+/// What is to be done about an errata: behind "the pool can be imported", and of an imported pool.
+pub fn errata(number: u64) -> (&'static str, String) {
+    match number {
+        1 => (
+            ", however there is a\n\tcompatibility issue which should be corrected by running 'zpool scrub'",
+            "To correct the issue run 'zpool scrub'.".to_owned(),
+        ),
+        2 => (
+            "",
+            "The pool can not be used as long as a filesystem of it is being destroyed.".to_owned(),
+        ),
+        3 => (
+            ", however existing encrypted\n\tdatasets contain an on-disk incompatibility which needs to be corrected",
+            "To correct the issue backup existing encrypted datasets to new\n\tencrypted datasets and destroy the old ones."
+                .to_owned(),
+        ),
+        4 => (
+            ", however existing encrypted\n\tsnapshots and bookmarks contain an on-disk incompatibility: raw sends of\n\tthem may fail",
+            "To correct the issue enable the bookmark_v2 feature, then send encrypted\n\tdatasets raw into new ones with zfs_disable_ivset_guid_check=1 ('--tune')\n\tat the receiver, and destroy the old ones."
+                .to_owned(),
+        ),
+        other => ("", format!("Errata #{other} is not known here.")),
+    }
+}

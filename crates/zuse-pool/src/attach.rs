@@ -1,0 +1,244 @@
+//! A device comes beside another one: as one more half of a mirror, in its stead, or as the spare
+//! that stands in.
+//!
+//! ```text
+//!   what may be ─► first labels (txg 0) ─► sync task: tree, ZAP, log of what it lacks ─► on disk
+//!                                                       then a resilver fills it
+//! ```
+//! - Nothing is read of the new device before its siblings: its log has every txg.
+//! - A spare keeps its guid and stays in the list of spares. A distributed spare has no device: its
+//!   space lies on the others.
+//! - `replacing` is never inside `replacing`: what is replaced once more half-way gets one more
+//!   child there.
+
+use std::sync::Arc;
+
+use zuse_base::{Errno, Error, Result};
+use zuse_device::BlockDevice;
+use zuse_vdev::{VdevConfig, VdevKind};
+
+use crate::tree_change::refused;
+use crate::{Lacks, Pool, SyncCtx, TreeChange};
+
+/// Why a device comes beside another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The vdev is to have one copy more.
+    Attach,
+    /// The other one is to leave when this one is whole.
+    Replace,
+}
+
+/// A device that comes.
+#[derive(Clone)]
+pub enum Newcomer {
+    /// A device that is of no pool.
+    Device {
+        /// Open for writing; nobody else has it.
+        device: Arc<dyn BlockDevice>,
+        /// A disk rather than a file.
+        is_disk: bool,
+    },
+    /// A spare of the pool, by its guid, with its device; a distributed one has none.
+    Spare(u64, Option<Arc<dyn BlockDevice>>),
+}
+
+/// What is made of it.
+struct Plan {
+    kind: VdevKind,
+    leaf: VdevConfig,
+    device: Option<Arc<dyn BlockDevice>>,
+    /// Guid of the vdev that comes above both.
+    above: u64,
+}
+
+impl Pool {
+    /// Puts a device beside another one. On disk on return; what it lacks is resilvered later.
+    /// `defer`: it waits until the resilver that is running has ended.
+    ///
+    /// # Errors
+    /// `Refused` in OpenZFS's words: there is no such device, it does not stand where another one
+    /// can be put beside it, the new one is too small or its sectors too large, a checkpoint is
+    /// kept. `Device` where it takes no labels.
+    pub fn put_beside(
+        self: &Arc<Self>,
+        target: u64,
+        new: &Newcomer,
+        purpose: Purpose,
+        defer: bool,
+    ) -> Result<()> {
+        let plan = self.plan(target, new, purpose)?;
+        if let Some(device) = &plan.device {
+            self.vdevs.check_fits(target, &**device)?;
+            let mut tree = self.config.lock().vdev_tree.clone();
+            tree.put_beside(target, plan.kind.clone(), plan.above, plan.leaf.clone());
+            let guid = plan.leaf.guid;
+            let top = tree.children.iter().find(|top| top.find(guid).is_some());
+            if let Some((top, leaf)) = top.and_then(|top| Some((top, top.find(guid)?))) {
+                self.init_leaf(&**device, top, leaf, self.open_txg())?;
+            }
+        }
+        let new = new.clone();
+        self.sync_task(
+            move |ctx| ctx.pool.plan(target, &new, purpose).map(drop),
+            move |ctx| ctx.pool.put_beside_in(ctx, target, plan, defer),
+        )
+    }
+
+    fn put_beside_in(&self, ctx: &SyncCtx<'_>, target: u64, plan: Plan, defer: bool) -> Result<()> {
+        let mut change = TreeChange::begin(ctx);
+        let mut leaf = plan.leaf;
+        let guid = leaf.guid;
+        leaf.create_txg = Some(ctx.txg.0);
+        if !change
+            .tree()
+            .put_beside(target, plan.kind, plan.above, leaf)
+        {
+            return Err(refused(Errno::NODEV, "no such device in pool"));
+        }
+        match plan.device {
+            Some(device) => change.bring(guid, device, Lacks::Everything),
+            None => change.bring_spare_space(guid),
+        }
+        change.check()?;
+        let zap = change.make_zap()?;
+        let defer = defer && self.count_deferred(ctx, 1)?;
+        if let Some(leaf) = change.tree().find_mut(guid) {
+            leaf.zap_leaf = zap;
+            leaf.resilver_defer = defer;
+        }
+        change.publish()
+    }
+
+    /// What is made of a device that comes; refused where it cannot be.
+    fn plan(&self, target: u64, new: &Newcomer, purpose: Purpose) -> Result<Plan> {
+        self.refuse_with_checkpoint()?;
+        let tree = self.config.lock().vdev_tree.clone();
+        let missing = || refused(Errno::NODEV, "no such device in pool");
+        let parent = tree.parent_of(target).ok_or_else(missing)?;
+        let old = tree.find(target).ok_or_else(missing)?;
+        let kind = match (purpose, new) {
+            (Purpose::Attach, _) => VdevKind::Mirror,
+            (Purpose::Replace, Newcomer::Device { .. }) => VdevKind::Replacing,
+            (Purpose::Replace, Newcomer::Spare(..)) => VdevKind::Spare,
+        };
+        check_place(parent, old, &kind)?;
+        let guid = || self.env.entropy.guid().get();
+        let (leaf, device) = match new {
+            Newcomer::Device { device, is_disk } => {
+                let kind = if *is_disk {
+                    VdevKind::Disk
+                } else {
+                    VdevKind::File
+                };
+                let mut leaf = VdevConfig::new(kind, 0, guid());
+                leaf.path = Some(device.path().to_owned());
+                leaf.whole_disk = is_disk.then_some(0);
+                // What replaces a device for which a spare stands in sends the spare back.
+                leaf.unspare = parent.kind == VdevKind::Spare && !old.is_spare;
+                (leaf, Some(device.clone()))
+            }
+            Newcomer::Spare(guid, device) => {
+                if tree.find(*guid).is_some() {
+                    return Err(refused(Errno::BUSY, "device is already in use"));
+                }
+                (self.spare_leaf(*guid, &tree, target)?, device.clone())
+            }
+        };
+        Ok(Plan {
+            kind,
+            leaf,
+            device,
+            above: guid(),
+        })
+    }
+
+    /// The leaf that a spare becomes.
+    fn spare_leaf(&self, guid: u64, tree: &VdevConfig, target: u64) -> Result<VdevConfig> {
+        let spares = self.aux_devices("spares")?;
+        let missing = || refused(Errno::NODEV, "no such device in pool");
+        let mut leaf = spares
+            .into_iter()
+            .find(|s| s.guid == guid)
+            .ok_or_else(missing)?;
+        leaf.top = None;
+        leaf.is_spare = true;
+        leaf.other.clear();
+        if let VdevKind::DraidSpare { top_guid, .. } = leaf.kind {
+            let top = tree.children.iter().find(|top| top.find(target).is_some());
+            if top.is_none_or(|top| top.guid != top_guid) {
+                let what = "a distributed spare stands in for devices of its own dRAID only";
+                return Err(refused(Errno::NOTSUP, what));
+            }
+        }
+        Ok(leaf)
+    }
+
+    /// Counts leaves that wait for the next resilver: the feature is in use while there is one.
+    /// Gives whether the pool has the feature.
+    pub(crate) fn count_deferred(&self, ctx: &SyncCtx<'_>, more: usize) -> Result<bool> {
+        const DEFER: &str = "com.datto:resilver_defer";
+        if !self.features.is_enabled(DEFER) {
+            return Ok(false);
+        }
+        let wanted = more > 0 || !self.deferred().is_empty();
+        match (wanted, self.features.is_active(DEFER)) {
+            (true, false) => self.features.add(ctx, DEFER, 1)?,
+            (false, true) => self.features.add(ctx, DEFER, -1)?,
+            _ => {}
+        }
+        Ok(true)
+    }
+
+    /// Guids of leaves that wait for the next resilver.
+    pub fn deferred(&self) -> Vec<u64> {
+        let config = self.config.lock();
+        let mut found = Vec::new();
+        config.vdev_tree.visit(&mut |node| {
+            if node.resilver_defer {
+                found.push(node.guid);
+            }
+        });
+        found
+    }
+
+    /// Leaves that waited for this: the next resilver is theirs.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn end_deferral(&self, ctx: &SyncCtx<'_>) -> Result<()> {
+        if self.deferred().is_empty() {
+            return Ok(());
+        }
+        let mut config = self.config.lock();
+        let end = &mut |node: &mut VdevConfig| node.resilver_defer = false;
+        config.vdev_tree.visit_mut(end);
+        drop(config);
+        self.config_changed();
+        self.count_deferred(ctx, 0).map(drop)
+    }
+}
+
+/// Refuses a place where no device can be put beside another one.
+fn check_place(parent: &VdevConfig, old: &VdevConfig, kind: &VdevKind) -> Result<()> {
+    if !old.kind.is_leaf() {
+        return Err(Error::refused(Errno::NOTSUP, "not a device"));
+    }
+    let last = parent.children.last().map(|c| c.guid) == Some(old.guid);
+    match (kind, &parent.kind) {
+        (VdevKind::Mirror, VdevKind::Root | VdevKind::Mirror) => Ok(()),
+        (VdevKind::Mirror, _) => Err(refused(
+            Errno::NOTSUP,
+            "can only attach to mirrors and top-level disks",
+        )),
+        // Half-way replaced again: the one that is being filled goes, too.
+        (VdevKind::Replacing, VdevKind::Replacing) if last => Ok(()),
+        (_, VdevKind::Replacing) => {
+            Err(refused(Errno::NOTSUP, "cannot replace a replacing device"))
+        }
+        (VdevKind::Spare, VdevKind::Spare) if !last => {
+            Err(refused(Errno::NOTSUP, "device is in use as a spare"))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,143 @@
+//! A device leaves a mirror, or one side of a replacement or of a spare.
+//!
+//! - It may go only where its siblings have every txg: `no valid replicas` otherwise. That is asked
+//!   on the sync thread, when the blocks of the txg are with the siblings or noted as missed.
+//! - The vdev that shrinks to one child makes way for it ([`VdevConfig::take_out`]).
+//! - A spare that steps back stays in the list of spares and is idle. Where the device that it
+//!   stands in for leaves, it is an ordinary device from then on and is taken out of the list.
+
+use zuse_base::{Errno, Error, Result};
+use zuse_format::nvlist::NvList;
+use zuse_vdev::config::AuxLabel;
+use zuse_vdev::{VdevConfig, VdevKind};
+
+use crate::tree_change::refused;
+use crate::{Pool, SyncCtx, TreeChange};
+
+impl Pool {
+    /// Takes a device out of the vdev above it, a mirror or what is like one. On disk on return.
+    ///
+    /// # Errors
+    /// `Refused` in OpenZFS's words: there is no such device, it has no siblings, they lack
+    /// something, a checkpoint is kept; `Refused(ROFS)`.
+    pub fn detach(&self, guid: u64) -> Result<()> {
+        self.sync_task(
+            move |ctx| ctx.pool.check_detach(guid),
+            move |ctx| ctx.pool.detach_in(ctx, guid),
+        )
+    }
+
+    /// Refuses changes below top-level vdevs while a checkpoint needs them as they are.
+    pub(crate) fn refuse_with_checkpoint(&self) -> Result<()> {
+        if self.keeps_checkpoint() {
+            return Err(refused(Errno::EXIST, "checkpoint exists"));
+        }
+        if self.is_discarding() {
+            return Err(refused(Errno::BUSY, "currently discarding checkpoint"));
+        }
+        Ok(())
+    }
+
+    fn check_detach(&self, guid: u64) -> Result<()> {
+        self.refuse_with_checkpoint()?;
+        let tree = self.config.lock().vdev_tree.clone();
+        let Some(parent) = tree.parent_of(guid) else {
+            return Err(refused(Errno::NODEV, "no such device in pool"));
+        };
+        let only = "only applicable to mirror and replacing vdevs";
+        let is_leaf = tree.find(guid).is_some_and(|node| node.kind.is_leaf());
+        if !is_leaf || !parent.kind.is_mirror_like() {
+            return Err(refused(Errno::NOTSUP, only));
+        }
+        if parent.children.len() < 2 || self.is_needed(guid) {
+            return Err(refused(Errno::BUSY, "no valid replicas"));
+        }
+        Ok(())
+    }
+
+    /// Takes a vdev out of the one above it; the rest was checked.
+    pub(crate) fn detach_in(&self, ctx: &SyncCtx<'_>, guid: u64) -> Result<()> {
+        let mut change = TreeChange::begin(ctx);
+        let gone = || Error::refused(Errno::NODEV, "no such device in pool");
+        let parent = change.tree().parent_of(guid).ok_or_else(gone)?.clone();
+        if parent.kind == VdevKind::Spare {
+            let out = parent.children.iter().find(|c| c.guid == guid);
+            self.settle_spares(ctx, &mut change, &parent, out.ok_or_else(gone)?)?;
+        }
+        let out = change.tree().take_out(guid).ok_or_else(gone)?;
+        for node in leaves(&out.node) {
+            change.drop_zap(node.zap_leaf)?;
+            self.free_dtl_object(ctx, node.dtl)?;
+        }
+        if let Some((old, new)) = out.renamed {
+            change.rename(old, new);
+        }
+        change.publish()
+    }
+
+    /// A `spare` vdev loses a child: a spare is idle again, or one that stays is none any more.
+    fn settle_spares(
+        &self,
+        ctx: &SyncCtx<'_>,
+        change: &mut TreeChange<'_>,
+        parent: &VdevConfig,
+        out: &VdevConfig,
+    ) -> Result<()> {
+        // Whatever stays, nothing is left that a spare would step back for.
+        let children: Vec<u64> = parent.children.iter().map(|c| c.guid).collect();
+        change.tree().visit_mut(&mut |node| {
+            node.unspare &= !children.contains(&node.guid);
+        });
+        if out.is_spare {
+            let label = self.spare_label(out);
+            change.spare_again(out.guid, label);
+            return Ok(());
+        }
+        let stays: Vec<u64> = parent
+            .children
+            .iter()
+            .filter(|c| c.is_spare)
+            .map(|c| c.guid)
+            .collect();
+        let mut lists = self.aux_lists("spares")?;
+        let before = lists.len();
+        lists.retain(|list| {
+            !list
+                .get_u64("guid")
+                .is_some_and(|guid| stays.contains(&guid))
+        });
+        if lists.len() < before {
+            self.write_aux_devices(ctx, "spares", lists)?;
+        }
+        change.tree().visit_mut(&mut |node| {
+            if stays.contains(&node.guid) {
+                node.is_spare = false;
+            }
+        });
+        Ok(())
+    }
+
+    /// The label of an idle spare.
+    pub(crate) fn spare_label(&self, leaf: &VdevConfig) -> NvList {
+        AuxLabel {
+            version: self.version(),
+            is_cache: false,
+            guid: leaf.guid,
+            ashift: None,
+            path: leaf.path.clone(),
+            other: Vec::new(),
+        }
+        .to_nvlist()
+    }
+}
+
+/// The devices and distributed spares of a vdev.
+fn leaves(node: &VdevConfig) -> Vec<&VdevConfig> {
+    let mut found = Vec::new();
+    node.visit(&mut |n| {
+        if n.kind.is_leaf() {
+            found.push(n);
+        }
+    });
+    found
+}

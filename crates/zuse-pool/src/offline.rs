@@ -1,0 +1,172 @@
+//! Devices that are taken out for a while and come back.
+//!
+//! - A device goes only where its siblings have every txg (`no valid replicas`), and in the middle of
+//!   a txg: its log gets that txg and all that follow.
+//! - For good (`offline`, `faulted` with `aux_state` "external" in the configuration), or until the
+//!   next import: then only its log remembers.
+//! - One that comes back is never read before its siblings until it was resilvered. It does not
+//!   vouch for the txg in which it comes back.
+
+use std::sync::Arc;
+
+use zuse_base::{Errno, Result};
+use zuse_device::BlockDevice;
+use zuse_vdev::{Aux, Health, VdevConfig, VdevKind};
+
+use crate::tree_change::refused;
+use crate::{Pool, SyncCtx};
+
+/// How a device is taken out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offline {
+    /// As one that failed, until `zpool clear` or `zpool online`.
+    pub fault: bool,
+    /// Until the next import only.
+    pub temporary: bool,
+}
+
+const EXTERNAL: &str = "external";
+
+impl Pool {
+    /// Takes a device out. On disk on return.
+    ///
+    /// # Errors
+    /// `Refused` in OpenZFS's words: no such device, or the pool cannot do without it.
+    pub fn offline(&self, guid: u64, how: Offline) -> Result<()> {
+        self.sync_task(
+            move |ctx| ctx.pool.check_offline(guid),
+            move |ctx| ctx.pool.offline_in(guid, how),
+        )
+    }
+
+    fn check_offline(&self, guid: u64) -> Result<()> {
+        let tree = self.config.lock().vdev_tree.clone();
+        match tree.find(guid) {
+            Some(node) if node.kind.is_leaf() => {}
+            Some(_) => {
+                return Err(refused(
+                    Errno::NOTSUP,
+                    "operation not supported on this type of pool",
+                ));
+            }
+            None => return Err(refused(Errno::NODEV, "no such device in pool")),
+        }
+        if self.vdevs.is_usable(guid) && self.is_needed(guid) {
+            return Err(refused(Errno::BUSY, "no valid replicas"));
+        }
+        Ok(())
+    }
+
+    fn offline_in(&self, guid: u64, how: Offline) -> Result<()> {
+        match how.fault {
+            true => self.vdevs.fault(guid, Aux::External)?,
+            false => self.vdevs.offline(guid)?,
+        }
+        let mut config = self.config.lock();
+        if let Some(node) = config.vdev_tree.find_mut(guid).filter(|_| !how.temporary) {
+            node.offline = !how.fault;
+            node.faulted = how.fault;
+            node.aux_state = how.fault.then(|| EXTERNAL.to_owned());
+        }
+        drop(config);
+        self.config_changed();
+        Ok(())
+    }
+
+    /// Brings a device back that was taken out, failed or was gone; gives how well it is then. On
+    /// disk on return; what it lacks is resilvered later.
+    ///
+    /// # Errors
+    /// `Refused` in OpenZFS's words: no such device.
+    pub fn online(&self, guid: u64) -> Result<Health> {
+        let path = self.vdevs.leaf(guid).and_then(|leaf| leaf.path());
+        let device = self.found_again(guid, path.as_deref());
+        self.sync_task(
+            move |ctx| match ctx.pool.vdevs.leaf(guid) {
+                Some(_) => Ok(()),
+                None => Err(refused(Errno::NODEV, "no such device in pool")),
+            },
+            move |ctx| ctx.pool.online_in(ctx, guid, device),
+        )
+    }
+
+    /// The device of a leaf that has none, where it was last.
+    pub(crate) fn found_again(
+        &self,
+        guid: u64,
+        path: Option<&str>,
+    ) -> Option<Arc<dyn BlockDevice>> {
+        if self
+            .vdevs
+            .leaf(guid)
+            .is_some_and(|leaf| leaf.device().is_some())
+        {
+            return None;
+        }
+        let reopen = self.reopen.read().clone();
+        reopen.and_then(|open| open(guid, path))
+    }
+
+    fn online_in(
+        &self,
+        ctx: &SyncCtx<'_>,
+        guid: u64,
+        device: Option<Arc<dyn BlockDevice>>,
+    ) -> Result<Health> {
+        let gone = || refused(Errno::NODEV, "no such device in pool");
+        let leaf = self.vdevs.leaf(guid).ok_or_else(gone)?;
+        let was_away = !leaf.is_usable();
+        if was_away {
+            // Before the first read can see it.
+            leaf.set_outdated(true);
+            leaf.note_missed();
+        }
+        self.vdevs.online(guid, &|_| device.clone())?;
+        let mut config = self.config.lock();
+        let spared = config.vdev_tree.parent_of(guid).is_some_and(|p| {
+            p.kind == VdevKind::Spare && p.children.first().is_some_and(|c| c.guid == guid)
+        });
+        if let Some(node) = config.vdev_tree.find_mut(guid) {
+            node.offline = false;
+            node.faulted = false;
+            node.degraded = false;
+            node.removed = false;
+            node.aux_state = None;
+            if leaf.is_usable() {
+                node.not_present = false;
+                node.unspare |= spared && was_away;
+            }
+        }
+        drop(config);
+        self.config_changed();
+        self.want_step_back(ctx.txg.next());
+        Ok(leaf.health())
+    }
+
+    /// What `zpool clear` brings back may lack blocks, and is no fault of anybody any more.
+    pub(crate) fn doubt_lost_leaves(&self) {
+        for leaf in self.vdevs.leaves() {
+            if !leaf.is_usable() {
+                leaf.set_outdated(true);
+                leaf.note_missed();
+            }
+        }
+    }
+
+    /// After `zpool clear`: what works again is not called faulted in the configuration.
+    pub(crate) fn forgive(&self) {
+        let mut config = self.config.lock();
+        let mut changed = false;
+        config.vdev_tree.visit_mut(&mut |node: &mut VdevConfig| {
+            if node.faulted && self.vdevs.is_usable(node.guid) {
+                node.faulted = false;
+                node.aux_state = None;
+                changed = true;
+            }
+        });
+        drop(config);
+        if changed {
+            self.config_changed();
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! When a device has become whole: what it replaces leaves, and a spare that is not needed any more
+//! is idle again.
+//!
+//! | vdev | when | leaves |
+//! |---|---|---|
+//! | `replacing` | its last child lacks nothing | its first child |
+//! | `spare` | its first child lacks nothing, and came back or was replaced (`unspare`) | its last child |
+//!
+//! What leaves is never needed: the siblings have every txg. One change a txg, so that each is
+//! judged by the tree that the one before left.
+
+use std::sync::Arc;
+
+use zuse_base::{Result, Txg};
+use zuse_vdev::{VdevConfig, VdevKind};
+
+use crate::pool::Task;
+use crate::{Pool, SyncCtx};
+
+impl Pool {
+    /// Looks in a txg whether something can step back.
+    pub(crate) fn want_step_back(&self, txg: Txg) {
+        self.tasks.lock().push_back(Task {
+            txg,
+            early: false,
+            run: Box::new(|ctx| {
+                if let Ok(ctx) = ctx
+                    && let Err(error) = ctx.pool.step_back(ctx)
+                {
+                    *ctx.pool.half_done.lock() = Some(error);
+                }
+            }),
+        });
+        self.txgs.want(txg);
+    }
+
+    fn step_back(self: &Arc<Self>, ctx: &SyncCtx<'_>) -> Result<()> {
+        if self.refuse_with_checkpoint().is_err() {
+            return Ok(());
+        }
+        let tree = self.config.lock().vdev_tree.clone();
+        if let Some(guid) = self.to_step_back(&tree) {
+            self.detach_in(ctx, guid)?;
+            self.want_step_back(ctx.txg.next());
+        }
+        Ok(())
+    }
+
+    /// The next vdev that can leave.
+    fn to_step_back(&self, node: &VdevConfig) -> Option<u64> {
+        if let Some(found) = node.children.iter().find_map(|c| self.to_step_back(c)) {
+            return Some(found);
+        }
+        let (first, last) = (node.children.first()?, node.children.last()?);
+        let (whole, leaves) = match node.kind {
+            VdevKind::Replacing => (last, first),
+            VdevKind::Spare if first.unspare => (first, last),
+            _ => return None,
+        };
+        let lone = node.children.len() < 2;
+        let fits = whole.kind.is_leaf() && leaves.kind.is_leaf() && !lone;
+        let may = fits && self.is_whole(whole.guid) && !self.is_needed(leaves.guid);
+        may.then_some(leaves.guid)
+    }
+}

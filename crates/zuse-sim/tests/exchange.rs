@@ -1,0 +1,553 @@
+//! Devices that come and go while the pool is written: attached, replaced, taken out, brought back,
+//! with the power cut at any moment. What was promised is there; nothing that a device lacks is
+//! believed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use zuse::{Credentials, FileSystem, Offline, PoolAccess, Shape, TopSpec, VdevClass, VdevKind};
+use zuse_base::{Entropy, Errno, SeededPrng};
+use zuse_device::{BlockDevice, MemDevice, MemImage, PowerSupply, SimDisk};
+use zuse_format::nvlist::NvList;
+use zuse_pool::{Environment, Newcomer, Purpose, SyncCtx, VdevSpec};
+use zuse_sim::check::{Depth, check};
+use zuse_sim::golden::open_whole;
+use zuse_vdev::Labels;
+use zuse_zpl::WriteOptions;
+
+const SIZE: u64 = 80 << 20;
+
+type Device = Arc<dyn BlockDevice>;
+
+fn root() -> Credentials {
+    Credentials::root()
+}
+
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    SeededPrng::new(seed).fill(&mut bytes);
+    bytes
+}
+
+fn bytes_of(number: u64) -> Vec<u8> {
+    noise(number, (number * number * 1777 % 200_000) as usize + 1)
+}
+
+fn write(fs: &Arc<FileSystem>, numbers: std::ops::Range<u64>) -> zuse::Result<()> {
+    let dir = fs.root()?;
+    for i in numbers {
+        let name = format!("f{i}");
+        // It may be there already, and nobody promised it.
+        let file = match fs.create(&root(), &dir, name.as_bytes(), 0o644) {
+            Err(e) if e.is(Errno::EXIST) => fs.resolve(&root(), name.as_bytes())?,
+            made => made?,
+        };
+        fs.write(&file, 0, &bytes_of(i), WriteOptions::default())?;
+    }
+    Ok(())
+}
+
+fn verify(fs: &Arc<FileSystem>, numbers: std::ops::Range<u64>, what: &str) {
+    for i in numbers {
+        let file = fs.resolve(&root(), format!("f{i}").as_bytes());
+        let file = file.unwrap_or_else(|e| panic!("{what}, f{i}: {e}"));
+        let mut bytes = vec![0; file.size() as usize];
+        let n = fs.read(&file, 0, &mut bytes);
+        let n = n.unwrap_or_else(|e| panic!("{what}, f{i}: {e}"));
+        assert!(n == bytes.len() && bytes == bytes_of(i), "{what}, f{i}");
+    }
+}
+
+fn disk(i: usize) -> Device {
+    Arc::new(MemDevice::new(format!("/d/{i}"), SIZE))
+}
+
+fn make(disks: &[Device], shape: Shape) -> Arc<zuse::Pool> {
+    let specs = disks.iter().map(|device| VdevSpec {
+        device: device.clone(),
+        is_disk: false,
+        ashift: Some(12),
+    });
+    let layout = [TopSpec {
+        shape,
+        devices: disks.len(),
+        class: VdevClass::Normal,
+    }];
+    let properties = [("compression".to_owned(), "off".to_owned())];
+    let env = Environment::default();
+    zuse::Pool::create_with_layout(env, "tank", specs.collect(), &layout, &properties)
+        .expect("create")
+}
+
+fn open(disks: &[Device]) -> Arc<zuse::Pool> {
+    let access = PoolAccess {
+        writable: true,
+        ours: true,
+        ..PoolAccess::default()
+    };
+    open_whole(Environment::default(), disks, &access).expect("open")
+}
+
+fn sound(pool: &zuse::Pool, what: &str) {
+    let report = check(pool.spa(), Depth::All).expect("check");
+    assert!(report.problems.is_empty(), "{what}: {:?}", report.problems);
+}
+
+fn guid_of(pool: &zuse::Pool, path: &str) -> u64 {
+    let found = pool.vdev_by_name(path);
+    found.unwrap_or_else(|| panic!("{path} is of the pool"))
+}
+
+fn newcomer(device: &Device) -> Newcomer {
+    Newcomer::Device {
+        device: device.clone(),
+        is_disk: false,
+    }
+}
+
+fn attach(pool: &zuse::Pool, beside: &str, new: &Device, purpose: Purpose) -> zuse::Result<()> {
+    let guid = guid_of(pool, beside);
+    pool.spa().put_beside(guid, &newcomer(new), purpose, false)
+}
+
+/// Kind and children of the only top-level vdev.
+fn shape(pool: &zuse::Pool) -> (VdevKind, Vec<String>) {
+    let config = pool.config();
+    let top = &config.vdev_tree.children[0];
+    (
+        top.kind.clone(),
+        top.children.iter().map(|c| c.name()).collect(),
+    )
+}
+
+fn is_member(device: &Device) -> bool {
+    Labels::read(&**device).newest(u64::MAX).is_some()
+}
+
+#[test]
+fn a_device_that_comes_beside_another_is_not_believed_and_may_leave_again() {
+    let (a, b) = (disk(0), disk(1));
+    let pool = make(std::slice::from_ref(&a), Shape::Single);
+    let before = pool.config().vdev_tree.children[0].guid;
+    let fs = pool.file_system("tank").expect("file system");
+    write(&fs, 0..12).expect("written");
+    attach(&pool, "/d/0", &b, Purpose::Attach).expect("attached");
+    let names = vec!["/d/0".to_owned(), "/d/1".to_owned()];
+    assert_eq!(shape(&pool), (VdevKind::Mirror, names));
+    pool.drop_cache();
+    verify(&fs, 0..12, "with a new half");
+    assert!(!pool.vdev_status().has_errors(), "the new half was read");
+    write(&fs, 12..20).expect("written to both");
+    pool.spa().sync_now().expect("sync");
+    sound(&pool, "with a new half");
+    let last = pool
+        .detach(guid_of(&pool, "/d/0"))
+        .expect_err("the only one that has all");
+    assert!(last.to_string().contains("no valid replicas"), "{last}");
+    assert!(
+        pool.offline(guid_of(&pool, "/d/0"), Offline::default())
+            .is_err()
+    );
+    drop(fs);
+    pool.export().expect("export");
+
+    let pool = open(&[a.clone(), b.clone()]);
+    let fs = pool.file_system("tank").expect("file system");
+    verify(&fs, 0..20, "opened again");
+    assert!(!pool.vdev_status().has_errors(), "the new half was read");
+    assert!(
+        pool.spa().resilver_range().is_some(),
+        "it still lacks the most"
+    );
+    pool.detach(guid_of(&pool, "/d/1")).expect("detached");
+    let top = pool.config().vdev_tree.children[0].clone();
+    assert!(top.kind.is_device() && top.top.is_some());
+    assert_ne!(top.guid, before, "it goes by the mirror's guid");
+    assert!(pool.spa().resilver_range().is_none());
+    assert!(!is_member(&b), "its labels say that it left");
+    write(&fs, 20..24).expect("written");
+    pool.spa().sync_now().expect("sync");
+    sound(&pool, "alone again");
+    drop(fs);
+    pool.export().expect("export");
+    let pool = open(&[b, a]);
+    let fs = pool.file_system("tank").expect("file system");
+    verify(&fs, 0..24, "alone again");
+    drop(fs);
+    pool.export().expect("export");
+}
+
+#[test]
+fn what_a_device_missed_while_it_was_away_is_known_and_the_last_copy_stays() {
+    let all = [disk(0), disk(1), disk(2)];
+    let pool = make(&all, Shape::Raidz { nparity: 1 });
+    let fs = pool.file_system("tank").expect("file system");
+    write(&fs, 0..8).expect("written");
+    let (a, b) = (guid_of(&pool, "/d/0"), guid_of(&pool, "/d/1"));
+    for how in [
+        Offline::default(),
+        Offline {
+            temporary: true,
+            fault: false,
+        },
+        Offline {
+            temporary: false,
+            fault: true,
+        },
+    ] {
+        pool.offline(a, how).expect("offline");
+        let refused = pool.offline(b, how).expect_err("two of a raidz1");
+        assert!(
+            refused.to_string().contains("no valid replicas"),
+            "{refused}"
+        );
+        assert_eq!(pool.health_word(), "DEGRADED");
+        assert!(
+            pool.spa().resilver_range().is_none(),
+            "nobody is there to be filled"
+        );
+        let device = all[0].clone();
+        pool.spa().set_reopen(move |_, _| Some(device.clone()));
+        pool.online(a).expect("online");
+        assert_eq!(pool.health_word(), "ONLINE");
+        assert!(pool.spa().resilver_range().is_some(), "{how:?}");
+        assert!(
+            pool.offline(b, how).is_err(),
+            "the first one lacks something"
+        );
+    }
+    write(&fs, 8..12).expect("written");
+    pool.offline(a, Offline::default()).expect("offline");
+    write(&fs, 12..16).expect("written");
+    drop(fs);
+    pool.export().expect("export");
+    let pool = open(&all);
+    assert_eq!(pool.health_word(), "DEGRADED", "it stays out");
+    let fs = pool.file_system("tank").expect("file system");
+    verify(&fs, 0..16, "without the first");
+    sound(&pool, "without the first");
+    assert!(!pool.vdev_status().has_errors());
+    drop(fs);
+    pool.export().expect("export");
+}
+
+#[test]
+fn a_replacement_is_replaced_half_way_and_either_side_may_go() {
+    let all: Vec<Device> = (0..6).map(disk).collect();
+    let pool = make(&all[..3], Shape::Raidz { nparity: 1 });
+    let fs = pool.file_system("tank").expect("file system");
+    write(&fs, 0..10).expect("written");
+    attach(&pool, "/d/1", &all[3], Purpose::Replace).expect("replaced");
+    let not_twice = attach(&pool, "/d/1", &all[4], Purpose::Replace);
+    assert!(not_twice.is_err_and(|e| e.is(Errno::NOTSUP)));
+    attach(&pool, "/d/3", &all[4], Purpose::Replace).expect("replaced half-way");
+    let place = pool.config().vdev_tree.children[0].children[1].clone();
+    assert_eq!(place.kind, VdevKind::Replacing);
+    assert_eq!(place.children.len(), 3);
+    write(&fs, 10..14).expect("written");
+    // With one of the others gone the old one alone has the most.
+    assert!(
+        pool.detach(guid_of(&pool, "/d/1")).is_ok(),
+        "parity has what it had"
+    );
+    assert!(
+        pool.offline(guid_of(&pool, "/d/0"), Offline::default())
+            .is_err()
+    );
+    pool.detach(guid_of(&pool, "/d/3")).expect("detached");
+    let only = pool.detach(guid_of(&pool, "/d/4"));
+    assert!(
+        only.is_err_and(|e| e.is(Errno::NOTSUP)),
+        "a raidz gives nothing up"
+    );
+    pool.drop_cache();
+    verify(&fs, 0..14, "by parity");
+    sound(&pool, "by parity");
+    let small: Device = Arc::new(MemDevice::new("/d/small", SIZE / 2));
+    let refused = attach(&pool, "/d/0", &small, Purpose::Replace).expect_err("too small");
+    assert!(
+        refused.to_string().contains("device is too small"),
+        "{refused}"
+    );
+    assert!(!is_member(&small), "nothing was written to it");
+    drop(fs);
+    pool.export().expect("export");
+    assert!(!is_member(&all[1]) && !is_member(&all[3]));
+    let pool = open(&[all[0].clone(), all[2].clone(), all[4].clone()]);
+    let fs = pool.file_system("tank").expect("file system");
+    verify(&fs, 0..14, "opened again");
+    drop(fs);
+    pool.export().expect("export");
+}
+
+/// Fills what lacks something; what waited for that leaves in the txgs that follow.
+fn resilver(pool: &zuse::Pool) {
+    pool.restart_resilver().expect("begun");
+    pool.finish_scan().expect("done");
+    for _ in 0..3 {
+        pool.spa().sync_now().expect("sync");
+    }
+}
+
+#[test]
+fn what_was_replaced_leaves_when_the_new_device_is_whole() {
+    let all: Vec<Device> = (0..4).map(disk).collect();
+    let pool = make(&all[..3], Shape::Raidz { nparity: 1 });
+    let fs = pool.file_system("tank").expect("file system");
+    write(&fs, 0..20).expect("written");
+    attach(&pool, "/d/1", &all[3], Purpose::Replace).expect("replaced");
+    write(&fs, 20..24).expect("written");
+    resilver(&pool);
+    let (_, names) = shape(&pool);
+    assert_eq!(names, ["/d/0", "/d/3", "/d/2"]);
+    assert!(!is_member(&all[1]) && is_member(&all[3]));
+    assert!(pool.spa().resilver_range().is_none());
+    sound(&pool, "after the replacement");
+    // The new one is needed for every block.
+    pool.offline(guid_of(&pool, "/d/0"), Offline::default())
+        .expect("offline");
+    pool.drop_cache();
+    verify(&fs, 0..24, "with the new device");
+    assert!(!pool.vdev_status().has_errors());
+    drop(fs);
+    pool.export().expect("export");
+}
+
+/// Puts a device into the pool's list of spares.
+fn add_spare(pool: &zuse::Pool, guid: u64, path: &str) {
+    let mut list = NvList::new();
+    list.insert("type", "file");
+    list.insert("guid", guid);
+    list.insert("path", path);
+    let write = move |ctx: &SyncCtx<'_>| {
+        let mut lists = ctx.pool.aux_lists("spares")?;
+        lists.push(list);
+        ctx.pool.write_aux_devices(ctx, "spares", lists)
+    };
+    pool.spa().sync_task(|_| Ok(()), write).expect("listed");
+}
+
+#[test]
+fn a_spare_stands_in_steps_back_and_may_stay() {
+    let all: Vec<Device> = (0..5).map(disk).collect();
+    let pool = make(&all[..2], Shape::Mirror);
+    let fs = pool.file_system("tank").expect("file system");
+    write(&fs, 0..10).expect("written");
+    add_spare(&pool, 777, "/d/2");
+    add_spare(&pool, 888, "/d/4");
+    let use_spare = |of: &str, guid, at: usize| {
+        let spare = Newcomer::Spare(guid, Some(all[at].clone()));
+        let old = guid_of(&pool, of);
+        pool.spa().put_beside(old, &spare, Purpose::Replace, false)
+    };
+    let b = guid_of(&pool, "/d/1");
+    let how = Offline {
+        fault: true,
+        temporary: false,
+    };
+    pool.offline(b, how).expect("faulted");
+    use_spare("/d/1", 777, 2).expect("a spare stands in");
+    assert!(use_spare("/d/0", 777, 2).is_err(), "it is in use");
+    write(&fs, 10..14).expect("written");
+    resilver(&pool);
+    let top = pool.config().vdev_tree.children[0].clone();
+    assert_eq!(top.children[1].kind, VdevKind::Spare);
+    assert!(top.children[1].children[1].is_spare);
+    assert!(pool.spares().expect("spares")[0].in_use);
+    // The device comes back, is filled, and the spare is idle again.
+    let device = all[1].clone();
+    pool.spa().set_reopen(move |_, _| Some(device.clone()));
+    pool.online(b).expect("online");
+    resilver(&pool);
+    assert_eq!(shape(&pool).1, ["/d/0", "/d/1"]);
+    assert!(!pool.spares().expect("spares")[0].in_use);
+    assert!(!is_member(&all[2]));
+    let idle = Labels::read(&*all[2]);
+    assert_eq!(idle.good().count(), 4, "labels of an idle spare");
+    // Another one takes the place of both.
+    pool.offline(b, how).expect("faulted");
+    use_spare("/d/1", 777, 2).expect("a spare stands in");
+    attach(&pool, "/d/1", &all[3], Purpose::Replace).expect("replaced under a spare");
+    resilver(&pool);
+    assert_eq!(shape(&pool).1, ["/d/0", "/d/3"]);
+    assert!(!pool.spares().expect("spares")[0].in_use);
+    // The broken device leaves: the spare stays for good.
+    let d = guid_of(&pool, "/d/3");
+    use_spare("/d/3", 888, 4).expect("a spare stands in");
+    resilver(&pool);
+    pool.detach(d).expect("detached");
+    assert_eq!(shape(&pool).1, ["/d/0", "/d/4"]);
+    let spares = pool.spares().expect("spares");
+    assert_eq!(spares.iter().map(|s| s.guid).collect::<Vec<_>>(), [777]);
+    pool.drop_cache();
+    verify(&fs, 0..14, "with spares");
+    sound(&pool, "with spares");
+    drop(fs);
+    pool.export().expect("export");
+}
+
+#[test]
+fn a_device_that_comes_during_a_resilver_waits_for_the_next_one() {
+    let all: Vec<Device> = (0..3).map(disk).collect();
+    let pool = make(&all[..1], Shape::Single);
+    let fs = pool.file_system("tank").expect("file system");
+    write(&fs, 0..10).expect("written");
+    attach(&pool, "/d/0", &all[1], Purpose::Attach).expect("attached");
+    let range = pool.spa().resilver_range();
+    let a = guid_of(&pool, "/d/0");
+    pool.spa()
+        .put_beside(a, &newcomer(&all[2]), Purpose::Attach, true)
+        .expect("attached");
+    let c = guid_of(&pool, "/d/2");
+    assert_eq!(pool.spa().deferred(), [c]);
+    assert_eq!(
+        pool.spa().resilver_range(),
+        range,
+        "it is not for the last one"
+    );
+    const DEFER: &str = "com.datto:resilver_defer";
+    assert_eq!(pool.spa().features().refcount(DEFER), 1);
+    resilver(&pool);
+    assert!(pool.spa().deferred().is_empty());
+    assert_eq!(pool.spa().features().refcount(DEFER), 0);
+    assert_eq!(pool.spa().lacking(), [c]);
+    resilver(&pool);
+    assert!(pool.spa().lacking().is_empty());
+    drop(fs);
+    pool.export().expect("export");
+}
+
+/// A pool whose power goes: what its disks keep of what they were not told to keep is chance.
+struct Machine {
+    images: BTreeMap<usize, MemImage>,
+    prng: SeededPrng,
+}
+
+impl Machine {
+    /// Runs until the power goes; gives how many files are there for sure.
+    fn run(&mut self, written: u64) -> u64 {
+        let power = PowerSupply::new();
+        let path = |i: &usize| format!("/d/{i}");
+        let disks: BTreeMap<usize, Arc<SimDisk>> = self
+            .images
+            .iter()
+            .map(|(i, image)| {
+                (
+                    *i,
+                    Arc::new(SimDisk::with_content(path(i), image, power.clone())),
+                )
+            })
+            .collect();
+        let all: Vec<Device> = disks.values().map(|d| d.clone() as Device).collect();
+        let pool = open(&all);
+        let fs = pool.file_system("tank").expect("file system");
+        verify(&fs, 0..written, "after the power went");
+        pool.set_patient(false);
+        let shelf = all.clone();
+        pool.spa()
+            .set_reopen(move |_, path| shelf.iter().find(|d| Some(d.path()) == path).cloned());
+        power.cut_after(20 + self.prng.below(600));
+        let mut done = written;
+        while power.is_on() {
+            self.step(&pool, &all);
+            if write(&fs, done..done + 1).is_err() || pool.spa().sync_now().is_err() {
+                break;
+            }
+            done += 1;
+        }
+        drop(fs);
+        let _ = pool.close();
+        let crash = |d: &Arc<SimDisk>| d.crash(&self.prng).snapshot();
+        self.images = disks.iter().map(|(i, d)| (*i, crash(d))).collect();
+        done
+    }
+
+    /// Something happens to a device; refusals are fine.
+    fn step(&self, pool: &zuse::Pool, all: &[Device]) {
+        let leaves = pool.spa().vdevs().leaves();
+        let one = leaves[self.prng.below(leaves.len() as u64) as usize].guid();
+        let paths: Vec<_> = leaves.iter().filter_map(|leaf| leaf.path()).collect();
+        let free = all.iter().find(|d| !paths.iter().any(|p| **p == *d.path()));
+        let how = Offline {
+            fault: self.prng.below(4) == 0,
+            temporary: self.prng.below(3) == 0,
+        };
+        let _ = match (self.prng.below(7), free) {
+            (0, Some(device)) => {
+                pool.spa()
+                    .put_beside(one, &newcomer(device), Purpose::Attach, false)
+            }
+            (1, Some(device)) => {
+                pool.spa()
+                    .put_beside(one, &newcomer(device), Purpose::Replace, false)
+            }
+            (2, _) => pool.detach(one),
+            (3, _) => pool.offline(one, how),
+            (4, _) => pool.online(one).map(drop),
+            (5, _) => pool.restart_resilver(),
+            _ => Ok(()),
+        };
+    }
+}
+
+/// All that is there is filled; then any one device can be done without.
+fn whole_again(pool: &Arc<zuse::Pool>, disks: &[Device], what: &str) {
+    let shelf = disks.to_vec();
+    pool.spa()
+        .set_reopen(move |_, path| shelf.iter().find(|d| Some(d.path()) == path).cloned());
+    for leaf in pool.spa().vdevs().leaves() {
+        pool.online(leaf.guid()).expect("online");
+    }
+    resilver(pool);
+    assert!(pool.spa().lacking().is_empty(), "{what}");
+    sound(pool, what);
+    let leaves = pool.spa().vdevs().leaves();
+    if leaves.len() > 1 {
+        let first = leaves[0].guid();
+        pool.offline(first, Offline::default()).expect("not needed");
+        pool.drop_cache();
+    }
+}
+
+fn histories(shape: Shape, devices: usize, seeds: std::ops::Range<u64>) {
+    for seed in seeds {
+        let all: Vec<Arc<MemDevice>> = (0..devices + 2)
+            .map(|i| Arc::new(MemDevice::new(format!("/d/{i}"), SIZE)))
+            .collect();
+        let members: Vec<Device> = all[..devices].iter().map(|d| d.clone() as Device).collect();
+        let pool = make(&members, shape);
+        let fs = pool.file_system("tank").expect("file system");
+        write(&fs, 0..4).expect("written");
+        drop(fs);
+        pool.export().expect("export");
+        let mut machine = Machine {
+            images: all.iter().map(|d| d.snapshot()).enumerate().collect(),
+            prng: SeededPrng::new(seed),
+        };
+        let mut written = 4;
+        for _ in 0..4 {
+            written = machine.run(written);
+        }
+        let disks: Vec<Device> = machine
+            .images
+            .iter()
+            .map(|(i, image)| Arc::new(MemDevice::from_image(format!("/d/{i}"), image)) as Device)
+            .collect();
+        let pool = open(&disks);
+        let fs = pool.file_system("tank").expect("file system");
+        let what = format!("seed {seed}, {shape:?}");
+        verify(&fs, 0..written, &what);
+        sound(&pool, &what);
+        whole_again(&pool, &disks, &what);
+        verify(&fs, 0..written, &what);
+        drop(fs);
+        pool.export().expect("export");
+    }
+}
+
+#[test]
+fn devices_are_exchanged_and_the_power_goes() {
+    histories(Shape::Mirror, 2, 0..2);
+    histories(Shape::Single, 1, 10..12);
+    histories(Shape::Raidz { nparity: 1 }, 3, 20..22);
+}

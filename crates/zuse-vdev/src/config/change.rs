@@ -1,0 +1,169 @@
+//! Trees that change below a top-level vdev: a device comes beside another one, or goes.
+//!
+//! ```text
+//!   attach   A ─► mirror(A, N)            mirror(A, B) ─► mirror(A, B, N)
+//!   replace  A ─► replacing(A, N)         spare: A ─► spare(A, S)
+//!   detach   mirror(A, B) ─► A            raidz(replacing(A, N), …) ─► raidz(N, …)
+//! ```
+//! - The node that takes a top-level vdev's place takes over its keys and its ZAP.
+//! - A child that is left alone takes its parent's place. Where that was a top-level vdev the
+//!   child gets the parent's guid too: every label names its top-level vdev by guid, and devices
+//!   that were away must still fit.
+
+use super::{VdevConfig, VdevKind};
+
+/// What a detach made of a tree.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Detached {
+    /// What was taken out.
+    pub node: VdevConfig,
+    /// A vdev that goes by another guid now: the old one, and the new.
+    pub renamed: Option<(u64, u64)>,
+}
+
+impl VdevConfig {
+    /// The node whose child has that guid.
+    pub fn parent_of(&self, guid: u64) -> Option<&VdevConfig> {
+        if self.children.iter().any(|c| c.guid == guid) {
+            return Some(self);
+        }
+        self.children.iter().find_map(|c| c.parent_of(guid))
+    }
+
+    fn parent_of_mut(&mut self, guid: u64) -> Option<&mut VdevConfig> {
+        if self.children.iter().any(|c| c.guid == guid) {
+            return Some(self);
+        }
+        self.children.iter_mut().find_map(|c| c.parent_of_mut(guid))
+    }
+
+    /// Puts a node beside the one with that guid: as the last child of the vdev above, if that is
+    /// of `kind` already, or else both below a new vdev with the guid `above`. False where there is
+    /// no such node.
+    pub fn put_beside(
+        &mut self,
+        guid: u64,
+        kind: VdevKind,
+        above: u64,
+        mut new: VdevConfig,
+    ) -> bool {
+        debug_assert!(kind.is_mirror_like());
+        let Some(parent) = self.parent_of_mut(guid) else {
+            return false;
+        };
+        if parent.kind == kind {
+            new.id = Some(parent.children.len() as u64);
+            parent.children.push(new);
+            return true;
+        }
+        let Some(place) = parent.children.iter_mut().find(|c| c.guid == guid) else {
+            return false;
+        };
+        let mut node = VdevConfig::new(kind, place.id.unwrap_or(0), above);
+        std::mem::swap(place, &mut node);
+        let mut old = node;
+        place.top = old.top.take();
+        place.zap_top = old.zap_top.take();
+        place.create_txg = old.create_txg;
+        place.children = vec![old, new];
+        place.number_children();
+        true
+    }
+
+    /// Takes a child out of the vdev above it, which has to have others. `None` where there is no
+    /// such node, or where it is the only child.
+    pub fn take_out(&mut self, guid: u64) -> Option<Detached> {
+        let parent = self.parent_of_mut(guid)?;
+        if parent.children.len() < 2 || !parent.kind.is_mirror_like() {
+            return None;
+        }
+        let at = parent.children.iter().position(|c| c.guid == guid)?;
+        let node = parent.children.remove(at);
+        parent.number_children();
+        let mut renamed = None;
+        if parent.children.len() == 1
+            && let Some(mut last) = parent.children.pop()
+        {
+            last.id = parent.id;
+            if parent.top.is_some() {
+                last.top = parent.top.take();
+                last.zap_top = parent.zap_top.take();
+                renamed = Some((last.guid, parent.guid));
+                last.guid = parent.guid;
+            }
+            *parent = last;
+        }
+        Some(Detached { node, renamed })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::TopConfig;
+
+    fn leaf(guid: u64) -> VdevConfig {
+        VdevConfig::new(VdevKind::File, 0, guid)
+    }
+
+    /// A pool of a lone device 10 and a raidz 20 of 21, 22, 23.
+    fn pool() -> VdevConfig {
+        let mut lone = leaf(10);
+        lone.top = Some(TopConfig::default());
+        lone.zap_top = Some(7);
+        lone.zap_leaf = Some(8);
+        let kind = VdevKind::Raidz {
+            nparity: 1,
+            expanding: false,
+            expand_txgs: Vec::new(),
+        };
+        let mut raidz = VdevConfig::new(kind, 1, 20);
+        raidz.top = Some(TopConfig::default());
+        raidz.children = vec![leaf(21), leaf(22), leaf(23)];
+        raidz.number_children();
+        VdevConfig::root(1, vec![lone, raidz])
+    }
+
+    fn guids(node: &VdevConfig) -> Vec<(u64, u64)> {
+        let children = node.children.iter();
+        children.map(|c| (c.id.unwrap(), c.guid)).collect()
+    }
+
+    #[test]
+    fn a_lone_device_becomes_a_mirror_that_has_its_place_and_back() {
+        let mut tree = pool();
+        assert!(tree.put_beside(10, VdevKind::Mirror, 11, leaf(12)));
+        assert!(tree.put_beside(12, VdevKind::Mirror, 13, leaf(14)));
+        let top = &tree.children[0];
+        assert_eq!((top.guid, top.id, top.zap_top), (11, Some(0), Some(7)));
+        assert!(top.top.is_some());
+        assert_eq!(guids(top), [(0, 10), (1, 12), (2, 14)]);
+        let first = &top.children[0];
+        assert_eq!((first.zap_top, first.zap_leaf), (None, Some(8)));
+        assert!(first.top.is_none());
+        tree.check("here").unwrap();
+
+        let out = tree.take_out(10).unwrap();
+        assert_eq!((out.node.guid, out.renamed), (10, None));
+        let out = tree.take_out(12).unwrap();
+        assert_eq!((out.node.guid, out.renamed), (12, Some((14, 11))));
+        let top = &tree.children[0];
+        assert_eq!((top.guid, top.zap_top), (11, Some(7)));
+        assert!(top.kind.is_device() && top.top.is_some());
+        assert_eq!(tree.take_out(11), None, "the last one stays");
+    }
+
+    #[test]
+    fn a_replaced_child_of_a_raidz_keeps_its_place() {
+        let mut tree = pool();
+        assert!(tree.put_beside(22, VdevKind::Replacing, 30, leaf(31)));
+        let raidz = &tree.children[1];
+        assert_eq!(guids(raidz), [(0, 21), (1, 30), (2, 23)]);
+        assert_eq!(tree.parent_of(31).map(|p| p.guid), Some(30));
+        assert_eq!(tree.take_out(21), None, "a raidz gives nothing up");
+        let out = tree.take_out(22).unwrap();
+        assert_eq!(out.renamed, None);
+        assert_eq!(guids(&tree.children[1]), [(0, 21), (1, 31), (2, 23)]);
+        assert!(!tree.put_beside(22, VdevKind::Mirror, 40, leaf(41)));
+    }
+}

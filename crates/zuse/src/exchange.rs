@@ -1,0 +1,221 @@
+//! Devices of an open pool that are exchanged: attached, replaced, taken out and brought back;
+//! spares that step in.
+//!
+//! - A device that comes is looked at as one for a new pool is: what is on it is lost.
+//! - What a device lacks is resilvered afterwards. While another resilver is running it waits, where
+//!   the pool has the feature `resilver_defer`; else that one begins anew with it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use zuse_base::{Errno, Error, Refusal, Result};
+use zuse_device::{Access, BlockDevice, FileDevice};
+use zuse_dsl::Function;
+use zuse_pool::{Newcomer, Offline, Purpose};
+use zuse_vdev::{Health, VdevConfig, VdevKind};
+
+use crate::device::Taken;
+use crate::{DeviceUse, ImportedPool, LastScan, Pool};
+
+/// How a device may be taken.
+#[derive(Clone, Debug, Default)]
+pub struct TakeDevice {
+    /// Although a pool that is not imported, or something else, is on it.
+    pub force: bool,
+    /// Pools whose devices are not taken, not even by force.
+    pub imported: Vec<ImportedPool>,
+}
+
+/// A spare of a pool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spare {
+    /// Its guid.
+    pub guid: u64,
+    /// Its path, or the name of a distributed one.
+    pub name: String,
+    /// It stands in for a device.
+    pub in_use: bool,
+    /// It is the space of a dRAID's devices.
+    pub is_distributed: bool,
+}
+
+fn refused(errno: Errno, what: impl std::fmt::Display) -> Error {
+    Error::refused_for(Refusal::Known, errno, what)
+}
+
+impl Pool {
+    /// The guid of a device (or another vdev) by what people call it: a path, a guid, the name that
+    /// `zpool status` shows.
+    pub fn vdev_by_name(&self, name: &str) -> Option<u64> {
+        let config = self.config();
+        let leaves = self.spa().vdevs().leaves();
+        let by_path = |leaf: &Arc<zuse_vdev::Leaf>| leaf.path().as_deref() == Some(name);
+        if let Some(leaf) = leaves.iter().find(|leaf| by_path(leaf)) {
+            return Some(leaf.guid());
+        }
+        let guid = name.parse::<u64>().ok();
+        let mut found = None;
+        config.vdev_tree.visit(&mut |node| {
+            let fits =
+                node.kind != VdevKind::Root && (Some(node.guid) == guid || node.name() == name);
+            if fits && found.is_none() {
+                found = Some(node.guid);
+            }
+        });
+        found
+    }
+
+    /// The spares of the pool.
+    ///
+    /// # Errors
+    /// Their list cannot be read.
+    pub fn spares(&self) -> Result<Vec<Spare>> {
+        let tree = self.config().vdev_tree;
+        let all = self.spa().aux_devices("spares")?;
+        let spare = |config: &VdevConfig| Spare {
+            guid: config.guid,
+            name: config.name(),
+            in_use: tree.find(config.guid).is_some(),
+            is_distributed: !config.kind.is_device(),
+        };
+        Ok(all.iter().map(spare).collect())
+    }
+
+    /// `zpool attach`: a device comes as one more copy beside another one.
+    ///
+    /// # Errors
+    /// `Refused` with OpenZFS's words.
+    pub fn attach(self: &Arc<Self>, beside: u64, path: &Path, take: &TakeDevice) -> Result<()> {
+        let new = self.newcomer(beside, path, take)?;
+        self.put_beside(beside, &new, Purpose::Attach)
+    }
+
+    /// `zpool replace`: a device or a spare comes in another one's stead; without a path the device
+    /// that is now where the old one was.
+    ///
+    /// # Errors
+    /// `Refused` with OpenZFS's words.
+    pub fn replace(
+        self: &Arc<Self>,
+        old: u64,
+        path: Option<&Path>,
+        take: &TakeDevice,
+    ) -> Result<()> {
+        let config = self.config();
+        let was = config.vdev_tree.find(old).and_then(|c| c.path.clone());
+        let path = match (path, &was) {
+            (Some(path), _) => path,
+            (None, Some(was)) => Path::new(was),
+            (None, None) => return Err(refused(Errno::NODEV, "no such device in pool")),
+        };
+        let text = path.to_string_lossy();
+        let named = |spare: &Spare| {
+            spare.name == text || spare.is_distributed && path.ends_with(&spare.name)
+        };
+        let new = match self.spares()?.into_iter().find(named) {
+            Some(spare) => self.spare_as_newcomer(&spare)?,
+            None => self.newcomer(old, path, take)?,
+        };
+        self.put_beside(old, &new, Purpose::Replace)
+    }
+
+    /// `zpool detach`.
+    ///
+    /// # Errors
+    /// `Refused` with OpenZFS's words.
+    pub fn detach(&self, guid: u64) -> Result<()> {
+        self.spa().detach(guid)
+    }
+
+    /// `zpool offline`.
+    ///
+    /// # Errors
+    /// `Refused` with OpenZFS's words.
+    pub fn offline(&self, guid: u64, how: Offline) -> Result<()> {
+        self.spa().offline(guid, how)
+    }
+
+    /// `zpool online`; gives how well the device is then.
+    ///
+    /// # Errors
+    /// `Refused` with OpenZFS's words.
+    pub fn online(&self, guid: u64) -> Result<Health> {
+        let health = self.spa().online(guid)?;
+        self.resilver_lacking()?;
+        Ok(health)
+    }
+
+    fn put_beside(self: &Arc<Self>, old: u64, new: &Newcomer, purpose: Purpose) -> Result<()> {
+        let defer = self.is_resilvering();
+        self.spa().put_beside(old, new, purpose, defer)?;
+        self.resilver_lacking()
+    }
+
+    /// A device that may be taken for this pool.
+    fn newcomer(&self, beside: u64, path: &Path, take: &TakeDevice) -> Result<Newcomer> {
+        let spa = self.spa();
+        if !path.exists() {
+            let what = format!("cannot resolve path '{}'", path.display());
+            return Err(Error::refused_for(Refusal::Whole, Errno::NOENT, what));
+        }
+        let used = DeviceUse::of(path)?;
+        if let Some(own) = used.pool().filter(|pool| pool.pool_guid == self.guid()) {
+            let seated = |leaf: &Arc<zuse_vdev::Leaf>| {
+                Some(leaf.guid()) == own.guid && leaf.device().is_some()
+            };
+            if spa.vdevs().leaves().iter().any(seated) {
+                return Err(refused(Errno::BUSY, format!("{} is busy", path.display())));
+            }
+            if !take.force {
+                let what = format!("{} is part of active pool '{}'", path.display(), own.name);
+                return Err(Error::refused(Errno::EXIST, what));
+            }
+        } else {
+            let others = |pool: &&ImportedPool| pool.guid != self.guid();
+            let others: Vec<ImportedPool> = take.imported.iter().filter(others).cloned().collect();
+            DeviceUse::check(path, take.force, &Taken::of(&others))?;
+        }
+        let device = FileDevice::open(path, Access::Write)?;
+        let is_disk = device.is_block_device();
+        let device: Arc<dyn BlockDevice> = Arc::new(device);
+        spa.vdevs().check_fits(beside, &*device)?;
+        Ok(Newcomer::Device { device, is_disk })
+    }
+
+    /// Lets a spare stand in for a device.
+    pub(crate) fn replace_by_spare(self: &Arc<Self>, old: u64, spare: &Spare) -> Result<()> {
+        let new = self.spare_as_newcomer(spare)?;
+        self.put_beside(old, &new, Purpose::Replace)
+    }
+
+    fn spare_as_newcomer(&self, spare: &Spare) -> Result<Newcomer> {
+        if spare.is_distributed {
+            return Ok(Newcomer::Spare(spare.guid, None));
+        }
+        if spare.in_use {
+            return Err(refused(Errno::BUSY, format!("{} is busy", spare.name)));
+        }
+        let device = FileDevice::open(&spare.name, Access::Write)?;
+        Ok(Newcomer::Spare(spare.guid, Some(Arc::new(device))))
+    }
+
+    /// Whether devices are being filled at the moment.
+    pub fn is_resilvering(&self) -> bool {
+        let resilver = |scan: LastScan| scan.function == Function::Resilver && scan.state == 1;
+        self.scan().is_some_and(resilver)
+    }
+
+    /// Begins to fill devices that lack something.
+    fn resilver_lacking(&self) -> Result<()> {
+        self.restart_resilver()
+    }
+
+    /// Whether some device is being replaced, or lacks what a resilver is going to give it.
+    pub fn is_exchanging(&self) -> bool {
+        let mut replacing = false;
+        self.config().vdev_tree.visit(&mut |node| {
+            replacing |= node.kind == VdevKind::Replacing;
+        });
+        replacing || self.spa().resilver_range().is_some()
+    }
+}
