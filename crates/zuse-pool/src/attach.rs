@@ -20,6 +20,9 @@ use zuse_vdev::{VdevConfig, VdevKind};
 use crate::tree_change::refused;
 use crate::{Lacks, Pool, SyncCtx, TreeChange};
 
+/// What the path of a device ends with whose place another one has taken.
+pub(crate) const OLD: &str = "/old";
+
 /// Why a device comes beside another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
@@ -101,6 +104,7 @@ impl Pool {
             None => change.bring_spare_space(guid),
         }
         change.check()?;
+        self.step_aside(&mut change, target, guid);
         let zap = change.make_zap()?;
         let defer = defer && self.count_deferred(ctx, 1)?;
         if let Some(leaf) = change.tree().find_mut(guid) {
@@ -108,6 +112,23 @@ impl Pool {
             leaf.resilver_defer = defer;
         }
         change.publish()
+    }
+
+    /// A device whose place another one has taken is called `…/old`, as OpenZFS does.
+    fn step_aside(&self, change: &mut TreeChange<'_>, old: u64, new: u64) {
+        let path = |node: Option<&mut VdevConfig>| node.and_then(|n| n.path.clone());
+        let place = path(change.tree().find_mut(new));
+        let Some(place) = place.filter(|p| path(change.tree().find_mut(old)).as_ref() == Some(p))
+        else {
+            return;
+        };
+        let aside = format!("{place}{OLD}");
+        if let Some(leaf) = self.vdevs.leaf(old) {
+            leaf.set_path(&aside);
+        }
+        if let Some(node) = change.tree().find_mut(old) {
+            node.path = Some(aside);
+        }
     }
 
     /// What is made of a device that comes; refused where it cannot be.

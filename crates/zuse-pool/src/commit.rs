@@ -75,8 +75,10 @@ impl Pool {
             if let Some(leaf) = self.vdevs.leaf(guid) {
                 leaf.set_outdated(true);
             }
-            if self.dtls.note_late(guid, txg) {
-                self.config_changed();
+            match self.dtls.note_late(guid, txg) {
+                true => self.config_changed(),
+                // What it lacks is known already.
+                false => self.tell_missing(guid),
             }
         }
         let targets = match &config {

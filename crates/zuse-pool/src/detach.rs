@@ -8,9 +8,10 @@
 
 use zuse_base::{Errno, Error, Result};
 use zuse_format::nvlist::NvList;
-use zuse_vdev::config::AuxLabel;
+use zuse_vdev::config::{AuxLabel, Detached};
 use zuse_vdev::{VdevConfig, VdevKind};
 
+use crate::attach::OLD;
 use crate::tree_change::refused;
 use crate::{Pool, SyncCtx, TreeChange};
 
@@ -68,11 +69,32 @@ impl Pool {
         for node in leaves(&out.node) {
             change.drop_zap(node.zap_leaf)?;
             self.free_dtl_object(ctx, node.dtl)?;
+            self.dtls.forget(node.guid);
         }
+        self.give_place_back(&mut change, &parent, &out);
         if let Some((old, new)) = out.renamed {
             change.rename(old, new);
         }
         change.publish()
+    }
+
+    /// The one that had made way for what leaves has its place again.
+    fn give_place_back(&self, change: &mut TreeChange<'_>, parent: &VdevConfig, out: &Detached) {
+        let stay = parent.children.iter().filter(|c| c.guid != out.node.guid);
+        for sibling in stay {
+            let place = sibling.path.as_deref().and_then(|p| p.strip_suffix(OLD));
+            let Some(place) = place.filter(|p| out.node.path.as_deref() == Some(*p)) else {
+                continue;
+            };
+            if let Some(leaf) = self.vdevs.leaf(sibling.guid) {
+                leaf.set_path(place);
+            }
+            let renamed = out.renamed.filter(|(old, _)| *old == sibling.guid);
+            let now = renamed.map_or(sibling.guid, |(_, new)| new);
+            if let Some(node) = change.tree().find_mut(now) {
+                node.path = Some(place.to_owned());
+            }
+        }
     }
 
     /// A `spare` vdev loses a child: a spare is idle again, or one that stays is none any more.

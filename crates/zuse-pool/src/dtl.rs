@@ -210,6 +210,11 @@ impl Pool {
         let changed = std::mem::take(&mut state.changed);
         drop(state);
         for guid in changed {
+            // It may have left the pool in the same txg.
+            if self.config.lock().vdev_tree.find(guid).is_none() {
+                self.dtls.forget(guid);
+                continue;
+            }
             match self.dtls.spans(guid).as_slice() {
                 [] => self.free_dtl(ctx, guid)?,
                 spans => self.write_dtl(ctx, guid, spans)?,

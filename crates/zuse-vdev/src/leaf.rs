@@ -195,6 +195,11 @@ impl Leaf {
         self.guid.load(Ordering::Relaxed)
     }
 
+    /// It goes by another path: a new device is where it was.
+    pub fn set_path(&self, path: &str) {
+        self.change_seat().path = Some(Arc::from(path));
+    }
+
     /// From now on it goes by another guid: that of the mirror whose last child it is.
     pub(crate) fn rename(&self, guid: u64) {
         self.guid.store(guid, Ordering::Relaxed);

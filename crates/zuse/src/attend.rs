@@ -67,16 +67,24 @@ impl Pool {
             }
             self.step_in(guid)?;
         }
+        if let Some(range) = self.waiting_range() {
+            *self.tried().1.lock() = Some(range);
+            self.restart_resilver()?;
+        }
         Ok(())
     }
 
-    /// Whether a device failed or is gone.
+    /// Whether a device failed or is gone, or waits to be filled.
     pub fn needs_attention(&self) -> bool {
-        self.spa()
-            .vdevs()
-            .leaves()
-            .iter()
-            .any(|leaf| is_away(&leaf))
+        let leaves = self.spa().vdevs().leaves();
+        leaves.iter().any(|leaf| is_away(&leaf)) || self.waiting_range().is_some()
+    }
+
+    /// What devices lack that no resilver was begun for.
+    fn waiting_range(&self) -> Option<(Txg, Txg)> {
+        let range = self.spa().resilver_range()?;
+        let waits = !self.is_scanning() && self.tried().is_new_range(range);
+        waits.then_some(range)
     }
 
     /// Takes what is now where a device was. Gives whether that has helped.
@@ -131,5 +139,113 @@ impl Pool {
         let tops = self.spa().vdevs().tops();
         let open = tops.iter().find(|open| open.guid() == top.guid);
         open.is_some_and(|open| open.health().state.is_usable())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use zuse_format::nvlist::NvList;
+    use zuse_pool::{Offline, Shape, SyncCtx, TopSpec};
+    use zuse_vdev::{VdevClass, VdevKind};
+
+    use crate::{Environment, NewDevice, NewPool, Pool, PoolAccess, Search};
+
+    const SIZE: u64 = 80 << 20;
+
+    fn mirror(dir: &Path) -> Arc<Pool> {
+        let device = |name: &str| NewDevice {
+            path: dir.join(name),
+            make: Some(SIZE),
+        };
+        let new = NewPool {
+            name: "tank".into(),
+            devices: vec![device("a"), device("b")],
+            layout: vec![TopSpec {
+                shape: Shape::Mirror,
+                devices: 2,
+                class: VdevClass::Normal,
+            }],
+            properties: vec![("autoreplace".into(), "on".into())],
+            ..NewPool::default()
+        };
+        Pool::create(Environment::default(), &new).expect("made")
+    }
+
+    fn file(path: &Path) {
+        let file = std::fs::File::create(path).expect("made");
+        file.set_len(SIZE).expect("sized");
+    }
+
+    fn settle(pool: &Arc<Pool>) {
+        pool.finish_scan().expect("done");
+        for _ in 0..3 {
+            pool.sync().expect("synced");
+        }
+    }
+
+    #[test]
+    fn a_spare_stands_in_for_a_device_that_failed_and_not_for_one_that_is_offline() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let pool = mirror(dir.path());
+        let spare = dir.path().join("s");
+        file(&spare);
+        let mut list = NvList::new();
+        list.insert("type", "file");
+        list.insert("guid", 777u64);
+        list.insert("path", spare.to_str().expect("text"));
+        let write = move |ctx: &SyncCtx<'_>| ctx.pool.write_aux_devices(ctx, "spares", vec![list]);
+        pool.spa().sync_task(|_| Ok(()), write).expect("listed");
+        let b = dir.path().join("b");
+        let b = pool.vdev_by_name(b.to_str().expect("text")).expect("b");
+        let in_use = || pool.spares().expect("spares")[0].in_use;
+        pool.offline(b, Offline::default()).expect("offline");
+        assert!(!pool.needs_attention());
+        pool.attend().expect("looked after");
+        assert!(!in_use());
+        pool.online(b).expect("online");
+        settle(&pool);
+        let fault = Offline {
+            fault: true,
+            temporary: false,
+        };
+        pool.offline(b, fault).expect("faulted");
+        assert!(pool.needs_attention());
+        pool.attend().expect("looked after");
+        assert!(in_use());
+        pool.attend().expect("looked after");
+        settle(&pool);
+        let mirror = pool.config().vdev_tree.children[0].clone();
+        assert_eq!(mirror.children[1].kind, VdevKind::Spare);
+        assert!(pool.spa().lacking().is_empty());
+        pool.close().expect("closed");
+    }
+
+    #[test]
+    fn a_new_device_at_the_old_place_replaces_the_old_one() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let pool = mirror(dir.path());
+        pool.export().expect("exported");
+        drop(pool);
+        let b = dir.path().join("b");
+        std::fs::remove_file(&b).expect("gone");
+        let found = Search::new(&[dir.path().join("a")]).run().pools.remove(0);
+        let access = PoolAccess {
+            writable: true,
+            ours: true,
+            ..PoolAccess::default()
+        };
+        let pool = Pool::open(Environment::default(), &found, &access).expect("opened");
+        pool.attend().expect("nothing is there");
+        assert_eq!(pool.health_word(), "DEGRADED");
+        file(&b);
+        pool.attend().expect("looked after");
+        settle(&pool);
+        assert_eq!(pool.health_word(), "ONLINE");
+        let mirror = pool.config().vdev_tree.children[0].clone();
+        assert!(mirror.children.iter().all(|c| c.kind.is_device()));
+        pool.close().expect("closed");
     }
 }

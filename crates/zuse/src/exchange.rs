@@ -105,7 +105,7 @@ impl Pool {
         let was = config.vdev_tree.find(old).and_then(|c| c.path.clone());
         let path = match (path, &was) {
             (Some(path), _) => path,
-            (None, Some(was)) => Path::new(was),
+            (None, Some(was)) => Path::new(was.strip_suffix("/old").unwrap_or(was)),
             (None, None) => return Err(refused(Errno::NODEV, "no such device in pool")),
         };
         let text = path.to_string_lossy();

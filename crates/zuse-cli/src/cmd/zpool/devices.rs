@@ -18,7 +18,15 @@ pub fn find(session: &Session, pool: &Pool, name: &str, cannot: &str) -> Outcome
     let path = session.path(Path::new(name)).to_string_lossy().into_owned();
     let found = pool.vdev_by_name(&path).or_else(|| pool.vdev_by_name(name));
     let found = found.or_else(|| pool.vdev_by_name(&format!("/dev/{name}")));
-    found.ok_or_else(|| CommandError::new(format!("{cannot}: no such device in pool")).into())
+    let spares = pool.spares().unwrap_or_default();
+    let is_spare = || spares.iter().any(|s| s.name == path || s.name == name);
+    found.ok_or_else(|| {
+        let why = match is_spare() {
+            true => "device is reserved as a hot spare",
+            false => "no such device in pool",
+        };
+        CommandError::new(format!("{cannot}: {why}")).into()
+    })
 }
 
 /// Where a new device is: a path, or a short name below /dev.
