@@ -11,6 +11,7 @@ mod dedup;
 mod deep_trees;
 mod degraded;
 mod faults;
+mod findings;
 mod forged;
 mod fragmentation;
 mod golden_check;
