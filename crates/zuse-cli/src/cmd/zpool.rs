@@ -4,6 +4,7 @@ mod checkpoint;
 mod clear;
 mod create;
 mod destroy;
+mod events;
 mod export;
 mod get;
 pub mod history;
@@ -51,6 +52,7 @@ enum Command {
     Clear(clear::Clear),
     Trim(trim::Trim),
     Sync(sync::Sync),
+    Events(events::Events),
     History(history::History),
     Upgrade(upgrade::Upgrade),
     Wait(wait::Wait),
@@ -75,6 +77,7 @@ impl Zpool {
             Command::Clear(c) => c.run(session),
             Command::Trim(c) => c.run(session),
             Command::Sync(c) => c.run(session),
+            Command::Events(c) => c.run(session),
             Command::History(c) => c.run(session),
             Command::Upgrade(c) => c.run(session),
             Command::Wait(c) => c.run(session),
