@@ -2,6 +2,7 @@
 
 pub mod answer;
 pub mod cat;
+pub mod check;
 pub mod cp;
 pub mod demo;
 pub mod doctor;
@@ -87,6 +88,7 @@ enum Command {
     Cat(cat::Cat),
     Cp(cp::Cp),
     Manifest(manifest::Manifest),
+    Check(check::Check),
     Stream(stream::Stream),
     Replicate(replicate::Replicate),
     Tunables(tunables::Tunables),
@@ -147,6 +149,7 @@ impl Cli {
             Command::Cat(c) => c.run(session),
             Command::Cp(c) => c.run(session),
             Command::Manifest(c) => c.run(session),
+            Command::Check(c) => c.run(session),
             Command::Stream(c) => c.run(session),
             Command::Replicate(c) => c.run(session),
             Command::Tunables(c) => c.run(session),

@@ -81,6 +81,12 @@ pub fn ctime_signed(seconds: i64) -> String {
     )
 }
 
+/// `Nov 21 2026 19:22:45.000000000`, as in `zpool events`.
+pub fn event(seconds: i64, nanos: u32) -> String {
+    let seconds = u64::try_from(seconds).unwrap_or(0);
+    format!("{}.{nanos:09}", print(seconds, "%b %e %Y %H:%M:%S"))
+}
+
 /// `2026-11-21.19:22:45`, as in `zpool history`.
 pub fn history(seconds: u64) -> String {
     print(seconds, "%Y-%m-%d.%H:%M:%S")

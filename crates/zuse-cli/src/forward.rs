@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::Duration;
 
-use std::path::Path;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 
 use crate::error::{CommandError, Outcome};
 use crate::session::Session;
@@ -27,6 +28,34 @@ pub fn line_to(session: &mut Session, socket: &Path, argv: &[OsString]) -> Outco
         Sent::Nobody => Ok(None),
         Sent::Ended(code) => Ok(Some(code)),
         Sent::Strange => Err(strange().into()),
+    }
+}
+
+/// A command line that is on its way to the process that holds a pool.
+pub struct Line {
+    socket: PathBuf,
+    request: Request,
+    streams: [OwnedFd; 3],
+}
+
+impl Line {
+    /// To the holder of that pool; what is said goes where the session's output goes.
+    pub fn new(session: &mut Session, guid: u64, argv: &[&str]) -> Outcome<Self> {
+        let request = Request::new(
+            argv.iter().map(|a| a.as_bytes().to_vec()).collect(),
+            session.cwd.clone().into_os_string().into_vec(),
+        );
+        Ok(Self {
+            socket: session.state.socket(guid),
+            request,
+            streams: session.ui.streams()?,
+        })
+    }
+
+    /// Sends it, and waits for its end.
+    pub fn send(&self) {
+        // Nobody there: no events.
+        let _ = forward(&self.socket, &self.request, &self.streams);
     }
 }
 

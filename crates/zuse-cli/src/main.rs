@@ -37,6 +37,7 @@ mod query;
 mod session;
 mod sets;
 mod shown;
+mod sink;
 mod split;
 mod state;
 mod table;

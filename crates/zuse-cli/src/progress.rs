@@ -46,6 +46,13 @@ impl Progress {
         }
     }
 
+    /// A phase of the work has come so far.
+    pub fn reached(&self, phase: &'static str, done: u64, total: u64) {
+        let percent = done.saturating_mul(100).checked_div(total).unwrap_or(0);
+        self.bar.set_message(format!("{phase} {percent}%"));
+        self.bar.set_position(done);
+    }
+
     /// So many bytes are done.
     pub fn add(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Relaxed);

@@ -23,7 +23,7 @@ use crate::holder::Holder;
 use crate::interruption::{Guarded, Interruption, is_deserted};
 use crate::state::State;
 use crate::target::pool_of;
-use crate::tuning::{Origin, Tuning, known};
+use crate::tuning::{Origin, Tuning, known, text_name};
 use crate::ui::Ui;
 use crate::wire;
 
@@ -260,6 +260,10 @@ impl Session {
         if let Some(holder) = self.holder.clone().filter(|_| !self.tuned.is_empty()) {
             let mut running = Tuning::of(holder.pool().limits());
             for (name, value) in &self.tuned {
+                if text_name(name).is_some() {
+                    // It was read when the process began.
+                    continue;
+                }
                 running.put(known(name, "")?, value, Origin::Running, "")?;
             }
             holder

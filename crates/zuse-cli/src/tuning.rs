@@ -77,10 +77,19 @@ impl Places {
             .iter()
             .flat_map(|t| [Some(t.name), t.alias])
             .flatten()
+            .chain(TEXTS)
             .filter_map(|name| named(name.strip_prefix("zuse_").unwrap_or(name)))
             .collect();
         Self { files, variables }
     }
+}
+
+/// Tunables that are texts; they hold for a process that holds a pool, from its beginning.
+pub const TEXTS: [&str; 2] = [crate::sink::FILE, crate::sink::COMMAND];
+
+/// The tunable of that name, if it is a text.
+pub fn text_name(name: &str) -> Option<&'static str> {
+    TEXTS.into_iter().find(|text| *text == name)
 }
 
 /// Values in effect, and where they come from.
@@ -88,6 +97,7 @@ impl Places {
 pub struct Tuning {
     /// The values.
     pub limits: Limits,
+    texts: Vec<(&'static str, String)>,
     origins: Vec<(&'static str, Origin)>,
 }
 
@@ -99,6 +109,7 @@ impl Tuning {
     pub fn load(places: &Places, given: &[(String, String)]) -> Outcome<Self> {
         let mut tuning = Self {
             limits: Limits::default(),
+            texts: Vec::new(),
             origins: Vec::new(),
         };
         for file in &places.files {
@@ -109,12 +120,20 @@ impl Tuning {
                 .strip_prefix(VARIABLE)
                 .unwrap_or(variable)
                 .to_lowercase();
+            if let Some(text) = text_name(&format!("zuse_{name}")) {
+                tuning.put_text(text, value);
+                continue;
+            }
             let row = tunable::tunable(&name).or_else(|| tunable::tunable(&format!("zuse_{name}")));
             if let Some(row) = row {
                 tuning.put(row, value, Origin::Environment, &format!("${variable}: "))?;
             }
         }
         for (name, value) in given {
+            if let Some(text) = text_name(name) {
+                tuning.put_text(text, value);
+                continue;
+            }
             tuning.put(known(name, "")?, value, Origin::Option, "")?;
         }
         Ok(tuning)
@@ -128,6 +147,7 @@ impl Tuning {
             .filter(|t| t.value(&limits) != t.value(&default));
         Self {
             limits,
+            texts: Vec::new(),
             origins: changed.map(|t| (t.name, Origin::Running)).collect(),
         }
     }
@@ -158,10 +178,27 @@ impl Tuning {
                     CommandError::usage(format!("{place}'{line}' is not NAME=VALUE")).into(),
                 );
             };
+            if let Some(text) = text_name(name.trim()) {
+                self.put_text(text, value.trim());
+                continue;
+            }
             let row = known(name.trim(), &place)?;
             self.put(row, value.trim(), Origin::File(file.to_owned()), &place)?;
         }
         Ok(())
+    }
+
+    fn put_text(&mut self, name: &'static str, value: &str) {
+        self.texts.retain(|(text, _)| *text != name);
+        if !matches!(value, "-" | "default" | "") {
+            self.texts.push((name, value.to_owned()));
+        }
+    }
+
+    /// The value of a tunable that is a text, if it has one.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        let found = self.texts.iter().find(|(text, _)| *text == name);
+        found.map(|(_, value)| value.as_str())
     }
 
     /// Sets one.

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use zuse::{Credentials, Environment, FileSystem, NewDevice, NewPool, Pool, PoolAccess, Search};
 use zuse_base::{Entropy, Errno, Error, Result, SeededPrng};
+use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice};
 use zuse_format::compatibility::Compatibility;
 use zuse_format::feature::{FEATURES, Feature};
 use zuse_sim::administration::Administration;
-use zuse_sim::check::{Depth, check};
 use zuse_sim::files::Files;
 use zuse_sim::power::{self, Rules};
 use zuse_zpl::{WriteOptions, Znode};

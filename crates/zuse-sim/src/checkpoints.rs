@@ -14,10 +14,10 @@ use zuse_base::{Entropy, ManualClock, SeededPrng, Timestamp};
 use zuse_device::{BlockDevice, MemDevice, MemImage, PowerSupply, SimDisk};
 use zuse_vdev::PoolState;
 
-use crate::check::{Depth, check};
 use crate::files::{Files, Model};
 use crate::golden::open_whole;
 use crate::power::{self, Rules, Workload};
+use zuse_check::{Depth, check};
 
 /// What a run did.
 #[derive(Clone, Copy, Debug, Default)]

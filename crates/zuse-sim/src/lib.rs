@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   golden   pools that OpenZFS wrote, in memory, with what they held
-//!   check    offline judge: every pointer against the space maps, every sum against its parts
 //!   power    cuts in chains against a model; objects and files are workloads for it
 //!   checkpoints   the whole pool made to go back, against a model
 //!   clones   files that share blocks against a model
 //!   manifests     what a pool holds, against what it should
 //!   round_trip    random datasets through streams
+//!   surgery  one thing changed in place, all checksums above it sealed again
 //!   rewrite  metadata changed and sealed again, raw bytes changed
 //!   hostile_stream   streams changed, their checksums made anew
 //!   fuzz     what fuzzers run: parsers behind their checksums
@@ -19,7 +19,6 @@
 #![forbid(unsafe_code)]
 
 pub mod administration;
-pub mod check;
 pub mod checkpoints;
 pub mod clones;
 pub mod files;
@@ -37,3 +36,4 @@ pub mod power;
 pub mod rewrite;
 pub mod rot;
 pub mod round_trip;
+pub mod surgery;

@@ -23,7 +23,7 @@ use zuse_device::{BlockDevice, MemDevice, MemImage, PowerSupply, SimDisk};
 use zuse_pool::{Environment, Host, Limits, Pool, VdevSpec};
 use zuse_vdev::PoolState;
 
-use crate::check::{Depth, check};
+use zuse_check::{Depth, check};
 
 /// What runs on a pool, and what it should find there.
 pub trait Workload: Sync {

@@ -142,7 +142,7 @@ pub fn prove(pool: &Arc<Pool>) -> Result<()> {
     if !flaws.is_empty() {
         return Err(wrong(format!("{flaws:?}")));
     }
-    let report = crate::check::check(pool.spa(), crate::check::Depth::All)?;
+    let report = zuse_check::check(pool.spa(), zuse_check::Depth::All)?;
     match report.is_clean() {
         true => Ok(()),
         false => Err(wrong(format!("{:#?}", report.problems))),

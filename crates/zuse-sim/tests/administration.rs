@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zuse::{Shape, TopSpec, VdevClass};
+use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice};
 use zuse_pool::{Environment, VdevSpec};
 use zuse_sim::administration::Administration;
-use zuse_sim::check::{Depth, check};
 use zuse_sim::limits::Limits;
 
 fn number(name: &str, default: u64) -> u64 {

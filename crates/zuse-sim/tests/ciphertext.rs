@@ -8,8 +8,8 @@ use zuse::{Credentials, Errno, Error, KeyFormat, KeyMaterial, Pool, PoolAccess};
 use zuse_device::{BlockDevice, MemDevice};
 use zuse_format::{BlockPointer, Protection};
 
+use zuse_check::{Depth, check};
 use zuse_pool::{Environment, VdevSpec};
-use zuse_sim::check::{Depth, check};
 use zuse_sim::golden::{Golden, open_whole};
 
 fn key(byte: u8) -> KeyMaterial {

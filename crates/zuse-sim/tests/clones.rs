@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use zuse::{Credentials, PoolAccess, Zap, ZapValue};
 use zuse_base::{ByteOrder, Entropy, ObjectId, SeededPrng};
+use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice, PowerSupply, SimDisk};
 use zuse_dmu::Dnode;
 use zuse_format::feature::FEATURES;
@@ -13,7 +14,6 @@ use zuse_format::field::u64_at;
 use zuse_format::zil::ZilHeader;
 use zuse_format::{BlockPointer, BpProps, Dva, clone_count};
 use zuse_pool::{Environment, Limits, VdevSpec};
-use zuse_sim::check::{Depth, check};
 use zuse_sim::clones;
 use zuse_sim::golden::{Golden, open_whole};
 use zuse_sim::memory_pool::memory_pool;

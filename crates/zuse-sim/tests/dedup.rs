@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use zuse::{Credentials, FileSystem, PoolAccess, Zap, ZapValue};
 use zuse_base::{Entropy, ObjectId, SeededPrng};
+use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice, MemImage};
 use zuse_format::feature::{FEATURES, Feature};
 use zuse_pool::{Environment, VdevSpec};
-use zuse_sim::check::{Depth, check};
 use zuse_sim::clones;
 use zuse_sim::files::Files;
 use zuse_sim::golden::{Golden, open_whole};

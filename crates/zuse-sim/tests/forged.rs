@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use zuse::{Credentials, PoolAccess};
 use zuse_base::{Error, Result, SeededPrng};
+use zuse_check::{Depth, Finding, Problem, check};
 use zuse_device::BlockDevice;
 use zuse_format::dnode::DNODE_SLOT;
 use zuse_pool::{Environment, Limits};
-use zuse_sim::check::{Depth, Finding, Problem, check};
 use zuse_sim::golden::{Golden, open_whole};
 use zuse_sim::manifests::of_dataset;
 use zuse_sim::rewrite::{Atlas, Place, Rewriter, Structure, aim, scramble};

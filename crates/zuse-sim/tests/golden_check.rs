@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use zuse_check::{Depth, check};
 use zuse_pool::{Environment, OpenOptions};
-use zuse_sim::check::{Depth, check};
 use zuse_sim::golden::{self, Golden, NAMES};
 use zuse_sim::no_datasets::NoDatasets;
 use zuse_vdev::PoolState;

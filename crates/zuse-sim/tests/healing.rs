@@ -8,8 +8,8 @@ use zuse::{
     Credentials, Errno, KeyMaterial, NewVolume, Pool, PoolAccess, ReceiveRequest, SendRequest,
 };
 use zuse_base::{Entropy, SeededPrng};
+use zuse_check::{Depth, check};
 use zuse_pool::{Environment, Limits};
-use zuse_sim::check::{Depth, check};
 use zuse_sim::golden::{Golden, open_whole};
 use zuse_sim::hostile_stream::Parts;
 use zuse_sim::manifests::{of_dataset, of_volume};

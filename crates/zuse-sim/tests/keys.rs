@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zuse::PoolAccess;
+use zuse_check::{Depth, check};
 use zuse_device::BlockDevice;
 use zuse_pool::{Environment, Limits};
-use zuse_sim::check::{Depth, check};
 use zuse_sim::golden::open_whole;
 use zuse_sim::keys::Keys;
 use zuse_sim::memory_pool::memory_pool;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use zuse::{Credentials, FileSystem, PoolAccess, Shape, TopSpec, VdevClass};
 use zuse_base::{Entropy, SeededPrng};
+use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, FaultyDevice, MemDevice, Op, Rule};
 use zuse_pool::{Environment, VdevSpec};
-use zuse_sim::check::{Depth, check};
 use zuse_sim::golden::{Golden, open_whole};
 use zuse_zpl::WriteOptions;
 

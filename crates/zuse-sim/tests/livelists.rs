@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use zuse::{Credentials, Pool, PoolAccess, Zap, ZapValue};
 use zuse_base::{Entropy, ObjectId, SeededPrng};
+use zuse_check::{Depth, Finding, Report, check};
 use zuse_device::{BlockDevice, MemDevice, MemImage, PowerSupply, SimDisk};
 use zuse_pool::{Environment, Limits};
 use zuse_sim::administration::Administration;
-use zuse_sim::check::{Depth, Finding, Report, check};
 use zuse_sim::clones;
 use zuse_sim::golden::{Golden, open_whole};
 use zuse_sim::memory_pool::memory_pool;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use zuse::PoolAccess;
 use zuse_base::ByteOrder;
+use zuse_check::{Depth, check};
 use zuse_device::BlockDevice;
 use zuse_format::zil::ZilHeader;
 use zuse_format::{BlockPointer, BpProps, Dva};
 use zuse_pool::Environment;
-use zuse_sim::check::{Depth, check};
 use zuse_sim::golden::{Golden, open_whole};
 use zuse_sim::manifests::{differences, expected, of_dataset, of_volume};
 

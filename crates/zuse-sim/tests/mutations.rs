@@ -119,7 +119,7 @@ fn everything(golden: &Golden, write: bool) -> Outcome {
     if let Err(e) = pool.figures() {
         out.errors.push(e);
     }
-    let _ = zuse_sim::check::check(pool.spa(), zuse_sim::check::Depth::Metadata);
+    let _ = zuse_check::check(pool.spa(), zuse_check::Depth::Metadata);
     let _ = pool.close();
     if write {
         let access = zuse::PoolAccess {

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use zuse::{Credentials, FileSystem, PoolAccess};
 use zuse_base::tripwire::at;
 use zuse_base::{Error, Result, Txg};
+use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice};
 use zuse_pool::{Environment, VdevSpec};
-use zuse_sim::check::{Depth, check};
 use zuse_sim::golden::open_whole;
 use zuse_zpl::WriteOptions;
 

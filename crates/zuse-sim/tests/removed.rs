@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use zuse::{Credentials, Pool, PoolAccess};
+use zuse_check::{Depth, check};
 use zuse_device::BlockDevice;
 use zuse_pool::Environment;
-use zuse_sim::check::{Depth, check};
 use zuse_sim::golden::{Golden, open_whole};
 
 const COUNTS: &str = "com.delphix:obsolete_counts";

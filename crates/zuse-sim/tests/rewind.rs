@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use zuse::{Errno, PoolAccess};
+use zuse_check::{Depth, check};
 use zuse_device::BlockDevice;
 use zuse_pool::Environment;
-use zuse_sim::check::{Depth, check};
 use zuse_sim::golden::{Golden, open_whole};
 use zuse_sim::manifests::of_dataset;
 

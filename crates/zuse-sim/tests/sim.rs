@@ -13,6 +13,7 @@ mod degraded;
 mod dropped;
 mod exchange;
 mod faults;
+mod findings;
 mod forged;
 mod fragmentation;
 mod golden_check;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use serde_json::Value;
 use zuse::stream::{DumpOptions, ResumeToken, SendOptions, SendProgress, StreamWriter, dump};
 use zuse::{ReceiveRequest, SendRequest};
+use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice};
 use zuse_pool::Environment;
-use zuse_sim::check::{Depth, check};
 use zuse_sim::golden::{Golden, golden_stream, open_whole};
 use zuse_sim::manifests::{differences, expected, of_dataset, of_volume};
 

@@ -26,6 +26,7 @@ use crate::error::{CommandError, Explain, Outcome, Stop};
 use crate::forwarded::Forwarded;
 use crate::holder::{Ended, Holder, Life};
 use crate::session::{Need, Session};
+use crate::sink::Sink;
 use crate::wire::Listener;
 
 /// What the server says when it is ready.
@@ -339,6 +340,8 @@ impl Claim {
 
     /// Serves whoever comes until the holder's life is over, then closes the pool.
     fn hold(self, session: &mut Session, holder: &Arc<Holder>) -> Outcome {
+        // Dropped last: what closing the pool posts is sent on too.
+        let _sink = Sink::begin(session, holder.pool())?;
         let ended = holder.run(self.listener, session);
         if !matches!(ended, Ok(Ended::HandedOver)) {
             let _ = std::fs::remove_file(&self.note);

@@ -7,6 +7,7 @@ mod create;
 mod destroy;
 mod detach;
 mod devices;
+mod events;
 mod export;
 mod get;
 pub mod history;
@@ -66,6 +67,7 @@ enum Command {
     Resilver(resilver::Resilver),
     Trim(trim::Trim),
     Sync(sync::Sync),
+    Events(events::Events),
     History(history::History),
     Upgrade(upgrade::Upgrade),
     Wait(wait::Wait),
@@ -97,6 +99,7 @@ impl Zpool {
             Command::Resilver(c) => c.run(session),
             Command::Trim(c) => c.run(session),
             Command::Sync(c) => c.run(session),
+            Command::Events(c) => c.run(session),
             Command::History(c) => c.run(session),
             Command::Upgrade(c) => c.run(session),
             Command::Wait(c) => c.run(session),

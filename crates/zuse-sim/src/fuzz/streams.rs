@@ -67,7 +67,7 @@ pub(super) fn receive(bytes: &[u8]) {
         let _ = crate::manifests::of_dataset(&pool, &item.name);
     }
     let _ = pool.sync();
-    let report = crate::check::check(pool.spa(), crate::check::Depth::Metadata);
+    let report = zuse_check::check(pool.spa(), zuse_check::Depth::Metadata);
     if let Ok(report) = report {
         assert!(report.is_clean(), "{:#?}", report.problems);
     }

@@ -9,7 +9,7 @@ use zuse_pool::Pool;
 
 use super::claims::{Allocated, Claims};
 use super::walk::Walk;
-use super::{Depth, Finding, Report, maps};
+use super::{Depth, Finding, Report, Watcher, maps};
 
 /// Takes what only the checkpoint has out of what is allocated: each range of it is allocated, and
 /// nobody else claims it.
@@ -19,7 +19,7 @@ pub(super) fn take_kept(pool: &Pool, all: &mut Allocated, report: &mut Report) -
         for span in kept.iter() {
             if let Err(e) = held.remove(span) {
                 let place = format!("vdev {vdev}, checkpoint's map, {span}");
-                report.problem(Finding::MapEntry, place, e);
+                report.problem(Finding::MapFree, place, e);
             }
         }
     }
@@ -79,35 +79,43 @@ fn ranges(pool: &Pool, key: &str, kind: MapOp, report: &mut Report) -> Result<Al
     Ok(all)
 }
 
-/// Every block of the state that the checkpoint keeps is still there and allocated.
+/// Every block of the state that the checkpoint keeps is still there and allocated. Gives back what
+/// is allocated.
 pub(super) fn checkpoint(
     pool: &Pool,
     depth: Depth,
-    all: &Allocated,
-    report: &mut Report,
-) -> Result<()> {
-    let Some(uberblock) = pool.checkpointed()? else {
-        return Ok(());
+    held: Allocated,
+    (report, watch): (&mut Report, Watcher<'_>),
+) -> Result<Allocated> {
+    let mut claims = Claims {
+        held,
+        beside: true,
+        ..Claims::default()
+    };
+    let uberblock = match pool.checkpointed() {
+        Ok(Some(uberblock)) => uberblock,
+        Ok(None) => return Ok(claims.held),
+        Err(e) => {
+            report.problem(Finding::Unreadable, "checkpoint", e);
+            return Ok(claims.held);
+        }
     };
     let mut beside = Report::default();
-    let mut claims = Claims::default();
     let mut found = Vec::new();
     let place = "MOS of the checkpoint".to_owned();
-    let mut walk = Walk::new(pool.io(), &mut beside, &mut claims, place, depth, 0);
+    let mut walk = Walk::new(pool, (&mut beside, watch), &mut claims, place, depth, 0);
     walk.objset(&uberblock.root, &mut |object, view| {
         found.extend(super::Found::of(object, view));
     });
     for dataset in &found {
         let place = format!("checkpoint's dataset {}", dataset.object);
         let since = dataset.phys.prev_snap_txg;
-        let mut walk = Walk::new(pool.io(), &mut beside, &mut claims, place, depth, since);
+        let mut walk = Walk::new(pool, (&mut beside, watch), &mut claims, place, depth, since);
         walk.objset(&dataset.phys.bp, &mut |_, _| {});
     }
-    // What became obsolete since was not so then.
-    claims.settle(pool.vdevs(), &Allocated::new(), &mut beside);
-    claims.inside(all, "checkpoint", &mut beside);
+    report.stopped |= beside.stopped;
     for problem in beside.problems {
         report.problem(problem.finding, problem.place, problem.detail);
     }
-    Ok(())
+    Ok(claims.held)
 }

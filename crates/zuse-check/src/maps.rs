@@ -44,15 +44,14 @@ pub(super) fn map(pool: &Pool, object: u64) -> Result<(SpaceMapPhys, Vec<u8>)> {
     Ok((header, data))
 }
 
-fn apply(ranges: &mut Ranges<ByPlace>, entry: &MapEntry) -> std::result::Result<(), String> {
+fn apply(ranges: &mut Ranges<ByPlace>, entry: &MapEntry, place: &str, report: &mut Report) {
     let span = Span::new(entry.offset, entry.run);
-    match entry.op {
-        MapOp::Alloc => ranges
-            .add(span)
-            .map_err(|e| format!("allocates what is allocated: {e}")),
-        MapOp::Free => ranges
-            .remove(span)
-            .map_err(|e| format!("frees what is free: {e}")),
+    let (done, finding) = match entry.op {
+        MapOp::Alloc => (ranges.add(span), Finding::MapTwice),
+        MapOp::Free => (ranges.remove(span), Finding::MapFree),
+    };
+    if let Err(e) = done {
+        report.problem(finding, place, e);
     }
 }
 
@@ -71,7 +70,13 @@ pub(super) fn allocated(pool: &Pool, report: &mut Report) -> Result<Allocated> {
         }
         let count = top.asize() >> shift;
         let objects = words(pool, top.metaslab_array(), 0, count)?;
+        let mut met = std::collections::HashSet::new();
         for (i, object) in objects.iter().enumerate().filter(|(_, o)| **o != 0) {
+            if !met.insert(*object) {
+                let place = format!("vdev {}, metaslab {i}", top.id());
+                report.problem(Finding::MetaslabTwice, place, format!("object {object}"));
+                continue;
+            }
             let place = format!("vdev {}, metaslab {i}, space map {object}", top.id());
             let (header, data) = match map(pool, *object) {
                 Ok(read) => read,
@@ -89,15 +94,11 @@ pub(super) fn allocated(pool: &Pool, report: &mut Report) -> Result<Allocated> {
             let before = ranges.space();
             for entry in decode(&data, geometry) {
                 match entry {
-                    Ok(entry) => {
-                        if let Err(what) = apply(ranges, &entry) {
-                            report.problem(Finding::MapEntry, place.as_str(), what);
-                        }
-                    }
+                    Ok(entry) => apply(ranges, &entry, &place, report),
                     Err(e) => report.problem(Finding::MapEntry, place.as_str(), e),
                 }
             }
-            let real = (ranges.space() - before) as i64;
+            let real = ranges.space().wrapping_sub(before) as i64;
             if header.alloc != real {
                 report.problem(
                     Finding::MapHeader,
@@ -162,9 +163,7 @@ fn logs(
             let metaslab = (entry.offset >> top.metaslab_shift()) as usize;
             if since.get(metaslab).is_some_and(|u| *u != 0 && txg >= *u) {
                 let ranges = all.entry(vdev).or_default();
-                if let Err(what) = apply(ranges, &entry) {
-                    report.problem(Finding::MapEntry, place.as_str(), what);
-                }
+                apply(ranges, &entry, &place, report);
             }
         }
     }

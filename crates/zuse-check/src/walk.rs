@@ -6,14 +6,16 @@
 use zuse_base::Result;
 use zuse_codec::Compression;
 use zuse_dmu::Settings;
+use zuse_format::block_pointer::CHECKSUM_LIMIT;
 use zuse_format::dnode::{DNODE_SLOT, DnodeView};
 use zuse_format::objset::ObjsetPhys;
 use zuse_format::{BlockPointer, BpKind, DnodePhys, object_type};
 use zuse_io::Pipeline;
+use zuse_pool::Pool;
 
 use super::claims::Claims;
 use super::livelists::Own;
-use super::{Depth, Finding, Report};
+use super::{Depth, Finding, Progress, Report, Watcher};
 
 /// Space of blocks, in the three measures of a dataset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,11 +31,16 @@ pub(super) type Visit<'v> = &'v mut dyn FnMut(u64, &DnodeView<'_>);
 pub(super) struct Walk<'a> {
     io: &'a Pipeline,
     report: &'a mut Report,
+    watch: Watcher<'a>,
     claims: &'a mut Claims,
     place: String,
     depth: Depth,
     since: u64,
     extent: Extent,
+    /// Space of blocks younger than the snapshot before, and than the origin.
+    young: u64,
+    of_head: u64,
+    origin: u64,
     complete: bool,
     /// Objset, object, level, block of the first block that is not yet freed; all zero: none is.
     resume: [u64; 4],
@@ -56,26 +63,30 @@ struct Tree {
 
 impl<'a> Walk<'a> {
     pub fn new(
-        io: &'a Pipeline,
-        report: &'a mut Report,
+        pool: &'a Pool,
+        (report, watch): (&'a mut Report, Watcher<'a>),
         claims: &'a mut Claims,
         place: String,
         depth: Depth,
         since: u64,
     ) -> Self {
         Self {
-            io,
+            io: pool.io(),
             report,
+            watch,
             claims,
             place,
             depth,
             since,
             extent: Extent::default(),
+            young: 0,
+            of_head: 0,
+            origin: u64::MAX,
             complete: true,
             resume: [0; 4],
             past: 0,
             follow_log: false,
-            last_txg: 0,
+            last_txg: pool.uberblock().txg,
             own: None,
         }
     }
@@ -85,10 +96,19 @@ impl<'a> Walk<'a> {
         self.resume = bookmark;
     }
 
-    /// The set is a head: its intent log, as of that txg, is its own.
-    pub fn with_log(&mut self, last_txg: u64) {
+    /// The set is a head: its intent log is its own.
+    pub fn with_log(&mut self) {
         self.follow_log = true;
-        self.last_txg = last_txg;
+    }
+
+    /// The set is a head: its blocks younger than its origin are summed up.
+    pub fn sum_head(&mut self, origin: u64) {
+        self.origin = origin;
+    }
+
+    /// Space of blocks younger than the snapshot before, and than the origin.
+    pub fn own_space(&self) -> (u64, u64) {
+        (self.young, self.of_head)
     }
 
     /// The set is a clone's head with a livelist: its blocks younger than this are to be noted.
@@ -120,23 +140,45 @@ impl<'a> Walk<'a> {
         self.problem(Finding::Unreadable, at, what);
     }
 
+    /// Tells how far it is, now and then.
+    fn tell(&mut self) {
+        if self.report.blocks % 256 == 0 {
+            let done = Progress {
+                phase: "blocks",
+                done: self.claims.space,
+                total: self.claims.total,
+            };
+            self.report.stopped |= !(self.watch)(done);
+        }
+    }
+
     fn claim(&mut self, bp: &BlockPointer, at: &str) {
         let metadata = Settings::is_metadata(bp.object_type(), bp.level());
         match bp.kind() {
             BpKind::Normal => {
-                self.extent.used += self.io.dsize(bp);
+                let used = self.io.dsize(bp);
+                let birth = bp.allocation_birth();
+                self.extent.used = self.extent.used.wrapping_add(used);
+                if birth > self.since {
+                    self.young = self.young.wrapping_add(used);
+                }
+                if birth > self.origin {
+                    self.of_head = self.of_head.wrapping_add(used);
+                }
                 self.extent.comp += bp.psize();
                 self.extent.uncomp += if metadata { bp.psize() } else { bp.lsize() };
                 self.report.blocks += 1;
                 if let Some(own) = &mut self.own {
                     own.meet(bp);
                 }
-                if bp.allocation_birth() > self.since {
+                if birth > self.since {
                     let place = format!("{}{at}", self.place);
-                    if let Err(e) = self.claims.claim(self.io, bp, &place) {
+                    let claimed = self.claims.claim(self.io, bp, &place, self.report);
+                    if let Err(e) = claimed {
                         self.lost(at, e);
                     }
                 }
+                self.tell();
             }
             BpKind::Embedded if !metadata => self.extent.uncomp += bp.lsize(),
             _ => {}
@@ -198,7 +240,7 @@ impl<'a> Walk<'a> {
             }
             let at = format!(", intent log block {block}");
             let place = format!("{}{at}", self.place);
-            if let Err(e) = self.claims.claim(self.io, &bp, &place) {
+            if let Err(e) = self.claims.claim(self.io, &bp, &place, self.report) {
                 return self.problem(Finding::Unreadable, &at, e);
             }
             let verifier = bp.checksum();
@@ -242,7 +284,7 @@ impl<'a> Walk<'a> {
         };
         if meta.object_type != object_type::DNODE {
             self.problem(
-                Finding::Dnode,
+                Finding::MetaDnode,
                 ", meta dnode",
                 format!("type {}", meta.object_type),
             );
@@ -309,7 +351,7 @@ impl<'a> Walk<'a> {
                     here += 1;
                     self.report.objects += 1;
                     if object == 0 {
-                        self.problem(Finding::Dnode, "", "object 0 is in use");
+                        self.problem(Finding::ObjectZero, "", "");
                     }
                     visit(object, &view);
                     self.dnode(object, &view);
@@ -361,7 +403,7 @@ impl<'a> Walk<'a> {
     fn spill(&mut self, bp: &BlockPointer, object: u64) {
         let at = format!(", object {}, spill block", object as i64);
         if bp.is_hole() {
-            self.problem(Finding::Pointer, &at, "the flag is set, but it is a hole");
+            self.problem(Finding::SpillHole, &at, "");
             return;
         }
         if self.is_freed(object, u64::MAX - 1) {
@@ -412,7 +454,7 @@ impl<'a> Walk<'a> {
         id: u64,
         leaves: &mut Option<&mut Vec<(u64, BlockPointer)>>,
     ) -> u64 {
-        if bp.is_hole() {
+        if bp.is_hole() || self.report.stopped {
             return 0;
         }
         let at = format!(", object {}, level {level}, block {id}", tree.object as i64);
@@ -477,15 +519,11 @@ impl<'a> Walk<'a> {
     /// Whether a pointer says of itself what its object says of it.
     fn pointer(&mut self, bp: &BlockPointer, tree: Tree, level: u8, at: &str) {
         if bp.level() != level && !bp.is_embedded() {
-            self.problem(
-                Finding::Pointer,
-                at,
-                format!("its pointer says level {}", bp.level()),
-            );
+            self.problem(Finding::PointerLevel, at, format!("level {}", bp.level()));
         }
         if bp.object_type() != tree.object_type {
             self.problem(
-                Finding::Pointer,
+                Finding::PointerType,
                 at,
                 format!(
                     "its pointer says type {}, the object has {}",
@@ -501,7 +539,7 @@ impl<'a> Walk<'a> {
         };
         if bp.lsize() != lsize {
             self.problem(
-                Finding::Pointer,
+                Finding::PointerSize,
                 at,
                 format!(
                     "it has {} bytes, the object's blocks have {lsize}",
@@ -512,11 +550,18 @@ impl<'a> Walk<'a> {
         if bp.compression() == Compression::Inherit.to_u8()
             || bp.compression() == Compression::On.to_u8()
         {
-            self.problem(
-                Finding::Pointer,
-                at,
-                "its pointer names no real compression",
-            );
+            self.problem(Finding::PointerCompression, at, bp.compression());
+        }
+        if bp.kind() != BpKind::Normal {
+            return;
+        }
+        if bp.checksum_kind() < 2 || bp.checksum_kind() >= CHECKSUM_LIMIT {
+            self.problem(Finding::PointerChecksum, at, bp.checksum_kind());
+        }
+        let born = bp.logical_birth().max(bp.physical_birth());
+        if born > self.last_txg {
+            let what = format!("born in {born}, the pool is at {}", self.last_txg);
+            self.problem(Finding::BirthInFuture, at, what);
         }
     }
 
@@ -544,10 +589,15 @@ impl<'a> Walk<'a> {
         if let Some(leaves) = leaves {
             leaves.push((id, *bp));
         } else {
-            if (!is_data || self.depth == Depth::All)
+            // An older snapshot reads what it has too.
+            let first = bp.allocation_birth() > self.since;
+            if (!is_data || self.depth == Depth::All && first)
                 && let Err(e) = self.look_at(bp, at)
             {
-                self.lost(at, e);
+                match is_data {
+                    true => self.problem(Finding::DataUnreadable, at, e),
+                    false => self.lost(at, e),
+                }
             }
             if bp.kind() == BpKind::Normal && bp.fill() != 1 {
                 self.problem(

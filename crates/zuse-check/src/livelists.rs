@@ -3,57 +3,75 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use zuse_base::{ObjectId, Result};
+use zuse_base::{Error, ObjectId, Result};
 use zuse_dmu::zap::{Zap, ZapValue};
-use zuse_format::dsl::DslDirPhys;
 use zuse_format::{BlockPointer, BpKind};
 use zuse_pool::Pool;
 
-use super::{Finding, Found, Report, each_pointer};
+use super::lists::{self, each_pointer};
+use super::{DirFound, Finding, Found, Report};
 
 const FEATURE: &str = "com.delphix:livelist";
 
-/// What tells one block from another: place, sizes and kind, birth of its bytes. The births of two
-/// pointers to one block differ.
-pub(super) type Identity = ([u64; 7], u64);
+/// Longest part of a list that is looked at: many times what OpenZFS lets one become.
+const MOST_OF_PART: u64 = 4 << 20;
 
-/// Blocks of a head, with the number of its pointers to each.
+/// Blocks of a head, each once for every pointer to it: how many, and a sum that tells one set from
+/// another. It has one size, however many they are.
+#[derive(Default)]
 pub(super) struct Own {
     since: u64,
-    blocks: HashMap<Identity, i64>,
+    count: i64,
+    sum: u128,
 }
 
 impl Own {
     /// None that is younger than `since` was met yet.
     pub fn new(since: u64) -> Self {
-        let blocks = HashMap::new();
-        Self { since, blocks }
+        Self {
+            since,
+            ..Self::default()
+        }
     }
 
     /// A pointer of the head was met.
     pub fn meet(&mut self, bp: &BlockPointer) {
         if bp.allocation_birth() > self.since {
-            *self.blocks.entry(identity(bp)).or_default() += 1;
+            self.count += 1;
+            self.sum = self.sum.wrapping_add(identity(bp));
         }
+    }
+
+    fn take(&mut self, bp: &BlockPointer) {
+        self.count -= 1;
+        self.sum = self.sum.wrapping_sub(identity(bp));
     }
 }
 
-fn identity(bp: &BlockPointer) -> Identity {
-    let mut words = [0; 7];
-    words.copy_from_slice(&bp.words[..7]);
-    (words, bp.physical_birth())
+/// A number for what tells one block from another: place, sizes and kind, birth of its bytes. The
+/// births of two pointers to one block differ.
+fn identity(bp: &BlockPointer) -> u128 {
+    let words = bp.words.iter().take(7).copied();
+    let mut mixed = 0u128;
+    for word in words.chain([bp.physical_birth()]) {
+        mixed ^= u128::from(word);
+        mixed = mixed.wrapping_mul(0x2545_f491_4f6c_dd1d_9e37_79b9_7f4a_7c15);
+        mixed ^= mixed >> 67;
+    }
+    mixed
 }
 
 /// Lists of clones by head: the list, and the txg of the origin. `dirs` are the directories that
 /// have extension entries.
 pub(super) fn of_heads(
     pool: &Pool,
-    dirs: &[(u64, DslDirPhys)],
+    dirs: &[DirFound],
     datasets: &[Found],
 ) -> Result<BTreeMap<u64, (u64, u64)>> {
     let mut out = BTreeMap::new();
-    for (object, dir) in dirs {
-        let table = Zap::open(&pool.mos().dnode(ObjectId(*object))?)?;
+    for found in dirs.iter().filter(|d| d.extended) {
+        let dir = &found.phys;
+        let table = Zap::open(&pool.mos().dnode(ObjectId(found.object))?)?;
         let Some(list) = table.lookup_u64(FEATURE.as_bytes())? else {
             continue;
         };
@@ -78,9 +96,18 @@ pub(super) fn parts(pool: &Pool, list: u64) -> Result<Vec<u64>> {
 
 /// What a part has as allocated and not freed again, read from new to old; and how many frees have
 /// no allocation.
-pub(super) fn live(pool: &Pool, part: u64) -> Result<(Vec<BlockPointer>, u64)> {
+pub(super) fn live(
+    pool: &Pool,
+    part: u64,
+    report: &mut Report,
+) -> Result<(Vec<BlockPointer>, u64)> {
     let mut all = Vec::new();
-    each_pointer(pool, part, 0, &mut |bp, freed| all.push((bp, freed)))?;
+    let header = lists::header(pool, part)?;
+    if header.num_blkptrs > MOST_OF_PART {
+        let what = format!("{} entries in a part of a livelist", header.num_blkptrs);
+        return Err(Error::corrupt(format!("MOS, object {part}"), what));
+    }
+    each_pointer(pool, part, report, &mut |bp, freed| all.push((bp, freed)))?;
     let mut gone: HashMap<(u32, u64), u64> = HashMap::new();
     let mut live = Vec::new();
     for (bp, freed) in all.into_iter().rev() {
@@ -103,32 +130,28 @@ pub(super) fn compare(
     pool: &Pool,
     place: &str,
     list: u64,
-    own: Own,
+    mut own: Own,
     report: &mut Report,
 ) -> Result<()> {
-    let mut blocks = own.blocks;
     let mut unmatched = 0;
+    let walked = own.count;
     for part in parts(pool, list)? {
-        let (live, frees) = live(pool, part)?;
+        let (live, frees) = live(pool, part, report)?;
         unmatched += frees;
         for bp in live {
             if bp.kind() != BpKind::Normal || bp.allocation_birth() <= own.since {
                 report.problem(Finding::Livelist, place, format!("{bp:?} is in it"));
             }
-            *blocks.entry(identity(&bp)).or_default() -= 1;
+            own.take(&bp);
         }
     }
     if unmatched > 0 {
         let what = format!("{unmatched} blocks are freed that are not allocated");
         report.problem(Finding::Livelist, place, what);
     }
-    for ((words, birth), count) in blocks.into_iter().filter(|(_, count)| *count != 0) {
-        let what = match count > 0 {
-            true => "the list lacks",
-            false => "the list has too many of",
-        };
-        let at = format!("vdev {} offset {:#x}", words[0] >> 32, words[1] << 9);
-        let what = format!("{what} the block at {at}, born {birth}: {count}");
+    if own.count != 0 || own.sum != 0 {
+        let listed = walked - own.count;
+        let what = format!("it lists {listed} blocks, the clone has {walked}, and not the same");
         report.problem(Finding::Livelist, place, what);
     }
     Ok(())
@@ -137,8 +160,5 @@ pub(super) fn compare(
 /// The feature counts the lists of clones and those of destroyed ones.
 pub(super) fn count(pool: &Pool, found: u64, report: &mut Report) {
     let counted = pool.features().refcount(FEATURE);
-    if counted != found {
-        let what = format!("counts {counted} lists of {found}");
-        report.problem(Finding::Livelist, "feature livelist", what);
-    }
+    report.differ(Finding::FeatureCount, "feature livelist", counted, found);
 }

@@ -13,7 +13,8 @@ use super::{Finding, Report};
 /// An entry, and the pointers met to each of its blocks.
 struct Counted {
     entry: Entry,
-    met: Vec<u64>,
+    /// Pointers met, and whether one of them claimed the space.
+    met: Vec<(u64, bool)>,
 }
 
 /// The entries of all tables, by checksum and key.
@@ -42,7 +43,7 @@ impl Tables {
         let counted = pool.features().refcount("com.klarasystems:fast_dedup");
         if fast != counted {
             report.problem(
-                Finding::DedupCount,
+                Finding::FeatureCount,
                 "feature fast_dedup",
                 format!("counts {counted} tables of {fast}"),
             );
@@ -71,7 +72,7 @@ impl Tables {
                 };
                 if class != store.class {
                     let said = format!("{} pointers", total(entry));
-                    report.problem(Finding::DedupCount, store.name.as_str(), said);
+                    report.problem(Finding::DedupClass, store.name.as_str(), said);
                 }
                 self.add(table.checksum, *key, entry.clone(), report);
                 Ok(())
@@ -82,7 +83,7 @@ impl Tables {
                     sum.total(),
                     store.histogram.total()
                 );
-                report.problem(Finding::DedupCount, store.name.as_str(), said);
+                report.problem(Finding::DedupHistogram, store.name.as_str(), said);
             }
         }
         for (key, entry) in newer {
@@ -92,7 +93,7 @@ impl Tables {
     }
 
     fn add(&mut self, checksum: u8, key: Key, entry: Entry, report: &mut Report) {
-        let met = vec![0; entry.len()];
+        let met = vec![(0, false); entry.len()];
         let before = self.entries.insert((checksum, key), Counted { entry, met });
         if before.is_some() {
             let said = format!("two entries for {key:x?}");
@@ -100,16 +101,20 @@ impl Tables {
         }
     }
 
-    /// Counts a pointer. Gives its block with all copies that the entry has; none if no table
-    /// counts it.
-    pub fn meet(&mut self, bp: &BlockPointer) -> Option<BlockPointer> {
+    /// Counts a pointer. Gives its block with all copies that the entry has, and whether this is
+    /// the first one that claims it; none if no table counts it.
+    pub fn meet(&mut self, bp: &BlockPointer, claims: bool) -> Option<(BlockPointer, bool)> {
         let key = Key::of(bp);
         let counted = self.entries.get_mut(&(bp.checksum_kind(), key))?;
         let is_it =
             |shared: &Shared| shared.dvas[0] == bp.dva(0) && shared.birth == bp.physical_birth();
         let at = counted.entry.iter().position(is_it)?;
-        *counted.met.get_mut(at)? += 1;
-        Some(counted.entry.get(at)?.pointer(&key, bp.checksum_kind()))
+        let (met, claimed) = counted.met.get_mut(at)?;
+        *met += 1;
+        let first = claims && !*claimed;
+        *claimed |= claims;
+        let block = counted.entry.get(at)?.pointer(&key, bp.checksum_kind());
+        Some((block, first))
     }
 
     /// The blocks that no pointer leads to any more, and whose entries wait in a log.
@@ -124,7 +129,7 @@ impl Tables {
     /// Each block has as many pointers as its entry says.
     pub fn compare(&self, report: &mut Report) {
         for ((_, key), counted) in &self.entries {
-            for (shared, met) in counted.entry.iter().zip(&counted.met) {
+            for (shared, (met, _)) in counted.entry.iter().zip(&counted.met) {
                 if shared.references != *met {
                     let first = shared.dvas[0];
                     report.problem(

@@ -1,0 +1,302 @@
+//! What pointers claim, against what space maps hold.
+//!
+//! ```text
+//!   space maps ──► held ──┐
+//!   a pointer ──► its copies ──► in held? ──► not claimed before? ──► claimed
+//!                                                                       └─ at the end: held − claimed = leaks
+//! ```
+//! Memory: two range trees, one entry for each run of allocated bytes, and the entries of the
+//! tables of shared blocks. Only those may be claimed more than once, and are counted by entry.
+
+use std::collections::BTreeMap;
+
+use zuse_base::range_tree::{ByPlace, Ranges};
+use zuse_base::{ByteOrder, Error, Result, Span, Txg};
+use zuse_codec::open_trailer;
+use zuse_format::zil::{Body, LogBlock, Record};
+use zuse_format::{BlockPointer, BpKind, Dva, object_type};
+use zuse_io::Pipeline;
+use zuse_vdev::Address;
+
+use super::clones::Clones;
+use super::dedup::Tables;
+use super::{Finding, Report};
+
+/// Allocated space by vdev.
+pub(super) type Allocated = BTreeMap<u32, Ranges<ByPlace>>;
+
+/// All claims of a pool.
+#[derive(Default)]
+pub(super) struct Claims {
+    /// What is allocated.
+    pub held: Allocated,
+    /// What was claimed.
+    pub claimed: Allocated,
+    /// What of removed vdevs nothing may lead to.
+    pub obsolete: Allocated,
+    pub tables: Tables,
+    pub clones: Clones,
+    /// Another state of the pool: it may claim what the newest one does.
+    pub beside: bool,
+    /// Bytes claimed so far, and bytes held.
+    pub space: u64,
+    pub total: u64,
+}
+
+/// The bytes between an offset and another, if there are such.
+fn span_of(offset: u64, size: u64) -> Option<Span> {
+    let end = offset.checked_add(size)?;
+    (end < 1 << 62 && size > 0).then(|| Span::new(offset, size))
+}
+
+impl Claims {
+    /// Claims the space of a pointer: its copies, and for a gang block its headers and members.
+    pub fn claim(
+        &mut self,
+        io: &Pipeline,
+        bp: &BlockPointer,
+        place: &str,
+        report: &mut Report,
+    ) -> Result<()> {
+        if bp.kind() != BpKind::Normal {
+            return Ok(());
+        }
+        let mut own = *bp;
+        own.set_dedup(false);
+        if bp.dedup()
+            && let Some((block, first)) = self.tables.meet(bp, true)
+        {
+            if !first {
+                report.shared += block.asize();
+                return Ok(());
+            }
+            own = block;
+        } else if is_shareable(&own)
+            && let Some(first) = self.clones.meet(&own, true)
+            && !first
+        {
+            report.shared += own.asize();
+            return Ok(());
+        }
+        self.take(io, &own, place, report)
+    }
+
+    /// Claims the blocks that wait in the log of a dedup table to be freed.
+    pub fn claim_idle(&mut self, io: &Pipeline, report: &mut Report) -> Result<()> {
+        let idle = self.tables.idle();
+        idle.iter()
+            .try_for_each(|bp| self.take(io, bp, "a dedup table", report))
+    }
+
+    fn take(
+        &mut self,
+        io: &Pipeline,
+        bp: &BlockPointer,
+        place: &str,
+        report: &mut Report,
+    ) -> Result<()> {
+        if bp.is_gang() {
+            report.gangs += 1;
+            return self.gang(io, bp, place, 0, report);
+        }
+        for dva in bp.dvas() {
+            self.copy(io, dva, place, report);
+        }
+        Ok(())
+    }
+
+    /// Claims one copy; of one on a removed vdev the place where it is now.
+    fn copy(&mut self, io: &Pipeline, dva: Dva, place: &str, report: &mut Report) {
+        let (vdev, offset) = (dva.vdev(), dva.offset());
+        self.range(io, (vdev, offset, dva.asize()), place, report);
+    }
+
+    fn range(
+        &mut self,
+        io: &Pipeline,
+        (vdev, offset, size): (u32, u64, u64),
+        place: &str,
+        report: &mut Report,
+    ) {
+        let at = || format!("vdev {vdev} offset {offset:#x}, {size} bytes");
+        let vdevs = io.vdevs();
+        let known = vdevs.top(vdev);
+        let Some(span) = span_of(offset, size)
+            .filter(|s| known.as_ref().is_ok_and(|top| s.end() <= top.asize()))
+        else {
+            return report.problem(Finding::OutsideVdev, place, at());
+        };
+        let Some(mapping) = vdevs.mapping(vdev) else {
+            return self.bytes(vdev, span, place, report);
+        };
+        if !self.beside && self.obsolete.get(&vdev).is_some_and(|o| o.intersects(span)) {
+            report.problem(Finding::Obsolete, place, at());
+        }
+        let mut next = span.start;
+        while next < span.end() {
+            let Some(part) = mapping.first_part(next, span.end() - next) else {
+                let what = format!("nothing was copied from {}", at());
+                return report.problem(Finding::OutsideVdev, place, what);
+            };
+            if part.len == 0 {
+                return report.problem(Finding::OutsideVdev, place, at());
+            }
+            next += part.len;
+            // Each step leads to a vdev that was not removed before this one.
+            self.range(io, (part.vdev, part.to, part.len), place, report);
+        }
+    }
+
+    fn bytes(&mut self, vdev: u32, span: Span, place: &str, report: &mut Report) {
+        let at = || format!("vdev {vdev} {span}");
+        if !self.held.get(&vdev).is_some_and(|held| held.contains(span)) {
+            report.problem(Finding::FreeInUse, place, at());
+        }
+        if self.beside {
+            return;
+        }
+        self.space += span.size;
+        report.claimed += span.size;
+        let claimed = self.claimed.entry(vdev).or_default();
+        if claimed.intersects(span) {
+            report.problem(Finding::Double, place, at());
+            claimed.add_missing(span);
+        } else if claimed.add(span).is_err() {
+            report.problem(Finding::Double, place, at());
+        }
+    }
+
+    /// The blocks that records of a claimed log point to once more.
+    pub fn note_logged(&mut self, block: &[u8], bp: &BlockPointer) {
+        let order = ByteOrder::Little;
+        let Ok(block) = LogBlock::parse(block, order, false, bp.checksum()) else {
+            return;
+        };
+        let mut rest = block.records;
+        while let Ok(Some((_, bytes))) = Record::split(rest, order) {
+            if let Ok(Record {
+                body: Body::Clone { blocks, .. },
+                ..
+            }) = Record::parse(bytes, order)
+            {
+                let normal = blocks.iter().filter(|b| b.kind() == BpKind::Normal);
+                for bp in normal {
+                    if !bp.dedup() || self.tables.meet(bp, false).is_none() {
+                        let mut own = *bp;
+                        own.set_dedup(false);
+                        if is_shareable(&own) {
+                            let _ = self.clones.meet(&own, false);
+                        }
+                    }
+                }
+            }
+            rest = &rest[bytes.len()..];
+        }
+    }
+
+    fn gang(
+        &mut self,
+        io: &Pipeline,
+        bp: &BlockPointer,
+        place: &str,
+        depth: u32,
+        report: &mut Report,
+    ) -> Result<()> {
+        let mut bad = |what: &str| {
+            let what = format!("gang block at {:?}: {what}", bp.dva(0));
+            report.problem(Finding::Gang, place, what);
+        };
+        if depth > 8 {
+            bad("nested too deep");
+            return Ok(());
+        }
+        let (headers, members) = headers(io, bp, place, &mut bad)?;
+        let total: u64 = members
+            .iter()
+            .filter(|m| !m.is_hole())
+            .map(|m| m.psize())
+            .sum();
+        if total != bp.psize() {
+            let psize = bp.psize();
+            bad(&format!("its members hold {total} bytes, not {psize}"));
+        }
+        for (dva, asize) in headers {
+            self.range(io, (dva.vdev(), dva.offset(), asize), place, report);
+        }
+        for member in members.iter().filter(|m| !m.is_hole()) {
+            if member.is_gang() {
+                self.gang(io, member, place, depth + 1, report)?;
+            } else {
+                for dva in member.dvas() {
+                    self.copy(io, dva, place, report);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What is allocated and nobody claimed.
+    pub fn compare(&self, report: &mut Report) {
+        let empty = Ranges::new();
+        for (vdev, held) in &self.held {
+            report.allocated += held.space();
+            let used = self.claimed.get(vdev).unwrap_or(&empty);
+            for span in held.iter() {
+                for gap in used.gaps_in(span) {
+                    report.problem(Finding::Leak, format!("vdev {vdev} {gap}"), "");
+                }
+            }
+        }
+    }
+}
+
+/// Where the headers of a gang block are, with their sizes.
+type Headers = Vec<(Dva, u64)>;
+
+/// The headers of a gang block that are whole, and the members that they name.
+fn headers(
+    io: &Pipeline,
+    bp: &BlockPointer,
+    place: &str,
+    bad: &mut dyn FnMut(&str),
+) -> Result<(Headers, Vec<BlockPointer>)> {
+    let first = bp.dva(0);
+    let verifier = [
+        u64::from(first.vdev()),
+        first.offset(),
+        bp.physical_birth(),
+        0,
+    ];
+    let mut members: Option<Vec<BlockPointer>> = None;
+    let mut headers = Vec::new();
+    for dva in bp.dvas() {
+        let mut good = false;
+        let mut buf = Vec::new();
+        let read = io.vdevs().read(
+            Address::new(dva.vdev(), dva.offset(), Txg(bp.physical_birth())),
+            &mut buf,
+            512,
+            &mut |bytes| {
+                good = open_trailer(bytes, verifier).is_ok();
+                good
+            },
+        );
+        if read.is_err() || !good {
+            bad("a header does not pass its checksum");
+            continue;
+        }
+        headers.push((dva, io.vdevs().asize(dva.vdev(), 512)?));
+        let (list, _): (Vec<BlockPointer>, ByteOrder) = zuse_format::gang::parse_gang_header(&buf)
+            .map_err(|e| Error::from(e.at(place.to_owned())))?;
+        if members.as_ref().is_some_and(|m| *m != list) {
+            bad("its headers differ");
+        }
+        members = Some(list);
+    }
+    Ok((headers, members.unwrap_or_default()))
+}
+
+/// Whether a block is of a kind that files may share.
+fn is_shareable(bp: &BlockPointer) -> bool {
+    bp.level() == 0 && !object_type::is_metadata(bp.object_type())
+}

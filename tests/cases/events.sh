@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# `zpool events`: what the host of a pool keeps, in OpenZFS's words and form; what goes to a file and to a command meanwhile, up to the
+# export; who follows.
+HOSTS=1
+. "$(dirname "$0")/lib.sh"
+unset ZUSE_HOST_LINGER
+export ZUSE_EVENTS_FILE=$T/lines ZUSE_EVENTS_COMMAND="echo \$ZEVENT_SUBCLASS \$ZEVENT_POOL >>$T/seen"
+
+is "$(zpool events)" "TIME                           CLASS" "no pool, no events"
+disk d
+ok zpool create -m none tank "$T/d"
+ok zfs snapshot tank@a
+is "$(zpool events -H | cut -f2 | grep -c pool_create)" 1 "that it was made"
+line='^[A-Z][a-z]{2} [ 0-9][0-9] [0-9]{4} [0-9:]{8}\.[0-9]{9} sysevent.fs.zfs.history_event$'
+[ "$(zpool events | grep -cE "$line")" -ge 1 ] || differs "a line: $(zpool events | tail -1)"
+is "$(zpool events -v | grep -A6 -B6 'history_dsname = "tank@a"' | awk '{ print $1 }' | xargs)" \
+    "class pool pool_guid pool_state pool_context history_hostname history_dsname history_internal_str history_internal_name history_dsid history_txg history_time time" \
+    "fields of an event"
+timeout 20 zpool events -f -H tank >followed &
+follower=$!
+for _ in $(seq 50); do grep -q history followed && break; sleep 0.1; done
+ok zfs snapshot tank@b
+for _ in $(seq 50); do [ "$(grep -c history followed)" -ge 2 ] && break; sleep 0.1; done
+[ "$(grep -c history followed)" -ge 2 ] || differs "who follows hears: $(cat followed)"
+kill "$follower" 2>/dev/null
+says cleared zpool events -c
+is "$(zpool events -H)" "" "events that were cleared"
+fails 2 zpool events -c tank
+ok zpool export tank
+gone
+for class in pool_create history_event pool_export; do
+    grep -q "\"class\":\"sysevent.fs.zfs.$class\",\"pool\":\"tank\"" lines || differs "$class in the file: $(tail -2 lines)"
+    grep -qx "$class tank" seen || differs "$class of the command: $(sort seen | uniq -c)"
+done
