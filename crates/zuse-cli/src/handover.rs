@@ -355,7 +355,8 @@ pub fn take_over(session: &mut Session) -> Outcome<(Arc<Holder>, Listener)> {
     }
     let (taken, life) = take_facts(session, &mut link).or_cannot(cannot)?;
     let listener = link.take_descriptor().or_cannot(cannot)?;
-    let listener = Listener::handed(listener, &session.state.socket(taken.guid));
+    let listener =
+        Listener::handed(listener, &session.state.socket(taken.guid)).or_cannot(cannot)?;
     let pool = session.take_over(&taken)?;
     for _ in 0..link.take().or_cannot(cannot)? {
         let root = link.take_text().or_cannot(cannot)?;

@@ -30,10 +30,10 @@ use crate::state::State;
 use crate::users;
 use crate::wire;
 
-/// How often it looks whether mounts are gone.
+/// How often it looks at what it waits for and does not hear of.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How often it is looked after devices that failed or are gone.
+/// How often it looks after devices that failed or are gone. Of all else it hears.
 const ATTEND: Duration = Duration::from_secs(2);
 
 /// How long the end of a command waits for the kernel to drop what the command has changed.
@@ -67,6 +67,8 @@ pub struct Holder {
     /// It ends: no command begins any more.
     over: AtomicBool,
     commands: AtomicUsize,
+    /// How many commands have begun.
+    begun: AtomicUsize,
     connections: Arc<AtomicUsize>,
     /// Processes that ask to go on in its place.
     heirs: Mutex<Vec<UnixStream>>,
@@ -98,6 +100,7 @@ impl Holder {
             interrupted: AtomicBool::new(false),
             over: AtomicBool::new(false),
             commands: AtomicUsize::new(0),
+            begun: AtomicUsize::new(0),
             connections: Arc::default(),
             heirs: Mutex::default(),
         })
@@ -346,6 +349,7 @@ impl Holder {
     /// Lets the process end when the command that is running is done.
     pub fn end(&self) {
         self.ending.store(true, SeqCst);
+        self.mounts.bell().ring();
     }
 
     /// Tells the mounts that files were changed past them.
@@ -403,6 +407,7 @@ impl Holder {
     pub fn ask_to_hand_over(&self, mut heir: UnixStream) {
         if wire::hear(&mut heir).is_ok() {
             self.heirs.lock().push(heir);
+            self.mounts.bell().ring();
         }
     }
 
@@ -457,9 +462,9 @@ impl Holder {
                         std::thread::sleep(TICK / 4);
                         continue;
                     }
-                    match listener.accept_for(TICK) {
+                    match listener.next_peer() {
                         Ok(Some(stream)) => me.serve(stream, &state),
-                        Ok(None) => {}
+                        Ok(None) => me.mounts.bell().ring(),
                         Err(_) => std::thread::sleep(TICK),
                     }
                 }
@@ -474,6 +479,7 @@ impl Holder {
         self.over.store(true, SeqCst);
         let closed = self.ending.load(SeqCst) && !self.interrupted.load(SeqCst);
         // Nobody comes in any more: who tries now finds no socket and waits for the devices.
+        listener.wake();
         drop(listener);
         self.abandon();
         let until = Instant::now() + GRACE;
@@ -492,11 +498,11 @@ impl Holder {
     /// Clears up after mounts that others take away, until there is a reason to end, or somebody
     /// asks to go on in its place.
     fn watch(self: &Arc<Self>, listener: &wire::Listener, session: &Session) -> Option<UnixStream> {
-        let mut idle_since = Instant::now();
-        let mut attended = Instant::now();
-        let mut changes = 0;
+        let (mut idle_since, mut was_idle, mut begun) = (Instant::now(), false, 0);
+        let (mut attended, mut changes) = (Instant::now(), 0);
+        let mut wait = TICK;
         loop {
-            std::thread::sleep(TICK);
+            self.mounts.bell().wait_for(wait);
             if changes != self.pool.spa().tree_changes() {
                 changes = self.pool.spa().tree_changes();
                 // Devices came or went: who opens the pool next looks for those that are there now.
@@ -525,15 +531,24 @@ impl Holder {
             let scans = self.pool.is_scanning() && self.life == Life::Imported;
             let scans = scans && self.pool.suspended().is_none();
             let idle = !busy && !scans && self.mounts.servers().is_empty();
-            if !idle {
+            let before = std::mem::replace(&mut begun, self.begun.load(SeqCst));
+            if !idle || !was_idle || before != begun {
                 idle_since = Instant::now();
             }
+            was_idle = idle;
             let lost = !busy && self.life == Life::Imported && !listener.is_there();
-            let patient = idle_since.elapsed() < self.patience();
+            let patience = self.patience().saturating_sub(idle_since.elapsed());
+            let patient = !patience.is_zero();
             let done = idle && !patient || lost && self.unmount_all(false).is_ok();
             if done && self.shuts_the_door() {
                 return None;
             }
+            wait = match () {
+                () if !over.is_empty() || done => TICK,
+                () if lost => TICK * 10,
+                () if idle => patience.min(ATTEND),
+                () => ATTEND,
+            };
         }
     }
 
@@ -623,6 +638,9 @@ impl Running {
                 .commands
                 .fetch_update(SeqCst, SeqCst, |n| (n < MOST_COMMANDS).then_some(n + 1));
             let counted = began.is_ok().then(|| Self(holder.clone()));
+            if counted.is_some() {
+                holder.begun.fetch_add(1, SeqCst);
+            }
             // While it ends its pool is being closed: who asks finds no socket next, and waits for
             // the devices.
             let ends = holder.over.load(SeqCst) || holder.ending.load(SeqCst);
@@ -640,5 +658,6 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.0.commands.fetch_sub(1, SeqCst);
+        self.0.mounts.bell().ring();
     }
 }

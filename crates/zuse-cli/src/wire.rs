@@ -266,6 +266,10 @@ pub struct Listener {
     inode: Option<u64>,
     /// Another process listens there now.
     given: AtomicBool,
+    /// Wakes who waits for a peer.
+    bell: OwnedFd,
+    /// Sees that something happens to the socket's name, where the system lets it.
+    eyes: Option<OwnedFd>,
 }
 
 /// Connections that wait to be let in.
@@ -289,22 +293,35 @@ impl Listener {
         }
         let listener = with_short_path(path, |p| UnixListener::bind(p))?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+        Self::new(listener, path, false)
+    }
+
+    fn new(listener: UnixListener, path: &Path, given: bool) -> io::Result<Self> {
+        use rustix::event::{EventfdFlags, eventfd};
+        use rustix::fs::inotify;
+        let eyes = || {
+            let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
+            let eyes = inotify::init(flags).ok()?;
+            // Who takes the name away changes the number of names.
+            let what = inotify::WatchFlags::ATTRIB | inotify::WatchFlags::MOVE_SELF;
+            inotify::add_watch(&eyes, path, what).ok().map(|_| eyes)
+        };
         Ok(Self {
             listener,
             path: path.to_owned(),
             inode: inode_of(path),
-            given: AtomicBool::new(false),
+            given: AtomicBool::new(given),
+            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            eyes: eyes(),
         })
     }
 
     /// The listening end of another process, which has been handed over.
-    pub fn handed(fd: OwnedFd, path: &Path) -> Self {
-        Self {
-            listener: fd.into(),
-            path: path.to_owned(),
-            inode: inode_of(path),
-            given: AtomicBool::new(true),
-        }
+    ///
+    /// # Errors
+    /// The system gives no descriptors.
+    pub fn handed(fd: OwnedFd, path: &Path) -> io::Result<Self> {
+        Self::new(fd.into(), path, true)
     }
 
     /// The descriptor, for another process.
@@ -330,6 +347,34 @@ impl Listener {
     /// Whether peers still find it: somebody may have removed the state directory.
     pub fn is_there(&self) -> bool {
         self.inode.is_some() && inode_of(&self.path) == self.inode
+    }
+
+    /// Wakes who waits in [`Self::next_peer`].
+    pub fn wake(&self) {
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    /// Waits for the next peer; none if somebody woke it, or the socket's name has changed.
+    ///
+    /// # Errors
+    /// No more files can be opened.
+    pub fn next_peer(&self) -> io::Result<Option<UnixStream>> {
+        use rustix::event::{PollFd, PollFlags, poll};
+        let wakers = std::iter::once(&self.bell).chain(&self.eyes);
+        let mut polled: Vec<PollFd<'_>> = vec![PollFd::new(&self.listener, PollFlags::IN)];
+        polled.extend(wakers.clone().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        match poll(&mut polled, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        if polled.first().is_some_and(|p| !p.revents().is_empty()) {
+            return self.accept().map(Some);
+        }
+        for fd in wakers {
+            // What was heard is enough: what it was is looked for.
+            let _ = rustix::io::read(fd, &mut [0; 4096]);
+        }
+        Ok(None)
     }
 
     /// Waits for the next peer for some time.

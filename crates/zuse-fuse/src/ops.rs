@@ -204,6 +204,10 @@ pub trait Ops: Send + Sync + 'static {
     /// when there is none.
     fn idle(&self, _is_over: &dyn Fn() -> bool) {}
 
+    /// A request was answered, or references were taken back. Called for each, so it has to be
+    /// cheap.
+    fn answered(&self) {}
+
     /// Attributes of an inode.
     fn getattr(&self, ino: u64, fh: Option<u64>) -> Result<Attr>;
 

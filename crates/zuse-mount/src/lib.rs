@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod attributes;
+mod bell;
 mod control;
 mod covers;
 mod data;
@@ -37,6 +38,7 @@ mod table;
 mod tree;
 mod volume;
 
+pub use bell::Bell;
 pub use handover::{LetGo, Link};
 pub use place::{Place, place_of, places};
 pub use pool::PoolMounts;

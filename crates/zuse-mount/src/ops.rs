@@ -47,6 +47,10 @@ impl Ops for Session {
         Session::idle(self, is_over);
     }
 
+    fn answered(&self) {
+        self.stir();
+    }
+
     fn getattr(&self, ino: u64, _fh: Option<u64>) -> Answer<Attr> {
         Session::getattr(self, ino)
     }

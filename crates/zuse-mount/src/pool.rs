@@ -14,6 +14,7 @@ use zuse_base::tripwire::at;
 use zuse_base::{Errno, Error, Result};
 use zuse_fuse::MountError;
 
+use crate::bell::Bell;
 use crate::server::{MountServer, ServeError, ServerOptions};
 use crate::staff::Staff;
 use crate::tree::{Child, SnapshotEntry, Tree};
@@ -158,6 +159,8 @@ pub struct PoolMounts {
     unmounted: Unmounted,
     servers: Mutex<Vec<Arc<MountServer>>>,
     staff: Mutex<Option<Arc<Staff>>>,
+    /// Rings whenever a session has ended.
+    bell: Arc<Bell>,
     /// Sentences about what unmounting had to do, for whoever asked for it.
     said: Mutex<Vec<String>>,
 }
@@ -170,6 +173,7 @@ impl PoolMounts {
             unmounted: Unmounted::default(),
             servers: Mutex::default(),
             staff: Mutex::default(),
+            bell: Arc::default(),
             said: Mutex::default(),
         });
         pool.set_mounts(Some(mounts.clone()));
@@ -220,6 +224,11 @@ impl PoolMounts {
     }
 
     /// Those that serve all mounts, if there are any.
+    /// What rings whenever a session has ended.
+    pub fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
     pub(crate) fn hired(&self) -> Option<Arc<Staff>> {
         self.staff.lock().clone()
     }
@@ -231,6 +240,8 @@ impl PoolMounts {
             return Ok(staff.clone());
         }
         let new = Arc::new(Staff::new()?);
+        let bell = self.bell.clone();
+        new.crew.tell_of_ends(move || bell.ring());
         *staff = Some(new.clone());
         Ok(new)
     }

@@ -427,6 +427,7 @@ impl MountServer {
     /// A library user changed something in a mounted file system. What the kernel has cached of it
     /// is dropped; who has the file open whose content was changed must open it again.
     pub fn touched(&self, dataset: &str, change: Change<'_>) {
+        self.session.stir();
         if let Some(volume) = self.head(dataset) {
             match change {
                 Change::Name { dir, name } => self.tell_name(volume.ino(dir), name),

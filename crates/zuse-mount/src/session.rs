@@ -1,7 +1,7 @@
 //! What one FUSE session serves.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use zuse_base::sync::{Mutex, RwLock, RwLockWriteGuard};
 
@@ -10,6 +10,7 @@ use zuse_fuse::{Attr, Caller, MountOptions, Notifier};
 use zuse_zpl::{Credentials, FileSystem, Znode};
 
 use crate::attributes;
+use crate::bell::Bell;
 use crate::covers::{Cover, Covers, VirtualDir};
 use crate::number;
 use crate::table::{Listed, MAY_HOLD, Node, Table, What};
@@ -47,6 +48,10 @@ pub(crate) struct Session {
     to_do: Mutex<Vec<Arc<Volume>>>,
     /// Whether there are any.
     has_to_do: AtomicBool,
+    /// Something was asked since somebody has looked after what nobody asks for.
+    pub stirred: AtomicBool,
+    /// Whom to wake then.
+    pub rouse: OnceLock<Arc<Bell>>,
     /// Whether the kernel has a write-back cache.
     pub gathers_writes: bool,
     /// Whether access times are kept.
@@ -76,6 +81,8 @@ impl Session {
             over: AtomicBool::new(false),
             to_do: Mutex::default(),
             has_to_do: AtomicBool::new(false),
+            stirred: AtomicBool::new(true),
+            rouse: OnceLock::new(),
             gathers_writes: options.writeback_cache,
             keeps_atime: options.atime,
             notifier: OnceLock::new(),
@@ -134,6 +141,20 @@ impl Session {
     pub fn end(&self) {
         self.over.store(true, Relaxed);
         self.table.clear();
+        if let Some(bell) = self.rouse.get() {
+            bell.ring();
+        }
+    }
+
+    /// Something was asked, or changed: there may be something to look after.
+    pub fn stir(&self) {
+        if self.stirred.load(Relaxed) {
+            return;
+        }
+        self.stirred.store(true, SeqCst);
+        if let Some(bell) = self.rouse.get() {
+            bell.ring();
+        }
     }
 
     /// What is mounted where.

@@ -3,8 +3,11 @@
 //!
 //! Once a second that one frees what lost its last name and was open, tells the kernel of files
 //! that have other block counts since a txg was written, and now and then writes access times. It
-//! goes when no mount is left.
+//! visits the sessions that were asked for something of late, or have something left to do. When
+//! there is none it sleeps until one is asked: mounts at rest take no processor time. It goes when
+//! no mount is left.
 
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
@@ -12,25 +15,35 @@ use zuse_base::sync::Mutex;
 
 use zuse_fuse::Crew;
 
+use crate::bell::Bell;
 use crate::session::Session;
 use crate::volume::Volume;
 
 const TICK: Duration = Duration::from_secs(1);
 /// Ticks between two writings of access times.
 const ATIME_TICKS: u32 = 10;
+/// Ticks after the last question in which a session is visited: access times are written once.
+const CALM: u32 = ATIME_TICKS + 2;
 
 /// Threads for mounts; they belong to no one of them.
 #[derive(Debug)]
 pub struct Staff {
     pub(crate) crew: Crew,
     rounds: Arc<Mutex<Rounds>>,
+    rouse: Arc<Bell>,
 }
 
 /// Whom the one who looks after things visits.
 #[derive(Default)]
 struct Rounds {
-    sessions: Vec<Weak<Session>>,
+    sessions: Vec<Visited>,
     walks: bool,
+}
+
+struct Visited {
+    session: Weak<Session>,
+    /// Ticks since it was asked for something.
+    calm: u32,
 }
 
 impl std::fmt::Debug for Rounds {
@@ -48,59 +61,94 @@ impl Staff {
         Ok(Self {
             crew: Crew::new()?,
             rounds: Arc::default(),
+            rouse: Arc::default(),
         })
     }
 
     /// Looks after a session from now on.
     pub(crate) fn look_after(&self, session: &Arc<Session>) -> std::io::Result<()> {
         let mut rounds = self.rounds.lock();
-        rounds.sessions.push(Arc::downgrade(session));
+        let _ = session.rouse.set(self.rouse.clone());
+        rounds.sessions.push(Visited {
+            session: Arc::downgrade(session),
+            calm: 0,
+        });
+        self.rouse.ring();
         if rounds.walks {
             return Ok(());
         }
-        let theirs = self.rounds.clone();
+        let (theirs, rouse) = (self.rounds.clone(), self.rouse.clone());
         let thread = thread::Builder::new().name("zuse-mount-tick".into());
-        thread.spawn(move || walk(&theirs))?;
+        thread.spawn(move || walk(&theirs, &rouse))?;
         rounds.walks = true;
         Ok(())
     }
 }
 
+impl Rounds {
+    /// Those that are to be visited now.
+    fn next(&mut self) -> Vec<Arc<Session>> {
+        let mut out = Vec::new();
+        self.sessions.retain_mut(|visited| {
+            let Some(session) = visited.session.upgrade().filter(|s| !s.over()) else {
+                return false;
+            };
+            visited.calm = match session.stirred.swap(false, SeqCst) {
+                true => 0,
+                false => visited.calm.saturating_add(1),
+            };
+            if visited.calm < CALM {
+                out.push(session);
+            }
+            true
+        });
+        out
+    }
+}
+
 /// The life of the one who looks after all.
-fn walk(rounds: &Mutex<Rounds>) {
+fn walk(rounds: &Mutex<Rounds>, rouse: &Bell) {
     let mut count = 0u32;
     loop {
         thread::sleep(TICK);
         count = count.wrapping_add(1);
-        let sessions: Vec<Arc<Session>> = {
+        let sessions = {
             let mut rounds = rounds.lock();
-            let lives = |s: &Weak<Session>| s.upgrade().is_some_and(|s| !s.over());
-            rounds.sessions.retain(lives);
+            let sessions = rounds.next();
             if rounds.sessions.is_empty() {
                 rounds.walks = false;
                 return;
             }
-            rounds.sessions.iter().filter_map(Weak::upgrade).collect()
+            sessions
         };
         for session in &sessions {
-            visit(session, count.is_multiple_of(ATIME_TICKS));
+            if visit(session, count.is_multiple_of(ATIME_TICKS)) {
+                session.stirred.store(true, SeqCst);
+            }
+        }
+        if sessions.is_empty() {
+            rouse.wait();
         }
     }
 }
 
-fn visit(session: &Session, writes_atimes: bool) {
+/// Does what there is to do; whether something is left.
+fn visit(session: &Session, writes_atimes: bool) -> bool {
     let mut volumes: Vec<Arc<Volume>> = session.children.lock().values().cloned().collect();
     volumes.push(session.root());
+    let mut left = false;
     for volume in volumes {
         session.tell_block_counts(&volume, None);
+        left |= !volume.growing.lock().is_empty();
         let Ok(fs) = volume.enter() else { continue };
         if fs.is_read_only() {
             continue;
         }
         // What fails waits for the next time.
-        let _ = fs.reap();
+        left |= fs.reap().is_err();
         if writes_atimes {
-            let _ = fs.write_atimes();
+            left |= fs.write_atimes().is_err();
         }
     }
+    left
 }

@@ -267,14 +267,7 @@ impl Zdb {
             };
             return label::run(session, &path, asked);
         }
-        let opened = self.open(session, &named).map_err(|stop| match stop {
-            Stop::Failed(e) if e.meaning == Meaning::NoSuchPool => {
-                let message = format!("zdb: can't open '{named}': No such file or directory");
-                Stop::Failed(CommandError { message, ..e })
-            }
-            other => other,
-        });
-        let (pool, what) = opened?;
+        let (pool, what) = self.open(session, &named)?;
         if let Some(done) = self.do_alone(session, &pool, &what) {
             return done;
         }
@@ -323,7 +316,14 @@ impl Zdb {
             let rest = named.strip_prefix(name).unwrap_or_default();
             at_checkpoint = Some(format!("{name}{UNIVERSE}{rest}"));
         }
-        let pool = session.pool_for(named, Need::Read)?;
+        let opened = session.pool_for(named, Need::Read);
+        let pool = opened.map_err(|stop| match stop {
+            Stop::Failed(e) if e.meaning == Meaning::NoSuchPool => {
+                let message = format!("zdb: can't open '{named}': No such file or directory");
+                Stop::Failed(CommandError { message, ..e })
+            }
+            other => other,
+        })?;
         let what = at_checkpoint.unwrap_or_else(|| named.to_owned());
         if pool_of(&what) != pool.name() {
             let text = format!("cannot open '{what}': the pool is in use as it is");

@@ -54,6 +54,9 @@ pub(super) trait Serve: Send + Sync {
     fn destroy(&self);
 }
 
+/// Hears that a session has ended.
+type Heard = Arc<dyn Fn() + Send + Sync>;
+
 /// Hears how a session ended.
 type Ended = Box<dyn Fn(io::Result<()>) + Send + Sync>;
 
@@ -93,6 +96,10 @@ impl Drop for With {
             line.server.destroy();
             let broken = line.broken.lock().take();
             (line.ended)(broken.map_or(Ok(()), Err));
+            let heard = line.crew.heard.lock().clone();
+            if let Some(heard) = heard {
+                heard();
+            }
         }
     }
 }
@@ -140,6 +147,8 @@ struct House {
     closing: AtomicBool,
     /// No message is taken.
     rests: AtomicBool,
+    /// Hears of each line that has ended.
+    heard: Mutex<Option<Heard>>,
     /// Where the last message came from.
     recent: Mutex<(Option<Arc<Line>>, usize)>,
 }
@@ -166,8 +175,14 @@ impl Crew {
             has_seeker: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             rests: AtomicBool::new(false),
+            heard: Mutex::default(),
             recent: Mutex::default(),
         })))
+    }
+
+    /// Says whom to tell whenever a session has ended.
+    pub fn tell_of_ends(&self, heard: impl Fn() + Send + Sync + 'static) {
+        *self.0.heard.lock() = Some(Arc::new(heard));
     }
 
     /// Serves a connection from now on, with so many threads if need be.

@@ -108,6 +108,13 @@ impl<O: Ops> Serve for Server<O> {
     }
 
     fn answer(&self, line: &Arc<Line>, message: Message<'_>, out: &mut Out) {
+        self.answer_one(line, message, out);
+        self.ops.answered();
+    }
+}
+
+impl<O: Ops> Server<O> {
+    fn answer_one(&self, line: &Arc<Line>, message: Message<'_>, out: &mut Out) {
         let channel = &line.channel;
         out.0.clear();
         let unique = message.unique;

@@ -11,7 +11,7 @@ use crate::args::{no_duplicates, pair, passing, pool_name, size};
 use crate::cache_file::Extra;
 use crate::error::{CommandError, Outcome, Stop, explain};
 use crate::keys::obtain;
-use crate::session::Session;
+use crate::session::{Session, for_now};
 use crate::sets::requested;
 use crate::vdev_spec::VdevSpecs;
 
@@ -113,6 +113,9 @@ impl Create {
         let pool =
             Pool::create(session.environment()?, &new).map_err(|e| self.refusal(&name, &e))?;
         session.adopt(pool.clone());
+        if let Some(passing) = &passing {
+            pool.set_for_now(for_now(passing));
+        }
         session.log(&pool);
         let mut config = pool.config();
         if let Some(shown) = &self.temporary {
