@@ -12,6 +12,7 @@ pub use error::{Corruption, Errno, Error, Place, Refusal, Result};
 
 pub mod clock;
 pub mod counter;
+pub mod events;
 pub mod pool;
 pub mod prng;
 pub mod queue;
@@ -23,6 +24,7 @@ mod zeros;
 
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use counter::Counter;
+pub use events::{Event, EventValue, Events};
 pub use pool::{JobPanic, WorkPool};
 pub use prng::{Entropy, SeededPrng, SystemEntropy};
 pub use queue::BoundedQueue;

@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::args::pair;
-use crate::error::Outcome;
+use crate::error::{CommandError, Outcome};
 use crate::session::Session;
 
 /// ZFS in user space.
@@ -123,6 +123,12 @@ fn at(text: &str) -> Result<At, String> {
 impl Cli {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
+        if let Some(place) = self.search_in.iter().find(|p| !session.path(p).exists()) {
+            let what = format!("cannot look for pools in '{}'", place.display());
+            return Err(
+                CommandError::new(format!("{what}: there is no such file or directory")).into(),
+            );
+        }
         session.look_in(&self.search_in);
         session.take_keys(&self.keys)?;
         session.at = self.at;

@@ -10,7 +10,7 @@
 use std::io::ErrorKind;
 
 use serde::{Deserialize, Serialize};
-use zuse_base::{Errno, Error, Refusal};
+use zuse_base::{Corruption, Errno, Error, Refusal};
 
 /// Result of a command or of a part of it.
 pub type Outcome<T = ()> = Result<T, Stop>;
@@ -214,7 +214,20 @@ pub fn explain(action: &str, error: &Error, pool: bool) -> CommandError {
         }
         Error::Device { .. } => CommandError::new(format!("{action}: I/O error: {error}"))
             .hint("'zpool status' shows which device fails"),
-        _ => CommandError::new(format!("{action}: {error}")),
+        _ => CommandError::new(format!("{action}: {}", plainly(error))),
+    }
+}
+
+/// An error in words; of what a cut stream does not hold without the numbers of objects, which the
+/// stream's own pool has for itself.
+pub fn plainly(error: &Error) -> String {
+    match error {
+        Error::Corrupt {
+            kind: Corruption::Truncated,
+            what,
+            ..
+        } if what.starts_with("the stream ends") => what.clone(),
+        other => other.to_string(),
     }
 }
 

@@ -37,6 +37,16 @@ pub fn name_of(owner: QuotaOwner, id: u64) -> String {
     name.unwrap_or_else(|| id.to_string())
 }
 
+/// Properties of a command line, with the ids of users and groups in the place of their names.
+pub fn all_with_ids(properties: &mut [(String, String)]) -> Outcome {
+    for (name, _) in properties {
+        if let Some(with_id) = with_id(name)? {
+            *name = with_id;
+        }
+    }
+    Ok(())
+}
+
 /// `userquota@alice` as `userquota@1000`; `None` for other properties.
 pub fn with_id(property: &str) -> Outcome<Option<String>> {
     let Some((prefix, who)) = Accounted::split(property) else {

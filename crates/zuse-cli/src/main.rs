@@ -140,6 +140,14 @@ fn run_line(argv: &[OsString], state: &State) -> Outcome<u8> {
 /// Runs a command line in a session.
 pub fn execute(argv: &[OsString], session: &mut Session) -> Executed {
     let argv = applet(argv);
+    if let [_, command, word] = argv.as_slice()
+        && word == "-?"
+        && (command == "zfs" || command == "zpool")
+        && let Some(usage) = usage::Usage::of(&argv)
+    {
+        let printed = session.ui.print(usage.alone());
+        return Executed::Done(u8::from(printed.and(session.ui.flush()).is_err()));
+    }
     let cli = match Cli::try_parse_from(&argv) {
         Ok(cli) => cli,
         Err(error) => return Executed::Done(usage(&error, &argv, session)),
@@ -167,6 +175,7 @@ pub fn execute(argv: &[OsString], session: &mut Session) -> Executed {
             }
             if let Some(usage) = usage::Usage::of(&argv).filter(|_| error.is_usage()) {
                 error.message = usage.text(&error.message, None);
+                error.code = usage.code();
             }
             say_error(&mut session.ui, &error);
             Executed::Done(error.code)
@@ -199,14 +208,14 @@ fn applet(argv: &[OsString]) -> Vec<OsString> {
     if APPLETS.iter().any(|a| name == OsStr::new(a)) {
         out.push(name.to_owned());
     }
-    // The ZFS commands know `-?`, and print their version in a form of their own.
-    out.extend(argv.iter().skip(1).map(|a| {
-        if a == "-?" {
-            OsString::from("--help")
-        } else {
-            a.clone()
-        }
-    }));
+    out.extend(argv.iter().skip(1).cloned());
+    // `zuse -?` is our own; the ZFS commands know it as a question for their usage.
+    if let [_, word] = out.as_mut_slice()
+        && word == "-?"
+    {
+        *word = "--help".into();
+    }
+    // The ZFS commands print their version in a form of their own.
     if let [_, command, word] = out.as_mut_slice()
         && (command == "zfs" || command == "zpool")
         && (word == "--version" || word == "-V")
@@ -234,7 +243,7 @@ fn usage(error: &clap::Error, argv: &[OsString], session: &mut Session) -> u8 {
     if let Some(usage) = usage::Usage::of(argv).filter(|_| !asked) {
         let missing = error.kind() == ErrorKind::MissingRequiredArgument;
         let what = usage.without_operands(argv).filter(|_| missing);
-        let what = what.map_or_else(|| usage::complaint(error), str::to_owned);
+        let what = what.map_or_else(|| usage::complaint(&usage, error), str::to_owned);
         let option = usage::unknown_option(error);
         session.ui.say(usage.text(&what, option));
         return usage.code();

@@ -37,6 +37,7 @@ pub fn target_at(session: &mut Session, word: &str) -> Outcome<Target> {
     Ok(Target {
         dataset,
         path: below.as_os_str().as_bytes().to_vec(),
+        called: None,
     })
 }
 

@@ -189,6 +189,9 @@ pub struct PoolRow {
     pub features_to_enable: Vec<String>,
     /// The version, if it is one before features; else 0.
     pub legacy: u64,
+    /// The number of a known fault of older software in it; else 0.
+    #[serde(default)]
+    pub errata: u64,
     /// What went wrong beyond the devices, one line each.
     pub warnings: Vec<String>,
     /// Seconds since the pool was opened.
@@ -716,6 +719,7 @@ fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<Poo
             .filter(|v| *v < zuse::SPA_VERSION)
             .unwrap_or(0),
         features_to_enable: features_to_enable(pool),
+        errata: pool.errata(),
         warnings: pool
             .dsl()
             .stuck()

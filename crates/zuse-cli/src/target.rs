@@ -14,6 +14,8 @@ pub struct Target {
     pub dataset: String,
     /// Path below its root; empty for the root itself. Bytes, no slash in front.
     pub path: Vec<u8>,
+    /// What messages call the dataset, if it has another name for whoever asks.
+    pub called: Option<String>,
 }
 
 impl Target {
@@ -38,6 +40,7 @@ impl Target {
         Some(Self {
             dataset,
             path: trimmed.join(&b'/'),
+            called: None,
         })
     }
 
@@ -49,6 +52,7 @@ impl Target {
             plain.then(|| Self {
                 dataset: name.to_owned(),
                 path: Vec::new(),
+                called: None,
             })
         })
     }
@@ -64,7 +68,7 @@ impl std::fmt::Display for Target {
         write!(
             f,
             "{}:/{}",
-            self.dataset,
+            self.called.as_ref().unwrap_or(&self.dataset),
             String::from_utf8_lossy(&self.path)
         )
     }

@@ -21,7 +21,7 @@ pub struct Usage {
 }
 
 /// The commands whose usage is told.
-const COMMANDS: [&str; 3] = ["zfs", "zpool", "zstream"];
+const COMMANDS: [&str; 4] = ["zfs", "zpool", "zdb", "zstream"];
 
 impl Usage {
     /// Of a command line whose program has been resolved: `zuse zfs …`.
@@ -29,13 +29,36 @@ impl Usage {
         let mut words = argv.iter().skip(1).map(|a| a.to_string_lossy());
         let command = words.find(|w| !w.starts_with('-'))?;
         let command = COMMANDS.into_iter().find(|c| *c == command)?;
-        let sub = words.find(|w| !w.starts_with('-')).map(|w| match &*w {
+        let has_sub = command != "zdb";
+        let sub = words.find(|w| !w.starts_with('-')).filter(|_| has_sub);
+        let sub = sub.map(|w| match &*w {
             "recv" => "receive".to_owned(),
             "umount" => "unmount".to_owned(),
             "snap" => "snapshot".to_owned(),
             other => other.to_owned(),
         });
         Some(Self { command, sub })
+    }
+
+    /// `zdb` says of an option what the C library's own function for it does.
+    fn of_getopt(&self, error: &clap::Error) -> Option<String> {
+        let ContextValue::String(form) = error.get(ContextKind::InvalidArg)? else {
+            return None;
+        };
+        let form = form.split(' ').next().filter(|_| self.command == "zdb")?;
+        let letter = form.strip_prefix('-').filter(|l| !l.starts_with('-'));
+        Some(match (error.kind(), letter) {
+            (ErrorKind::UnknownArgument, Some(letter)) => {
+                format!("zdb: invalid option -- '{letter}'")
+            }
+            (ErrorKind::UnknownArgument, None) if form.starts_with('-') => {
+                format!("zdb: unrecognized option '{form}'")
+            }
+            (ErrorKind::InvalidValue, Some(letter)) => {
+                format!("zdb: option requires an argument -- '{letter}'")
+            }
+            _ => return None,
+        })
     }
 
     fn synopsis(&self) -> &'static str {
@@ -48,11 +71,17 @@ impl Usage {
 
     /// The exit code of a wrong command line.
     pub fn code(&self) -> u8 {
-        if self.command == "zstream" { 1 } else { 2 }
+        match self.command {
+            "zdb" | "zstream" => 1,
+            _ => 2,
+        }
     }
 
     /// The synopsis of the sub-command; that of all where there is none of that name.
     fn lines(&self) -> String {
+        if self.command == "zdb" {
+            return include_str!("usage/zdb.txt").to_owned();
+        }
         let mut inside = false;
         let of_sub = self.synopsis().lines().filter(|line| {
             if !line.starts_with(' ') {
@@ -75,6 +104,12 @@ impl Usage {
             let _ = writeln!(out, "\t{line}");
         }
         out
+    }
+
+    /// What is printed where the usage itself is asked for.
+    pub fn alone(&self) -> String {
+        let pointers = if self.command == "zfs" { POINTERS } else { "" };
+        format!("{}{pointers}", self.lines())
     }
 
     /// What is said where no operand was given at all; empty where that is said by the usage.
@@ -105,7 +140,7 @@ impl Usage {
                 let it = format!("'{} {named} {}'", self.command, form.trim_end());
                 not_there(&it, word)
             }
-            None => what.to_owned(),
+            None => what.trim().to_owned(),
         };
         if !out.is_empty() {
             out.push('\n');
@@ -118,11 +153,9 @@ impl Usage {
             _ => {}
         }
         let sub = self.sub.as_deref().unwrap_or_default();
-        let _ = write!(
-            out,
-            "\nFor what Zuse adds, run: {} {sub} --help",
-            self.command
-        );
+        let whole = [self.command, sub, "--help"].map(str::trim);
+        let whole: Vec<&str> = whole.into_iter().filter(|w| !w.is_empty()).collect();
+        let _ = write!(out, "\nFor what Zuse adds, run: {}", whole.join(" "));
         out
     }
 }
@@ -155,7 +188,10 @@ pub fn unknown_option(error: &clap::Error) -> Option<&str> {
 }
 
 /// What is wrong with a command line, in the words of the ZFS commands.
-pub fn complaint(error: &clap::Error) -> String {
+pub fn complaint(usage: &Usage, error: &clap::Error) -> String {
+    if let Some(said) = usage.of_getopt(error) {
+        return said;
+    }
     let named = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         Some(ContextValue::Strings(all)) => all.first().cloned(),

@@ -662,3 +662,87 @@ fn an_import_names_pools_of_versions_before_features() {
     let told = env.ok(&format!("zpool import -d {}", dir.display()));
     assert!(!told.contains("status:"), "{told}");
 }
+
+#[test]
+fn what_is_asked_of_zdb_and_of_usage_is_answered_as_by_openzfs() {
+    let env = TestEnv::with_pool();
+    all_say(
+        &env,
+        &[
+            (
+                "zdb -Q tank",
+                1,
+                "zdb: invalid option -- 'Q'\nUsage:\tzdb [-AbcdDFGhikLMPsvXy]",
+            ),
+            (
+                "zdb --nope tank",
+                1,
+                "zdb: unrecognized option '--nope'\nUsage:\tzdb [",
+            ),
+            (
+                "zdb -K",
+                1,
+                "zdb: option requires an argument -- 'K'\nUsage:\tzdb [",
+            ),
+            ("zdb -?", 1, "zdb: invalid option -- '?'\nUsage:\tzdb ["),
+            ("zdb -h", 1, "Usage:\tzdb ["),
+            ("zdb -l", 1, "Usage:\tzdb ["),
+            ("zdb -O tank", 1, "Usage:\tzdb ["),
+            (
+                "zdb nopool",
+                1,
+                "zdb: can't open 'nopool': No such file or directory\n",
+            ),
+            ("zfs list -?", 2, "invalid option '?'\nusage:\n\tlist [-Hp]"),
+            (
+                "--in nofile zpool list",
+                1,
+                "cannot look for pools in 'nofile': there is no such file or directory\n",
+            ),
+        ],
+    );
+    assert!(env.ok("zdb").starts_with("tank:\n    version: 5000\n"));
+    for (line, first) in [
+        ("zfs -?", "usage: zfs command args"),
+        ("zpool -?", "usage: zpool command"),
+    ] {
+        let said = env.ok(line);
+        assert!(said.starts_with(first), "{line}: {said}");
+    }
+    assert_eq!(
+        env.ok("zfs mount -j"),
+        "{\"output_version\":{\"command\":\"zfs mount\",\"vers_major\":0,\"vers_minor\":1},\"datasets\":{}}\n"
+    );
+}
+
+#[test]
+fn owners_have_names_where_a_dataset_is_made() {
+    let env = TestEnv::with_pool();
+    env.ok("zfs create -o userquota@root=1G -o groupobjquota@root=7 tank/q");
+    assert_eq!(
+        env.ok("zfs get -Hpo value userquota@0,groupobjquota@0 tank/q"),
+        "1073741824\n7\n"
+    );
+    let said = env.fails(1, "zfs create -o userquota@nobody-has-this-name=1G tank/n");
+    assert!(said.contains("invalid user/group name"), "{said}");
+    assert_eq!(env.ok("zfs list -Ho name -r tank"), "tank\ntank/q\n");
+}
+
+#[test]
+fn a_stream_that_ends_before_its_root_directory_has_nothing_to_show() {
+    let env = with_snapshots();
+    let whole = sent(&env, "zfs send tank/b@1");
+    env.write("early", &whole[..2000]);
+    env.write("late", &whole[..whole.len() / 2]);
+    let said = env.fails(1, "stream ls early");
+    assert!(
+        said.contains("cannot read stream: the stream ends before the root directory\n")
+            && !said.contains("object"),
+        "{said}"
+    );
+    let said = env.fails(1, "stream cat -p big late");
+    assert!(
+        said.contains("'tank/b@1:/big' is incomplete: ") && !said.contains("object"),
+        "{said}"
+    );
+}

@@ -3,7 +3,7 @@
 //! Chapter 04a §4 of the format notes: what was written up to the first command is never
 //! overwritten, the rest is a ring.
 
-use zuse_base::{ObjectId, Result};
+use zuse_base::{Event, ObjectId, Result};
 use zuse_dmu::DnodeSpec;
 use zuse_format::dsl::HistoryPhys;
 use zuse_format::nvlist::{NvEncoding, NvList};
@@ -174,6 +174,9 @@ impl Ctx<'_> {
     /// Writes what was noted: at the end of whatever may note something, within the same txg.
     pub(crate) fn write_history(&self) -> Result<()> {
         let waiting = std::mem::take(&mut *self.dsl.pending.history.lock());
+        for record in &waiting {
+            self.tell(record);
+        }
         for some in waiting.chunks(AT_ONCE) {
             let together = some.concat();
             if some.len() > 1 && self.history_room()? > together.len() as u64 {
@@ -184,6 +187,34 @@ impl Ctx<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Posts a record as an event, now that nobody can take it back but with the whole txg.
+    fn tell(&self, record: &[u8]) {
+        let Some(Ok(record)) = record.get(8..).map(NvList::decode) else {
+            return;
+        };
+        let mut event = Event::system("history_event");
+        for (to, from) in [
+            ("history_hostname", "history hostname"),
+            ("history_dsname", "dsname"),
+            ("history_internal_str", "history internal str"),
+            ("history_internal_name", "internal_name"),
+        ] {
+            if let Some(text) = record.get_str(from) {
+                event = event.text(to, text);
+            }
+        }
+        for (to, from) in [
+            ("history_dsid", "dsid"),
+            ("history_txg", "history txg"),
+            ("history_time", "history time"),
+        ] {
+            if let Some(number) = record.get_u64(from) {
+                event = event.number(to, number);
+            }
+        }
+        self.spa.0.events().post(event);
     }
 
     fn history_object(&self) -> Result<(std::sync::Arc<zuse_dmu::Dnode>, HistoryPhys)> {

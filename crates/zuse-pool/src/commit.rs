@@ -10,7 +10,7 @@
 //! - The flush before the uberblock makes every block that it leads to durable. Without it a power
 //!   cut could leave an uberblock that leads to blocks which never reached the disk.
 
-use zuse_base::{Error, Result, Txg};
+use zuse_base::{Error, Event, Result, Txg};
 use zuse_format::uberblock::{MMP_MAGIC, SPA_VERSION, Uberblock};
 use zuse_vdev::{LabelPair, PoolConfig, UberblockTargets};
 
@@ -99,6 +99,9 @@ impl Pool {
                 .insist(|| self.vdevs.commit_labels(LabelPair::Odd, config, None))?;
         }
         *self.uberblock.lock() = uberblock;
+        if config.is_some() {
+            self.events().post(Event::system("config_sync"));
+        }
         Ok(())
     }
 }

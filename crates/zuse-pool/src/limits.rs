@@ -61,9 +61,13 @@ pub struct Limits {
     /// Most rounds of PBKDF2 that are turned to make a key of a passphrase, whatever a pool or a
     /// stream asks for.
     pub pbkdf2_rounds: u64,
+    /// Raw streams are received on snapshots that lack the guid of their IVs, or have another one.
+    pub no_ivset_check: bool,
     /// Seconds that a process holds an imported pool while nothing is mounted and no command runs;
     /// none: until it is exported. With 0 each command opens the pool itself.
     pub host_linger: Option<u32>,
+    /// Events that are kept for `zpool events`; older ones make room.
+    pub events_kept: usize,
 }
 
 /// Rounds of PBKDF2: seconds on a slow machine, and 28 times what a new key gets.
@@ -101,7 +105,9 @@ impl Default for Limits {
             write_around: true,
             read_around: true,
             pbkdf2_rounds: PBKDF2_ROUNDS,
+            no_ivset_check: false,
             host_linger: None,
+            events_kept: zuse_base::Events::USUAL,
         }
     }
 }

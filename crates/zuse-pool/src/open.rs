@@ -113,6 +113,7 @@ impl Pool {
         if options.writable {
             pool.start_writing(last, rewound, options)?;
         }
+        pool.vdevs.report_bad();
         Ok(pool)
     }
 

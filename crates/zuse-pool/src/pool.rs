@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use zuse_base::events::{Event, Events, Subject};
 use zuse_base::sync::{Mutex, RwLock};
 
 use zuse_base::{
@@ -50,6 +51,17 @@ pub enum FailMode {
     Continue,
     /// The process ends.
     Panic,
+}
+
+impl FailMode {
+    /// Its word, as the property has it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Wait => "wait",
+            Self::Continue => "continue",
+            Self::Panic => "panic",
+        }
+    }
 }
 
 /// What a pool gets from outside: time, randomness, host, bounds.
@@ -206,6 +218,7 @@ impl Pool {
             env,
         });
         pool.allow_values();
+        pool.name_events();
         Ok(pool)
     }
 
@@ -288,6 +301,36 @@ impl Pool {
         &self.work
     }
 
+    /// What happens to the pool, for those who watch it; everybody may post.
+    pub fn events(&self) -> &Arc<Events> {
+        self.vdevs.events()
+    }
+
+    /// Posts that it is exported or destroyed.
+    fn report_end(&self, state: PoolState) {
+        self.events().change_subject(|s| s.state = state.number());
+        let name = match state {
+            PoolState::Destroyed => "pool_destroy",
+            _ => "pool_export",
+        };
+        self.events().post(Event::system(name));
+    }
+
+    /// Says whose events these are.
+    pub(crate) fn name_events(&self) {
+        let config = self.config.lock();
+        let subject = Subject {
+            pool: config.name.clone(),
+            guid: config.pool_guid,
+            fail_mode: FailMode::default().word(),
+            ..Subject::default()
+        };
+        drop(config);
+        let events = self.events();
+        events.belong_to(subject, self.env.clock.clone());
+        events.set_most(self.limits().events_kept);
+    }
+
     /// What a thread tears that panics where it may have left something half changed.
     pub fn tripwire(&self) -> &Arc<Tripwire> {
         self.vdevs.tripwire()
@@ -338,6 +381,7 @@ impl Pool {
         };
         self.txgs.set_bounds(new.txg_timeout, bounds);
         self.allow_values();
+        self.events().set_most(new.events_kept);
         if let Some(mos) = self.mos.get() {
             mos.set_settings(self.mos_settings());
         }
@@ -526,6 +570,7 @@ impl Pool {
     /// Sets what happens to callers while the pool is suspended.
     pub fn set_fail_mode(&self, mode: FailMode) {
         self.fail_mode.store(mode as u32, Relaxed);
+        self.events().change_subject(|s| s.fail_mode = mode.word());
         self.txgs.wake();
     }
 
@@ -624,6 +669,7 @@ impl Pool {
             } else {
                 if state != PoolState::Active {
                     self.config.lock().state = state;
+                    self.report_end(state);
                     self.config_changed();
                 }
                 // A failure from here on is an error of the closing: nobody is left who could clear
@@ -659,6 +705,7 @@ impl Pool {
         self.clones.detach();
         self.dedup.detach();
         self.vdevs.let_go();
+        self.events().end();
         result
     }
 }

@@ -314,6 +314,17 @@ pub static TUNABLES: &[Tunable] = &[
         set: |l, v| l.pbkdf2_rounds = v.unwrap_or(Limits::default().pbkdf2_rounds),
     },
     Tunable {
+        name: "zfs_disable_ivset_guid_check",
+        alias: None,
+        unit: Unit::Switch,
+        range: (0, 1),
+        power: false,
+        meaning: "raw streams are received on snapshots that lack the guid of their IVs (errata 4)",
+        live: true,
+        get: |l| Some(u64::from(l.no_ivset_check)),
+        set: |l, v| l.no_ivset_check = v == Some(1),
+    },
+    Tunable {
         name: "zuse_host_linger",
         alias: None,
         unit: Unit::Number,
@@ -323,6 +334,17 @@ pub static TUNABLES: &[Tunable] = &[
         live: true,
         get: |l| l.host_linger.map(u64::from),
         set: |l, v| l.host_linger = v.map(|v| v as u32),
+    },
+    Tunable {
+        name: "zfs_zevent_len_max",
+        alias: None,
+        unit: Unit::Number,
+        range: (1, 1 << 20),
+        power: false,
+        meaning: "events that are kept for zpool events; older ones make room",
+        live: true,
+        get: |l| Some(l.events_kept as u64),
+        set: |l, v| l.events_kept = v.map_or(Limits::default().events_kept, |v| v as usize),
     },
 ];
 

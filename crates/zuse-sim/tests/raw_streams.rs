@@ -7,6 +7,7 @@ use zuse::stream::record::Record;
 use zuse::stream::{ResumeToken, SendOptions, SendProgress, StreamReader, StreamWriter};
 use zuse::{Credentials, Errno, KeyMaterial, Pool, PoolAccess, ReceiveRequest};
 use zuse_device::{BlockDevice, MemDevice};
+use zuse_format::nvlist::{NvEncoding, NvList};
 use zuse_pool::{Environment, VdevSpec};
 use zuse_sim::check::{Depth, check};
 use zuse_sim::golden::{Golden, golden_stream, open_whole};
@@ -667,4 +668,57 @@ fn records_that_are_not_in_order_are_refused() {
     assert!(said.contains("outside its OBJECT_RANGE"), "{said}");
     from.close().unwrap();
     to.close().unwrap();
+}
+
+/// Snapshots of before IV sets had guids ("errata 4") cannot prove that they are the sender's.
+#[test]
+fn a_raw_increment_without_iv_sets_is_received_where_the_check_is_off() {
+    let from = new_pool();
+    let key = KeyMaterial::new(vec![7; 32]);
+    let properties = pairs(&[("encryption", "on"), ("keyformat", "raw")]);
+    from.create_filesystem_with_key("tank/e", &properties, (0, 0), Some(&key))
+        .unwrap();
+    let mut seed = Seed(43);
+    let mut streams = Vec::new();
+    for (to, source) in [("tank/e@0", None), ("tank/e@1", Some("@0"))] {
+        churn(&from, "tank/e", &mut seed);
+        snap(&from, to);
+        let stream = sent(&from, to, source, RAW);
+        streams.push(rearranged(&stream, &|records| {
+            let (begin, list) = &mut records[0];
+            let mut keys = NvList::decode(list).unwrap();
+            keys.insert("from_ivset_guid", 0u64);
+            keys.insert("to_ivset_guid", 0u64);
+            *list = keys.encode(NvEncoding::Native);
+            if let Record::Begin(begin) = begin {
+                begin.payload_len = list.len() as u32;
+            }
+        }));
+    }
+    for off in [false, true] {
+        let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::new("/sim/raw", 512 << 20));
+        let spec = VdevSpec {
+            device,
+            is_disk: false,
+            ashift: Some(12),
+        };
+        let mut env = Environment::default();
+        env.limits.no_ivset_check = off;
+        let pool = Pool::create_on_devices(env, "tank", vec![spec], None, &[]).unwrap();
+        receive(&pool, &streams[0], &into("tank/r")).unwrap();
+        let second = receive(&pool, &streams[1], &into("tank/r"));
+        if !off {
+            let said = second.unwrap_err().to_string();
+            assert!(said.contains("errata 4"), "{said}");
+            continue;
+        }
+        second.unwrap();
+        assert_clean(&pool);
+        assert_eq!(pool.try_keys(std::slice::from_ref(&key)).unwrap().len(), 1);
+        let (theirs, ours) = ("tank/e@1", "tank/r@1");
+        let have = of_dataset(&pool, ours).unwrap();
+        let want = of_dataset(&from, theirs).unwrap();
+        let wrong = differences(ours, &want, &have, &[]);
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
 }

@@ -10,6 +10,7 @@ mod clones;
 mod dedup;
 mod deep_trees;
 mod degraded;
+mod dropped;
 mod exchange;
 mod faults;
 mod forged;

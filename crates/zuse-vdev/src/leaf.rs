@@ -26,7 +26,7 @@ use std::time::Instant;
 use zuse_base::sync::RankedWriteGuard;
 use zuse_base::sync::RwLock;
 use zuse_base::tripwire::{Tripwire, Watched, at};
-use zuse_base::{Counter, Errno, Error, RankedRwLock, Result, Span, Txg};
+use zuse_base::{Counter, Errno, Error, Events, RankedRwLock, Result, Span, Txg};
 use zuse_device::{BlockDevice, Fresh};
 
 use crate::geometry::{self, LABEL_START};
@@ -91,6 +91,7 @@ pub struct Leaf {
     /// What tells the tree that some leaf has too many errors.
     alarm: OnceLock<Arc<AtomicBool>>,
     tripwire: OnceLock<Arc<Tripwire>>,
+    pub(crate) events: OnceLock<Arc<Events>>,
 }
 
 struct Seat {
@@ -125,6 +126,7 @@ impl Leaf {
             exceeded: AtomicU8::new(0),
             alarm: OnceLock::new(),
             tripwire: OnceLock::new(),
+            events: OnceLock::new(),
         }
     }
 
@@ -141,6 +143,7 @@ impl Leaf {
         self.sector_shift
             .store(shift.min(geometry::ASHIFT_MAX), Ordering::Relaxed);
         let mut seat = self.change_seat();
+        let before = seat.health;
         seat.path = Some(path);
         match asize {
             _ if shift > geometry::ASHIFT_MAX => {
@@ -157,6 +160,8 @@ impl Leaf {
                 seat.health = Health::new(VdevState::CantOpen, Aux::TooSmall);
             }
         }
+        drop(seat);
+        self.report_state(before);
     }
 
     /// Takes the device out, for that reason.
@@ -165,20 +170,24 @@ impl Leaf {
             // What the device had not made durable cannot be vouched for any more.
             self.note_missed();
         }
-        let gone = {
+        let (gone, before) = {
             let mut seat = self.change_seat();
-            seat.health = health;
-            seat.device.take()
+            let before = std::mem::replace(&mut seat.health, health);
+            (seat.device.take(), before)
         };
         drop(gone);
+        self.report_state(before);
     }
 
     /// Marks the leaf as working badly, or as well again; a leaf without device stays what it is.
     pub fn set_degraded(&self, why: Option<Aux>) {
         let mut seat = self.change_seat();
+        let before = seat.health;
         if seat.device.is_some() {
             seat.health = why.map_or(Health::GOOD, |why| Health::new(VdevState::Degraded, why));
         }
+        drop(seat);
+        self.report_state(before);
     }
 
     /// The guid.
@@ -307,6 +316,7 @@ impl Leaf {
     /// Counts a block with wrong bytes.
     pub(crate) fn note_checksum_error(&self) {
         self.counters.checksum_errors.bump();
+        self.report_checksum();
         self.watch(Kind::Checksum);
     }
 
@@ -525,6 +535,7 @@ impl Leaf {
         if matches!(error.errno(), Errno::NXIO | Errno::NODEV) {
             self.unseat(Health::new(VdevState::Removed, Aux::None));
         } else {
+            self.report_io(&error);
             self.watch(Kind::Io);
         }
         error

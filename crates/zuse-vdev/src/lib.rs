@@ -20,6 +20,7 @@ pub mod label;
 mod leaf;
 mod op_figures;
 mod prove;
+mod report;
 pub mod ring;
 mod size;
 mod stripes;

@@ -32,7 +32,7 @@ pub use uberblocks::Choice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-use zuse_base::{Counter, Errno, Error, RankedRwLock, Result, Tripwire};
+use zuse_base::{Counter, Errno, Error, Events, RankedRwLock, Result, Tripwire};
 use zuse_device::BlockDevice;
 
 use crate::branches::Branches;
@@ -304,6 +304,7 @@ pub struct Vdevs {
     alarm: Arc<AtomicBool>,
     tripwire: Arc<Tripwire>,
     asked: Counter,
+    events: Arc<Events>,
 }
 
 impl Vdevs {
@@ -315,6 +316,11 @@ impl Vdevs {
     /// The tripwire of the pool, which begins here.
     pub fn tripwire(&self) -> &Arc<Tripwire> {
         &self.tripwire
+    }
+
+    /// The events of the pool, which begin here.
+    pub fn events(&self) -> &Arc<Events> {
+        &self.events
     }
 
     /// The top-level vdevs by id, holes and missing ones included.

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use zuse_base::sync::RwLock;
 
+use crate::Pool;
+use crate::held::Held;
 use crate::replay::Replaying;
 use zuse_base::{Clock, Result, Txg};
 use zuse_dmu::{Objset, Tx};
@@ -22,15 +24,18 @@ pub(crate) struct DatasetBacking {
     props: RwLock<Arc<MountProps>>,
     replaying: Replaying,
     in_use: Option<Arc<HashSet<u64>>>,
+    // The last field: nothing of the pool is used after it.
+    _held: Arc<Held>,
 }
 
 impl DatasetBacking {
     /// `in_use`: see [`Backing::nameless_in_use`].
     pub fn open(
-        spa: Arc<zuse_pool::Pool>,
+        pool: &Pool,
         dataset: Arc<Dataset>,
         in_use: Option<Arc<HashSet<u64>>>,
     ) -> Result<Arc<Self>> {
+        let spa = pool.spa().clone();
         let mut read_only = dataset.is_snapshot() || !spa.is_writable();
         if let Some(key) = dataset.objset()?.key() {
             read_only |= !key.is_writable();
@@ -51,6 +56,7 @@ impl DatasetBacking {
             props: RwLock::new(Arc::new(props)),
             replaying: Replaying::default(),
             in_use,
+            _held: pool.share(),
         }))
     }
 

@@ -239,6 +239,7 @@ impl Pool {
         let (fill, props) = root.content.into_parts(now, enabled);
         let dsl = Dsl::for_create(fill, props, root.encryption);
         let spa = zuse_pool::Pool::create_with_layout(env, options, layout, dsl.clone())?;
+        spa.events().post(zuse_base::Event::system("pool_create"));
         Self::assemble(spa, dsl)
     }
 }

@@ -106,7 +106,7 @@ impl Pool {
         let object = dataset.object().0;
         let was_open = open.contains_key(&object);
         let in_use = self.open_file_systems().in_use.lock().get(&object).cloned();
-        let opened = DatasetBacking::open(self.spa().clone(), dataset.clone(), in_use);
+        let opened = DatasetBacking::open(self, dataset.clone(), in_use);
         let backing = opened.map_err(|error| (error, was_open))?;
         open.retain(|_, e| e.fs.strong_count() > 0 || e.backing.strong_count() > 0);
         self.keep_to_edge(&dataset).map_err(plain)?;

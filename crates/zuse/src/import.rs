@@ -91,7 +91,7 @@ impl Pool {
             return Err(Error::refused_for(
                 Refusal::Held,
                 Errno::BUSY,
-                format!("{} is in use by another process", held.path),
+                format!("{} is in use by {}", held.path, holder_of(&held.path)),
             ));
         }
         if let (true, Some(problem)) = (devices.is_empty(), problems.into_iter().next()) {
@@ -122,5 +122,14 @@ impl Pool {
         let dsl = Dsl::new();
         let spa = zuse_pool::Pool::open(env, config, devices, &options, dsl.clone())?;
         Self::assemble(spa, dsl)
+    }
+}
+
+/// Who holds a device, in words.
+fn holder_of(path: &str) -> String {
+    match zuse_device::lock_holder(path.as_ref()) {
+        Some((pid, _)) if pid == std::process::id() => "this process already".to_owned(),
+        Some((pid, name)) => format!("process {pid} ('{name}')"),
+        None => "another process".to_owned(),
     }
 }

@@ -24,6 +24,7 @@ mod device;
 mod encryption;
 mod exchange;
 mod file_system;
+mod held;
 mod import;
 pub mod inspect;
 mod mounts;
@@ -74,6 +75,7 @@ pub use volume::{
     BLOCK_SIZE as VOLUME_BLOCK_SIZE, NewVolume, Volume, reservation as volume_reservation,
 };
 
+pub use zuse_base::events;
 pub use zuse_base::{Corruption, Errno, Error, ObjectId, Refusal, Result, Span, Txg};
 pub use zuse_codec::{Compression, ZstdLevel};
 pub use zuse_device::{

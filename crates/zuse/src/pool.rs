@@ -11,6 +11,7 @@ use zuse_format::uberblock::Uberblock;
 use zuse_vdev::{PoolConfig, PoolState, VdevStatus};
 
 use crate::file_system::OpenFileSystems;
+use crate::held::Held;
 use crate::{Limits, Mounts};
 
 /// What a pool is told at import and does not keep.
@@ -24,8 +25,8 @@ pub struct ForNow {
     pub read_only: bool,
 }
 
-/// An open pool. It stays open until one of the closing calls, or until dropped (then it is left
-/// active).
+/// An open pool. It stays open until one of the closing calls, or until it and every file system
+/// and volume opened through it are dropped: then it is written, closed and left active.
 pub struct Pool {
     spa: Arc<zuse_pool::Pool>,
     dsl: Arc<Dsl>,
@@ -36,11 +37,14 @@ pub struct Pool {
     /// How far snapshots are proved that were made of streams which ended early, by object.
     edges: Mutex<HashMap<u64, Arc<Edge>>>,
     tried: crate::attend::Tried,
+    // The last field: closed when nothing else of it is left.
+    held: Arc<Held>,
 }
 
 impl Pool {
     pub(crate) fn assemble(spa: Arc<zuse_pool::Pool>, dsl: Arc<Dsl>) -> Result<Arc<Self>> {
         let pool = Arc::new(Self {
+            held: Held::new(spa.clone()),
             spa,
             dsl,
             open: OpenFileSystems::default(),
@@ -61,6 +65,11 @@ impl Pool {
             Some(Arc::new(device) as Arc<dyn zuse_device::BlockDevice>)
         });
         Ok(pool)
+    }
+
+    /// A share in it, for what may outlive this value.
+    pub(crate) fn share(&self) -> Arc<Held> {
+        self.held.clone()
     }
 
     /// The pool allocator below, for tools.
@@ -160,6 +169,11 @@ impl Pool {
     /// Gives the memory back that the block cache holds; what is asked for next is read again.
     pub fn drop_cache(&self) {
         self.spa.io().cache().clear();
+    }
+
+    /// What happens to it, for alerts and monitors.
+    pub fn events(&self) -> &Arc<zuse_base::Events> {
+        self.spa.events()
     }
 
     /// `zpool clear`: resets error counts, opens devices again, lets a suspended pool go on.

@@ -198,6 +198,19 @@ impl Pool {
         }))
     }
 
+    /// The number of the known fault of older software that the pool has ("errata"); 0 for none.
+    /// Its configuration says it; number 4, encryption without `bookmark_v2`, is seen anyway.
+    pub fn errata(&self) -> u64 {
+        let features = self.spa().features();
+        let lacks_ivsets = features.is_enabled("com.datto:encryption")
+            && !features.is_enabled("com.datto:bookmark_v2");
+        match self.config().errata {
+            Some(number) if number != 0 => number,
+            _ if lacks_ivsets => 4,
+            _ => 0,
+        }
+    }
+
     fn feature_property(&self, name: &str, guid: &str) -> PoolProperty {
         let features = self.spa().features();
         let state = match (features.is_enabled(guid), features.is_active(guid)) {

@@ -206,11 +206,10 @@ impl Pool {
             return Err(whole(format!("specified fs ({top}) does not exist")));
         }
         let mut reader = StreamReader::new(input);
-        let ends_early = || whole("failed to read from stream");
         let first = match reader.next_record() {
-            Ok(first) => first.ok_or_else(ends_early)?,
+            Ok(Some(first)) => first,
+            Ok(None) => return Err(reader.flaw(Flaw::Truncated).into()),
             Err(error) => match error.flaw() {
-                Some(Flaw::Truncated) => return Err(ends_early()),
                 Some(Flaw::Magic) => return Err(whole("invalid stream (bad magic number)")),
                 Some(Flaw::Packed(program)) => {
                     let hint = format!("it was packed: unpack it with '{program}' first");

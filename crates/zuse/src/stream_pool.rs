@@ -12,7 +12,7 @@ use zuse_base::Result;
 use zuse_device::FileDevice;
 use zuse_pool::{Environment, Limits, VdevSpec};
 
-use crate::{Pool, ReceiveRequest};
+use crate::{Pool, ReceiveRequest, ReceivedSnapshot};
 
 /// Name of the pool that streams are read through, where no other command sees it.
 pub const STREAM_POOL: &str = "stream";
@@ -28,9 +28,10 @@ const CACHE: usize = 48 << 20;
 const DIRTY: u64 = 24 << 20;
 
 impl Pool {
-    /// Makes a pool in a nameless file in `folder` and receives streams into it, in order. What a
-    /// stream that ends early holds is there too; its error is returned beside the pool. One that
-    /// other commands find by its name needs a `name` that no other pool has.
+    /// Makes a pool in a nameless file in `folder` and receives streams into it, in order; gives
+    /// that pool and the snapshots in it. What a stream that ends early holds is there too; its
+    /// error is returned beside the pool. One that other commands find by its name needs a `name`
+    /// that no other pool has.
     ///
     /// # Errors
     /// The file cannot be made, or the first stream gives nothing.
@@ -39,7 +40,7 @@ impl Pool {
         name: &str,
         folder: &Path,
         inputs: Vec<Box<dyn Read>>,
-    ) -> Result<(Arc<Self>, Vec<String>, Option<zuse_base::Error>)> {
+    ) -> Result<(Arc<Self>, Vec<ReceivedSnapshot>, Option<zuse_base::Error>)> {
         let env = Environment {
             limits: Limits {
                 cache: CACHE,
@@ -69,7 +70,7 @@ impl Pool {
         for input in inputs {
             let done = pool.receive(input, &request, &mut |s| {
                 if s.bytes.is_some() {
-                    snapshots.push(s.to.clone());
+                    snapshots.push(s.clone());
                 }
             });
             if let Err(error) = done {

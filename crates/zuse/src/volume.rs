@@ -16,6 +16,7 @@ use zuse_dsl::{CreateOptions, Dataset as Handle, Estimate, Fill, Kind, Owner};
 use zuse_format::ObjsetType;
 use zuse_format::object_type::{ZVOL, ZVOL_PROP};
 
+use crate::held::Held;
 use crate::property::parse;
 use crate::{Dataset, Pool};
 
@@ -49,6 +50,8 @@ pub struct Volume {
     _owner: Option<Owner>,
     objset: Arc<Objset>,
     data: Arc<Dnode>,
+    // The last field: nothing of the pool is used after it.
+    _held: Arc<Held>,
 }
 
 /// Bytes that a volume may come to take with its metadata: what its refreservation keeps for it.
@@ -174,6 +177,7 @@ impl Pool {
             _owner: owner,
             objset,
             data,
+            _held: self.share(),
         };
         crate::replay::volume(
             self.spa(),

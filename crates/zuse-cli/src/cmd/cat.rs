@@ -8,7 +8,7 @@ use zuse::{Credentials, Errno};
 
 use super::ls::{missing, place};
 use crate::args::Devices;
-use crate::error::{CommandError, Explain, Outcome, Stop};
+use crate::error::{CommandError, Explain, Outcome, Stop, plainly};
 use crate::session::{Need, Session};
 use crate::target::Target;
 
@@ -35,20 +35,25 @@ impl Cat {
         // Who asks for no place in a dataset is told so before anything is written.
         let targets = self.files.iter().map(place);
         let targets: Vec<Target> = targets.collect::<Outcome<_>>()?;
-        let mut bad = false;
-        for target in targets {
-            match one(session, &target, self.keep_going) {
-                Err(Stop::Failed(error)) => {
-                    crate::say_error(&mut session.ui, &error);
-                    bad = true;
-                }
-                other => other?,
+        each(session, &targets, self.keep_going)
+    }
+}
+
+/// Writes places to standard output; of those that cannot be read it says why, and goes on.
+pub fn each(session: &mut Session, targets: &[Target], keep_going: bool) -> Outcome {
+    let mut bad = false;
+    for target in targets {
+        match one(session, target, keep_going) {
+            Err(Stop::Failed(error)) => {
+                crate::say_error(&mut session.ui, &error);
+                bad = true;
             }
+            other => other?,
         }
-        match bad {
-            true => Err(CommandError::new("").into()),
-            false => Ok(()),
-        }
+    }
+    match bad {
+        true => Err(CommandError::new("").into()),
+        false => Ok(()),
     }
 }
 
@@ -70,7 +75,8 @@ fn one(session: &mut Session, target: &Target, keep_going: bool) -> Outcome {
     }
     let incomplete = |at: u64, error: &zuse::Error| {
         CommandError::new(format!(
-            "'{target}' is incomplete: behind byte {at}: {error}"
+            "'{target}' is incomplete: behind byte {at}: {}",
+            plainly(error)
         ))
     };
     let (size, block) = (file.size(), u64::from(file.dnode().block_size()).max(512));

@@ -208,33 +208,57 @@ pub fn copy_all_out(
     let top = if into { to } else { parent };
     let cannot_open = || format!("cannot open '{}'", top.display());
     for source in sources {
-        let cannot = || format!("cannot copy '{source}'");
-        let pool = session.pool_for(&source.dataset, Need::Read)?;
         let below = Below::open(top).or_cannot(cannot_open)?;
-        let to_name = to.file_name().map_or(&b""[..], OsStr::as_bytes);
-        if is_volume(&pool, source)? {
-            let own = source.dataset.split('@').next().unwrap_or_default();
-            let name = match into {
-                true => split(own.as_bytes()).1,
-                false => to_name,
-            };
-            let shown = top.join(OsStr::from_bytes(name));
-            report.take(volume_out(&pool, source, (&below, name, &shown), manner))?;
-            continue;
-        }
-        let fs = pool.file_system(&source.dataset).or_cannot(cannot)?;
-        let from = fs
-            .resolve(&Credentials::root(), &source.path)
-            .map_err(|e| super::ls::missing(&cannot(), &e))?;
-        let name = match (into, split(&source.path).1) {
-            // What is in it, not a directory of that name.
-            (true, b"..") => &b""[..],
-            (true, name) => name,
-            (false, _) => to_name,
+        let name = match into {
+            true => name_of(source),
+            false => to.file_name().map_or(&b""[..], OsStr::as_bytes),
         };
-        copy_out(&fs, &progress, &report, &from, (&below, top, name), manner)?;
+        copy_one_out(
+            session,
+            (&progress, &report),
+            source,
+            (&below, top, name),
+            manner,
+        )?;
     }
     report.finish()
+}
+
+/// The name that a place of a dataset has on the host; empty for what is in a directory.
+fn name_of(source: &Target) -> &[u8] {
+    match split(&source.path).1 {
+        // What is in it, not a directory of that name.
+        b".." => b"",
+        name => name,
+    }
+}
+
+/// Copies one place to a path below an open directory. A volume whose name there is empty has its
+/// own.
+pub fn copy_one_out(
+    session: &mut Session,
+    (progress, report): (&Progress, &Report),
+    source: &Target,
+    (below, top, name): (&Below, &Path, &[u8]),
+    manner: Manner,
+) -> Outcome {
+    let cannot = || format!("cannot copy '{source}'");
+    let pool = session.pool_for(&source.dataset, Need::Read)?;
+    if is_volume(&pool, source)? {
+        let own = source.called.as_ref().unwrap_or(&source.dataset);
+        let own = own.split('@').next().unwrap_or_default();
+        let name = match name {
+            b"" => split(own.as_bytes()).1,
+            name => name,
+        };
+        let shown = top.join(OsStr::from_bytes(name));
+        return report.take(volume_out(&pool, source, (below, name, &shown), manner));
+    }
+    let fs = pool.file_system(&source.dataset).or_cannot(cannot)?;
+    let from = fs
+        .resolve(&Credentials::root(), &source.path)
+        .map_err(|e| super::ls::missing(&cannot(), &e))?;
+    copy_out(&fs, progress, report, &from, (below, top, name), manner)
 }
 
 /// Copies a volume out as one file, which is made as other files are. A disk that was named is
@@ -246,7 +270,8 @@ fn volume_out(
     manner: Manner,
 ) -> Outcome {
     let cannot = || format!("cannot create '{}'", shown.display());
-    let dir = below.dir(b"").or_cannot(cannot)?;
+    let (parent, name) = split(name);
+    let dir = below.dir(parent).or_cannot(cannot)?;
     let place = below.place(&dir, name, manner.replace_named);
     if let Some(mut disk) = place.disk().or_cannot(cannot)? {
         return read_volume(pool, source, manner.keep_going, &mut disk);

@@ -8,9 +8,10 @@ use clap::Args;
 use zuse::{Credentials, Errno, FileSystem, ObjectId};
 use zuse_zpl::{DEEPEST, Znode, mode};
 
+use super::cp::is_volume;
 use crate::args::Devices;
 use crate::date;
-use crate::error::{CommandError, Explain, Outcome, Stop, explain};
+use crate::error::{CommandError, Explain, Outcome, Stop, explain, plainly};
 use crate::nicenum::nicenum;
 use crate::session::{Need, Session};
 use crate::shown;
@@ -70,14 +71,45 @@ pub fn missing(action: &str, error: &zuse::Error) -> Stop {
 }
 
 impl Ls {
+    /// With modes and sizes, with directories below: what a stream's listing may ask for.
+    pub fn of(long: bool, recursive: bool) -> Self {
+        Self {
+            long,
+            all: false,
+            inode: false,
+            recursive,
+            human: false,
+            directory: false,
+            devices: Devices::default(),
+            help: None,
+            places: Vec::new(),
+        }
+    }
+
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices.devices);
-        let several = self.places.len() > 1 || self.recursive;
+        let places = self.places.iter().map(|text| {
+            let name = text.to_string_lossy().into_owned();
+            Ok((place(text)?, name))
+        });
+        let places: Vec<(Target, String)> = places.collect::<Outcome<_>>()?;
+        self.list(session, &places)
+    }
+
+    /// Lists places, of which those that are no directories are called as is said there.
+    pub fn list(&self, session: &mut Session, places: &[(Target, String)]) -> Outcome {
+        let several = places.len() > 1 || self.recursive;
         let mut bad = 0u64;
-        for (i, text) in self.places.iter().enumerate() {
-            let target = place(text)?;
+        for (i, (target, name)) in places.iter().enumerate() {
             let pool = session.pool_for(&target.dataset, Need::Read)?;
+            if several && is_volume(&pool, target)? {
+                if i > 0 {
+                    session.ui.line("")?;
+                }
+                volume_line(session, &pool, target)?;
+                continue;
+            }
             let fs = pool
                 .file_system(&target.dataset)
                 .or_cannot(|| format!("cannot open '{}'", target.dataset))?;
@@ -85,15 +117,15 @@ impl Ls {
                 .resolve(&Credentials::root(), &target.path)
                 .map_err(|e| missing(&format!("cannot list '{target}'"), &e))?;
             if !znode.is_dir() || self.directory {
-                let name = text.to_string_lossy().into_owned();
-                let entry = (name.into_bytes(), znode.object(), znode.kind());
+                let name = name.as_bytes().to_vec();
+                let entry = (name, znode.object(), znode.kind());
                 bad += self.lines(session, &fs, (&target.to_string(), &[entry]))?;
                 continue;
             }
             if several && i > 0 {
                 session.ui.line("")?;
             }
-            bad += self.tree(session, &fs, &znode, &target, several)?;
+            bad += self.tree(session, &fs, &znode, target, several)?;
         }
         match bad {
             0 => Ok(()),
@@ -200,7 +232,7 @@ impl Ls {
                     Ok(target) => line.extend_from_slice(&session.ui.name(&target)),
                     Err(e) => {
                         bad += 1;
-                        tell(session, &[dir.as_bytes(), b"/", name].concat(), &e);
+                        tell(session, &joined(dir, name), &e);
                     }
                 }
             }
@@ -227,7 +259,7 @@ impl Ls {
             };
             let znode = znode.unwrap_or_else(|e| {
                 bad += 1;
-                tell(session, &[dir.as_bytes(), b"/", name].concat(), &e);
+                tell(session, &joined(dir, name), &e);
                 None
             });
             all.push((name.as_slice(), *object, znode));
@@ -296,16 +328,35 @@ impl Ls {
     }
 }
 
+/// A volume among datasets that are listed has one line: its name and its size.
+fn volume_line(session: &mut Session, pool: &zuse::Pool, target: &Target) -> Outcome {
+    let cannot = || format!("cannot open '{target}'");
+    let volume = pool.volume(&target.dataset).or_cannot(cannot)?;
+    let size = volume.size().or_cannot(cannot)?;
+    let line = format!("{target} a volume of {size} bytes");
+    Ok(session
+        .ui
+        .line(session.ui.name(line.as_bytes()).into_owned())?)
+}
+
 /// A name, its object, and the type that its directory lists.
 type Entry = (Vec<u8>, ObjectId, u32);
 
 /// A name, its object's number, and the object if it was needed and could be read.
 type Listed<'a> = (&'a [u8], ObjectId, Option<Arc<Znode>>);
 
+/// A name behind the directory's, as messages have it.
+fn joined(dir: &str, name: &[u8]) -> Vec<u8> {
+    let dir = dir.strip_suffix('/').unwrap_or(dir);
+    [dir.as_bytes(), b"/", name].concat()
+}
+
 /// Says what could not be listed.
 fn tell(session: &mut Session, path: &[u8], error: &zuse::Error) {
     let path = String::from_utf8_lossy(&shown::name(path)).into_owned();
-    session.ui.say(format!("cannot list '{path}': {error}"));
+    session
+        .ui
+        .say(format!("cannot list '{path}': {}", plainly(error)));
 }
 
 /// `drwxr-xr-x`

@@ -9,7 +9,9 @@ use zuse_zpl::{Hashing, each_line};
 use super::ls::place;
 use crate::args::Devices;
 use crate::error::{CommandError, Explain, Outcome, Stop};
+use crate::json::Json;
 use crate::session::{Need, Session};
+use crate::target::Target;
 
 /// List everything in a dataset or snapshot as JSON, one object a line
 ///
@@ -47,56 +49,58 @@ impl Manifest {
                 .into());
             }
         };
-        let target = place(&self.dataset)?;
-        let pool = session.pool_for(&target.dataset, Need::Read)?;
-        let cannot = || format!("cannot list '{}'", target.dataset);
-        let dataset = pool.dsl().dataset(&target.dataset).or_cannot(cannot)?;
-        if dataset.is_volume().or_cannot(cannot)? {
-            let volume = pool.volume(&target.dataset).or_cannot(cannot)?;
-            let sum = match hashing {
-                Hashing::None => None,
-                _ => Some(volume.sha256().or_cannot(cannot)?),
-            };
-            let sum = sum.map_or_else(String::new, |s| format!(",\"sha256\": \"{s}\""));
-            session.ui.line(format!(
-                "{{\"volume\": true,\"size\": {}{sum}}}",
-                volume.size().or_cannot(cannot)?
-            ))?;
-            return Ok(());
-        }
-        let fs = pool.file_system(&target.dataset).or_cannot(cannot)?;
-        let out = session.ui.out();
-        let (mut failed, mut bad) = (Ok(()), 0u64);
-        let listed = each_line(&fs, hashing, &mut |line| {
-            let json = match &line {
-                Ok(entry) => entry.to_json(),
-                Err(unread) => unread.to_json(),
-            };
-            bad += u64::from(line.is_err());
-            // Line breaks are never inside a text there: taken out, they leave one object a line.
-            failed = writeln!(out, "{}", json.replace('\n', ""));
-            match &failed {
-                Ok(()) => Ok(()),
-                Err(e) => Err(zuse::Error::refused(
-                    zuse::Errno(e.raw_os_error().unwrap_or(5)),
-                    "output",
-                )),
-            }
-        });
-        failed.map_err(Stop::from)?;
-        listed.or_cannot(cannot)?;
-        match bad {
-            0 => Ok(()),
-            n => Err(CommandError::new(format!(
-                "the manifest of '{}' is incomplete: {n} {} not be read",
-                target.dataset,
-                if n == 1 {
-                    "object could"
-                } else {
-                    "objects could"
-                }
-            ))
-            .into()),
-        }
+        list(session, &place(&self.dataset)?, hashing, false)
     }
+}
+
+/// Lists a dataset or snapshot; one among several is named in each line.
+pub fn list(session: &mut Session, target: &Target, hashing: Hashing, named: bool) -> Outcome {
+    let pool = session.pool_for(&target.dataset, Need::Read)?;
+    let called = target.called.as_ref().unwrap_or(&target.dataset);
+    let first = match named {
+        true => format!("{{\"dataset\": {},", Json::Text(called.clone())),
+        false => "{".to_owned(),
+    };
+    let cannot = || format!("cannot list '{called}'");
+    let dataset = pool.dsl().dataset(&target.dataset).or_cannot(cannot)?;
+    if dataset.is_volume().or_cannot(cannot)? {
+        let volume = pool.volume(&target.dataset).or_cannot(cannot)?;
+        let sum = match hashing {
+            Hashing::None => None,
+            _ => Some(volume.sha256().or_cannot(cannot)?),
+        };
+        let sum = sum.map_or_else(String::new, |s| format!(",\"sha256\": \"{s}\""));
+        let size = volume.size().or_cannot(cannot)?;
+        let line = format!("{first}\"volume\": true,\"size\": {size}{sum}}}");
+        return Ok(session.ui.line(line)?);
+    }
+    let fs = pool.file_system(&target.dataset).or_cannot(cannot)?;
+    let out = session.ui.out();
+    let (mut failed, mut bad) = (Ok(()), 0u64);
+    let listed = each_line(&fs, hashing, &mut |line| {
+        let json = match &line {
+            Ok(entry) => entry.to_json(),
+            Err(unread) => unread.to_json(),
+        };
+        bad += u64::from(line.is_err());
+        // Line breaks are never inside a text there: taken out, they leave one object a line.
+        let json = json.replace('\n', "");
+        failed = writeln!(out, "{first}{}", json.strip_prefix('{').unwrap_or(&json));
+        match &failed {
+            Ok(()) => Ok(()),
+            Err(e) => Err(zuse::Error::refused(
+                zuse::Errno(e.raw_os_error().unwrap_or(5)),
+                "output",
+            )),
+        }
+    });
+    failed.map_err(Stop::from)?;
+    listed.or_cannot(cannot)?;
+    let objects = match bad {
+        0 => return Ok(()),
+        1 => "1 object could",
+        n => &format!("{n} objects could"),
+    };
+    let what = format!("the manifest of '{called}' is incomplete: {objects} not be read");
+    Err(CommandError::new(what).into())
 }

@@ -4,20 +4,26 @@
 //! ordinary verbs then work on that pool.
 
 mod diff;
+mod members;
 mod mount;
+mod sources;
 
 use std::ffi::OsString;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use zuse::stream::record::{HEADER, Header, Record};
 use zuse::stream::{ResumeToken, StreamReader, features};
-use zuse::{Pool, STREAM_DATASET, STREAM_POOL};
+use zuse_zpl::Hashing;
 
-use super::cp::{How, copy_all_out};
+use self::members::Place;
+use self::sources::Sources;
+use super::cp::{How, copy_all_out, copy_one_out};
 use super::zstream::{input, said};
-use crate::error::{CommandError, Explain, Outcome, explain};
+use crate::cmd;
+use crate::copy::{Below, Manner, Report};
+use crate::error::{CommandError, Explain, Outcome, Stop};
+use crate::progress::Progress;
 use crate::session::Session;
 use crate::target::Target;
 
@@ -64,149 +70,6 @@ impl Stream {
     }
 }
 
-/// Streams, and where to unpack them.
-#[derive(Args, Debug)]
-struct Sources {
-    /// Unpack into a nameless file in this directory
-    #[arg(long, value_name = "DIR")]
-    tmp: Option<PathBuf>,
-    /// A full stream and its incrementals, in order; the last may name a snapshot, or of a package
-    /// a file system below its top (FILE@/CHILD@SNAPSHOT). '-' is standard input
-    #[arg(required = true, value_name = "STREAM[@SNAPSHOT]")]
-    streams: Vec<PathBuf>,
-}
-
-/// Whether there was no room for what a stream unpacks to.
-fn is_room(error: &zuse::Error) -> bool {
-    matches!(error, zuse::Error::Suspended { .. }) || error.is(zuse::Errno::NOSPC)
-}
-
-fn no_room(folder: &Path) -> String {
-    format!("no room in '{}' to unpack it", folder.display())
-}
-
-/// Why nothing of a stream can be read.
-fn unread(error: &zuse::Error, folder: &Path) -> CommandError {
-    let cannot = "cannot read stream";
-    if error.is(zuse::Errno::NOENT) && matches!(error, zuse::Error::Refused { .. }) {
-        let what = "it is an incremental one, and what it builds on is not there";
-        return CommandError::new(format!("{cannot}: {what}"))
-            .hint("name the full stream before it, then the incremental ones in order");
-    }
-    match is_room(error) {
-        true => CommandError::new(format!("{cannot}: {}", no_room(folder)))
-            .hint("--tmp DIR unpacks it elsewhere"),
-        false => explain(cannot, error, false),
-    }
-}
-
-impl Sources {
-    /// Receives the streams; the snapshot to be looked at.
-    fn open(&self, session: &mut Session) -> Outcome<String> {
-        Ok(self.open_all(session, STREAM_POOL)?.0)
-    }
-
-    /// Says which file systems a package holds besides the one that is shown.
-    fn tell_others(&self, session: &mut Session, snapshots: &[String]) {
-        // Behind the pool's name and the top's: what is left of names below it.
-        let below = |s: &String| {
-            let (_, inside) = s.split_once('/')?;
-            inside
-                .find('/')
-                .and_then(|at| inside.get(at..))
-                .map(str::to_owned)
-        };
-        let others: Vec<String> = snapshots.iter().filter_map(below).collect();
-        if !others.is_empty() {
-            session.ui.say(format!(
-                "the stream holds more file systems, which are shown one at a time: {}",
-                others.join(" ")
-            ));
-            session.ui.say("FILE@/CHILD@SNAPSHOT names one");
-        }
-    }
-
-    /// Receives the streams into a pool of that name; the snapshot to be looked at, and all that
-    /// there are.
-    fn open_all(&self, session: &mut Session, pool: &str) -> Outcome<(String, Vec<String>)> {
-        let mut wanted = None;
-        let mut inputs: Vec<Box<dyn Read>> = Vec::new();
-        for path in &self.streams {
-            let (file, own) = split(session, path);
-            if own.is_some() {
-                wanted = own;
-            }
-            inputs.push(input(session, Some(&file))?);
-        }
-        let folder = match &self.tmp {
-            Some(dir) => session.path(dir),
-            None => std::env::temp_dir(),
-        };
-        let env = session.environment()?;
-        let top = top_of(pool);
-        let (pool, snapshots, flaw) = Pool::of_streams(env, pool, &folder, inputs)
-            .map_err(|error| unread(&error, &folder))?;
-        session.adopt(pool);
-        if let Some(flaw) = flaw {
-            session.flawed = true;
-            let ui = &mut session.ui;
-            match is_room(&flaw) {
-                true => ui.say(format!("the stream is not whole: {}", no_room(&folder))),
-                false => ui.say(format!("the stream is not whole: {flaw}")),
-            }
-            ui.say("this is what it holds; what it does not hold is an error");
-        }
-        let found = match &wanted {
-            None => {
-                self.tell_others(session, &snapshots);
-                let of_top = |s: &&String| s.split('@').next() == Some(top.as_str());
-                let last = snapshots.iter().rev().find(of_top);
-                last.or(snapshots.last()).cloned()
-            }
-            Some(own) => snapshots
-                .iter()
-                .find(|s| **s == format!("{top}@{own}") || s.strip_prefix(&top) == Some(own))
-                .cloned(),
-        };
-        match found {
-            Some(found) => Ok((found, snapshots)),
-            None => {
-                let own = wanted.unwrap_or_default();
-                Err(
-                    CommandError::new(format!("there is no snapshot '{own}' in the stream"))
-                        .hint(format!("it has: {}", snapshots.join(" ")))
-                        .into(),
-                )
-            }
-        }
-    }
-}
-
-/// The dataset that a stream's top becomes in a pool of that name.
-fn top_of(pool: &str) -> String {
-    STREAM_DATASET.replacen(STREAM_POOL, pool, 1)
-}
-
-/// A file and the snapshot behind its name: `FILE@SNAPSHOT`, or `FILE@/CHILD@SNAPSHOT` of a file
-/// system below the top.
-fn split(session: &Session, path: &Path) -> (PathBuf, Option<String>) {
-    if session.path(path).exists() {
-        return (path.to_owned(), None);
-    }
-    let text = path.to_string_lossy();
-    let child = text.find("@/").map(|at| text.split_at(at));
-    if let Some((file, own)) = child.filter(|(file, _)| session.path(file.as_ref()).exists()) {
-        return (
-            PathBuf::from(file),
-            own.strip_prefix('@').map(str::to_owned),
-        );
-    }
-    match text.rsplit_once('@') {
-        Some((file, own)) => (PathBuf::from(file), Some(own.to_owned())),
-        None => (path.to_owned(), None),
-    }
-}
-
 /// Runs another verb of the command line.
 fn verb(session: &mut Session, words: &[OsString]) -> Outcome {
     let mut argv = vec![OsString::from("zuse")];
@@ -216,11 +79,10 @@ fn verb(session: &mut Session, words: &[OsString]) -> Outcome {
     cli.run(session)
 }
 
-fn inside(snapshot: &str, path: &str) -> OsString {
-    format!("{snapshot}:/{}", path.trim_start_matches('/')).into()
-}
-
 /// List a directory in a stream
+///
+/// Of a package with several datasets each is listed under its name, and paths are those of one
+/// tree: a dataset takes the place of a directory in the one above it. --dataset chooses one.
 #[derive(Args, Debug)]
 struct Ls {
     /// With modes, links, owners, sizes and times
@@ -238,16 +100,10 @@ struct Ls {
 
 impl Ls {
     fn run(self, session: &mut Session) -> Outcome {
-        let snapshot = self.sources.open(session)?;
-        let mut words: Vec<OsString> = vec!["ls".into()];
-        if self.long {
-            words.push("-l".into());
-        }
-        if self.recursive {
-            words.push("-R".into());
-        }
-        words.push(inside(&snapshot, &self.path));
-        verb(session, &words)
+        let members = self.sources.open(session)?;
+        let places = members.tree(&self.path)?.into_iter();
+        let places: Vec<_> = places.map(|p| (p.target, self.path.clone())).collect();
+        cmd::ls::Ls::of(self.long, self.recursive).list(session, &places)
     }
 }
 
@@ -257,7 +113,7 @@ struct Cat {
     /// Go on behind what the stream does not hold, with zeros in its place
     #[arg(short = 'k', long)]
     keep_going: bool,
-    /// The file (may be repeated)
+    /// The file, or a volume (may be repeated)
     #[arg(short, long, required = true, value_name = "PATH")]
     path: Vec<String>,
     #[command(flatten)]
@@ -266,13 +122,10 @@ struct Cat {
 
 impl Cat {
     fn run(self, session: &mut Session) -> Outcome {
-        let snapshot = self.sources.open(session)?;
-        let mut words: Vec<OsString> = vec!["cat".into()];
-        if self.keep_going {
-            words.push("-k".into());
-        }
-        words.extend(self.path.iter().map(|p| inside(&snapshot, p)));
-        verb(session, &words)
+        let members = self.sources.open(session)?;
+        let targets = self.path.iter().map(|p| members.place(p));
+        let targets: Vec<Target> = targets.collect::<Outcome<_>>()?;
+        cmd::cat::each(session, &targets, self.keep_going)
     }
 }
 
@@ -280,7 +133,8 @@ impl Cat {
 ///
 /// The directory is made if there is none. Nothing outside of it is touched, and nothing in it that
 /// is there already. A file that the stream does not hold whole is named and left out (-k keeps
-/// what there is of it), and the exit status is 1.
+/// what there is of it), and the exit status is 1. Of a package all datasets are copied, each into
+/// a directory of its name; a volume becomes a file.
 #[derive(Args, Debug)]
 struct Extract {
     /// What to copy (may be repeated); everything if nothing is named
@@ -297,23 +151,47 @@ struct Extract {
 
 impl Extract {
     fn run(self, session: &mut Session) -> Outcome {
-        let snapshot = self.sources.open(session)?;
-        let places = self.path.iter().map(|p| inside(&snapshot, p));
-        let sources: Vec<Target> = places.filter_map(|p| Target::parse(&p)).collect();
+        let members = self.sources.open(session)?;
+        let places = self.path.iter().map(|p| members.tree(p));
+        let places: Vec<Place> = places.collect::<Outcome<Vec<_>>>()?.concat();
         let to = session.path(&self.to);
-        let whole = matches!(&sources[..], [one] if one.path.is_empty());
-        if !whole && !to.is_dir() {
+        let manner = self.how.outward(true, false);
+        if let [one] = &places[..]
+            && one.below.is_empty()
+            && one.target.path.is_empty()
+            && !one.is_volume
+        {
+            // The directory becomes what the dataset's root is.
+            return copy_all_out(session, std::slice::from_ref(&one.target), &to, manner);
+        }
+        // What was there before is as it was; what is made here gets the attributes of the roots,
+        // also where a dataset covers a directory.
+        let is_new = |p: &Place| to.join(&p.below).symlink_metadata().is_err();
+        let new: Vec<bool> = places.iter().map(is_new).collect();
+        if !to.is_dir() {
             let cannot = || format!("cannot make '{}'", to.display());
             std::fs::create_dir(&to).or_cannot(cannot)?;
         }
-        copy_all_out(session, &sources, &to, self.how.outward(true, false))
+        let progress = Progress::new(&session.ui, session.holder.is_some());
+        let report = Report::new(&session.ui)?;
+        let below = Below::open(&to).or_cannot(|| format!("cannot open '{}'", to.display()))?;
+        for (place, is_new) in places.iter().zip(new) {
+            let manner = Manner {
+                change_existing: is_new,
+                ..manner
+            };
+            let there = (&below, to.as_path(), place.below.as_bytes());
+            let done = copy_one_out(session, (&progress, &report), &place.target, there, manner);
+            report.take(done)?;
+        }
+        report.finish()
     }
 }
 
 /// List every path of a stream with its checksum, as JSON
 ///
 /// What the stream does not hold whole is a line with its path and an error, and the exit status is
-/// 1.
+/// 1. Of a package with several datasets each line names its dataset.
 #[derive(Args, Debug)]
 struct Manifest {
     /// Accepted: what cannot be read never ends the rest
@@ -325,8 +203,20 @@ struct Manifest {
 
 impl Manifest {
     fn run(self, session: &mut Session) -> Outcome {
-        let snapshot = self.sources.open(session)?;
-        verb(session, &["manifest".into(), snapshot.into()])
+        let places = self.sources.open(session)?.tree("/")?;
+        let named = places.len() > 1;
+        let mut failed = None;
+        for place in &places {
+            match cmd::manifest::list(session, &place.target, Hashing::All, named) {
+                Err(Stop::Failed(error)) => {
+                    if let Some(before) = failed.replace(error) {
+                        crate::say_error(&mut session.ui, &before);
+                    }
+                }
+                other => other?,
+            }
+        }
+        failed.map_or(Ok(()), |error| Err(error.into()))
     }
 }
 

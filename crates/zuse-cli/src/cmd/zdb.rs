@@ -36,7 +36,7 @@ use zuse::{Pool, Search};
 use crate::args::pair;
 use crate::cache_file::{CacheFile, Cached, device_paths};
 use crate::cmd::At;
-use crate::error::{CommandError, Explain, Outcome};
+use crate::error::{CommandError, Explain, Meaning, Outcome, Stop};
 use crate::session::{Need, Session};
 use crate::target::pool_of;
 
@@ -251,7 +251,12 @@ impl Zdb {
             session.look_in(&[PathBuf::from("/dev")]);
         }
         let Some(named) = self.what.clone() else {
-            return show_cached(session, cached);
+            let cached_alone = self.has_no_letter() || self.config > 0;
+            let is_alone = self.label > 0 || self.simulate > 0 || self.is_by_itself();
+            return match cached_alone && !is_alone {
+                true => show_cached(session, cached),
+                false => Err(CommandError::usage(" ").into()),
+            };
         };
         if self.label > 0 {
             let path = session.path(named.as_ref());
@@ -262,7 +267,14 @@ impl Zdb {
             };
             return label::run(session, &path, asked);
         }
-        let (pool, what) = self.open(session, &named)?;
+        let opened = self.open(session, &named).map_err(|stop| match stop {
+            Stop::Failed(e) if e.meaning == Meaning::NoSuchPool => {
+                let message = format!("zdb: can't open '{named}': No such file or directory");
+                Stop::Failed(CommandError { message, ..e })
+            }
+            other => other,
+        });
+        let (pool, what) = opened?;
         if let Some(done) = self.do_alone(session, &pool, &what) {
             return done;
         }
@@ -322,6 +334,10 @@ impl Zdb {
 
     /// Does what goes with no other letter; nothing where none of that is asked for.
     fn do_alone(&self, session: &mut Session, pool: &Arc<Pool>, what: &str) -> Option<Outcome> {
+        let lacks_operands = (self.raw || self.by_path) && self.rest.is_empty();
+        if lacks_operands || self.copy && self.rest.len() != 2 {
+            return Some(Err(CommandError::usage(" ").into()));
+        }
         if self.backup {
             return Some(backup::run(session, pool, what, &self.rest));
         }
@@ -337,15 +353,16 @@ impl Zdb {
             return Some(path::show(session, pool, what, &self.rest, style));
         }
         if self.copy {
-            let [path, target] = self.rest.as_slice() else {
-                return Some(Err(
-                    CommandError::usage("-r takes DATASET PATH TARGET").into()
-                ));
-            };
+            let (path, target) = (self.rest.first()?, self.rest.get(1)?);
             let target = session.path(target.as_ref());
             return Some(path::copy(session, pool, what, path, &target));
         }
         (self.simulate > 0).then(|| dedup::simulate(session, pool))
+    }
+
+    /// Whether a letter was given that goes with no other.
+    fn is_by_itself(&self) -> bool {
+        self.backup || self.raw || self.by_path || self.copy
     }
 
     /// How much is told of an object that is named by its path: `-v` says it without `-d` too.

@@ -44,6 +44,9 @@ fn a_writer_excludes_writers_and_readers_but_not_a_probe() {
     for access in [Access::Write, Access::Read] {
         let error = FileDevice::open(&path, access).unwrap_err();
         assert!(error.is_held(), "{error}");
+        let holder = crate::lock_holder(&path).map(|(pid, _)| pid);
+        // Where files have other numbers in the table (overlays), nobody is found.
+        assert!(holder.is_none_or(|pid| pid == std::process::id()));
         assert!(zuse_base::Error::from(error).is(Errno::BUSY));
     }
     FileDevice::open(&path, Access::Probe)

@@ -14,7 +14,7 @@ impl Dnode {
             Some(_) if self.is_proved(blkid, block_size) => Ok(()),
             Some(_) => Err(Error::truncated(
                 self.place(),
-                format!("the stream ends before block {blkid}"),
+                format!("the stream ends before its block {blkid}"),
             )),
         }
     }

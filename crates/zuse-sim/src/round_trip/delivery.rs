@@ -97,7 +97,7 @@ pub fn deliver(
                 stream.len()
             )));
         };
-        if !says_cut(&e) {
+        if !matches!(&e, Error::Corrupt { .. }) {
             return Err(e);
         }
         let Some(snapshot) = begun else { continue };
@@ -119,13 +119,6 @@ pub fn deliver(
             None => {}
         }
     }
-}
-
-/// Whether a receive says that its stream was cut. Without a whole first record there is nothing
-/// yet that could be corrupt.
-fn says_cut(error: &zuse_base::Error) -> bool {
-    matches!(error, zuse_base::Error::Corrupt { .. })
-        || (error.to_string()).ends_with("failed to read from stream: invalid argument")
 }
 
 /// The dataset that a cut receive was for, and the token that it left there.

@@ -74,6 +74,7 @@ impl Vdevs {
             pool_guid: root.guid,
             alarm: self.alarm.clone(),
             tripwire: self.tripwire.clone(),
+            events: self.events.clone(),
             check_labels: false,
             reopen: false,
             lacking: &change.lacking,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use zuse_base::cut::fit32;
 
 use zuse_base::tripwire::{Tripwire, at};
-use zuse_base::{Counter, Errno, Error, RankedRwLock, Result};
+use zuse_base::{Counter, Errno, Error, Events, RankedRwLock, Result};
 
 use super::{Devices, Layout, Node, Top, Tops, Vdevs};
 use crate::branches::{self, Branches};
@@ -97,6 +97,7 @@ pub(super) struct Builder<'a> {
     pub pool_guid: u64,
     pub alarm: Arc<AtomicBool>,
     pub tripwire: Arc<Tripwire>,
+    pub events: Arc<Events>,
     pub check_labels: bool,
     /// Survivors that are not usable are tried again.
     pub reopen: bool,
@@ -114,10 +115,12 @@ impl Vdevs {
     pub fn open(root: &VdevConfig, devices: Devices<'_>, mode: OpenMode) -> Result<Self> {
         let alarm = Arc::<AtomicBool>::default();
         let tripwire = Arc::<Tripwire>::default();
+        let events = Arc::<Events>::default();
         let mut builder = Builder {
             pool_guid: root.guid,
             alarm: alarm.clone(),
             tripwire: tripwire.clone(),
+            events: events.clone(),
             check_labels: mode.check_labels,
             reopen: true,
             lacking: &[],
@@ -133,6 +136,7 @@ impl Vdevs {
             alarm,
             tripwire,
             asked: Counter::default(),
+            events,
         })
     }
 
@@ -147,6 +151,7 @@ impl Vdevs {
             pool_guid: root.guid,
             alarm: self.alarm.clone(),
             tripwire: self.tripwire.clone(),
+            events: self.events.clone(),
             check_labels: !fresh,
             reopen: true,
             lacking: &[],
@@ -493,6 +498,7 @@ impl Builder<'_> {
             leaf.note_missed();
         }
         leaf.set_alarm(&self.alarm, &self.tripwire);
+        let _ = leaf.events.set(self.events.clone());
         if config.offline {
             leaf.unseat(Health::new(VdevState::Offline, Aux::None));
         } else if config.faulted && config.aux_state.as_deref() == Some("external") {

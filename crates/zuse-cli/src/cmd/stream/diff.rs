@@ -3,16 +3,17 @@
 use std::ffi::OsString;
 
 use clap::Args;
-use zuse::{STREAM_DATASET, STREAM_POOL};
+use zuse::STREAM_POOL;
 
-use super::{Sources, verb};
+use super::sources::{Sources, names};
+use super::verb;
 use crate::error::{CommandError, Outcome};
 use crate::session::Session;
 
 /// Show what changed between two snapshots of streams, as 'zuse zfs diff' does
 ///
 /// By default between the first and the last snapshot; the last stream's '@SNAPSHOT' names the
-/// later one.
+/// later one. Of a package all datasets that have both are compared; paths are those of one tree.
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]
 pub struct Diff {
@@ -38,30 +39,42 @@ pub struct Diff {
 impl Diff {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
-        let (later, all) = self.sources.open_all(session, STREAM_POOL)?;
-        let dataset = later.split('@').next().unwrap_or(&later).to_owned();
-        let own: Vec<&String> = all
-            .iter()
-            .filter(|s| s.split('@').next() == Some(dataset.as_str()))
-            .collect();
+        let (members, all) = self.sources.open_all(session, STREAM_POOL)?;
         let wanted = self.from.as_deref().map(|w| w.trim_start_matches('@'));
-        let earlier = match wanted {
-            None => own.first(),
-            Some(w) => own.iter().find(|s| s.split('@').nth(1) == Some(w)),
-        };
-        let Some(earlier) = earlier.filter(|e| ***e != later).map(|e| (*e).clone()) else {
-            return Err(
+        let mut compared = 0;
+        for later in members.all().iter().filter(|m| !m.is_volume) {
+            let (dataset, _) = later.snapshot.split_once('@').unwrap_or_default();
+            let mut own = all.iter().filter_map(|s| s.to.split_once('@'));
+            let earlier = own.find(|(d, s)| *d == dataset && wanted.is_none_or(|w| w == *s));
+            let Some((_, earlier)) = earlier else {
+                continue;
+            };
+            let earlier = format!("{dataset}@{earlier}");
+            if earlier != later.snapshot {
+                compared += 1;
+                self.one(session, &later.below, (&earlier, &later.snapshot))?;
+            }
+        }
+        match compared {
+            0 => Err(
                 CommandError::new("the streams hold no two snapshots to compare")
-                    .hint(format!("they have: {}", all.join(" ")))
+                    .hint(format!("they have: {}", names(&all)))
                     .into(),
-            );
-        };
-        // Paths are those in the stream, not below a place where nobody mounts it.
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// Compares two snapshots of a dataset.
+    fn one(&self, session: &mut Session, below: &str, (a, b): (&str, &str)) -> Outcome {
         let words = |w: &[&str]| w.iter().map(OsString::from).collect::<Vec<_>>();
-        verb(
-            session,
-            &words(&["zfs", "set", "mountpoint=none", STREAM_DATASET]),
-        )?;
+        // Paths are those in the stream, not below a place where nobody mounts it.
+        let place = match below {
+            "" => "mountpoint=none".to_owned(),
+            below => format!("mountpoint=/{below}"),
+        };
+        let dataset = b.split('@').next().unwrap_or(b);
+        verb(session, &words(&["zfs", "set", &place, dataset]))?;
         let mut flags = vec!["zfs", "diff"];
         for (set, flag) in [
             (self.types, "-F"),
@@ -72,7 +85,7 @@ impl Diff {
                 flags.push(flag);
             }
         }
-        flags.extend([earlier.as_str(), later.as_str()]);
+        flags.extend([a, b]);
         verb(session, &words(&flags))
     }
 }

@@ -8,9 +8,10 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 use clap::Args;
-use zuse::STREAM_POOL;
+use zuse::{ReceivedSnapshot, STREAM_POOL};
 
-use super::Sources;
+use super::members::Member;
+use super::sources::{Sources, top_of};
 use crate::cmd::mount::{MountArgs, no_directory};
 use crate::cmd::serve;
 use crate::error::{CommandError, Outcome};
@@ -18,6 +19,7 @@ use crate::session::Session;
 
 /// Mount a stream read-only on a directory, without a pool
 ///
+/// The datasets of a package appear inside of each other; with --dataset one is mounted alone.
 /// The last of the names is the directory; before it come a full stream and its incrementals. 'zuse
 /// umount DIR' or 'fusermount3 -u DIR' ends it.
 #[derive(Args, Debug)]
@@ -56,11 +58,35 @@ impl Mount {
         // are not to be mixed up.
         let unique = session.environment()?.entropy.u64();
         let name = format!("{STREAM_POOL}-{unique:016x}");
-        let (snapshot, _) = self.sources.open_all(session, &name)?;
+        let (members, all) = self.sources.open_all(session, &name)?;
+        let top = top_of(&name);
+        let last = |dataset: &str| {
+            let own = |s: &&ReceivedSnapshot| s.to.split('@').next() == Some(dataset);
+            all.iter().rev().find(own).map(|s| s.to.as_str())
+        };
+        let is_last = |m: &Member| m.snapshot.split('@').next().and_then(last) == Some(&m.snapshot);
+        let dataset = match members.all() {
+            // Datasets appear inside of the one above them, but not in a snapshot. Each is as its
+            // last snapshot is, since nothing else was received.
+            several @ [first, _, ..] if first.below.is_empty() && several.iter().all(is_last) => {
+                top
+            }
+            [first, others @ ..] => {
+                let left: Vec<&str> = others.iter().map(|m| m.name.as_str()).collect();
+                if !left.is_empty() {
+                    let left = left.join(" ");
+                    let ui = &mut session.ui;
+                    ui.say(format!("only '{}' is mounted, not: {left}", first.name));
+                    ui.say("--dataset NAME mounts another one");
+                }
+                first.snapshot.clone()
+            }
+            [] => top,
+        };
         let mut options = self.options;
         options.push("ro".to_owned());
         let mount = MountArgs {
-            dataset: snapshot,
+            dataset,
             mountpoint: path,
             options,
         };
@@ -71,6 +97,9 @@ impl Mount {
         let mut words: Vec<OsString> = ["stream", "mount", "--served"].map(OsString::from).into();
         for option in &self.options {
             words.extend(["-o".into(), option.into()]);
+        }
+        if let Some(dataset) = &self.sources.dataset {
+            words.push(format!("--dataset={dataset}").into());
         }
         if let Some(dir) = &self.sources.tmp {
             words.extend(["--tmp".into(), session.path(dir).into()]);

@@ -114,7 +114,8 @@ pub fn ancestors(pool: &zuse::Pool, name: &str, make: bool) -> Outcome<Vec<Strin
 
 impl Create {
     /// Does it.
-    pub fn run(self, session: &mut Session) -> Outcome {
+    pub fn run(mut self, session: &mut Session) -> Outcome {
+        crate::ids::all_with_ids(&mut self.options)?;
         let name = &self.name;
         no_duplicates(&self.options)?;
         if self.volume.is_none() && (self.sparse || self.block_size.is_some()) {

@@ -10,6 +10,7 @@ use zuse_mount::place_of;
 use super::keys::LoadKey;
 use crate::cmd::mount::{MountArgs, mount};
 use crate::error::{CommandError, Explain, Meaning, Outcome, Stop};
+use crate::json::{Json, envelope};
 use crate::orphan::unescaped;
 use crate::query::{Answer, Question};
 use crate::session::{Need, Session};
@@ -39,13 +40,16 @@ pub struct Mount {
     /// Accepted: mounting takes no time that would have to be shown
     #[arg(short)]
     verbose: bool,
+    /// The list as JSON
+    #[arg(short, long, conflicts_with_all = ["all", "dataset"])]
+    json: bool,
     /// The dataset
     dataset: Option<String>,
 }
 
-/// Lists what all hosts have mounted, in the order of the system's table: that of mounting.
-fn list(session: &mut Session) -> Outcome {
-    let mut rows: Vec<(usize, String)> = Vec::new();
+/// What all hosts have mounted, and where, in the order of the system's table: that of mounting.
+fn list(session: &mut Session) -> Outcome<Vec<(String, String)>> {
+    let mut rows: Vec<(usize, String, String)> = Vec::new();
     let table = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let places = table.lines().filter_map(|line| line.split(' ').nth(1));
     let places: Vec<PathBuf> = places.map(|at| unescaped(at).into()).collect();
@@ -56,19 +60,31 @@ fn list(session: &mut Session) -> Outcome {
         }
         let said = crate::forward::answer(session, guid, &["zuse", "zfs", "mount"])?;
         for line in said.lines() {
-            let at = line
-                .split_once("  ")
-                .map_or("", |(_, rest)| rest.trim_start());
+            let (name, at) = line.split_once("  ").unwrap_or((line, ""));
+            let at = at.trim_start();
             // What lies inside of a parent's mount comes with that.
             let holds = |(_, place): &(usize, &PathBuf)| Path::new(at).starts_with(place);
             let found = places.iter().enumerate().filter(holds);
             let found = found.max_by_key(|(i, place)| (place.components().count(), *i));
-            rows.push((found.map_or(usize::MAX, |(i, _)| i), line.to_owned()));
+            let order = found.map_or(usize::MAX, |(i, _)| i);
+            rows.push((order, name.to_owned(), at.to_owned()));
         }
     }
-    rows.sort_by_key(|(at, _)| *at);
-    rows.iter()
-        .try_for_each(|(_, line)| Ok(session.ui.line(line)?))
+    rows.sort_by_key(|(order, ..)| *order);
+    Ok(rows.into_iter().map(|(_, name, at)| (name, at)).collect())
+}
+
+/// The list as JSON.
+fn json(rows: Vec<(String, String)>) -> Json {
+    let datasets = rows.into_iter().map(|(name, at)| {
+        let entry = [
+            ("filesystem", Json::Text(name.clone())),
+            ("mountpoint", Json::Text(at)),
+        ];
+        (name, Json::object(entry))
+    });
+    let datasets = Json::object(datasets);
+    envelope("zfs mount", vec![("datasets".to_owned(), datasets)])
 }
 
 /// Where a dataset is to be mounted when it is named.
@@ -136,13 +152,19 @@ impl Mount {
                 false => Ok(()),
             };
         }
-        if let Some(holder) = session.holder.clone() {
-            for (name, path) in holder.mounted() {
-                session.ui.line(format!("{name:<30}  {}", path.display()))?;
+        let rows = match session.holder.clone() {
+            Some(holder) => {
+                let mounted = holder.mounted().into_iter();
+                let text = |(name, path): (String, PathBuf)| (name, path.display().to_string());
+                mounted.map(text).collect()
             }
-            return Ok(());
+            None => list(session)?,
+        };
+        if self.json {
+            return Ok(session.ui.line(json(rows).to_string())?);
         }
-        list(session)
+        rows.iter()
+            .try_for_each(|(name, at)| Ok(session.ui.line(format!("{name:<30}  {at}"))?))
     }
 
     /// Mounts what is to be mounted of a filesystem and of what is below it.

@@ -319,6 +319,12 @@ impl Receive {
                 end.into_iter()
                     .fold(failed, |failed, end| failed.hint(*end))
             }
+            zuse::Error::Corrupt {
+                kind: zuse::Corruption::Truncated,
+                ..
+            } if current.is_empty() => {
+                CommandError::new("cannot receive: failed to read from stream")
+            }
             zuse::Error::Corrupt { kind, .. } => {
                 let what = match kind {
                     zuse::Corruption::Truncated if !self.resumable => "incomplete stream",

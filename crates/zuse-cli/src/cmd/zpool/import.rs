@@ -5,11 +5,13 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
+use zuse::events::Event;
 use zuse::{
     Environment, Errno, FoundPool, Pool, PoolAccess, PoolState, Rewind, Search, VdevConfig,
     VdevKind,
 };
 
+use super::status::errata;
 use crate::args::{pair, passing};
 use crate::cache_file::{CacheFile, device_paths};
 use crate::date;
@@ -236,6 +238,7 @@ impl Import {
         let pool = patiently(|| Pool::open(env.clone(), found, &access))
             .map_err(|e| refusal(&name, found, host, &e))?;
         session.adopt(pool.clone());
+        pool.events().post(Event::system("pool_import"));
         if let Some(passing) = &passing {
             pool.set_for_now(for_now(passing));
         }
@@ -444,7 +447,7 @@ fn advice(found: &FoundPool, host: u64) -> String {
         ),
         () if config.errata.is_some_and(|n| n != 0) => (
             format!("Errata #{} detected.", config.errata.unwrap_or_default()),
-            format!("{BY_NAME}."),
+            format!("{BY_NAME}{}.", errata(config.errata.unwrap_or_default()).0),
         ),
         () => return format!("action: {BY_NAME}.\n"),
     };

@@ -17,6 +17,8 @@ use crate::nicenum::{nicebytes, nicenum};
 use crate::query::{DedupRow, Details, PoolRow, VdevRow, WorkRow};
 use crate::session::Session;
 
+pub use reason::errata;
+
 /// Show how well pools are
 ///
 /// A pool that no process holds is opened for each report and given back, so that others can have
@@ -194,6 +196,7 @@ fn is_well(row: &PoolRow) -> bool {
     row.state == "ONLINE"
         && row.warnings.is_empty()
         && row.lost_blocks == 0
+        && row.errata == 0
         && !any(&row.vdevs, &|v| v.errors != [0; 3])
 }
 

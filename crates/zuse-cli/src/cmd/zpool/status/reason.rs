@@ -173,6 +173,11 @@ fn devices(row: &PoolRow) -> Option<Reason> {
 }
 
 fn versions(row: &PoolRow) -> Option<Reason> {
+    if row.errata > 0 {
+        let (_, action) = errata(row.errata);
+        let status = format!("Errata #{} detected.", row.errata);
+        return some(Some("ZFS-8000-ER"), &status, &action);
+    }
     if row.legacy > 0 {
         return some(
             None,
@@ -188,4 +193,29 @@ fn versions(row: &PoolRow) -> Option<Reason> {
         );
     }
     None
+}
+
+/// What is to be done about an errata: behind "the pool can be imported", and of an imported pool.
+pub fn errata(number: u64) -> (&'static str, String) {
+    match number {
+        1 => (
+            ", however there is a\n\tcompatibility issue which should be corrected by running 'zpool scrub'",
+            "To correct the issue run 'zpool scrub'.".to_owned(),
+        ),
+        2 => (
+            "",
+            "The pool can not be used as long as a filesystem of it is being destroyed.".to_owned(),
+        ),
+        3 => (
+            ", however existing encrypted\n\tdatasets contain an on-disk incompatibility which needs to be corrected",
+            "To correct the issue backup existing encrypted datasets to new\n\tencrypted datasets and destroy the old ones."
+                .to_owned(),
+        ),
+        4 => (
+            ", however existing encrypted\n\tsnapshots and bookmarks contain an on-disk incompatibility: raw sends of\n\tthem may fail",
+            "To correct the issue enable the bookmark_v2 feature, then send encrypted\n\tdatasets raw into new ones with zfs_disable_ivset_guid_check=1 ('--tune')\n\tat the receiver, and destroy the old ones."
+                .to_owned(),
+        ),
+        other => ("", format!("Errata #{other} is not known here.")),
+    }
 }

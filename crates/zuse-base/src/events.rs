@@ -1,0 +1,355 @@
+//! What happens to a pool, for whoever watches it: `zpool events`, alerts, monitors.
+//!
+//! ```text
+//!   devices, scans, txgs, commands ──post──► ring of the last events ──► `zpool events`
+//!                                                    └──► followers: each has its own place in it
+//! ```
+//! - Posting never waits for a reader: the ring has a bound, and the oldest event makes room.
+//! - A follower that is overtaken is told how many it missed.
+//! - Errors of devices come in floods. Of each class of them so many a second are kept
+//!   ([`Events::REPORTS_PER_SECOND`]).
+//! - Its lock is a leaf: nothing is done under it but moving an event.
+//!
+//! Classes and fields have OpenZFS's names (chapter 06 §2.4 of the format notes).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::sync::{Condvar, Mutex};
+use crate::{Clock, SystemClock, Timestamp};
+
+#[cfg(test)]
+mod tests;
+
+/// The value of a field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventValue {
+    /// A number.
+    Number(u64),
+    /// Numbers.
+    Numbers(Vec<u64>),
+    /// A text.
+    Text(String),
+    /// A number that has a name: the state of a device.
+    Named(&'static str, u64),
+    /// Fields of its own.
+    Nested(Vec<EventField>),
+}
+
+/// Name and value.
+pub type EventField = (&'static str, EventValue);
+
+/// Who posts: it makes the first part of the class, and which fields come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    System,
+    Resource,
+    Report,
+}
+
+impl Family {
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::System => "sysevent.fs.zfs.",
+            Self::Resource => "resource.fs.zfs.",
+            Self::Report => "ereport.fs.zfs.",
+        }
+    }
+}
+
+/// An event that is about to be posted.
+#[derive(Clone, Debug)]
+pub struct Event {
+    family: Family,
+    name: &'static str,
+    detector: Option<u64>,
+    fields: Vec<EventField>,
+}
+
+impl Event {
+    /// Longest text of a field; what is longer is cut.
+    pub const MOST_TEXT: usize = 4096;
+
+    fn of(family: Family, name: &'static str) -> Self {
+        Self {
+            family,
+            name,
+            detector: None,
+            fields: Vec::new(),
+        }
+    }
+
+    /// Something was done: `scrub_start` becomes `sysevent.fs.zfs.scrub_start`.
+    pub fn system(name: &'static str) -> Self {
+        Self::of(Family::System, name)
+    }
+
+    /// Something is in another state: `resource.fs.zfs.NAME`.
+    pub fn resource(name: &'static str) -> Self {
+        Self::of(Family::Resource, name)
+    }
+
+    /// An error was met: `ereport.fs.zfs.NAME`, by the vdev of that guid if it was one.
+    pub fn report(name: &'static str, vdev: Option<u64>) -> Self {
+        Self {
+            detector: vdev,
+            ..Self::of(Family::Report, name)
+        }
+    }
+
+    /// With a number.
+    #[must_use]
+    pub fn number(self, name: &'static str, value: u64) -> Self {
+        self.with(name, EventValue::Number(value))
+    }
+
+    /// With a text.
+    #[must_use]
+    pub fn text(self, name: &'static str, value: impl Into<String>) -> Self {
+        let mut text: String = value.into();
+        let end = (0..=Self::MOST_TEXT.min(text.len())).rev();
+        let end = { end }.find(|at| text.is_char_boundary(*at));
+        text.truncate(end.unwrap_or(0));
+        self.with(name, EventValue::Text(text))
+    }
+
+    /// With a value.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: EventValue) -> Self {
+        self.fields.push((name, value));
+        self
+    }
+}
+
+/// An event in the ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Posted {
+    /// Its number; they count from 1.
+    pub eid: u64,
+    /// When it was posted.
+    pub time: Timestamp,
+    /// Its whole class.
+    pub class: String,
+    /// All fields but `time` and `eid`, which come last, in OpenZFS's order.
+    pub fields: Vec<EventField>,
+}
+
+/// The pool that the events are about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Subject {
+    /// Its name.
+    pub pool: String,
+    /// Its guid.
+    pub guid: u64,
+    /// Its state, by the number in labels: 0 is active, 1 exported, 2 destroyed.
+    pub state: u64,
+    /// What is being done to it: 0 nothing, 1 it is opened, 2 imported, 6 made.
+    pub context: u64,
+    /// Property `failmode`.
+    pub fail_mode: &'static str,
+}
+
+/// What a follower is given.
+#[derive(Clone, Debug, Default)]
+pub struct Heard {
+    /// Events after its place, oldest first.
+    pub events: Vec<Arc<Posted>>,
+    /// How many went by before it looked.
+    pub missed: u64,
+    /// Nothing is posted any more.
+    pub over: bool,
+}
+
+#[derive(Debug)]
+struct Ring {
+    events: VecDeque<Arc<Posted>>,
+    most: usize,
+    /// Number of the last event.
+    last: u64,
+    /// Up to this number they were thrown away by request.
+    cleared: u64,
+    subject: Subject,
+    clock: Arc<dyn Clock>,
+    over: bool,
+    /// Reports of a class since the beginning of a second.
+    floods: Vec<(&'static str, Duration, u32)>,
+}
+
+/// The events of a pool.
+#[derive(Debug)]
+pub struct Events {
+    ring: Mutex<Ring>,
+    more: Condvar,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self {
+            ring: Mutex::new(Ring {
+                events: VecDeque::new(),
+                most: Self::USUAL,
+                last: 0,
+                cleared: 0,
+                subject: Subject {
+                    fail_mode: "wait",
+                    ..Subject::default()
+                },
+                clock: Arc::new(SystemClock::default()),
+                over: false,
+                floods: Vec::new(),
+            }),
+            more: Condvar::new(),
+        }
+    }
+}
+
+impl Events {
+    /// Events that are kept if nobody says otherwise (OpenZFS's `zfs_zevent_len_max`).
+    pub const USUAL: usize = 512;
+    /// Error reports of a class that are kept of one second.
+    pub const REPORTS_PER_SECOND: u32 = 20;
+
+    /// Says which pool they are about, and whose clock dates them.
+    pub fn belong_to(&self, subject: Subject, clock: Arc<dyn Clock>) {
+        let mut ring = self.ring.lock();
+        ring.subject = subject;
+        ring.clock = clock;
+    }
+
+    /// Changes what is said about the pool.
+    pub fn change_subject(&self, change: impl FnOnce(&mut Subject)) {
+        change(&mut self.ring.lock().subject);
+    }
+
+    /// Keeps so many from now on.
+    pub fn set_most(&self, most: usize) {
+        let mut ring = self.ring.lock();
+        ring.most = most;
+        ring.shrink();
+    }
+
+    /// Posts an event.
+    pub fn post(&self, event: Event) {
+        let mut ring = self.ring.lock();
+        if event.family == Family::Report && ring.is_flooded(event.name) {
+            return;
+        }
+        ring.last += 1;
+        let posted = Posted {
+            eid: ring.last,
+            time: ring.clock.now(),
+            class: format!("{}{}", event.family.prefix(), event.name),
+            fields: fields(&ring.subject, event, ring.last),
+        };
+        ring.events.push_back(Arc::new(posted));
+        ring.shrink();
+        drop(ring);
+        self.more.notify_all();
+    }
+
+    /// Those that are kept of the ones after `eid`.
+    pub fn after(&self, eid: u64) -> Heard {
+        self.ring.lock().after(eid)
+    }
+
+    /// The same, once there is one; or none when that time is over, or nothing comes any more.
+    pub fn wait_after(&self, eid: u64, time: Duration) -> Heard {
+        let ring = self.ring.lock();
+        let nothing = |ring: &mut Ring| ring.last <= eid && !ring.over;
+        let (ring, _) = self.more.wait_timeout_while(ring, time, nothing);
+        ring.after(eid)
+    }
+
+    /// Throws away what is kept; returns how many that were.
+    pub fn clear(&self) -> usize {
+        let mut ring = self.ring.lock();
+        ring.cleared = ring.last;
+        let gone = std::mem::take(&mut ring.events);
+        gone.len()
+    }
+
+    /// Nothing is posted any more: followers come to their end.
+    pub fn end(&self) {
+        self.ring.lock().over = true;
+        self.more.notify_all();
+    }
+}
+
+impl Ring {
+    fn shrink(&mut self) {
+        while self.events.len() > self.most {
+            self.events.pop_front();
+        }
+    }
+
+    fn after(&self, eid: u64) -> Heard {
+        let seen = eid.max(self.cleared);
+        let events: Vec<_> = self
+            .events
+            .iter()
+            .filter(|e| e.eid > seen)
+            .cloned()
+            .collect();
+        let gone = (self.last - seen.min(self.last)) - events.len() as u64;
+        Heard {
+            events,
+            missed: gone,
+            over: self.over,
+        }
+    }
+
+    /// Whether there were enough reports of that class within this second; it counts this one.
+    fn is_flooded(&mut self, name: &'static str) -> bool {
+        let now = self.clock.monotonic();
+        let at = match self.floods.iter().position(|(n, ..)| *n == name) {
+            Some(at) => at,
+            None => {
+                self.floods.push((name, now, 0));
+                self.floods.len() - 1
+            }
+        };
+        let (_, since, count) = &mut self.floods[at];
+        if now.saturating_sub(*since) >= Duration::from_secs(1) {
+            (*since, *count) = (now, 0);
+        }
+        *count += 1;
+        *count > Events::REPORTS_PER_SECOND
+    }
+}
+
+/// All fields in OpenZFS's order.
+fn fields(subject: &Subject, event: Event, eid: u64) -> Vec<EventField> {
+    let class = format!("{}{}", event.family.prefix(), event.name);
+    let mut all = Vec::with_capacity(event.fields.len() + 9);
+    let report = event.family == Family::Report;
+    if !report {
+        all.push(("version", EventValue::Number(0)));
+    }
+    all.push(("class", EventValue::Text(class)));
+    if report {
+        let mut detector = vec![
+            ("version", EventValue::Number(0)),
+            ("scheme", EventValue::Text("zfs".into())),
+            ("pool", EventValue::Number(subject.guid)),
+        ];
+        detector.extend(
+            event
+                .detector
+                .map(|vdev| ("vdev", EventValue::Number(vdev))),
+        );
+        // What belongs to one error has one number; none of ours has two reports.
+        all.push(("ena", EventValue::Number(eid << 12 | 1)));
+        all.push(("detector", EventValue::Nested(detector)));
+    }
+    all.push(("pool", EventValue::Text(subject.pool.clone())));
+    all.push(("pool_guid", EventValue::Number(subject.guid)));
+    all.push(("pool_state", EventValue::Number(subject.state)));
+    all.push(("pool_context", EventValue::Number(subject.context)));
+    if report {
+        let mode = subject.fail_mode.to_owned();
+        all.push(("pool_failmode", EventValue::Text(mode)));
+    }
+    all.extend(event.fields);
+    all
+}

@@ -1,0 +1,25 @@
+//! Who keeps a pool open: the [`crate::Pool`], and each file system and volume opened through it.
+//!
+//! Invariant: when the last of them is dropped, the pool is closed. Its threads end, its devices
+//! are free for the next opener, and what was written before is on disk.
+
+use std::sync::Arc;
+
+use zuse_vdev::PoolState;
+
+/// One share in an open pool.
+pub(crate) struct Held(Arc<zuse_pool::Pool>);
+
+impl Held {
+    pub fn new(spa: Arc<zuse_pool::Pool>) -> Arc<Self> {
+        Arc::new(Self(spa))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Does nothing after one of the closing calls. They are for those who want to know whether
+        // the last changes were written: here nobody is left to be told.
+        let _ = self.0.close(PoolState::Active);
+    }
+}
