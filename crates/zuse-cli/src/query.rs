@@ -396,16 +396,6 @@ impl VdevRow {
         }
     }
 
-    /// Says of some devices what is done to them.
-    fn tell_doing(&mut self, guids: &[u64], what: &str) {
-        if self.doing.is_empty() && guids.contains(&self.guid) {
-            what.clone_into(&mut self.doing);
-        }
-        self.children
-            .iter_mut()
-            .for_each(|c| c.tell_doing(guids, what));
-    }
-
     /// Whether it is a device.
     pub fn is_leaf(&self) -> bool {
         self.children.is_empty()
@@ -677,10 +667,7 @@ fn pool_cells(pool: &Pool, properties: Option<&[String]>) -> zuse::Result<Vec<(S
 fn vdevs_with_space(pool: &Pool, cells: &[(String, Cell)]) -> VdevRow {
     let mut vdevs = VdevRow::of(&pool.vdev_status());
     vdevs.name = pool.name();
-    vdevs.tell_doing(&pool.spa().deferred(), "awaiting resilver");
-    if pool.is_resilvering() {
-        vdevs.tell_doing(&pool.spa().lacking(), "resilvering");
-    }
+    details::tell_doing(pool, &mut vdevs);
     // Of a single vdev everything is known by that of the pool.
     let by_maps = match vdevs.children.len() {
         2.. if !pool.is_writable() => zuse::traverse::space_by_maps(pool).unwrap_or_default(),

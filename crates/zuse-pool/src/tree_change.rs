@@ -10,8 +10,8 @@
 //! - What can be refused is refused before something of the MOS is changed. After `publish` nothing
 //!   fails.
 //! - A device that comes has labels of txg 0 ([`Pool::init_leaf`]): a crash before the commit
-//!   leaves it out of the pool. One that goes keeps its labels until the commit is on disk; then they
-//!   get txg 0. A crash in between leaves an old label that the MOS does not know.
+//!   leaves it out of the pool. One that goes keeps its labels until the commit is on disk; then
+//!   they get txg 0. A crash in between leaves an old label that the MOS does not know.
 //! - A leaf that comes into a vdev with data lacks all that was written before ([`Lacks`]).
 
 use std::sync::Arc;

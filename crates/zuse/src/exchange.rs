@@ -2,8 +2,8 @@
 //! spares that step in.
 //!
 //! - A device that comes is looked at as one for a new pool is: what is on it is lost.
-//! - What a device lacks is resilvered afterwards. While another resilver is running it waits, where
-//!   the pool has the feature `resilver_defer`; else that one begins anew with it.
+//! - What a device lacks is resilvered afterwards. While another resilver is running it waits,
+//!   where the pool has the feature `resilver_defer`; else that one begins anew with it.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -237,6 +237,21 @@ fn work(pool: &Pool, vdev: &mut VdevRow) -> zuse::Result<()> {
     below.try_for_each(|child| work(pool, child))
 }
 
+/// Says of devices what is done to them, or waits to be done.
+pub fn tell_doing(pool: &Pool, vdevs: &mut VdevRow) {
+    fn tell(vdev: &mut VdevRow, guids: &[u64], what: &str) {
+        if vdev.doing.is_empty() && guids.contains(&vdev.guid) {
+            what.clone_into(&mut vdev.doing);
+        }
+        let children = vdev.children.iter_mut();
+        children.for_each(|child| tell(child, guids, what));
+    }
+    tell(vdevs, &pool.spa().deferred(), "awaiting resilver");
+    if pool.is_resilvering() {
+        tell(vdevs, &pool.spa().lacking(), "resilvering");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -83,8 +83,8 @@ impl Pool {
 
     /// A complete scan of all blocks born before `max` has ended without errors that it did not
     /// note in `failed` (leaf, txgs): leaves lack nothing of before any more, but that. What was
-    /// waiting for it is done with the next txg: replaced devices and spares leave. Runs on the sync
-    /// thread, in the txg that writes the scan's end.
+    /// waiting for it is done with the next txg: replaced devices and spares leave. Runs on the
+    /// sync thread, in the txg that writes the scan's end.
     ///
     /// With a checkpoint nothing is taken out of a log: the checkpoint's blocks were not scanned.
     ///

@@ -38,8 +38,8 @@ impl Vdevs {
     /// Replaces the tree. Gives the leaves that are not in the new one.
     ///
     /// # Errors
-    /// `Corrupt` or `Unsupported` for a configuration that cannot be, `Refused` (`OVERFLOW`, `RANGE`)
-    /// for a device that does not fit; the old tree then stays.
+    /// `Corrupt` or `Unsupported` for a configuration that cannot be, `Refused` (`OVERFLOW`,
+    /// `RANGE`) for a device that does not fit; the old tree then stays.
     pub fn change(&self, root: &VdevConfig, change: &Change) -> Result<Vec<Arc<Leaf>>> {
         self.refuse_if_read_only()?;
         let (tops, before) = self.changed(root, change)?;
