@@ -31,4 +31,5 @@ mod received_properties;
 mod removed;
 mod rewind;
 mod round_trips;
+mod scrubs;
 mod streams;

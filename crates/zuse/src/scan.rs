@@ -128,6 +128,14 @@ impl Pool {
         Ok(points)
     }
 
+    /// As [`Self::finish_scan`], but a part of it only: so many batches.
+    ///
+    /// # Errors
+    /// As [`Self::finish_scan`].
+    pub fn scan_batches(&self, most: usize) -> Result<()> {
+        self.dsl().scan_batches(most)
+    }
+
     /// The txg up to which the last complete scrub came.
     ///
     /// # Errors

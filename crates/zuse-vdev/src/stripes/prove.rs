@@ -60,6 +60,20 @@ impl Stripes {
         proof
     }
 
+    /// A hint that all columns of a range will be read soon.
+    pub(crate) fn will_prove(&self, offset: u64, len: u64) {
+        for (child, offset, len) in self.pieces(offset, len) {
+            let Ok(len) = usize::try_from(len) else {
+                continue;
+            };
+            self.children.each(self.draid(), child, offset, |leaf, _| {
+                if leaf.is_usable() {
+                    leaf.will_read(offset, len);
+                }
+            });
+        }
+    }
+
     /// Whether some leaf may lack blocks that were born in a txg.
     pub(crate) fn lacks(&self, birth: Txg) -> bool {
         self.children.lack(birth)

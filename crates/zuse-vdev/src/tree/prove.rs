@@ -42,6 +42,20 @@ impl Vdevs {
         Ok(proof)
     }
 
+    /// A hint that the blocks of a range will be proved soon: every leaf begins with its part of it,
+    /// and this returns at once.
+    pub fn will_prove(&self, vdev: u32, offset: u64, len: u64) {
+        let Ok(top) = self.top(vdev) else {
+            return;
+        };
+        match &top.layout {
+            Layout::Copies(copies) => copies.will_prove(offset, len),
+            Layout::Stripes(stripes) => stripes.will_prove(offset, len),
+            Layout::Branches(branches) => branches.will_prove(offset, len),
+            _ => {}
+        }
+    }
+
     /// Whether some leaf may lack a block of that place: then a resilver has to prove it. Blocks on
     /// removed vdevs are proved in any case.
     pub fn may_lack(&self, place: Address) -> bool {
