@@ -223,6 +223,7 @@ fn tunables_are_listed_and_their_values_come_from_where_they_were_set() {
         ("zfs_arc_max", "512M", "1M-64T"),
         ("zfs_arc_meta_limit_percent", "75", "0-100"),
         ("zfs_xattr_compat", "0", "0-1"),
+        ("zfs_scan_mem_lim_fact", "20", "1-1048576"),
         ("zfs_bclone_enabled", "0", "0-1"),
         ("recordsize", "-", "512 to 16M, power of 2"),
         ("atime", "-", "on | off"),

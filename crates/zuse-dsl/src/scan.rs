@@ -16,8 +16,8 @@
 //!   position in the same txg: the one on disk, and that of the batch in hand ([`Position`]).
 //! - A batch whose dataset was destroyed, or in which more was freed than is noted, is thrown away.
 //! - Blocks with an entry in a dedup table are proved where the walk meets them, each time. The
-//!   tables themselves are not walked, and the state says so (`ddt_class_max` 0): a kernel that goes
-//!   on with it skips nothing that was not proved.
+//!   tables themselves are not walked, and the state says so (`ddt_class_max` 0): a kernel that
+//!   goes on with it skips nothing that was not proved.
 //! - `Scan`'s lock is a leaf: nothing is read or waited for under it.
 
 mod engine;

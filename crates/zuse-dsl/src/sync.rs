@@ -165,10 +165,11 @@ impl DslHooks for Dsl {
     }
 
     fn closing(&self) {
-        self.close_scan();
+        self.end_scanning();
     }
 
     fn closed(&self) {
+        self.scanning_ended();
         for slot in &self.registry.dirty {
             let never_written = std::mem::take(&mut *slot.lock());
             drop(never_written);

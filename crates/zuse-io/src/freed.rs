@@ -9,8 +9,8 @@
 //!
 //! Kept by pieces of 1 MiB and bounded: too many pieces become "everywhere".
 //!
-//! A scan collects pointers and reads their blocks later. While it does, each place that is freed is
-//! noted by itself ([`Freed::watch`]): what was freed meanwhile is passed over, and nothing else is.
+//! A scan collects pointers and reads their blocks later. While it does, each place that is freed
+//! is noted by itself ([`Freed::watch`]): what was freed meanwhile is passed over.
 //! That is bounded too: past it everything counts as freed, and the scan collects anew.
 
 use std::collections::{HashMap, HashSet};

@@ -15,7 +15,7 @@ const DATA: u64 = 4 << 20;
 const PIECE: usize = 4096;
 
 /// Changes bytes in two of three pieces that hold something.
-fn spoil(disk: &Arc<MemDevice>, prng: &SeededPrng) {
+pub fn spoil(disk: &Arc<MemDevice>, prng: &SeededPrng) {
     let end = disk.size() - (1 << 20);
     let mut piece = vec![0; PIECE];
     for at in (DATA..end).step_by(PIECE) {
@@ -29,9 +29,9 @@ fn spoil(disk: &Arc<MemDevice>, prng: &SeededPrng) {
 }
 
 /// What each vdev is made of: its disks, and how many of them it can do without.
-type Layout = &'static [(&'static [usize], usize)];
+pub type Layout = &'static [(&'static [usize], usize)];
 
-const POOLS: [(&str, Layout); 8] = [
+pub const POOLS: [(&str, Layout); 8] = [
     ("raidz1", &[(&[0, 1, 2], 1)]),
     ("raidz2", &[(&[0, 1, 2, 3, 4], 2)]),
     ("raidz3", &[(&[0, 1, 2, 3, 4, 5, 6, 7], 3)]),

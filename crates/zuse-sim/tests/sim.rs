@@ -32,4 +32,5 @@ mod received_properties;
 mod removed;
 mod rewind;
 mod round_trips;
+mod scrubs;
 mod streams;

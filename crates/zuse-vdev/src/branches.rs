@@ -138,6 +138,16 @@ impl Branches {
         all
     }
 
+    /// A hint that all copies of a range will be read soon.
+    pub(crate) fn will_prove(&self, offset: u64, len: u64) {
+        for branch in &self.0 {
+            match &branch.form {
+                Form::Copies(copies) => copies.will_prove(offset, len),
+                Form::Stripes(stripes) => stripes.will_prove(offset, len),
+            }
+        }
+    }
+
     /// Whether some leaf may lack blocks that were born in a txg.
     pub(crate) fn lacks(&self, birth: Txg) -> bool {
         let mut leaves = self.0.iter().flat_map(|b| b.leaves.iter());

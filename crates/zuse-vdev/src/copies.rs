@@ -275,6 +275,15 @@ impl Copies {
         }
     }
 
+    /// A hint that all copies of a range will be read soon.
+    pub(crate) fn will_prove(&self, offset: u64, len: u64) {
+        let Ok(len) = usize::try_from(len) else {
+            return;
+        };
+        let usable = self.leaves.iter().filter(|leaf| leaf.is_usable());
+        usable.for_each(|leaf| leaf.will_read(offset, len));
+    }
+
     /// Whether some copy may lack blocks that were born in a txg.
     pub(crate) fn lacks(&self, birth: Txg) -> bool {
         self.leaves.iter().any(|leaf| leaf.lacks(birth))

@@ -95,12 +95,17 @@ impl Stripes {
         }
     }
 
-    /// Tells the children that a range of the vdev holds nothing; false when none can be told.
-    pub(crate) fn discard(&self, offset: u64, len: u64) -> Result<bool> {
-        let pieces = match &self.map {
+    /// Which parts of which children a range of the vdev lies on, where that is as of now.
+    fn pieces(&self, offset: u64, len: u64) -> Vec<(u16, u64, u64)> {
+        match &self.map {
             Map::Raidz(map) => map.pieces(offset, len),
             Map::Draid(map) => map.pieces(offset, len),
-        };
+        }
+    }
+
+    /// Tells the children that a range of the vdev holds nothing; false when none can be told.
+    pub(crate) fn discard(&self, offset: u64, len: u64) -> Result<bool> {
+        let pieces = self.pieces(offset, len);
         let mut done = false;
         let mut failed = None;
         for (child, offset, len) in pieces {

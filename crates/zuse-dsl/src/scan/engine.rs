@@ -27,9 +27,10 @@ const LEAST_BYTES: u64 = 64 << 20;
 /// Threads that prove blocks.
 const THREADS: usize = 2;
 /// Bytes of blocks that a thread takes at once, and the gap over which it does.
-const RUN: u64 = 1 << 20;
+const RUN: u64 = 4 << 20;
+const GAP: u64 = 128 << 10;
 /// While others read or write, a thread rests for so many times what a run took.
-const GIVES_WAY: u32 = 4;
+const GIVES_WAY: u32 = 6;
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// Memory that a collected block takes.
 const ITEM: u64 = 256;
@@ -103,9 +104,19 @@ impl Dsl {
         }
     }
 
-    /// The pool is about to be closed: the scan goes on when it is opened again.
-    pub(crate) fn close_scan(&self) {
-        self.scan.state.lock().closing = true;
+    /// The pool is about to be closed: the scan goes on when it is opened again. Its thread is not
+    /// waited for yet: it may wait for a txg, which of a suspended pool comes only when that is
+    /// given up.
+    pub(crate) fn end_scanning(&self) {
+        let mut state = self.scan.state.lock();
+        state.closing = true;
+        if let Some(worker) = &state.worker {
+            worker.stop.set();
+        }
+    }
+
+    /// The pool was closed.
+    pub(crate) fn scanning_ended(&self) {
         self.stop_worker();
     }
 
@@ -114,8 +125,16 @@ impl Dsl {
     /// # Errors
     /// The pool is suspended or closed; the MOS cannot be read.
     pub fn scan_to_the_end(&self) -> Result<()> {
+        self.scan_batches(usize::MAX)
+    }
+
+    /// As [`Self::scan_to_the_end`], but no more than so many batches.
+    ///
+    /// # Errors
+    /// As [`Self::scan_to_the_end`].
+    pub fn scan_batches(&self, most: usize) -> Result<()> {
         self.stop_worker();
-        self.scan_all(&Stop::default())
+        self.scan_all(&Stop::default(), most)
     }
 
     fn scan_until(&self, stop: &Stop) {
@@ -124,14 +143,14 @@ impl Dsl {
             .as_ref()
             .map(|w| w.watch(zuse_base::tripwire::at::WORK));
         while !stop.is_set() {
-            match self.scan_all(stop) {
+            match self.scan_all(stop, usize::MAX) {
                 Ok(()) => return,
                 Err(_) => stop.sleep(RETRY),
             }
         }
     }
 
-    fn scan_all(&self, stop: &Stop) -> Result<()> {
+    fn scan_all(&self, stop: &Stop, most_batches: usize) -> Result<()> {
         let errors = self.error_scrub();
         if errors.is_running() && !errors.paused {
             self.error_scrub_all(stop)?;
@@ -143,12 +162,16 @@ impl Dsl {
             blocks: most.clamp(ITEMS.0, ITEMS.1),
         };
         let mut done = None;
+        let mut left = most_batches;
         while !stop.is_set() {
             let last = done.take();
             let next = self.task(|_| Ok(()), move |ctx| ctx.step_scan(last))?;
             match next {
                 Next::Rest => return Ok(()),
+                // The step has brought the last batch to disk.
+                Next::Batch(..) if left == 0 => break,
                 Next::Batch(record, epoch) => {
+                    left -= 1;
                     done = self.scan_batch(record, epoch, &mut speed, stop)?;
                 }
             }
@@ -337,8 +360,10 @@ impl Dsl {
             if phys.is_snapshot() && phys.next_snap != 0 {
                 next.push((phys.next_snap, phys.creation_txg));
             }
-            if phys.next_clones != 0 {
-                let clones = meta.table(phys.next_clones)?.ints()?;
+            // Clones that cannot be found are lost, and said to be by whoever reads that object.
+            if phys.next_clones != 0
+                && let Ok(clones) = meta.table(phys.next_clones).and_then(|t| t.ints())
+            {
                 next.extend(clones.into_iter().map(|ds| (ds, phys.creation_txg)));
             }
         }
@@ -356,28 +381,29 @@ impl Dsl {
     }
 }
 
-/// Proves blocks in the order of their places, some threads side by side.
+/// Proves blocks in the order of their places, some threads side by side. The devices are told of
+/// each run before it is read block by block: they read it in one piece.
 fn prove_all(prover: &Prover<'_>, mut items: Vec<Item>, stop: &Stop) {
-    let place = |item: &Item| {
-        let dva = item.bp.dva(0);
-        (dva.vdev(), dva.offset())
-    };
-    items.sort_unstable_by_key(place);
+    items.sort_unstable_by_key(|item| place(item).0);
     let mut runs: Vec<&[Item]> = Vec::new();
     let mut rest = items.as_slice();
-    while !rest.is_empty() {
-        let mut bytes = 0;
-        let fits = rest.iter().take_while(|item| {
-            bytes += item.bp.psize();
-            bytes <= RUN
+    while let Some(first) = rest.first() {
+        let ((vdev, start), mut end) = place(first);
+        let follows = rest.iter().take_while(|item| {
+            let (at, after) = place(item);
+            let near = at.0 == vdev && at.1 <= end.saturating_add(GAP);
+            end = end.max(after);
+            near && after.saturating_sub(start) <= RUN
         });
-        let n = fits.count().max(1);
-        let (run, after) = rest.split_at(n);
+        let (run, after) = rest.split_at(follows.count().max(1));
         runs.push(run);
         rest = after;
     }
     run_all_borrowed(THREADS, runs, |run| {
         let (began, asked) = (Instant::now(), prover.spa.io().vdevs().asked());
+        if !stop.is_set() && run.iter().any(|item| prover.asks(&item.bp)) {
+            announce(prover, run);
+        }
         for item in run {
             if stop.is_set() {
                 return;
@@ -389,6 +415,23 @@ fn prove_all(prover: &Prover<'_>, mut items: Vec<Item>, stop: &Stop) {
             stop.sleep((began.elapsed() * GIVES_WAY).min(LONGEST_PAUSE));
         }
     });
+}
+
+/// Vdev and offset of a block's first copy, and where it ends.
+fn place(item: &Item) -> ((u32, u64), u64) {
+    let dva = item.bp.dva(0);
+    let start = dva.offset();
+    ((dva.vdev(), start), start.saturating_add(dva.asize()))
+}
+
+/// Tells the devices of a run.
+fn announce(prover: &Prover<'_>, run: &[Item]) {
+    let (Some(first), Some(last)) = (run.first(), run.last()) else {
+        return;
+    };
+    let ((vdev, start), end) = (place(first).0, place(last).1);
+    let vdevs = prover.spa.io().vdevs();
+    vdevs.will_prove(vdev, start, end.saturating_sub(start));
 }
 
 /// Figures of a batch.

@@ -89,11 +89,15 @@ impl<'a> Prover<'a> {
         wanted
     }
 
+    /// Whether a block of data is read at all.
+    pub fn asks(&self, bp: &BlockPointer) -> bool {
+        self.record.function != Function::Resilver || self.spa.io().may_lack(bp)
+    }
+
     /// Proves a block of data: of a resilver only where a leaf may lack it.
     pub fn prove_data(&self, bp: &BlockPointer, name: LostBlock) {
-        let lacking = self.record.function == Function::Resilver;
-        if !lacking || self.spa.io().may_lack(bp) {
-            self.prove(bp, name, lacking);
+        if self.asks(bp) {
+            self.prove(bp, name, self.record.function == Function::Resilver);
         }
         self.counts.issued.fetch_add(asize(bp), Relaxed);
     }
@@ -119,11 +123,13 @@ impl<'a> Prover<'a> {
             "dataset {}, object {}, level {}, block {}",
             name.dataset, name.object, name.level, name.block
         ));
-        let (proof, stored) = match io.prove(bp, lacking, &is_live, &place) {
-            Ok(found) => found,
-            // A pointer that makes no sense leads nowhere.
-            Err(_) => Default::default(),
-        };
+        // A pointer that makes no sense leads nowhere.
+        let look = || io.prove(bp, lacking, &is_live, &place).unwrap_or_default();
+        let (mut proof, mut stored) = look();
+        if !proof.good && !proof.stale && !proof.lacking.is_empty() {
+            // A device that is not there may have left the pool just now: its blocks are elsewhere.
+            (proof, stored) = look();
+        }
         if proof.mended > 0 {
             self.counts.processed.fetch_add(proof.mended, Relaxed);
         }

@@ -43,11 +43,20 @@ impl Dsl {
     /// # Errors
     /// `Refused(BUSY)` while another one goes on; `Refused(ROFS)`.
     pub fn start_scan(&self, new: NewScan) -> Result<()> {
+        self.begin_scan(new)?;
+        self.run_scan()
+    }
+
+    /// As [`Self::start_scan`], but nothing is done for it yet.
+    ///
+    /// # Errors
+    /// As [`Self::start_scan`].
+    pub fn begin_scan(&self, new: NewScan) -> Result<()> {
         let entries = match new {
             NewScan::ErrorScrub => self.error_log()?.blocks.len(),
             _ => 0,
         };
-        let resumed = self.task(
+        self.task(
             |_| Ok(()),
             move |ctx| {
                 let running = ctx.dsl.scan.running();
@@ -68,9 +77,7 @@ impl Dsl {
                     None => ctx.setup_scan(new),
                 }
             },
-        );
-        resumed?;
-        self.run_scan()
+        )
     }
 
     /// As [`Self::start_scan`], whatever goes on: that ends.

@@ -60,6 +60,20 @@ impl Stripes {
         proof
     }
 
+    /// A hint that all columns of a range will be read soon.
+    pub(crate) fn will_prove(&self, offset: u64, len: u64) {
+        for (child, offset, len) in self.pieces(offset, len) {
+            let Ok(len) = usize::try_from(len) else {
+                continue;
+            };
+            self.children.each(self.draid(), child, offset, |leaf, _| {
+                if leaf.is_usable() {
+                    leaf.will_read(offset, len);
+                }
+            });
+        }
+    }
+
     /// Whether some leaf may lack blocks that were born in a txg.
     pub(crate) fn lacks(&self, birth: Txg) -> bool {
         self.children.lack(birth)
@@ -95,6 +109,34 @@ impl Reading<'_> {
             if !self.seen.contains(&Seen::Failed) {
                 break;
             }
+        }
+        self.find_beside(psize, judge)
+    }
+
+    /// Asks the other leaves of children that have several, one column at a time: the best one may
+    /// lie.
+    fn find_beside(&mut self, psize: usize, judge: &mut Judge<'_>) -> Option<Option<Vec<u8>>> {
+        for c in 0..self.seen.len() {
+            let at = self.plan.columns[c].at;
+            let mut leaves = Vec::new();
+            let (children, draid) = (&self.stripes.children, self.stripes.draid());
+            children.each(draid, at.child, at.offset, |leaf, _| leaves.push(leaf));
+            if leaves.len() < 2 || at.boot {
+                continue;
+            }
+            let (data, parity, seen) = (self.data.clone(), self.parity.clone(), self.seen[c]);
+            for leaf in leaves {
+                let read = self.place_of(c).map(|place| leaf.read(at.offset, place));
+                if !matches!(read, Some(Ok(()))) {
+                    continue;
+                }
+                self.seen[c] = Seen::Read;
+                let before = self.data.clone();
+                if self.guess(&before, psize, judge.verify) {
+                    return Some(Some(before));
+                }
+            }
+            (self.data, self.parity, self.seen[c]) = (data, parity, seen);
         }
         None
     }

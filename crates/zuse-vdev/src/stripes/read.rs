@@ -235,7 +235,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Where a column's bytes are put; `None` for the zeros of dRAID.
-    fn place_of(&mut self, column: usize) -> Option<&mut [u8]> {
+    pub fn place_of(&mut self, column: usize) -> Option<&mut [u8]> {
         let of = &self.plan.columns[column];
         if !of.data.is_empty() {
             return self.data.get_mut(of.data.clone());

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use zuse_base::Txg;
+use zuse_base::{Span, Txg};
 use zuse_device::{BlockDevice, MemDevice};
 
 use super::draid::vdev_asize;
@@ -551,4 +551,61 @@ fn a_distributed_spare_holds_what_the_child_it_stands_for_had() {
     }
     let reads = |d: usize| disks.0[d].0.counters().reads.get();
     assert_eq!((0..7).map(reads).sum::<u64>(), 2 * blocks.len() as u64);
+}
+
+#[test]
+fn a_device_beside_a_child_gets_the_columns_that_it_lacks() {
+    let disks = Disks::new(6);
+    let mut dice = Dice(5);
+    let data = dice.bytes(64 << 10);
+    let before = Stripes::new(Map::Raidz(raidz(5, 1, 12)), disks.children(5));
+    before.write(0, 9, &data).unwrap();
+    let member = |i: usize| Member::Leaf(disks.0[i].0.clone());
+    let mut children = disks.children(5);
+    children[2] = Child::new(vec![member(2), member(5)]).unwrap();
+    let stripes = Stripes::new(Map::Raidz(raidz(5, 1, 12)), children);
+    let prove = || {
+        let mut judge = Judge {
+            verify: &mut |b| b == data,
+            is_live: &|| true,
+        };
+        stripes.prove(0, Txg(9), &mut Vec::new(), data.len(), &mut judge)
+    };
+    let new = &disks.0[5].0;
+    new.set_missing(&[Span::new(4, 9)]);
+    let found = prove();
+    assert!(found.good && found.mended > 0 && found.lacking.is_empty());
+    // It was written and not asked, and lacks it no more.
+    assert_eq!(new.counters().reads.get(), 0);
+    new.set_missing(&[]);
+    assert_eq!(prove().mended, 0);
+    assert_eq!(disks.errors(), [0; 6]);
+    // The one beside it rots: either mends the other.
+    disks.spoil(2, &mut dice);
+    let found = prove();
+    assert!(found.good && found.mended > 0);
+    assert_eq!(disks.errors()[2], 1);
+    disks.spoil(5, &mut dice);
+    disks.remove(4);
+    let found = prove();
+    assert!(found.good && found.mended > 0);
+    assert_eq!(found.lacking, [5], "the one that is gone");
+    assert_eq!(prove().mended, 0);
+}
+
+#[test]
+fn what_was_freed_meanwhile_is_neither_blamed_nor_written() {
+    let disks = Disks::new(4);
+    let stripes = Stripes::new(Map::Raidz(raidz(4, 1, 12)), disks.children(4));
+    let mut dice = Dice(7);
+    let data = dice.bytes(20_000);
+    stripes.write(0, 9, &data).unwrap();
+    disks.spoil(1, &mut dice);
+    let mut judge = Judge {
+        verify: &mut |b| b == data,
+        is_live: &|| false,
+    };
+    let found = stripes.prove(0, Txg(9), &mut Vec::new(), data.len(), &mut judge);
+    assert!(found.stale && found.mended == 0);
+    assert_eq!(disks.errors(), [0; 4]);
 }

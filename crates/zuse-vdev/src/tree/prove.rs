@@ -11,8 +11,8 @@ use crate::prove::{Judge, Proof};
 
 impl Vdevs {
     /// Reads and verifies every copy and column of the block at a place; what is wrong or missing
-    /// is rewritten. `buf` is left with the block if it could be put together. In a pool that is only
-    /// read, what is wrong is called stale.
+    /// is rewritten. `buf` is left with the block if it could be put together. In a pool that is
+    /// only read, what is wrong is called stale.
     ///
     /// # Errors
     /// `Corrupt` for a place that cannot hold the block. What a device refuses is in the proof.
@@ -40,6 +40,20 @@ impl Vdevs {
             top.node.unrecovered.bump();
         }
         Ok(proof)
+    }
+
+    /// A hint that the blocks of a range will be proved soon: every leaf begins with its part of
+    /// it, and this returns at once.
+    pub fn will_prove(&self, vdev: u32, offset: u64, len: u64) {
+        let Ok(top) = self.top(vdev) else {
+            return;
+        };
+        match &top.layout {
+            Layout::Copies(copies) => copies.will_prove(offset, len),
+            Layout::Stripes(stripes) => stripes.will_prove(offset, len),
+            Layout::Branches(branches) => branches.will_prove(offset, len),
+            _ => {}
+        }
     }
 
     /// Whether some leaf may lack a block of that place: then a resilver has to prove it. Blocks on

@@ -27,7 +27,7 @@ pub struct Scrub {
     #[arg(short, conflicts_with = "wait")]
     pause: bool,
     /// Wait until it is done
-    #[arg(short, long)]
+    #[arg(short)]
     wait: bool,
     /// Only the blocks of the error log: those that can be read leave it
     #[arg(short, conflicts_with_all = ["stop", "pause", "since_last", "from", "until"])]

@@ -12,6 +12,7 @@ use crate::query::{PoolRow, ScanRow};
 /// States of such work: 1 goes on, 2 finished, 3 canceled.
 const GOES_ON: u64 = 1;
 const FINISHED: u64 = 2;
+const CANCELED: u64 = 3;
 /// Bytes a second below which nothing is said of the time that is left.
 const SLOW: u64 = 1;
 
@@ -44,6 +45,9 @@ pub fn text(row: &PoolRow) -> String {
     let now = now.map_or(0, |since| since.as_secs());
     let scan = activity.scan.as_ref();
     let mut out = scan.map(|scan| scan_text(scan, now)).unwrap_or_default();
+    if let Some(errors) = &activity.error_scrub {
+        out += &error_scrub_text(errors);
+    }
     if let Some(removal) = &activity.removal {
         let [_, vdev, guid, ..] = *removal;
         out += &removal_text(removal, &name(guid, format!("vdev {vdev}")));
@@ -56,6 +60,34 @@ pub fn text(row: &PoolRow) -> String {
         out += &expansion_text(expansion, &name(guid, guid.to_string()));
     }
     out
+}
+
+/// The scrub of the error log.
+fn error_scrub_text(errors: &[u64; 6]) -> String {
+    let [state, start, end, all, examined, paused] = *errors;
+    match state {
+        FINISHED => {
+            let seconds = end.saturating_sub(start);
+            let (d, h, m, s) = (
+                seconds / 86400,
+                seconds / 3600 % 24,
+                seconds / 60 % 60,
+                seconds % 60,
+            );
+            format!(
+                " scrub: scrubbed {examined} error blocks in {d} days {h:02}:{m:02}:{s:02} on {}\n",
+                date::ctime(end)
+            )
+        }
+        CANCELED => format!(" scrub: error scrub canceled on {}\n", date::ctime(end)),
+        _ => {
+            let how = if paused != 0 { "paused" } else { "in progress" };
+            format!(
+                " scrub: error scrub {how}, begun on {}\n\tscrubbed {examined} of {all} error blocks\n",
+                date::ctime(start)
+            )
+        }
+    }
 }
 
 fn removal_text(removal: &[u64; 8], name: &str) -> String {
@@ -368,6 +400,24 @@ mod tests {
                 rest("resilvered")
             )
         );
+    }
+
+    #[test]
+    fn a_scrub_of_the_error_log_is_told() {
+        let (start, end) = (date::ctime(START), date::ctime(START + 90_061));
+        let of = |state, paused| error_scrub_text(&[state, START, START + 90_061, 5, 2, paused]);
+        assert_eq!(
+            of(2, 0),
+            format!(" scrub: scrubbed 2 error blocks in 1 days 01:01:01 on {end}\n")
+        );
+        assert_eq!(of(3, 0), format!(" scrub: error scrub canceled on {end}\n"));
+        assert_eq!(
+            of(4, 0),
+            format!(
+                " scrub: error scrub in progress, begun on {start}\n\tscrubbed 2 of 5 error blocks\n"
+            )
+        );
+        assert!(of(4, 1).contains("error scrub paused"));
     }
 
     #[test]
