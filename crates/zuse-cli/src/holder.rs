@@ -493,10 +493,18 @@ impl Holder {
     /// asks to go on in its place.
     fn watch(self: &Arc<Self>, listener: &wire::Listener, session: &Session) -> Option<UnixStream> {
         let mut idle_since = Instant::now();
+        let mut guid = self.pool.guid();
         let mut attended = Instant::now();
         let mut changes = 0;
         loop {
             std::thread::sleep(TICK);
+            let now = self.pool.guid();
+            // The pool got another guid, and the command that did it made the new names.
+            if now != guid && session.state.socket(now).exists() {
+                listener.go_by(&session.state.socket(now));
+                let _ = std::fs::remove_file(session.state.held_name(guid));
+                guid = now;
+            }
             if changes != self.pool.spa().tree_changes() {
                 changes = self.pool.spa().tree_changes();
                 // Devices came or went: who opens the pool next looks for those that are there now.

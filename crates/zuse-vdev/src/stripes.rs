@@ -22,7 +22,7 @@ mod raidz;
 mod read;
 mod write;
 
-use zuse_base::Result;
+use zuse_base::{Result, Span};
 
 pub use draid::vdev_asize;
 pub(crate) use draid::{DraidMap, child_asize};
@@ -93,6 +93,23 @@ impl Stripes {
             }
             _ => false,
         }
+    }
+
+    /// Where the bytes of a range of the vdev lie on one of its leaves.
+    pub(crate) fn parts_on(&self, guid: u64, offset: u64, len: u64) -> Vec<Span> {
+        let pieces = match &self.map {
+            Map::Raidz(map) => map.pieces(offset, len),
+            Map::Draid(map) => map.pieces(offset, len),
+        };
+        let mut parts = Vec::new();
+        for (child, offset, len) in pieces {
+            self.children.each(self.draid(), child, offset, |leaf, _| {
+                if leaf.guid() == guid {
+                    parts.push(Span::new(offset, len));
+                }
+            });
+        }
+        parts
     }
 
     /// Tells the children that a range of the vdev holds nothing; false when none can be told.
