@@ -706,9 +706,6 @@ fn vdevs_with_space(pool: &Pool, cells: &[(String, Cell)]) -> VdevRow {
 }
 
 /// What is known of a pool.
-///
-/// # Errors
-/// It cannot be read.
 pub fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<PoolRow> {
     let cells = pool_cells(pool, properties)?;
     let figures = pool.figures()?;

@@ -69,6 +69,15 @@ enum Work {
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Work {
+    const ALL: [Self; 6] = [
+        Self::Discard,
+        Self::Free,
+        Self::Initialize,
+        Self::Resilver,
+        Self::Scrub,
+        Self::Trim,
+    ];
+
     fn name(self) -> &'static str {
         match self {
             Self::Discard => "discard",
@@ -140,17 +149,8 @@ impl Wait {
             .into());
         }
         // Work that goes on here, in the order of the columns.
-        let works: Vec<Work> = [
-            Work::Discard,
-            Work::Free,
-            Work::Initialize,
-            Work::Resilver,
-            Work::Scrub,
-            Work::Trim,
-        ]
-        .into_iter()
-        .filter(|work| wanted.iter().any(|a| a == work.name()))
-        .collect();
+        let asked = |w: &Work| wanted.iter().any(|a| a == w.name());
+        let works: Vec<Work> = Work::ALL.into_iter().filter(asked).collect();
         let mut shown = false;
         while !works.is_empty() {
             let left: Vec<u64> = works
