@@ -204,7 +204,7 @@ head -c 50M /dev/urandom >"$mnt/b"
 "$ZUSE" zpool sync tank
 rm "$mnt/b"
 settled
-"$ZUSE" zpool trim tank
+"$ZUSE" zpool trim -w tank
 [ "$(used)" -lt $((base + 10000)) ] || fail "zpool trim left $(used) KiB"
 "$ZUSE" zpool set autotrim=on tank
 head -c 100M /dev/urandom >"$mnt/a"

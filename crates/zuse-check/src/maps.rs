@@ -64,7 +64,11 @@ pub(super) fn allocated(pool: &Pool, report: &mut Report) -> Result<Allocated> {
     for top in tops.iter().filter(|t| t.is_concrete()) {
         let ranges = all.entry(top.id()).or_default();
         let shift = u32::from(top.metaslab_shift());
-        if shift == 0 || top.metaslab_array() == 0 {
+        // One that was added in the last txg has no metaslabs yet.
+        if shift != 0 && top.metaslab_array() == 0 {
+            continue;
+        }
+        if shift == 0 {
             report.problem(Finding::NoMetaslabs, format!("vdev {}", top.id()), "");
             continue;
         }

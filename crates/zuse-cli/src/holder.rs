@@ -500,9 +500,17 @@ impl Holder {
     fn watch(self: &Arc<Self>, listener: &wire::Listener, session: &Session) -> Option<UnixStream> {
         let (mut idle_since, mut was_idle, mut begun) = (Instant::now(), false, 0);
         let (mut attended, mut changes) = (Instant::now(), 0);
+        let mut guid = self.pool.guid();
         let mut wait = TICK;
         loop {
             self.mounts.bell().wait_for(wait);
+            let now = self.pool.guid();
+            // The pool got another guid, and the command that did it made the new names.
+            if now != guid && session.state.socket(now).exists() {
+                listener.go_by(&session.state.socket(now));
+                let _ = std::fs::remove_file(session.state.held_name(guid));
+                guid = now;
+            }
             if changes != self.pool.spa().tree_changes() {
                 changes = self.pool.spa().tree_changes();
                 // Devices came or went: who opens the pool next looks for those that are there now.

@@ -692,7 +692,8 @@ fn vdevs_with_space(pool: &Pool, cells: &[(String, Cell)]) -> VdevRow {
     vdevs
 }
 
-fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<PoolRow> {
+/// What is known of a pool.
+pub fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<PoolRow> {
     let cells = pool_cells(pool, properties)?;
     let figures = pool.figures()?;
     let vdevs = vdevs_with_space(pool, &cells);

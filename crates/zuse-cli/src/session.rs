@@ -579,6 +579,18 @@ impl Session {
         self.state.remember(&pool.config(), passing.as_ref())
     }
 
+    /// Lets the process that holds a pool be found by the pool's new guid. It gives up its old name
+    /// by itself ([`crate::holder`]).
+    pub fn move_holder(&self, old: u64, new: u64) -> Outcome {
+        if self.holder.is_none() {
+            return Ok(());
+        }
+        let moved = std::fs::hard_link(self.state.socket(old), self.state.socket(new))
+            .and_then(|()| std::fs::copy(self.state.held_name(old), self.state.held_name(new)));
+        moved.or_cannot(|| "cannot note the pool's new guid".into())?;
+        Ok(())
+    }
+
     /// Gives up a pool that the command has closed itself.
     pub fn release(&mut self, pool: &Arc<Pool>) {
         self.opened.retain(|o| !Arc::ptr_eq(&o.pool, pool));
@@ -670,11 +682,19 @@ pub fn found_by_config(config: &PoolConfig) -> Outcome<FoundPool> {
         }
     }
     let name = &config.name;
-    match scan
+    let by_guid = |p: &&FoundPool| p.config.pool_guid == config.pool_guid;
+    // Its guid was changed by somebody who could not note that: it is the one of its devices.
+    let same = |p: &&FoundPool| {
+        let own = config.vdev_tree.devices();
+        let known = |guid: &u64| own.iter().any(|d| d.guid == *guid);
+        p.config.name == *name && p.devices.keys().all(known)
+    };
+    let found = scan
         .pools
-        .into_iter()
-        .find(|p| p.config.pool_guid == config.pool_guid)
-    {
+        .iter()
+        .find(by_guid)
+        .or(scan.pools.iter().find(same));
+    match found.cloned() {
         Some(found) if found.config.state == PoolState::Destroyed => Err(CommandError::new(
             format!("cannot open '{name}': the pool was destroyed elsewhere"),
         )

@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use zuse::{BlockDevice, DeviceAccess, FileDevice, Shape, TopSpec, VdevClass};
+use zuse::{
+    AuxList, BlockDevice, DeviceAccess, FileDevice, Shape, Storage, TopSpec, VdevClass, VdevKind,
+    VdevStatus,
+};
 
 use crate::error::{CommandError, Outcome};
 
@@ -13,6 +16,10 @@ pub struct VdevSpecs {
     pub devices: Vec<PathBuf>,
     /// The vdevs, each over the next devices.
     pub layout: Vec<TopSpec>,
+    /// Hot spares.
+    pub spares: Vec<PathBuf>,
+    /// Cache devices.
+    pub cache: Vec<PathBuf>,
 }
 
 fn invalid(what: impl std::fmt::Display) -> CommandError {
@@ -22,6 +29,7 @@ fn invalid(what: impl std::fmt::Display) -> CommandError {
 /// A word that begins a group.
 enum Word {
     Class(VdevClass),
+    Aux(AuxList),
     Group(Shape),
     /// Devices that a dRAID is said to have are checked when its group ends.
     Draid(Shape, Option<usize>),
@@ -34,12 +42,8 @@ fn word_of(text: &str) -> Option<Outcome<Word>> {
         "raidz" | "raidz1" => Word::Group(Shape::Raidz { nparity: 1 }),
         "raidz2" => Word::Group(Shape::Raidz { nparity: 2 }),
         "raidz3" => Word::Group(Shape::Raidz { nparity: 3 }),
-        "spare" | "cache" => {
-            return Some(Err(CommandError::new(format!(
-                "'{text}' devices are not made yet"
-            ))
-            .into()));
-        }
+        "spare" => Word::Aux(AuxList::Spares),
+        "cache" => Word::Aux(AuxList::Cache),
         _ => return text.strip_prefix("draid").map(draid),
     }))
 }
@@ -82,15 +86,6 @@ fn draid(rest: &str) -> Outcome<Word> {
     Ok(Word::Draid(shape, children))
 }
 
-/// Devices that a vdev can lose.
-fn redundancy(top: &TopSpec) -> usize {
-    match top.shape {
-        Shape::Single => 0,
-        Shape::Mirror => top.devices.saturating_sub(1),
-        Shape::Raidz { nparity } | Shape::Draid { nparity, .. } => usize::from(nparity),
-    }
-}
-
 /// Differences in size that are nobody's mistake.
 const TOLERANCE: u64 = 16 << 20;
 
@@ -110,6 +105,115 @@ fn name_of(shape: Shape) -> &'static str {
     }
 }
 
+fn word_for(list: AuxList) -> &'static str {
+    match list {
+        AuxList::Spares => "spare",
+        AuxList::Cache => "cache",
+    }
+}
+
+/// How a vdev for data, or special or dedup, bears losses.
+#[derive(Clone, Copy)]
+struct Level {
+    /// `disk`, `file`, `mirror`, `raidz`, `draid`.
+    kind: &'static str,
+    /// Devices that it can lose.
+    parity: usize,
+    devices: usize,
+}
+
+impl Level {
+    fn of_new(top: &TopSpec) -> Option<Self> {
+        let (kind, parity) = match top.shape {
+            Shape::Single => ("disk", 0),
+            Shape::Mirror => ("mirror", top.devices.saturating_sub(1)),
+            Shape::Raidz { nparity } => ("raidz", usize::from(nparity)),
+            Shape::Draid { nparity, .. } => ("draid", usize::from(nparity)),
+        };
+        (top.class != VdevClass::Log).then_some(Self {
+            kind,
+            parity,
+            devices: top.devices,
+        })
+    }
+
+    fn of_old(top: &VdevStatus) -> Option<Self> {
+        let devices = top.children.len();
+        let (kind, parity) = match &top.kind {
+            VdevKind::Disk => ("disk", 0),
+            VdevKind::File => ("file", 0),
+            VdevKind::Mirror => ("mirror", devices.saturating_sub(1)),
+            VdevKind::Raidz { nparity, .. } => ("raidz", usize::from(*nparity)),
+            VdevKind::Draid { nparity, .. } => ("draid", usize::from(*nparity)),
+            _ => return None,
+        };
+        (!top.is_log).then_some(Self {
+            kind,
+            parity,
+            devices,
+        })
+    }
+
+    fn is_lone(self) -> bool {
+        matches!(self.kind, "disk" | "file")
+    }
+
+    fn has_parity(self) -> bool {
+        matches!(self.kind, "raidz" | "draid")
+    }
+
+    /// What differs in a new vdev from this one of the pool.
+    fn against(&self, new: &Self) -> Option<String> {
+        if self.is_lone() && new.is_lone() {
+            return None;
+        }
+        if self.kind != new.kind && (self.is_lone() || new.is_lone() || self.parity != new.parity) {
+            return Some(format!(
+                "pool uses {} and new vdev is {}",
+                self.kind, new.kind
+            ));
+        }
+        if self.parity != new.parity && self.has_parity() {
+            return Some(format!(
+                "pool uses {} device parity and new vdev uses {}",
+                self.parity, new.parity
+            ));
+        }
+        (self.kind == new.kind && self.devices != new.devices).then(|| {
+            format!(
+                "pool uses {}-way {} and new vdev uses {}-way {}",
+                self.devices, self.kind, new.devices, new.kind
+            )
+        })
+    }
+}
+
+/// What differs between vdevs that are to be one pool.
+fn uneven_levels(all: &[Level]) -> Option<String> {
+    let (first, rest) = all.split_first()?;
+    rest.iter().find_map(|t| {
+        let (a, b) = (first.kind, t.kind);
+        if first.is_lone() && t.is_lone() {
+            return None;
+        }
+        if a != b {
+            // Groups of different kinds do as well as each other, if they bear the same losses.
+            let (p, q) = (first.parity, t.parity);
+            return match first.is_lone() || t.is_lone() {
+                true => Some(format!("both {a} and {b} vdevs")),
+                false => (p != q)
+                    .then(|| format!("{a} and {b} vdevs with different redundancy, {p} vs. {q}")),
+            };
+        }
+        if first.has_parity() && first.parity != t.parity {
+            let (p, q) = (first.parity, t.parity);
+            return Some(format!("both {p} and {q} device parity {a} vdevs"));
+        }
+        (first.devices != t.devices)
+            .then(|| format!("both {}-way and {}-way {a} vdevs", first.devices, t.devices))
+    })
+}
+
 /// A group that is being read.
 struct Open {
     shape: Shape,
@@ -122,60 +226,95 @@ impl VdevSpecs {
     pub fn parse(words: &[PathBuf], path_of: &dyn Fn(&Path) -> PathBuf) -> Outcome<Self> {
         let mut specs = Self::default();
         let mut class = VdevClass::Normal;
-        let mut seen_log = false;
+        let mut aux: Option<AuxList> = None;
+        let mut seen: Vec<String> = Vec::new();
         let mut open: Option<Open> = None;
         for word in words {
             let path = path_of(word);
             let text = word.to_str().unwrap_or_default();
             let keyword = if path.exists() { None } else { word_of(text) };
             let Some(keyword) = keyword else {
-                specs.devices.push(path);
-                if open.is_none() {
-                    specs.layout.push(TopSpec {
+                specs.device(path, class, aux, open.is_some());
+                continue;
+            };
+            let keyword = keyword?;
+            specs.end(open.take(), class)?;
+            if let (Some(list), Word::Group(_) | Word::Draid(..)) = (aux, &keyword) {
+                let what = format!("{} requires at least 1 devices", word_for(list));
+                return Err(invalid(what).into());
+            }
+            if matches!(text, "log" | "spare" | "cache") {
+                if seen.iter().any(|s| s == text) {
+                    let what = format!("'{text}' can be specified only once");
+                    return Err(invalid(what).into());
+                }
+                seen.push(text.to_owned());
+            }
+            match keyword {
+                Word::Class(new) => (class, aux) = (new, None),
+                Word::Aux(list) => aux = Some(list),
+                Word::Group(shape) => open = Some(specs.begin(shape, None, class)?),
+                Word::Draid(shape, said) => open = Some(specs.begin(shape, said, class)?),
+            }
+        }
+        specs.end(open, class)?;
+        Ok(specs)
+    }
+
+    /// Takes in a device: of a list, of the group that is open, or as a vdev of its own.
+    fn device(&mut self, path: PathBuf, class: VdevClass, aux: Option<AuxList>, grouped: bool) {
+        match aux {
+            Some(AuxList::Spares) => self.spares.push(path),
+            Some(AuxList::Cache) => self.cache.push(path),
+            None => {
+                self.devices.push(path);
+                if !grouped {
+                    self.layout.push(TopSpec {
                         class,
                         ..TopSpec::SINGLE
                     });
                 }
-                continue;
+            }
+        }
+    }
+
+    fn begin(&self, shape: Shape, children: Option<usize>, class: VdevClass) -> Outcome<Open> {
+        if class == VdevClass::Log && matches!(shape, Shape::Raidz { .. } | Shape::Draid { .. }) {
+            let what = format!("unsupported 'log' device: {}", name_of(shape));
+            return Err(invalid(what).into());
+        }
+        Ok(Open {
+            shape,
+            children,
+            from: self.devices.len(),
+        })
+    }
+
+    /// Refuses vdevs for a new pool without any for data.
+    pub fn check_has_data(&self) -> Outcome {
+        if self.layout.iter().any(|t| t.class == VdevClass::Normal) {
+            return Ok(());
+        }
+        Err(invalid("at least one toplevel vdev must be specified").into())
+    }
+
+    /// All devices.
+    pub fn all(&self) -> impl Iterator<Item = &PathBuf> {
+        self.devices.iter().chain(&self.spares).chain(&self.cache)
+    }
+
+    /// Whether two of the words mean the same device.
+    pub fn has_twins(&self) -> bool {
+        let all: Vec<&PathBuf> = self.all().collect();
+        let storage: Vec<_> = all.iter().map(|p| Storage::of(p).ok()).collect();
+        let same = |i: usize, j: usize| {
+            let meet = match (storage.get(i), storage.get(j)) {
+                (Some(Some(a)), Some(Some(b))) => a.meets(b),
+                _ => false,
             };
-            specs.end(open.take(), class)?;
-            match keyword? {
-                Word::Class(VdevClass::Log) if seen_log => {
-                    return Err(invalid("'log' can be specified only once").into());
-                }
-                Word::Class(new) => {
-                    seen_log |= new == VdevClass::Log;
-                    class = new;
-                }
-                Word::Group(shape) | Word::Draid(shape, None) => {
-                    open = Some(Open {
-                        shape,
-                        children: None,
-                        from: specs.devices.len(),
-                    });
-                }
-                Word::Draid(shape, children) => {
-                    open = Some(Open {
-                        shape,
-                        children,
-                        from: specs.devices.len(),
-                    });
-                }
-            }
-            if class == VdevClass::Log
-                && let Some(Open {
-                    shape: Shape::Raidz { .. } | Shape::Draid { .. },
-                    ..
-                }) = open
-            {
-                return Err(invalid("unsupported 'log' device: only devices and mirrors").into());
-            }
-        }
-        specs.end(open, class)?;
-        if !specs.layout.iter().any(|t| t.class == VdevClass::Normal) {
-            return Err(invalid("at least one toplevel vdev must be specified").into());
-        }
-        Ok(specs)
+            all.get(i) == all.get(j) || meet
+        };
+        (0..all.len()).any(|i| (0..i).any(|j| same(i, j)))
     }
 
     fn end(&mut self, open: Option<Open>, class: VdevClass) -> Outcome {
@@ -208,41 +347,22 @@ impl VdevSpecs {
         Ok(())
     }
 
-    /// Different redundancy among the vdevs of the pool, which is rarely meant.
-    pub fn mismatch(&self) -> Option<String> {
-        let normal: Vec<&TopSpec> = self
-            .layout
-            .iter()
-            .filter(|t| t.class != VdevClass::Log)
-            .collect();
-        let (first, rest) = normal.split_first()?;
-        let said = rest.iter().find_map(|t| {
-            let (a, b) = (name_of(first.shape), name_of(t.shape));
-            match (first.shape, t.shape) {
-                (Shape::Single, Shape::Single) => None,
-                (Shape::Mirror, Shape::Mirror) => (first.devices != t.devices).then(|| {
-                    format!(
-                        "both {}-way and {}-way mirror vdevs",
-                        first.devices, t.devices
-                    )
-                }),
-                (Shape::Raidz { nparity: p }, Shape::Raidz { nparity: q }) if p != q => {
-                    Some(format!("both {p} and {q} device parity raidz vdevs"))
-                }
-                (Shape::Raidz { .. }, Shape::Raidz { .. })
-                | (Shape::Draid { .. }, Shape::Draid { .. }) => (first.devices != t.devices)
-                    .then(|| format!("both {}-way and {}-way {a} vdevs", first.devices, t.devices)),
-                // Groups of different kinds do as well as each other, if they bear the same losses.
-                _ if first.shape != Shape::Single && t.shape != Shape::Single => {
-                    let (p, q) = (redundancy(first), redundancy(t));
-                    (p != q).then(|| {
-                        format!("{a} and {b} vdevs with different redundancy, {p} vs. {q}")
-                    })
-                }
-                _ => Some(format!("both {a} and {b} vdevs")),
-            }
-        })?;
-        Some(format!("mismatched replication level: {said} are present"))
+    /// Different redundancy among the vdevs of the pool, which is rarely meant: among the new ones,
+    /// or between them and those of a pool that is there.
+    pub fn mismatch(&self, there: Option<&VdevStatus>) -> Option<String> {
+        let new: Vec<Level> = self.layout.iter().filter_map(Level::of_new).collect();
+        if let Some(said) = uneven_levels(&new) {
+            return Some(format!("mismatched replication level: {said} are present"));
+        }
+        let first = new.first()?;
+        let old = there?.children.iter().filter_map(Level::of_old);
+        let old: Vec<Level> = old.collect();
+        // A pool that is uneven already may become more so.
+        let said = match uneven_levels(&old) {
+            None => old.first()?.against(first),
+            Some(_) => None,
+        }?;
+        Some(format!("mismatched replication level: {said}"))
     }
 
     /// Devices of one vdev that differ in size: what the larger ones have more is lost. Those that
@@ -260,42 +380,83 @@ impl VdevSpecs {
         })
     }
 
-    /// The lines of a dry run, by class.
-    pub fn lines(&self) -> Vec<String> {
+    /// The lines of a dry run, by class; `there`: those of a pool that is there already.
+    pub fn lines(&self, there: &dyn Fn(Section) -> Vec<String>) -> Vec<String> {
         let mut lines = Vec::new();
-        for (class, title) in [
-            (VdevClass::Normal, None),
-            (VdevClass::Dedup, Some("dedup")),
-            (VdevClass::Special, Some("special")),
-            (VdevClass::Log, Some("logs")),
-        ] {
-            let mut at = 0;
-            let mut titled = false;
-            for top in &self.layout {
-                let members = self.devices.get(at..at + top.devices).unwrap_or(&[]);
-                at += top.devices;
-                if top.class != class {
-                    continue;
-                }
-                if let Some(title) = title.filter(|_| !titled) {
-                    lines.push(format!("\t{title}\t"));
-                    titled = true;
-                }
-                let depth = if top.shape == Shape::Single { 1 } else { 2 };
-                if depth == 2 {
-                    let name = match top.shape {
-                        Shape::Raidz { nparity } => format!("raidz{nparity}"),
-                        Shape::Draid { nparity, .. } => format!("draid{nparity}"),
-                        shape => name_of(shape).to_owned(),
+        for section in Section::ALL {
+            let mut own = there(section);
+            match section {
+                Section::Class(class) => own.extend(self.class_lines(class)),
+                Section::Aux(list) => {
+                    let devices = match list {
+                        AuxList::Spares => &self.spares,
+                        AuxList::Cache => &self.cache,
                     };
-                    lines.push(format!("\t  {name}"));
+                    own.extend(devices.iter().map(|d| format!("\t  {}", d.display())));
                 }
-                for member in members {
-                    lines.push(format!("\t{}{}", "  ".repeat(depth), member.display()));
-                }
+            }
+            let title = section.title().filter(|_| !own.is_empty());
+            lines.extend(title.map(|t| format!("\t{t}")));
+            lines.extend(own);
+        }
+        lines
+    }
+
+    fn class_lines(&self, class: VdevClass) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut at = 0;
+        for top in &self.layout {
+            let members = self.devices.get(at..at + top.devices).unwrap_or(&[]);
+            at += top.devices;
+            if top.class != class {
+                continue;
+            }
+            let depth = if top.shape == Shape::Single { 1 } else { 2 };
+            if depth == 2 {
+                let name = match top.shape {
+                    Shape::Raidz { nparity } => format!("raidz{nparity}"),
+                    Shape::Draid { nparity, .. } => format!("draid{nparity}"),
+                    shape => name_of(shape).to_owned(),
+                };
+                lines.push(format!("\t  {name}"));
+            }
+            for member in members {
+                lines.push(format!("\t{}{}", "  ".repeat(depth), member.display()));
             }
         }
         lines
+    }
+}
+
+/// A part of what a dry run shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Section {
+    /// Vdevs of a class.
+    Class(VdevClass),
+    /// Spares or cache devices.
+    Aux(AuxList),
+}
+
+impl Section {
+    /// In the order in which they are shown.
+    const ALL: [Self; 6] = [
+        Self::Class(VdevClass::Normal),
+        Self::Class(VdevClass::Dedup),
+        Self::Class(VdevClass::Special),
+        Self::Class(VdevClass::Log),
+        Self::Aux(AuxList::Cache),
+        Self::Aux(AuxList::Spares),
+    ];
+
+    fn title(self) -> Option<&'static str> {
+        match self {
+            Self::Class(VdevClass::Normal) => None,
+            Self::Class(VdevClass::Dedup) => Some("dedup"),
+            Self::Class(VdevClass::Special) => Some("special"),
+            Self::Class(VdevClass::Log) => Some("logs"),
+            Self::Aux(AuxList::Cache) => Some("cache"),
+            Self::Aux(AuxList::Spares) => Some("spares"),
+        }
     }
 }
 
@@ -354,13 +515,13 @@ mod tests {
             ("raidz a", "raidz requires at least 2 devices"),
             ("raidz3 a b c", "raidz3 requires at least 4 devices"),
             ("mirror a", "mirror requires at least 2 devices"),
-            ("log a", "at least one toplevel vdev"),
             ("a log b log c", "'log' can be specified only once"),
             ("a log raidz b c", "unsupported 'log' device"),
             ("draid9 a b c", "parity"),
             ("draid:4x a b c", "is no dRAID"),
             ("draid1:2d:9c a b c", "to have 9 devices"),
-            ("a spare b", "not made yet"),
+            ("a spare b spare c", "'spare' can be specified only once"),
+            ("a cache mirror b c", "cache requires at least 1 devices"),
         ] {
             let said = parse(words).unwrap_err();
             assert!(said.contains(why), "{words}: {said}");

@@ -28,6 +28,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg, sockopt,
 };
 use serde::{Deserialize, Serialize};
+use zuse_base::sync::Mutex;
 
 /// Longest command line that is taken.
 const LIMIT: usize = 16 << 20;
@@ -261,7 +262,7 @@ fn with_short_path<T>(path: &Path, f: impl FnOnce(&Path) -> io::Result<T>) -> io
 /// The listening end. The socket goes when this is dropped.
 pub struct Listener {
     listener: UnixListener,
-    path: PathBuf,
+    path: Mutex<PathBuf>,
     /// What it made there.
     inode: Option<u64>,
     /// Another process listens there now.
@@ -308,7 +309,7 @@ impl Listener {
         };
         Ok(Self {
             listener,
-            path: path.to_owned(),
+            path: Mutex::new(path.to_owned()),
             inode: inode_of(path),
             given: AtomicBool::new(given),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -346,7 +347,15 @@ impl Listener {
 
     /// Whether peers still find it: somebody may have removed the state directory.
     pub fn is_there(&self) -> bool {
-        self.inode.is_some() && inode_of(&self.path) == self.inode
+        self.inode.is_some() && inode_of(&self.path.lock()) == self.inode
+    }
+
+    /// Goes by another name of the same socket from now on; the old name goes.
+    pub fn go_by(&self, path: &Path) {
+        let old = std::mem::replace(&mut *self.path.lock(), path.to_owned());
+        if old != path && inode_of(&old) == self.inode {
+            let _ = fs::remove_file(&old);
+        }
     }
 
     /// Wakes who waits in [`Self::next_peer`].
@@ -410,7 +419,7 @@ impl Drop for Listener {
     fn drop(&mut self) {
         // Its pool may have another holder by now, which listens under the same name.
         if !self.given.load(Ordering::Relaxed) && self.is_there() {
-            let _ = fs::remove_file(&self.path);
+            let _ = fs::remove_file(&*self.path.lock());
         }
     }
 }

@@ -24,6 +24,11 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// Bytes on the device.
     fn size(&self) -> u64;
 
+    /// Bytes on the device, asked for anew: it may have grown.
+    fn look_again(&self) -> u64 {
+        self.size()
+    }
+
     /// Logarithm of the smallest unit that the device writes whole or not at all.
     fn sector_shift(&self) -> u32;
 
@@ -160,6 +165,9 @@ pub(crate) fn total(bufs: &[IoSlice<'_>]) -> u64 {
 impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     fn size(&self) -> u64 {
         (**self).size()
+    }
+    fn look_again(&self) -> u64 {
+        (**self).look_again()
     }
     fn sector_shift(&self) -> u32 {
         (**self).sector_shift()

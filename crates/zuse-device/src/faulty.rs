@@ -206,6 +206,10 @@ impl BlockDevice for FaultyDevice {
         self.inner.size()
     }
 
+    fn look_again(&self) -> u64 {
+        self.inner.look_again()
+    }
+
     fn sector_shift(&self) -> u32 {
         self.inner.sector_shift()
     }

@@ -348,6 +348,10 @@ impl BlockDevice for FileDevice {
         self.size.load(Ordering::Relaxed)
     }
 
+    fn look_again(&self) -> u64 {
+        self.refresh_size().unwrap_or_else(|_| self.size())
+    }
+
     fn sector_shift(&self) -> u32 {
         self.sector_shift
     }

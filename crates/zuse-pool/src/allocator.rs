@@ -34,6 +34,7 @@
 
 mod checkpoint;
 mod figures;
+mod leaving;
 mod place;
 mod removed;
 mod side_map;

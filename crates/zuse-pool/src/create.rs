@@ -97,6 +97,10 @@ impl Pool {
         let mut tops = Vec::new();
         let mut devices = BTreeMap::new();
         let groups = layout::groups(&options.vdevs, layout)?;
+        if !groups.iter().any(|(s, _)| s.class == VdevClass::Normal) {
+            let what = "at least one toplevel vdev must be specified";
+            return Err(Error::refused(Errno::INVAL, what));
+        }
         for (id, (spec, members)) in groups.iter().enumerate() {
             let top = spec.config(id as u64, members, &mut || guid())?;
             for (leaf, member) in top.devices().iter().zip(*members) {
@@ -202,7 +206,7 @@ impl Pool {
         self.make_config_and_queue(&mos, &tx, &directory)?;
         self.make_vdev_zaps(&ctx, &directory)?;
         self.count_vdev_features(&ctx)?;
-        self.make_spares(&ctx, &directory)?;
+        self.make_spares(&ctx)?;
         self.config_changed();
 
         self.hooks.sync(&ctx)?;
@@ -357,7 +361,7 @@ impl Pool {
     }
 
     /// The list of distributed spares.
-    fn make_spares(&self, ctx: &SyncCtx<'_>, directory: &Zap) -> Result<()> {
+    fn make_spares(&self, ctx: &SyncCtx<'_>) -> Result<()> {
         let mut spares = Vec::new();
         for top in self.vdevs.tops().iter() {
             let VdevKind::Draid {
@@ -383,20 +387,7 @@ impl Pool {
         if spares.is_empty() {
             return Ok(());
         }
-        let mut list = NvList::new();
-        list.insert("spares", spares);
-        let mut packed = list.encode_xdr();
-        let len = packed.len() as u64;
-        let object = self.mos().allocate(
-            ctx.tx,
-            &DnodeSpec::new(object_type::PACKED_NVLIST)
-                .block_size(16384)
-                .bonus(object_type::PACKED_NVLIST_SIZE, 8),
-        )?;
-        packed.resize(packed.len().next_multiple_of(16384), 0);
-        object.write_at(ctx.tx, 0, &packed)?;
-        object.set_bonus(ctx.tx, &len.to_le_bytes())?;
-        directory.add_u64(ctx.tx, b"spares", object.object().0)
+        self.write_aux_devices(ctx, "spares", spares)
     }
 
     /// First byte and bytes of a metaslab of a top-level vdev that is there; of dRAID those in

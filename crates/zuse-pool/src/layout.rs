@@ -48,6 +48,13 @@ impl Shape {
     }
 }
 
+impl VdevSpec {
+    /// Sector shift of a vdev over the device alone.
+    pub fn sector_shift(&self) -> u8 {
+        measure(self).map_or(geometry::ASHIFT_MIN, |(shift, _)| shift)
+    }
+}
+
 /// One top-level vdev of a new pool, over the next devices of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TopSpec {
@@ -66,6 +73,10 @@ impl TopSpec {
         devices: 1,
         class: VdevClass::Normal,
     };
+
+    pub(crate) fn is_draid(&self) -> bool {
+        matches!(self.shape, Shape::Draid { .. })
+    }
 
     fn kind(&self) -> Result<VdevKind> {
         let n = self.devices;
@@ -201,11 +212,8 @@ pub(crate) fn groups<'a>(
         groups.push((*spec, here));
         rest = after;
     }
-    if !rest.is_empty() || !layout.iter().any(|s| s.class == VdevClass::Normal) {
-        return Err(Error::refused(
-            Errno::INVAL,
-            "at least one toplevel vdev must be specified",
-        ));
+    if !rest.is_empty() {
+        return Err(Error::refused(Errno::INVAL, "devices without a vdev"));
     }
     Ok(groups)
 }
@@ -224,7 +232,7 @@ fn leaf(spec: &VdevSpec, id: u64, guid: u64) -> VdevConfig {
 }
 
 /// Sector shift and usable bytes of a device.
-fn measure(spec: &VdevSpec) -> Result<(u8, u64)> {
+pub(crate) fn measure(spec: &VdevSpec) -> Result<(u8, u64)> {
     let device = &spec.device;
     let ashift = match spec.ashift {
         Some(shift) => shift,

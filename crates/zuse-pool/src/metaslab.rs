@@ -208,6 +208,13 @@ impl Metaslab {
         self.map_side().map.as_ref().map(SpaceMap::object)
     }
 
+    /// The object of its map, and whether it has a histogram.
+    pub(crate) fn map(&self) -> Option<(zuse_base::ObjectId, bool)> {
+        let side = self.map_side();
+        let map = side.map.as_ref()?;
+        Some((map.object(), map.header().histogram.is_some()))
+    }
+
     /// Allocated bytes by the map and the log entries on top of it.
     pub(crate) fn recorded(&self) -> u64 {
         let side = self.map_side();

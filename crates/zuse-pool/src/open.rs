@@ -59,13 +59,30 @@ impl Pool {
         options: &OpenOptions,
         hooks: Arc<dyn DslHooks>,
     ) -> Result<Arc<Self>> {
+        Self::open_as(env, labels, devices, options, hooks, None)
+    }
+
+    /// `split_off`: the pool is being made of devices of another one, whose labels and MOS still are
+    /// that one's. The configuration that is given holds. What of the other pool it has not is in
+    /// the list.
+    pub(crate) fn open_as(
+        env: Environment,
+        labels: &PoolConfig,
+        devices: &BTreeMap<u64, Arc<dyn BlockDevice>>,
+        options: &OpenOptions,
+        hooks: Arc<dyn DslHooks>,
+        split_off: Option<Vec<VdevConfig>>,
+    ) -> Result<Arc<Self>> {
         check_known(labels)?;
         let name = labels.name.clone();
         let find = |c: &VdevConfig| devices.get(&c.guid).cloned();
         let vdevs = Arc::new(Vdevs::open(
             &labels.vdev_tree,
             &find,
-            OpenMode::import(options.writable),
+            OpenMode {
+                writable: options.writable,
+                check_labels: split_off.is_none(),
+            },
         )?);
         let choice = vdevs.best_uberblock(options.rewind_to)?;
         let counts = if options.writable {
@@ -106,12 +123,12 @@ impl Pool {
         if options.writable {
             pool.txgs.skip_to(last);
         }
-        if let Err(error) = pool.load(&find, options) {
+        if let Err(error) = pool.load(&find, options, split_off.is_some()) {
             pool.abandon();
             return Err(error);
         }
         if options.writable {
-            pool.start_writing(last, rewound, options)?;
+            pool.start_writing(last, rewound, options, split_off)?;
         }
         pool.vdevs.report_bad();
         Ok(pool)
@@ -153,6 +170,7 @@ impl Pool {
         last: zuse_base::Txg,
         rewound: bool,
         options: &OpenOptions,
+        split_off: Option<Vec<VdevConfig>>,
     ) -> Result<()> {
         let mut config = self.config.lock();
         config.state = PoolState::Active;
@@ -165,7 +183,16 @@ impl Pool {
             return Err(error);
         }
         self.start()?;
-        if let Err(error) = self.sync_now().and_then(|()| self.undo_condense()) {
+        let first = match split_off {
+            None => self.sync_now(),
+            Some(rest) => {
+                self.sync_task(|_| Ok(()), move |ctx| ctx.pool.tidy_split_off(ctx, &rest))
+            }
+        };
+        if let Err(error) = first
+            .and_then(|()| self.undo_condense())
+            .and_then(|()| self.load_sweeps())
+        {
             // Threads must not outlive an open that failed.
             let _ = self.close(PoolState::Active);
             return Err(error);
@@ -178,6 +205,7 @@ impl Pool {
         self: &Arc<Self>,
         find: &dyn Fn(&VdevConfig) -> Option<Arc<dyn BlockDevice>>,
         options: &OpenOptions,
+        is_split_off: bool,
     ) -> Result<()> {
         let name = self.name();
         let mos = Objset::open(
@@ -198,9 +226,11 @@ impl Pool {
         let config_object =
             key("config")?.ok_or_else(|| Error::missing("MOS directory", "config is missing"))?;
         self.config_object.store(config_object.0, Relaxed);
-        let trusted = self.read_config(config_object)?;
+        let mut trusted = self.read_config(config_object)?;
         let guid_sum = trusted.vdev_tree.guid_sum();
-        if guid_sum != self.uberblock().guid_sum {
+        if is_split_off {
+            trusted.vdev_tree = self.config.lock().vdev_tree.clone();
+        } else if guid_sum != self.uberblock().guid_sum {
             return Err(Error::refused(
                 Errno::NXIO,
                 format!(

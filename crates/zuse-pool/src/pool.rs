@@ -116,6 +116,9 @@ pub struct Pool {
     pub(crate) txgs: Arc<Txgs>,
     pub(crate) hooks: crate::hooks::Hooks,
     pub(crate) tasks: Mutex<VecDeque<Task>>,
+    /// Top-level vdevs that the allocator is to have when their txg is on disk.
+    pub(crate) new_tops: Mutex<Vec<(Txg, u32)>>,
+    pub(crate) sweeps: crate::sweep::Sweeps,
     /// A task failed after it had changed something: its txg must not be committed.
     pub(crate) half_done: Mutex<Option<Error>>,
     pub(crate) uberblock: Mutex<Uberblock>,
@@ -201,6 +204,8 @@ impl Pool {
             txgs,
             hooks: crate::hooks::Hooks::new(hooks),
             tasks: Mutex::new(VecDeque::new()),
+            new_tops: Mutex::default(),
+            sweeps: Default::default(),
             half_done: Mutex::new(None),
             uberblock: Mutex::new(uberblock),
             suspension,
@@ -344,6 +349,11 @@ impl Pool {
     /// The clock.
     pub fn clock(&self) -> &dyn Clock {
         &*self.env.clock
+    }
+
+    /// The clock, for another pool.
+    pub fn shared_clock(&self) -> Arc<dyn Clock> {
+        self.env.clock.clone()
     }
 
     /// Randomness.
@@ -662,6 +672,7 @@ impl Pool {
             return Ok(());
         }
         let mut result = Ok(());
+        self.stop_sweeps();
         if self.writable {
             if let Some(error) = self.suspension.error() {
                 result = Err(error);

@@ -31,6 +31,8 @@ const MAX_PASSES: u32 = 40;
 impl Pool {
     fn anything_dirty(&self, txg: Txg) -> bool {
         self.config_dirty.load(Relaxed)
+            || !self.new_tops.lock().is_empty()
+            || self.sweeps.is_due()
             || self.mos().is_dirty(txg)
             || self.hooks.is_dirty(txg)
             || self.frees_pending.load(Relaxed)
@@ -84,6 +86,7 @@ impl Pool {
             txg,
             pass: 1,
         };
+        self.open_new_tops(txg)?;
         for task in self.due_tasks(txg, true) {
             (task.run)(Ok(&ctx));
         }
@@ -101,6 +104,7 @@ impl Pool {
         if self.hooks.is_dirty(txg) {
             self.hooks.sync(&ctx)?;
         }
+        self.sync_sweeps(&ctx)?;
         self.process_frees(&ctx)?;
         self.discard_some(&ctx)?;
         self.converge(txg, &tx)?;

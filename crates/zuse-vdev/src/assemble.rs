@@ -101,8 +101,9 @@ pub fn scan_paths<P: AsRef<Path> + Sync>(paths: &[P]) -> Scan {
 pub fn assemble(scanned: &[Scanned]) -> Scan {
     let mut groups: BTreeMap<u64, Group<'_>> = BTreeMap::new();
     let mut scan = Scan::default();
+    let sure = sure(scanned);
     for device in scanned {
-        if let Some(label) = device.labels.newest(u64::MAX) {
+        if let Some(label) = meant(&device.labels, &sure) {
             let group = groups.entry(label.pool_guid).or_default();
             group.add(label, &device.path);
             let members = device.labels.good().filter_map(|(_, l)| l.member());
@@ -119,6 +120,26 @@ pub fn assemble(scanned: &[Scanned]) -> Scan {
         (&a.config.name, a.config.pool_guid).cmp(&(&b.config.name, b.config.pool_guid))
     });
     scan
+}
+
+/// The pools of which some device leaves no doubt, each with its newest txg.
+fn sure(scanned: &[Scanned]) -> BTreeMap<u64, u64> {
+    let mut sure = BTreeMap::new();
+    for device in scanned {
+        if let (Some(label), None) = device.labels.claims() {
+            let txg = sure.entry(label.pool_guid).or_insert(0);
+            *txg = label.txg.max(*txg);
+        }
+    }
+    sure
+}
+
+/// The label of a device that counts. Of a change of the pool it is the newer one if any device has
+/// the uberblock of that txg.
+fn meant<'a>(labels: &'a Labels, sure: &BTreeMap<u64, u64>) -> Option<&'a PoolConfig> {
+    let (newest, rival) = labels.claims();
+    let done = newest.is_some_and(|n| sure.get(&n.pool_guid).is_some_and(|t| *t >= n.txg));
+    if done { newest } else { rival.or(newest) }
 }
 
 /// The labels of one pool.

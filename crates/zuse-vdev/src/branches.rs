@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use zuse_base::{Errno, Error, Result, Txg};
+use zuse_base::{Errno, Error, Result, Span, Txg};
 
 use crate::copies::{Copies, ReadOutcome};
 use crate::leaf::Leaf;
@@ -174,6 +174,16 @@ impl Branches {
             return Ok(());
         }
         Err(first.unwrap_or_else(|| Error::device("vdev", Errno::NXIO, "no device")))
+    }
+
+    /// Where the bytes of a range lie on one of the leaves.
+    pub(crate) fn parts_on(&self, guid: u64, offset: u64, len: u64) -> Vec<Span> {
+        let own = |b: &&Branch| b.leaves.iter().any(|l| l.guid() == guid);
+        match self.0.iter().find(own).map(|b| &b.form) {
+            Some(Form::Copies(_)) => vec![Span::new(offset, len)],
+            Some(Form::Stripes(stripes)) => stripes.parts_on(guid, offset, len),
+            None => Vec::new(),
+        }
     }
 
     /// Tells every branch that the range holds nothing; false when none can be told.

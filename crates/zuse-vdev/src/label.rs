@@ -23,6 +23,7 @@ use zuse_format::label::{
 use zuse_format::nvlist::NvList;
 
 use crate::config::{LabelConfig, PoolConfig, VdevConfig};
+use crate::geometry::{ASHIFT_MAX, ASHIFT_MIN};
 
 /// Two labels that are written together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,14 +57,21 @@ pub struct LabelContent {
 #[derive(Clone, Debug)]
 pub struct Labels {
     slots: [Result<LabelContent>; LABELS],
+    /// Where the labels are of several pools: the newest txg of the rings.
+    written: Option<u64>,
 }
 
 impl Labels {
     /// Reads all four labels. Never fails: a label that cannot be read says why in its place.
     pub fn read(device: &dyn BlockDevice) -> Self {
-        Self {
+        let mut labels = Self {
             slots: [0, 1, 2, 3].map(|label| read_label(device, label)),
+            written: None,
+        };
+        if labels.rival().is_some() {
+            labels.written = labels.newest(u64::MAX).map(|l| written_txg(device, l));
         }
+        labels
     }
 
     /// The labels, 0 to 3.
@@ -88,6 +96,26 @@ impl Labels {
             .max_by_key(|c| c.txg)
     }
 
+    /// The newest label of another pool than the newest one is of.
+    fn rival(&self) -> Option<&PoolConfig> {
+        let newest = self.newest(u64::MAX)?;
+        self.good()
+            .filter_map(|(_, config)| config.member())
+            .filter(|c| c.txg != 0 && c.pool_guid != newest.pool_guid)
+            .max_by_key(|c| c.txg)
+    }
+
+    /// The newest label; and the one that counts in its place if no device of that pool has an
+    /// uberblock of its txg: the power went while the device was changing its pool.
+    pub fn claims(&self) -> (Option<&PoolConfig>, Option<&PoolConfig>) {
+        let newest = self.newest(u64::MAX);
+        let written = self.written.unwrap_or(u64::MAX);
+        let rival = self
+            .rival()
+            .filter(|_| newest.is_some_and(|n| n.txg > written));
+        (newest, rival)
+    }
+
     /// The label of a device that is (or was) part of a pool, half-made ones too: the first whole
     /// one when none has a txg within the limit.
     pub fn any_up_to(&self, limit: u64) -> Option<&PoolConfig> {
@@ -97,6 +125,17 @@ impl Labels {
                 .find(|c| c.txg == 0)
         })
     }
+}
+
+/// The newest txg of which the device has an uberblock.
+fn written_txg(device: &dyn BlockDevice, label: &PoolConfig) -> u64 {
+    let shift = label.vdev_tree.top.as_ref().map_or(0, |t| t.ashift);
+    let shift = u8::try_from(shift)
+        .unwrap_or(u8::MAX)
+        .clamp(ASHIFT_MIN, ASHIFT_MAX);
+    let rings = (0..LABELS).filter_map(|l| crate::ring::read_ring(device, l, shift).ok());
+    let txgs = rings.flatten().map(|entry| entry.uberblock.txg);
+    txgs.max().unwrap_or(0)
 }
 
 /// Reads and checks one label's configuration.

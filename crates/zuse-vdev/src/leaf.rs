@@ -164,6 +164,23 @@ impl Leaf {
         self.report_state(before);
     }
 
+    /// Asks the device for its size again. Gives whether it has another one.
+    pub fn look_again(&self) -> bool {
+        let Some(device) = self.device() else {
+            return false;
+        };
+        let Some(asize) = geometry::leaf_asize(device.look_again()) else {
+            return false;
+        };
+        let mut seat = self.change_seat();
+        // A device that shrank under a pool keeps what it is said to have: its end gives errors.
+        let grew = seat.device.is_some() && asize > seat.asize;
+        if grew {
+            seat.asize = asize;
+        }
+        grew
+    }
+
     /// Takes the device out, for that reason.
     pub fn unseat(&self, health: Health) {
         if self.is_unflushed() {

@@ -22,7 +22,7 @@ mod raidz;
 mod read;
 mod write;
 
-use zuse_base::Result;
+use zuse_base::{Result, Span};
 
 pub use draid::vdev_asize;
 pub(crate) use draid::{DraidMap, child_asize};
@@ -93,6 +93,19 @@ impl Stripes {
             }
             _ => false,
         }
+    }
+
+    /// Where the bytes of a range of the vdev lie on one of its leaves.
+    pub(crate) fn parts_on(&self, guid: u64, offset: u64, len: u64) -> Vec<Span> {
+        let mut parts = Vec::new();
+        for (child, offset, len) in self.pieces(offset, len) {
+            self.children.each(self.draid(), child, offset, |leaf, _| {
+                if leaf.guid() == guid {
+                    parts.push(Span::new(offset, len));
+                }
+            });
+        }
+        parts
     }
 
     /// Which parts of which children a range of the vdev lies on, where that is as of now.

@@ -32,7 +32,7 @@ pub use uberblocks::Choice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-use zuse_base::{Counter, Errno, Error, Events, RankedRwLock, Result, Tripwire};
+use zuse_base::{Counter, Errno, Error, Events, RankedRwLock, Result, Span, Tripwire};
 use zuse_device::BlockDevice;
 
 use crate::branches::Branches;
@@ -281,6 +281,19 @@ impl Top {
             .ok_or_else(|| Error::corrupt(self.name(), format!("a block of {psize} bytes")))
     }
 
+    /// Where the bytes of a range lie on one of its leaves: offsets in the leaf's data area. Nothing
+    /// for a leaf that is not there, and while a raidz moves its sectors.
+    pub fn parts_on(&self, guid: u64, offset: u64, len: u64) -> Vec<Span> {
+        match &self.layout {
+            Layout::Copies(_) if self.leaves().iter().any(|l| l.guid() == guid) => {
+                vec![Span::new(offset, len)]
+            }
+            Layout::Stripes(stripes) => stripes.parts_on(guid, offset, len),
+            Layout::Branches(branches) => branches.parts_on(guid, offset, len),
+            _ => Vec::new(),
+        }
+    }
+
     /// `vdev 3 (mirror-3)`.
     fn name(&self) -> String {
         format!("vdev {} ({})", self.id, self.node.config.name())
@@ -348,6 +361,11 @@ impl Vdevs {
     /// Guid of the pool.
     pub fn pool_guid(&self) -> u64 {
         self.pool_guid.load(Ordering::Relaxed)
+    }
+
+    /// Gives the pool another guid.
+    pub fn set_pool_guid(&self, guid: u64) {
+        self.pool_guid.store(guid, Ordering::Relaxed);
     }
 
     /// Whether anything is written.

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use zuse_base::{Errno, Error, Result};
 use zuse_dsl::Kind;
 use zuse_dsl::property::Value;
+use zuse_pool::{SweepKind, SweepOrder};
+use zuse_vdev::VdevState;
 
 use crate::Pool;
 use crate::property::parse;
@@ -44,6 +46,61 @@ impl Pool {
             .collect::<Result<Vec<(String, Value)>>>()?;
         self.dsl().clone_snapshot(snapshot, name, &values)?;
         self.tell(|m| m.created(name));
+        Ok(())
+    }
+
+    /// Gives the pool another guid: that one, or a random one. Returns the guids before and after.
+    ///
+    /// # Errors
+    /// `Refused(BUSY)` with a checkpoint, `Refused(NXIO)` where a device is not well,
+    /// `Refused(EXIST)` for a guid of this pool, `Refused(ROFS)`.
+    pub fn reguid(&self, guid: Option<u64>) -> Result<(u64, u64)> {
+        self.spa().reguid(guid)
+    }
+
+    /// Starts or stops the initializing or trimming of devices. Gives for each whether that could be.
+    ///
+    /// # Errors
+    /// `Refused(ROFS)`; the MOS cannot be changed.
+    pub fn order_sweep(
+        &self,
+        kind: SweepKind,
+        order: SweepOrder,
+        devices: &[u64],
+    ) -> Result<Vec<Result<()>>> {
+        self.spa().order_sweep(kind, order, devices)
+    }
+
+    /// Lets the vdev of a device, or all vdevs, use the room that their devices have got. Gives by
+    /// how many bytes they grew.
+    ///
+    /// # Errors
+    /// `Refused(NODEV)`, `Refused(EXIST)` with a checkpoint, `Refused(ROFS)`.
+    pub fn expand(&self, device: Option<u64>) -> Result<u64> {
+        self.spa().grow(device)
+    }
+
+    /// Looks for devices again that could not be opened or were gone, and learns the sizes of all:
+    /// with the property `autoexpand` their vdevs use what they have got.
+    ///
+    /// # Errors
+    /// `Refused(ROFS)`; the MOS cannot be changed.
+    pub fn reopen(&self) -> Result<()> {
+        for leaf in self.spa().vdevs().leaves() {
+            if matches!(
+                leaf.health().state,
+                VdevState::CantOpen | VdevState::Removed
+            ) {
+                self.online(leaf.guid())?;
+            }
+        }
+        let expands = self.pool_property("autoexpand")?;
+        if expands.is_some_and(|p| p.value.as_deref() == Some("on"))
+            && !self.spa().keeps_checkpoint()
+            && !self.spa().is_discarding()
+        {
+            self.expand(None)?;
+        }
         Ok(())
     }
 

@@ -35,6 +35,10 @@ pub struct NewPool {
     pub devices: Vec<NewDevice>,
     /// How they make up vdevs, in order; empty: each by itself, striped.
     pub layout: Vec<TopSpec>,
+    /// Hot spares.
+    pub spares: Vec<NewDevice>,
+    /// Cache devices.
+    pub cache: Vec<NewDevice>,
     /// Features to enable; `None` enables all.
     pub features: Option<Vec<&'static Feature>>,
     /// Pool properties, as texts.
@@ -119,7 +123,7 @@ impl Pool {
         }
         let root = NewRoot::parse(&env, new)?;
         let taken = Taken::of(&new.imported);
-        for device in &new.devices {
+        for device in new.devices.iter().chain(&new.spares).chain(&new.cache) {
             if device.path.exists() {
                 DeviceUse::check(&device.path, new.force, &taken)?;
             } else if device.make.is_none() {
@@ -141,6 +145,7 @@ impl Pool {
                 for (name, text) in stored {
                     pool.set_pool_property(&name, &text)?;
                 }
+                pool.add_aux(new, ashift)?;
                 Ok(pool)
             }
             Err(error) => {

@@ -1,9 +1,10 @@
 //! How far devices were initialized and trimmed, as their ZAPs say (chapter 01 §11 of the format
-//! notes). Zuse starts no such work: what stands there is of OpenZFS.
+//! notes).
 
 use zuse_base::{ObjectId, Result};
 use zuse_dmu::zap::{Zap, ZapValue};
 use zuse_format::label::leaf_asize;
+use zuse_pool::SweepKind;
 
 use crate::Pool;
 
@@ -43,20 +44,26 @@ impl Pool {
         let Some(zap) = leaf.filter(|zap| *zap != 0) else {
             return Ok(Default::default());
         };
+        let number = zap;
         let zap = Zap::open(&self.spa().mos().dnode(ObjectId(zap))?)?;
         let value = |name: &str| -> Result<u64> {
             let found = zap.lookup(name.as_bytes())?;
             Ok(found.as_ref().and_then(ZapValue::first).unwrap_or(0))
         };
-        let work = |[state, done, since]: [&str; 3]| -> Result<VdevWork> {
+        let work = |kind, [state, done, since]: [&str; 3]| -> Result<VdevWork> {
+            // What goes on is further than what is written down.
+            let now = self.spa().swept(kind, number);
             Ok(VdevWork {
                 state: value(state)?,
-                done: value(done)?,
+                done: now.map_or_else(|| value(done), Ok)?,
                 size: leaf_asize(psize),
                 since: value(since)?,
             })
         };
-        Ok([work(INITIALIZE)?, work(TRIM)?])
+        Ok([
+            work(SweepKind::Initialize, INITIALIZE)?,
+            work(SweepKind::Trim, TRIM)?,
+        ])
     }
 }
 

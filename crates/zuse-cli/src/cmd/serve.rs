@@ -345,6 +345,8 @@ impl Claim {
         let ended = holder.run(self.listener, session);
         if !matches!(ended, Ok(Ended::HandedOver)) {
             let _ = std::fs::remove_file(&self.note);
+            let now = session.state.held_name(holder.pool().guid());
+            let _ = std::fs::remove_file(now);
         }
         match ended? {
             Ended::Open | Ended::HandedOver => {}

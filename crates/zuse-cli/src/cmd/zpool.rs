@@ -1,5 +1,6 @@
 //! `zuse zpool …`
 
+mod add;
 mod attach;
 mod checkpoint;
 mod clear;
@@ -12,17 +13,23 @@ mod export;
 mod get;
 pub mod history;
 mod import;
+mod initialize;
 mod iostat;
 mod labelclear;
 mod list;
 mod offline;
 mod online;
+mod reguid;
+mod remove;
+mod reopen;
 mod repeat;
 mod replace;
 mod resilver;
 mod scrub;
 mod set;
+mod split;
 mod status;
+mod sweep;
 mod sync;
 mod trim;
 mod upgrade;
@@ -47,12 +54,15 @@ pub struct Zpool {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    Add(add::Add),
     Create(create::Create),
     Destroy(destroy::Destroy),
     Import(import::Import),
+    Initialize(initialize::Initialize),
     Iostat(iostat::Iostat),
     Export(export::Export),
     List(list::List),
+    Split(split::Split),
     Status(status::Status),
     Get(get::Get),
     Set(set::Set),
@@ -66,6 +76,9 @@ enum Command {
     Scrub(scrub::Scrub),
     Resilver(resilver::Resilver),
     Trim(trim::Trim),
+    Reguid(reguid::Reguid),
+    Remove(remove::Remove),
+    Reopen(reopen::Reopen),
     Sync(sync::Sync),
     Events(events::Events),
     History(history::History),
@@ -79,12 +92,15 @@ impl Zpool {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         match self.command {
+            Command::Add(c) => c.run(session),
             Command::Create(c) => c.run(session),
             Command::Destroy(c) => c.run(session),
             Command::Import(c) => c.run(session),
+            Command::Initialize(c) => c.run(session),
             Command::Iostat(c) => c.run(session),
             Command::Export(c) => c.run(session),
             Command::List(c) => c.run(session),
+            Command::Split(c) => c.run(session),
             Command::Status(c) => c.run(session),
             Command::Get(c) => c.run(session),
             Command::Set(c) => c.run(session),
@@ -98,6 +114,9 @@ impl Zpool {
             Command::Scrub(c) => c.run(session),
             Command::Resilver(c) => c.run(session),
             Command::Trim(c) => c.run(session),
+            Command::Reguid(c) => c.run(session),
+            Command::Remove(c) => c.run(session),
+            Command::Reopen(c) => c.run(session),
             Command::Sync(c) => c.run(session),
             Command::Events(c) => c.run(session),
             Command::History(c) => c.run(session),

@@ -192,6 +192,39 @@ impl VdevSpace {
         })
     }
 
+    /// The same with the metaslabs that a larger size has. What is to be done with those that are
+    /// there goes over to it.
+    pub(super) fn grown(&self, info: VdevInfo, tripwire: Arc<Tripwire>) -> Result<Self> {
+        info.check()?;
+        let mut metaslabs = self.metaslabs.clone();
+        let mut capacity = self.capacity.load(Relaxed);
+        for index in metaslabs.len() as u64..info.metaslab_count() {
+            let region = info.region(index);
+            let empty = Unflushed::default();
+            let metaslab = Metaslab::new(region, info.align, None, empty, tripwire.clone())?;
+            capacity += region.span.size;
+            metaslabs.push(Arc::new(metaslab));
+        }
+        assert!(
+            self.kept.object().is_none() && !self.kept.is_dirty(),
+            "a vdev grows while a checkpoint holds space of it"
+        );
+        let kept = SideMap::new(SideKind::Kept, info.vdev, info.asize, info.ashift);
+        let active = |copy: usize| self.active.get(copy).map_or(NONE, |a| a.load(Relaxed));
+        Ok(Self {
+            kept,
+            array: AtomicU64::new(self.array.load(Relaxed)),
+            info,
+            metaslabs,
+            active: [0, 1, 2].map(|copy| AtomicUsize::new(active(copy))),
+            work: Mutex::new(mem::take(&mut *self.work())),
+            open_for_new: AtomicBool::new(self.open_for_new.load(Relaxed)),
+            allocated: AtomicU64::new(self.allocated.load(Relaxed)),
+            deferred: AtomicU64::new(self.deferred.load(Relaxed)),
+            capacity: AtomicU64::new(capacity),
+        })
+    }
+
     pub(super) fn align(&self) -> u64 {
         self.info.align
     }

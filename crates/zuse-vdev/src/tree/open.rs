@@ -627,7 +627,10 @@ fn seat(leaf: &Leaf, config: &VdevConfig, fit: &Fit, devices: Devices<'_>) {
 /// guid of the mirror that vanished: then its top-level guid is the leaf's. A crash may leave two
 /// labels from before that and two from after it.
 fn check_label(labels: &Labels, guid: u64, pool_guid: u64) -> Result<(), Aux> {
-    let label = labels.any_up_to(u64::MAX).ok_or(Aux::BadLabel)?;
+    let newest = labels.any_up_to(u64::MAX).ok_or(Aux::BadLabel)?;
+    // The power may have gone while the pool got another guid.
+    let rival = labels.claims().1.filter(|l| l.pool_guid == pool_guid);
+    let label = rival.unwrap_or(newest);
     if label.pool_guid != pool_guid {
         return Err(if label.split_guid == Some(pool_guid) {
             Aux::SplitPool

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use zuse::compatibility::Compatibility;
 use zuse::feature::{Feature, by_name};
-use zuse::{Errno, KeyMaterial, NewDevice, NewPool, Pool, Storage};
+use zuse::{Errno, KeyMaterial, NewDevice, NewPool, Pool};
 
 use crate::args::{no_duplicates, pair, passing, pool_name, size};
 use crate::cache_file::Extra;
@@ -83,15 +83,16 @@ impl Create {
         if let Some(mountpoint) = &self.mountpoint {
             root_properties.push(("mountpoint".into(), mountpoint.clone()));
         }
-        let devices: Vec<NewDevice> = specs
-            .devices
-            .iter()
-            .map(|path| NewDevice {
+        let make = |paths: &[PathBuf]| -> Vec<NewDevice> {
+            let one = |path: &PathBuf| NewDevice {
                 path: path.clone(),
                 make: self.size,
-            })
-            .collect();
-        self.check_paths(&devices)?;
+            };
+            paths.iter().map(one).collect()
+        };
+        let devices = make(&specs.devices);
+        let (spares, cache) = (make(&specs.spares), make(&specs.cache));
+        self.check_paths(&specs)?;
         self.check_mountpoint(&root_properties, passing.as_ref())?;
         if self.dry_run {
             return self.print_layout(session, &specs);
@@ -102,6 +103,8 @@ impl Create {
             name: name.clone(),
             devices,
             layout: specs.layout,
+            spares,
+            cache,
             features,
             properties,
             root_properties,
@@ -156,7 +159,8 @@ impl Create {
     /// The vdevs as given; refused without -f if they differ in what they bear.
     fn specs(&self, session: &Session) -> Outcome<VdevSpecs> {
         let specs = VdevSpecs::parse(&self.vdevs, &|v: &Path| session.path(v))?;
-        let odd = || specs.mismatch().or_else(|| specs.uneven(self.size));
+        specs.check_has_data()?;
+        let odd = || specs.mismatch(None).or_else(|| specs.uneven(self.size));
         if let Some(what) = odd().filter(|_| !self.force) {
             return Err(CommandError::new("invalid vdev specification")
                 .hint("use '-f' to override the following errors:")
@@ -172,7 +176,7 @@ impl Create {
         session.ui.line(format!(
             "would create '{name}' with the following layout:\n\n\t{name}"
         ))?;
-        for line in specs.lines() {
+        for line in specs.lines(&|_| Vec::new()) {
             session.ui.line(line)?;
         }
         Ok(())
@@ -194,34 +198,26 @@ impl Create {
     }
 
     /// Refuses devices that are not there or given twice, by whichever names.
-    fn check_paths(&self, devices: &[NewDevice]) -> Outcome {
+    fn check_paths(&self, specs: &VdevSpecs) -> Outcome {
         let name = &self.pool;
-        let storage: Vec<_> = devices.iter().map(|d| Storage::of(&d.path).ok()).collect();
-        for (i, device) in devices.iter().enumerate() {
-            let same = |(at, other): (usize, &NewDevice)| {
-                let both = (storage.get(at), storage.get(i));
-                let meet = match both {
-                    (Some(Some(a)), Some(Some(b))) => a.meets(b),
-                    _ => false,
-                };
-                other.path == device.path || meet
-            };
-            if devices.iter().enumerate().take(i).any(same) {
-                return Err(CommandError::new(format!(
-                    "cannot create '{name}': one or more vdevs refer to the same device"
-                ))
-                .into());
-            }
-            if !device.path.exists() && self.size.is_none() {
-                return Err(CommandError::new(format!(
-                    "cannot resolve path '{}'",
-                    device.path.display()
-                ))
-                .hint("--size SIZE makes it as a file of that size")
-                .into());
-            }
+        if specs.has_twins() {
+            return Err(CommandError::new(format!(
+                "cannot create '{name}': one or more vdevs refer to the same device"
+            ))
+            .into());
         }
-        Ok(())
+        let missing = specs
+            .all()
+            .find(|path| !path.exists() && self.size.is_none());
+        match missing {
+            None => Ok(()),
+            Some(path) => Err(CommandError::new(format!(
+                "cannot resolve path '{}'",
+                path.display()
+            ))
+            .hint("--size SIZE makes it as a file of that size")
+            .into()),
+        }
     }
 
     /// Refuses to hide what is in the root dataset's mount point.

@@ -1,7 +1,7 @@
 //! `zpool online`
 
 use clap::Args;
-use zuse::VdevState;
+use zuse::{Health, Pool, VdevState};
 
 use super::devices;
 use crate::error::{Explain, Outcome, Stop};
@@ -32,7 +32,7 @@ impl Online {
             let verb = if self.expand { "expand" } else { "online" };
             let cannot = format!("cannot {verb} {device}");
             let done = devices::find(session, &pool, device, &cannot)
-                .and_then(|guid| pool.online(guid).or_cannot_pool(|| cannot));
+                .and_then(|guid| self.one(&pool, guid).or_cannot_pool(|| cannot));
             match done {
                 Ok(health) if health.state == VdevState::Healthy => {}
                 Ok(health) => {
@@ -53,5 +53,13 @@ impl Online {
         }
         session.log(&pool);
         Ok(())
+    }
+
+    fn one(&self, pool: &Pool, guid: u64) -> zuse::Result<Health> {
+        let health = pool.online(guid)?;
+        if self.expand {
+            pool.expand(Some(guid))?;
+        }
+        Ok(health)
     }
 }

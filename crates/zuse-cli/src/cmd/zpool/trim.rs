@@ -1,59 +1,96 @@
 //! `zpool trim`
 
 use clap::Args;
+use zuse::{SweepKind, SweepOrder};
 
-use crate::error::{Explain, Outcome, Stop};
-use crate::nicenum::nicebytes;
+use super::sweep::{Sweep, alone, each};
+use crate::args::size;
+use crate::error::{CommandError, Outcome};
 use crate::session::{Need, Session};
 
 /// Give free space back to the host: holes in image files, discarded blocks on disks
+///
+/// It goes on in the background, also after the pool was exported and imported again.
 #[derive(Args, Debug)]
 pub struct Trim {
-    /// Wait until it is done; it always does
-    #[arg(short, long)]
-    wait: bool,
     /// All pools that are imported
     #[arg(short, conflicts_with = "pool")]
     all: bool,
-    /// Say how much was given back
-    #[arg(short)]
-    verbose: bool,
+    /// Stop, and forget how far it came
+    #[arg(short, long)]
+    cancel: bool,
+    /// Have devices erase what was there; the host offers none that do
+    #[arg(short = 'd', long)]
+    secure: bool,
+    /// Bytes a second at most
+    #[arg(short, long, value_name = "RATE")]
+    rate: Option<String>,
+    /// Stop for now; the next 'zpool trim' goes on from there
+    #[arg(short, long)]
+    suspend: bool,
+    /// Wait until it is done
+    #[arg(short, long)]
+    wait: bool,
     /// The pool
     #[arg(required_unless_present = "all")]
     pool: Option<String>,
+    /// Its devices; all by default
+    #[arg(value_name = "DEVICE")]
+    devices: Vec<String>,
 }
 
 impl Trim {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
+        let stops = [('c', self.cancel), ('s', self.suspend)];
+        alone(&stops, false)?;
+        let stop = self.cancel || self.suspend;
+        if self.wait && stop {
+            return Err(CommandError::usage("-w cannot be used with -c or -s").into());
+        }
+        alone(&stops, stop && (self.secure || self.rate.is_some()))?;
+        let rate = match &self.rate {
+            None => 0,
+            Some(text) => size(text)
+                .map_err(|e| CommandError::usage(format!("invalid value for rate: {e}")))?,
+        };
+        let order = match (self.cancel, self.suspend) {
+            (true, _) => SweepOrder::Cancel,
+            (_, true) => SweepOrder::Suspend,
+            _ => SweepOrder::Start { rate },
+        };
+        let sweep = Sweep {
+            kind: SweepKind::Trim,
+            order,
+            wait: self.wait,
+            devices: &self.devices,
+        };
         if let Some(name) = &self.pool {
-            return self.one(session, name);
-        }
-        for name in session.pool_names()? {
-            match self.one(session, &name) {
-                Err(Stop::Held(guid)) => {
-                    let mut words = vec!["zuse", "zpool", "trim"];
-                    words.extend(self.verbose.then_some("-v"));
-                    words.push(&name);
-                    crate::forward::command(session, guid, &words)?;
-                }
-                done => done?,
+            if self.secure {
+                session.pool(name, Need::Write)?;
+                return not_secure(name);
             }
+            return sweep.run(session, name);
         }
-        Ok(())
+        if self.secure {
+            return not_secure("all");
+        }
+        let mut words = vec!["trim"];
+        words.extend(self.cancel.then_some("-c"));
+        words.extend(self.suspend.then_some("-s"));
+        words.extend(self.wait.then_some("-w"));
+        if let Some(rate) = &self.rate {
+            words.extend(["-r", rate]);
+        }
+        each(session, &words, &|session, name| sweep.run(session, name))
     }
+}
 
-    fn one(&self, session: &mut Session, name: &str) -> Outcome {
-        let pool = session.pool(name, Need::Write)?;
-        let bytes = pool
-            .trim()
-            .or_cannot_pool(|| format!("cannot trim '{name}'"))?;
-        session.log(&pool);
-        if self.verbose {
-            session
-                .ui
-                .line(format!("{name}: {} given back", nicebytes(bytes)))?;
-        }
-        Ok(())
+fn not_secure(name: &str) -> Outcome {
+    let what = format!("cannot trim '{name}': trim operations are not supported by this device");
+    Err(CommandError {
+        code: 255,
+        ..CommandError::new(what)
     }
+    .into())
 }

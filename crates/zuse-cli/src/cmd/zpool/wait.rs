@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use clap::Args;
 
+use zuse::SweepKind;
+
 use super::repeat::Stamp;
 use crate::args::list;
 use crate::error::{CommandError, Explain, Outcome};
@@ -12,7 +14,8 @@ use crate::session::{Need, Session};
 
 /// Wait until background work of a pool is done
 ///
-/// Freeing, the discard of a checkpoint, scrubs and resilvers are work of Zuse. Removals and
+/// Freeing, the discard of a checkpoint, scrubs, resilvers, initializing and trimming are work of
+/// Zuse. Removals and
 /// expansions that another host began do not go on here, so waiting for them is refused while one
 /// is unfinished.
 #[derive(Args, Debug)]
@@ -58,18 +61,31 @@ enum Work {
     Free,
     Resilver,
     Scrub,
+    Initialize,
+    Trim,
 }
 
 /// How often it is looked how far a scan is.
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Work {
+    const ALL: [Self; 6] = [
+        Self::Discard,
+        Self::Free,
+        Self::Initialize,
+        Self::Resilver,
+        Self::Scrub,
+        Self::Trim,
+    ];
+
     fn name(self) -> &'static str {
         match self {
             Self::Discard => "discard",
             Self::Free => "free",
             Self::Resilver => "resilver",
             Self::Scrub => "scrub",
+            Self::Initialize => "initialize",
+            Self::Trim => "trim",
         }
     }
 
@@ -80,6 +96,8 @@ impl Work {
             Self::Free => pool.dsl().waiting_frees(),
             Self::Scrub => Ok(left_to_scan(pool, 1)),
             Self::Resilver => Ok(left_to_scan(pool, 2)),
+            Self::Initialize => Ok(pool.spa().left_to_sweep(SweepKind::Initialize)),
+            Self::Trim => Ok(pool.spa().left_to_sweep(SweepKind::Trim)),
         }
     }
 
@@ -131,10 +149,8 @@ impl Wait {
             .into());
         }
         // Work that goes on here, in the order of the columns.
-        let works: Vec<Work> = [Work::Discard, Work::Free, Work::Resilver, Work::Scrub]
-            .into_iter()
-            .filter(|work| wanted.iter().any(|a| a == work.name()))
-            .collect();
+        let asked = |w: &Work| wanted.iter().any(|a| a == w.name());
+        let works: Vec<Work> = Work::ALL.into_iter().filter(asked).collect();
         let mut shown = false;
         while !works.is_empty() {
             let left: Vec<u64> = works

@@ -1,0 +1,192 @@
+//! `zpool add`
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use zuse::{Errno, NewDevice, NewDevices, Pool};
+
+use super::repeat::VdevNames;
+use crate::args::pair;
+use crate::error::{CommandError, Explain, Outcome, explain};
+use crate::query::{VdevRow, pool_row};
+use crate::session::{Need, Session};
+use crate::vdev_spec::{Section, VdevSpecs};
+
+/// Add devices to a pool
+///
+/// The words are those of 'zpool create': devices, groups of them, and what they are for ('log',
+/// 'special', 'dedup', 'spare', 'cache'). A vdev for data can not be removed again here. Zuse puts
+/// nothing on cache devices; it notes them for others.
+#[derive(Args, Debug)]
+pub struct Add {
+    /// Add vdevs that the checks refuse
+    #[arg(short)]
+    force: bool,
+    /// Only say how the pool would be
+    #[arg(short = 'n')]
+    dry_run: bool,
+    #[command(flatten)]
+    names: VdevNames,
+    /// ashift=N: the sectors of the new vdevs, as a power of two
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = pair)]
+    options: Vec<(String, String)>,
+    /// Take devices that are in use
+    #[arg(long)]
+    allow_in_use: bool,
+    /// Take vdevs with another redundancy than the pool's
+    #[arg(long)]
+    allow_replication_mismatch: bool,
+    /// Take vdevs with other sectors than the pool's
+    #[arg(long)]
+    allow_ashift_mismatch: bool,
+    /// The pool
+    pool: String,
+    /// Devices, and words that make vdevs of them
+    #[arg(value_name = "VDEV")]
+    vdevs: Vec<PathBuf>,
+}
+
+impl Add {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        let single = self.allow_in_use || self.allow_replication_mismatch;
+        if self.force && (single || self.allow_ashift_mismatch) {
+            let what = "'-f' option is not allowed with '--allow-replication-mismatch', '--allow-ashift-mismatch', or '--allow-in-use'";
+            return Err(CommandError::usage(what).into());
+        }
+        if self.vdevs.is_empty() {
+            return Err(CommandError::usage("missing vdev specification").into());
+        }
+        let ashift = self.ashift()?;
+        let name = self.pool.clone();
+        let pool = session.pool(&name, Need::Write)?;
+        let specs = VdevSpecs::parse(&self.vdevs, &|v: &Path| session.path(v))?;
+        if let Some(path) = specs.all().find(|path| !path.exists()) {
+            let what = format!("cannot resolve path '{}'", path.display());
+            return Err(CommandError::new(what).into());
+        }
+        let new = |paths: &[PathBuf]| -> Vec<NewDevice> {
+            let one = |path: &PathBuf| NewDevice {
+                path: path.clone(),
+                make: None,
+            };
+            paths.iter().map(one).collect()
+        };
+        let request = NewDevices {
+            devices: new(&specs.devices),
+            layout: specs.layout.clone(),
+            spares: new(&specs.spares),
+            cache: new(&specs.cache),
+            ashift,
+            force: self.force || self.allow_in_use,
+            mixed_sectors: self.force || self.allow_ashift_mismatch,
+            imported: session.state.taken()?,
+        };
+        pool.check_unused(&request)
+            .map_err(|e| refused(&name, &e, request.force))?;
+        if !self.force && !self.allow_replication_mismatch {
+            let there = pool.vdev_status();
+            if let Some(what) = specs.mismatch(Some(&there)).or_else(|| specs.uneven(None)) {
+                return Err(not_without_force(&what).into());
+            }
+        }
+        if specs.has_twins() {
+            let what =
+                format!("cannot add to '{name}': one or more vdevs refer to the same device");
+            return Err(CommandError::new(what).into());
+        }
+        if self.dry_run {
+            return self.show(session, &pool, &specs);
+        }
+        pool.add(&request)
+            .map_err(|e| refused(&name, &e, request.force))?;
+        session.remember_again(&pool, pool.guid())?;
+        session.log(&pool);
+        Ok(())
+    }
+
+    fn ashift(&self) -> Outcome<Option<u8>> {
+        let mut ashift = None;
+        for (name, value) in &self.options {
+            if name != "ashift" {
+                return Err(CommandError::usage("only the property 'ashift' can be given").into());
+            }
+            ashift = zuse::parse_ashift(value).map_err(|e| match e {
+                zuse::Error::Refused { what, .. } => CommandError::new(what),
+                other => CommandError::new(other.to_string()),
+            })?;
+        }
+        Ok(ashift)
+    }
+
+    /// Says how the pool would be.
+    fn show(&self, session: &mut Session, pool: &Arc<Pool>, specs: &VdevSpecs) -> Outcome {
+        let name = &self.pool;
+        let mut row =
+            pool_row(pool, Some(&[])).or_cannot_pool(|| format!("cannot add to '{name}'"))?;
+        self.names.put_on(&mut row);
+        let there = |section: Section| match section {
+            Section::Class(class) => {
+                let of_class = row
+                    .vdevs
+                    .children
+                    .iter()
+                    .filter(|v| v.class == class.word());
+                let mut lines = Vec::new();
+                of_class.for_each(|v| tree_lines(v, 1, &mut lines));
+                lines
+            }
+            Section::Aux(list) => {
+                let all = match list {
+                    zuse::AuxList::Spares => &row.spares,
+                    zuse::AuxList::Cache => &row.cache,
+                };
+                all.iter().map(|v| format!("\t  {}", v.name)).collect()
+            }
+        };
+        session.ui.line(format!(
+            "would update '{name}' to the following configuration:\n\n\t{name}"
+        ))?;
+        for line in specs.lines(&there) {
+            session.ui.line(line)?;
+        }
+        Ok(())
+    }
+}
+
+fn tree_lines(vdev: &VdevRow, depth: usize, lines: &mut Vec<String>) {
+    lines.push(format!("\t{}{}", "  ".repeat(depth), vdev.name));
+    vdev.children
+        .iter()
+        .for_each(|c| tree_lines(c, depth + 1, lines));
+}
+
+fn not_without_force(what: &str) -> CommandError {
+    CommandError::new("invalid vdev specification")
+        .hint("use '-f' to override the following errors:")
+        .hint(what)
+}
+
+fn refused(pool: &str, error: &zuse::Error, forced: bool) -> CommandError {
+    match error {
+        zuse::Error::Refused {
+            errno: Errno::BUSY,
+            what,
+            ..
+        } if forced => CommandError::new("invalid vdev specification")
+            .hint("the following errors must be manually repaired:")
+            .hint(what.clone()),
+        zuse::Error::Refused {
+            errno: Errno::BUSY | Errno::EXIST,
+            what,
+            ..
+        } => not_without_force(what),
+        _ if error.is_for(zuse::Refusal::TooSmall) || error.is(Errno::OVERFLOW) => {
+            CommandError::new(format!(
+                "cannot add to '{pool}': device is less than the minimum size (64M)"
+            ))
+        }
+        _ => explain(&format!("cannot add to '{pool}'"), error, true),
+    }
+}

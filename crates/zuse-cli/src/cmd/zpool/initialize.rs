@@ -1,0 +1,68 @@
+//! `zpool initialize`
+
+use clap::Args;
+use zuse::{SweepKind, SweepOrder};
+
+use super::sweep::{Sweep, alone, each};
+use crate::error::{CommandError, Outcome};
+use crate::session::Session;
+
+/// Write a pattern to all free space of devices
+///
+/// It goes on in the background, also after the pool was exported and imported again. Disks that
+/// hand out their space when it is first written have done so then.
+#[derive(Args, Debug)]
+pub struct Initialize {
+    /// All pools that are imported
+    #[arg(short, conflicts_with = "pool")]
+    all: bool,
+    /// Stop, and forget how far it came
+    #[arg(short, long)]
+    cancel: bool,
+    /// Stop for now; the next 'zpool initialize' goes on from there
+    #[arg(short, long)]
+    suspend: bool,
+    /// As if it had never been done
+    #[arg(short, long)]
+    uninit: bool,
+    /// Wait until it is done
+    #[arg(short, long)]
+    wait: bool,
+    /// The pool
+    #[arg(required_unless_present = "all")]
+    pool: Option<String>,
+    /// Its devices; all by default
+    #[arg(value_name = "DEVICE")]
+    devices: Vec<String>,
+}
+
+impl Initialize {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        let stops = [('c', self.cancel), ('s', self.suspend), ('u', self.uninit)];
+        alone(&stops, false)?;
+        let (order, letter) = match (self.cancel, self.suspend, self.uninit) {
+            (true, ..) => (SweepOrder::Cancel, Some("-c")),
+            (_, true, _) => (SweepOrder::Suspend, Some("-s")),
+            (_, _, true) => (SweepOrder::Forget, Some("-u")),
+            _ => (SweepOrder::Start { rate: 0 }, None),
+        };
+        if self.wait && letter.is_some() {
+            let what = "-w cannot be used with -c, -sor -u";
+            return Err(CommandError::usage(what).into());
+        }
+        let sweep = Sweep {
+            kind: SweepKind::Initialize,
+            order,
+            wait: self.wait,
+            devices: &self.devices,
+        };
+        if let Some(name) = &self.pool {
+            return sweep.run(session, name);
+        }
+        let mut words = vec!["initialize"];
+        words.extend(letter);
+        words.extend(self.wait.then_some("-w"));
+        each(session, &words, &|session, name| sweep.run(session, name))
+    }
+}

@@ -1,0 +1,44 @@
+//! `zpool reguid`
+
+use clap::Args;
+
+use crate::error::{CommandError, Explain, Outcome, Stop};
+use crate::session::{Need, Session};
+
+/// Give a pool another guid
+///
+/// All its devices have to be there and well. Two pools that were copied device by device can be
+/// used side by side then.
+#[derive(Args, Debug)]
+pub struct Reguid {
+    /// That one; by default a random one
+    #[arg(short = 'g', value_name = "GUID")]
+    guid: Option<String>,
+    /// The pool
+    #[arg(value_name = "POOL")]
+    pool: String,
+}
+
+impl Reguid {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        let wrong = |text: &String| CommandError::usage(format!("invalid GUID: {text}"));
+        let guid = match &self.guid {
+            Some(text) => Some(text.parse::<u64>().map_err(|_| wrong(text))?),
+            None => None,
+        };
+        let name = &self.pool;
+        let pool = session.pool(name, Need::Write)?;
+        let done = pool.reguid(guid);
+        let (old, new) = done
+            .or_cannot_pool(|| format!("cannot reguid '{name}'"))
+            .map_err(|stop| match stop {
+                Stop::Failed(error) => CommandError { code: 255, ..error }.into(),
+                stop => stop,
+            })?;
+        session.move_holder(old, new)?;
+        session.remember_again(&pool, old)?;
+        session.log(&pool);
+        Ok(())
+    }
+}

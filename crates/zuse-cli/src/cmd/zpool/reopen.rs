@@ -1,0 +1,44 @@
+//! `zpool reopen`
+
+use clap::Args;
+
+use crate::error::{Explain, Outcome, Stop};
+use crate::session::{Need, Session};
+
+/// Look for devices again that were missing, and learn the new sizes of all
+///
+/// A pool with 'autoexpand' takes the room that its devices have got.
+#[derive(Args, Debug)]
+pub struct Reopen {
+    /// Accepted: a resilver that goes on is not begun anew
+    #[arg(short = 'n')]
+    no_restart: bool,
+    /// The pools; all by default
+    #[arg(value_name = "POOL")]
+    pools: Vec<String>,
+}
+
+impl Reopen {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        let mut names = self.pools.clone();
+        if names.is_empty() {
+            names = session.pool_names()?;
+        }
+        let many = names.len() > 1;
+        for name in &names {
+            match session.pool(name, Need::Write) {
+                Ok(pool) => {
+                    let cannot = || format!("cannot reopen '{name}'");
+                    pool.reopen().or_cannot_pool(cannot)?;
+                    session.log(&pool);
+                }
+                Err(Stop::Held(guid)) if many => {
+                    crate::forward::command(session, guid, &["zuse", "zpool", "reopen", name])?;
+                }
+                Err(stop) => return Err(stop),
+            }
+        }
+        Ok(())
+    }
+}

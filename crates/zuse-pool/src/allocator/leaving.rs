@@ -1,0 +1,71 @@
+//! A vdev changes under the allocator: it leaves, which a log vdev does on which nothing is any
+//! more, or it grows.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use zuse_base::{Errno, Error, ObjectId, Refusal, Result};
+
+use super::{Allocator, VdevInfo};
+
+/// What a vdev had in the MOS for its space.
+#[derive(Debug, Default)]
+pub(crate) struct SpaceObjects {
+    /// Space maps, and whether each has a histogram.
+    pub maps: Vec<(ObjectId, bool)>,
+    /// The array of them.
+    pub array: Option<ObjectId>,
+}
+
+impl Allocator {
+    /// Whether nothing is allocated on a vdev, and nothing freed waits there.
+    pub(crate) fn is_vacant(&self, vdev: u32) -> bool {
+        self.spaces().vdevs.get(&vdev).is_none_or(|space| {
+            space.allocated.load(Relaxed) == 0 && space.deferred.load(Relaxed) == 0
+        })
+    }
+
+    /// A vdev has more metaslabs from now on. On the sync thread: nobody allocates or frees
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// There is no such vdev; the new geometry cannot be.
+    pub(crate) fn grow_vdev(&self, info: VdevInfo) -> Result<()> {
+        let old = self.vdev(info.vdev)?;
+        let tripwire = self.tripwire.get().cloned().unwrap_or_default();
+        let grown = Arc::new(old.grown(info, tripwire)?);
+        self.change(|spaces| {
+            for class in &mut spaces.classes {
+                for space in class.iter_mut().filter(|s| Arc::ptr_eq(s, &old)) {
+                    *space = Arc::clone(&grown);
+                }
+            }
+            spaces.vdevs.insert(grown.info.vdev, Arc::clone(&grown));
+        });
+        Ok(())
+    }
+
+    /// Forgets a vdev. Gives the objects that nobody needs then. On the sync thread: nobody
+    /// allocates or frees meanwhile.
+    ///
+    /// # Errors
+    /// `Refused(BUSY)` while something is allocated there.
+    pub(crate) fn take_out(&self, vdev: u32) -> Result<SpaceObjects> {
+        let space = self.vdev(vdev)?;
+        if !self.is_vacant(vdev) || space.kept.object().is_some() {
+            let what = "log device has unplayed intent logs";
+            return Err(Error::refused_for(Refusal::Known, Errno::BUSY, what));
+        }
+        let objects = SpaceObjects {
+            maps: space.metaslabs().iter().filter_map(|m| m.map()).collect(),
+            array: space.array(),
+        };
+        self.change(|spaces| {
+            spaces.vdevs.remove(&vdev);
+            for class in &mut spaces.classes {
+                class.retain(|space| space.info.vdev != vdev);
+            }
+        });
+        Ok(objects)
+    }
+}

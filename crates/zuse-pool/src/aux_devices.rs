@@ -1,0 +1,108 @@
+//! Hot spares and cache devices: lists in the MOS, and a short label on each device (chapter 01
+//! §6.3 of the format notes).
+//!
+//! Zuse keeps the list of cache devices and their labels for others. It puts nothing on them.
+
+use std::sync::Arc;
+
+use zuse_base::{Errno, Error, Refusal, Result, Txg};
+use zuse_format::nvlist::NvList;
+use zuse_vdev::config::AuxLabel;
+use zuse_vdev::{Form, VdevConfig, VdevKind, label};
+
+use crate::layout::measure;
+use crate::{Pool, SyncCtx, VdevSpec};
+
+impl Pool {
+    /// Labels spares or cache devices. Gives their entries in the list.
+    pub(crate) fn label_aux(
+        &self,
+        devices: &[VdevSpec],
+        is_cache: bool,
+        txg: Txg,
+    ) -> Result<Vec<NvList>> {
+        let one = |spec: &VdevSpec| {
+            let (ashift, _) = measure(spec)?;
+            let guid = self.free_guid();
+            let kind = match spec.is_disk {
+                true => VdevKind::Disk,
+                false => VdevKind::File,
+            };
+            let path = spec.device.path().to_owned();
+            let list = AuxLabel {
+                version: self.version(),
+                is_cache,
+                guid,
+                ashift: is_cache.then_some(u64::from(ashift)),
+                path: Some(path.clone()),
+                other: Vec::new(),
+            };
+            label::init(&*spec.device, &list.to_nvlist())?;
+            let mut entry = VdevConfig::new(kind, 0, guid);
+            entry.id = None;
+            entry.path = Some(path);
+            entry.whole_disk = spec.is_disk.then_some(0);
+            entry.create_txg = Some(txg.0);
+            let mut entry = entry.to_nvlist(Form::Mos);
+            if is_cache {
+                entry.insert("ashift", u64::from(ashift));
+            }
+            Ok(entry)
+        };
+        devices.iter().map(one).collect()
+    }
+
+    /// Takes a device out of a list (`spares` or `l2cache`). On disk on return.
+    ///
+    /// # Errors
+    /// `Refused(NODEV)` where it is not listed, `Refused(BUSY)` for a spare in use;
+    /// `Refused(ROFS)`.
+    pub fn remove_aux(self: &Arc<Self>, list: &'static str, guid: u64) -> Result<()> {
+        let check = move |ctx: &SyncCtx<'_>| {
+            if ctx.pool.config.lock().vdev_tree.find(guid).is_some() {
+                let what = "Pool busy; removal may already be in progress";
+                return Err(Error::refused_for(Refusal::Known, Errno::BUSY, what));
+            }
+            let listed = ctx.pool.aux_lists(list)?;
+            match listed.iter().any(|e| e.get_u64("guid") == Some(guid)) {
+                true => Ok(()),
+                false => Err(Error::refused(Errno::NODEV, "no such device in pool")),
+            }
+        };
+        self.sync_task(check, move |ctx| {
+            ctx.pool.drop_aux(ctx, list, guid).map(drop)
+        })
+    }
+
+    /// Adds entries to a list (`spares` or `l2cache`).
+    pub(crate) fn extend_aux(
+        &self,
+        ctx: &SyncCtx<'_>,
+        list: &'static str,
+        entries: Vec<NvList>,
+    ) -> Result<()> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let mut all = self.aux_lists(list)?;
+        all.extend(entries);
+        self.write_aux_devices(ctx, list, all)
+    }
+
+    /// Takes a device out of a list. Gives whether it was there.
+    pub(crate) fn drop_aux(
+        &self,
+        ctx: &SyncCtx<'_>,
+        list: &'static str,
+        guid: u64,
+    ) -> Result<bool> {
+        let mut all = self.aux_lists(list)?;
+        let before = all.len();
+        all.retain(|entry| entry.get_u64("guid") != Some(guid));
+        if all.len() == before {
+            return Ok(false);
+        }
+        self.write_aux_devices(ctx, list, all)?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,106 @@
+//! A top-level vdev takes the room that its devices have got: its metaslabs stay as they are, and
+//! more of the same size follow.
+//!
+//! In one txg: the size in the configuration and the metaslabs of the allocator. The labels at the
+//! end of a device move with its size; those at its beginning tell of the pool meanwhile.
+
+use std::sync::Arc;
+
+use zuse_base::{Errno, Error, Result};
+use zuse_vdev::{Top, VdevConfig, VdevKind, draid_asize};
+
+use crate::{Pool, SyncCtx, TreeChange};
+
+impl Pool {
+    /// Looks at the sizes of devices again, and lets vdevs use what they have got: the vdev that a
+    /// device belongs to, or all. Gives by how many bytes vdevs grew.
+    ///
+    /// # Errors
+    /// `Refused(NODEV)` for no such device, `Refused(EXIST)` with a checkpoint, `Refused(ROFS)`.
+    pub fn grow(self: &Arc<Self>, device: Option<u64>) -> Result<u64> {
+        self.sync_task(
+            move |ctx| {
+                ctx.pool.refuse_with_checkpoint()?;
+                match device {
+                    Some(guid) if ctx.pool.vdevs.leaf(guid).is_none() => {
+                        Err(Error::refused(Errno::NODEV, "no such device in pool"))
+                    }
+                    _ => Ok(()),
+                }
+            },
+            move |ctx| {
+                let mut grown = 0u64;
+                for top in ctx.pool.vdevs.tops().iter().filter(|t| t.is_concrete()) {
+                    let own = |guid| top.config().find(guid).is_some();
+                    if device.is_none_or(own) {
+                        grown = grown.saturating_add(ctx.pool.grow_top(ctx, top)?);
+                    }
+                }
+                Ok(grown)
+            },
+        )
+    }
+
+    fn grow_top(&self, ctx: &SyncCtx<'_>, top: &Arc<Top>) -> Result<u64> {
+        for leaf in top.leaves() {
+            if leaf.look_again() {
+                // The labels at the end of the device are elsewhere now.
+                self.config_changed();
+            }
+        }
+        let shift = top.metaslab_shift();
+        let now = self.room_of(top);
+        if shift == 0 || now >> shift <= top.asize() >> shift || top.metaslab_array() == 0 {
+            return Ok(0);
+        }
+        let mut change = TreeChange::begin(ctx);
+        let node = change.tree().children.get_mut(top.id() as usize);
+        let keys = node.and_then(|n| n.top.as_mut());
+        let keys = keys.ok_or_else(|| Error::missing("configuration", "a vdev without keys"))?;
+        let more = now.saturating_sub(keys.asize);
+        keys.asize = now;
+        keys.expansion_time = Some(self.env.clock.now().unsigned_secs());
+        change.publish()?;
+        let info = self.vdev_infos().into_iter().find(|i| i.vdev == top.id());
+        if let (Some(allocator), Some(info)) = (self.allocator.get(), info) {
+            allocator.grow_vdev(info)?;
+        }
+        Ok(more)
+    }
+
+    /// Bytes that a vdev could have by the devices that it has; no more than now while one is away.
+    pub fn room_of(&self, top: &Top) -> u64 {
+        let leaves = top.leaves();
+        let size = |guid| leaves.iter().find(|l| l.guid() == guid).map(|l| l.asize());
+        room(top.config(), &size).unwrap_or(0).max(top.asize())
+    }
+}
+
+/// Bytes of a vdev by those of its devices; `None` where one is not known.
+fn room(node: &VdevConfig, size: &dyn Fn(u64) -> Option<u64>) -> Option<u64> {
+    if node.kind.is_device() {
+        return size(node.guid).filter(|bytes| *bytes > 0);
+    }
+    let mut smallest = u64::MAX;
+    for child in &node.children {
+        smallest = smallest.min(room(child, size)?);
+    }
+    let children = node.children.len();
+    match &node.kind {
+        _ if children == 0 => None,
+        VdevKind::Raidz { expanding, .. } => {
+            let fixed = !expanding;
+            fixed.then(|| smallest.checked_mul(children as u64))?
+        }
+        VdevKind::Draid {
+            nparity,
+            ndata,
+            nspares,
+            ..
+        } => {
+            let group = u64::from(*ndata) + u64::from(*nparity);
+            Some(draid_asize(smallest, children, *nspares, group))
+        }
+        _ => Some(smallest),
+    }
+}

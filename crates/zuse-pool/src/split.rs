@@ -1,0 +1,281 @@
+//! A pool is split: of each mirror one device leaves, and these are a pool of their own.
+//!
+//! ```text
+//!  before anything of txg T is written:
+//!    the tree without the devices (in memory)  ─►  the new pool on them: their state of T - 1,
+//!    with new guids, committed  ─►  T is written: the old pool's labels and uberblock
+//! ```
+//! - The devices hold the state of T - 1 as a whole: nothing of T has been written.
+//! - A power cut before the new pool's uberblock leaves the old pool as it was
+//!   ([`zuse_vdev::Labels::claims`]). A cut between the two uberblocks leaves the new pool, and the
+//!   old one with mirrors that each lack a device: it is of another pool now. A detach takes it out.
+//! - What the new pool has no use for goes in its first txg: logs, spares, cache devices, what is
+//!   noted of devices that stayed behind.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use zuse_base::{Errno, ObjectId, Result};
+use zuse_device::BlockDevice;
+use zuse_dmu::zap::Zap;
+use zuse_vdev::{Aux, Health, PoolConfig, PoolState, VdevConfig, VdevKind, VdevState};
+
+use crate::log_removal::UNFLUSHED;
+use crate::tree_change::refused;
+use crate::{DslHooks, Environment, OpenOptions, Pool, SyncCtx, TreeChange};
+
+const HISTOGRAM: &str = "com.delphix:spacemap_histogram";
+/// More metaslabs than any log vdev is believed to have.
+const MOST_MAPS: u64 = 1 << 20;
+
+/// What a new pool is to be made of.
+pub struct SplitOff {
+    /// Its configuration, with the whole tree.
+    pub config: PoolConfig,
+    /// Its devices, by their new guids.
+    pub devices: BTreeMap<u64, Arc<dyn BlockDevice>>,
+    /// Vdevs and devices of the old pool that it does not have.
+    pub(crate) rest: Vec<VdevConfig>,
+}
+
+impl Pool {
+    /// Opens a pool that is being split off, for the first time.
+    ///
+    /// # Errors
+    /// As [`Pool::open`].
+    pub fn open_split_off(
+        env: Environment,
+        off: SplitOff,
+        hooks: Arc<dyn DslHooks>,
+    ) -> Result<Arc<Self>> {
+        let options = OpenOptions {
+            writable: true,
+            force: true,
+            ..OpenOptions::default()
+        };
+        let (labels, devices) = (&off.config, &off.devices);
+        Self::open_as(
+            env,
+            labels,
+            devices,
+            &options,
+            hooks,
+            Some(off.rest.clone()),
+        )
+    }
+
+    /// Takes one device out of each mirror; `make` makes a pool of them, and closes it.
+    ///
+    /// # Errors
+    /// `Refused` in OpenZFS's words: a vdev is no mirror, a device is in none or in the same, its
+    /// siblings lack something, a checkpoint is kept; `Refused(ROFS)`; what `make` gives.
+    pub fn split(
+        self: &Arc<Self>,
+        name: &str,
+        chosen: &[u64],
+        make: impl FnOnce(&Self, SplitOff) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        let (name, devices) = (name.to_owned(), self.choose(chosen)?);
+        let again = devices.clone();
+        self.early_task(
+            move |ctx| ctx.pool.check_split(&again),
+            move |ctx| ctx.pool.split_now(ctx, &name, &devices, make),
+        )
+    }
+
+    /// The device that each mirror gives up: the one that is named, or its last.
+    ///
+    /// # Errors
+    /// `Refused` in OpenZFS's words.
+    pub fn choose(&self, named: &[u64]) -> Result<Vec<u64>> {
+        let tree = self.config.lock().vdev_tree.clone();
+        let mut chosen = Vec::new();
+        let mut left = named.to_vec();
+        for top in &tree.children {
+            let is_log = top.top.as_ref().is_some_and(|t| t.is_log);
+            if is_log || matches!(top.kind, VdevKind::Hole | VdevKind::Indirect) {
+                continue;
+            }
+            let plain = top.children.iter().all(|c| c.kind.is_device());
+            if top.kind != VdevKind::Mirror || !plain || top.children.len() < 2 {
+                let what = "Source pool must be composed only of mirrors\n";
+                return Err(refused(Errno::INVAL, what));
+            }
+            let own = |guid: &u64| top.children.iter().any(|c| c.guid == *guid);
+            let here = left.iter().position(own).map(|at| left.remove(at));
+            chosen.extend(here.or(top.children.last().map(|c| c.guid)));
+        }
+        if !left.is_empty() {
+            let what = "Device list must include at most one disk from each mirror";
+            return Err(refused(Errno::INVAL, what));
+        }
+        Ok(chosen)
+    }
+
+    fn check_split(&self, chosen: &[u64]) -> Result<()> {
+        self.refuse_with_checkpoint()?;
+        for guid in chosen {
+            let leaf = self.vdevs.leaf(*guid);
+            let whole = leaf.is_some_and(|l| l.is_usable() && !l.is_outdated() && !l.has_missed());
+            if !whole || self.is_needed(*guid) {
+                return Err(refused(Errno::BUSY, "no valid replicas"));
+            }
+        }
+        // In the meantime the tree may have changed.
+        match self.choose(chosen)? == chosen {
+            true => Ok(()),
+            false => Err(refused(Errno::BUSY, "pool is busy")),
+        }
+    }
+
+    fn split_now(
+        &self,
+        ctx: &SyncCtx<'_>,
+        name: &str,
+        chosen: &[u64],
+        make: impl FnOnce(&Self, SplitOff) -> Result<()>,
+    ) -> Result<()> {
+        let off = self.split_off(name, chosen)?;
+        self.take_leaves_out(ctx, chosen)?;
+        make(self, off)
+    }
+
+    /// Devices leave their mirrors, and are let go of here and now: from this moment on nothing of
+    /// this pool reads or writes there.
+    fn take_leaves_out(&self, ctx: &SyncCtx<'_>, chosen: &[u64]) -> Result<()> {
+        let leaves: Vec<_> = chosen.iter().filter_map(|g| self.vdevs.leaf(*g)).collect();
+        let mut change = TreeChange::begin(ctx);
+        for guid in chosen {
+            let out = change.tree().take_out(*guid);
+            let out = out.ok_or_else(|| refused(Errno::BUSY, "no valid replicas"))?;
+            change.drop_zap(out.node.zap_leaf)?;
+            self.free_dtl_object(ctx, out.node.dtl)?;
+            if let Some((old, new)) = out.renamed {
+                change.rename(old, new);
+                if let Some(node) = change.tree().find_mut(new) {
+                    node.orig_guid = Some(old);
+                }
+            }
+        }
+        change.publish()?;
+        for leaf in leaves {
+            leaf.unseat(Health::new(VdevState::Closed, Aux::None));
+        }
+        Ok(())
+    }
+
+    /// What the new pool is made of. Changes nothing.
+    fn split_off(&self, name: &str, chosen: &[u64]) -> Result<SplitOff> {
+        let old = self.config.lock().clone();
+        let mut devices = BTreeMap::new();
+        let mut rest = Vec::new();
+        let mut tops = Vec::new();
+        for top in &old.vdev_tree.children {
+            let Some(leaf) = top.children.iter().find(|c| chosen.contains(&c.guid)) else {
+                tops.push(self.without(top, &mut rest));
+                continue;
+            };
+            let device = self.vdevs.leaf(leaf.guid).and_then(|l| l.device());
+            let device = device.ok_or_else(|| refused(Errno::BUSY, "no valid replicas"))?;
+            rest.extend(top.children.iter().filter(|c| c.guid != leaf.guid).cloned());
+            let mut new = leaf.clone();
+            new.guid = self.free_guid();
+            new.id = top.id;
+            new.top.clone_from(&top.top);
+            new.zap_top = top.zap_top;
+            new.create_txg = top.create_txg;
+            devices.insert(new.guid, device);
+            tops.push(new);
+        }
+        // Holes at the end are no slots.
+        while tops.last().is_some_and(|t| t.kind == VdevKind::Hole) {
+            tops.pop();
+        }
+        let mut tree = VdevConfig::root(self.free_guid(), tops);
+        tree.create_txg = old.vdev_tree.create_txg;
+        tree.zap_root = old.vdev_tree.zap_root;
+        tree.other.clone_from(&old.vdev_tree.other);
+        let mut config = PoolConfig::new(name, old.version, tree);
+        config.state = PoolState::Active;
+        config.split_guid = Some(old.pool_guid);
+        config.compatibility.clone_from(&old.compatibility);
+        config.has_per_vdev_zaps = old.has_per_vdev_zaps;
+        config.min_alloc = old.min_alloc;
+        config.max_alloc = old.max_alloc;
+        config.features_for_read = self.features.label_list();
+        config.count_children();
+        Ok(SplitOff {
+            config,
+            devices,
+            rest,
+        })
+    }
+
+    /// What stands in the new pool for a vdev that gives it no device.
+    fn without(&self, top: &VdevConfig, rest: &mut Vec<VdevConfig>) -> VdevConfig {
+        if matches!(top.kind, VdevKind::Hole | VdevKind::Indirect) {
+            return top.clone();
+        }
+        rest.push(top.clone());
+        VdevConfig::new(VdevKind::Hole, top.id.unwrap_or(0), 0)
+    }
+
+    /// Lets go of what a pool that was split off has no use for, in its first txg.
+    pub(crate) fn tidy_split_off(&self, ctx: &SyncCtx<'_>, rest: &[VdevConfig]) -> Result<()> {
+        let change = TreeChange::begin(ctx);
+        for top in rest {
+            if let Some(keys) = &top.top {
+                let count = keys
+                    .asize
+                    .checked_shr(u32::try_from(keys.metaslab_shift).unwrap_or(64));
+                self.free_maps(ctx, keys.metaslab_array, count.unwrap_or(0))?;
+            }
+            if let Some(zap) = top.zap_top.filter(|zap| *zap != 0) {
+                let zap = Zap::open(&self.mos().dnode(ObjectId(zap))?)?;
+                if let Some(unflushed) = zap.lookup_u64(UNFLUSHED)? {
+                    self.mos().free(ctx.tx, ObjectId(unflushed))?;
+                }
+            }
+            let mut result = Ok(());
+            top.visit(&mut |node| {
+                if result.is_ok() {
+                    result = change
+                        .drop_zap(node.zap_leaf)
+                        .and_then(|()| change.drop_zap(node.zap_top))
+                        .and_then(|()| self.free_dtl_object(ctx, node.dtl));
+                }
+            });
+            result?;
+        }
+        for list in ["spares", "l2cache"] {
+            if !self.aux_lists(list)?.is_empty() {
+                self.write_aux_devices(ctx, list, Vec::new())?;
+            }
+        }
+        self.config_changed();
+        Ok(())
+    }
+
+    /// Frees the space maps of a vdev, and their array.
+    fn free_maps(&self, ctx: &SyncCtx<'_>, array: u64, count: u64) -> Result<()> {
+        if array == 0 {
+            return Ok(());
+        }
+        let dnode = self.mos().dnode(ObjectId(array))?;
+        let bytes = usize::try_from(count.min(MOST_MAPS) * 8).unwrap_or(0);
+        let mut words = vec![0; bytes];
+        dnode.read_at(0, &mut words)?;
+        let mut histograms = 0;
+        for word in words.as_chunks::<8>().0 {
+            let Some(map) = ObjectId(u64::from_le_bytes(*word)).some() else {
+                continue;
+            };
+            histograms += i64::from(self.mos().dnode(map)?.with_bonus(<[u8]>::len) > 24);
+            self.mos().free(ctx.tx, map)?;
+        }
+        if self.features.is_enabled(HISTOGRAM) {
+            self.features.add(ctx, HISTOGRAM, -histograms)?;
+        }
+        self.mos().free(ctx.tx, ObjectId(array))
+    }
+}

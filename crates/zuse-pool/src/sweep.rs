@@ -1,0 +1,390 @@
+//! Work that goes once over the free space of a device, in the background: initializing writes a
+//! pattern there, trimming gives it back to the host (chapter 01 §6.6 of the format notes).
+//!
+//! ```text
+//!            start              end of the device
+//!   none ───────────▶ active ─────────────────────▶ complete ──start──▶ active, from the beginning
+//!                     │    ▲ start: goes on
+//!              suspend▼    │         cancel
+//!                   suspended ─────────────────▶ canceled
+//! ```
+//! State and place are in the device's own ZAP, so that the work goes on after an export, wherever
+//! the pool is imported next: here, or in a kernel.
+//!
+//! Invariants
+//! - Only space that could be allocated now is touched: not what was freed a moment ago, and not
+//!   what a checkpoint holds. It is out of reach for allocations meanwhile ([`crate::Allocator`],
+//!   `hold_free`).
+//! - The place on disk is never ahead of what was done: a power cut has some done again.
+//! - Who asks is answered when the new state is on disk.
+//!
+//! One thread does it, for all devices in turn, as long as something is active. It holds no lock
+//! while it reads or writes.
+
+mod work;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+
+use zuse_base::sync::Mutex;
+use zuse_base::{Errno, Error, ObjectId, Refusal, Result};
+use zuse_dmu::zap::{Zap, ZapValue};
+
+use crate::{Pool, SyncCtx};
+
+/// What is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SweepKind {
+    /// A pattern is written.
+    Initialize,
+    /// The host gets the space back.
+    Trim,
+}
+
+/// Keys in the ZAP of a device: state, place, time of the last change.
+impl SweepKind {
+    const ALL: [Self; 2] = [Self::Initialize, Self::Trim];
+
+    fn keys(self) -> [&'static [u8]; 3] {
+        match self {
+            Self::Initialize => [
+                b"com.delphix:vdev_initialize_state",
+                b"com.delphix:next_offset_to_initialize",
+                b"com.delphix:vdev_initialize_action_time",
+            ],
+            Self::Trim => [
+                b"org.zfsonlinux:vdev_trim_state",
+                b"org.zfsonlinux:next_offset_to_trim",
+                b"org.zfsonlinux:vdev_trim_action_time",
+            ],
+        }
+    }
+}
+
+const RATE: &[u8] = b"org.zfsonlinux:vdev_trim_rate";
+const PARTIAL: &[u8] = b"org.zfsonlinux:vdev_trim_partial";
+const SECURE: &[u8] = b"org.zfsonlinux:vdev_trim_secure";
+
+/// How far it is, as its ZAP says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    None = 0,
+    Active = 1,
+    Canceled = 2,
+    Suspended = 3,
+    Complete = 4,
+}
+
+impl State {
+    fn of(number: u64) -> Self {
+        match number {
+            1 => Self::Active,
+            2 => Self::Canceled,
+            3 => Self::Suspended,
+            4 => Self::Complete,
+            _ => Self::None,
+        }
+    }
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SweepOrder {
+    /// Begin, or go on.
+    Start {
+        /// Bytes a second at most; 0 for no bound.
+        rate: u64,
+    },
+    /// Stop, and forget how far it came.
+    Cancel,
+    /// Stop for now.
+    Suspend,
+    /// As if it had never been done.
+    Forget,
+}
+
+/// One device's work.
+#[derive(Clone, Debug)]
+struct Sweep {
+    /// The device's ZAP: its guid may change.
+    zap: u64,
+    kind: SweepKind,
+    state: State,
+    /// Bytes of the device that are done.
+    next: u64,
+    rate: u64,
+    /// It is not on disk as it is here.
+    dirty: bool,
+}
+
+/// The work of a pool.
+#[derive(Default)]
+pub(crate) struct Sweeps {
+    /// What is active, and what has ended and is not on disk as such.
+    all: Mutex<Vec<Sweep>>,
+    /// The next txg is wanted for what changed.
+    due: AtomicBool,
+    stop: AtomicBool,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Sweeps {
+    /// Whether a txg is wanted.
+    pub fn is_due(&self) -> bool {
+        self.due.load(Relaxed)
+    }
+}
+
+fn refused(errno: Errno, what: &str) -> Error {
+    Error::refused_for(Refusal::Known, errno, what)
+}
+
+impl Pool {
+    /// Starts or stops such work on devices. Gives for each whether that could be; what could is
+    /// on disk.
+    ///
+    /// # Errors
+    /// `Refused(ROFS)`; the MOS cannot be changed.
+    pub fn order_sweep(
+        self: &Arc<Self>,
+        kind: SweepKind,
+        order: SweepOrder,
+        devices: &[u64],
+    ) -> Result<Vec<Result<()>>> {
+        let devices = devices.to_vec();
+        let done = self.sync_task(
+            |_| Ok(()),
+            move |ctx| {
+                let one = |guid: &u64| match ctx.pool.order_one(ctx, kind, order, *guid) {
+                    Ok(()) => Ok(Ok(())),
+                    Err(error @ Error::Refused { .. }) => Ok(Err(error)),
+                    Err(error) => Err(error),
+                };
+                devices.iter().map(one).collect::<Result<Vec<_>>>()
+            },
+        )?;
+        self.work_on_sweeps()?;
+        Ok(done)
+    }
+
+    /// Bytes that are left of the active work of a kind.
+    pub fn left_to_sweep(&self, kind: SweepKind) -> u64 {
+        let all = self.sweeps.all.lock().clone();
+        let active = all
+            .iter()
+            .filter(|s| s.kind == kind && s.state == State::Active);
+        let left = active.map(|s| {
+            let size = self.swept_leaf(s.zap).map_or(0, |leaf| leaf.asize());
+            size.saturating_sub(s.next).max(1)
+        });
+        left.fold(0, u64::saturating_add)
+    }
+
+    /// How far the active work on a device is, by its ZAP; what is on disk may be behind.
+    pub fn swept(&self, kind: SweepKind, zap: u64) -> Option<u64> {
+        let all = self.sweeps.all.lock();
+        let own = all.iter().find(|s| s.kind == kind && s.zap == zap);
+        own.map(|s| s.next)
+    }
+
+    fn swept_leaf(&self, zap: u64) -> Option<Arc<zuse_vdev::Leaf>> {
+        let mut guid = None;
+        self.config.lock().vdev_tree.visit(&mut |node| {
+            if node.zap_leaf == Some(zap) {
+                guid = Some(node.guid);
+            }
+        });
+        self.vdevs.leaf(guid?)
+    }
+
+    fn order_one(
+        &self,
+        ctx: &SyncCtx<'_>,
+        kind: SweepKind,
+        order: SweepOrder,
+        guid: u64,
+    ) -> Result<()> {
+        let zap = {
+            let config = self.config.lock();
+            let node = config.vdev_tree.find(guid).filter(|n| n.kind.is_device());
+            let node = node.ok_or_else(|| refused(Errno::NODEV, "no such device in pool"))?;
+            node.zap_leaf.filter(|zap| *zap != 0)
+        };
+        let zap = zap.ok_or_else(|| {
+            refused(
+                Errno::NOTSUP,
+                "operation not supported on this type of vdev",
+            )
+        })?;
+        let usable = self.vdevs.leaf(guid).is_some_and(|leaf| leaf.is_usable());
+        let table = Zap::open(&self.mos().dnode(ObjectId(zap))?)?;
+        let mut sweep = self.known_sweep(&table, zap, kind)?;
+        let active = sweep.state == State::Active;
+        let (busy, idle) = match kind {
+            SweepKind::Initialize => (
+                "currently initializing",
+                "there is no active initialization",
+            ),
+            SweepKind::Trim => ("currently trimming", "there is no active trim"),
+        };
+        match order {
+            SweepOrder::Start { .. } | SweepOrder::Forget if active => {
+                return Err(refused(Errno::BUSY, busy));
+            }
+            SweepOrder::Start { .. } if !usable => {
+                return Err(refused(
+                    Errno::NXIO,
+                    "one or more devices is currently unavailable",
+                ));
+            }
+            SweepOrder::Start { rate } => {
+                if sweep.state != State::Suspended {
+                    sweep.next = 0;
+                }
+                (sweep.state, sweep.rate) = (State::Active, rate);
+            }
+            SweepOrder::Cancel if active || sweep.state == State::Suspended => {
+                (sweep.state, sweep.next) = (State::Canceled, 0);
+            }
+            SweepOrder::Suspend if active => sweep.state = State::Suspended,
+            SweepOrder::Cancel | SweepOrder::Suspend => {
+                return Err(refused(Errno::NOENT, idle));
+            }
+            SweepOrder::Forget => (sweep.state, sweep.next) = (State::None, 0),
+        }
+        self.write_sweep(ctx, &table, &sweep, true)?;
+        let mut all = self.sweeps.all.lock();
+        all.retain(|s| (s.zap, s.kind) != (zap, kind));
+        if sweep.state == State::Active {
+            all.push(sweep);
+        }
+        Ok(())
+    }
+
+    /// The work on a device as it is now.
+    fn known_sweep(&self, table: &Zap, zap: u64, kind: SweepKind) -> Result<Sweep> {
+        let all = self.sweeps.all.lock();
+        if let Some(own) = all.iter().find(|s| (s.zap, s.kind) == (zap, kind)) {
+            return Ok(own.clone());
+        }
+        drop(all);
+        let [state, next, _] = kind.keys();
+        let number = |key: &[u8]| -> Result<u64> {
+            let found = table.lookup(key)?;
+            Ok(found.as_ref().and_then(ZapValue::first).unwrap_or(0))
+        };
+        let rate = match kind {
+            SweepKind::Trim => number(RATE)?,
+            SweepKind::Initialize => 0,
+        };
+        Ok(Sweep {
+            zap,
+            kind,
+            state: State::of(number(state)?),
+            next: number(next)?,
+            rate,
+            dirty: false,
+        })
+    }
+
+    /// `begun`: the state was changed by somebody who asked for it, or by its end.
+    fn write_sweep(
+        &self,
+        ctx: &SyncCtx<'_>,
+        table: &Zap,
+        sweep: &Sweep,
+        begun: bool,
+    ) -> Result<()> {
+        let [state, next, time] = sweep.kind.keys();
+        let put = |key: &[u8], value: u64| table.update(ctx.tx, key, &ZapValue::U64(value));
+        put(next, sweep.next)?;
+        if begun {
+            put(time, self.env.clock.now().unsigned_secs())?;
+            if sweep.kind == SweepKind::Trim {
+                put(RATE, sweep.rate)?;
+                put(PARTIAL, 0)?;
+                put(SECURE, 0)?;
+            }
+            put(state, sweep.state as u64)?;
+        }
+        Ok(())
+    }
+
+    /// Writes down how far the work is, within the txg that is being written.
+    pub(crate) fn sync_sweeps(&self, ctx: &SyncCtx<'_>) -> Result<()> {
+        self.sweeps.due.store(false, Relaxed);
+        let dirty: Vec<Sweep> = {
+            let mut all = self.sweeps.all.lock();
+            let dirty = all.iter_mut().filter(|s| s.dirty);
+            dirty
+                .map(|s| {
+                    s.dirty = false;
+                    s.clone()
+                })
+                .collect()
+        };
+        for sweep in &dirty {
+            // The device may have left the pool.
+            if self.swept_leaf(sweep.zap).is_some() {
+                let table = Zap::open(&self.mos().dnode(ObjectId(sweep.zap))?)?;
+                self.write_sweep(ctx, &table, sweep, sweep.state != State::Active)?;
+            }
+        }
+        let mut all = self.sweeps.all.lock();
+        all.retain(|s| s.state == State::Active || s.dirty);
+        Ok(())
+    }
+
+    /// Goes on with what was active when the pool was last open.
+    pub(crate) fn load_sweeps(self: &Arc<Self>) -> Result<()> {
+        let mut zaps = Vec::new();
+        let tree = self.config.lock().vdev_tree.clone();
+        tree.visit(&mut |node| zaps.extend(node.zap_leaf.filter(|zap| *zap != 0)));
+        for zap in zaps {
+            let table = Zap::open(&self.mos().dnode(ObjectId(zap))?)?;
+            for kind in SweepKind::ALL {
+                let sweep = self.known_sweep(&table, zap, kind)?;
+                if sweep.state == State::Active {
+                    self.sweeps.all.lock().push(sweep);
+                }
+            }
+        }
+        self.work_on_sweeps()
+    }
+
+    /// Sees to it that somebody works as long as something is active.
+    fn work_on_sweeps(self: &Arc<Self>) -> Result<()> {
+        let mut thread = self.sweeps.thread.lock();
+        let active = self
+            .sweeps
+            .all
+            .lock()
+            .iter()
+            .any(|s| s.state == State::Active);
+        let works = thread.as_ref().is_some_and(|t| !t.is_finished());
+        if !active || works || self.sweeps.stop.load(Relaxed) {
+            return Ok(());
+        }
+        let pool = self.clone();
+        let made = std::thread::Builder::new()
+            .name("zuse-sweep".into())
+            .spawn(move || work::Worker::new(pool).run());
+        let made = made.map_err(|e| Error::refused(Errno::AGAIN, format!("no thread: {e}")))?;
+        if let Some(ended) = thread.replace(made) {
+            let _ = ended.join();
+        }
+        Ok(())
+    }
+
+    /// Stops the work; what is on disk still says that it is active.
+    pub(crate) fn stop_sweeps(&self) {
+        self.sweeps.stop.store(true, Relaxed);
+        let thread = self.sweeps.thread.lock().take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+        let dirty = self.sweeps.all.lock().iter().any(|s| s.dirty);
+        self.sweeps.due.store(dirty, Relaxed);
+    }
+}

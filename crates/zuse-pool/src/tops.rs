@@ -1,0 +1,189 @@
+//! Top-level vdevs that come while the pool is open (chapter 01 §4.4 of the format notes).
+//!
+//! ```text
+//!  txg T     labels on the new devices (txg 0); vdev ZAPs; the vdev in the configuration, without metaslabs
+//!  txg T + 1 the allocator has the vdev: metaslab array, allocations
+//! ```
+//!
+//! Invariants
+//! - Nothing is allocated on a vdev before a configuration that has it is on disk: the allocator
+//!   learns of it at the beginning of the next txg.
+//! - A power cut before the uberblock of T leaves devices whose labels say txg 0, or name a vdev
+//!   that the configuration in the MOS does not know: neither belongs to the pool. After it the
+//!   vdev has no metaslabs yet, and whoever opens the pool next makes them.
+
+use std::sync::Arc;
+
+use zuse_base::cut::fit32;
+use zuse_base::{Errno, Error, ObjectId, Result, Txg};
+use zuse_dmu::zap::{Zap, ZapValue};
+use zuse_vdev::{VdevClass, VdevConfig, VdevKind};
+
+use crate::classes::BIAS;
+use crate::layout::{self, TopSpec};
+use crate::{Lacks, Pool, SyncCtx, TreeChange, VdevSpec};
+
+const CLASSES: &str = "org.zfsonlinux:allocation_classes";
+const DRAID: &str = "org.openzfs:draid";
+
+/// Devices that are to be added to a pool.
+#[derive(Default)]
+pub struct NewVdevs {
+    /// Those of top-level vdevs.
+    pub devices: Vec<VdevSpec>,
+    /// How they make up vdevs, in order; empty: each by itself.
+    pub layout: Vec<TopSpec>,
+    /// Hot spares.
+    pub spares: Vec<VdevSpec>,
+    /// Cache devices.
+    pub cache: Vec<VdevSpec>,
+}
+
+impl Pool {
+    /// Adds devices: top-level vdevs, spares, cache devices. They are overwritten: whoever calls
+    /// has checked that they hold nothing. Returns when the vdevs are in use.
+    ///
+    /// # Errors
+    /// `Refused(NOTSUP)` without a feature that the vdev needs, `Refused(BUSY)` while a vdev is
+    /// being removed, `Refused(OVERFLOW)` for devices that are too small, `Device`, `Refused(ROFS)`.
+    pub fn add_vdevs(self: &Arc<Self>, new: NewVdevs) -> Result<()> {
+        let check = {
+            let classes: Vec<VdevClass> = new.layout.iter().map(|t| t.class).collect();
+            let has_draid = new.layout.iter().any(TopSpec::is_draid);
+            move |ctx: &SyncCtx<'_>| ctx.pool.check_add(&classes, has_draid)
+        };
+        self.sync_task(check, move |ctx| ctx.pool.add_now(ctx, &new))?;
+        // The one in which the allocator has them.
+        self.sync_now()
+    }
+
+    fn check_add(&self, classes: &[VdevClass], has_draid: bool) -> Result<()> {
+        if self.vdevs.tops().iter().any(|top| top.is_removing()) {
+            return Err(Error::refused(Errno::BUSY, "device removal in progress"));
+        }
+        let has_zaps = self.config.lock().has_per_vdev_zaps;
+        let wants_classes = |c: &VdevClass| matches!(c, VdevClass::Special | VdevClass::Dedup);
+        for (guid, wanted) in [
+            (CLASSES, classes.iter().any(wants_classes)),
+            (DRAID, has_draid),
+        ] {
+            if wanted && !(self.features.is_enabled(guid) && has_zaps) {
+                return Err(Error::refused(
+                    Errno::NOTSUP,
+                    format!("the feature {guid}, which the vdev needs, is not enabled"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn add_now(self: &Arc<Self>, ctx: &SyncCtx<'_>, new: &NewVdevs) -> Result<()> {
+        let mut change = TreeChange::begin(ctx);
+        let first = change.tree().children.len();
+        let mut tops = Vec::new();
+        let mut guid = || self.free_guid();
+        for (spec, members) in layout::groups(&new.devices, &new.layout)? {
+            let id = (first + tops.len()) as u64;
+            let mut top = spec.config(id, members, &mut guid)?;
+            top.visit_mut(&mut |node| node.create_txg = Some(ctx.txg.0));
+            for (leaf, member) in top.devices().into_iter().zip(members) {
+                self.init_leaf(&*member.device, &top, leaf, ctx.txg)?;
+                change.bring(leaf.guid, member.device.clone(), Lacks::Nothing);
+            }
+            tops.push((top, spec.class));
+        }
+        let spares = self.label_aux(&new.spares, false, ctx.txg)?;
+        let cache = self.label_aux(&new.cache, true, ctx.txg)?;
+        // What fails up to here has changed nothing of the pool.
+        for (top, class) in &mut tops {
+            self.give_zaps(ctx, &change, top, *class)?;
+        }
+        let classes: Vec<VdevClass> = tops.iter().map(|(_, class)| *class).collect();
+        let new_tops = tops.into_iter().map(|(top, _)| top);
+        change.tree().children.extend(new_tops);
+        change.publish()?;
+        for (at, class) in classes.into_iter().enumerate() {
+            let id = fit32(first + at);
+            self.vdevs.set_class(id, class)?;
+            self.new_tops.lock().push((ctx.txg, id));
+        }
+        self.note_units();
+        self.extend_aux(ctx, "spares", spares)?;
+        self.extend_aux(ctx, "l2cache", cache)
+    }
+
+    /// Makes the ZAPs of a vdev and of the devices below, in pools that have such ZAPs.
+    fn give_zaps(
+        &self,
+        ctx: &SyncCtx<'_>,
+        change: &TreeChange<'_>,
+        top: &mut VdevConfig,
+        class: VdevClass,
+    ) -> Result<()> {
+        let mut result = Ok(());
+        top.visit_mut(&mut |node| {
+            if node.kind.is_device() && result.is_ok() {
+                result = change.make_zap().map(|zap| node.zap_leaf = zap);
+            }
+        });
+        result?;
+        top.zap_top = change.make_zap()?;
+        if class != VdevClass::Normal
+            && let Some(zap) = top.zap_top
+        {
+            let word = format!("{}\0", class.word()).into_bytes();
+            let zap = Zap::open(&self.mos().dnode(ObjectId(zap))?)?;
+            zap.add(ctx.tx, BIAS, &ZapValue::Bytes(word))?;
+        }
+        if matches!(class, VdevClass::Special | VdevClass::Dedup) {
+            self.features.add(ctx, CLASSES, 1)?;
+        }
+        if matches!(top.kind, VdevKind::Draid { .. }) {
+            self.features.add(ctx, DRAID, 1)?;
+        }
+        Ok(())
+    }
+
+    /// The smallest and the largest allocation of vdevs for data, in pools that say them.
+    fn note_units(&self) {
+        let tops = self.vdevs.tops();
+        let mut config = self.config.lock();
+        let units: Vec<u64> = config
+            .vdev_tree
+            .children
+            .iter()
+            .zip(tops.iter())
+            .filter(|(_, top)| top.is_concrete() && top.class() == VdevClass::Normal)
+            .filter_map(|(node, _)| node.top.as_ref()?.min_alloc)
+            .collect();
+        if config.min_alloc.is_some() {
+            config.min_alloc = units.iter().min().copied().or(config.min_alloc);
+            config.max_alloc = units.iter().max().copied().or(config.max_alloc);
+        }
+    }
+
+    /// Gives the allocator the vdevs of which the configuration is on disk by now.
+    pub(crate) fn open_new_tops(&self, txg: Txg) -> Result<()> {
+        let due: Vec<u32> = {
+            let mut waiting = self.new_tops.lock();
+            let (due, rest) = waiting.drain(..).partition(|(added, _)| *added < txg);
+            *waiting = rest;
+            let due: Vec<(Txg, u32)> = due;
+            due.into_iter().map(|(_, id)| id).collect()
+        };
+        let Some(allocator) = self.allocator.get().filter(|_| !due.is_empty()) else {
+            return Ok(());
+        };
+        for info in self.vdev_infos() {
+            if due.contains(&info.vdev) {
+                debug_assert!(
+                    txg.0 > self.uberblock.lock().txg,
+                    "a vdev is used in a txg that is on disk"
+                );
+                allocator.add_vdev(info)?;
+            }
+        }
+        self.config_changed();
+        Ok(())
+    }
+}

@@ -1,0 +1,202 @@
+//! Devices that are added to a pool.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use zuse_base::{Errno, Error, Refusal, Result};
+use zuse_device::{Access, FileDevice, Storage};
+use zuse_format::property::PropertyValue;
+use zuse_pool::{NewVdevs, TopSpec, VdevSpec};
+use zuse_vdev::{VdevClass, VdevConfig};
+
+use crate::device::Taken;
+use crate::{DeviceUse, ImportedPool, NewDevice, NewPool, Pool, pool_property};
+
+/// What is to be added to a pool.
+#[derive(Clone, Debug, Default)]
+pub struct NewDevices {
+    /// Devices of top-level vdevs.
+    pub devices: Vec<NewDevice>,
+    /// How they make up vdevs, in order; empty: each by itself.
+    pub layout: Vec<TopSpec>,
+    /// Hot spares.
+    pub spares: Vec<NewDevice>,
+    /// Cache devices.
+    pub cache: Vec<NewDevice>,
+    /// Sector shift; that of the property, or of the devices, where it is not given.
+    pub ashift: Option<u8>,
+    /// Take devices although an exported or potentially active pool, or something else, is on them.
+    pub force: bool,
+    /// Take devices whose sectors are not like those of the pool's other vdevs.
+    pub mixed_sectors: bool,
+    /// Pools whose devices are not taken, not even with `force`.
+    pub imported: Vec<ImportedPool>,
+}
+
+/// A device of a list of spares or cache devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuxList {
+    /// Hot spares.
+    Spares,
+    /// Cache devices.
+    Cache,
+}
+
+impl AuxList {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Spares, Self::Cache];
+
+    /// Its key in the MOS.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Spares => "spares",
+            Self::Cache => "l2cache",
+        }
+    }
+}
+
+impl Pool {
+    /// Adds devices; they are in use, or listed, on return.
+    ///
+    /// # Errors
+    /// `Refused(EXIST)` for a device that is part of a pool or has something else on it,
+    /// `Refused(BUSY)` for one of a pool that is imported, `Refused(OVERFLOW)` for one that is too
+    /// small, `Refused(RANGE)` for other sectors than the pool's, `Refused(NOTSUP)` without a
+    /// feature; `Refused(ROFS)`, `Device`.
+    pub fn add(&self, new: &NewDevices) -> Result<()> {
+        self.check_unused(new)?;
+        let ashift = match new.ashift {
+            None => self.stored_ashift()?,
+            given => given,
+        };
+        let open = |devices: &[NewDevice]| {
+            let specs = devices.iter().map(|device| open_device(device, ashift));
+            specs.collect::<Result<Vec<VdevSpec>>>()
+        };
+        let vdevs = NewVdevs {
+            devices: open(&new.devices)?,
+            layout: new.layout.clone(),
+            spares: open(&new.spares)?,
+            cache: open(&new.cache)?,
+        };
+        if !new.mixed_sectors {
+            self.check_sectors(&vdevs)?;
+        }
+        self.spa().add_vdevs(vdevs)
+    }
+
+    /// Gives a new pool its spares and cache devices.
+    pub(crate) fn add_aux(&self, new: &NewPool, ashift: Option<u8>) -> Result<()> {
+        if new.spares.is_empty() && new.cache.is_empty() {
+            return Ok(());
+        }
+        let open = |devices: &[NewDevice]| {
+            let specs = devices.iter().map(|device| open_device(device, ashift));
+            specs.collect::<Result<Vec<VdevSpec>>>()
+        };
+        self.spa().add_vdevs(NewVdevs {
+            spares: open(&new.spares)?,
+            cache: open(&new.cache)?,
+            ..NewVdevs::default()
+        })
+    }
+
+    /// Refuses devices that are in use. Nothing is opened for writing here.
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    pub fn check_unused(&self, new: &NewDevices) -> Result<()> {
+        let taken = Taken::of(&new.imported);
+        let own: Vec<(AuxList, Storage)> = AuxList::ALL
+            .into_iter()
+            .map(|list| Ok((list, self.spa().aux_devices(list.key())?)))
+            .collect::<Result<Vec<(AuxList, Vec<VdevConfig>)>>>()?
+            .into_iter()
+            .flat_map(|(list, all)| all.into_iter().map(move |c| (list, c)))
+            .filter_map(|(list, c)| Some((list, Storage::of(Path::new(c.path.as_ref()?)).ok()?)))
+            .collect();
+        let all = new.devices.iter().chain(&new.spares).chain(&new.cache);
+        for device in all {
+            let shown = device.path.display();
+            if !device.path.exists() {
+                if device.make.is_some() {
+                    continue;
+                }
+                let what = format!("cannot resolve path '{shown}'");
+                return Err(Error::refused(Errno::NOENT, what));
+            }
+            let storage = Storage::of(&device.path).ok();
+            let listed = own
+                .iter()
+                .find(|(_, s)| storage.as_ref().is_some_and(|o| o.meets(s)));
+            if let Some((list, _)) = listed {
+                let name = self.name();
+                let what = match list {
+                    AuxList::Spares => {
+                        format!("{shown} is reserved as a hot spare for pool {name}")
+                    }
+                    AuxList::Cache => format!("{shown} is part of unknown pool '{name}'"),
+                };
+                return Err(Error::refused(Errno::BUSY, what));
+            }
+            DeviceUse::check(&device.path, new.force, &taken)?;
+        }
+        Ok(())
+    }
+
+    /// The pool's property `ashift`, if it is set.
+    fn stored_ashift(&self) -> Result<Option<u8>> {
+        let all = self.pool_properties()?;
+        let found = all.into_iter().find(|p| p.name == "ashift");
+        let number = found.and_then(|p| p.value?.parse::<u8>().ok());
+        Ok(number.filter(|n| *n != 0))
+    }
+
+    /// Refuses vdevs for data with other sectors than those that are there.
+    fn check_sectors(&self, new: &NewVdevs) -> Result<()> {
+        let tops = self.spa().vdevs().tops();
+        let there = tops.iter().filter(|t| t.is_concrete() && !t.is_log());
+        let there: Vec<u8> = there.map(|t| t.ashift()).collect();
+        let mut rest = new.devices.as_slice();
+        let lone = vec![TopSpec::SINGLE; new.devices.len()];
+        let layout = if new.layout.is_empty() {
+            &lone
+        } else {
+            &new.layout
+        };
+        for top in layout {
+            let members;
+            (members, rest) = rest.split_at_checked(top.devices).unwrap_or((rest, &[]));
+            let shifts = members.iter().map(VdevSpec::sector_shift);
+            let shift = shifts.max().unwrap_or(9);
+            if top.class != VdevClass::Log && there.iter().any(|t| *t != shift) {
+                let what = "adding devices with different physical sector sizes is not allowed";
+                return Err(Error::refused_for(Refusal::Known, Errno::RANGE, what));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks a value of the property `ashift`.
+///
+/// # Errors
+/// `Refused(INVAL)` in the words of `zpool`.
+pub fn parse_ashift(text: &str) -> Result<Option<u8>> {
+    match pool_property::parse("ashift", text)? {
+        PropertyValue::Number(n) => Ok(u8::try_from(n).ok().filter(|n| *n != 0)),
+        PropertyValue::Text(_) => Ok(None),
+    }
+}
+
+fn open_device(device: &NewDevice, ashift: Option<u8>) -> Result<VdevSpec> {
+    let open = match device.make {
+        Some(size) if !device.path.exists() => FileDevice::create(&device.path, size)?,
+        _ => FileDevice::open(&device.path, Access::Write)?,
+    };
+    Ok(VdevSpec {
+        is_disk: open.is_block_device(),
+        device: Arc::new(open),
+        ashift,
+    })
+}
