@@ -12,9 +12,9 @@
 use std::ffi::OsStr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use zuse::{Pool, Result};
@@ -72,6 +72,8 @@ pub struct Holder {
     connections: Arc<AtomicUsize>,
     /// Processes that ask to go on in its place.
     heirs: Mutex<Vec<UnixStream>>,
+    /// Where commands come in, while it listens.
+    door: Mutex<Weak<wire::Listener>>,
 }
 
 /// How it came to its end.
@@ -103,6 +105,7 @@ impl Holder {
             begun: AtomicUsize::new(0),
             connections: Arc::default(),
             heirs: Mutex::default(),
+            door: Mutex::new(Weak::new()),
         })
     }
 
@@ -414,6 +417,11 @@ impl Holder {
     /// Lets no command begin, and waits for those that run.
     pub fn shut_out(&self, limit: Duration) -> std::result::Result<(), usize> {
         self.over.store(true, SeqCst);
+        // Who listens is to see that, before it takes one more in.
+        let door = self.door.lock().upgrade();
+        if let Some(door) = door {
+            door.wake();
+        }
         let until = Instant::now() + limit;
         loop {
             match self.commands.load(SeqCst) {
@@ -451,6 +459,7 @@ impl Holder {
                 }
             })?;
         let listener = Arc::new(listener);
+        *self.door.lock() = Arc::downgrade(&listener);
         let (me, theirs) = (self.clone(), Arc::downgrade(&listener));
         let state = session.state.clone();
         std::thread::Builder::new()
