@@ -198,6 +198,7 @@ impl Pool {
             return Err(error);
         }
         self.suspension.set_impatient(false);
+        self.resume_step_back();
         Ok(())
     }
 

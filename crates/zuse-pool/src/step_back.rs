@@ -34,6 +34,14 @@ impl Pool {
         self.txgs.want(txg);
     }
 
+    /// A pool that was opened: what could have left before may leave now.
+    pub(crate) fn resume_step_back(&self) {
+        let tree = self.config.lock().vdev_tree.clone();
+        if self.to_step_back(&tree).is_some() {
+            self.want_step_back(self.open_txg());
+        }
+    }
+
     fn step_back(self: &Arc<Self>, ctx: &SyncCtx<'_>) -> Result<()> {
         if self.refuse_with_checkpoint().is_err() {
             return Ok(());
