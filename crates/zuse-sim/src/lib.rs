@@ -37,3 +37,4 @@ pub mod power;
 pub mod rewrite;
 pub mod rot;
 pub mod round_trip;
+pub mod seeds;
