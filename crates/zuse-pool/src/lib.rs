@@ -34,6 +34,7 @@ mod sync;
 mod thresholds;
 pub mod tunable;
 mod txg;
+mod version;
 
 pub use allocator::Allocator;
 pub use create::{CreateOptions, VdevSpec};
