@@ -1,6 +1,6 @@
 //! `zpool upgrade`.
 
-use crate::support::{TestEnv, unpack};
+use crate::support::TestEnv;
 
 #[test]
 fn an_upgrade_enables_what_a_pool_lacks() {
@@ -77,7 +77,7 @@ fn a_pool_of_a_version_before_features_is_upgraded_only_when_asked() {
         said.contains("VER  POOL\n---  ------------\n 5   old\n"),
         "{said}"
     );
-    let said = env.fails(1, "zfs set copies=2 compression=zle old/a");
+    let said = env.fails(255, "zfs set copies=2 compression=zle old/a");
     assert!(
         said.contains("pool and or dataset must be upgraded"),
         "{said}"
