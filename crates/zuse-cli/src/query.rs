@@ -747,6 +747,9 @@ pub fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result
 /// Nothing where the set of features that the pool asks for is not known here, or the pool cannot
 /// tell.
 fn features_to_enable(pool: &Pool) -> Vec<String> {
+    if pool.spa().version() < zuse::SPA_VERSION {
+        return Vec::new();
+    }
     let wanted = crate::sets::requested(pool.config().compatibility.as_deref(), "");
     let missing = wanted.ok().and_then(|w| pool.features_to_enable(&w).ok());
     let names = missing.into_iter().flatten().map(|f| f.name().to_owned());

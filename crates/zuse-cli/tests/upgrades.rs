@@ -1,6 +1,6 @@
 //! `zpool upgrade`.
 
-use crate::support::{TestEnv, unpack};
+use crate::support::TestEnv;
 
 #[test]
 fn an_upgrade_enables_what_a_pool_lacks() {
@@ -65,15 +65,45 @@ fn an_upgrade_keeps_to_what_the_pool_is_to_be_compatible_with() {
 }
 
 #[test]
-fn a_pool_of_a_version_before_features_is_listed_and_refused() {
+fn a_pool_of_a_version_before_features_is_upgraded_only_when_asked() {
     let env = TestEnv::new();
-    let dir = unpack(&env, "v28");
-    let said = env.ok(&format!("--in {} zpool upgrade", dir.display()));
-    assert!(said.contains("VER  POOL\n---  ------------\n28   v28\n"));
-    let said = env.fails(1, &format!("--in {} zpool upgrade v28", dir.display()));
-    assert!(said.starts_with("cannot "), "{said}");
-    let said = env.fails(2, "zpool upgrade -V 28 v28");
-    assert!(said.contains("only version 5000 can be written"), "{said}");
+    env.ok("zpool create -o version=5 old old.img --size 64M");
+    env.ok("zfs create old/a");
+    let version = || env.ok("zpool get -H -o value version old");
+    let zpl = || env.ok("zfs get -H -o value -r -t filesystem version old");
+    assert_eq!((version(), zpl()), ("5\n".into(), "2\n2\n".into()));
+    let said = env.ok("zpool upgrade");
+    assert!(
+        said.contains("VER  POOL\n---  ------------\n 5   old\n"),
+        "{said}"
+    );
+    let said = env.fails(255, "zfs set copies=2 compression=zle old/a");
+    assert!(
+        said.contains("pool and or dataset must be upgraded"),
+        "{said}"
+    );
+    env.fails(1, "zfs upgrade -V 3 old/a");
+    env.fails(2, "zpool upgrade -V 29 old");
+    let said = env.ok("zpool upgrade -V 26 old");
+    assert!(
+        said.contains("Successfully upgraded 'old' from version 5 to version 26."),
+        "{said}"
+    );
+    assert_eq!((version(), zpl()), ("26\n".into(), "2\n2\n".into()));
+    env.ok("zfs upgrade -r old");
+    assert_eq!(zpl(), "5\n5\n");
+    env.ok("zfs snapshot old/a@s");
+    env.ok("zfs clone old/a@s old/c");
+    let said = env.ok("zpool upgrade old");
+    assert!(
+        said.contains("Successfully upgraded 'old' from version 26 to feature flags."),
+        "{said}"
+    );
+    assert_eq!(version(), "-\n");
+    env.ok("zfs promote old/c");
+    env.ok("zfs create -o compression=zstd old/new");
+    env.ok("zpool export old");
+    env.ok("zdb -e -p . -bcc old");
     let listed = env.ok("zpool upgrade -v");
     assert!(listed.contains("async_destroy                         (read-only compatible)\n     "));
     assert!(listed.contains("\nlz4_compress\n     ") && listed.contains("\n28   "));

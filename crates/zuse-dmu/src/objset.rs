@@ -41,7 +41,7 @@ use zuse_base::sync::{Mutex, RwLock};
 
 use zuse_base::{Errno, Error, ObjectId, Place, Result, Tripwire, Txg, WorkPool};
 use zuse_format::dnode::{DNODE_SLOT, OBJECT_LIMIT, SLOTS_PER_BLOCK};
-use zuse_format::objset::{OBJSET_SIZE, OBJSET_SIZE_V2, OBJSET_USER_ACCOUNTING, ZIL_HEADER_SIZE};
+use zuse_format::objset::{OBJSET_USER_ACCOUNTING, ZIL_HEADER_SIZE};
 use zuse_format::{BlockPointer, DnodePhys, DnodeView, ObjsetPhys, ObjsetType, object_type};
 use zuse_io::{Block, BlockIndex, DatasetKey, Pipeline};
 
@@ -350,11 +350,7 @@ impl Objset {
             zuse_format::objset::meta_dnode_levels(meta.indirect_shift)
         };
         let mut phys = ObjsetPhys::new(kind, meta);
-        phys.size = if env.settings.project_quota {
-            OBJSET_SIZE
-        } else {
-            OBJSET_SIZE_V2
-        };
+        phys.size = env.settings.objset_size;
         let os = Self::assemble(env, phys, BlockPointer::HOLE, false);
         os.touch(tx);
         os

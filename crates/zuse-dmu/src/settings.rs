@@ -45,8 +45,11 @@ pub struct Settings {
     pub hole_birth: bool,
     /// Feature `embedded_data` is active.
     pub embedded_data: bool,
-    /// Feature `project_quota` is enabled: new object sets have room for project accounting.
-    pub project_quota: bool,
+    /// Bytes of the blocks of new object sets: with feature `project_quota` they have room for
+    /// project accounting, before version 15 for none.
+    pub objset_size: usize,
+    /// Pools of version 1 have one copy of everything.
+    pub one_copy: bool,
     /// Largest block a new file grows to.
     pub record_size: u32,
     /// File blocks up to this size go to special vdevs; 0 for none.
@@ -186,6 +189,9 @@ impl Settings {
     }
 
     fn copies_of(&self, object_type: u8, level: u8, spill: bool, metadata: bool) -> (u8, u8) {
+        if self.one_copy {
+            return (1, 1);
+        }
         let type_metadata = object_type::is_metadata(object_type);
         let critical = type_metadata
             && !matches!(
@@ -225,7 +231,8 @@ impl Default for Settings {
             is_mos: false,
             hole_birth: true,
             embedded_data: true,
-            project_quota: true,
+            objset_size: zuse_format::objset::OBJSET_SIZE,
+            one_copy: false,
             record_size: 128 * 1024,
             special_small_blocks: 0,
             micro_zap_max: 128 * 1024,

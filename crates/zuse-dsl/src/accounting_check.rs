@@ -85,7 +85,7 @@ impl<'a> Check<'a> {
             livelists: 0,
         };
         check.dir(meta.root_dir, &dsl.spa()?.name())?;
-        if meta.version >= crate::meta::VERSION_DEADLISTS {
+        if meta.version() >= crate::version::VERSION_DEADLISTS {
             check.clones.retain(|_, heads| !heads.is_empty());
             check.listed_clones.retain(|_, heads| !heads.is_empty());
             if check.clones != check.listed_clones {
@@ -245,11 +245,7 @@ impl<'a> Check<'a> {
         }
         if i > 0 {
             self.differ(&format!("{name}: next_snap"), ds.next_snap, chain[i - 1].1);
-            let clones = if ds.next_clones == 0 {
-                0
-            } else {
-                self.meta.table(ds.next_clones)?.count()?
-            };
+            let clones = self.dsl.branches_of(chain[i].1, ds)?.len() as u64;
             self.differ(
                 &format!("{name}: num_children"),
                 ds.num_children,
@@ -486,11 +482,11 @@ impl<'a> Check<'a> {
 
     /// What waits to be freed is what the pool's account says.
     fn free_account(&mut self) -> Result<()> {
-        if self.meta.free_bpobj == 0 {
+        if self.meta.free_bpobj() == 0 {
             return Ok(());
         }
         let mut waits = Sizes::default();
-        let list = Bpobj::open(&self.meta.mos, self.meta.free_bpobj)?;
+        let list = Bpobj::open(&self.meta.mos, self.meta.free_bpobj())?;
         let io = self.meta.io.clone();
         list.for_each(&mut |bp, _| {
             waits += Sizes::of_block(&io, bp);
@@ -520,7 +516,7 @@ impl<'a> Check<'a> {
                 self.livelists += 1;
             }
         }
-        let free = self.meta.dir(self.meta.free_dir)?;
+        let free = self.meta.dir(self.meta.free_dir())?;
         self.differ("$FREE: used", free.used_bytes, waits.used as u64);
         self.differ(
             "$FREE: compressed",

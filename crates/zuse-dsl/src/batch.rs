@@ -299,7 +299,7 @@ impl Batch<'_> {
     pub fn clones(&self, entry: &Entry) -> Result<Vec<String>> {
         let read = || {
             let phys = self.ctx.meta.ds(entry.object.0)?;
-            self.ctx.dsl.clones_of(&phys)
+            self.ctx.dsl.clones_of(entry.object.0, &phys)
         };
         self.note(read())
     }

@@ -18,8 +18,9 @@ use zuse_format::dsl::BpobjPhys;
 use zuse_format::object_type as ot;
 
 use crate::context::Ctx;
-use crate::meta::{DIRECTORY, VERSION_DEADLISTS};
+use crate::meta::DIRECTORY;
 use crate::sizes::Sizes;
+use crate::version::VERSION_DEADLISTS;
 
 const BLOCK: u32 = 128 * 1024;
 /// Entries that are read or written at once: a block of them.
@@ -55,7 +56,7 @@ impl Bpobj {
 
     /// A new, empty list.
     pub fn create(ctx: &Ctx<'_>) -> Result<u64> {
-        let len = match ctx.meta.version {
+        let len = match ctx.meta.version() {
             0..3 => BpobjPhys::SIZE_V0,
             3..VERSION_DEADLISTS => BpobjPhys::SIZE_V1,
             _ if ctx.spa.feature_count(LIVELIST_FEATURE) > 0 => BpobjPhys::SIZE_V3,
@@ -98,10 +99,18 @@ impl Bpobj {
         })
     }
 
-    /// Bytes of everything in it.
+    /// Bytes of everything in it. Lists of before version 3 say less than that: they are read.
     pub fn totals(&self) -> Result<Sizes> {
         let phys = self.phys()?;
-        Ok(Sizes::of(phys.bytes, phys.comp, phys.uncomp))
+        if phys.has_sizes() {
+            return Ok(Sizes::of(phys.bytes, phys.comp, phys.uncomp));
+        }
+        let mut sum = Sizes::default();
+        self.for_each(&mut |bp, _| {
+            sum += Sizes::of_block(self.mos.io(), bp);
+            Ok(())
+        })?;
+        Ok(sum)
     }
 
     fn add_totals(&self, phys: &mut BpobjPhys, s: Sizes) -> Result<()> {

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use zuse_base::sync::RwLock;
 use zuse_base::{Errno, Error, Result};
 use zuse_dmu::zap::normalize::TOUPPER;
 use zuse_dmu::{DnodeSpec, Tx};
 use zuse_format::dsl::{
-    BpobjPhys, DIR_FLAG_USED_BREAKDOWN, DS_FLAG_CI_DATASET, DS_FLAG_UNIQUE_ACCURATE,
-    DslDatasetPhys, DslDirPhys,
+    BpobjPhys, DIR_FLAG_USED_BREAKDOWN, DS_FLAG_CI_DATASET, DslDatasetPhys, DslDirPhys,
 };
 use zuse_format::{BlockPointer, ObjsetType, object_type as ot};
 
@@ -17,11 +17,12 @@ use crate::context::{Ctx, Dsl, Fill, Open};
 use crate::dataset::{Dataset, Kind};
 use crate::deadlist::{Deadlist, chain_keys};
 use crate::key_change::NewEncryption;
-use crate::meta::{DIRECTORY, Meta};
+use crate::meta::{DIRECTORY, Fixed, Meta};
 use crate::name::{check_dataset, split_last};
 use crate::pool_seam::Spa;
 use crate::property::Value;
 use crate::table::Table;
+use crate::version::{VERSION_BREAKDOWN, VERSION_DEADLISTS, VERSION_HISTORY, VERSION_ORIGIN};
 
 /// What a new filesystem or volume is to be.
 pub struct CreateOptions {
@@ -70,7 +71,13 @@ impl Dsl {
         let mos = spa.mos().clone();
         let directory = Table::open(&mos, DIRECTORY)?;
         let now = spa.now().0;
-        let plain = Ctx2 { mos: &mos, tx, now };
+        let version = spa.version();
+        let plain = Ctx2 {
+            mos: &mos,
+            tx,
+            now,
+            version,
+        };
         let root_dir = plain.dir(0)?;
         directory.put_u64(tx, "root_dataset", root_dir)?;
         let child = |name: &str| -> Result<u64> {
@@ -79,46 +86,42 @@ impl Dsl {
             Ok(dir)
         };
         let mos_dir = child("$MOS")?;
-        let free_dir = child("$FREE")?;
-        let free_bpobj = bpobj::create_with(&mos, tx, 128 * 1024, BpobjPhys::SIZE_V2)?;
-        directory.put_u64(tx, "free_bpobj", free_bpobj)?;
-        let origin_dir = child("$ORIGIN")?;
-
+        let mut fixed = Fixed {
+            version,
+            ..Fixed::default()
+        };
+        if version >= VERSION_DEADLISTS {
+            fixed.free_dir = child("$FREE")?;
+            fixed.free_bpobj = bpobj::create_with(&mos, tx, 128 * 1024, BpobjPhys::SIZE_V2)?;
+            directory.put_u64(tx, "free_bpobj", fixed.free_bpobj)?;
+        }
+        if version >= VERSION_ORIGIN {
+            fixed.origin_dir = child("$ORIGIN")?;
+        }
         let meta = Meta {
             mos,
             io: spa.io().clone(),
-            version: spa.version(),
             tier: self.tier.clone(),
             root_dir,
             mos_dir,
-            free_dir,
-            origin_dir,
-            origin_snap: 0,
-            free_bpobj,
-        };
-        let origin_snap = {
-            let ctx = Ctx {
-                dsl: self,
-                meta: &meta,
-                spa,
-                tx,
-                txg: tx.txg().0,
-            };
-            ctx.create_origin()?
-        };
-        let meta = Meta {
-            origin_snap,
-            ..meta
+            fixed: RwLock::new(fixed),
         };
         let _ = self.open.set(Open {
             spa: spa.clone(),
             meta,
         });
         let ctx = self.ctx(tx)?;
+        if version >= VERSION_ORIGIN {
+            fixed.origin_snap = ctx.create_origin()?;
+            ctx.meta.fix(fixed);
+        }
+        let origin_snap = fixed.origin_snap;
         ctx.meta
             .edit_dir(tx, root_dir, |d| d.origin = origin_snap)?;
         let ds = ctx.create_head(root_dir, &Origin { snap: origin_snap }, 0)?;
-        ctx.create_history()?;
+        if version >= VERSION_HISTORY {
+            ctx.create_history()?;
+        }
         if let Some((fill, props, encryption)) = self.root.lock().take() {
             if let Some(new) = &encryption {
                 ctx.encrypt_new(ds, new)?;
@@ -161,7 +164,7 @@ impl Dsl {
                     0
                 };
                 let origin = Origin {
-                    snap: ctx.meta.origin_snap,
+                    snap: ctx.meta.origin_snap(),
                 };
                 let ds = ctx.create_dir_and_head(&name, &origin, flags)?;
                 if let Some(new) = &options.encryption {
@@ -194,6 +197,7 @@ struct Ctx2<'a> {
     mos: &'a Arc<zuse_dmu::Objset>,
     tx: &'a Tx,
     now: u64,
+    version: u64,
 }
 
 impl Ctx2<'_> {
@@ -205,7 +209,10 @@ impl Ctx2<'_> {
             parent,
             props,
             child_map,
-            flags: DIR_FLAG_USED_BREAKDOWN,
+            flags: match self.version {
+                0..VERSION_BREAKDOWN => 0,
+                _ => DIR_FLAG_USED_BREAKDOWN,
+            },
             ..DslDirPhys::default()
         };
         let spec = DnodeSpec::new(ot::DSL_DIR)
@@ -256,55 +263,9 @@ impl Ctx<'_> {
             mos: &self.meta.mos,
             tx: self.tx,
             now: self.spa.now().0,
+            version: self.meta.version(),
         }
         .dir(parent)
-    }
-
-    /// `$ORIGIN`: its directory's head and its empty snapshot, from which all datasets descend.
-    fn create_origin(&self) -> Result<u64> {
-        let dir = self.meta.origin_dir;
-        let snap_deadlist = Deadlist::create(self, &[])?;
-        let deadlist = Deadlist::create(self, &[0])?;
-        let snapnames = Table::create(&self.meta.mos, self.tx, ot::DSL_DS_SNAP_MAP, TOUPPER)?;
-        let now = self.spa.now().0;
-        let base = DslDatasetPhys {
-            dir,
-            creation_time: now,
-            creation_txg: 1,
-            flags: DS_FLAG_UNIQUE_ACCURATE,
-            ..DslDatasetPhys::default()
-        };
-        let head = self.allocate_ds()?;
-        let snap = self.allocate_ds()?;
-        self.put_ds(
-            snap,
-            DslDatasetPhys {
-                next_snap: head,
-                num_children: 1,
-                deadlist: snap_deadlist,
-                fsid_guid: self.id56(),
-                guid: self.guid(),
-                ..base
-            },
-        )?;
-        self.put_ds(
-            head,
-            DslDatasetPhys {
-                prev_snap: snap,
-                prev_snap_txg: 1,
-                snapnames,
-                deadlist,
-                fsid_guid: self.id56(),
-                guid: self.guid(),
-                ..base
-            },
-        )?;
-        self.meta
-            .table(snapnames)?
-            .put_u64(self.tx, "$ORIGIN", snap)?;
-        self.meta
-            .edit_dir(self.tx, dir, |d| d.head_dataset = head)?;
-        Ok(snap)
     }
 
     pub(crate) fn allocate_ds(&self) -> Result<u64> {
@@ -357,7 +318,7 @@ impl Ctx<'_> {
             creation_txg: self.birth_txg(),
             fsid_guid: self.id56(),
             guid: self.guid(),
-            flags: flags | DS_FLAG_UNIQUE_ACCURATE,
+            flags: flags | self.meta.head_flags(),
             bp: BlockPointer::HOLE,
             ..DslDatasetPhys::default()
         };
@@ -383,15 +344,7 @@ impl Ctx<'_> {
             phys.uncompressed_bytes = snap.uncompressed_bytes;
             phys.flags |=
                 snap.flags & (zuse_format::dsl::DS_FLAG_INCONSISTENT | DS_FLAG_CI_DATASET);
-            let clones = self.add_to_set(snap.next_clones, ot::NEXT_CLONES, ds)?;
-            self.meta.edit_ds(self.tx, origin.snap, |s| {
-                s.num_children = s.num_children.saturating_add(1);
-                s.next_clones = clones;
-            })?;
-            self.forget_branches();
-            let heads = self.add_to_set(self.meta.dir(snap.dir)?.clones, ot::DSL_CLONES, ds)?;
-            self.meta
-                .edit_dir(self.tx, snap.dir, |d| d.clones = heads)?;
+            self.note_branch(origin.snap, &snap, ds)?;
         }
         self.put_ds(ds, phys)?;
         self.meta.edit_dir(self.tx, dir, |d| {
@@ -399,6 +352,25 @@ impl Ctx<'_> {
             d.origin = origin.snap;
         })?;
         Ok(ds)
+    }
+
+    /// A snapshot has a new clone, as far as the pool's version keeps lists of them.
+    fn note_branch(&self, snap: u64, phys: &DslDatasetPhys, clone: u64) -> Result<()> {
+        let version = self.meta.version();
+        let mut clones = phys.next_clones;
+        if version >= VERSION_ORIGIN {
+            clones = self.add_to_set(clones, ot::NEXT_CLONES, clone)?;
+        }
+        self.meta.edit_ds(self.tx, snap, |s| {
+            s.num_children = s.num_children.saturating_add(1);
+            s.next_clones = clones;
+        })?;
+        self.forget_branches();
+        if version < VERSION_DEADLISTS {
+            return Ok(());
+        }
+        let heads = self.add_to_set(self.meta.dir(phys.dir)?.clones, ot::DSL_CLONES, clone)?;
+        self.meta.edit_dir(self.tx, phys.dir, |d| d.clones = heads)
     }
 
     /// Makes and fills the object set of a new head.

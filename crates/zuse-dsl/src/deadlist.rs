@@ -21,9 +21,10 @@ use zuse_format::object_type as ot;
 
 use crate::bpobj::{self, Bpobj};
 use crate::context::Ctx;
-use crate::meta::{Meta, VERSION_DEADLISTS};
+use crate::meta::Meta;
 use crate::sizes::Sizes;
 use crate::table::Table;
+use crate::version::VERSION_DEADLISTS;
 
 /// A deadlist that is at hand.
 pub(crate) struct Deadlist<'a> {
@@ -69,7 +70,7 @@ impl<'a> Deadlist<'a> {
 
     /// A new deadlist with these keys, all empty.
     pub fn create(ctx: &Ctx<'a>, keys: &[u64]) -> Result<u64> {
-        if ctx.meta.version < VERSION_DEADLISTS {
+        if ctx.meta.version() < VERSION_DEADLISTS {
             return Bpobj::create(ctx);
         }
         let options = ZapOptions {

@@ -15,9 +15,8 @@ use zuse_format::object_type as ot;
 use crate::admission::Reserve;
 use crate::context::{Ctx, Dsl};
 use crate::table::Table;
+use crate::version::VERSION_DELEGATION;
 
-/// Pool version from which permissions can be delegated.
-const VERSION_DELEGATION: u64 = 8;
 /// Bytes of the longest key or name.
 const LONGEST: usize = 255;
 
@@ -87,7 +86,7 @@ impl Dsl {
         let checked = name.clone();
         self.task(
             move |ctx| {
-                if ctx.meta.version < VERSION_DELEGATION {
+                if ctx.meta.version() < VERSION_DELEGATION {
                     let why = "pool must be upgraded to delegate permissions";
                     return Err(Error::refused(Errno::NOTSUP, why));
                 }

@@ -20,6 +20,7 @@ use crate::name::split_snapshot;
 use crate::receive::TEMPORARY;
 use crate::sizes::Sizes;
 use crate::space::counted;
+use crate::version::{VERSION_HOLDS, too_old};
 
 /// Directories whose clones a sync task remembers.
 const BRANCHES_KNOWN: usize = 1024;
@@ -289,6 +290,9 @@ impl Ctx<'_> {
         let phys = self.meta.ds(object)?;
         let held = self.is_held(&phys)?;
         if defer && (held || phys.num_children > 1) {
+            if self.meta.version() < VERSION_HOLDS {
+                return Err(too_old());
+            }
             return Ok(Step::Defer(object, full));
         }
         self.check_snapshot_gone(object, &phys, held, &[])?;
@@ -330,7 +334,7 @@ impl Ctx<'_> {
             ));
         }
         if phys.num_children > 1 {
-            for clone in self.meta.table(phys.next_clones)?.ints()? {
+            for clone in self.dsl.branches_of(object, phys)? {
                 let clone_dir = self.meta.ds(clone)?.dir;
                 if !dirs.contains(&clone_dir) {
                     let clone = self.dsl.dir_name(clone_dir)?;
@@ -447,7 +451,7 @@ impl Ctx<'_> {
             let snap = self.meta.ds(*object)?;
             self.check_snapshot_gone(*object, &snap, self.is_held(&snap)?, dirs)?;
             if snap.num_children > 1 {
-                for clone in self.meta.table(snap.next_clones)?.ints()? {
+                for clone in self.dsl.branches_of(*object, &snap)? {
                     before.insert(self.meta.ds(clone)?.dir);
                 }
             }
@@ -481,22 +485,20 @@ impl Ctx<'_> {
         })?;
 
         let mut list = Deadlist::open(self.meta, next.deadlist)?;
-        let own = Deadlist::open(self.meta, d.deadlist)?;
         if list.is_flat() {
-            return Err(Error::unsupported(
-                name.to_owned(),
-                "destroying snapshots of pools older than version 26",
-            ));
+            self.destroy_flat(object, &d, &next, after_branch)?;
+        } else {
+            let own = Deadlist::open(self.meta, d.deadlist)?;
+            if !after_branch {
+                let older = self.meta.ds(d.prev_snap)?;
+                let more = list.range(older.prev_snap_txg, d.prev_snap_txg)?.used;
+                self.add_unique(d.prev_snap, more)?;
+            }
+            let gone = list.range(d.prev_snap_txg, u64::MAX)?;
+            self.move_to_free(d.dir, UsedKind::Snap, gone)?;
+            list.move_to(self, self.meta.free_bpobj(), d.prev_snap_txg)?;
+            list.merge(self, own)?;
         }
-        if !after_branch {
-            let older = self.meta.ds(d.prev_snap)?;
-            let more = list.range(older.prev_snap_txg, d.prev_snap_txg)?.used;
-            self.add_unique(d.prev_snap, more)?;
-        }
-        let gone = list.range(d.prev_snap_txg, u64::MAX)?;
-        self.move_to_free(d.dir, UsedKind::Snap, gone)?;
-        list.move_to(self, self.meta.free_bpobj, d.prev_snap_txg)?;
-        list.merge(self, own)?;
         self.inherit_remaps(object, d.next_snap, d.prev_snap_txg)?;
 
         if !keep {
@@ -667,7 +669,7 @@ impl Ctx<'_> {
             self.meta
                 .edit_ds(self.tx, d.prev_snap, |p| p.num_children = left)?;
             let last = prev.num_children == 2 && prev.flags & DS_FLAG_DEFER_DESTROY != 0;
-            if last && d.prev_snap != self.meta.origin_snap && !self.is_held(&prev)? {
+            if last && d.prev_snap != self.meta.origin_snap() && !self.is_held(&prev)? {
                 orphan = Some(d.prev_snap);
             }
             let clones = self.meta.dir(prev.dir)?.clones;

@@ -11,6 +11,7 @@ use zuse_format::object_type as ot;
 
 use crate::context::{Ctx, Dsl};
 use crate::meta::DIRECTORY;
+use crate::version::VERSION_HISTORY;
 
 const BLOCK: u32 = 128 * 1024;
 const KEY: &str = "history";
@@ -40,6 +41,9 @@ impl Dsl {
                     record.insert("history hostname", host);
                 }
                 ctx.write_history()?;
+                if ctx.meta.version() < VERSION_HISTORY {
+                    return Ok(());
+                }
                 ctx.append_history(&ctx.history_record(record), true)
             },
         )
@@ -125,6 +129,18 @@ impl Ctx<'_> {
         self.log_named(event, &name, ds, text)
     }
 
+    /// Records something that happened to the pool.
+    pub(crate) fn log_pool(&self, event: &str, text: &str) -> Result<()> {
+        let mut record = NvList::new();
+        record
+            .insert("internal_name", event.to_owned())
+            .insert("history internal str", text.to_owned())
+            .insert("history txg", self.txg);
+        let bytes = self.history_record(record);
+        self.dsl.pending.history.lock().push(bytes);
+        Ok(())
+    }
+
     /// As [`Self::log`], of a dataset whose name is known.
     pub(crate) fn log_named(&self, event: &str, name: &str, ds: u64, text: &str) -> Result<()> {
         let mut record = NvList::new();
@@ -176,6 +192,9 @@ impl Ctx<'_> {
         let waiting = std::mem::take(&mut *self.dsl.pending.history.lock());
         for record in &waiting {
             self.tell(record);
+        }
+        if self.meta.version() < VERSION_HISTORY {
+            return Ok(());
         }
         for some in waiting.chunks(AT_ONCE) {
             let together = some.concat();

@@ -7,6 +7,7 @@ use zuse_format::object_type as ot;
 use crate::context::{Ctx, Dsl};
 use crate::meta::DIRECTORY;
 use crate::table::Table;
+use crate::version::{VERSION_HOLDS, too_old};
 
 const TEMPORARY: &str = "tmp_userrefs";
 
@@ -26,6 +27,9 @@ impl Dsl {
         let (n, t) = (names.clone(), tag.clone());
         self.task(
             move |ctx| {
+                if ctx.meta.version() < VERSION_HOLDS {
+                    return Err(too_old());
+                }
                 for name in &n {
                     let phys = ctx.meta.ds(ctx.find_snap(name)?)?;
                     if phys.userrefs != 0 && ctx.meta.table(phys.userrefs)?.get(&t)?.is_some() {

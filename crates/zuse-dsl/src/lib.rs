@@ -71,6 +71,7 @@ mod sync;
 mod table;
 mod tier;
 mod undo;
+mod version;
 mod zil;
 
 pub use accounted::is_accounted;

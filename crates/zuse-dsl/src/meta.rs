@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use zuse_base::sync::RwLock;
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_dmu::zap::ZapValue;
 use zuse_dmu::{Dnode, Objset, Tx};
@@ -12,22 +13,23 @@ use zuse_io::Pipeline;
 
 use crate::table::Table;
 use crate::tier::{Listed, Tier};
+use crate::version::{VERSION_DEADLISTS, VERSION_ORIGIN};
 
-/// Version from which datasets have `$ORIGIN`.
-pub(crate) const VERSION_ORIGIN: u64 = 11;
-/// Version from which received properties are apart.
-pub(crate) const VERSION_RECEIVED: u64 = 22;
-/// Version from which deadlists have keys.
-pub(crate) const VERSION_DEADLISTS: u64 = 26;
-
-/// The MOS as this layer sees it, and the objects it always needs. 0 = does not exist (old pools).
+/// The MOS as this layer sees it, and the objects it always needs.
 pub(crate) struct Meta {
     pub mos: Arc<Objset>,
     pub io: Arc<Pipeline>,
-    pub version: u64,
     pub tier: Arc<Tier>,
     pub root_dir: u64,
     pub mos_dir: u64,
+    /// What an upgrade of the pool's version changes. A leaf: held for a copy only.
+    pub(crate) fixed: RwLock<Fixed>,
+}
+
+/// The pool's version, and objects that only newer ones have. 0 = does not exist.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Fixed {
+    pub version: u64,
     pub free_dir: u64,
     pub origin_dir: u64,
     pub origin_snap: u64,
@@ -87,30 +89,64 @@ impl Meta {
         let mut meta = Self {
             mos,
             io,
-            version,
             tier,
             root_dir,
             mos_dir: 0,
-            free_dir: 0,
-            origin_dir: 0,
-            origin_snap: 0,
+            fixed: RwLock::default(),
+        };
+        let mut fixed = Fixed {
+            version,
             free_bpobj,
+            ..Fixed::default()
         };
         let children = meta.table(meta.dir(root_dir)?.child_map)?;
         meta.mos_dir = children.get_u64("$MOS")?.ok_or_else(|| missing("$MOS"))?;
-        meta.free_dir = children.get_u64("$FREE")?.unwrap_or(0);
-        meta.origin_dir = children.get_u64("$ORIGIN")?.unwrap_or(0);
-        if version >= VERSION_DEADLISTS && (meta.free_dir == 0 || free_bpobj == 0) {
+        fixed.free_dir = children.get_u64("$FREE")?.unwrap_or(0);
+        fixed.origin_dir = children.get_u64("$ORIGIN")?.unwrap_or(0);
+        if version >= VERSION_DEADLISTS && (fixed.free_dir == 0 || free_bpobj == 0) {
             return Err(missing("$FREE or free_bpobj"));
         }
         if version >= VERSION_ORIGIN {
-            if meta.origin_dir == 0 {
+            if fixed.origin_dir == 0 {
                 return Err(missing("$ORIGIN"));
             }
-            let head = meta.ds(meta.dir(meta.origin_dir)?.head_dataset)?;
-            meta.origin_snap = head.prev_snap;
+            let head = meta.ds(meta.dir(fixed.origin_dir)?.head_dataset)?;
+            fixed.origin_snap = head.prev_snap;
         }
+        meta.fix(fixed);
         Ok(meta)
+    }
+
+    pub fn fixed(&self) -> Fixed {
+        *self.fixed.read()
+    }
+
+    /// The pool's version changed, or objects came with it.
+    pub fn fix(&self, fixed: Fixed) {
+        *self.fixed.write() = fixed;
+    }
+
+    pub fn version(&self) -> u64 {
+        self.fixed().version
+    }
+
+    /// The directory that is charged with what waits to be freed; 0 before version 26.
+    pub fn free_dir(&self) -> u64 {
+        self.fixed().free_dir
+    }
+
+    pub fn origin_dir(&self) -> u64 {
+        self.fixed().origin_dir
+    }
+
+    /// The empty snapshot from which all datasets descend; 0 before version 11.
+    pub fn origin_snap(&self) -> u64 {
+        self.fixed().origin_snap
+    }
+
+    /// The list of blocks that wait to be freed; 0 before version 26.
+    pub fn free_bpobj(&self) -> u64 {
+        self.fixed().free_bpobj
     }
 
     pub fn dnode(&self, object: u64) -> Result<Arc<Dnode>> {
@@ -247,7 +283,7 @@ impl Meta {
 
     /// Whether a directory is a clone's.
     pub fn is_clone(&self, dir: &DslDirPhys) -> bool {
-        dir.origin != 0 && dir.origin != self.origin_snap
+        dir.origin != 0 && dir.origin != self.origin_snap()
     }
 
     /// The directories from one up to the root, itself first.

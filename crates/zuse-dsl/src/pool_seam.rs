@@ -61,16 +61,17 @@ impl Spa {
         self.0.features().refcount(guid)
     }
     pub fn feature_add(&self, tx: &Tx, guid: &str, delta: i64) -> Result<()> {
-        self.0.features().add(
-            &SyncCtx {
-                pool: &self.0,
-                tx,
-                txg: tx.txg(),
-                pass: 1,
-            },
-            guid,
-            delta,
-        )
+        let features = self.0.features();
+        features.add(&self.sync_ctx(tx), guid, delta)
+    }
+    /// What a sync task of the pool is told.
+    pub fn sync_ctx<'a>(&'a self, tx: &'a Tx) -> SyncCtx<'a> {
+        SyncCtx {
+            pool: &self.0,
+            tx,
+            txg: tx.txg(),
+            pass: 1,
+        }
     }
     /// A scan of all blocks born before a txg has ended: devices lack nothing older any more, but
     /// what is told.

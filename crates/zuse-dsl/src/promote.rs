@@ -19,6 +19,7 @@ use crate::deadlist::Deadlist;
 use crate::name::check_snapshot;
 use crate::sizes::Sizes;
 use crate::space::counted;
+use crate::version::VERSION_DEADLISTS;
 
 /// Everything a promotion works with; lists are newest first.
 struct Plan {
@@ -239,9 +240,11 @@ impl Ctx<'_> {
             s.next_snap = *oldest;
             s.unique_bytes = unique;
         })?;
-        let branch = self.meta.table(origin.next_clones)?;
-        branch.remove_int(self.tx, *oldest)?;
-        branch.add_int(self.tx, was_next)?;
+        if origin.next_clones != 0 {
+            let branch = self.meta.table(origin.next_clones)?;
+            branch.remove_int(self.tx, *oldest)?;
+            branch.add_int(self.tx, was_next)?;
+        }
         self.meta
             .edit_dir(self.tx, plan.clone_dir, |d| d.origin = o.origin)?;
         self.meta
@@ -249,10 +252,13 @@ impl Ctx<'_> {
 
         // Who descends from a snapshot of which directory.
         self.forget_branches();
-        self.move_branches(plan, &o)?;
-        let set = self.add_to_set(c.clones, ot::DSL_CLONES, plan.origin_head)?;
-        self.meta
-            .edit_dir(self.tx, plan.clone_dir, |d| d.clones = set)?;
+        let mut set = 0;
+        if self.meta.version() >= VERSION_DEADLISTS {
+            self.move_branches(plan, &o)?;
+            set = self.add_to_set(c.clones, ot::DSL_CLONES, plan.origin_head)?;
+            self.meta
+                .edit_dir(self.tx, plan.clone_dir, |d| d.clones = set)?;
+        }
 
         self.move_bookmarks(plan.origin_head, plan.clone_head, origin.creation_txg)?;
         self.move_snapshots(plan, set, was_next, o.clones)?;
@@ -302,7 +308,7 @@ impl Ctx<'_> {
         for (object, phys) in &plan.shared {
             self.meta
                 .edit_ds(self.tx, *object, |s| s.dir = plan.clone_dir)?;
-            if phys.next_clones == 0 {
+            if phys.next_clones == 0 || set == 0 {
                 continue;
             }
             for other in self.meta.table(phys.next_clones)?.ints()? {

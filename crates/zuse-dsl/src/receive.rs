@@ -239,7 +239,7 @@ impl Ctx<'_> {
                 return Ok((object, temporary));
             }
             Start::New { origin } => {
-                let snap = origin.unwrap_or(self.meta.origin_snap);
+                let snap = origin.unwrap_or(self.meta.origin_snap());
                 let flags = DS_FLAG_INCONSISTENT | ci_flag(begin);
                 let ds = self.create_dir_and_head(&begin.target, &Origin { snap }, flags)?;
                 let encryption = match &begin.raw {
@@ -264,12 +264,12 @@ impl Ctx<'_> {
                 let name = format!("{}/{TEMPORARY}", begin.target);
                 let flags = DS_FLAG_INCONSISTENT | ci_flag(begin);
                 let ds = self.create_dir_and_head(&name, &Origin { snap: source }, flags)?;
-                if source != self.meta.origin_snap {
+                if source != self.meta.origin_snap() {
                     self.create_livelist(ds)?;
                 }
                 self.inherit_features(source, ds)?;
                 self.share_key(source, ds)?;
-                (ds, true, source == self.meta.origin_snap)
+                (ds, true, source == self.meta.origin_snap())
             }
         };
         self.set_redacted(object, begin.redacted_by.as_deref())?;
@@ -355,7 +355,7 @@ impl Receiving {
     /// # Errors
     /// It was destroyed.
     pub fn is_on_top(&self) -> Result<bool> {
-        Ok(self.dataset.phys()?.prev_snap != self.dsl.meta()?.origin_snap)
+        Ok(self.dataset.phys()?.prev_snap != self.dsl.meta()?.origin_snap())
     }
 
     /// Notes how far the stream was applied with what `tx` holds.

@@ -64,7 +64,7 @@ impl Ctx<'_> {
         let obsolete = list.range(older, u64::MAX)?;
         let target = match obsolete.used == 0 && obsolete.uncomp == 0 {
             // The keys go, and nothing with them.
-            true => self.meta.free_bpobj,
+            true => self.meta.free_bpobj(),
             false => self.obsolete_list()?,
         };
         list.move_to(self, target, older)?;

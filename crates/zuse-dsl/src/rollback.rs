@@ -11,7 +11,7 @@ use zuse_format::dsl::UsedKind;
 use crate::admission::Reserve;
 use crate::context::{Ctx, Dsl};
 use crate::dataset::Dataset;
-use crate::deadlist::Deadlist;
+use crate::deadlist::{Deadlist, chain_keys};
 use crate::feature_keys::keys_of;
 use crate::name::split_snapshot;
 use crate::sizes::Sizes;
@@ -154,7 +154,10 @@ impl Ctx<'_> {
             },
         )?;
 
-        let keys = old.keys();
+        let keys = match old.is_flat() {
+            true => chain_keys(self.meta, h.prev_snap)?,
+            false => old.keys(),
+        };
         old.free(self)?;
         self.drop_remap_list(head)?;
         let deadlist = Deadlist::create(self, &keys)?;

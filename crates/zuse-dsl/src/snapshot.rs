@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use zuse_base::{Errno, Error, Result};
 use zuse_dmu::zap::ZapValue;
-use zuse_format::dsl::{DS_FLAG_INCONSISTENT, DS_FLAG_UNIQUE_ACCURATE, DslDatasetPhys, UsedKind};
+use zuse_format::dsl::{DS_FLAG_INCONSISTENT, DslDatasetPhys, UsedKind};
 
 use crate::admission::Reserve;
 use crate::ahead::handed_on;
@@ -16,6 +16,7 @@ use crate::keyring::ENCRYPTION;
 use crate::name::{check_snapshot, split_snapshot};
 use crate::property::Value;
 use crate::sizes::Sizes;
+use crate::version::{VERSION_SNAPSHOT_PROPERTIES, too_old};
 
 /// log2 of the block size of a directory's extension entries: a pair of numbers makes them a fat
 /// ZAP, of which each snapshot copies, compresses and writes a leaf. They are few and short: all
@@ -53,6 +54,9 @@ impl Dsl {
             };
             check_snapshot(dataset, snap)?;
             all.insert((dataset.to_owned(), snap.to_owned()));
+        }
+        if !properties.is_empty() && self.meta()?.version() < VERSION_SNAPSHOT_PROPERTIES {
+            return Err(too_old());
         }
         let props = properties.to_vec();
         // What the check found is what is changed: nothing happens between the two.
@@ -212,12 +216,13 @@ impl Ctx<'_> {
             self.zapify(head)?.remove(self.tx, REMAP_DEADLIST)?;
             self.zapify(new)?.put_u64(self.tx, REMAP_DEADLIST, list)?;
         }
+        let flags = self.meta.head_flags();
         self.meta.edit_ds(self.tx, head, |h| {
             h.deadlist = deadlist;
             h.prev_snap = new;
             h.prev_snap_txg = self.txg;
             h.unique_bytes = 0;
-            h.flags |= DS_FLAG_UNIQUE_ACCURATE;
+            h.flags |= flags;
         })?;
         self.meta
             .table(phys.snapnames)?

@@ -137,16 +137,16 @@ impl Ctx<'_> {
     /// account.
     pub fn move_to_free(&self, dir: u64, kind: UsedKind, sizes: Sizes) -> Result<()> {
         self.charge(dir, kind, -sizes)?;
-        if self.meta.free_dir != 0 {
-            self.charge(self.meta.free_dir, UsedKind::Head, sizes)?;
+        if self.meta.free_dir() != 0 {
+            self.charge(self.meta.free_dir(), UsedKind::Head, sizes)?;
         }
         Ok(())
     }
 
     /// Blocks of the pool's account were freed.
     pub fn freed(&self, sizes: Sizes) -> Result<()> {
-        if self.meta.free_dir != 0 && !sizes.is_zero() {
-            self.charge(self.meta.free_dir, UsedKind::Head, -sizes)?;
+        if self.meta.free_dir() != 0 && !sizes.is_zero() {
+            self.charge(self.meta.free_dir(), UsedKind::Head, -sizes)?;
         }
         Ok(())
     }

@@ -105,7 +105,7 @@ impl Dsl {
             if phys.userrefs != 0 {
                 stat.holds = meta.table(phys.userrefs)?.count()?;
             }
-            stat.clones = self.clones_of(&phys)?;
+            stat.clones = self.clones_of(object, &phys)?;
             return Ok(stat);
         }
         stat.used = dir.used_bytes;

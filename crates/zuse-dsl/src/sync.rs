@@ -188,10 +188,10 @@ impl Dsl {
         {
             return Ok(true);
         }
-        if meta.free_bpobj == 0 {
+        if meta.free_bpobj() == 0 {
             return Ok(false);
         }
-        let phys = Bpobj::open(&meta.mos, meta.free_bpobj)?.phys()?;
+        let phys = Bpobj::open(&meta.mos, meta.free_bpobj())?.phys()?;
         Ok(phys.num_blkptrs > 0 || phys.subobjs != 0 && phys.num_subobjs > 0)
     }
 
@@ -205,10 +205,10 @@ impl Dsl {
             return Ok(0);
         }
         let meta = self.meta()?;
-        if meta.free_dir == 0 {
+        if meta.free_dir() == 0 {
             return Ok(1);
         }
-        Ok(meta.dir(meta.free_dir)?.used_bytes.max(1))
+        Ok(meta.dir(meta.free_dir())?.used_bytes.max(1))
     }
 
     /// Bounds the blocks that one txg frees in the background.
@@ -255,12 +255,12 @@ impl Ctx<'_> {
         };
         self.sync_progress(ds)?;
         let sums = ds.books.take();
+        let old_unique = self.meta.unique_of(&before)?;
         let dead = self.note_dead(object, &before, &sums.dead)?;
 
         let own = sums.born - sums.freed;
         let change = own - dead;
         let reserved = self.dsl.number_of(object, "refreservation")?;
-        let old_unique = before.unique_bytes;
         let what = || format!("unique bytes of dataset {object}");
         let new_unique = counted(old_unique, own.used, what)?;
         let delta = if reserved == 0 {
@@ -343,10 +343,10 @@ impl Ctx<'_> {
 
     /// Frees what waits. An error ends the txg: something may have been freed that still waits.
     fn process_frees(&self, budget: &mut Budget) -> Result<Freeing> {
-        if self.meta.free_bpobj == 0 {
+        if self.meta.free_bpobj() == 0 {
             return Ok(Freeing::Done);
         }
-        let list = match Bpobj::open(&self.meta.mos, self.meta.free_bpobj) {
+        let list = match Bpobj::open(&self.meta.mos, self.meta.free_bpobj()) {
             Ok(list) => list,
             Err(e) => return Freeing::stuck(e),
         };

@@ -103,6 +103,7 @@ fn make_pool(path: &str) -> Result<(Arc<Pool>, Arc<Objset>, Zap)> {
             ashift: Some(12),
         }],
         features: None,
+        version: zuse_format::uberblock::SPA_VERSION,
         comment: None,
         compatibility: None,
     };

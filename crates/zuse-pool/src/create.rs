@@ -22,6 +22,7 @@ use crate::allocator::{MapOptions, VdevInfo};
 use crate::classes::BIAS;
 use crate::layout::{self, TopSpec};
 use crate::space_map::MosStore;
+use crate::version::{VERSION_COPIES, VERSION_DEFLATE, objset_size, queue_bonus};
 use crate::{Allocator, DslHooks, Environment, Pool, SyncCtx};
 
 /// The txg of a pool's creation.
@@ -45,6 +46,8 @@ pub struct CreateOptions {
     pub vdevs: Vec<VdevSpec>,
     /// Features to enable; those they need come along. `None` enables all.
     pub features: Option<Vec<&'static Feature>>,
+    /// Version; below 5000 there are no features.
+    pub version: u64,
     /// Pool property `comment`.
     pub comment: Option<String>,
     /// Pool property `compatibility`.
@@ -55,6 +58,7 @@ impl CreateOptions {
     /// Whether the pool will have a feature.
     pub fn enables(&self, guid: &str) -> bool {
         match &self.features {
+            _ if self.version < SPA_VERSION => false,
             None => (FEATURES.iter()).any(|f| f.guid == guid && f.enabled_at_creation()),
             Some(list) => list.iter().any(|f| f.guid == guid || needs(f, guid)),
         }
@@ -112,7 +116,7 @@ impl Pool {
         let root_guid = guid();
         let mut root = VdevConfig::root(root_guid, tops);
         root.create_txg = Some(FIRST_TXG.0);
-        let mut config = PoolConfig::new(&options.name, SPA_VERSION, root.clone());
+        let mut config = PoolConfig::new(&options.name, options.version, root.clone());
         config.hostid = env.host.id;
         config.hostname = (!env.host.name.is_empty()).then(|| env.host.name.clone());
         config.comment.clone_from(&options.comment);
@@ -133,7 +137,7 @@ impl Pool {
             vdevs.set_class(id as u32, *class)?;
         }
         let uberblock = Uberblock {
-            version: SPA_VERSION,
+            version: options.version,
             txg: FIRST_TXG.prev().0,
             ..Uberblock::default()
         };
@@ -195,10 +199,16 @@ impl Pool {
             &tx,
             &Default::default(),
         )?;
-        directory.add_u64(&tx, b"creation_version", SPA_VERSION)?;
-        directory.add_u64(&tx, b"deflate", 1)?;
-        self.features.create(&ctx, &directory)?;
-        self.enable_first(&ctx, options)?;
+        directory.add_u64(&tx, b"creation_version", options.version)?;
+        if options.version >= VERSION_DEFLATE {
+            directory.add_u64(&tx, b"deflate", 1)?;
+        } else {
+            self.vdevs.count_as_allocated();
+        }
+        if options.version >= SPA_VERSION {
+            self.features.create(&ctx, &directory)?;
+            self.enable_first(&ctx, options)?;
+        }
         self.make_salt(&tx, &directory)?;
 
         self.hooks.create(&ctx)?;
@@ -269,7 +279,7 @@ impl Pool {
             tx,
             &DnodeSpec::new(object_type::BPOBJ)
                 .block_size(16384)
-                .bonus(object_type::BPOBJ_HDR, 48)
+                .bonus(object_type::BPOBJ_HDR, queue_bonus(self.version()))
                 .compress(2),
         )?;
         directory.add_u64(tx, b"sync_bplist", deferred.object().0)?;
@@ -281,7 +291,8 @@ impl Pool {
         let mut settings = Settings::mos();
         settings.hole_birth = enabled("com.delphix:hole_birth");
         settings.embedded_data = enabled("com.delphix:embedded_data");
-        settings.project_quota = enabled("org.zfsonlinux:project_quota");
+        settings.objset_size = objset_size(self.version(), enabled("org.zfsonlinux:project_quota"));
+        settings.one_copy = self.version() < VERSION_COPIES;
         settings.indirect_shift = self.limits().indirect_shift;
         if !enabled("org.illumos:lz4_compress") {
             settings.metadata_compression = zuse_codec::Compression::Lzjb;

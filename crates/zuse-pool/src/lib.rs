@@ -46,6 +46,7 @@ mod tops;
 mod tree_change;
 pub mod tunable;
 mod txg;
+mod version;
 
 pub use allocator::Allocator;
 pub use attach::{Newcomer, Purpose};

@@ -240,6 +240,7 @@ impl Pool {
             ));
         }
         self.adopt_config(&trusted, find)?;
+        self.count_space_as(&directory)?;
         self.load_mappings(&directory)?;
         self.believe_whole_leaves();
         self.load_classes()?;
@@ -539,15 +540,6 @@ fn check_writing(
                 format!("pool {name} is under multihost protection and was not exported"),
             ));
         }
-    }
-    if labels.version < 5000 {
-        return Err(Error::unsupported(
-            format!("pool {name}"),
-            format!(
-                "writing to version {} (it can be opened with readonly=on)",
-                labels.version
-            ),
-        ));
     }
     Ok(())
 }

@@ -21,6 +21,7 @@ use zuse_vdev::{PoolConfig, PoolState, Vdevs};
 
 use crate::suspend::Suspension;
 use crate::txg::{DirtyBounds, Txgs};
+use crate::version::{VERSION_COPIES, objset_size};
 use crate::{Allocator, DslHooks, Features, Limits};
 
 mod space;
@@ -429,7 +430,8 @@ impl Pool {
         let mut s = Settings {
             hole_birth: f.is_active("com.delphix:hole_birth"),
             embedded_data: f.is_active("com.delphix:embedded_data"),
-            project_quota: f.is_enabled("org.zfsonlinux:project_quota"),
+            objset_size: objset_size(self.version(), f.is_enabled("org.zfsonlinux:project_quota")),
+            one_copy: self.version() < VERSION_COPIES,
             micro_zap_max: limits.micro_zap_max,
             indirect_shift: limits.indirect_shift,
             ..Settings::default()

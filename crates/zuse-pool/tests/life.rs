@@ -67,6 +67,7 @@ fn try_create(device: &Arc<dyn BlockDevice>, ashift: u8) -> Result<Arc<Pool>> {
             ashift: Some(ashift),
         }],
         features: None,
+        version: zuse_format::uberblock::SPA_VERSION,
         comment: None,
         compatibility: None,
     };
@@ -207,6 +208,7 @@ fn tank_on(device: &Arc<dyn BlockDevice>) -> CreateOptions {
             ashift: None,
         }],
         features: None,
+        version: zuse_format::uberblock::SPA_VERSION,
         comment: None,
         compatibility: None,
     }

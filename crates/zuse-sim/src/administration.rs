@@ -28,6 +28,12 @@ struct Head {
     origin: Option<(String, String)>,
 }
 
+/// What a workload has made, to go on with.
+pub struct Administered {
+    heads: BTreeMap<String, Head>,
+    names: u64,
+}
+
 /// A pool at work beside its model.
 pub struct Administration<'a> {
     pool: &'a Arc<Pool>,
@@ -63,6 +69,23 @@ impl<'a> Administration<'a> {
             heads: BTreeMap::new(),
             names: 0,
             done: Vec::new(),
+        }
+    }
+
+    /// The same workload with another seed, on a pool in which it was at work before.
+    pub fn of(pool: &'a Arc<Pool>, seed: u64, model: Administered) -> Self {
+        Self {
+            heads: model.heads,
+            names: model.names,
+            ..Self::new(pool, seed)
+        }
+    }
+
+    /// What the pool has by now, for [`Self::of`].
+    pub fn into_model(self) -> Administered {
+        Administered {
+            heads: self.heads,
+            names: self.names,
         }
     }
 

@@ -36,4 +36,5 @@ pub mod power;
 pub mod rewrite;
 pub mod rot;
 pub mod round_trip;
+pub mod seeds;
 pub mod surgery;

@@ -174,6 +174,7 @@ impl Workload for Objects {
             name: "sim".into(),
             vdevs,
             features: None,
+            version: zuse_format::uberblock::SPA_VERSION,
             comment: None,
             compatibility: None,
         };

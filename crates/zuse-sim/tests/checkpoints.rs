@@ -4,15 +4,14 @@
 use zuse_sim::checkpoints::{Tally, rounds};
 use zuse_sim::files::Files;
 use zuse_sim::power::Rules;
+use zuse_sim::seeds::seeds;
 
 const ROUNDS: u32 = 4;
 
 #[test]
 fn a_pool_goes_back_to_its_checkpoint_or_forgets_it_after_any_cut() {
-    let seeds: u64 = std::env::var("ZUSE_SIM_SEEDS")
-        .ok()
-        .and_then(|s| s.parse().ok())
-        .unwrap_or(2);
+    let range = seeds(2);
+    let seeds = range.end - range.start;
     let rules = Rules {
         cuts: 1,
         within: 200,
@@ -21,8 +20,9 @@ fn a_pool_goes_back_to_its_checkpoint_or_forgets_it_after_any_cut() {
     };
     let all: Vec<_> = std::thread::scope(|scope| {
         let one = |first| {
+            let range = range.clone();
             move || {
-                let mine = (0..seeds).filter(|s| s % 2 == first);
+                let mine = range.filter(|s| s % 2 == first);
                 mine.map(|seed| {
                     let disks = 1 + u32::from(seed % 2 > 0);
                     rounds(&Files::default(), Rules { disks, ..rules }, seed, ROUNDS)

@@ -3,6 +3,7 @@
 use zuse_sim::files::Files;
 use zuse_sim::objects::Objects;
 use zuse_sim::power::{Rules, run_chains};
+use zuse_sim::seeds::seeds;
 
 fn rules(ignore_flushes: bool) -> Vec<Rules> {
     let base = Rules {
@@ -32,13 +33,6 @@ fn rules(ignore_flushes: bool) -> Vec<Rules> {
     ]
 }
 
-fn seeds(usual: u64) -> u64 {
-    std::env::var("ZUSE_SIM_SEEDS")
-        .ok()
-        .and_then(|s| s.parse().ok())
-        .unwrap_or(usual)
-}
-
 fn none_failed(failures: &[String], seeds: u64) {
     let (count, first) = (failures.len(), failures.iter().take(5));
     let first: Vec<&str> = first.map(String::as_str).collect();
@@ -48,8 +42,9 @@ fn none_failed(failures: &[String], seeds: u64) {
 
 #[test]
 fn files_come_back_as_of_the_last_txg_after_every_cut() {
-    let seeds = seeds(24);
-    let (tally, failures) = run_chains(&Files::default(), &rules(false), 0..seeds);
+    let range = seeds(24);
+    let seeds = range.end - range.start;
+    let (tally, failures) = run_chains(&Files::default(), &rules(false), range);
     println!("{tally:?}, {} failures", failures.len());
     none_failed(&failures, seeds);
     assert!(
@@ -60,12 +55,13 @@ fn files_come_back_as_of_the_last_txg_after_every_cut() {
 
 #[test]
 fn files_come_back_although_freed_space_was_discarded() {
-    let seeds = seeds(4);
+    let range = seeds(4);
+    let seeds = range.end - range.start;
     let workload = Files {
         autotrim: true,
         ..Files::default()
     };
-    let (tally, failures) = run_chains(&workload, &rules(false), 0..seeds);
+    let (tally, failures) = run_chains(&workload, &rules(false), range);
     println!("{tally:?}, {} failures", failures.len());
     none_failed(&failures, seeds);
     assert!(u64::from(tally.cuts) >= seeds * 9, "{tally:?}");
@@ -73,9 +69,10 @@ fn files_come_back_although_freed_space_was_discarded() {
 
 #[test]
 fn files_that_share_blocks_come_back_after_every_cut() {
-    let seeds = seeds(6);
+    let range = seeds(6);
+    let seeds = range.end - range.start;
     let workload = Files::that_share();
-    let (tally, failures) = run_chains(&workload, &rules(false), 0..seeds);
+    let (tally, failures) = run_chains(&workload, &rules(false), range);
     let sharing = workload.sharing.load(std::sync::atomic::Ordering::Relaxed);
     println!("{tally:?}, {sharing} shared, {} failures", failures.len());
     none_failed(&failures, seeds);
@@ -87,8 +84,9 @@ fn files_that_share_blocks_come_back_after_every_cut() {
 
 #[test]
 fn objects_come_back_as_of_the_last_txg_after_every_cut() {
-    let seeds = seeds(8);
-    let (tally, failures) = run_chains(&Objects, &rules(false), 0..seeds);
+    let range = seeds(8);
+    let seeds = range.end - range.start;
+    let (tally, failures) = run_chains(&Objects, &rules(false), range);
     println!("{tally:?}, {} failures", failures.len());
     none_failed(&failures, seeds);
     assert!(

@@ -26,6 +26,7 @@ mod leaks;
 mod livelists;
 mod logs;
 mod nameless;
+mod old_versions;
 mod panics;
 mod power_cuts;
 mod raw_streams;

@@ -155,7 +155,7 @@ pub struct Top {
     config: TopConfig,
     ashift: u8,
     size_rule: SizeRule,
-    deflate: u64,
+    deflate: AtomicU64,
     metaslab_array: AtomicU64,
     metaslab_shift: AtomicU64,
     non_allocating: AtomicBool,
@@ -243,7 +243,7 @@ impl Top {
 
     /// Factor, in 512ths, from allocated to shown bytes.
     pub fn deflate_ratio(&self) -> u64 {
-        self.deflate
+        self.deflate.load(Ordering::Relaxed)
     }
 
     /// Smallest allocation.
@@ -406,6 +406,14 @@ impl Vdevs {
             .map_or(crate::geometry::PLAIN_DEFLATE_RATIO, |top| {
                 top.deflate_ratio()
             })
+    }
+
+    /// Bytes are shown as they are allocated, parity included: pools without `deflate`.
+    pub fn count_as_allocated(&self) {
+        for top in self.tops().iter() {
+            let plain = crate::geometry::PLAIN_DEFLATE_RATIO;
+            top.deflate.store(plain, Ordering::Relaxed);
+        }
     }
 
     /// Notes the metaslab array of a vdev: from then on it counts as initialised.

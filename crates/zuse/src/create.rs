@@ -7,7 +7,7 @@ use zuse_base::{Errno, Error, Refusal, Result};
 use zuse_device::{Access, FileDevice, MIN_DEVICE_SIZE};
 use zuse_dsl::{Dsl, KeyMaterial, NewEncryption};
 use zuse_format::feature::Feature;
-use zuse_format::uberblock::SPA_VERSION;
+use zuse_format::uberblock::{SPA_VERSION, is_spa_version};
 use zuse_pool::{CreateOptions, Environment, TopSpec, VdevSpec};
 
 use crate::backing::features_by;
@@ -61,6 +61,23 @@ struct NewRoot {
     encryption: Option<NewEncryption>,
 }
 
+/// What the configuration of a new pool says.
+struct Texts {
+    comment: Option<String>,
+    compatibility: Option<String>,
+    version: u64,
+}
+
+impl Default for Texts {
+    fn default() -> Self {
+        Self {
+            comment: None,
+            compatibility: None,
+            version: SPA_VERSION,
+        }
+    }
+}
+
 impl NewRoot {
     fn parse(env: &Environment, new: &NewPool) -> Result<Self> {
         let content = NewFileSystem::parse(&new.root_properties, new.owner)?;
@@ -100,6 +117,7 @@ impl Pool {
         check_name(&new.name)?;
         let mut ashift = None;
         let (mut comment, mut compatibility) = (None, None);
+        let mut version = SPA_VERSION;
         let mut stored = Vec::new();
         for (name, text) in &new.properties {
             let value = pool_property::parse(name, text)?;
@@ -111,12 +129,12 @@ impl Pool {
                 }
                 ("comment", _) => comment = Some(text.clone()),
                 ("compatibility", _) => compatibility = (text != "off").then(|| text.clone()),
-                ("version", _) if text == "5000" => {}
-                ("version", _) => {
-                    return Err(Error::refused(
-                        Errno::NOTSUP,
-                        "pools of other versions than 5000 are not made",
-                    ));
+                ("version", zuse_format::property::PropertyValue::Number(n)) => {
+                    if !is_spa_version(n) {
+                        let why = format!("property 'version' number {text} is invalid.");
+                        return Err(Error::refused(Errno::INVAL, why));
+                    }
+                    version = n;
                 }
                 _ => stored.push((name.clone(), text.clone())),
             }
@@ -139,7 +157,12 @@ impl Pool {
             }
         }
         let mut made = Vec::new();
-        let result = Self::create_on(env, new, ashift, (comment, compatibility), root, &mut made);
+        let text = Texts {
+            comment,
+            compatibility,
+            version,
+        };
+        let result = Self::create_on(env, new, ashift, text, root, &mut made);
         match result {
             Ok(pool) => {
                 for (name, text) in stored {
@@ -161,7 +184,7 @@ impl Pool {
         env: Environment,
         new: &NewPool,
         ashift: Option<u8>,
-        (comment, compatibility): (Option<String>, Option<String>),
+        text: Texts,
         root: NewRoot,
         made: &mut Vec<PathBuf>,
     ) -> Result<Arc<Self>> {
@@ -186,7 +209,7 @@ impl Pool {
             &new.name,
             (vdevs, &new.layout),
             new.features.clone(),
-            (comment, compatibility),
+            text,
             root,
         )
     }
@@ -205,7 +228,26 @@ impl Pool {
     ) -> Result<Arc<Self>> {
         check_name(name)?;
         let root = NewRoot::parse(&env, &plain(root_properties, features.clone()))?;
-        Self::create_with(env, name, (vdevs, &[]), features, (None, None), root)
+        Self::create_with(env, name, (vdevs, &[]), features, Texts::default(), root)
+    }
+
+    /// As [`Pool::create_on_devices`], of any version; below 5000 without features.
+    ///
+    /// # Errors
+    /// As [`Pool::create`].
+    pub fn create_of_version(
+        env: Environment,
+        name: &str,
+        (vdevs, layout): (Vec<VdevSpec>, &[TopSpec]),
+        version: u64,
+    ) -> Result<Arc<Self>> {
+        check_name(name)?;
+        let root = NewRoot::parse(&env, &plain(&[], None))?;
+        let text = Texts {
+            version,
+            ..Texts::default()
+        };
+        Self::create_with(env, name, (vdevs, layout), None, text, root)
     }
 
     /// As [`Pool::create_on_devices`], with the devices in groups.
@@ -221,7 +263,7 @@ impl Pool {
     ) -> Result<Arc<Self>> {
         check_name(name)?;
         let root = NewRoot::parse(&env, &plain(root_properties, None))?;
-        Self::create_with(env, name, (vdevs, layout), None, (None, None), root)
+        Self::create_with(env, name, (vdevs, layout), None, Texts::default(), root)
     }
 
     fn create_with(
@@ -229,7 +271,7 @@ impl Pool {
         name: &str,
         (vdevs, layout): (Vec<VdevSpec>, &[TopSpec]),
         features: Option<Vec<&'static Feature>>,
-        (comment, compatibility): (Option<String>, Option<String>),
+        text: Texts,
         root: NewRoot,
     ) -> Result<Arc<Self>> {
         let now = env.clock.now();
@@ -237,11 +279,12 @@ impl Pool {
             name: name.to_owned(),
             vdevs,
             features,
-            comment,
-            compatibility,
+            version: text.version,
+            comment: text.comment,
+            compatibility: text.compatibility,
         };
-        let enabled = features_by(SPA_VERSION, |guid| options.enables(guid));
-        let (fill, props) = root.content.into_parts(now, enabled);
+        let enabled = features_by(options.version, |guid| options.enables(guid));
+        let (fill, props) = root.content.into_parts(now, enabled)?;
         let dsl = Dsl::for_create(fill, props, root.encryption);
         let spa = zuse_pool::Pool::create_with_layout(env, options, layout, dsl.clone())?;
         spa.events().post(zuse_base::Event::system("pool_create"));

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::upgrade::newest_zpl;
 use zuse_base::{Errno, Error, Result, Timestamp};
 use zuse_dsl::property::Value;
 use zuse_dsl::{CreateOptions, Dataset as Handle, Fill, Kind, Stat, Which};
@@ -36,6 +37,8 @@ pub struct Listing {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NewFileSystem {
     format: FormatOptions,
+    /// The version that was asked for; else it is the newest that the pool takes.
+    version: Option<u64>,
     properties: Vec<(String, Value)>,
 }
 
@@ -55,7 +58,8 @@ impl NewFileSystem {
             match (name.as_str(), &value) {
                 ("normalization", Value::Number(n)) => new.format.normalization = *n,
                 ("utf8only", Value::Number(n)) => new.format.utf8_only = *n != 0,
-                ("version", Value::Number(n)) => new.format.version = *n,
+                ("version", _) if text == "current" => new.version = None,
+                ("version", Value::Number(n)) => new.version = Some(*n),
                 ("casesensitivity", Value::Number(n)) => {
                     new.format.case = CaseSensitivity::from_number(*n).unwrap_or_default();
                 }
@@ -81,16 +85,21 @@ impl NewFileSystem {
         self,
         now: Timestamp,
         features: PoolFeatures,
-    ) -> (Fill, Vec<(String, Value)>) {
+    ) -> Result<(Fill, Vec<(String, Value)>)> {
+        let newest = newest_zpl(features.pool_version);
+        let version = self.version.unwrap_or(newest);
+        if version > newest {
+            let why = "pool must be upgraded to set this property or value";
+            return Err(Error::refused(Errno::NOTSUP, why));
+        }
         let format = FormatOptions {
             now,
             features,
+            version,
             ..self.format
         };
-        (
-            Box::new(move |objset, tx| zuse_zpl::format(objset, tx, &format)),
-            self.properties,
-        )
+        let fill: Fill = Box::new(move |objset, tx| zuse_zpl::format(objset, tx, &format));
+        Ok((fill, self.properties))
     }
 }
 
@@ -281,7 +290,7 @@ impl Pool {
         let new = NewFileSystem::parse(properties, owner)?;
         let encryption = self.new_encryption(name, properties, key)?;
         let case_insensitive = new.format.case == CaseSensitivity::Insensitive;
-        let (fill, props) = new.into_parts(self.spa().clock().now(), pool_features(self.spa()));
+        let (fill, props) = new.into_parts(self.spa().clock().now(), pool_features(self.spa()))?;
         let options = CreateOptions {
             properties: props,
             case_insensitive,

@@ -94,7 +94,7 @@ pub use zuse_dsl::{EncryptionInfo, KEY_MATERIAL_MAX, KeyFormat, KeyMaterial};
 pub use zuse_dsl::{Entry, Grant, Kind, LogMet, Needs, Stat, Which};
 pub use zuse_dsl::{ErrorScrub, ScanStatus as LastScan};
 pub use zuse_format::compatibility;
-pub use zuse_format::uberblock::SPA_VERSION;
+pub use zuse_format::uberblock::{SPA_VERSION, is_spa_version};
 pub use zuse_format::{Uberblock, feature, property as property_table};
 pub use zuse_pool::dedup;
 pub use zuse_pool::fragmentation;

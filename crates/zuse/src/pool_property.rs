@@ -415,7 +415,13 @@ impl Pool {
                 self.spa().set_config_text(&name, text)?;
                 return self.sync();
             }
-            Some(Home::Config) if text == "5000" => return Ok(()),
+            Some(Home::Config) if name == "version" => {
+                let to = text.parse().unwrap_or(0);
+                return match to == self.spa().version() {
+                    true => Ok(()),
+                    false => self.upgrade_version(to, Vec::new()),
+                };
+            }
             Some(Home::Config) => return refuse(format!("property '{name}' cannot be set")),
             Some(Home::Process) => {
                 return refuse(format!(
@@ -444,16 +450,13 @@ impl Pool {
     }
 
     /// The features that an upgrade of the pool enables: all that are disabled, that the pool's
-    /// `compatibility` allows and that do not wait for a request of their own. None where the pool
-    /// is of a version before features, and not [`HEAD_ERRLOG`] while there is an error log of the
-    /// older form.
+    /// `compatibility` allows and that do not wait for a request of their own. Not [`HEAD_ERRLOG`]
+    /// while there is an error log of the older form. A pool of a version before features gets them
+    /// by [`Self::upgrade_version`] only.
     ///
     /// # Errors
     /// The error logs cannot be read.
     pub fn features_to_enable(&self, wanted: &Compatibility) -> Result<Vec<&'static Feature>> {
-        if self.spa().version() < SPA_VERSION {
-            return Ok(Vec::new());
-        }
         let features = self.spa().features();
         let mut missing: Vec<_> = FEATURES
             .iter()
@@ -463,6 +466,16 @@ impl Pool {
             missing.retain(|f| f.guid != HEAD_ERRLOG);
         }
         Ok(missing)
+    }
+
+    /// Brings a pool of a version before features to a newer one. These features get enabled if
+    /// that is the one with features.
+    ///
+    /// # Errors
+    /// `Refused(NOTSUP)` for a version that there is not, `Refused(INVAL)` for an older one;
+    /// `Refused(ROFS)`.
+    pub fn upgrade_version(&self, version: u64, features: Vec<&'static Feature>) -> Result<()> {
+        self.dsl().upgrade_pool(version, features)
     }
 
     fn has_error_log(&self) -> Result<bool> {
@@ -511,6 +524,12 @@ impl Pool {
         }
         if self.spa().features().is_enabled(feature.guid) {
             return Ok(());
+        }
+        if self.spa().version() < SPA_VERSION {
+            return Err(Error::refused(
+                Errno::NOTSUP,
+                "operation not supported on this type of pool",
+            ));
         }
         self.enable_features(vec![feature])
     }

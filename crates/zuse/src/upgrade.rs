@@ -13,6 +13,16 @@ use crate::{Dataset, Pool};
 /// Newest version of filesystems.
 pub const ZPL_VERSION: u64 = 5;
 
+/// Newest version of filesystems that a pool of that version takes.
+pub(crate) fn newest_zpl(pool_version: u64) -> u64 {
+    match pool_version {
+        24.. => ZPL_VERSION,
+        15..24 => 4,
+        9..15 => 3,
+        _ => 2,
+    }
+}
+
 const DEFAULTS: [(&str, QuotaOwner, QuotaKind); 6] = [
     ("defaultuserquota", QuotaOwner::User, QuotaKind::Space),
     ("defaultgroupquota", QuotaOwner::Group, QuotaKind::Space),
@@ -93,6 +103,10 @@ impl Pool {
         }
         if version > ZPL_VERSION {
             return refuse(Errno::INVAL, format!("version {version} is not known"));
+        }
+        if version > newest_zpl(self.spa().version()) {
+            let why = "pool must be upgraded to set this property or value";
+            return refuse(Errno::NOTSUP, why.to_owned());
         }
         match self.mounts() {
             Some(mounts) => {

@@ -138,9 +138,14 @@ impl Pool {
             }
         }
         let encryption = self.new_encryption(name, &new.properties, key)?;
-        if !new.sparse && values.iter().all(|(n, _)| n != "refreservation") {
+        // Older pools keep it for the volume together with its snapshots.
+        let kept = match self.spa().version() {
+            0..9 => "reservation",
+            _ => "refreservation",
+        };
+        if !new.sparse && values.iter().all(|(n, _)| n != kept) {
             let bytes = reservation(size, block, copies);
-            values.push(("refreservation".into(), Value::Number(bytes)));
+            values.push((kept.into(), Value::Number(bytes)));
         }
         let options = CreateOptions {
             properties: values,

@@ -12,7 +12,7 @@ use zuse_base::{ByteOrder, Error, Result, Txg};
 use zuse_codec::Compression;
 use zuse_format::block_pointer::BP_SIZE;
 use zuse_format::dnode::DNODE_CORE;
-use zuse_format::objset::{OBJSET_SIZE, OBJSET_SIZE_V2, ZIL_HEADER_SIZE};
+use zuse_format::objset::ZIL_HEADER_SIZE;
 use zuse_format::{BlockPointer, DnodePhys, ObjsetPhys, ObjsetType, object_type};
 use zuse_io::{Block, CryptParams, RawBlock, WritePolicy};
 
@@ -58,11 +58,7 @@ impl Objset {
         meta.levels = shape.levels;
         meta.indirect_shift = shape.indirect_shift;
         let mut phys = ObjsetPhys::new(kind, meta);
-        phys.size = if env.settings.project_quota {
-            OBJSET_SIZE
-        } else {
-            OBJSET_SIZE_V2
-        };
+        phys.size = env.settings.objset_size;
         let env = ObjsetEnv { key: None, ..env };
         let os = Self::assemble(env, phys, BlockPointer::HOLE, true);
         os.touch(tx);

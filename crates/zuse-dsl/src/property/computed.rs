@@ -533,9 +533,9 @@ impl<'a> View<'a> {
             }
             "userrefs" if p.userrefs == 0 => number(0),
             "userrefs" => number(meta.table(p.userrefs)?.count()?),
-            "numclones" => number(self.dsl.clones_of(p)?.len() as u64),
+            "numclones" => number(self.dsl.clones_of(self.entry.object.0, p)?.len() as u64),
             "clones" => {
-                let clones = self.dsl.clones_of(p)?;
+                let clones = self.dsl.clones_of(self.entry.object.0, p)?;
                 Ok((!clones.is_empty()).then(|| clones.join(",").into()))
             }
             "snapshots_changed" => {
@@ -647,23 +647,22 @@ impl Dsl {
     /// `Refused(NOENT)`; the MOS cannot be read.
     pub fn clones_of_named(&self, snapshot: &str) -> Result<Vec<String>> {
         let _config = self.read_config();
-        let phys = self.meta()?.ds(self.find_ds(snapshot)?)?;
+        let object = self.find_ds(snapshot)?;
+        let phys = self.meta()?.ds(object)?;
         if !phys.is_snapshot() {
             return Ok(Vec::new());
         }
-        self.clones_of(&phys)
+        self.clones_of(object, &phys)
     }
 
     /// Names of a snapshot's clones.
-    pub(crate) fn clones_of(&self, phys: &DslDatasetPhys) -> Result<Vec<String>> {
+    pub(crate) fn clones_of(&self, object: u64, phys: &DslDatasetPhys) -> Result<Vec<String>> {
         let meta = self.meta()?;
         let mut out = Vec::new();
-        if phys.next_clones != 0 && phys.num_children > 1 {
-            for clone in meta.table(phys.next_clones)?.ints()? {
-                out.push(self.dir_name(meta.ds(clone)?.dir)?);
-            }
-            out.sort();
+        for clone in self.branches_of(object, phys)? {
+            out.push(self.dir_name(meta.ds(clone)?.dir)?);
         }
+        out.sort();
         Ok(out)
     }
 }

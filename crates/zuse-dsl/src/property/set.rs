@@ -13,8 +13,8 @@ use zuse_format::property::{
 use super::Value;
 use crate::admission::Reserve;
 use crate::context::{Ctx, Dsl};
-use crate::meta::VERSION_RECEIVED;
 use crate::name::split_snapshot;
+use crate::version::VERSION_RECEIVED;
 
 /// How values are stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -262,8 +262,11 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Whether the pool has the feature that a value of a property asks for.
+    /// Whether the pool has the version or the feature that a value of a property asks for.
     fn check_feature_of(&self, property: &str, value: u64) -> Result<()> {
+        if self.meta.version() < version_for(property, value) {
+            return Err(too_old_for_property());
+        }
         match property {
             "recordsize" if value > 128 * 1024 => self.need_feature("org.open-zfs:large_blocks"),
             "longname" if value != 0 => self.need_feature("org.zfsonlinux:longname"),
@@ -285,10 +288,7 @@ impl Ctx<'_> {
         if self.enabled(guid) {
             return Ok(());
         }
-        Err(Error::refused(
-            Errno::NOTSUP,
-            "pool and or dataset must be upgraded to set this property or value",
-        ))
+        Err(too_old_for_property())
     }
 
     /// Stores a local value in a new dataset.
@@ -331,7 +331,7 @@ impl Ctx<'_> {
         };
         let props = self.props_of(ds, &phys)?;
         let table = self.meta.table(props)?;
-        let separate = self.meta.version >= VERSION_RECEIVED;
+        let separate = self.meta.version() >= VERSION_RECEIVED;
         let plain = |v: &Value| match v {
             Value::Number(n) => ZapValue::U64(*n),
             Value::Text(t) => ZapValue::text(t),
@@ -426,4 +426,26 @@ pub(crate) fn check_settable(property: &str, value: &Value) -> Result<()> {
 /// Whether a property may be given to a new snapshot.
 pub(crate) fn check_on_snapshot(property: &str, value: &Value) -> Result<()> {
     check(property, Some(value), true)
+}
+
+fn too_old_for_property() -> Error {
+    Error::refused(
+        Errno::NOTSUP,
+        "pool and or dataset must be upgraded to set this property or value",
+    )
+}
+
+/// The pool version from which a property may have a value.
+fn version_for(property: &str, value: u64) -> u64 {
+    match (property, value) {
+        ("copies", 2..) => 3,
+        ("compression", 5..=13) => 5,
+        ("refquota" | "refreservation", 1..) => 9,
+        // passthrough-x
+        ("aclinherit", 5) => 14,
+        ("compression", 14) => 20,
+        // Anything but off.
+        ("dedup", 0 | 1 | 3..) => 21,
+        _ => 1,
+    }
 }

@@ -11,6 +11,7 @@ use crate::context::Ctx;
 use crate::key_change::NewEncryption;
 use crate::name::split_last;
 use crate::redact::REDACTED;
+use crate::version::{VERSION_ATTRIBUTES, too_old};
 
 /// Guids that one entry of a dataset's table holds.
 const REDACTED_MAX: usize = 1024;
@@ -33,6 +34,10 @@ impl Ctx<'_> {
 
     pub(super) fn plan_receive(&self, begin: &ReceiveBegin) -> Result<Start> {
         let start = self.plan_place(begin)?;
+        if begin.accounts_users && self.meta.version() < VERSION_ATTRIBUTES {
+            let why = "stream's attributes need a pool of version 24";
+            return refuse(Errno::NOTSUP, why.to_owned());
+        }
         if begin.redacted_by.is_some() && !self.enabled(REDACTED) {
             return refuse(
                 Errno::NOTSUP,
@@ -137,7 +142,7 @@ impl Ctx<'_> {
                     _ => Ok(()),
                 }
             }
-            Start::Temporary { source } if *source == self.meta.origin_snap => {
+            Start::Temporary { source } if *source == self.meta.origin_snap() => {
                 if self.dsl.is_encrypted(self.dsl.find_ds(&begin.target)?)? {
                     return refuse(
                         Errno::INVAL,
@@ -216,7 +221,7 @@ impl Ctx<'_> {
                 format!("destination '{target}' exists: must specify -F to overwrite it"),
             );
         }
-        if phys.prev_snap != self.meta.origin_snap {
+        if phys.prev_snap != self.meta.origin_snap() {
             let names = self.dsl.snapshots(target)?;
             let one = names.last().map_or(target.as_str(), |s| &s.name);
             return refuse(
@@ -224,9 +229,11 @@ impl Ctx<'_> {
                 format!("destination has snapshots (eg. {one}): must destroy them to overwrite it"),
             );
         }
-        Ok(Start::Temporary {
-            source: self.meta.origin_snap,
-        })
+        // Before $ORIGIN a dataset has nothing to descend from that its successor could, too.
+        match self.meta.origin_snap() {
+            0 => Err(too_old()),
+            source => Ok(Start::Temporary { source }),
+        }
     }
 
     /// Who has taken large blocks takes no split ones on top.

@@ -64,7 +64,7 @@ impl Ctx<'_> {
             }
             Start::New { origin: None } => return Ok(()),
             Start::New { origin: Some(snap) } => *snap,
-            Start::Temporary { source } if *source == self.meta.origin_snap => {
+            Start::Temporary { source } if *source == self.meta.origin_snap() => {
                 return refuse(
                     Errno::INVAL,
                     "zfs receive -F cannot be used to destroy an encrypted filesystem or overwrite an unencrypted one with an encrypted one"

@@ -56,6 +56,7 @@ impl Bench {
                 ashift: Some(12),
             }],
             features: None,
+            version: zuse_format::uberblock::SPA_VERSION,
             comment: None,
             compatibility: None,
         };

@@ -451,7 +451,7 @@ impl Builder<'_> {
         Ok(Top {
             id,
             ashift,
-            deflate: size_rule.deflate_ratio(),
+            deflate: AtomicU64::new(size_rule.deflate_ratio()),
             size_rule,
             metaslab_array: AtomicU64::new(keys.metaslab_array),
             metaslab_shift: AtomicU64::new(keys.metaslab_shift),

@@ -443,7 +443,9 @@ fn advice(found: &FoundPool, host: u64) -> String {
         ),
         () if config.version < NEWEST => (
             "The pool is formatted using a legacy on-disk version.".to_owned(),
-            format!("{BY_NAME}.\n\tPools of versions before features are read here, and not written."),
+            format!(
+                "{BY_NAME},\n\tthough some features will not be available without an explicit 'zpool upgrade'."
+            ),
         ),
         () if config.errata.is_some_and(|n| n != 0) => (
             format!("Errata #{} detected.", config.errata.unwrap_or_default()),

@@ -12,11 +12,12 @@ use crate::query::PoolRow;
 use crate::session::{Need, Session};
 use crate::sets::requested;
 
-/// Show pools that lack features, or enable what they lack
+/// Show pools that are old or lack features, or upgrade them
 ///
 /// All features are enabled that this version has and that the pool's property 'compatibility' asks
 /// for. Software that does not know a feature may not read the pool any more once it is used; no
-/// feature can be disabled again.
+/// feature can be disabled again. A pool of a version before features (1 to 28) becomes one with
+/// features; with -V it is brought to a newer version of these. There is no way back.
 #[derive(Args, Debug)]
 #[command(disable_version_flag = true)]
 pub struct Upgrade {
@@ -26,7 +27,7 @@ pub struct Upgrade {
     /// All pools
     #[arg(short, conflicts_with = "pools")]
     all: bool,
-    /// To this version; only 5000, the one with features, can be written
+    /// To this version: 1 to 28, or 5000, the one with features
     #[arg(short = 'V', id = "to", value_name = "VERSION")]
     to: Option<u64>,
     /// The pools
@@ -77,12 +78,9 @@ impl Upgrade {
         if self.versions {
             return Ok(session.ui.line(versions())?);
         }
-        if let Some(version) = self.to.filter(|v| *v != zuse::SPA_VERSION) {
-            return Err(CommandError::usage(format!(
-                "cannot upgrade to version {version}: only version {} can be written",
-                zuse::SPA_VERSION
-            ))
-            .into());
+        if let Some(version) = self.to.filter(|v| !zuse::is_spa_version(*v)) {
+            let why = format!("invalid version '{version}'");
+            return Err(CommandError::usage(why).into());
         }
         if !self.all && self.pools.is_empty() {
             if self.to.is_some() {
@@ -101,9 +99,12 @@ impl Upgrade {
         }
         let mut failed = None;
         for name in &names {
-            let done = match upgrade(session, name) {
+            let to = self.to.unwrap_or(zuse::SPA_VERSION);
+            let done = match upgrade(session, name, to) {
                 Err(Stop::Held(guid)) if names.len() > 1 || self.all => {
-                    forward::command(session, guid, &["zuse", "zpool", "upgrade", name])
+                    let to = to.to_string();
+                    let words = ["zuse", "zpool", "upgrade", "-V", &to, name];
+                    forward::command(session, guid, &words)
                 }
                 Ok(text) if names.len() > 1 || self.all => {
                     session.ui.line(text).map_err(Stop::from)
@@ -129,25 +130,54 @@ impl Upgrade {
     }
 }
 
-/// Enables what one pool lacks; what there is to say of it.
-fn upgrade(session: &mut Session, name: &str) -> Outcome<String> {
+/// Brings a pool to a version, and enables what it lacks if that has features; what there is to say
+/// of it.
+fn upgrade(session: &mut Session, name: &str, to: u64) -> Outcome<String> {
     let pool = session.pool(name, Need::Write)?;
     let action = format!("cannot upgrade '{name}'");
+    let (old, pool_name) = (pool.spa().version(), pool.name());
+    if old == to && to < zuse::SPA_VERSION {
+        return Ok(format!(
+            "Pool '{pool_name}' is already formatted using version {old}."
+        ));
+    }
+    if old > to {
+        return Ok(format!(
+            "Pool '{pool_name}' is already formatted using more current version '{old}'."
+        ));
+    }
+    if to < zuse::SPA_VERSION {
+        pool.upgrade_version(to, Vec::new())
+            .or_cannot_pool(|| action)?;
+        session.log(&pool);
+        return Ok(format!(
+            "Successfully upgraded '{pool_name}' from version {old} to version {to}.\n"
+        ));
+    }
     let wanted = requested(pool.config().compatibility.as_deref(), &action)?;
     let missing = pool
         .features_to_enable(&wanted)
         .or_cannot_pool(|| action.clone())?;
-    let pool_name = pool.name();
-    if missing.is_empty() {
+    if missing.is_empty() && old == to {
         return Ok(format!(
             "Pool '{pool_name}' already has all supported and requested features enabled."
         ));
     }
-    let mut text = format!("Enabled the following features on '{pool_name}':");
+    let mut text = match old {
+        zuse::SPA_VERSION => String::new(),
+        old => {
+            format!("Successfully upgraded '{pool_name}' from version {old} to feature flags.\n")
+        }
+    };
+    let _ = write!(text, "Enabled the following features on '{pool_name}':");
     for feature in &missing {
         let _ = write!(text, "\n  {}", feature.name());
     }
-    pool.enable_features(missing).or_cannot_pool(|| action)?;
+    match old {
+        zuse::SPA_VERSION => pool.enable_features(missing),
+        _ => pool.upgrade_version(to, missing),
+    }
+    .or_cannot_pool(|| action)?;
     session.log(&pool);
     Ok(text + "\n")
 }
@@ -160,7 +190,7 @@ fn list(session: &mut Session) -> Outcome {
     if legacy.is_empty() {
         text += ALL_MODERN;
     } else {
-        text += "The following pools are of versions before features. Zuse reads them and does not\nwrite them; OpenZFS's 'zpool upgrade' makes them pools with features.\n\nVER  POOL\n---  ------------\n";
+        text += "The following pools are formatted with legacy version numbers and can\nbe upgraded to use feature flags.  After being upgraded, these pools\nwill no longer be accessible by software that does not support feature\nflags.\n\nVER  POOL\n---  ------------\n";
         for row in legacy {
             let _ = writeln!(text, "{:2}   {}", row.legacy, row.name);
         }
@@ -196,7 +226,7 @@ fn versions() -> String {
         let line = format!("{:<37} {compatible}", feature.name());
         let _ = writeln!(text, "{}\n     {}", line.trim_end(), feature.description);
     }
-    text += "\nThe following versions before features can be read:\n\nVER  DESCRIPTION\n---  --------------------------------------------------------\n";
+    text += "\nThe following legacy versions are also supported:\n\nVER  DESCRIPTION\n---  --------------------------------------------------------\n";
     for (i, what) in VERSIONS.iter().enumerate() {
         let _ = writeln!(text, "{:2}   {what}", i + 1);
     }

@@ -182,7 +182,7 @@ fn versions(row: &PoolRow) -> Option<Reason> {
         return some(
             None,
             "The pool is formatted using a legacy on-disk format.  The pool can\n\tstill be used, but some features are unavailable.",
-            "Upgrade the pool with OpenZFS's 'zpool upgrade', or send it into a new one.\n\tOnce this is done, the pool will no longer be accessible on software that\n\tdoes not support feature flags.",
+            "Upgrade the pool using 'zpool upgrade'.  Once this is done, the\n\tpool will no longer be accessible on software that does not support\n\tfeature flags.",
         );
     }
     if !row.features_to_enable.is_empty() {
