@@ -24,6 +24,7 @@ mod engine;
 mod error_scrub;
 mod prover;
 mod record;
+mod report;
 mod status;
 mod stop;
 mod task;

@@ -111,7 +111,9 @@ impl Pool {
             leaf.zap_leaf = zap;
             leaf.resilver_defer = defer;
         }
-        change.publish()
+        change.publish()?;
+        self.vdevs.post("vdev_attach", guid);
+        Ok(())
     }
 
     /// A device whose place another one has taken is called `…/old`, as OpenZFS does.

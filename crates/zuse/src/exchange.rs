@@ -124,7 +124,9 @@ impl Pool {
     /// # Errors
     /// `Refused` with OpenZFS's words.
     pub fn detach(&self, guid: u64) -> Result<()> {
-        self.spa().detach(guid)
+        self.spa().detach(guid)?;
+        self.spa().vdevs().post("vdev_remove", guid);
+        Ok(())
     }
 
     /// `zpool offline`.
@@ -141,6 +143,7 @@ impl Pool {
     /// `Refused` with OpenZFS's words.
     pub fn online(&self, guid: u64) -> Result<Health> {
         let health = self.spa().online(guid)?;
+        self.spa().vdevs().post("vdev_online", guid);
         self.resilver_lacking()?;
         Ok(health)
     }

@@ -10,6 +10,7 @@ use zuse_io::LostBlock;
 
 use super::engine::Done;
 use super::record::{Bookmark, CANCELED, FINISHED, Function, Position, Record, SCANNING};
+use super::report::Step;
 use super::{ERROR_SCRUB, ErrorScrub, KEY, LAST_SCRUBBED, NewScan, Pass};
 use crate::context::{Ctx, Dsl};
 use crate::error_log::{LAST, SCRUB};
@@ -222,6 +223,7 @@ impl Ctx<'_> {
                 ..Pass::default()
             };
         }
+        self.tell_scan(function, Step::Begun);
         let number = function.number();
         let text = format!("func={number} mintxg={} maxtxg={}", min.0, max.0);
         self.log_pool("scan setup", &text)
@@ -255,6 +257,7 @@ impl Ctx<'_> {
             ..record
         };
         self.set_record(record, |pass, now| pass.paused = now)?;
+        self.tell_scan(record.function, Step::Paused);
         self.log_pool("scan", "paused")
     }
 
@@ -270,6 +273,7 @@ impl Ctx<'_> {
             pass.spent_paused += now.saturating_sub(pass.paused);
             pass.paused = 0;
         })?;
+        self.tell_scan(record.function, Step::Resumed);
         self.log_pool("scan", "resumed")
     }
 
@@ -371,6 +375,7 @@ impl Ctx<'_> {
         };
         self.spa.io().unwatch_frees();
         if !complete {
+            self.tell_scan(record.function, Step::Given);
             let text = format!("errors={}", record.errors);
             return self.log_pool("scan aborted, restarting", &text);
         }
@@ -389,6 +394,7 @@ impl Ctx<'_> {
             let max = Txg(record.max_txg);
             self.spa.scan_done(self.tx, max, &failed)?;
         }
+        self.tell_scan(record.function, Step::Done);
         self.log_pool("scan done", &format!("errors={}", record.errors))
     }
 
