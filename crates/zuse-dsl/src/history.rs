@@ -162,18 +162,6 @@ impl Ctx<'_> {
         if full { self.write_history() } else { Ok(()) }
     }
 
-    /// Records something that happened to the pool as a whole.
-    pub(crate) fn log_pool(&self, event: &str, text: &str) -> Result<()> {
-        let mut record = NvList::new();
-        record
-            .insert("internal_name", event.to_owned())
-            .insert("history internal str", text.to_owned())
-            .insert("history txg", self.txg);
-        let bytes = self.history_record(record);
-        self.dsl.pending.history.lock().push(bytes);
-        Ok(())
-    }
-
     /// A record as it is written, with its length before it.
     fn history_record(&self, mut record: NvList) -> Vec<u8> {
         record.insert("history time", self.spa.now().0);

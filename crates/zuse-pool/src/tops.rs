@@ -1,7 +1,7 @@
 //! Top-level vdevs that come while the pool is open (chapter 01 §4.4 of the format notes).
 //!
 //! ```text
-//!  txg T     labels on the new devices (txg 0); vdev ZAPs; the vdev in the configuration, without metaslabs
+//!  txg T     labels on the devices (txg 0); ZAPs; the configuration has the vdev, no metaslabs
 //!  txg T + 1 the allocator has the vdev: metaslab array, allocations
 //! ```
 //!
@@ -45,7 +45,8 @@ impl Pool {
     ///
     /// # Errors
     /// `Refused(NOTSUP)` without a feature that the vdev needs, `Refused(BUSY)` while a vdev is
-    /// being removed, `Refused(OVERFLOW)` for devices that are too small, `Device`, `Refused(ROFS)`.
+    /// being removed, `Refused(OVERFLOW)` for devices that are too small, `Device`,
+    /// `Refused(ROFS)`.
     pub fn add_vdevs(self: &Arc<Self>, new: NewVdevs) -> Result<()> {
         let check = {
             let classes: Vec<VdevClass> = new.layout.iter().map(|t| t.class).collect();

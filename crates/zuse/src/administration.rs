@@ -58,7 +58,8 @@ impl Pool {
         self.spa().reguid(guid)
     }
 
-    /// Starts or stops the initializing or trimming of devices. Gives for each whether that could be.
+    /// Starts or stops the initializing or trimming of devices. Gives for each whether that could
+    /// be.
     ///
     /// # Errors
     /// `Refused(ROFS)`; the MOS cannot be changed.

@@ -14,6 +14,7 @@ use super::task::Next;
 use super::walk::{Item, Room, Turn, Walk, Walker};
 use super::{State, Worker};
 use crate::context::Dsl;
+use crate::meta::Meta;
 
 /// Waits before the scan of a pool that was just opened goes on: commands that come and go have
 /// nothing to do with it.
@@ -355,7 +356,10 @@ impl Dsl {
         };
         let mut next = Vec::new();
         if objset == 0 {
-            next.push((meta.origin_snap, 0));
+            match meta.origin_snap() {
+                0 => next = oldest_of_each(&meta)?,
+                origin => next.push((origin, 0)),
+            }
         } else if !again && let Ok(phys) = meta.ds(objset) {
             if phys.is_snapshot() && phys.next_snap != 0 {
                 next.push((phys.next_snap, phys.creation_txg));
@@ -379,6 +383,33 @@ impl Dsl {
         });
         Ok(())
     }
+}
+
+/// The oldest dataset of each directory, with what was before it: of a pool that is too old to have
+/// an origin of all, and lists of clones.
+fn oldest_of_each(meta: &Meta) -> Result<Vec<(u64, u64)>> {
+    let mut found = Vec::new();
+    let mut dirs = vec![meta.root_dir];
+    while let Some(dir) = dirs.pop() {
+        let phys = meta.dir(dir)?;
+        let children = meta.table(phys.child_map)?.numbers()?;
+        dirs.extend(children.into_iter().map(|(_, child)| child));
+        let (mut oldest, mut since) = (phys.head_dataset, 0);
+        while oldest != 0 {
+            let before = meta.ds(oldest)?.prev_snap;
+            if before == 0 {
+                break;
+            }
+            let snapshot = meta.ds(before)?;
+            if snapshot.next_snap != oldest {
+                since = snapshot.creation_txg;
+                break;
+            }
+            oldest = before;
+        }
+        found.push((oldest, since));
+    }
+    Ok(found)
 }
 
 /// Proves blocks in the order of their places, some threads side by side. The devices are told of
