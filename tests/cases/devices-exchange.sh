@@ -47,6 +47,7 @@ rm "$T/c"
 disk c 128M
 ok zpool replace -w p "$T/c"
 is "$(tree)" "p ONLINE, mirror-0 ONLINE, c ONLINE, d ONLINE" "replaced by itself"
+ok zpool sync p
 kill -9 "$(hosts)"
 sleep 0.3
 is "$(tree)" "p ONLINE, mirror-0 ONLINE, c ONLINE, d ONLINE" "after the host was killed"
