@@ -7,6 +7,7 @@ use zuse_base::{Error, ObjectId, Result, Span};
 use zuse_dmu::zap::Zap;
 use zuse_format::space_map::{MapEntry, MapGeometry, MapOp, SpaceMapPhys, decode};
 use zuse_pool::Pool;
+use zuse_vdev::VdevConfig;
 
 use super::claims::Allocated;
 use super::{Finding, Report};
@@ -111,22 +112,22 @@ pub(super) fn allocated(pool: &Pool, report: &mut Report) -> Result<Allocated> {
                 );
             }
         }
-        let top_zap = config
-            .vdev_tree
-            .children
-            .get(top.id() as usize)
-            .and_then(|c| c.zap_top)
-            .filter(|z| *z != 0);
-        if let Some(zap) = top_zap {
-            let found = Zap::open(&pool.mos().dnode(ObjectId(zap))?)?
-                .lookup_u64(b"com.delphix:ms_unflushed_phys_txgs")?;
-            if let Some(array) = found {
-                unflushed.insert(top.id(), words(pool, array, 0, count)?);
-            }
+        let node = config.vdev_tree.children.get(top.id() as usize);
+        if let Some(array) = unflushed_of(pool, node)? {
+            unflushed.insert(top.id(), words(pool, array, 0, count)?);
         }
     }
     logs(pool, report, &mut all, &unflushed)?;
     Ok(all)
+}
+
+/// The array of txgs since which changes of metaslabs are in the logs alone.
+fn unflushed_of(pool: &Pool, top: Option<&VdevConfig>) -> Result<Option<u64>> {
+    let Some(zap) = top.and_then(|top| top.zap_top).filter(|zap| *zap != 0) else {
+        return Ok(None);
+    };
+    let zap = Zap::open(&pool.mos().dnode(ObjectId(zap))?)?;
+    zap.lookup_u64(b"com.delphix:ms_unflushed_phys_txgs")
 }
 
 fn logs(

@@ -18,6 +18,7 @@ use crate::session::{Need, Session};
 use crate::target::pool_of;
 
 mod asked;
+mod aux_devices;
 mod carry;
 mod details;
 
@@ -700,7 +701,10 @@ pub fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result
     let config = pool.config();
     let aux = |list: &str| -> zuse::Result<Vec<VdevRow>> {
         let found = pool.spa().aux_devices(list)?;
-        Ok(found.iter().map(|c| aux_row(c, list, &vdevs)).collect())
+        Ok(found
+            .iter()
+            .map(|c| aux_devices::row(c, list, &vdevs))
+            .collect())
     };
     let (spares, cache) = (aux("spares")?, aux("l2cache")?);
     Ok(PoolRow {
@@ -754,54 +758,4 @@ fn features_to_enable(pool: &Pool) -> Vec<String> {
     let missing = wanted.ok().and_then(|w| pool.features_to_enable(&w).ok());
     let names = missing.into_iter().flatten().map(|f| f.name().to_owned());
     names.collect()
-}
-
-/// A spare or cache device. Zuse does not use them; whether they are there is looked up by path.
-fn aux_row(config: &zuse::VdevConfig, list: &str, tree: &VdevRow) -> VdevRow {
-    fn stands_in(vdev: &VdevRow, guid: u64) -> bool {
-        vdev.guid == guid || vdev.children.iter().any(|c| stands_in(c, guid))
-    }
-    let name = config
-        .path
-        .clone()
-        .unwrap_or_else(|| config.guid.to_string());
-    let there = !config.kind.is_device() || std::path::Path::new(&name).exists();
-    // A distributed spare is as large as the devices that it is spread over.
-    let of_draid = || {
-        let draid = tree.children.iter().find(|v| v.kind == "draid")?;
-        draid.children.iter().map(|c| c.psize).max()
-    };
-    let psize = if config.kind.is_device() {
-        std::fs::metadata(&name).map_or(0, |m| m.len())
-    } else {
-        of_draid().unwrap_or(0)
-    };
-    let (state, note) = match list {
-        "spares" if stands_in(tree, config.guid) => ("INUSE", "currently in use"),
-        _ if !there => ("UNAVAIL", "cannot open"),
-        "spares" => ("AVAIL", ""),
-        _ => ("ONLINE", ""),
-    };
-    VdevRow {
-        path: config.kind.is_device().then(|| name.clone()),
-        name,
-        kind: config.kind.name().to_owned(),
-        guid: config.guid,
-        state: state.into(),
-        note: note.into(),
-        errors: [0; 3],
-        asize: 0,
-        psize,
-        is_log: false,
-        class: if list == "spares" { "spare" } else { "l2cache" }.into(),
-        children: Vec::new(),
-        traffic: [0; 4],
-        space: None,
-        fragmentation: None,
-        ops: Vec::new(),
-        slow: 0,
-        work: None,
-        checkpoint: None,
-        doing: String::new(),
-    }
 }

@@ -62,7 +62,7 @@ impl Pool {
         Self::open_as(env, labels, devices, options, hooks, None)
     }
 
-    /// `split_off`: the pool is being made of devices of another one, whose labels and MOS still are
+    /// `split_off`: the pool is being made of devices of another one, whose labels and MOS are
     /// that one's. The configuration that is given holds. What of the other pool it has not is in
     /// the list.
     pub(crate) fn open_as(
@@ -209,17 +209,7 @@ impl Pool {
         is_split_off: bool,
     ) -> Result<()> {
         let name = self.name();
-        let mos = Objset::open(
-            self.objset_env("MOS", Settings::mos()),
-            self.uberblock().root,
-        )?;
-        if mos.kind() != ObjsetType::Meta {
-            return Err(Error::contradiction(
-                "MOS",
-                "the root object set is not the pool's own",
-            ));
-        }
-        let _ = self.mos.set(mos.clone());
+        let mos = self.load_mos()?;
         let directory = self.directory()?;
         let key = |key: &str| -> Result<Option<ObjectId>> {
             Ok(directory.lookup_u64(key.as_bytes())?.map(ObjectId))
@@ -273,6 +263,19 @@ impl Pool {
             self.load_tables();
         }
         self.hooks.load(self)
+    }
+
+    fn load_mos(self: &Arc<Self>) -> Result<Arc<Objset>> {
+        let env = self.objset_env("MOS", Settings::mos());
+        let mos = Objset::open(env, self.uberblock().root)?;
+        if mos.kind() != ObjsetType::Meta {
+            return Err(Error::contradiction(
+                "MOS",
+                "the root object set is not the pool's own",
+            ));
+        }
+        let _ = self.mos.set(mos.clone());
+        Ok(mos)
     }
 
     /// Takes over the configuration in the MOS, but for the paths by which devices were found.

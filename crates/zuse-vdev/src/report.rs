@@ -20,7 +20,21 @@ fn state(name: &'static str, health: Health) -> (&'static str, EventValue) {
         VdevState::Closed => "CLOSED",
         state => state.word(Aux::None),
     };
-    (name, EventValue::Named(word, u64::from(health.state as u8)))
+    (name, EventValue::Named(word, number(health.state)))
+}
+
+/// Its number, as the interface has it.
+fn number(state: VdevState) -> u64 {
+    match state {
+        VdevState::Unknown => 0,
+        VdevState::Closed => 1,
+        VdevState::Offline => 2,
+        VdevState::Removed => 3,
+        VdevState::CantOpen => 4,
+        VdevState::Faulted => 5,
+        VdevState::Degraded => 6,
+        VdevState::Healthy => 7,
+    }
 }
 
 impl Leaf {

@@ -281,8 +281,8 @@ impl Top {
             .ok_or_else(|| Error::corrupt(self.name(), format!("a block of {psize} bytes")))
     }
 
-    /// Where the bytes of a range lie on one of its leaves: offsets in the leaf's data area. Nothing
-    /// for a leaf that is not there, and while a raidz moves its sectors.
+    /// Where the bytes of a range lie on one of its leaves: offsets in the leaf's data area.
+    /// Nothing for a leaf that is not there, and while a raidz moves its sectors.
     pub fn parts_on(&self, guid: u64, offset: u64, len: u64) -> Vec<Span> {
         match &self.layout {
             Layout::Copies(_) if self.leaves().iter().any(|l| l.guid() == guid) => {
