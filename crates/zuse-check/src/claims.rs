@@ -11,12 +11,10 @@
 use std::collections::BTreeMap;
 
 use zuse_base::range_tree::{ByPlace, Ranges};
-use zuse_base::{ByteOrder, Error, Result, Span, Txg};
-use zuse_codec::open_trailer;
+use zuse_base::{ByteOrder, Result, Span};
 use zuse_format::zil::{Body, LogBlock, Record};
 use zuse_format::{BlockPointer, BpKind, Dva, object_type};
 use zuse_io::Pipeline;
-use zuse_vdev::Address;
 
 use super::clones::Clones;
 use super::dedup::Tables;
@@ -210,7 +208,7 @@ impl Claims {
             bad("nested too deep");
             return Ok(());
         }
-        let (headers, members) = headers(io, bp, place, &mut bad)?;
+        let (headers, members) = headers(io, bp, &mut bad)?;
         let total: u64 = members
             .iter()
             .filter(|m| !m.is_hole())
@@ -257,37 +255,16 @@ type Headers = Vec<(Dva, u64)>;
 fn headers(
     io: &Pipeline,
     bp: &BlockPointer,
-    place: &str,
     bad: &mut dyn FnMut(&str),
 ) -> Result<(Headers, Vec<BlockPointer>)> {
-    let first = bp.dva(0);
-    let verifier = [
-        u64::from(first.vdev()),
-        first.offset(),
-        bp.physical_birth(),
-        0,
-    ];
     let mut members: Option<Vec<BlockPointer>> = None;
     let mut headers = Vec::new();
     for dva in bp.dvas() {
-        let mut good = false;
-        let mut buf = Vec::new();
-        let read = io.vdevs().read(
-            Address::new(dva.vdev(), dva.offset(), Txg(bp.physical_birth())),
-            &mut buf,
-            512,
-            &mut |bytes| {
-                good = open_trailer(bytes, verifier).is_ok();
-                good
-            },
-        );
-        if read.is_err() || !good {
+        let Some(list) = io.gang_header_copy(bp, &dva) else {
             bad("a header does not pass its checksum");
             continue;
-        }
+        };
         headers.push((dva, io.vdevs().asize(dva.vdev(), 512)?));
-        let (list, _): (Vec<BlockPointer>, ByteOrder) = zuse_format::gang::parse_gang_header(&buf)
-            .map_err(|e| Error::from(e.at(place.to_owned())))?;
         if members.as_ref().is_some_and(|m| *m != list) {
             bad("its headers differ");
         }

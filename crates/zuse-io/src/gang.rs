@@ -21,11 +21,33 @@ use crate::{Allocation, Pipeline, WritePolicy};
 
 pub(crate) const MAX_DEPTH: u32 = 8;
 const TRAILER: usize = 40;
+/// Bytes of a header without the feature `dynamic_gang_header`.
+const HEADER: u64 = 512;
 
 /// Whether the last two words of a pointer's checksum made room for a MAC; the gang header of such
 /// a pointer follows it.
 pub(crate) fn is_truncated(bp: &BlockPointer) -> bool {
     bp.uses_crypt() && bp.object_type() != object_type::OBJSET
+}
+
+/// What the checksum of a header begins with.
+fn verifier(first: &Dva, birth: u64) -> [u64; 4] {
+    [u64::from(first.vdev()), first.offset(), birth, 0]
+}
+
+/// The byte order of a header that is whole.
+fn opened(bp: &BlockPointer, bytes: &[u8], verifier: [u64; 4]) -> Option<ByteOrder> {
+    if is_truncated(bp) {
+        open_trailer_truncated(bytes, verifier).ok()
+    } else {
+        open_trailer(bytes, verifier).ok()
+    }
+}
+
+fn members_in(header: &[u8], order: ByteOrder) -> Vec<BlockPointer> {
+    let (members, _) = header[..header.len() - TRAILER].as_chunks::<BP_SIZE>();
+    let parsed = members.iter().map(|raw| BlockPointer::parse(raw, order));
+    parsed.collect()
 }
 
 impl Pipeline {
@@ -37,25 +59,14 @@ impl Pipeline {
         let dva0 = bp.dvas().next().ok_or_else(|| {
             Error::corrupt(place.to_string(), "a gang pointer without an address")
         })?;
-        let verifier = [
-            u64::from(dva0.vdev()),
-            dva0.offset(),
-            bp.physical_birth(),
-            0,
-        ];
-        let large = self.gang_header.load(Relaxed);
-        let sizes: &[u64] = if large > 512 { &[large, 512] } else { &[512] };
+        let verifier = verifier(&dva0, bp.physical_birth());
         let mut last = None;
         for dva in bp.dvas() {
-            for &size in sizes {
+            for size in self.header_sizes(bp) {
                 let mut good = None;
                 let mut buf = Vec::new();
                 let mut check = |bytes: &[u8]| {
-                    good = if is_truncated(bp) {
-                        open_trailer_truncated(bytes, verifier).ok()
-                    } else {
-                        open_trailer(bytes, verifier).ok()
-                    };
+                    good = opened(bp, bytes, verifier);
                     good.is_some()
                 };
                 match self.vdevs.read_and_heal_if(
@@ -72,13 +83,7 @@ impl Pipeline {
                     }
                 }
                 let Some(order) = good else { continue };
-                let members = buf[..buf.len() - TRAILER]
-                    .as_chunks::<BP_SIZE>()
-                    .0
-                    .iter()
-                    .map(|raw| BlockPointer::parse(raw, order))
-                    .collect();
-                return Ok((members, size));
+                return Ok((members_in(&buf, order), size));
             }
         }
         Err(last.unwrap_or_else(|| {
@@ -92,6 +97,41 @@ impl Pipeline {
                 ),
             )
         }))
+    }
+
+    /// What one copy of a gang block's header lists. Nothing is mended; `None` if it is not whole.
+    pub fn gang_header_copy(&self, bp: &BlockPointer, dva: &Dva) -> Option<Vec<BlockPointer>> {
+        let verifier = verifier(&bp.dvas().next()?, bp.physical_birth());
+        self.header_sizes(bp).find_map(|size| {
+            let (mut order, mut buf) = (None, Vec::new());
+            let read =
+                self.vdevs
+                    .read(address_of(dva, bp), &mut buf, size as usize, &mut |bytes| {
+                        order = opened(bp, bytes, verifier);
+                        order.is_some()
+                    });
+            read.ok()?;
+            Some(members_in(&buf, order?))
+        })
+    }
+
+    /// Sizes that a header may have, the likelier first.
+    fn header_sizes(&self, bp: &BlockPointer) -> impl Iterator<Item = u64> + use<> {
+        let large = self.header_size(bp.dvas());
+        [large, HEADER]
+            .into_iter()
+            .take(if large > HEADER { 2 } else { 1 })
+    }
+
+    /// The size of new headers at some places: with `dynamic_gang_header` in use the smallest that
+    /// any of their vdevs can allocate.
+    fn header_size(&self, dvas: impl Iterator<Item = Dva>) -> u64 {
+        if !self.large_gang_headers.load(Relaxed) {
+            return HEADER;
+        }
+        let tops = dvas.filter_map(|dva| self.vdevs.top(dva.vdev()).ok());
+        let least = tops.map(|top| top.min_allocation()).min();
+        least.unwrap_or(HEADER).max(HEADER)
     }
 
     /// What the header of a gang block lists.
@@ -234,9 +274,7 @@ impl Pipeline {
         let header = allocator
             .allocate(txg, 512, headers, Self::class_of(policy))?
             .ok_or_else(full)?;
-        // New headers are 512 bytes with three members, whatever larger ones the pool may hold
-        // already: with dynamic_gang_header active the size is fixed by the feature.
-        let size = self.gang_header.load(Relaxed) as usize;
+        let size = self.header_size(header.dvas[..header.count].iter().copied()) as usize;
         let slots = (size - TRAILER) / BP_SIZE;
         let mut made: Vec<BlockPointer> = Vec::new();
         let result = self.write_members(txg, policy, stored, slots, copies, depth, &mut made);

@@ -111,8 +111,8 @@ pub struct Pipeline {
     shared: OnceLock<Arc<dyn Shared>>,
     contents: OnceLock<Arc<dyn Contents>>,
     pub(crate) freed: Freed,
-    /// Size of new gang headers where `dynamic_gang_header` is active, else 512.
-    pub(crate) gang_header: AtomicU64,
+    /// Whether `dynamic_gang_header` is in use.
+    pub(crate) large_gang_headers: AtomicBool,
     /// Bytes written to devices since the start, for statistics.
     pub(crate) written: AtomicU64,
     pub(crate) gather: Gather,
@@ -140,7 +140,7 @@ impl Pipeline {
             shared: OnceLock::new(),
             contents: OnceLock::new(),
             freed: Freed::default(),
-            gang_header: AtomicU64::new(512),
+            large_gang_headers: AtomicBool::new(false),
             written: AtomicU64::new(0),
             spare: Arc::default(),
             scratch: Shelf::default(),
@@ -285,9 +285,9 @@ impl Pipeline {
         self.write_through(Address::new(vdev, start, txg), bytes)
     }
 
-    /// Says that gang headers of this size may be met (feature `dynamic_gang_header`).
-    pub fn set_gang_header(&self, bytes: u64) {
-        self.gang_header.store(bytes.max(512), Relaxed);
+    /// Says that gang headers may be as large as a sector (feature `dynamic_gang_header`).
+    pub fn set_large_gang_headers(&self) {
+        self.large_gang_headers.store(true, Relaxed);
     }
 
     /// The vdev tree.

@@ -247,7 +247,10 @@ impl Pool {
             self.features.check(&mos, &name, options.writable)?;
         }
         self.load_salt(&directory)?;
-        self.load_gang_size();
+        let large = "com.klarasystems:dynamic_gang_header";
+        if self.features.is_active(large) {
+            self.io.set_large_gang_headers();
+        }
         mos.set_settings(self.mos_settings());
         if options.writable {
             self.load_dtls()?;
@@ -316,23 +319,6 @@ impl Pool {
                 .set_checksums(ChecksumContext::new(Some(&Salt(salt))));
         }
         Ok(())
-    }
-
-    /// A gang header is as large as the smallest allocation of any vdev.
-    fn load_gang_size(&self) {
-        if self
-            .features
-            .is_active("com.klarasystems:dynamic_gang_header")
-        {
-            let least = self
-                .vdevs
-                .tops()
-                .iter()
-                .filter(|t| t.is_concrete())
-                .map(|t| t.min_allocation())
-                .min();
-            self.io.set_gang_header(least.unwrap_or(512));
-        }
     }
 
     fn open_allocator(self: &Arc<Self>, directory: &Zap) -> Result<()> {
