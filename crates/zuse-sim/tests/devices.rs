@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use zuse::{Credentials, PoolAccess, VdevClass, VdevKind};
 use zuse_base::{Entropy, ManualClock, Result, SeededPrng, Timestamp};
+use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice, MemImage, PowerSupply, SimDisk};
 use zuse_pool::{Environment, Host, NewVdevs, Shape, TopSpec, VdevSpec};
-use zuse_sim::check::{Depth, check};
 use zuse_sim::memory_pool::narrow;
 use zuse_vdev::assemble::{assemble, read_labels};
 use zuse_zpl::WriteOptions;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use zuse::{Credentials, FileSystem, Offline, PoolAccess, Shape, TopSpec, VdevClass, VdevKind};
 use zuse_base::{Entropy, Errno, SeededPrng};
+use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice, MemImage, PowerSupply, SimDisk};
 use zuse_format::nvlist::NvList;
 use zuse_pool::{Environment, Newcomer, Purpose, SyncCtx, VdevSpec};
-use zuse_sim::check::{Depth, check};
 use zuse_sim::golden::open_whole;
 use zuse_vdev::Labels;
 use zuse_zpl::WriteOptions;

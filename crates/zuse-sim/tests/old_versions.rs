@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use zuse::compatibility::Compatibility;
 use zuse::{Pool, PoolAccess, SPA_VERSION};
+use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice};
 use zuse_pool::{Environment, Limits, Shape, TopSpec, VdevSpec};
 use zuse_sim::administration::Administration;
-use zuse_sim::check::{Depth, check};
 use zuse_sim::golden::open_whole;
 use zuse_sim::seeds::seeds;
 use zuse_vdev::PoolState;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use zuse::{LastScan, Pool, PoolAccess, Txg};
 use zuse_base::{Entropy, SeededPrng};
+use zuse_check::{Depth, check};
 use zuse_pool::Environment;
-use zuse_sim::check::{Depth, check};
 use zuse_sim::golden::{Golden, open_whole};
 
 use super::degraded::{POOLS, spoil};

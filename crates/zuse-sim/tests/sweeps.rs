@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use zuse::{Credentials, Pool, PoolAccess, SweepKind, SweepOrder};
 use zuse_base::{Entropy, Errno, SeededPrng};
+use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice};
 use zuse_pool::Environment;
-use zuse_sim::check::{Depth, check};
 use zuse_sim::golden::open_whole;
 use zuse_sim::memory_pool::{memory_pool, narrow};
 use zuse_zpl::WriteOptions;
