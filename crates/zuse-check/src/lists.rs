@@ -58,7 +58,7 @@ impl Sums {
 pub(super) fn header(pool: &Pool, object: u64) -> Result<BpobjPhys> {
     let dnode = pool.mos().dnode(ObjectId(object))?;
     let place = || format!("MOS, object {object}");
-    BpobjPhys::parse(&dnode.bonus_vec()).map_err(|e| e.at(place()).into())
+    BpobjPhys::parse(&dnode.bonus_vec()).map_err(|e| e.at(place()))
 }
 
 /// Calls `f` for every pointer in a list and its sub-lists; returns their sums, frees subtracted.

@@ -142,7 +142,7 @@ impl<'a> Walk<'a> {
 
     /// Tells how far it is, now and then.
     fn tell(&mut self) {
-        if self.report.blocks % 256 == 0 {
+        if self.report.blocks.is_multiple_of(256) {
             let done = Progress {
                 phase: "blocks",
                 done: self.claims.space,

@@ -213,7 +213,7 @@ impl Fat<'_> {
         totals.entries += u64::from(u16_at(&bytes, 30));
         let width = 1u64 << (bits - depth);
         let prefix = u64_at(&bytes, 16);
-        if prefix != index >> (bits - depth) || index % width != 0 {
+        if prefix != index >> (bits - depth) || !index.is_multiple_of(width) {
             let what = format!("{prefix:#x} of {depth} bits at pointer {index} of 2^{bits}");
             report.problem(Finding::ZapPrefix, place, what);
             return Ok(None);

@@ -169,7 +169,7 @@ impl Surgeon {
         let mut object = self.entry("root_dataset")?;
         let read = |object: u64| {
             let bonus = self.pool.mos().dnode(ObjectId(object))?.bonus_vec();
-            DslDirPhys::parse(&bonus).map_err(|e| Error::from(e.at("surgery")))
+            DslDirPhys::parse(&bonus).map_err(|e| e.at("surgery"))
         };
         for name in path {
             object = self.number(read(object)?.child_map, name)?;
@@ -183,7 +183,7 @@ impl Surgeon {
     /// It is not there.
     pub fn dataset(&self, object: u64) -> Result<DslDatasetPhys> {
         let bonus = self.pool.mos().dnode(ObjectId(object))?.bonus_vec();
-        DslDatasetPhys::parse(&bonus).map_err(|e| e.at("surgery").into())
+        DslDatasetPhys::parse(&bonus).map_err(|e| e.at("surgery"))
     }
 
     /// The object set of a dataset.

@@ -334,9 +334,7 @@ fn volume_line(session: &mut Session, pool: &zuse::Pool, target: &Target) -> Out
     let volume = pool.volume(&target.dataset).or_cannot(cannot)?;
     let size = volume.size().or_cannot(cannot)?;
     let line = format!("{target} a volume of {size} bytes");
-    Ok(session
-        .ui
-        .line(session.ui.name(line.as_bytes()).into_owned())?)
+    Ok(session.ui.line(session.ui.name(line.as_bytes()))?)
 }
 
 /// A name, its object, and the type that its directory lists.

@@ -137,7 +137,7 @@ fn who_is_asked_to_hand_over_says_whether_it_can() {
     listener.give_away();
     drop(listener);
     assert!(is_live(&path));
-    let handed = Listener::handed(fd, &path);
+    let handed = Listener::handed(fd, &path).unwrap();
     handed.claim().unwrap();
     assert_eq!(process_behind(&path), Some(std::process::id()));
     drop(handed);

@@ -357,7 +357,7 @@ impl Dsl {
         let mut next = Vec::new();
         if objset == 0 {
             match meta.origin_snap() {
-                0 => next = oldest_of_each(&meta)?,
+                0 => next = oldest_of_each(meta)?,
                 origin => next.push((origin, 0)),
             }
         } else if !again && let Ok(phys) = meta.ds(objset) {
