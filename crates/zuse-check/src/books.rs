@@ -19,6 +19,8 @@ use super::{DirFound, Finding, Found, Report};
 
 /// Pools from this version on have deadlists with keys, and lists of clones.
 const VERSION_DEADLISTS: u64 = 26;
+/// Snapshots list their clones.
+const VERSION_CLONES: u64 = 11;
 const LIVELIST: &[u8] = b"com.delphix:livelist";
 const REMAP: &[u8] = b"com.delphix:remap_deadlist";
 /// Directories below each other at most; names do not allow for more.
@@ -298,6 +300,12 @@ impl<'a> Books<'a> {
         let next = chain[at - 1].object;
         report.differ(Finding::NextSnapshot, place, phys.next_snap, next);
         let mut clones = 0;
+        if self.pool.version() < VERSION_CLONES {
+            let from_here = |(object, d): &(&u64, &Found)| {
+                d.phys.prev_snap == chain[at].object && **object != next
+            };
+            clones = self.datasets.iter().filter(from_here).count() as u64;
+        }
         if phys.next_clones != 0 {
             for (_, clone) in numbers(self.pool, phys.next_clones)? {
                 clones += 1;

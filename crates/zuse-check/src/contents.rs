@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zuse_base::{ObjectId, Result};
+use zuse_base::{Corruption, Error, ObjectId, Result};
 use zuse_dmu::{FreeingLedger, Objset, ObjsetEnv};
 use zuse_format::object_type::{SwapClass, swap_class};
 use zuse_format::{BlockPointer, ObjsetType};
@@ -51,8 +51,13 @@ pub(super) fn dataset(
         done = done.and_then(|()| zpl::check(&set, place, report));
         done = done.and_then(|()| owners.compare(&set, place, report));
     }
-    if let Err(e) = done {
-        report.problem(Finding::Unreadable, place, e);
+    match done {
+        Ok(()) => {}
+        // The bytes are those that were written: whoever wrote them is to blame.
+        Err(e @ Error::Corrupt { kind, .. }) if kind == Corruption::Value => {
+            report.problem(Finding::Contents, place, e);
+        }
+        Err(e) => report.problem(Finding::Unreadable, place, e),
     }
 }
 

@@ -131,6 +131,7 @@ findings! {
     ZapName, "zap-name", "a name has no end";
     "files":
     MasterNode, "master-node", "the file system's master node lacks what it needs";
+    Contents, "contents", "what stands inside objects cannot be understood, and the rest was not checked";
     Attributes, "attributes", "the object's attributes cannot be understood";
     FileType, "file-type", "the object is of no kind that files are of";
     DanglingName, "dangling-name", "the name leads to no file";

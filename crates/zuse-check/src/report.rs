@@ -60,6 +60,21 @@ impl Report {
         self.problems.is_empty()
     }
 
+    /// What is wrong but for the insides of objects, which a forged stream brings along.
+    pub fn not_of_contents(&self) -> Vec<&Problem> {
+        self.outside(&["ZAPs", "files"])
+    }
+
+    /// What is wrong but for labels: a power cut may leave one of each pair half written.
+    pub fn not_of_labels(&self) -> Vec<&Problem> {
+        self.outside(&["labels"])
+    }
+
+    fn outside(&self, areas: &[&str]) -> Vec<&Problem> {
+        let inside = |p: &&Problem| areas.contains(&p.finding.area());
+        self.problems.iter().filter(|p| !inside(p)).collect()
+    }
+
     /// The kinds that were found.
     pub fn found(&self) -> Vec<Finding> {
         self.counts.keys().copied().collect()

@@ -37,6 +37,8 @@ pub enum Meaning {
     NoSuchPool,
     /// The key of a dataset is not loaded.
     KeyNotLoaded,
+    /// The command line is right, and what it asked for was not found.
+    NotFound,
     /// Whatever is tried next here fails in the same way: a full disk, a pool that is suspended.
     Lasting,
 }
@@ -83,7 +85,7 @@ impl CommandError {
 
     /// Whether the command line is at fault.
     pub fn is_usage(&self) -> bool {
-        self.code == 2 && !self.message.is_empty()
+        self.code == 2 && self.meaning != Meaning::NotFound && !self.message.is_empty()
     }
 
     /// Says what it means to whoever called.

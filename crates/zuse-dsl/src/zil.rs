@@ -17,11 +17,10 @@
 mod claim;
 
 use zuse_base::{ByteOrder, Error, Result, Txg};
-use zuse_codec::{ChecksumKind, open_zil, open_zil_legacy, zil_sums};
 use zuse_format::objset::{ZIL_HEADER_AT, ZIL_HEADER_SIZE};
 use zuse_format::zil::{Body, LogBlock, REPLAY_NEEDED, Record, ZilHeader};
 use zuse_format::{BlockPointer, BpKind, BpLimits, object_type};
-use zuse_io::{DatasetKey, Pipeline};
+use zuse_io::{DatasetKey, Pipeline, is_legacy_log_block, log_block_order};
 use zuse_vdev::{Address, ReadOutcome};
 
 use crate::context::{Ctx, Dsl};
@@ -59,24 +58,6 @@ fn is_log_block(bp: &BlockPointer) -> bool {
         && bp.validate(BpLimits::default()).is_ok()
 }
 
-fn is_legacy(bp: &BlockPointer) -> bool {
-    ChecksumKind::from_u8(bp.checksum_kind()) == Some(ChecksumKind::Zilog)
-}
-
-/// Checks a log block; of an encrypted one without its MAC, which takes the key.
-fn check(bp: &BlockPointer, bytes: &[u8]) -> Option<ByteOrder> {
-    let verifier = bp.checksum();
-    if is_legacy(bp) {
-        return open_zil_legacy(bytes, verifier).ok();
-    }
-    if bp.uses_crypt() {
-        let sums = zil_sums(bytes, verifier).ok()?;
-        let [a, b, c, d] = sums.computed;
-        return (sums.stored[..2] == [a ^ c, b ^ d]).then_some(sums.order);
-    }
-    open_zil(bytes, verifier).ok().map(|(order, _)| order)
-}
-
 /// Reads a log block; `None` if it is not of the chain. Where a pool that is only read lacks its
 /// log device, the log is over.
 fn read_block(io: &Pipeline, bp: &BlockPointer, buf: &mut Vec<u8>) -> Result<Option<ByteOrder>> {
@@ -89,7 +70,7 @@ fn read_block(io: &Pipeline, bp: &BlockPointer, buf: &mut Vec<u8>) -> Result<Opt
         buf,
         bp.psize() as usize,
         &mut |bytes| {
-            order = check(bp, bytes);
+            order = log_block_order(bp, bytes);
             order.is_some()
         },
     );
@@ -153,7 +134,7 @@ pub(crate) fn walk(
         if let (Some(key), true) = (key, bp.uses_crypt()) {
             decrypt(key, &bp, &mut buf, order)?;
         }
-        let Ok(block) = LogBlock::parse(&buf, order, is_legacy(&bp), bp.checksum()) else {
+        let Ok(block) = LogBlock::parse(&buf, order, is_legacy_log_block(&bp), bp.checksum()) else {
             break;
         };
         let mut rest = block.records;

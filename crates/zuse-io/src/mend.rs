@@ -23,6 +23,9 @@ impl Pipeline {
         let Some(kind) = ChecksumKind::from_u8(bp.checksum_kind()) else {
             return false;
         };
+        if matches!(kind, ChecksumKind::Zilog | ChecksumKind::Zilog2) {
+            return log_block_order(bp, stored).is_some();
+        }
         let (context, order, sum) = (self.checksums(), bp.byte_order(), bp.checksum());
         let good = match is_truncated(bp) {
             true => verify_truncated(kind, stored, order, &context, &sum),

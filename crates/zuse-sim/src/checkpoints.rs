@@ -175,7 +175,7 @@ impl Run<'_> {
     fn differs(&self, pool: &Arc<zuse::Pool>, model: &Model) -> Vec<String> {
         let mut wrong = self.files.compare(pool, model);
         match check(pool.spa(), Depth::Metadata) {
-            Ok(report) => wrong.extend(report.problems.iter().map(ToString::to_string)),
+            Ok(report) => wrong.extend(report.not_of_labels().iter().map(ToString::to_string)),
             Err(e) => wrong.push(e.to_string()),
         }
         wrong.truncate(12);

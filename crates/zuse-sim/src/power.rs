@@ -374,7 +374,7 @@ fn judge<W: Workload>(
     }
     if cut.is_multiple_of(rules.judge_every) {
         match check(spa, Depth::Metadata) {
-            Ok(report) => wrong.extend(report.problems.iter().map(ToString::to_string)),
+            Ok(report) => wrong.extend(report.not_of_labels().iter().map(ToString::to_string)),
             Err(e) => wrong.push(e.to_string()),
         }
     }

@@ -149,6 +149,22 @@ pub fn prove(pool: &Arc<Pool>) -> Result<()> {
     }
 }
 
+/// As [`prove`], of a pool that has received what somebody forged: what stands inside its objects
+/// is the sender's.
+///
+/// # Errors
+/// As [`prove`].
+pub fn prove_around(pool: &Arc<Pool>) -> Result<()> {
+    pool.sync()?;
+    let flaws = zuse_dsl::check_accounting(pool.dsl());
+    let report = zuse_check::check(pool.spa(), zuse_check::Depth::All)?;
+    let ours = report.not_of_contents();
+    match flaws.is_empty() && ours.is_empty() {
+        true => Ok(()),
+        false => Err(wrong(format!("{flaws:?}, {ours:#?}"))),
+    }
+}
+
 /// The key of encrypted sources.
 fn key() -> KeyMaterial {
     KeyMaterial::new(vec![7; 32])

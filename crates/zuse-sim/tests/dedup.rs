@@ -51,7 +51,8 @@ fn open(device: &Arc<MemDevice>) -> Arc<zuse::Pool> {
 
 fn sound(pool: &zuse::Pool, when: &str) -> u64 {
     let report = check(pool.spa(), Depth::All).expect("check");
-    assert!(report.is_clean(), "{when}: {:#?}", report.problems);
+    let wrong = report.not_of_labels();
+    assert!(wrong.is_empty(), "{when}: {wrong:#?}");
     let flaws = zuse_dsl::check_accounting(pool.dsl());
     assert!(flaws.is_empty(), "{when}: {flaws:?}");
     report.shared

@@ -225,7 +225,8 @@ fn look(pool: &Arc<zuse::Pool>, what: &str) {
     fs.read(&file, 0, &mut bytes).expect("read");
     assert!(bytes == content(), "{what}: the file is not what it was");
     let report = check(pool.spa(), Depth::All).expect("checked");
-    assert!(report.is_clean(), "{what}: {:?}", report.problems);
+    let wrong = report.not_of_labels();
+    assert!(wrong.is_empty(), "{what}: {wrong:?}");
 }
 
 /// Opens the pool, holds it against what it should be, and closes it. Gives whether the change is

@@ -90,7 +90,8 @@ fn open(disks: &[Device]) -> Arc<zuse::Pool> {
 
 fn sound(pool: &zuse::Pool, what: &str) {
     let report = check(pool.spa(), Depth::All).expect("check");
-    assert!(report.problems.is_empty(), "{what}: {:?}", report.problems);
+    let wrong = report.not_of_labels();
+    assert!(wrong.is_empty(), "{what}: {wrong:?}");
 }
 
 fn guid_of(pool: &zuse::Pool, path: &str) -> u64 {

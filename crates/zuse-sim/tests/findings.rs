@@ -346,6 +346,10 @@ cases! {
             b[at + 14] = b'X';
         })
     });
+    a_master_node_that_is_no_table: among(Contents, |lab, s| {
+        let master = s.object(&lab.set(s)?, 1)?;
+        s.edit(&*s.block(&master, 0, 0)?, &mut |b| b[..8].fill(0))
+    });
     attributes_that_cannot_be_understood: among(Attributes, |lab, s| {
         let late = s.object(&lab.set(s)?, lab.late)?;
         s.bonus(&late, &mut |bonus| bonus[4] = 0xee)
@@ -401,9 +405,8 @@ cases! {
     });
 }
 
-/// Those that are broken elsewhere: by pools that the lab cannot make, or by the checker's own
-/// tests.
-const ELSEWHERE: &[Finding] = &[
+/// Those that no test breaks yet: the lab cannot make a pool for them.
+const UNTESTED: &[Finding] = &[
     Obsolete,
     NoMetaslabs,
     DedupClass,
@@ -434,7 +437,7 @@ fn a_gang_block_whose_members_are_fewer() {
 fn every_finding_is_broken_by_a_test() {
     let missing: Vec<_> = Finding::ALL
         .iter()
-        .filter(|f| !CASES.contains(f) && !ELSEWHERE.contains(f) && **f != Gang)
+        .filter(|f| !CASES.contains(f) && !UNTESTED.contains(f) && **f != Gang)
         .collect();
     assert!(missing.is_empty(), "{missing:?}");
     let named: std::collections::BTreeSet<_> = CASES.iter().collect();

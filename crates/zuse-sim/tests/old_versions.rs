@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use zuse::compatibility::Compatibility;
 use zuse::{Pool, PoolAccess, SPA_VERSION};
+use zuse_base::Txg;
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice};
 use zuse_pool::{Environment, Limits, Shape, TopSpec, VdevSpec};
@@ -99,8 +100,20 @@ fn a_pool_of_any_version_stays_one_and_its_books_are_right() {
         assert_eq!(pool.spa().uberblock().version, version, "{when}");
         assert!(pool.spa().features().all().is_empty(), "{when}");
         sound(&pool, &when);
+        scrub_meets_all(&pool, &when);
         pool.export().expect("export");
     }
+}
+
+/// Versions before 11 have no origin of all datasets to begin with.
+fn scrub_meets_all(pool: &Pool, when: &str) {
+    pool.scrub(Txg(0), None).expect("scrub");
+    pool.finish_scan().expect("scrub");
+    let scan = pool.scan().expect("a scan");
+    assert_eq!(scan.errors, 0, "{when}: {scan:?}");
+    // What was freed since the beginning is not met.
+    let met = scan.examined * 10 >= scan.to_examine * 8;
+    assert!(met, "{when}: {scan:?}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use zuse::{Credentials, FileSystem, Pool};
 
 use super::Style;
 use super::object::Table;
-use crate::error::{CommandError, Explain, Outcome, Stop};
+use crate::error::{CommandError, Explain, Meaning, Outcome, Stop};
 use crate::session::Session;
 
 /// Bytes copied at a time.
@@ -36,7 +36,7 @@ fn find(
                 .unwrap_or_default()
         ));
         error.code = 2;
-        Stop::from(error)
+        Stop::from(error.meaning(Meaning::NotFound))
     })?;
     Ok((fs, znode))
 }

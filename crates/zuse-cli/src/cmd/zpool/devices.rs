@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use zuse::{Errno, Error, Pool, Refusal, TakeDevice};
 
-use crate::error::{CommandError, Outcome, explain};
+use crate::error::{CommandError, Explain, Outcome, explain};
 use crate::session::Session;
 
 /// How often it is looked whether devices are whole.
@@ -83,7 +83,9 @@ pub fn wait(session: &Session, pool: &Arc<Pool>) -> Outcome {
     while pool.is_exchanging() && pool.suspended().is_none() {
         session.pause(LOOK)?;
     }
-    Ok(())
+    // What has left is told on disk, too.
+    pool.sync()
+        .or_cannot_pool(|| format!("cannot wait for pool '{}'", pool.name()))
 }
 
 /// Properties of devices that come: all that there is, is `ashift`, which their vdev decides.
