@@ -301,7 +301,7 @@ impl<'a> Books<'a> {
         report.differ(Finding::NextSnapshot, place, phys.next_snap, next);
         let mut clones = 0;
         if self.pool.version() < VERSION_CLONES {
-            let from_here = |(object, d): &(&u64, &Found)| {
+            let from_here = |(object, d): &(&u64, &&Found)| {
                 d.phys.prev_snap == chain[at].object && **object != next
             };
             clones = self.datasets.iter().filter(from_here).count() as u64;

@@ -54,7 +54,12 @@ pub(super) fn dataset(
     match done {
         Ok(()) => {}
         // The bytes are those that were written: whoever wrote them is to blame.
-        Err(e @ Error::Corrupt { kind, .. }) if kind == Corruption::Value => {
+        Err(
+            e @ Error::Corrupt {
+                kind: Corruption::Value,
+                ..
+            },
+        ) => {
             report.problem(Finding::Contents, place, e);
         }
         Err(e) => report.problem(Finding::Unreadable, place, e),

@@ -17,6 +17,7 @@
 mod claim;
 
 use zuse_base::{ByteOrder, Error, Result, Txg};
+use zuse_codec::ChecksumKind;
 use zuse_format::objset::{ZIL_HEADER_AT, ZIL_HEADER_SIZE};
 use zuse_format::zil::{Body, LogBlock, REPLAY_NEEDED, Record, ZilHeader};
 use zuse_format::{BlockPointer, BpKind, BpLimits, object_type};
@@ -134,7 +135,8 @@ pub(crate) fn walk(
         if let (Some(key), true) = (key, bp.uses_crypt()) {
             decrypt(key, &bp, &mut buf, order)?;
         }
-        let Ok(block) = LogBlock::parse(&buf, order, is_legacy_log_block(&bp), bp.checksum()) else {
+        let Ok(block) = LogBlock::parse(&buf, order, is_legacy_log_block(&bp), bp.checksum())
+        else {
             break;
         };
         let mut rest = block.records;

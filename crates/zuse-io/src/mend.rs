@@ -11,6 +11,7 @@ use zuse_codec::{ChecksumKind, Compression, Workspace, ZstdLevel, verify, verify
 use zuse_format::{BlockPointer, BpKind, object_type};
 
 use crate::gang::is_truncated;
+use crate::log_block_order;
 use crate::pipeline::address_of;
 use crate::{DatasetKey, Pipeline};
 
