@@ -53,16 +53,15 @@ pub(super) fn dataset(
     }
     match done {
         Ok(()) => {}
-        // The bytes are those that were written: whoever wrote them is to blame.
         Err(
-            e @ Error::Corrupt {
-                kind: Corruption::Value,
+            e @ (Error::Device { .. }
+            | Error::Corrupt {
+                kind: Corruption::Checksum,
                 ..
-            },
-        ) => {
-            report.problem(Finding::Contents, place, e);
-        }
-        Err(e) => report.problem(Finding::Unreadable, place, e),
+            }),
+        ) => report.problem(Finding::Unreadable, place, e),
+        // The bytes are those that were written: whoever wrote them is to blame.
+        Err(e) => report.problem(Finding::Contents, place, e),
     }
 }
 
