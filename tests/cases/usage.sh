@@ -6,7 +6,7 @@
 for line in 'zfs send|receive_resume_token' 'zfs receive|receive -A <filesystem|volume>' 'zfs recv -A|receive -A <filesystem|volume>' \
     'zfs destroy|<filesystem|volume>@<snap>[%<snap>][,...]' 'zfs get|keylocation' 'zfs set|receive_resume_token' \
     'zfs frobnicate|unrecognized command' 'zfs|missing command' 'zpool get|feature@...' 'zpool list -Q|invalid option' \
-    'zpool create|create [-fnd]' 'zpool scrub p|is not in Zuse yet' 'zfs share|is not in Zuse yet'; do
+    'zpool create|create [-fnd]' 'zpool prefetch p|is not in Zuse yet' 'zfs share|is not in Zuse yet'; do
     command=${line%%|*}
     # shellcheck disable=SC2086
     fails 2 $command
@@ -16,5 +16,5 @@ for line in 'zfs send|receive_resume_token' 'zfs receive|receive -A <filesystem|
     is "$($command 2>/dev/null)" '' "what $command prints on its output"
 done
 silent 'Did you mean' zfs destry p
-silent 'similar' zpool scrub p
+silent 'similar' zpool prefetch p
 ok zfs send --help

@@ -419,7 +419,11 @@ impl Drop for Listener {
     fn drop(&mut self) {
         // Its pool may have another holder by now, which listens under the same name.
         if !self.given.load(Ordering::Relaxed) && self.is_there() {
-            let _ = fs::remove_file(&*self.path.lock());
+            let path = self.path.lock();
+            // The note of the pool's name goes first. Once the socket is gone the next holder may
+            // have written one of its own.
+            let _ = fs::remove_file(path.with_extension("name"));
+            let _ = fs::remove_file(&*path);
         }
     }
 }

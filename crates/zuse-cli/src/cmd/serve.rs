@@ -306,7 +306,6 @@ pub fn serve(session: &mut Session, mounts: &[MountArgs], foreground: bool) -> O
 struct Claim {
     guid: u64,
     listener: Listener,
-    note: PathBuf,
 }
 
 impl Claim {
@@ -331,11 +330,7 @@ impl Claim {
             std::fs::write(&note, text)
                 .or_cannot(|| format!("cannot write '{}'", note.display()))?;
         }
-        Ok(Self {
-            guid,
-            listener,
-            note,
-        })
+        Ok(Self { guid, listener })
     }
 
     /// Serves whoever comes until the holder's life is over, then closes the pool.
@@ -343,11 +338,6 @@ impl Claim {
         // Dropped last: what closing the pool posts is sent on too.
         let _sink = Sink::begin(session, holder.pool())?;
         let ended = holder.run(self.listener, session);
-        if !matches!(ended, Ok(Ended::HandedOver)) {
-            let _ = std::fs::remove_file(&self.note);
-            let now = session.state.held_name(holder.pool().guid());
-            let _ = std::fs::remove_file(now);
-        }
         match ended? {
             Ended::Open | Ended::HandedOver => {}
             Ended::Closed => session.release(&holder.pool().clone()),
