@@ -39,6 +39,19 @@ enum Walk {
 /// More entries than any queue has; their bytes can be counted.
 const MOST_ENTRIES: u64 = 1 << 48;
 
+/// Whether blocks `[first, first + count)` of an object, or of the meta dnode (`None`), lie before
+/// the object and block at which a walk was paused.
+pub(crate) fn lies_before(at: (u64, u64), object: Option<u64>, first: u64, count: u64) -> bool {
+    let last = first.saturating_add(count - 1);
+    match object {
+        None => {
+            let slots = SLOTS_PER_BLOCK as u64;
+            last.saturating_mul(slots).saturating_add(slots - 1) < at.0
+        }
+        Some(object) => object < at.0 || object == at.0 && last < at.1,
+    }
+}
+
 impl Ctx<'_> {
     /// Hands a tree over: its blocks born after `birth_txg` are charged to the pool and freed by
     /// and by.
@@ -307,19 +320,13 @@ impl<'a, 'b> Reaper<'a, 'b> {
     /// Whether everything in `[first, first + count)` of an owner was freed before the walk was
     /// paused.
     fn is_past(&self, owner: Owner, first: u64, count: u64) -> bool {
-        let Some((object, block)) = self.from else {
-            return false;
+        let object = match owner {
+            Owner::Accounting => return false,
+            Owner::Meta => None,
+            Owner::Object(object) => Some(object),
         };
-        let last = first.saturating_add(count - 1);
-        match owner {
-            Owner::Accounting => false,
-            Owner::Meta => {
-                last.saturating_mul(SLOTS_PER_BLOCK as u64)
-                    .saturating_add(SLOTS_PER_BLOCK as u64 - 1)
-                    < object
-            }
-            Owner::Object(o) => o < object || o == object && last < block,
-        }
+        self.from
+            .is_some_and(|at| lies_before(at, object, first, count))
     }
 
     fn block(

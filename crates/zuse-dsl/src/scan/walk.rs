@@ -12,6 +12,7 @@ use zuse_io::LostBlock;
 
 use super::prover::{Proven, Prover, ROOT_LEVEL};
 use super::stop::Stop;
+use crate::bptree::lies_before;
 use crate::zil::{self, Met};
 
 const SPILL: u64 = u64::MAX - 1;
@@ -233,19 +234,13 @@ impl<'a> Walker<'a> {
 
     /// Whether everything in `[first, first + count)` of an owner was met before.
     fn is_past(&self, owner: Owner, first: u64, count: u64) -> bool {
-        let Some((object, block)) = self.turn.from else {
-            return false;
+        let object = match owner {
+            Owner::Accounting(_) => return false,
+            Owner::Meta => None,
+            Owner::Object(object) => Some(object),
         };
-        let last = first.saturating_add(count - 1);
-        match owner {
-            Owner::Accounting(_) => false,
-            Owner::Meta => {
-                last.saturating_mul(SLOTS_PER_BLOCK as u64)
-                    .saturating_add(SLOTS_PER_BLOCK as u64 - 1)
-                    < object
-            }
-            Owner::Object(o) => o < object || o == object && last < block,
-        }
+        let from = self.turn.from;
+        from.is_some_and(|at| lies_before(at, object, first, count))
     }
 
     fn block(
