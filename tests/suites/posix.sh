@@ -15,7 +15,7 @@ seed=${POSIX_SEED:-1} operations=${FSX_OPS:-3000}
 [ "$(id -u)" = 0 ] || { echo "posix: needs root: it acts as other users" >&2; exit 1; }
 
 install_tool() { # name, version
-    [ -x "$tools/$1-$2/bin/$1" ] || cargo install --quiet --locked --root "$tools/$1-$2" "$1@$2"
+    [ -x "$tools/$1-$2/bin/$1" ] || cargo install --debug --quiet --locked --root "$tools/$1-$2" "$1@$2"
 }
 install_tool pjdfstest 0.2.2
 install_tool fsx 0.3.2
