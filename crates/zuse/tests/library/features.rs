@@ -1,5 +1,4 @@
 //! Features of pools that are in use.
-#![allow(missing_docs)]
 
 use std::path::Path;
 use std::sync::Arc;

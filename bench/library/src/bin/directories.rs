@@ -68,7 +68,7 @@ fn main() -> Done {
         ["lookup", image] => lookup(&settings, image),
         ["create", image, total, n] => create(&settings, image, total.parse()?, n.parse()?),
         ["churn", image, n] => churn(&settings, image, n.parse()?),
-        _ => Err("usage: see the head of crates/zuse/examples/directories.rs".into()),
+        _ => Err("usage: see the head of bench/library/src/bin/directories.rs".into()),
     }
 }
 

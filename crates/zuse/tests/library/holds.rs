@@ -1,5 +1,4 @@
 //! Holds of snapshots.
-#![allow(missing_docs)]
 
 use std::path::Path;
 use std::sync::Arc;
