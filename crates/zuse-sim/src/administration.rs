@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use zuse::tools::Layers as _;
 use zuse::{Credentials, Errno, Pool, Result};
 use zuse_base::{Entropy, Error, SeededPrng};
 use zuse_zpl::WriteOptions;

@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use zuse::tools::Layers as _;
 use zuse::{Errno, PoolAccess};
 use zuse_base::{Entropy, ManualClock, SeededPrng, Timestamp};
 use zuse_device::{BlockDevice, MemDevice, MemImage, PowerSupply, SimDisk};

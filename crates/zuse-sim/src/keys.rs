@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zuse::stream::{SendOptions, SendProgress, StreamWriter};
+use zuse::tools::Layers as _;
 use zuse::{Credentials, Errno, KeyFormat, KeyMaterial, Pool, ReceiveRequest, Result};
 use zuse_base::{Entropy, Error, SeededPrng};
 use zuse_zpl::WriteOptions;

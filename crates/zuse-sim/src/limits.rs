@@ -35,6 +35,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use zuse::tools::Layers as _;
 use zuse::{Credentials, Errno, Pool, Result, Stat};
 use zuse_base::{Entropy, Error, SeededPrng};
 use zuse_dsl::property::{SetAs, Value};

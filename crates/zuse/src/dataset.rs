@@ -114,8 +114,8 @@ impl Dataset {
         &self.pool
     }
 
-    /// The handle of the dataset layer, for tools.
-    pub fn handle(&self) -> &Arc<Handle> {
+    /// The handle of the dataset layer.
+    pub(crate) fn handle(&self) -> &Arc<Handle> {
         &self.handle
     }
 

@@ -66,7 +66,6 @@ mod file_system;
 pub mod fs;
 mod held;
 mod import;
-pub mod inspect;
 mod mounts;
 mod open_options;
 mod pool;
@@ -86,8 +85,8 @@ mod space;
 mod split;
 mod stats;
 mod stream_pool;
+pub mod tools;
 mod transfer;
-pub mod traverse;
 mod upgrade;
 mod vdev_property;
 mod vdev_work;
@@ -136,8 +135,6 @@ pub use zuse_codec::{Compression, ZstdLevel};
 pub use zuse_device::{
     Access as DeviceAccess, BlockDevice, FileDevice, Foreign, MIN_DEVICE_SIZE, Storage, foreign,
 };
-pub use zuse_dmu::Objset;
-pub use zuse_dmu::zap::{Zap, ZapValue};
 pub use zuse_dsl::property::{Source, Value};
 pub use zuse_dsl::{EncryptionInfo, KEY_MATERIAL_MAX, KeyFormat, KeyMaterial};
 pub use zuse_dsl::{Entry, Grant, Kind, LogMet, Needs, Stat, Which};

@@ -212,7 +212,9 @@ impl Pool {
         // Of a single vdev everything is known by that of the pool.
         let tops = shown_children(&root).count();
         let by_maps = match tops {
-            2.. if !self.is_writable() => crate::traverse::space_by_maps(self).unwrap_or_default(),
+            2.. if !self.is_writable() => {
+                crate::tools::traverse::space_by_maps(self).unwrap_or_default()
+            }
             _ => Default::default(),
         };
         let space = |place: &Place<'_>| -> (u64, u64) {

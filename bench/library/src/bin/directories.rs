@@ -23,6 +23,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use zuse::tools::Layers as _;
 use zuse::{
     Credentials, DeviceAccess, Environment, FileDevice, FileSystem, Limits, ObjectId, Pool,
     PoolAccess, Search,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use zuse::QuotaOwner;
 use zuse::compatibility::Compatibility;
+use zuse::tools::Layers as _;
 use zuse::{Credentials, Environment, Errno, HEAD_ERRLOG, NewDevice, NewPool, Pool, QuotaKind};
 use zuse_dmu::zap::{Zap, ZapOptions, ZapValue};
 use zuse_format::object_type;
