@@ -56,6 +56,7 @@ use walk::{Extent, Walk};
 
 /// How much is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Depth {
     /// Everything but the contents of files and volumes.
     Metadata,

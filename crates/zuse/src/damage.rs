@@ -25,6 +25,7 @@ const SPILL: u64 = u64::MAX;
 
 /// An object with lost blocks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub struct DamagedObject {
     /// Name of the dataset or snapshot; `None` if there is none (any more), and for the pool's own
     /// metadata.

@@ -26,6 +26,7 @@ pub struct Dataset {
 
 /// A dataset in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Listing {
     /// Full name.
     pub name: String,

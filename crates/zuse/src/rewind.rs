@@ -14,6 +14,7 @@ const KEPT: u64 = 3;
 
 /// A state that a pool may go back to.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Rewind {
     /// The state.
     pub uberblock: Uberblock,

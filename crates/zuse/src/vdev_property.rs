@@ -31,6 +31,7 @@ use crate::{Pool, PoolProperty};
 
 /// A vdev with properties of it.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct VdevProperties {
     /// The name that commands show.
     pub name: String,
