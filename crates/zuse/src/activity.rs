@@ -1,5 +1,5 @@
 //! Work on a whole pool, as the MOS tells of it: the removal of vdevs, a checkpoint, the expansion
-//! of raidz (chapters 01b §6, 01 §8, 01b §3 of the format notes).
+//! of raidz. Chapters 01b §6, 01 §8, 01b §3 of the format notes.
 
 use zuse_base::{Error, ObjectId, Result};
 use zuse_dmu::zap::{Zap, ZapValue};
