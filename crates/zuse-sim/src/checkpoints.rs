@@ -4,8 +4,8 @@
 //!   files at work, cut ─► make, cut ─► files at work, cut ─► go back, cut │ discard, cut ─► …
 //!                          └ model as of then                 └ it is the model again
 //! ```
-//! After each cut the pool has one of the two states that the cut may leave, whole: the one before
-//! what was being done, or the one after it. Which one it is the pool itself says.
+//! After each cut the pool has one of the two states that the cut may leave, whole. It is the one
+//! before what was being done, or the one after it. Which one it is the pool itself says.
 
 use std::sync::Arc;
 
