@@ -1,4 +1,4 @@
-"""What the published tables' scripts share: sizes, timing, the library's examples, results as JSON, tables and pictures. Standard library only."""
+"""What the published tables' scripts share: sizes, timing, the library's rates, results as JSON, tables and pictures. Standard library only."""
 
 import concurrent.futures
 import datetime
@@ -21,7 +21,7 @@ import peers  # noqa: E402
 from peers import BUILD, BUILT, TOP, Zuse, drop_kernel_caches, run, zdb_says  # noqa: E402,F401
 
 DRIVER = BUILT / "release" / "bench-driver"
-EXAMPLES = BUILD / "release" / "examples"
+LIBRARY = BUILT / "release"
 RESULTS = TOP / "bench" / "results"
 # What the smallest image holds by its tools' own measure (ext4: an inode for each 16 KiB of 12 GiB).
 FILES_ANY_IMAGE_HOLDS = 700_000
@@ -55,8 +55,8 @@ def at_hand(*programs):
 
 
 def example(name, *words):
-    """Runs one of the library's examples; its lines of JSON."""
-    text = run(EXAMPLES / name, *words)
+    """Runs one of the programs of `bench/library`; its lines of JSON."""
+    text = run(LIBRARY / name, *words)
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 

@@ -21,10 +21,10 @@ done
 [ ${#only[@]} -gt 0 ] || only=(find lookup create zap xattr memory)
 
 built=${CARGO_TARGET_DIR:-$PWD/target}
-# In one go: by themselves they would be built twice, with different features of the crates below.
-cargo build --quiet --release --locked -p zuse-cli -p zuse --bins --examples
+cargo build --quiet --release --locked -p zuse-cli --bins
 CARGO_TARGET_DIR=$built/bench cargo build --quiet --release --locked --manifest-path bench/driver/Cargo.toml
 CARGO_TARGET_DIR=$built/bench cargo build --quiet --release --manifest-path bench/null-fuse/Cargo.toml
+CARGO_TARGET_DIR=$built/bench cargo build --quiet --release --manifest-path bench/library/Cargo.toml
 bench/get-zfs-fuse.sh >/dev/null || echo "bench: zfs-fuse cannot be had here; going on without it" >&2
 failed=0
 for which in "${only[@]}"; do

@@ -58,6 +58,19 @@ impl From<SystemTime> for Timestamp {
     }
 }
 
+/// A time that the host cannot hold becomes 1970.
+impl From<Timestamp> for SystemTime {
+    fn from(time: Timestamp) -> Self {
+        let whole = Duration::from_secs(time.secs.unsigned_abs());
+        let at = match time.secs < 0 {
+            true => UNIX_EPOCH.checked_sub(whole),
+            false => UNIX_EPOCH.checked_add(whole),
+        };
+        let rest = Duration::from_nanos(u64::from(time.nanos));
+        at.and_then(|t| t.checked_add(rest)).unwrap_or(UNIX_EPOCH)
+    }
+}
+
 /// Where time comes from.
 pub trait Clock: Send + Sync + fmt::Debug {
     /// Wall time. It may jump.

@@ -5,6 +5,7 @@
 //! given a [`Place`] when they become an [`Error`].
 
 use std::fmt;
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
 /// Where something went wrong, as text that a person can follow ("pool tank, object 5, block 12").
@@ -109,6 +110,39 @@ impl fmt::Display for Errno {
     }
 }
 
+impl std::error::Error for Errno {}
+
+impl Errno {
+    /// The kind that the standard library has for this number; [`ErrorKind::Other`] where it has
+    /// none. The numbers are Linux's, whatever host this runs on.
+    pub fn kind(self) -> ErrorKind {
+        match self {
+            Self::PERM | Self::ACCES => ErrorKind::PermissionDenied,
+            Self::NOENT => ErrorKind::NotFound,
+            Self::INTR => ErrorKind::Interrupted,
+            Self::AGAIN => ErrorKind::WouldBlock,
+            Self::NOMEM => ErrorKind::OutOfMemory,
+            Self::BUSY | Self::ALREADY => ErrorKind::ResourceBusy,
+            Self::EXIST => ErrorKind::AlreadyExists,
+            Self::XDEV => ErrorKind::CrossesDevices,
+            Self::NOTDIR => ErrorKind::NotADirectory,
+            Self::ISDIR => ErrorKind::IsADirectory,
+            Self::INVAL => ErrorKind::InvalidInput,
+            Self::TXTBSY => ErrorKind::ExecutableFileBusy,
+            Self::FBIG => ErrorKind::FileTooLarge,
+            Self::NOSPC => ErrorKind::StorageFull,
+            Self::ROFS => ErrorKind::ReadOnlyFilesystem,
+            Self::MLINK => ErrorKind::TooManyLinks,
+            Self::NAMETOOLONG | Self::ILSEQ => ErrorKind::InvalidFilename,
+            Self::NOTEMPTY => ErrorKind::DirectoryNotEmpty,
+            Self::NOSYS | Self::NOTSUP => ErrorKind::Unsupported,
+            Self::STALE => ErrorKind::StaleNetworkFileHandle,
+            Self::DQUOT => ErrorKind::QuotaExceeded,
+            _ => ErrorKind::Other,
+        }
+    }
+}
+
 /// How bytes on disk or in a stream break the format.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
@@ -170,6 +204,7 @@ pub enum Error {
         /// What the host said.
         what: String,
         /// The host's number.
+        #[source]
         errno: Errno,
     },
     /// Bytes on disk (or in a stream) break the format.
@@ -326,5 +361,47 @@ impl Error {
             Self::Corrupt { kind, .. } => Some(*kind),
             _ => None,
         }
+    }
+}
+
+/// For programs that speak [`io::Error`]. The [`Error`] is kept inside
+/// ([`io::Error::get_ref`], [`io::Error::downcast`]). A broken format has the kind
+/// [`ErrorKind::InvalidData`], every other error that of its number.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        let kind = match &error {
+            Error::Corrupt { .. } => ErrorKind::InvalidData,
+            other => other.errno().kind(),
+        };
+        Self::new(kind, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    #[test]
+    fn an_io_error_keeps_kind_and_cause() {
+        let gone = io::Error::from(Error::refused(Errno::NOENT, "tank/home"));
+        assert_eq!(gone.kind(), ErrorKind::NotFound);
+        let back = gone.downcast::<Error>().expect("the error inside");
+        assert!(back.is(Errno::NOENT));
+        let broken = io::Error::from(Error::corrupt("object 5", "no such type"));
+        assert_eq!(broken.kind(), ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn the_source_of_a_device_error_is_the_hosts_number() {
+        let error = Error::device("/dev/sda, offset 4096", Errno::NOSPC, "no room");
+        let source = error.source().expect("a source");
+        assert_eq!(source.downcast_ref::<Errno>(), Some(&Errno::NOSPC));
+        assert!(
+            Error::corrupt("object 5", "no such type")
+                .source()
+                .is_none()
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The maps beside those of the metaslabs: what only the checkpoint has, and what of removed vdevs
-//! is obsolete; and the state that the checkpoint keeps.
+//! The maps beside those of the metaslabs: what only the checkpoint has, and what is obsolete of
+//! removed vdevs. Also the state that the checkpoint keeps.
 
 use zuse_base::range_tree::{ByPlace, Ranges};
 use zuse_base::{ObjectId, Result, Span};

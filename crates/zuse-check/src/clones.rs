@@ -1,5 +1,5 @@
-//! The tables of cloned blocks against the pointers that were met: each block has one pointer more
-//! than its entry says, and what a table says of itself is the sum of its entries.
+//! The tables of cloned blocks against the pointers that were met. Each block has one pointer more
+//! than its entry says. What a table says of itself is the sum of its entries.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Dedup tables against the pointers that were met: each entry counts the pointers to its blocks,
+//! Dedup tables against the pointers that were met. Each entry counts the pointers to its blocks,
 //! stands in the store of its class, and is summed up in the histograms.
 
 use std::collections::{BTreeMap, HashMap};

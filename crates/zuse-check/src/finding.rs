@@ -158,6 +158,7 @@ findings! {
 
 /// A broken invariant at a place.
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Problem {
     /// Which invariant.
     pub finding: Finding,

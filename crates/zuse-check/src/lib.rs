@@ -14,9 +14,11 @@
 //! A problem has a place, and the walk goes on after it. Pools are checked when quiet: what a txg
 //! in flight would do is not known here.
 //!
-//! Memory: two range trees of allocated space (some 40 bytes for each run of allocated bytes and
-//! each), the entries of tables of shared blocks (100 bytes each), 1 KiB a dataset or snapshot, 24
-//! bytes for each owner of files, and [`zpl::WINDOW`] objects of one file system, 16 bytes each.
+//! Memory
+//! - two range trees of allocated space: some 40 bytes for each run of allocated bytes and each;
+//! - the entries of tables of shared blocks: 100 bytes each;
+//! - 1 KiB a dataset or snapshot, and 24 bytes for each owner of files;
+//! - [`zpl::WINDOW`] objects of one file system, 16 bytes each.
 #![forbid(unsafe_code)]
 
 mod beside;
@@ -56,6 +58,7 @@ use walk::{Extent, Walk};
 
 /// How much is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Depth {
     /// Everything but the contents of files and volumes.
     Metadata,

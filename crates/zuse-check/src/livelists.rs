@@ -1,5 +1,6 @@
-//! Livelists of clones against the walk of their heads: what a list has as allocated and not freed
-//! again is each block of the head that is younger than the origin, once for each pointer.
+//! Livelists of clones against the walk of their heads. What a list has as allocated and not freed
+//! again is each block of the head that is younger than the origin. Each counts once for each
+//! pointer.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -6,6 +6,7 @@ use super::{Finding, Problem};
 
 /// How far a check is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Progress {
     /// What is being done.
     pub phase: &'static str,
@@ -20,6 +21,7 @@ pub type Watcher<'w> = &'w dyn Fn(Progress) -> bool;
 
 /// What a check found.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Report {
     /// What is wrong, each with its place. At most [`Report::MOST`] of a kind.
     pub problems: Vec<Problem>,

@@ -41,6 +41,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
+use zuse::tools::Layers as _;
 use zuse::{Pool, TUNABLES};
 use zuse_codec::crypt::WrappingKey;
 use zuse_mount::{LetGo, Link};

@@ -17,6 +17,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use zuse::tools::Layers as _;
 use zuse::{Pool, Result};
 use zuse_base::sync::Mutex;
 use zuse_mount::{Change, MountServer, PoolMounts, ServeError, ServerOptions};

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use zuse::property_table::{Home, dataset_property};
+use zuse::tools::Layers as _;
 use zuse::{Entry, Kind, Needs, Pool, VdevKind, VdevStatus, Which};
 
 use crate::error::{CommandError, Explain, Meaning, Outcome, Stop};
@@ -671,7 +672,9 @@ fn vdevs_with_space(pool: &Pool, cells: &[(String, Cell)]) -> VdevRow {
     details::tell_doing(pool, &mut vdevs);
     // Of a single vdev everything is known by that of the pool.
     let by_maps = match vdevs.children.len() {
-        2.. if !pool.is_writable() => zuse::traverse::space_by_maps(pool).unwrap_or_default(),
+        2.. if !pool.is_writable() => {
+            zuse::tools::traverse::space_by_maps(pool).unwrap_or_default()
+        }
         _ => Default::default(),
     };
     let checkpoint = match cells.iter().any(|(name, _)| name == "checkpoint") {

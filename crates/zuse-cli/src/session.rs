@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use zuse::tools::Layers as _;
 use zuse::{
     Environment, Errno, ForNow, FoundPool, KeyMaterial, Limits, Pool, PoolAccess, PoolConfig,
     PoolState, Search,

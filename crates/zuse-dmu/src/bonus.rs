@@ -1,10 +1,10 @@
 //! The bonus of an object in memory.
 //!
-//! Every object that a txg touches has one, and that of a plain file is 168 bytes of system
-//! attributes, 184 with a hidden directory: up to that they stand in the object's own piece of
-//! memory, longer ones in a piece of their own. A value of an extended attribute that takes a
-//! hidden directory made six such pieces, each taken under the allocator's eyes and first written
-//! where no cache had it.
+//! Every object that a txg touches has one. That of a plain file is 168 bytes of system attributes,
+//! 184 with a hidden directory. Up to that length they stand in the object's own allocation, longer
+//! ones in one of their own. A value of an extended attribute that takes a hidden directory would
+//! make six such allocations. Each costs a call of the allocator and a first write to memory that
+//! is in no cache.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

@@ -4,9 +4,10 @@
 //!   reader ──► newest DirtyTxg that knows the block ──► … ──► oldest ──► synced tree (cache, devices)
 //! ```
 //! Up to three txgs are alive, so an object has up to three [`DirtyTxg`], oldest first. Each holds
-//! the object's whole head (its bonus and sizes) as of that txg, the level-0 blocks written in it
-//! and the block ranges freed in it. Within one txg a freed range comes before a written block of
-//! the same id: writing after freeing keeps both, freeing after writing drops the block.
+//! the object's whole head (its bonus and sizes) as of that txg. It also holds the level-0 blocks
+//! written in it and the block ranges freed in it. Within one txg a freed range comes before a
+//! written block of the same id. Writing after freeing keeps both, freeing after writing drops the
+//! block.
 
 use std::sync::{Arc, OnceLock};
 use zuse_base::sync::{RwLock, RwLockWriteGuard};

@@ -1,13 +1,13 @@
 //! An object in memory: its head, its block tree, and what open txgs have changed.
 //!
-//! There is at most one [`Dnode`] per object; it is found through its object set and lives as long
-//! as somebody holds it or it is dirty.
+//! There is at most one [`Dnode`] per object. It is found through its object set, and lives as long
+//! as it is held or dirty.
 //!
 //! Invariants
 //! - `dirty` is sorted by txg and has at most three entries. Changes come in txg order (see
 //!   [`crate::Tx`]), so only the newest entry is ever changed; older ones belong to the sync
 //!   thread. Asserted where a txg's first change comes.
-//! - `synced` is replaced when the written txg's entry leaves `dirty`, under one lock: a reader
+//! - `synced` is replaced when the written txg's entry leaves `dirty`, under one lock. So a reader
 //!   that does not find a block among the dirty ones finds it in the tree it sees. The entry that
 //!   leaves is that of the txg which was written; asserted there.
 //!

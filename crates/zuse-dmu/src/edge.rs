@@ -5,9 +5,9 @@
 //!                      └ `object`                                        `dnodes` ┘
 //! ```
 //! A stream brings the dnodes of a block of 32, then the data of each in order of objects and
-//! offsets, each object's spill block last. What lies beyond the edge was not brought: in place of
-//! a full stream's data there are holes, in place of an incremental one's the bytes of its source.
-//! Neither may be given for what the stream was to hold.
+//! offsets. Each object's spill block comes last. What lies beyond the edge was not brought. In
+//! place of a full stream's data there are holes, in place of an incremental one's the bytes of its
+//! source. Neither may be given for what the stream was to hold.
 
 use std::collections::BTreeSet;
 

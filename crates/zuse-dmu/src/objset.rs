@@ -8,12 +8,12 @@
 //! a txg are put into their slots; open context works on [`Dnode`]s in memory.
 //!
 //! Invariants
-//! - `objects` has at most one live [`Dnode`] per number; asserted where one comes. Whoever loads
-//!   one from a dnode block inserts it only if the meta dnode's tree is still the one it was read
-//!   from; else it reads again. Objects that a txg changed stay in memory until the new meta dnode
-//!   is in place, so no stale copy can come back.
+//! - `objects` has at most one live [`Dnode`] per number; asserted where one comes. A dnode that
+//!   was loaded from its block is inserted only if the meta dnode's tree is still the one it was
+//!   read from. Else it is read again. Objects that a txg changed stay in memory until the new meta
+//!   dnode is in place, so no stale copy can come back.
 //! - An object number is handed out only if its slots are free on disk and no object in memory has
-//!   it; asserted where a number is chosen (`number`).
+//!   it. It is asserted where a number is chosen (`number`).
 //! - Only the MOS is written in more than one pass, and what a txg writes has its birth; asserted
 //!   where it is written.
 

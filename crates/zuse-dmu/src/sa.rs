@@ -10,11 +10,11 @@
 //! the same view reads them.
 //!
 //! Invariants
-//! - A layout number is in the LAYOUTS table in the same txg, before any buffer uses it: a buffer
+//! - A layout number is in the LAYOUTS table in the same txg, before any buffer uses it. A buffer
 //!   is built with a [`Layout`](layout::Layout), which the table gives out once it has it.
 //! - New sets are written in canonical order: space accounting reads owner ids at fixed offsets.
 //!   [`SaTable::init`] puts them there, whatever the caller's order.
-//! - Layouts are only ever added, so a reader that holds one needs no lock: the tables have no way
+//! - Layouts are only ever added, so a reader that holds one needs no lock. The tables have no way
 //!   to take one out, and a second one of a number is `Corrupt`.
 //!
 //! Bytes beyond the last attribute are never read; attributes nobody here knows are carried along.

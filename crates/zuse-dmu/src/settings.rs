@@ -1,7 +1,7 @@
 //! What an object set's blocks get when they are written, from its dataset's properties.
 //!
-//! The table is chapter 02 §5.3 of the format notes: metadata (indirects, metadata types, spill
-//! blocks) is compressed with the pool's default and gets one copy more; data follow the
+//! The table is chapter 02 §5.3 of the format notes. Metadata (indirects, metadata types, spill
+//! blocks) are compressed with the pool's default and get one copy more. Data follow the
 //! properties.
 
 use zuse_codec::{ChecksumKind, Compression, ZstdLevel};

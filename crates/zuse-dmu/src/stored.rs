@@ -1,7 +1,7 @@
 //! Blocks as streams bring them: compressed, or ciphertext of a dataset whose key is not here.
 //!
 //! Such a block is written as it is. Raw object sets ([`crate::Objset::open_raw`]) are made of
-//! nothing else: their level-0 blocks, dnode blocks and bonuses are what another pool stored,
+//! nothing else. Their level-0 blocks, dnode blocks and bonuses are what another pool stored,
 //! because every MAC covers those very bytes. What is not sent is made here so that the MACs above
 //! fit: the shape of each block tree, the pointers' properties, indirect blocks.
 

@@ -1,13 +1,12 @@
 //! A transaction: permission to change things in one txg.
 //!
 //! Rules that callers keep
-//! - All logical locks (file ranges, directory names) are taken before the transaction begins, so
-//!   that whoever holds one never waits for a lock whose owner waits for the txg to quiesce.
+//! - All logical locks (file ranges, directory names) are taken before the transaction begins. So
+//!   the holder of one never waits for a lock whose owner waits for the txg to quiesce.
 //! - Nobody waits for a txg to sync, or begins a second transaction, while holding one.
 //!
-//! Because a new txg opens only after every transaction of the one before has ended, the versions
-//! of a block are made in txg order: a change in txg T never comes after a change of the same block
-//! in T + 1.
+//! A new txg opens only after every transaction of the one before has ended. So the versions of a
+//! block are made in txg order: no change in txg T comes after one in T + 1.
 
 use std::sync::Arc;
 

@@ -6,16 +6,16 @@
 //!                far: a tree                        the others, all of higher numbers
 //! ```
 //! Most objects have one: it stands here by itself. A tree begins with a node for eleven, 192 bytes
-//! of which one entry uses 16; over the objects that a txg brings that is a tenth of their memory.
+//! of which one entry uses 16. Over the objects that a txg brings that is a tenth of their memory.
 //!
-//! A directory of a million names has some thousand leaves, of which each name needs another one:
-//! in a tree that is a wait for memory at two or three nodes, in a row it is one. The rows' table
+//! A directory of a million names has some thousand leaves, of which each name needs another one.
+//! In a tree that is a wait for memory at two or three nodes, in a row it is one. The rows' table
 //! is at most [`SPARSE`] times as long as there are rows (and [`FIRST`]), so that a few blocks of a
-//! large file don't make it long: they stay in the tree, until they are many themselves.
+//! large file don't make it long. Those stay in the tree, until they are many themselves.
 //!
-//! The address of its bytes stands beside each block: who knows which lines he is going to read of
-//! a block asks for them while the block itself is fetched. A name for a directory of a million
-//! waits for memory once then, not for the block, the leaf's header and its bucket one after the
+//! The address of its bytes stands beside each block. So the lines of a block that will be read can
+//! be prefetched while the block itself is fetched. A name for a directory of a million then waits
+//! for memory once. Else it waits for the block, the leaf's header and its bucket one after the
 //! other. The address is a hint: the bytes may have moved.
 //!
 //! Invariant: what is in `far` has a higher number than any that the rows could hold. Asserted

@@ -4,25 +4,25 @@
 //!   pointers in any order ─► sorted by place ─► runs ─► one device read each ─► every block's checksum ─► cache
 //! ```
 //! What was written in one txg lies together: an object set's blocks within some dozen KiB. So the
-//! bytes of the last runs are kept for a while, and a run begins somewhat before its first block:
-//! the layer below is then often at hand without a read.
+//! bytes of the last runs are kept for a while, and a run begins somewhat before its first block.
+//! The layer below then often needs no read.
 //!
-//! A block that somebody else reads meanwhile is left to that one, and who needs one of a run that
-//! is being read waits for it: none is read twice. A run's blocks are taken up when its turn comes,
-//! so that nobody waits for more than one run.
+//! A block that another thread reads meanwhile is left to that thread. Whoever needs a block of a
+//! run that is being read waits for it. None is read twice. A run's blocks are taken up when its
+//! turn comes, so that nobody waits for more than one run.
 //!
-//! The device is told of the next [`TOLD`] runs, so that it works on them together: threads that
-//! each wait for one read after the other leave most of a disk idle. Not of a run that comes right
-//! behind another one: the host sees by itself that reads go on where they ended, and being told
-//! costs it more (20 µs of the processor for 64 KiB instead of 4, at half the speed).
+//! The device is told of the next [`TOLD`] runs, so that it works on them together. Threads that
+//! each wait for one read after the other leave most of a disk idle. It is not told of a run that
+//! comes right behind another one: the host sees by itself that reads go on. Being told costs it
+//! more: 20 µs of the processor for 64 KiB instead of 4, at half the speed.
 //!
 //! Long blocks that are stored as they are read, side by side on a lone disk, are read straight
-//! into where they stay: no buffer between, nothing cleared, and around the host's cache where the
-//! device can ([`zuse_device::BlockDevice::read_apart`]). Such a device is not told of them, as it
-//! would bring them into that cache. A value of 64 KiB costs 18 µs of a processor so, 6 of them for
-//! fresh memory and 3 for its sum, where it was 33.
+//! into where they stay. There is no buffer between and nothing is cleared. The host's cache is
+//! passed by where the device can ([`zuse_device::BlockDevice::read_apart`]). Such a device is not
+//! told of them, as it would bring them into that cache. A value of 64 KiB then costs 18 µs of a
+//! processor instead of 33. Fresh memory takes 6 of them, its sum 3.
 //!
-//! It is only a hint. What cannot be read or verified this way is left to whoever needs it: that
+//! It is only a hint. What cannot be read or verified this way is left to whoever needs it. That
 //! reader has the other copies, heals, and says what is wrong. Encrypted blocks and such that lie
 //! in several pieces (raidz, gangs) are left out.
 

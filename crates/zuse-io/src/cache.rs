@@ -1,31 +1,32 @@
 //! The block cache (ARC): one entry per block, decoded, charged by its real bytes against one
 //! budget.
 //!
-//! Scan-resistant by three queues per shard (the S3-FIFO shape): new blocks enter `probation`, a
-//! tenth of the budget; what is used again while there moves to `main`; a key that fell out of
-//! probation is remembered in `ghost` and goes to `main` at once if it returns. `main` is a clock
-//! with small counters. Metadata and file data have queues of their own: while metadata hold more
-//! than their share of the budget they make room, else data do, so neither a scan of files nor a
-//! walk of directories takes the whole cache from the other.
+//! A scan does not empty it, because each shard has three queues (the S3-FIFO shape). New blocks
+//! enter `probation`, a tenth of the budget. What is used again while there moves to `main`. A key
+//! that fell out of probation is remembered in `ghost`, and goes to `main` at once if it returns.
+//! `main` is a clock with small counters. Metadata and file data have queues of their own. While
+//! metadata hold more than their share of the budget they make room, else data do. So neither a
+//! scan of files nor a walk of directories takes the whole cache.
 //!
 //! Invariants
 //! - A block is given out for its own key only: place, birth and a word of the checksum. A [`Key`]
 //!   is compared as a whole, and what is rewritten in place is removed.
 //! - `used` is the sum of `charge` over all entries, `metadata` the part of it that entries of
-//!   [`Class::Metadata`] hold. Whoever gives up more than there is is noticed at once; the sums of
-//!   a shard are looked at when it is swept or emptied ([`Shard::check_invariants`]).
-//! - A key is in exactly one of `probation` and `main` iff it is in `map`; a stale queue slot (its
-//!   key was removed) is skipped when it reaches the front. A sweep, which drops those, looks.
+//!   [`Class::Metadata`] hold. Giving up more than there is fails at once. The sums of a shard are
+//!   compared when it is swept or emptied ([`Shard::check_invariants`]).
+//! - A key is in exactly one of `probation` and `main` iff it is in `map`. A stale queue slot,
+//!   whose key was removed, is skipped when it reaches the front. A sweep, which drops those,
+//!   looks.
 //!
-//! The budget: `used` passes `limit` at most by one block a thread. What is lent (to copies of
-//! cached blocks that are being changed, and to values of extended attributes) is taken off
-//! `limit`: cache and loans together stay within the budget. At most half is lent; three quarters,
+//! The budget: `used` passes `limit` at most by one block a thread. Loans go to copies of cached
+//! blocks that are being changed, and to values of extended attributes. They are taken off `limit`,
+//! so that cache and loans together stay within the budget. At most half is lent; three quarters,
 //! where the last of it goes to values and no cached block goes for it. Values for which there is
 //! nothing left have a budget of their own ([`Cache::allow_beside`]): none, unless the owner gives
 //! it.
 //!
-//! A block read by several threads at once is fetched by one of them, be it one that only reads
-//! ahead; no shard lock is held meanwhile. Who has taken blocks upon itself waits for nobody else's
+//! A block read by several threads at once is fetched by one of them, also if that one only reads
+//! ahead. No shard lock is held meanwhile. Who has taken blocks upon itself waits for nobody else's
 //! before they have come or it gave them up. The tests show each of these.
 //!
 //! Hot path budget: a hit is one hash, one shard lock, one `Arc` clone and a counter.

@@ -6,8 +6,8 @@
 //!   out  compress ► encrypt | HMAC ► checksum
 //! ```
 //! Invariants
-//! - An IV is never used twice with one block key: each block that is written takes a fresh random
-//!   one, and the salt that keys are derived with is replaced after [`SALT_USES`] blocks (asserted
+//! - An IV is never used twice with one block key. Each block that is written takes a fresh random
+//!   one. The salt that keys are derived with is replaced after [`SALT_USES`] blocks (asserted
 //!   where one is taken). With dedup both are a keyed hash of what is encrypted: the same IV means
 //!   the same bytes. Nothing is encrypted twice in one place (the write pipeline asserts it).
 //! - What a key is asked to read is either proved by it or an error that names the place. No other

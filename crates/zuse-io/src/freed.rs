@@ -2,10 +2,10 @@
 //! somebody still holds may be stale.
 //!
 //! A slow reader, or one of a snapshot that was destroyed meanwhile, may ask for a block that is
-//! gone. Its first copy may hold another block by then while its second is not yet reused: by
-//! checksums alone that looks like a rotten copy, and to "heal" it would overwrite the other block.
-//! So a copy is healed only where nothing was freed since the block was born; else the reader gets
-//! the good copy and the bad one stays.
+//! gone. Its first copy may hold another block by then, while its second is not yet reused. By
+//! checksums alone that looks like a rotten copy. To "heal" it would overwrite the other block. So
+//! a copy is healed only where nothing was freed since the block was born. Elsewhere the reader
+//! gets the good copy and the bad one stays.
 //!
 //! Kept by pieces of 1 MiB and bounded: too many pieces become "everywhere".
 //!

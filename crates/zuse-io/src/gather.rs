@@ -7,38 +7,38 @@
 //!   in flight (readable) ─► due ─► the device, one thread each ─► gone       drain(): everything, before the commit's flush
 //! ```
 //! A txg of many small objects writes its blocks of 4 KiB side by side, because the allocator hands
-//! space out in order; one call for each costs more than all the rest of writing it (the host's
-//! file lock, which the writing threads wait for, above all). For the same lock only one thread at
-//! a time writes to a device: who comes to it leaves its run with that one and goes on.
+//! space out in order. One call for each costs more than all the rest of writing it. Above all the
+//! writing threads wait for the host's file lock. For the same lock only one thread at a time
+//! writes to a device. A thread that comes meanwhile leaves its run with that one and goes on.
 //!
 //! Where large writes go around the host's cache ([`zuse_vdev::Vdevs::goes_around`]), blocks of
-//! more than [`ASIDE`] bytes are gathered in runs of their own, up to [`LARGE`] ones: the copy into
-//! the run takes the place of the one into the host's cache, and the host is spared finding pages
-//! and bringing them to the disk later. 64 KiB cost 37 to 57 µs of processor through the host's
-//! cache, 6 to 9 around it, and arrive twice as fast. What is smaller stays in the host's cache:
-//! most metadata is when it is stored, and who opens the pool next reads it again. Such a run lies
-//! in memory as in the host's pages, and ends with one: what is behind waits for more.
+//! more than [`ASIDE`] bytes are gathered in runs of their own, up to [`LARGE`] ones. The copy into
+//! the run takes the place of the one into the host's cache. The host need not find pages and bring
+//! them to the disk later. 64 KiB cost 37 to 57 µs of processor through the host's cache, 6 to 9
+//! around it, and arrive twice as fast. What is smaller stays in the host's cache: most metadata is
+//! when it is stored, and who opens the pool next reads it again. Such a run lies in memory as in
+//! the host's pages, and ends with one: what is behind waits for more.
 //!
 //! Invariants
 //! - What was put and has not reached the devices is found by [`Gather::peek`]: a reader never
 //!   meets the bytes below. Of a block that was cut in two, because what is behind a page waits for
 //!   more, the reader has the rest written first ([`Gather::holds_part`]).
 //! - Two open runs never hold the same byte, and no byte is open while an older version of it is in
-//!   flight: a block that is rewritten in place is changed in its run, or waits until the run has
-//!   landed. Asserted where a block is put.
+//!   flight. So a block that is rewritten in place is changed in its run, or waits until the run
+//!   has landed. Asserted where a block is put.
 //! - What is due for a device has a thread that writes to it. Asserted where one is left and where
 //!   a thread ends.
 //!
 //! The commit drains before it flushes, and asserts that nothing is left. A run that cannot be
-//! written stays in flight while the fault policy waits, then its error is that of whoever puts or
+//! written stays in flight while the fault policy waits. Then its error goes to whoever puts or
 //! drains next, and the txg is lost.
 //!
-//! The lock is a leaf and is not held across I/O, but while a block is copied into its run (6 µs
-//! for 64 KiB): who allocates next would append to the same run.
+//! The lock is a leaf and is not held across I/O. It is held while a block is copied into its run
+//! (6 µs for 64 KiB), because the next allocation would append to the same run.
 //!
 //! Memory: [`OPEN`] runs of [`FULL`] bytes ([`BULK`] if of large blocks), [`DUE`] that are due and
-//! one in flight a device, each twice as large at the most, and one a thread that waits to leave
-//! one.
+//! one in flight a device. Each may be twice as large. Each thread that waits to leave one has one
+//! more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

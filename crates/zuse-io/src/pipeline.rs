@@ -3,8 +3,8 @@
 //! Read budget for a cached block: one cache hit. For an uncached one: one buffer for the stored
 //! bytes, one for the decoded bytes, one device read, one checksum pass, one decompression. Write
 //! budget for a block: one compression into a scratch buffer that is reused by the thread, one
-//! checksum pass, one device write per copy (small neighbours share one); the caller's bytes are
-//! moved into the cache, not copied.
+//! checksum pass, one device write per copy. Small neighbours share a device write. The caller's
+//! bytes are moved into the cache, not copied.
 //!
 //! Rules
 //! - A block is never overwritten once an uberblock names it. In-place rewrites happen only for

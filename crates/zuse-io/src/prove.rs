@@ -1,9 +1,9 @@
-//! Proving a block with all its copies, for a scan: every copy of a pointer, gang headers and
-//! members too, is read from every leaf, and what is wrong or missing is written anew.
+//! Proving a block with all its copies, for a scan. Every copy of a pointer, gang headers and
+//! members too, is read from every leaf. What is wrong or missing is written anew.
 //!
 //! - Bytes are written only to places that were not freed since the watch began
-//!   ([`Pipeline::watch_frees`]); whoever asks also sees to it that they cannot be another block's
-//!   before the write has ended (he holds a transaction: space is not given out before its txg).
+//!   ([`Pipeline::watch_frees`]). The caller ensures that they cannot become another block's before
+//!   the write has ended. It holds a transaction: space is not given out before its txg.
 //! - Nothing of it goes through the cache: what is proved is what the devices have.
 
 use std::fmt::Display;

@@ -1,7 +1,7 @@
 //! Blocks as they are stored, written again elsewhere: for streams.
 //!
 //! Reading one is [`Pipeline::read_stored`], of an encrypted dataset with the pointer's
-//! [`CryptParams`]. What is ciphertext stays so, without a key: bytes, salt, IV and MAC are what
+//! [`CryptParams`]. What is ciphertext stays so, without a key. Bytes, salt, IV and MAC are what
 //! they were; only the checksum is made anew, over the ciphertext. What is merely compressed is not
 //! compressed again.
 

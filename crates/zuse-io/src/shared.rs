@@ -1,7 +1,7 @@
 //! Blocks that more than one pointer has: whoever counts the pointers is asked before space is
 //! given back.
 //!
-//! A [`Reference`] is a pointer to be: made in open context, it holds the block from the moment its
+//! A [`Reference`] is a pointer to be, made in open context. It holds the block from the moment its
 //! txg is being written, before anything is freed in that txg. Who writes the pointer keeps it
 //! ([`Reference::keep`]); one that is dropped unwritten (its file was overwritten or removed within
 //! the same txg) withdraws itself.

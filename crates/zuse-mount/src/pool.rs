@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use zuse_base::sync::Mutex;
 
+use zuse::tools::Layers as _;
 use zuse::{FileSystem, Kind, Mounts, Pool};
 use zuse_base::tripwire::at;
 use zuse_base::{Errno, Error, Result};

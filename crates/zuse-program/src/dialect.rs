@@ -7,9 +7,9 @@
 //! second `*` carries out. `%` has the rank of `*` too. `^` binds to the right, so that
 //! `a ^ __zpow ^ b` asks for `__zpow ^ b` first.
 //!
-//! Nothing may run when a scope is left, since that would go on after a program was stopped:
-//! `<close>` is not known, and a `for … in` gets three values, never a fourth one that is closed at
-//! its end (`scopes.rs`).
+//! Nothing may run when a scope is left, since that would go on after a program was stopped. So
+//! `<close>` is not known, and a `for … in` gets three values. A fourth one would be closed at its
+//! end (`scopes.rs`).
 //!
 //! Line numbers stay as they are.
 

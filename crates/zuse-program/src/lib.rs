@@ -3,10 +3,10 @@
 //! ```text
 //!   text ─ dialect (operators, literals) ─ Lua 5.4, walled in ─ zfs.* (prelude.lua) ─ Batch ─ one sync task
 //! ```
-//! ZFS's Lua is 5.2 with 64-bit integers and no floats. Lua 5.4 has those integers; what differs is
-//! mended when the text is loaded (`dialect.rs`: `/`, `%` and `^` work on integers) and when
-//! messages come out (`words.rs`: 5.2's words). The behaviour is that of chapter 06c of the format
-//! notes.
+//! ZFS's Lua is 5.2 with 64-bit integers and no floats. Lua 5.4 has those integers. What differs is
+//! mended when the text is loaded (`dialect.rs`: `/`, `%` and `^` work on integers). Messages are
+//! mended when they come out (`words.rs`: 5.2's words). The behaviour is that of chapter 06c of the
+//! format notes.
 //!
 //! What no program can break (`pattern/tests.rs` and `zuse-cli/tests/stopped.rs` try)
 //! - A program can neither read nor write anything outside of Lua but through `zfs.*`.

@@ -8,10 +8,10 @@
 //!   Answer                           ──►
 //!                                    ◄── Done      what it came to
 //! ```
-//! A thread of its own, because nothing in Lua's C can be made to come back: garbage collection, a
-//! chain of `__call`, a compiler at work on a text that was made for it. The sync thread waits for
-//! an answer no longer than the program's time and goes on without it. Whoever is left behind meets
-//! an error at its next instruction.
+//! A thread of its own, because nothing in Lua's C can be made to come back. Examples are garbage
+//! collection, a chain of `__call`, and a compiler at work on a text that was made for it. The sync
+//! thread waits for an answer no longer than the program's time and goes on without it. Whoever is
+//! left behind meets an error at its next instruction.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,8 +1,7 @@
 //! What a running program has used, and why it is to stop.
 //!
-//! Lua's hook is called every [`TICK`] instructions; whatever works between two of its calls and is
-//! not done within a moment (the matcher of patterns, sorting) reports here too. The clock is
-//! looked at each time.
+//! Lua's hook is called every [`TICK`] instructions. What works for long between two of its calls
+//! (the matcher of patterns, sorting) reports here too. The clock is looked at each time.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;

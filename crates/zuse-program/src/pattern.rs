@@ -1,6 +1,6 @@
 //! Lua's patterns, matched by steps that are counted.
 //!
-//! Lua's own matcher is a function in C: no hook runs in it, and a pattern of a few bytes
+//! Lua's own matcher is a function in C. No hook runs in it, and a pattern of a few bytes
 //! (`.-.-.-.-x`) keeps it busy for years. This one means the same and asks its [`Budget`] now and
 //! then whether it may go on.
 //!

@@ -21,6 +21,7 @@ pub(crate) enum Wrong {
 
 /// A value that left the interpreter.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Tree {
     /// `nil`.
     Nil,

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use zuse::tools::Layers as _;
 
 use zuse_base::ObjectId;
 use zuse_device::{BlockDevice, MemDevice};

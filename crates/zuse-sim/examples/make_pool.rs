@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use zuse::tools::Layers as _;
 use zuse::{Credentials, Environment, FileSystem, NewDevice, NewPool, Pool, PoolAccess, Search};
 use zuse_base::{Entropy, Errno, Error, Result, SeededPrng};
 use zuse_check::{Depth, check};

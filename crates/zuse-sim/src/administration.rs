@@ -5,13 +5,14 @@
 //!   step ──► pool   what is asked of it, and whether it must refuse
 //!        └─► Model  datasets → files (seed of the bytes), snapshots oldest first, origin
 //! ```
-//! After each step the books must equal a full recount ([`zuse_dsl::check_accounting`]: used and
-//! its parts, referenced, unique, compressed and logical bytes, deadlists) and the datasets be
-//! those of the model; now and then every byte is compared.
+//! After each step the books must equal a full recount, and the datasets those of the model. The
+//! recount ([`zuse_dsl::check_accounting`]) has used and its parts, referenced, unique, compressed
+//! and logical bytes, and deadlists. Now and then every byte is compared.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use zuse::tools::Layers as _;
 use zuse::{Credentials, Errno, Pool, Result};
 use zuse_base::{Entropy, Error, SeededPrng};
 use zuse_zpl::WriteOptions;

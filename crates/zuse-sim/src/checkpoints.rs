@@ -4,11 +4,12 @@
 //!   files at work, cut ─► make, cut ─► files at work, cut ─► go back, cut │ discard, cut ─► …
 //!                          └ model as of then                 └ it is the model again
 //! ```
-//! After each cut the pool has one of the two states that the cut may leave, whole: the one before
-//! what was being done, or the one after it. Which one it is the pool itself says.
+//! After each cut the pool has one of the two states that the cut may leave, whole. It is the one
+//! before what was being done, or the one after it. Which one it is the pool itself says.
 
 use std::sync::Arc;
 
+use zuse::tools::Layers as _;
 use zuse::{Errno, PoolAccess};
 use zuse_base::{Entropy, ManualClock, SeededPrng, Timestamp};
 use zuse_device::{BlockDevice, MemDevice, MemImage, PowerSupply, SimDisk};

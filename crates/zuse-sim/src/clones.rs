@@ -1,5 +1,5 @@
-//! Files that share blocks: random copies by pointing, writes, truncations, removals, snapshots and
-//! rollbacks, against a model of every byte; also with dedup going on and off.
+//! Files that share blocks, against a model of every byte. Random copies by pointing, writes,
+//! truncations, removals, snapshots and rollbacks, also with dedup going on and off.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use sha2::{Digest, Sha256};
+use zuse::tools::Layers as _;
 use zuse::{Credentials, FileSystem};
 use zuse_base::{Entropy, Result, SeededPrng};
 use zuse_device::BlockDevice;

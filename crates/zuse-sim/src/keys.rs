@@ -5,7 +5,7 @@
 //!   step ──► pool   what is asked of it
 //!        └─► Model  dataset → the key that its wrapping was made with, and which datasets share a key object
 //! ```
-//! The model does not know which encryption root a dataset has: it asks the pool, and then demands
+//! The model does not know which encryption root a dataset has. It asks the pool, and then demands
 //! that the root's key is the one that the dataset was wrapped with. After an export every root
 //! takes its key and no other, and every file is read.
 
@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zuse::stream::{SendOptions, SendProgress, StreamWriter};
+use zuse::tools::Layers as _;
 use zuse::{Credentials, Errno, KeyFormat, KeyMaterial, Pool, ReceiveRequest, Result};
 use zuse_base::{Entropy, Error, SeededPrng};
 use zuse_zpl::WriteOptions;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use zuse::traverse::Leak;
+use zuse::tools::Layers as _;
+use zuse::tools::traverse::Leak;
 use zuse_base::{Errno, Error, Result};
 use zuse_io::{AllocClass, Allocate};
 

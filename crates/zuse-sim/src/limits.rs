@@ -18,9 +18,9 @@
 //! ```
 //! What a reservation on the way up keeps free may be counted or not: there either answer is right.
 //!
-//! Numbers of filesystems and snapshots are limited too. A dataset counts what is below it (and its
-//! own snapshots) from the time on when a limit is set on it or above it, or when it is made after
-//! the pool's first limit; a check goes upward as far as is counted:
+//! Numbers of filesystems and snapshots are limited too. A dataset counts what is below it, and its
+//! own snapshots, from when a limit is set on it or above it. One that is made after the pool's
+//! first limit counts too. A check goes upward as far as is counted:
 //!
 //! ```text
 //!   create, clone   filesystems below the parent + 1 ≤ filesystem_limit
@@ -35,6 +35,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use zuse::tools::Layers as _;
 use zuse::{Credentials, Errno, Pool, Result, Stat};
 use zuse_base::{Entropy, Error, SeededPrng};
 use zuse_dsl::property::{SetAs, Value};

@@ -7,8 +7,8 @@
 //! ```
 //! What must hold after every cut:
 //! - the pool opens;
-//! - its content is the model at the end of its uberblock's txg, or of the last acknowledged txg if
-//!   that is newer (then nothing changed between the two), byte for byte;
+//! - its content is the model at the end of its uberblock's txg, byte for byte. If the last
+//!   acknowledged txg is newer it is that one's (then nothing changed between the two);
 //! - [`crate::check`] finds nothing.
 //!
 //! The power goes at an operation that the seed chooses; what the disks keep is the seed's choice

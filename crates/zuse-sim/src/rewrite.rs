@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use zuse::tools::Layers as _;
 
 use zuse_base::range_tree::{ByPlace, Ranges};
 use zuse_base::{Errno, Error, Result, Span, Txg};

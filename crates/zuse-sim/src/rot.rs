@@ -2,6 +2,7 @@
 //! of gang blocks too.
 
 use std::sync::Arc;
+use zuse::tools::Layers as _;
 
 use zuse_base::{Entropy, Error, ObjectId, Result, SeededPrng, Txg};
 use zuse_format::gang::{GANG_SIZE, parse_gang_header};

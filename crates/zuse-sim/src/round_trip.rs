@@ -13,6 +13,7 @@ mod source;
 use std::sync::Arc;
 
 use serde_json::Value;
+use zuse::tools::Layers as _;
 use zuse::{KeyMaterial, Pool};
 use zuse_base::{Error, Result, SeededPrng};
 use zuse_pool::Limits;

@@ -1,4 +1,4 @@
-//! One change in a pool on one device, where it lies: nothing is moved, and all checksums above it
+//! One change in a pool on one device, where it lies. Nothing is moved, and all checksums above it
 //! are made new, up to the uberblock. What was changed is all that is wrong.
 //!
 //! ```text

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use zuse::tools::Layers as _;
 use zuse::{Shape, TopSpec, VdevClass};
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice};

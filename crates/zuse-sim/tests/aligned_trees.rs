@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use zuse::stream::StreamReader;
 use zuse::stream::record::Record;
+use zuse::tools::Layers as _;
 use zuse::{Pool, ReceiveRequest, SendRequest};
 use zuse_sim::round_trip::{new_pool, prove, sent};
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use zuse::tools::Layers as _;
 use zuse::{Credentials, Errno, Error, KeyFormat, KeyMaterial, Pool, PoolAccess};
 use zuse_device::{BlockDevice, MemDevice};
 use zuse_format::{BlockPointer, Protection};

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use zuse::{Credentials, PoolAccess, Zap, ZapValue};
+use zuse::tools::Layers as _;
+use zuse::tools::{Zap, ZapValue};
+use zuse::{Credentials, PoolAccess};
 use zuse_base::{ByteOrder, Entropy, ObjectId, SeededPrng};
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice, PowerSupply, SimDisk};

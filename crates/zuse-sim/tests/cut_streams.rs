@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use zuse::stream::{ResumeToken, SendOptions, SendProgress, StreamWriter};
+use zuse::tools::Layers as _;
 use zuse::{Credentials, Errno, Error, KeyMaterial, Pool, ReceiveRequest, SendRequest};
 use zuse_base::{Entropy, SeededPrng};
 use zuse_pool::Limits;

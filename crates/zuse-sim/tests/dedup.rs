@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use zuse::{Credentials, FileSystem, PoolAccess, Zap, ZapValue};
+use zuse::tools::Layers as _;
+use zuse::tools::{Zap, ZapValue};
+use zuse::{Credentials, FileSystem, PoolAccess};
 use zuse_base::{Entropy, ObjectId, SeededPrng};
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice, MemImage};

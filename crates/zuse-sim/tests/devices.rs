@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use zuse::tools::Layers as _;
 use zuse::{Credentials, PoolAccess, VdevClass, VdevKind};
 use zuse_base::{Entropy, ManualClock, Result, SeededPrng, Timestamp};
 use zuse_check::{Depth, check};

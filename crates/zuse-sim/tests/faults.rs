@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use zuse::tools::Layers as _;
 use zuse::{Credentials, FileSystem, PoolAccess, Shape, TopSpec, VdevClass};
 use zuse_base::{Entropy, Errno, Error, Result, SeededPrng, Span};
 use zuse_device::{BlockDevice, Fault, FaultyDevice, MemDevice, Op, Rule};

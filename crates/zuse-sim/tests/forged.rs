@@ -8,6 +8,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use zuse::tools::Layers as _;
 use zuse::{Credentials, PoolAccess};
 use zuse_base::{Error, Result, SeededPrng};
 use zuse_check::{Depth, Finding, Problem, check};

@@ -1,6 +1,7 @@
 //! Fragmentation of golden pools, as zdb 2.3 says with `-M` of the very same bytes.
 
 use zuse::PoolAccess;
+use zuse::tools::Layers as _;
 use zuse_pool::Environment;
 use zuse_sim::golden::{Golden, open_whole};
 

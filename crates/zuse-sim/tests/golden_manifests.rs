@@ -2,6 +2,7 @@
 //! mounted.
 
 use std::collections::BTreeMap;
+use zuse::tools::Layers as _;
 
 use serde_json::Value;
 use zuse_pool::Environment;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use zuse::stream::record::Record;
 use zuse::stream::{Healing, SendOptions};
+use zuse::tools::Layers as _;
 use zuse::{
     Credentials, Errno, KeyMaterial, NewVolume, Pool, PoolAccess, ReceiveRequest, SendRequest,
 };

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use counting::Counting;
 use zuse::stream::record::{Header, Record};
 use zuse::stream::{SendOptions, StreamError, StreamReader, examine};
+use zuse::tools::Layers as _;
 use zuse::{
     Credentials, Errno, Error, KeyMaterial, NewVolume, Pool, ReceiveRequest, SendRequest, XattrMode,
 };

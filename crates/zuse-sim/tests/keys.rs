@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zuse::PoolAccess;
+use zuse::tools::Layers as _;
 use zuse_check::{Depth, check};
 use zuse_device::BlockDevice;
 use zuse_pool::{Environment, Limits};

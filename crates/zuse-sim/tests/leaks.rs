@@ -1,7 +1,7 @@
 //! Space that belongs to nothing is told to the last sector, on every layout.
 
 use zuse::PoolAccess;
-use zuse::traverse::{Options, Report, Verify, traverse};
+use zuse::tools::traverse::{Options, Report, Verify, traverse};
 use zuse_pool::Environment;
 use zuse_sim::golden::{Golden, open_whole};
 use zuse_sim::leak::{SIZES, leak};

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use zuse::PoolAccess;
+use zuse::tools::Layers as _;
 use zuse_base::ByteOrder;
 use zuse_check::{Depth, check};
 use zuse_device::BlockDevice;

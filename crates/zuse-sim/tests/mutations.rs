@@ -7,6 +7,7 @@ mod counting;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
+use zuse::tools::Layers as _;
 
 use counting::{Counting, processor_seconds};
 use serde_json::Value;

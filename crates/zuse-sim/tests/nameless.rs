@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use zuse::tools::Layers as _;
 use zuse::{Credentials, FileSystem};
 use zuse_base::{Entropy, Errno, SeededPrng, Txg};
 use zuse_device::{BlockDevice, MemDevice};

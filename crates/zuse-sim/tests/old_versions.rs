@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zuse::compatibility::Compatibility;
+use zuse::tools::Layers as _;
 use zuse::{Pool, PoolAccess, SPA_VERSION};
 use zuse_base::Txg;
 use zuse_check::{Depth, check};

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use zuse::tools::Layers as _;
 use zuse::{Credentials, FileSystem, PoolAccess};
 use zuse_base::tripwire::at;
 use zuse_base::{Error, Result, Txg};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use zuse::stream::record::Record;
 use zuse::stream::{ResumeToken, SendOptions, SendProgress, StreamReader, StreamWriter};
+use zuse::tools::Layers as _;
 use zuse::{Credentials, Errno, KeyMaterial, Pool, PoolAccess, ReceiveRequest};
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice};

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use zuse::tools::Layers as _;
 use zuse::{Errno, KeyMaterial, Pool, ReceiveRequest, SendRequest, Source};
 use zuse_sim::round_trip::{new_pool, prove, sent};
 

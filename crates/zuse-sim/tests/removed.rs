@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use zuse::tools::Layers as _;
 use zuse::{Credentials, Pool, PoolAccess};
 use zuse_check::{Depth, check};
 use zuse_device::BlockDevice;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use zuse::tools::Layers as _;
 use zuse::{Errno, PoolAccess};
 use zuse_check::{Depth, check};
 use zuse_device::BlockDevice;

@@ -1,6 +1,7 @@
 //! Random datasets through streams with random flags, interrupted and resumed
 //! (`zuse_sim::round_trip`). `ZUSE_SIM_TRIPS=FROM..TO` runs other seeds.
 
+use zuse::tools::Layers as _;
 use zuse::{PoolAccess, ReceiveRequest, SendRequest};
 use zuse_base::{Entropy, SeededPrng};
 use zuse_pool::Environment;

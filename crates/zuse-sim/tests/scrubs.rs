@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use zuse::tools::Layers as _;
 use zuse::{LastScan, Pool, PoolAccess, Txg};
 use zuse_base::{Entropy, SeededPrng};
 use zuse_check::{Depth, check};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use zuse::stream::{DumpOptions, ResumeToken, SendOptions, SendProgress, StreamWriter, dump};
+use zuse::tools::Layers as _;
 use zuse::{ReceiveRequest, SendRequest};
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use zuse::tools::Layers as _;
 use zuse::{Credentials, Pool, PoolAccess, SweepKind, SweepOrder};
 use zuse_base::{Entropy, Errno, SeededPrng};
 use zuse_check::{Depth, check};

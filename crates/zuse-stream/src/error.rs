@@ -4,6 +4,7 @@ use zuse_base::{Corruption, Errno, Error};
 
 /// What is wrong with a record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Flaw {
     /// The stream ends inside a record, or before its END.
     #[error("the stream ends here")]
@@ -48,6 +49,7 @@ impl Flaw {
 
 /// A failure at a place of a stream.
 #[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StreamError {
     /// The bytes are at fault.
     #[error("stream, record {record} at offset {offset}: {flaw}")]

@@ -82,6 +82,7 @@ impl Accounted {
 
 /// What one id uses and may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SpaceRow {
     /// The id.
     pub id: u64,

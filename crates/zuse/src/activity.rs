@@ -1,5 +1,5 @@
 //! Work on a whole pool, as the MOS tells of it: the removal of vdevs, a checkpoint, the expansion
-//! of raidz (chapters 01b §6, 01 §8, 01b §3 of the format notes).
+//! of raidz. Chapters 01b §6, 01 §8, 01b §3 of the format notes.
 
 use zuse_base::{Error, ObjectId, Result};
 use zuse_dmu::zap::{Zap, ZapValue};
@@ -9,6 +9,7 @@ use crate::Pool;
 
 /// The removal of a vdev: the last one, or one that was not ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Removal {
     /// 1 going on, 2 finished, 3 canceled.
     pub state: u64,
@@ -28,6 +29,7 @@ pub struct Removal {
 
 /// A checkpoint, or one that is being discarded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Checkpoint {
     /// When it was made; 0 while it is discarded.
     pub since: u64,
@@ -37,6 +39,7 @@ pub struct Checkpoint {
 
 /// The expansion of a raidz vdev: the last one, or one that was not ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Expansion {
     /// 1 going on, 2 finished, 3 canceled.
     pub state: u64,

@@ -13,6 +13,7 @@ use crate::property::parse;
 
 /// A tag on a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Hold {
     /// The snapshot's full name.
     pub snapshot: String,

@@ -1,8 +1,8 @@
-//! What a host does for the devices of its pool from time to time: devices that came back are
+//! What a host does for the devices of its pool from time to time. Devices that came back are
 //! brought online, new ones take the place of old ones (property `autoreplace`), spares step in.
 //!
-//! - A spare steps in for a device that failed or is gone, not for one that the user took offline,
-//!   and only where its siblings can fill it.
+//! - A spare steps in for a device that failed or is gone, and only where its siblings can fill it.
+//!   For one that the user took offline none does.
 //! - Of a dRAID its own distributed spares come first: they are filled fastest.
 //! - A place where a device cannot be used is looked at again when something changed there.
 

@@ -1,8 +1,8 @@
 //! What is known to be lost, by name: the pool's error log (`docs/format/04a-dsl-props.md` §5) put
 //! into words.
 //!
-//! An entry of a log by head is looked for in the head, in its snapshots and in clones of those:
-//! shown is who has that very block (number and birth). What cannot be looked into is shown by
+//! An entry of a log by head is looked for in the head, in its snapshots and in clones of those.
+//! Shown is who has that very block (number and birth). What cannot be looked into is shown by
 //! numbers, never left out.
 
 use std::collections::{BTreeSet, HashSet};
@@ -25,6 +25,7 @@ const SPILL: u64 = u64::MAX;
 
 /// An object with lost blocks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub struct DamagedObject {
     /// Name of the dataset or snapshot; `None` if there is none (any more), and for the pool's own
     /// metadata.

@@ -26,6 +26,7 @@ pub struct Dataset {
 
 /// A dataset in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Listing {
     /// Full name.
     pub name: String,
@@ -114,8 +115,8 @@ impl Dataset {
         &self.pool
     }
 
-    /// The handle of the dataset layer, for tools.
-    pub fn handle(&self) -> &Arc<Handle> {
+    /// The handle of the dataset layer.
+    pub(crate) fn handle(&self) -> &Arc<Handle> {
         &self.handle
     }
 

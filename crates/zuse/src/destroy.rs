@@ -9,6 +9,7 @@ use crate::Pool;
 
 /// What a destroy takes along.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DestroyPlan {
     /// Everything that goes, in order: snapshots and children before what they belong to.
     pub names: Vec<String>,

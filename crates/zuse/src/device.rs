@@ -51,6 +51,7 @@ fn is_held(path: &Path) -> bool {
 
 /// What the labels of a device say.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum DeviceUse {
     /// No label.
     Unused,

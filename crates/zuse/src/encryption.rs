@@ -71,6 +71,7 @@ impl Pool {
 
 /// What key a new dataset needs from its user.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct KeyRequest {
     /// What it looks like.
     pub format: KeyFormat,

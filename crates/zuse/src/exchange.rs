@@ -28,6 +28,7 @@ pub struct TakeDevice {
 
 /// A spare of a pool.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Spare {
     /// Its guid.
     pub guid: u64,

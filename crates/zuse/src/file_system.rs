@@ -1,8 +1,8 @@
 //! Datasets and snapshots opened for their files.
 //!
-//! There is one file system per dataset in memory, whoever works on it: a mount and a copy that go
-//! on at the same time share it. While it lives its dataset is owned: it is not destroyed and not
-//! rolled back. When the last user drops it, the dataset is free again.
+//! There is one file system per dataset in memory. A mount and a copy that go on at the same time
+//! share it. While it lives its dataset is owned: it is not destroyed and not rolled back. When the
+//! last user drops it, the dataset is free again.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};

@@ -1,14 +1,51 @@
 //! ZFS in user space: pools, datasets, snapshots and their files, as a library.
 //!
 //! ```text
-//!   Pool ─┬─ Dataset (filesystem, volume, snapshot by name) ── figures, properties
-//!         ├─ FileSystem (zuse-zpl's FileSystem on a dataset or snapshot)
-//!         └─ Mounts (whoever has file systems mounted; told before they change)
+//!   OpenOptions, CreateOptions ─► Pool ─┬─ files(name) ──── fs::Files: read, write, walk, xattrs
+//!                                       ├─ dataset(name) ── Dataset: figures, properties
+//!                                       ├─ volume(name) ─── Volume: one run of bytes
+//!                                       ├─ snapshot, rollback, rename, destroy_dataset …
+//!                                       ├─ send_to, receive_from, of_stream, diff
+//!                                       └─ check
 //! ```
-//! A pool is open in one process at a time: devices are locked while it is. Nothing here prints or
-//! reads the environment: the host's id and name, clock, randomness and bounds come in through
-//! [`Environment`].
+//! A file out of an image, and one into it:
+//!
+//! ```
+//! # let dir = tempfile::tempdir()?;
+//! # let image = dir.path().join("tank.img");
+//! # let pool = zuse::CreateOptions::new("tank").file(&image, 64 << 20).create()?;
+//! # pool.files("tank")?.write("notes.txt", "milk")?;
+//! # pool.export()?;
+//! let pool = zuse::OpenOptions::new().write(true).open(&image)?;
+//! let files = pool.files("tank")?;
+//! let mut notes = files.read("/notes.txt")?;
+//! notes.extend(b", bread");
+//! files.write("/notes.txt", &notes)?;
+//! drop(files);
+//! pool.export()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//! - A pool is open in one process at a time: its devices are locked while it is. It is closed by
+//!   [`Pool::close`] or [`Pool::export`], or when it and all that was opened through it is dropped.
+//! - Calls block. All types are `Send` and `Sync`: threads share a pool, its files and volumes.
+//! - Sizes are bytes, unless a name or a line says another unit. Names of datasets are whole:
+//!   `tank/home`, `tank/home@monday`.
+//! - Every failure is an [`Error`] that says who is to blame. It becomes an [`std::io::Error`] with
+//!   the kind that fits, so `?` works in functions of either.
+//! - Nothing here prints or reads the environment: the host's id and name, clock, randomness and
+//!   bounds of memory come in through [`Environment`].
+//!
+//! # Targets
+//! Built and tested on `x86_64-unknown-linux-gnu`. Other 64-bit Linux targets use the same code,
+//! with scalar checksums, compression and parity in place of the vectors of x86. Devices need
+//! Linux (`flock`, `BLKGETSIZE64`). On 32 bits a file above 4 GiB is read in parts only
+//! ([`fs::File`]), because [`fs::Files::read`] gives one `Vec`.
+//!
+//! # Features
+//! None is on by default. `lua` adds channel programs ([`Pool::run_program`]) and with them the C
+//! code of Lua. Mounting is a crate of its own, `zuse-mount`: this one knows nothing of FUSE.
 #![forbid(unsafe_code)]
+#![deny(missing_docs)]
 
 mod accounted;
 mod activity;
@@ -18,6 +55,7 @@ mod attend;
 mod backing;
 mod checkpoint;
 mod create;
+mod create_options;
 mod damage;
 mod dataset;
 mod destroy;
@@ -25,10 +63,11 @@ mod device;
 mod encryption;
 mod exchange;
 mod file_system;
+pub mod fs;
 mod held;
 mod import;
-pub mod inspect;
 mod mounts;
+mod open_options;
 mod pool;
 mod pool_property;
 mod property;
@@ -37,6 +76,8 @@ mod redact;
 mod remove;
 mod replay;
 mod rewind;
+#[cfg(feature = "lua")]
+mod run_program;
 mod scan;
 mod send;
 mod sharing;
@@ -44,7 +85,8 @@ mod space;
 mod split;
 mod stats;
 mod stream_pool;
-pub mod traverse;
+pub mod tools;
+mod transfer;
 mod upgrade;
 mod vdev_property;
 mod vdev_work;
@@ -55,6 +97,7 @@ pub use activity::{Checkpoint, Expansion, Removal};
 pub use add::{AuxList, NewDevices, parse_ashift};
 pub use administration::Hold;
 pub use create::{NewDevice, NewPool, check_name as check_pool_name};
+pub use create_options::CreateOptions;
 pub use damage::DamagedObject;
 pub use dataset::{Dataset, Listing};
 pub use destroy::DestroyPlan;
@@ -63,6 +106,7 @@ pub use encryption::{KeyRequest, key_format, received_key_request, root_key_requ
 pub use exchange::{Spare, TakeDevice};
 pub use import::{Access as PoolAccess, Search};
 pub use mounts::Mounts;
+pub use open_options::OpenOptions;
 pub use pool::{ForNow, Pool};
 pub use pool_property::{HEAD_ERRLOG, PoolProperty};
 pub use property::Property;
@@ -82,13 +126,15 @@ pub use volume::{
 };
 
 pub use zuse_base::events;
-pub use zuse_base::{Corruption, Errno, Error, ObjectId, Refusal, Result, Span, Txg};
+pub use zuse_base::{
+    Clock, Corruption, Entropy, Errno, Error, Events, ObjectId, Place, Refusal, Result, Span,
+    Timestamp, Txg,
+};
+pub use zuse_check as check;
 pub use zuse_codec::{Compression, ZstdLevel};
 pub use zuse_device::{
     Access as DeviceAccess, BlockDevice, FileDevice, Foreign, MIN_DEVICE_SIZE, Storage, foreign,
 };
-pub use zuse_dmu::Objset;
-pub use zuse_dmu::zap::{Zap, ZapValue};
 pub use zuse_dsl::property::{Source, Value};
 pub use zuse_dsl::{EncryptionInfo, KEY_MATERIAL_MAX, KeyFormat, KeyMaterial};
 pub use zuse_dsl::{Entry, Grant, Kind, LogMet, Needs, Stat, Which};
@@ -101,10 +147,16 @@ pub use zuse_pool::fragmentation;
 pub use zuse_pool::tunable::{self, TUNABLES, Tunable};
 pub use zuse_pool::{Environment, FailMode, Host, Limits, Offline, Shape, Space, TopSpec};
 pub use zuse_pool::{SweepKind, SweepOrder};
+#[cfg(feature = "lua")]
+pub use zuse_program as program;
 pub use zuse_stream as stream;
 pub use zuse_vdev::ring::read_ring;
 pub use zuse_vdev::{
     Address, Aux, FoundPool, Health, IndirectConfig, Labels, OpFigures, PoolConfig, PoolState,
     Scan, VdevClass, VdevConfig, VdevKind, VdevState, VdevStatus,
 };
-pub use zuse_zpl::{Credentials, FileSystem, QuotaKind, QuotaOwner, XattrMode};
+pub use zuse_zpl::{
+    Attr, Attributes, Change, ChangeKind, Credentials, DirEntry, FileSystem, Found, Hashing,
+    ManifestEntry, QuotaKind, QuotaOwner, RenameFlags, SetAttr, StatFs, TimeSet, Wanted, Whence,
+    WriteOptions, XattrMode, Znode,
+};

@@ -72,13 +72,13 @@ impl Pool {
         self.held.clone()
     }
 
-    /// The pool allocator below, for tools.
-    pub fn spa(&self) -> &Arc<zuse_pool::Pool> {
+    /// The pool allocator below.
+    pub(crate) fn spa(&self) -> &Arc<zuse_pool::Pool> {
         &self.spa
     }
 
-    /// The dataset layer, for tools.
-    pub fn dsl(&self) -> &Arc<Dsl> {
+    /// The dataset layer.
+    pub(crate) fn dsl(&self) -> &Arc<Dsl> {
         &self.dsl
     }
 

@@ -22,6 +22,7 @@ pub const HEAD_ERRLOG: &str = "com.delphix:head_errlog";
 
 /// One property of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PoolProperty {
     /// Its name.
     pub name: String,

@@ -11,6 +11,7 @@ use crate::{Dataset, Pool};
 
 /// One property of a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Property {
     /// Its name.
     pub name: String,

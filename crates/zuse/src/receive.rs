@@ -25,6 +25,7 @@ const ZVOL: u32 = 3;
 
 /// How names in the stream become names here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Naming {
     /// The target is the dataset (or snapshot) itself.
     #[default]
@@ -66,7 +67,8 @@ pub struct ReceiveRequest {
 }
 
 /// A snapshot of the stream, before and after it was received.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReceivedSnapshot {
     /// Its name in the stream.
     pub from: String,

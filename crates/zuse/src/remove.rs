@@ -11,6 +11,7 @@ use crate::{AuxList, Pool};
 
 /// A device that is to be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Removable {
     /// A spare or cache device.
     Aux(AuxList, u64, Option<String>),

@@ -14,6 +14,7 @@ const KEPT: u64 = 3;
 
 /// A state that a pool may go back to.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Rewind {
     /// The state.
     pub uberblock: Uberblock,
@@ -81,11 +82,11 @@ impl Pool {
 
     /// Reads the metadata that the last txgs wrote, or everything.
     fn check_state(self: &Arc<Self>, uberblock: &Uberblock, all: bool) -> Result<()> {
-        let options = crate::traverse::Options {
+        let options = crate::tools::traverse::Options {
             verify: if all {
-                crate::traverse::Verify::All
+                crate::tools::traverse::Verify::All
             } else {
-                crate::traverse::Verify::Metadata
+                crate::tools::traverse::Verify::Metadata
             },
             born_after: if all {
                 0
@@ -95,9 +96,9 @@ impl Pool {
             stop_at_error: true,
             // A block of pointers that two pointers lead to is followed once.
             space: all,
-            ..crate::traverse::Options::default()
+            ..crate::tools::traverse::Options::default()
         };
-        let report = crate::traverse::traverse(self, &options, &|_| {})?;
+        let report = crate::tools::traverse::traverse(self, &options, &|_| {})?;
         match report.errors.into_iter().next() {
             None => Ok(()),
             Some(e) => Err(e.error),

@@ -7,6 +7,7 @@ use crate::{Pool, VdevClass};
 
 /// Figures of a pool; bytes unless said.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct PoolFigures {
     /// Room of the normal vdevs.
     pub size: u64,

@@ -6,6 +6,7 @@ use crate::Pool;
 
 /// Figures of one tier of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Tier {
     /// Its name.
     pub name: &'static str,
@@ -23,6 +24,7 @@ pub struct Tier {
 
 /// What devices were asked for since the pool was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Traffic {
     /// Reads.
     pub reads: u64,

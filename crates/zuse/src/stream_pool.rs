@@ -1,5 +1,5 @@
-//! Streams read without a pool of the user's: they are received into a pool of their own, in a file
-//! that has no name any more and goes with the process.
+//! Streams read without a pool of the user's. They are received into a pool of their own, in a
+//! nameless file that goes with the process.
 //!
 //! Memory is bounded by that pool's cache and dirty data, not by the stream; the disk holds what
 //! the stream unpacks to, compressed.

@@ -14,8 +14,8 @@
 //! - `checksum_n`, `checksum_t`, `io_n`, `io_t` say how many errors are too many
 //!   ([`zuse_vdev::Thresholds`]).
 //! - `failfast`, `slow_io_n`, `slow_io_t`, `slow_io_events` and `autosit` are kept for OpenZFS.
-//!   Here nothing follows from them: a program has no way to make a device give up early, the host
-//!   counts and retries, and nothing becomes of what `slow_ios` counts.
+//!   Here they have no effect. A program has no way to make a device give up early. The host counts
+//!   and retries, and nothing is done with the count `slow_ios`.
 
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_dmu::zap::{Zap, ZapValue};
@@ -31,6 +31,7 @@ use crate::{Pool, PoolProperty};
 
 /// A vdev with properties of it.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct VdevProperties {
     /// The name that commands show.
     pub name: String,
@@ -212,7 +213,9 @@ impl Pool {
         // Of a single vdev everything is known by that of the pool.
         let tops = shown_children(&root).count();
         let by_maps = match tops {
-            2.. if !self.is_writable() => crate::traverse::space_by_maps(self).unwrap_or_default(),
+            2.. if !self.is_writable() => {
+                crate::tools::traverse::space_by_maps(self).unwrap_or_default()
+            }
             _ => Default::default(),
         };
         let space = |place: &Place<'_>| -> (u64, u64) {

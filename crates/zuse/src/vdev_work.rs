@@ -10,6 +10,7 @@ use crate::Pool;
 
 /// Work that goes over a device once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct VdevWork {
     /// 0 none, 1 active, 2 canceled, 3 suspended, 4 complete.
     pub state: u64,

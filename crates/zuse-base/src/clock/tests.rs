@@ -30,3 +30,17 @@ fn the_system_clock_is_past_2020_and_does_not_go_back() {
     let a = clock.monotonic();
     assert!(clock.monotonic() >= a);
 }
+
+#[test]
+fn a_time_comes_back_from_the_host_as_it_was() {
+    for time in [
+        Timestamp::new(0, 0),
+        Timestamp::new(1_000_000_000, 5),
+        Timestamp::new(-2, 750_000_000),
+        Timestamp::new(-3, 0),
+        Timestamp::new(i64::MAX, 999_999_999),
+        Timestamp::new(i64::MIN + 1, 0),
+    ] {
+        assert_eq!(Timestamp::from(SystemTime::from(time)), time);
+    }
+}

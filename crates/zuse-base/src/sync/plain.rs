@@ -1,15 +1,15 @@
 //! Locks that are entered after a panic too.
 //!
 //! A panic unwinds and opens the locks that its thread held. What lies behind them may be changed
-//! by half, and the locks of the standard library say so to everybody who comes later, again and
-//! again. Here nobody asks: what a panic means for a pool is decided in one place.
+//! by half. The standard library's locks then refuse everybody who comes later. Here nobody asks:
+//! what a panic means for a pool is decided in one place.
 //!
 //! - A thread that may hold a transaction tears the pool's tripwire ([`crate::tripwire`]) when it
 //!   panics. The sync thread writes no uberblock any more, so nothing changed by half reaches the
 //!   disk.
 //! - Reads go on. Refusing them the lock would turn one panic into one at every reader.
-//! - What a pool's tripwire does not know of (a table of a mount, the standard streams of a
-//!   command) is valid at every step, or its owner has a flag of its own.
+//! - A table of a mount, or the standard streams of a command, is not the tripwire's business. Such
+//!   data is valid at every step, or its owner has a flag of its own.
 //!
 //! Guards are those of the standard library.
 

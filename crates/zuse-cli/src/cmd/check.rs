@@ -2,6 +2,7 @@
 
 use clap::Args;
 use zuse::Pool;
+use zuse::tools::Layers as _;
 use zuse_check::{Depth, Finding, Report, check_watched};
 
 use crate::args::Devices;

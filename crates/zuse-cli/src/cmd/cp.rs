@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use clap::Args;
+use zuse::tools::Layers as _;
 use zuse::{Credentials, Errno};
 
 use crate::args::Devices;

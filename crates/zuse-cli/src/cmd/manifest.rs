@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
+use zuse::tools::Layers as _;
 
 use clap::Args;
 use zuse_zpl::{Hashing, each_line};

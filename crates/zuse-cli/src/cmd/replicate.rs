@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use zuse::stream::{ResumeToken, SendOptions, SendProgress, StreamWriter};
+use zuse::tools::{Layer as _, Layers as _};
 use zuse::{Pool, ReceiveRequest, SendPlan, SendRequest};
 
 use crate::error::{CommandError, Explain, Outcome, Stop};

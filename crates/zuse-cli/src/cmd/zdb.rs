@@ -31,6 +31,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
+use zuse::tools::Layers as _;
 use zuse::{Pool, Search};
 
 use crate::args::pair;

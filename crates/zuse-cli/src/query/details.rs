@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use zuse::dedup::{Histogram, Table, tables};
+use zuse::tools::Layers as _;
 use zuse::{DamagedObject, Pool, VdevWork};
 
 use super::{PoolRow, VdevRow};
@@ -267,7 +268,8 @@ pub fn tell_doing(pool: &Pool, vdevs: &mut VdevRow) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zuse::{Environment, NewDevice, NewPool, Zap, ZapValue};
+    use zuse::tools::{Zap, ZapValue};
+    use zuse::{Environment, NewDevice, NewPool};
 
     #[test]
     fn what_cannot_be_read_of_a_damaged_pool_is_a_warning() {

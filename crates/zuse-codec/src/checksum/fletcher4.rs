@@ -1,9 +1,9 @@
 //! fletcher4: over 32-bit words, `a += f; b += a; c += b; d += c`, mod 2^64.
 //!
 //! Word m from the end (m = 1 for the last) counts with weights 1, m, m(m+1)/2, m(m+1)(m+2)/6.
-//! Lanes: word number `L·k + j` goes to lane j, which sees it as its own word t = n−k from the end,
-//! while its true place is `m = L·t − j`. Writing the weights of m in those of t gives, for the
-//! four sums A, B, C, D of lane j:
+//! Lanes: word number `L·k + j` goes to lane j. The lane sees it as its own word t = n−k from the
+//! end. Its true place is `m = L·t − j`. Writing the weights of m in those of t gives, for the four
+//! sums A, B, C, D of lane j:
 //!
 //! ```text
 //! a = Σ A

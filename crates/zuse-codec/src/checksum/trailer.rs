@@ -5,10 +5,10 @@
 //! | −40 | 8 | magic 0x0210da7ab10c7a11 |
 //! | −32 | 32 | four words |
 //!
-//! The words are SHA-256 over the block with a *verifier* in their place, which says where the
-//! block belongs (a label's device offset; vdev, offset and birth of a gang header). A block that
-//! was written elsewhere or at another time fails, though its bytes are whole. The magic's byte
-//! order is the writer's, and verifier and words are stored in it; the hash runs over raw bytes.
+//! The words are SHA-256 over the block with a *verifier* in their place. It says where the block
+//! belongs: a label's device offset, or vdev, offset and birth of a gang header. A block that was
+//! written elsewhere or at another time fails, though its bytes are whole. The magic's byte order
+//! is the writer's, and verifier and words are stored in it; the hash runs over raw bytes.
 
 use super::{sha256_words, truncate, word_bytes, words};
 use crate::{ChecksumKind, CodecError};

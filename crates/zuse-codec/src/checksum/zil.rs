@@ -7,9 +7,8 @@
 //!
 //! In the header: bytes used at 136, magic at 144, words at 152. The verifier takes the place of
 //! the words during the sum. It comes from the block pointer: a random log guid, the dataset and
-//! the sequence number, so that a block that an older log left behind can never pass. The used
-//! length is read before it is proven: it is bounded by the block, and bytes beyond it are never
-//! looked at.
+//! the sequence number. So a block that an older log left behind can never pass. The used length is
+//! read before it is proven: it is bounded by the block, and bytes beyond it are never looked at.
 
 use super::fletcher2::Fletcher2;
 use super::trailer::{TRAILER_MAGIC, order_of};

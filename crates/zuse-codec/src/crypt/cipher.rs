@@ -1,6 +1,6 @@
 //! One AEAD key at work, in place and with a detached tag.
 //!
-//! AES-GCM with 128 and 256 bits runs on graviola where the processor has what it needs; everything
+//! AES-GCM with 128 and 256 bits runs on graviola where the processor has what it needs. Everything
 //! else runs on the RustCrypto crates, which choose their own back end at run time.
 
 use aes_gcm::aead::consts::{U12, U16};

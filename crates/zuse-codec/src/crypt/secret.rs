@@ -1,6 +1,6 @@
 //! Bytes of a key at rest in memory.
 //!
-//! They have one place that does not move, so no copies stay behind; they are wiped when dropped;
+//! They have one place that does not move, so no copies stay behind. They are wiped when dropped,
 //! and the system is asked not to write their page to its swap. Where it does not let us
 //! (RLIMIT_MEMLOCK), they are as safe as all else.
 

@@ -3,19 +3,19 @@
 //! Through the cache each byte is copied, finds or takes a page, and is brought to the disk by
 //! another thread of the host, later. That pays where it is read or changed soon, and not for large
 //! blocks that are written once. Where the host does not say that it can do without (`statx`, Linux
-//! 6.1; local file systems and disks do), everything goes through the cache as before: over a
-//! network a direct write would wait for the other side.
+//! 6.1), everything goes through the cache as before. Local file systems and disks do say so. Over
+//! a network a direct write would wait for the other side.
 //!
-//! Reading through it costs as much again: 64 KiB took 20 µs of a processor, clearing pages,
-//! bringing them there and copying from them, 2 around it. That is felt where processors share a
+//! Reading through it costs as much again. 64 KiB took 20 µs of a processor, for clearing pages,
+//! filling them and copying from them, and 2 µs around it. That is felt where processors share a
 //! core: 10 µs of each message that was answered meanwhile. So what is read once into a place where
-//! it stays is read around the host's cache, unless most of it is in there, or the host does not
-//! say (`cachestat`, Linux 6.5).
+//! it stays is read around the host's cache. Not so if most of it is in there, or if the host does
+//! not say (`cachestat`, Linux 6.5).
 //!
 //! Such memory begins with a page, though the host would take less. Reads of 704 KiB, four at a
-//! time, into huge pages came at 3.6 GB/s from pages on and at 2.7 from other multiples of 512,
-//! wherever on the disk they were from; in pages of 4 KiB at 1.2. The disk set the pace of values
-//! of 64 KiB at 2.2 GB/s so, and has time left at 2.8.
+//! time, into huge pages came at 3.6 GB/s when they began with a page. From other multiples of 512
+//! they came at 2.7, wherever on the disk they were from. In pages of 4 KiB they came at 1.2. The
+//! disk set the pace of values of 64 KiB at 2.2 GB/s so, and has time left at 2.8.
 //!
 //! The direct descriptor is a second one of the same file. It holds no lock; that of the first one
 //! stands for both. The host keeps both ways in step, page by page: a page is never written partly

@@ -6,14 +6,14 @@
 //!   dirty blocks ─┴► level 0 ─► level 1 … ─► blkptr[] ─► DnodePhys ─► a slot of a dnode block
 //! ```
 //! The old tree is immutable on disk; each touched block gets a new place (or, in later passes of a
-//! txg, keeps its own). Every pointer that leaves the tree is killed exactly once and every one
-//! that enters is born exactly once: the ledger's books are the object's `used` and the dataset's
+//! txg, keeps its own). Every pointer that leaves the tree is killed exactly once, and every one
+//! that enters is born exactly once. The ledger's books are the object's `used` and the dataset's
 //! space.
 //!
 //! Budget: an indirect block is read, changed and written once per txg however many children
 //! changed. The children of one level-1 block are compressed, checksummed and written in parallel.
 //!
-//! Blocks of dnodes are not held as versions: a txg that brings a million files would keep all of
+//! Blocks of dnodes are not held as versions. A txg that brings a million files would keep all of
 //! theirs in memory at once, until the last is written. Each is made of what is on disk when its
 //! turn comes ([`Maker`]), written, and left to the cache.
 

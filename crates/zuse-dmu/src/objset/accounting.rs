@@ -2,7 +2,7 @@
 //!
 //! Each changed file counts by the difference of its old and new state; the old state counted only
 //! if its dnode flags say so. The sums of a txg go into the three accounting ZAPs before the objset
-//! block is written, so a snapshot of that txg has consistent numbers.
+//! block is written. So a snapshot of that txg has consistent numbers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -2,9 +2,9 @@
 //! with none.
 //!
 //! What is shown is the newest state of the object. While a txg's change of an object is not in the
-//! meta dnode's tree, the object is in memory; so bytes of a tree that is still the newest one, of
-//! an object that nobody has in memory, are not outdated. Each look ends with that question
-//! ([`Stored::is_newest`], [`Glance::look`]); whoever may be too late gets nothing.
+//! meta dnode's tree, the object is in memory. So bytes of the newest tree are not outdated if
+//! nobody has the object in memory. Each look ends with that question ([`Stored::is_newest`],
+//! [`Glance::look`]); whoever may be too late gets nothing.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Choosing object numbers.
 //!
 //! Numbers ascend through one dnode block, then the next block with room is sought from a rotor
-//! onward; when the end is reached and objects were freed since, the search starts at 0 once more.
+//! onward. When the end is reached and objects were freed since, the search starts at 0 once more.
 //! Blocks that are full by their pointer's fill count are skipped without being read.
 
 use std::collections::BTreeMap;

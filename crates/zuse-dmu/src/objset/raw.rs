@@ -1,9 +1,9 @@
 //! Object sets of encrypted datasets that a raw stream is received into, without their key.
 //!
 //! Invariants (a sync that meets anything else ends with `Corrupt`)
-//! - Nothing in clear is ever written into one: data, spills and dnode blocks come with salt, IV
+//! - Nothing in clear is ever written into one. Data, spills and dnode blocks come with salt, IV
 //!   and MAC; indirect blocks and the object set block need no key.
-//! - Whenever a dnode changes, its block's salt, IV and MAC are noted in that txg: the stream names
+//! - Whenever a dnode changes, its block's salt, IV and MAC are noted in that txg. The stream names
 //!   them before the first object of a block.
 
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Changing the attributes of one object.
 //!
 //! Values of unchanged length are written over the old ones in one go. A first list of extended
-//! attributes, or their directory, is put behind the others where they stand; such a list may go
+//! attributes, or their directory, is put behind the others where they stand. Such a list may go
 //! into a spill block of its own as it is. Everything else rewrites the whole set: bonus attributes
 //! in order, then those of the spill, a replaced one in its place, an added one last. The caller
 //! keeps two changes of one object from running at once.

@@ -1,10 +1,10 @@
 //! Listing: ascending (hash, cd), from any cookie, while others change the ZAP.
 //!
-//! Budget: a micro ZAP is listed out of its index, one slot an entry; a leaf is scanned once and
-//! its entries sorted, 16 bytes each in a buffer that is reused; the next four leaves are asked for
+//! Budget: a micro ZAP is listed out of its index, one slot an entry. A leaf is scanned once and
+//! its entries sorted, 16 bytes each in a buffer that is reused. The next four leaves are asked for
 //! ahead. Nothing is allocated per entry.
 //!
-//! A cookie is a position, not a pointer: entries that are there throughout are given exactly once,
+//! A cookie is a position, not a pointer. Entries that are there throughout are given exactly once,
 //! whatever is added, removed, split or made fat meanwhile. The lock is taken for one block at a
 //! time.
 

@@ -8,8 +8,8 @@
 //!   add_expected ─► the entry
 //! ```
 //! In a directory of a million names each name's leaf lies somewhere else, in none of the
-//! processor's caches, and an add waits for one line of it after the other: half a microsecond, a
-//! fifth of making a file. Who makes a file has its object to make before the name.
+//! processor's caches. An add waits for one line of it after the other: half a microsecond, a fifth
+//! of making a file. Who makes a file has its object to make before the name.
 //!
 //! It is a hint. What was found is used while the object's stamp ([`Dnode::stamp`]) is the one of
 //! then; else the add finds it again.

@@ -4,21 +4,22 @@
 //!  hash ─ top `shift` bits ─► pointer table (in block 0, or its own blocks) ─► leaf ─► bucket ─► chain
 //! ```
 //!
-//! Budget: a look-up is a word of the table and a leaf: two blocks, nothing allocated; block 0 only
-//! where something has changed since it was looked at last ([`super::known`]). Of the leaf it needs
-//! three lines of memory: two of them are asked for at once, while the reference to the block is
-//! still taken ([`super::store::Blocks::view_soon`]), and the third together with the name behind
-//! it ([`Leaf::find_by`]). An add or removal changes the leaf and thirteen words of block 0 in
-//! place, both copied once in a txg; what a txg costs beyond that is each touched leaf compressed
-//! and written, so the more names a txg holds the less a name costs. A leaf looks at its sibling at
-//! a few sizes only (a power of two of entries, a quarter full), so a removal reads 1/8 leaf more.
+//! Budget: a look-up is a word of the table and a leaf, so two blocks, and nothing is allocated.
+//! Block 0 is read only where something has changed since it was looked at last ([`super::known`]).
+//! Of the leaf it needs three lines of memory. Two of them are asked for at once, while the
+//! reference to the block is still taken ([`super::store::Blocks::view_soon`]). The third comes
+//! together with the name behind it ([`Leaf::find_by`]). An add or removal changes the leaf and
+//! thirteen words of block 0 in place, both copied once in a txg. Beyond that each touched leaf is
+//! compressed and written once a txg. So the more names a txg holds the less a name costs. A leaf
+//! looks at its sibling at a few sizes only: a power of two of entries, a quarter full. So a
+//! removal reads 1/8 leaf more.
 //!
 //! The functions take the blocks from a [`Blocks`], so that the same code builds a ZAP in memory. A
 //! micro one that grows up becomes leaves at once (`grown`). The caller holds the ZAP's lock.
 //!
-//! What holds (the format chapter's section 8): `entries` is the sum over the leaves; the pointers
-//! of a leaf's range are all equal; `freeblk` is above every block in use. Bytes of a disk may
-//! break each of these, so none is asserted: what an operation relies on is looked at and is
+//! What holds (section 8 of the format chapter): `entries` is the sum over the leaves. The pointers
+//! of a leaf's range are all equal. `freeblk` is above every block in use. Bytes of a disk may
+//! break each of these, so none is asserted. What an operation relies on is checked, and is
 //! `Corrupt` else ([`Header::check_leaf`], [`Leaf::must_own`]). That our own changes keep them, the
 //! tests' `audit` shows: it walks the whole ZAP.
 

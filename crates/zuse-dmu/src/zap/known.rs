@@ -4,14 +4,14 @@
 //!   fresh:  look-up ─► (nothing of block 0) ─► table block ─► leaf          add ─► leaf, header in place
 //!   else:   block 0 is found, checked and parsed first, as ever
 //! ```
-//! It is good while the object's stamp ([`Dnode::stamp`]) is the one it was made with: the stamp
+//! It is good while the object's stamp ([`Dnode::stamp`]) is the one it was made with. The stamp
 //! changes with everything that anybody changes about the object, a sync included. Who changes the
 //! ZAP itself makes it anew at the end, under the lock.
 //!
 //! Memory: the header's words and two references for each ZAP that is open. Blocks are held weakly:
-//! the cache alone, and the txg alone, decide what stays; but a block that is part of its pointer
-//! is never in the cache, and one of at most [`SMALL`] bytes is kept here instead of being unpacked
-//! for each look-up. The tree is held, so that of an idle ZAP may be an old one: its pointers, no
+//! the cache alone, and the txg alone, decide what stays. A block that is part of its pointer is
+//! never in the cache. One of at most [`SMALL`] bytes is kept here instead of being unpacked for
+//! each look-up. The tree is held, so that of an idle ZAP may be an old one: its pointers, no
 //! block.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};

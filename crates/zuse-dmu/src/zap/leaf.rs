@@ -6,8 +6,8 @@
 //! then    chunks of 24 bytes: entry (252), array (251) or free (253)
 //! ```
 //!
-//! Every chain walk is bounded by the number of chunks, every chunk's type is looked at before it
-//! is used: a hostile leaf gives a [`Flaw`], never a loop or a read past the block.
+//! Every chain walk is bounded by the number of chunks, and every chunk's type is checked before it
+//! is used. So a hostile leaf gives a [`Flaw`], never a loop or a read past the block.
 
 mod edit;
 pub(crate) use edit::{Fresh, LeafMut};

@@ -1,7 +1,7 @@
 //! Payload of embedded pointers, and redacted ones.
 //!
-//! The payload fills words 0..6, 7..10, 11..16 in this order, each word holding 8 bytes
-//! little-endian *as a value*, so the bytes do not depend on the order of the container.
+//! The payload fills words 0..6, 7..10, 11..16 in this order. Each word holds 8 bytes little-endian
+//! *as a value*, so the bytes do not depend on the order of the container.
 
 use super::{BlockPointer, EMBEDDED_BIT, EMBEDDED_MAX, LITTLE_BIT, LOGICAL, PROPS};
 use crate::error::{FormatResult, bad};

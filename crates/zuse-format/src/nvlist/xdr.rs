@@ -2,7 +2,7 @@
 //! big-endian.
 //!
 //! A pair is encoded size, decoded size, name, type, element count, value. The encoded size of an
-//! empty numeric array counts four bytes that are not there, so pairs are found by parsing, and a
+//! empty numeric array counts four bytes that are not there. So pairs are found by parsing, and a
 //! writer pads the end of the buffer by as much.
 
 use super::{MAX_DEPTH, NvList, NvValue, native_pair_size};

@@ -1,8 +1,8 @@
 //! A message from the kernel as bytes, and the bytes of an answer.
 //!
-//! What comes from `/dev/fuse` is checked like bytes from a disk: each field is taken from what is
-//! left of the message, and a message that is too short for its kind is [`Malformed`], which fails
-//! that one request.
+//! What comes from `/dev/fuse` is checked like bytes from a disk. Each field is taken from what is
+//! left of the message. A message that is too short for its kind is [`Malformed`], which fails that
+//! one request.
 
 use std::time::Duration;
 

@@ -9,8 +9,8 @@
 //! ```
 //! What a message costs is mostly waking somebody: a thread that sleeps on an idle core is 10 to 30
 //! µs away. So one worker stays at the door and does what it is asked itself. It looks for the next
-//! message for a moment before it goes to sleep: a program that asks one thing after the other is
-//! served by one thread that does not sleep.
+//! message for a moment before it goes to sleep. So a program that asks one thing after the other
+//! is served by one thread that stays awake.
 //!
 //! Rules (the tests and `mount-*` cases measure some of them; none is about bytes):
 //! - One worker is at the door whenever all others are parked or serving. While nobody is, somebody

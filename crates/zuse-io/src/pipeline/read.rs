@@ -1,5 +1,6 @@
-//! Reading: from the cache, or stored bytes → checksum (another copy if it fails, the bad one
-//! rewritten) → decryption → decompression → byte order → the MACs of what is in clear.
+//! Reading: from the cache, or stored bytes → checksum → decryption → decompression → byte order →
+//! the MACs of what is in clear. If the checksum fails another copy is read, and the bad one is
+//! rewritten.
 
 use std::fmt::Display;
 use std::sync::Arc;

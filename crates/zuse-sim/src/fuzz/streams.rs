@@ -3,6 +3,7 @@
 
 use zuse::ReceiveRequest;
 use zuse::stream::{DumpOptions, StreamReader, StreamWriter, dump, unpack_token};
+use zuse::tools::Layers as _;
 
 use crate::memory_pool::{memory_pool, narrow};
 

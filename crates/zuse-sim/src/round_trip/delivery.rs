@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use zuse::stream::{ResumeToken, SendOptions, SendProgress, StreamWriter};
+use zuse::tools::Layers as _;
 use zuse::{Errno, Pool, ReceiveRequest, SendPlan, SendRequest};
 use zuse_base::{Entropy, Error, Result, SeededPrng};
 

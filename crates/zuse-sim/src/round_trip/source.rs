@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use zuse::tools::Layers as _;
 use zuse::{Credentials, FileSystem, NewVolume, Pool};
 use zuse_base::{Entropy, Result, SeededPrng};
 use zuse_zpl::{RenameFlags, SetAttr, WriteOptions, XattrMode, Znode, mode};

@@ -4,6 +4,7 @@
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
+use zuse::tools::Layers as _;
 use zuse::{Credentials, Pool, XattrMode};
 use zuse_base::{Entropy, Error, ObjectId, Result, SeededPrng};
 use zuse_check::{Depth, Report, check};

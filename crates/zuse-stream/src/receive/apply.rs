@@ -1,8 +1,8 @@
 //! Applying records to an object set.
 //!
 //! A batch is one transaction, begun when the batch is complete: nobody holds a txg open while
-//! waiting for input. Where an object has to be gone from disk before its number can be used again,
-//! the transaction ends, the txg is waited for, and a new one goes on.
+//! waiting for input. Sometimes an object has to be gone from disk before its number can be used
+//! again. Then the transaction ends, the txg is waited for, and a new one goes on.
 
 use std::sync::Arc;
 use zuse_base::cut::{fit16, fit32};

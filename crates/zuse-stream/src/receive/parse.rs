@@ -1,7 +1,7 @@
 //! From a stream's records to batches that can be applied: verified, plain, little-endian.
 //!
 //! A record is given on only when the header behind it has been verified, because only that covers
-//! its payload: the last record before a cut or a damage is never applied.
+//! its payload. So the last record before a cut or a damage is never applied.
 
 use zuse_base::ByteOrder;
 use zuse_codec::{Compression, check_compressed, decompress};

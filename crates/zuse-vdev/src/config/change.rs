@@ -6,9 +6,9 @@
 //!   detach   mirror(A, B) ─► A            raidz(replacing(A, N), …) ─► raidz(N, …)
 //! ```
 //! - The node that takes a top-level vdev's place takes over its keys and its ZAP.
-//! - A child that is left alone takes its parent's place. Where that was a top-level vdev the
-//!   child gets the parent's guid too: every label names its top-level vdev by guid, and devices
-//!   that were away must still fit.
+//! - A child that is left alone takes its parent's place. Where that was a top-level vdev the child
+//!   gets the parent's guid too. Every label names its top-level vdev by guid, and devices that
+//!   were away must still fit.
 
 use super::{VdevConfig, VdevKind};
 

@@ -1,10 +1,9 @@
 //! The map of dRAID (chapter 01b §5 of the format notes).
 //!
 //! The vdev's space is cut into groups of (data + parity) × 16 MiB. A group lies on as many of the
-//! children that are in use, at one or two heights of 16 MiB; several groups fill whole rows of
-//! children. Which child stands where in a row is told by a permutation, so that all children share
-//! the work of standing in for a lost one. The last places of each row belong to the distributed
-//! spares.
+//! children that are in use, at one or two heights of 16 MiB. Several groups fill whole rows of
+//! children. A permutation tells which child stands where in a row. So all children share the work
+//! of standing in for a lost one. The last places of each row belong to the distributed spares.
 //!
 //! Every allocation is a multiple of a row of sectors across the group. Columns have all the same
 //! length; what a block does not fill is written as zeros.

@@ -2,14 +2,14 @@
 //!
 //! Sectors of the vdev are dealt to the children in turn: sector k is on child k mod n, at k div n.
 //! A block is a run of sectors; each of its columns is what one child has of it. The first columns
-//! are parity; where parity is single, columns 0 and 1 change places in every second MiB, so that
+//! are parity. Where parity is single, columns 0 and 1 change places in every second MiB, so that
 //! no child has all the parity.
 //!
 //! # Expansion
-//! A block keeps the number of columns of the time it was born in (its logical width), while its
-//! sectors are dealt to all children there are now. A column then is spread over several children,
-//! and parity goes by row. While sectors are being moved, those below the reflow offset lie at
-//! their new places, those above at the old ones.
+//! A block keeps its logical width: the number of columns of the time it was born in. Its sectors
+//! are dealt to all children there are now. A column then is spread over several children, and
+//! parity goes by row. While sectors are being moved, those below the reflow offset lie at their
+//! new places, those above at the old ones.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use zuse_base::cut::fit16;

@@ -3,7 +3,7 @@
 //!
 //! - Leaves that stay keep device, health and counters. None is opened again here.
 //! - A leaf that comes must fit, or nothing changes. One that lacks what its siblings have is never
-//!   read before them, and does not vouch for blocks of this txg: those that were written before it
+//!   read before them, and does not vouch for blocks of this txg. Those that were written before it
 //!   came are not on it.
 //! - I/O under way ends on the old tree. Leaves that left keep their devices until the caller, who
 //!   gets them, lets go of them: only then the change is on disk.

@@ -1,6 +1,6 @@
 //! Building the tree from a configuration, and putting devices into their seats.
 //!
-//! A device that cannot be used does not fail the opening: its leaf says why, and the health of the
+//! A device that cannot be used does not fail the opening. Its leaf says why, and the health of the
 //! tree tells whether the pool can live without it. Only a configuration that cannot be is an
 //! error.
 

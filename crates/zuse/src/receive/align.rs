@@ -1,15 +1,15 @@
-//! Bringing what is here in line with an incremental package of a whole tree: what the sender has
-//! renamed, promoted or destroyed since the source is so here too (chapter 05b §9.10 of the format
-//! notes).
+//! Brings what is here in line with an incremental package of a whole tree. What the sender has
+//! renamed, promoted or destroyed since the source is so here too (chapter 05b §9.10).
 //!
 //! Datasets are known by the guids of their snapshots, never by names. What is here is listed once;
 //! each change is made in that list too. Passes go over it until one changes nothing: a rename may
 //! wait for another that makes room or a parent.
 //!
 //! What stays (each is a question that is asked before a change)
-//! - Only `force` destroys: snapshots that the package does not know, of datasets that it knows;
-//!   datasets that were received with a package, have the source snapshot, share no snapshot with
-//!   the package and have nothing else below them.
+//! - Only `force` destroys, and only these two:
+//!   - snapshots that the package does not know, of datasets that it knows;
+//!   - datasets that were received with a package and have the source snapshot. They share no
+//!     snapshot with the package and have nothing else below them.
 //! - What is held or cloned stays.
 //! - Datasets without the source snapshot stay as they are.
 

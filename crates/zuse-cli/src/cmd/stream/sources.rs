@@ -4,6 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use zuse::tools::Layers as _;
 use zuse::{Pool, ReceivedSnapshot, STREAM_DATASET, STREAM_POOL};
 
 use super::members::{Choice, Members};

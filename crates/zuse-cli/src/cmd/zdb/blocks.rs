@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use zuse::Pool;
-use zuse::traverse::{Bin, DEFERRED, Figures, Leak, Options, Report, Stat, Verify, traverse};
+use zuse::tools::Layers as _;
+use zuse::tools::traverse::{
+    Bin, DEFERRED, Figures, Leak, Options, Report, Stat, Verify, traverse,
+};
 use zuse_format::object_type;
 
 use crate::error::{CommandError, Explain, Outcome, Stop};
@@ -313,12 +316,12 @@ fn bias(pool: &Pool, vdev: u32) -> Option<String> {
     let config = pool.config();
     let zap = config.vdev_tree.children.get(vdev as usize)?.zap_top?;
     let dnode = pool.spa().mos().dnode(zuse::ObjectId(zap)).ok()?;
-    let value = zuse::Zap::open(&dnode)
+    let value = zuse::tools::Zap::open(&dnode)
         .ok()?
         .lookup(b"org.zfsonlinux:allocation_bias")
         .ok()??;
     match value {
-        zuse::ZapValue::Bytes(text) => String::from_utf8(text)
+        zuse::tools::ZapValue::Bytes(text) => String::from_utf8(text)
             .ok()
             .map(|t| t.trim_end_matches('\0').to_owned()),
         _ => None,

@@ -9,7 +9,8 @@ use zuse_base::sync::Mutex;
 
 use zuse::Pool;
 use zuse::dedup::{Figures, Histogram, Key, Log, Store, Table, tables};
-use zuse::traverse::{Options, traverse_each};
+use zuse::tools::Layers as _;
+use zuse::tools::traverse::{Options, traverse_each};
 use zuse_format::{BlockPointer, BpKind, object_type};
 
 use super::pointer;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use zuse::{ObjectId, Pool, Result, VdevKind, Zap, feature};
+use zuse::tools::Layers as _;
+use zuse::tools::Zap;
+use zuse::{ObjectId, Pool, Result, VdevKind, feature};
 use zuse_format::dsl::BOOKMARK_HAS_FBN;
 
 use super::objects::{Directory, Found};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use zuse::Pool;
+use zuse::tools::Layers as _;
 
 use crate::cmd::zpool::history::{Shown, dump, entry};
 use crate::error::{Explain, Outcome};

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use zuse::traverse::space_by_headers;
+use zuse::tools::traverse::space_by_headers;
 use zuse::{Pool, VdevClass, VdevKind, VdevStatus};
 
 use crate::error::{Explain, Outcome};

@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use zuse::{ObjectId, Pool, Result, Span, Zap};
+use zuse::tools::Layers as _;
+use zuse::tools::Zap;
+use zuse::{ObjectId, Pool, Result, Span};
 use zuse_base::RangeTree;
 use zuse_format::BlockPointer;
 use zuse_format::space_map::{MapEntry, MapOp};

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use zuse::tools::Layers as _;
 use zuse::{LogMet, ObjectId, Pool};
 use zuse_format::zil::{Body, Create, Record, ZilHeader};
 use zuse_format::{BlockPointer, BpKind, FormatError};

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use zuse::fragmentation::of_histogram;
-use zuse::{IndirectConfig, ObjectId, Pool, Result, VdevClass, VdevKind, Zap};
+use zuse::tools::Layers as _;
+use zuse::tools::Zap;
+use zuse::{IndirectConfig, ObjectId, Pool, Result, VdevClass, VdevKind};
 use zuse_format::space_map::{MapEntry, MapGeometry, MapOp, SpaceMapPhys, decode};
 
 use super::histogram;

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use zuse::inspect::{Dnode, SA_BONUS, ZNODE_BONUS};
-use zuse::{Errno, Objset, Result};
+use zuse::tools::Objset;
+use zuse::tools::{Dnode, SA_BONUS, ZNODE_BONUS};
+use zuse::{Errno, Result};
 use zuse_format::object_type::{self as t, SwapClass};
 
 use super::record::{self, PointerList};

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use zuse::{ObjectId, Objset, Pool, Result, Uberblock, Zap};
+use zuse::tools::Layers as _;
+use zuse::tools::{Objset, Zap};
+use zuse::{ObjectId, Pool, Result, Uberblock};
 use zuse_format::ObjsetType;
 use zuse_format::dsl::{DslDatasetPhys, DslDirPhys};
 use zuse_format::object_type as t;

@@ -9,6 +9,7 @@
 
 use std::fmt::Write as _;
 
+use zuse::tools::Layers as _;
 use zuse::{Pool, Result, Span, VdevConfig, VdevKind, VdevStatus};
 
 /// All txgs.

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use zuse::{ObjectId, Objset};
+use zuse::ObjectId;
+use zuse::tools::Objset;
 use zuse_format::object_type as t;
 
 use super::Style;

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use zuse::Pool;
+use zuse::tools::Layers as _;
 use zuse_codec::{Compression, decompress};
 use zuse_format::BlockPointer;
 

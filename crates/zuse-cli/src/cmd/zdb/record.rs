@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::sync::Arc;
 
-use zuse::inspect::Dnode;
-use zuse::{ObjectId, Objset, Result};
+use zuse::tools::Dnode;
+use zuse::tools::Objset;
+use zuse::{ObjectId, Result};
 use zuse_format::BlockPointer;
 use zuse_format::dsl::{BpobjPhys, DslDatasetPhys, DslDirPhys};
 use zuse_format::nvlist::NvList;

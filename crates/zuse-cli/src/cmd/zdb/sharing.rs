@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use zuse::{ObjectId, Pool, Result, Zap, ZapValue};
+use zuse::tools::Layers as _;
+use zuse::tools::{Zap, ZapValue};
+use zuse::{ObjectId, Pool, Result};
 
 use super::histogram;
 use crate::error::{Explain, Outcome};

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use zuse::{ObjectId, Pool, Result, VdevConfig, Zap, ZapValue};
+use zuse::tools::Layers as _;
+use zuse::tools::{Zap, ZapValue};
+use zuse::{ObjectId, Pool, Result, VdevConfig};
 
 const HISTOGRAM: &str = "com.delphix:spacemap_histogram";
 /// Bytes of a header with a histogram.

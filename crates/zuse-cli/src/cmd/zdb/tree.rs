@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use zuse::inspect::Dnode;
-use zuse::{Error, Objset};
+use zuse::Error;
+use zuse::tools::Dnode;
+use zuse::tools::Objset;
 use zuse_format::BlockPointer;
 use zuse_format::dnode::scan_block;
 

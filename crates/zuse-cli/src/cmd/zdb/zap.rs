@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::sync::Arc;
 
-use zuse::inspect::{Dnode, LeafHistograms, ZapEntry, ZapStats};
-use zuse::{Result, Zap, ZapValue};
+use zuse::Result;
+use zuse::tools::{Dnode, LeafHistograms, ZapEntry, ZapStats};
+use zuse::tools::{Zap, ZapValue};
 
 use super::histogram;
 

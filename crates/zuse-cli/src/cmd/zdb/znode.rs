@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::io::Write as _;
 use std::sync::Arc;
 
-use zuse::inspect::{Attr, Dnode, FLAG_PROJID, SaTable, SaView, dxattr};
-use zuse::{ObjectId, Objset, Result, Zap};
+use zuse::tools::{Attr, Dnode, FLAG_PROJID, SaTable, SaView, dxattr};
+use zuse::tools::{Objset, Zap};
+use zuse::{ObjectId, Result};
 
 use crate::date;
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clap::Args;
 use zuse::property_table::{Access, dataset_property};
+use zuse::tools::Layers as _;
 use zuse::{Grant, QuotaOwner, Which};
 
 use crate::args::list;

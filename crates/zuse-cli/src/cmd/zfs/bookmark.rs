@@ -1,6 +1,7 @@
 //! `zfs bookmark`
 
 use clap::Args;
+use zuse::tools::Layers as _;
 use zuse::{Errno, Pool};
 
 use crate::error::{CommandError, Explain, Outcome, explain};

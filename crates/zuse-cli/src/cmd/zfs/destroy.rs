@@ -1,6 +1,7 @@
 //! `zfs destroy`
 
 use clap::Args;
+use zuse::tools::Layers as _;
 
 use crate::automount;
 use crate::error::{CommandError, Explain, Outcome, explain};

@@ -1,6 +1,7 @@
 //! `zfs diff`
 
 use std::io::Write;
+use zuse::tools::{Layer as _, Layers as _};
 
 use clap::Args;
 use zuse_zpl::{Change, ChangeKind};

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use zuse_program::{Limits, Tree};
+use zuse::program::{self, Limits, Tree};
 
 use crate::error::{CommandError, Explain, Outcome};
 use crate::session::{Need, Session};
@@ -58,7 +58,7 @@ impl Program {
         let text = self.text(session)?;
         let default = Limits::default();
         let interruption = session.interruption()?;
-        let program = zuse_program::Program {
+        let program = program::Program {
             text,
             arguments: self.arguments.clone(),
             limits: Limits {
@@ -68,7 +68,8 @@ impl Program {
             dry_run: self.dry_run,
             cancel: interruption.flag(),
         };
-        let result = zuse_program::run(pool.dsl(), program)
+        let result = pool
+            .run_program(program)
             .or_cannot_pool(|| "Channel program execution failed".into())?;
         drop(interruption);
         match result {
@@ -88,7 +89,7 @@ impl Program {
 
     /// The script; of one that is too long no more than is needed to tell.
     fn text(&self, session: &mut Session) -> Outcome<Vec<u8>> {
-        let most = zuse_program::MAX_TEXT as u64 + 1;
+        let most = program::MAX_TEXT as u64 + 1;
         let mut text = Vec::new();
         if self.script.as_os_str() == "-" {
             let input = session.input()?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Args;
+use zuse::tools::Layers as _;
 use zuse::{Naming, ReceiveRequest, ReceivedSnapshot, received_key_request};
 
 use crate::error::{CommandError, Explain, Outcome, explain};

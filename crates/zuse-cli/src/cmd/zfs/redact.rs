@@ -2,6 +2,7 @@
 
 use clap::Args;
 use zuse::Errno;
+use zuse::tools::Layers as _;
 
 use crate::error::{CommandError, Explain, Outcome};
 use crate::session::{Need, Session};

@@ -1,6 +1,7 @@
 //! `zfs rollback`
 
 use clap::Args;
+use zuse::tools::Layers as _;
 
 use crate::error::{CommandError, Explain, Outcome};
 use crate::session::{Need, Session};

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
+use zuse::tools::Layers as _;
 use zuse::{Which, ZPL_VERSION};
 
 use crate::error::{CommandError, Explain, Outcome};

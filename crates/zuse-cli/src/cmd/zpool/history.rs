@@ -1,6 +1,7 @@
 //! `zpool history`
 
 use clap::Args;
+use zuse::tools::Layers as _;
 use zuse_format::nvlist::{NvList, NvValue};
 
 use crate::date;

@@ -1,6 +1,7 @@
 //! `zpool resilver`
 
 use clap::Args;
+use zuse::tools::Layers as _;
 
 use super::scrub::finish;
 use crate::error::{CommandError, Explain, Outcome, Stop};

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use zuse::tools::Layers as _;
 use zuse::{Pool, SweepKind, SweepOrder, VdevStatus};
 
 use crate::error::{CommandError, Explain, Outcome, Stop, explain};

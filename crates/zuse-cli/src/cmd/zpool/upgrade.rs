@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use zuse::feature::FEATURES;
+use zuse::tools::Layers as _;
 
 use super::ask_pools;
 use crate::error::{CommandError, Explain, Outcome, Stop};

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use zuse::SweepKind;
+use zuse::tools::Layers as _;
 
 use super::repeat::Stamp;
 use crate::args::list;

@@ -5,12 +5,11 @@
 //!   entries in order ─► chunks that each takes ─► where leaves begin ─► leaves, one after the other ─► block 0
 //! ```
 //! The leaves are those that adding the entries one by one would leave behind, as a leaf splits
-//! where its entries don't fit: but none is split, and they stand in the order in which they are
+//! where its entries don't fit. But none is split, and they stand in the order in which they are
 //! listed.
 //!
 //! Budget: each entry is looked at twice and copied once, each leaf is written once. One by one,
-//! with the splits on the way, an entry of 16,383 cost 0.53 µs, a fifth of making its file (in a
-//! slow hour).
+//! with the splits, an entry of 16,383 cost 0.53 µs, a fifth of making its file (in a slow hour).
 
 use super::super::flaw::{Checked, Flaw};
 use super::super::hash::top_bits;

@@ -1,7 +1,7 @@
 //! The pointer table: embedded in block 0 or in blocks of its own, doubling one source block a
 //! step.
 //!
-//! While it grows, lookups use the old table and a store goes to both: entry i of the old one is
+//! While it grows, lookups use the old table and a store goes to both. Entry i of the old one is
 //! entries 2i and 2i+1 of the new one, whether that part has been copied yet or not.
 
 use super::super::flaw::{Checked, Flaw};

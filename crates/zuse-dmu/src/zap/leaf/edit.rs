@@ -1,8 +1,8 @@
 //! Changes of a leaf block: add, remove, replace a value, split, merge with the sibling.
 //!
-//! Invariants: nfree + used chunks = all chunks; the freelist holds exactly the free chunks; each
+//! Invariants: nfree + used chunks = all chunks. The freelist holds exactly the free chunks. Each
 //! entry is in the one chain of its hash, sorted by cd. Where the bytes of a leaf break them the
-//! change is refused ([`Flaw`]) and nothing has changed: what a change will take and give back is
+//! change is refused ([`Flaw`]) and nothing has changed. What a change will take and give back is
 //! looked at first. The tests feed such leaves.
 
 use super::{

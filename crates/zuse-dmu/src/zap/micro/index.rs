@@ -2,8 +2,8 @@
 //!
 //! One packed u64 per entry, `hash >> 32 | cd (16) | slot (16)`, in two sorted runs of one array: a
 //! long one and a short tail of recent additions. A removal marks its record dead in place. When
-//! the tail or the dead grow past a small bound the runs are merged, so an addition or removal
-//! moves a few hundred bytes at most, however large the block is, and never looks at the block's
+//! the tail or the dead grow past a small bound the runs are merged. So an addition or removal
+//! moves a few hundred bytes at most, however large the block is. It never looks at the block's
 //! other slots.
 //!
 //! ```text

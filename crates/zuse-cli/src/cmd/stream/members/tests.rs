@@ -1,14 +1,11 @@
 use super::*;
 
 fn received(from: &str) -> ReceivedSnapshot {
-    ReceivedSnapshot {
-        from: from.to_owned(),
-        to: from.replacen("tank/p", "stream/s", 1),
-        incremental: false,
-        skipped: false,
-        bytes: Some(1),
-        refused: Vec::new(),
-    }
+    let mut snapshot = ReceivedSnapshot::default();
+    snapshot.from = from.to_owned();
+    snapshot.to = from.replacen("tank/p", "stream/s", 1);
+    snapshot.bytes = Some(1);
+    snapshot
 }
 
 fn members(choice: &str) -> Option<Members> {

@@ -1,9 +1,9 @@
 //! Copies of deduplicated blocks that only their table knows.
 //!
-//! In the new form of a dedup table an entry may get further copies: a dataset with `copies=2`
+//! In the new form of a dedup table an entry may get further copies. A dataset with `copies=2`
 //! writes what one with `copies=1` has written before, and the entry then has a second place.
 //! Pointers made before that name the first place alone. All of them share the block with all its
-//! copies, and the last one that goes frees them all: such a pointer counts, and claims, as its
+//! copies, and the last one that goes frees them all. So such a pointer counts, and claims, as its
 //! entry has it. Otherwise the second copy would belong to nothing once only older pointers are
 //! left.
 //!

@@ -1,11 +1,11 @@
 //! Features of pools that are in use.
-#![allow(missing_docs)]
 
 use std::path::Path;
 use std::sync::Arc;
 
 use zuse::QuotaOwner;
 use zuse::compatibility::Compatibility;
+use zuse::tools::Layers as _;
 use zuse::{Credentials, Environment, Errno, HEAD_ERRLOG, NewDevice, NewPool, Pool, QuotaKind};
 use zuse_dmu::zap::{Zap, ZapOptions, ZapValue};
 use zuse_format::object_type;

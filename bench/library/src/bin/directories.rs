@@ -23,6 +23,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use zuse::tools::Layers as _;
 use zuse::{
     Credentials, DeviceAccess, Environment, FileDevice, FileSystem, Limits, ObjectId, Pool,
     PoolAccess, Search,
@@ -68,7 +69,7 @@ fn main() -> Done {
         ["lookup", image] => lookup(&settings, image),
         ["create", image, total, n] => create(&settings, image, total.parse()?, n.parse()?),
         ["churn", image, n] => churn(&settings, image, n.parse()?),
-        _ => Err("usage: see the head of crates/zuse/examples/directories.rs".into()),
+        _ => Err("usage: see the head of bench/library/src/bin/directories.rs".into()),
     }
 }
 

@@ -1,9 +1,9 @@
 //! Holds of snapshots.
-#![allow(missing_docs)]
 
 use std::path::Path;
 use std::sync::Arc;
 
+use zuse::tools::Layers as _;
 use zuse::{Environment, NewDevice, NewPool, ObjectId, Pool, PoolAccess, Search};
 use zuse_dmu::zap::{Zap, ZapOptions};
 

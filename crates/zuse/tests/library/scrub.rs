@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use zuse::tools::Layers as _;
 use zuse::{
     Credentials, Environment, LastScan, NewDevice, NewPool, Pool, PoolAccess, Search, Shape,
     TopSpec, Txg, VdevClass,

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use zuse::tools::Layers as _;
 use zuse::{BlockDevice, Credentials, Environment, FileSystem, Pool, PoolAccess, XattrMode};
 use zuse_base::ObjectId;
 use zuse_device::{MemDevice, RecordingDevice};

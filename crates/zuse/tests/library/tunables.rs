@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use zuse::tools::Layers as _;
 use zuse::{
     Credentials, Environment, FileSystem, Limits, NewDevice, NewPool, Pool, PoolAccess, Search,
     tunable,

@@ -60,7 +60,7 @@ fn main() -> Done {
         ["make", image, files] => make(&settings, image, files.parse()?),
         ["set", image, files, bytes] => set(&settings, image, files.parse()?, bytes.parse()?),
         ["get", image, files, bytes] => get(&settings, image, files.parse()?, bytes.parse()?),
-        _ => Err("usage: see the head of crates/zuse/examples/xattrs.rs".into()),
+        _ => Err("usage: see the head of bench/library/src/bin/xattrs.rs".into()),
     }
 }
 

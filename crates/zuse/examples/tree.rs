@@ -1,0 +1,44 @@
+//! Lists every file of every dataset and snapshot of a pool, without mounting it:
+//!
+//! `cargo run -p zuse --example tree -- DEVICE…`
+
+use std::error::Error;
+use std::ffi::OsString;
+
+use zuse::Kind;
+use zuse::fs::FileType;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let devices: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let pool = zuse::OpenOptions::new().open_in(&devices)?;
+    for dataset in pool.list(&pool.name(), None, true)? {
+        println!("{}", dataset.name);
+        if dataset.kind == Kind::Volume || pool.dataset(&dataset.name)?.is_inconsistent()? {
+            continue;
+        }
+        let files = match pool.files(&dataset.name) {
+            Ok(files) => files,
+            // An encrypted dataset without its key, or a snapshot of a volume.
+            Err(error) => {
+                println!("  ({error})");
+                continue;
+            }
+        };
+        for entry in files.walk("/")? {
+            let entry = match entry {
+                Ok(entry) => entry,
+                // What is damaged is told, and the walk goes on.
+                Err(error) => {
+                    eprintln!("{error}");
+                    continue;
+                }
+            };
+            let size = match entry.file_type() {
+                FileType::File => entry.metadata()?.len().to_string(),
+                other => format!("{other:?}").to_lowercase(),
+            };
+            println!("  {size:>12}  /{}", entry.path().display());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! Making a pool, step by step.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use zuse_base::Result;
+use zuse_pool::{Environment, Shape, TopSpec};
+use zuse_vdev::VdevClass;
+
+use crate::{KeyMaterial, NewDevice, NewPool, Pool};
+
+/// What a new pool is to be. Devices that stand alone are striped; those of a [`Self::group`] make
+/// up one vdev together.
+///
+/// ```
+/// use zuse::{CreateOptions, Shape};
+/// # let dir = tempfile::tempdir()?;
+/// # let at = |name: &str| dir.path().join(name);
+/// let pool = CreateOptions::new("tank")
+///     .group(Shape::Mirror, [at("one.img"), at("two.img")], Some(64 << 20))
+///     .root_property("compression", "zstd")
+///     .create()?;
+/// assert!(pool.figures()?.size < 64 << 20);
+/// pool.export()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct CreateOptions {
+    new: NewPool,
+    env: Environment,
+}
+
+impl CreateOptions {
+    /// A pool of this name, with all features, and no device yet.
+    pub fn new(name: impl Into<String>) -> Self {
+        let new = NewPool {
+            name: name.into(),
+            ..NewPool::default()
+        };
+        Self {
+            new,
+            env: Environment::default(),
+        }
+    }
+
+    /// A vdev over one image file, which is made with so many bytes if it is not there.
+    pub fn file(self, path: impl Into<PathBuf>, bytes: u64) -> Self {
+        self.group(Shape::Single, [path], Some(bytes))
+    }
+
+    /// A vdev over one disk or file that is there.
+    pub fn device(self, path: impl Into<PathBuf>) -> Self {
+        self.group(Shape::Single, [path], None)
+    }
+
+    /// A vdev over several devices. With `make`, files that are not there are made with so many
+    /// bytes.
+    pub fn group<P: Into<PathBuf>>(
+        self,
+        shape: Shape,
+        devices: impl IntoIterator<Item = P>,
+        make: Option<u64>,
+    ) -> Self {
+        self.group_of(VdevClass::Normal, shape, devices, make)
+    }
+
+    /// As [`Self::group`], for metadata and small blocks, dedup tables, or intent logs.
+    pub fn group_of<P: Into<PathBuf>>(
+        mut self,
+        class: VdevClass,
+        shape: Shape,
+        devices: impl IntoIterator<Item = P>,
+        make: Option<u64>,
+    ) -> Self {
+        let before = self.new.devices.len();
+        let devices = devices.into_iter().map(|path| NewDevice {
+            path: path.into(),
+            make,
+        });
+        self.new.devices.extend(devices);
+        self.new.layout.push(TopSpec {
+            shape,
+            devices: self.new.devices.len() - before,
+            class,
+        });
+        self
+    }
+
+    /// A property of the pool, as `zpool create -o` takes it.
+    pub fn property(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.new.properties.push((name.into(), value.into()));
+        self
+    }
+
+    /// A property of its root dataset, as `zpool create -O` takes it.
+    pub fn root_property(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.new.root_properties.push((name.into(), value.into()));
+        self
+    }
+
+    /// The key of its root dataset, where the properties ask for encryption.
+    pub fn root_key(mut self, key: KeyMaterial) -> Self {
+        self.new.root_key = Some(key);
+        self
+    }
+
+    /// User and group that own its root directory.
+    pub fn owner(mut self, uid: u32, gid: u32) -> Self {
+        self.new.owner = (uid, gid);
+        self
+    }
+
+    /// Although something else is on a device.
+    pub fn force(mut self, yes: bool) -> Self {
+        self.new.force = yes;
+        self
+    }
+
+    /// With this clock, randomness, host and these bounds of memory.
+    pub fn environment(mut self, env: Environment) -> Self {
+        self.env = env;
+        self
+    }
+
+    /// Makes the pool and opens it for writing. Files that were made for it are removed if this
+    /// fails.
+    ///
+    /// # Errors
+    /// As [`Pool::create`].
+    pub fn create(&self) -> Result<Arc<Pool>> {
+        Pool::create(self.env.clone(), &self.new)
+    }
+}

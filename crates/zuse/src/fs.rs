@@ -1,0 +1,442 @@
+//! Files of a dataset or snapshot, by their paths, without a mount.
+//!
+//! ```text
+//!   Pool::files(name) ── Files ─┬─ File       Read + Write + Seek
+//!                               ├─ ReadDir    names of one directory
+//!                               ├─ Walk       everything below one directory
+//!                               └─ Metadata   what `stat` shows
+//! ```
+//! - A path begins at the dataset's root; a leading slash changes nothing.
+//! - `.` and `..` mean what they always mean, and `..` stays inside of the dataset.
+//! - Symbolic links are never followed. [`Files::read_link`] gives where one leads to.
+//! - A child dataset has files of its own: its parent shows an empty directory, or nothing.
+//! - Changes are in memory at once, and on disk after [`Files::sync`] or [`File::sync`].
+//!
+//! ```
+//! # let dir = tempfile::tempdir()?;
+//! # let image = dir.path().join("tank.img");
+//! # zuse::CreateOptions::new("tank").file(&image, 64 << 20).create()?.export()?;
+//! use std::io::{Read, Seek, SeekFrom, Write};
+//!
+//! let pool = zuse::OpenOptions::new().write(true).open(&image)?;
+//! let files = pool.files("tank")?;
+//! let mut file = files.create("/notes.txt")?;
+//! file.write_all(b"one two three")?;
+//! file.seek(SeekFrom::Start(4))?;
+//! let mut rest = String::new();
+//! file.read_to_string(&mut rest)?;
+//! assert_eq!(rest, "two three");
+//! assert_eq!(files.metadata("notes.txt")?.len(), 13);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod dir;
+mod file;
+mod metadata;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use zuse_base::{Errno, Error, ObjectId, Result};
+use zuse_zpl::{Credentials, FileSystem, RenameFlags, SetAttr, TimeSet, XattrMode, Znode};
+
+use crate::Pool;
+
+pub use dir::{DirEntry, ReadDir, Walk, WalkEntry};
+pub use file::{File, OpenOptions};
+pub use metadata::{FileType, Metadata};
+
+/// Bytes of a path. On Unix they are what the path was made of; elsewhere they are UTF-8 where the
+/// path is.
+fn bytes(path: &Path) -> &[u8] {
+    path.as_os_str().as_encoded_bytes()
+}
+
+/// A path from the bytes of names. Names need not be UTF-8: on Unix they are kept as they are,
+/// elsewhere what is not UTF-8 is shown by U+FFFD.
+fn path_of(bytes: &[u8]) -> PathBuf {
+    #[cfg(unix)]
+    {
+        use std::os::unix::ffi::OsStrExt;
+        PathBuf::from(std::ffi::OsStr::from_bytes(bytes))
+    }
+    #[cfg(not(unix))]
+    PathBuf::from(String::from_utf8_lossy(bytes).into_owned())
+}
+
+impl Pool {
+    /// The files of a filesystem or snapshot, as the superuser sees them. While they are in use
+    /// their dataset is not rolled back or destroyed.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)` without such a dataset, `Refused(ACCES)` without its key; it cannot be
+    /// read.
+    pub fn files(&self, name: &str) -> Result<Files> {
+        Ok(Files {
+            fs: self.file_system(name)?,
+            who: Credentials::root(),
+        })
+    }
+}
+
+/// The files of one dataset or snapshot. A clone is another handle on the same files.
+#[derive(Clone, Debug)]
+pub struct Files {
+    fs: Arc<FileSystem>,
+    who: Credentials,
+}
+
+impl Files {
+    /// The same files for another user: what that one may not do is refused with `ACCES` or `PERM`
+    /// if the credentials ask for it ([`Credentials::enforced`]).
+    pub fn with_credentials(mut self, who: Credentials) -> Self {
+        self.who = who;
+        self
+    }
+
+    /// Whether nothing can be changed: a snapshot, or a pool that is open for reading.
+    pub fn is_read_only(&self) -> bool {
+        self.fs.is_read_only()
+    }
+
+    /// The file system below, for what has no method here.
+    pub fn file_system(&self) -> &Arc<FileSystem> {
+        &self.fs
+    }
+
+    fn at(&self, path: &Path) -> Result<Arc<Znode>> {
+        self.fs.resolve(&self.who, bytes(path))
+    }
+
+    /// The directory that a path's last name is in, and that name.
+    fn place<'a>(&self, path: &'a Path) -> Result<(Arc<Znode>, &'a [u8])> {
+        let whole = bytes(path);
+        let end = whole
+            .iter()
+            .rposition(|b| *b != b'/')
+            .map_or(0, |at| at + 1);
+        let whole = whole.get(..end).unwrap_or_default();
+        let start = whole
+            .iter()
+            .rposition(|b| *b == b'/')
+            .map_or(0, |at| at + 1);
+        let (dir, name) = whole.split_at(start);
+        if name.is_empty() {
+            let what = format!("'{}' names no file", path.display());
+            return Err(Error::refused(Errno::INVAL, what));
+        }
+        Ok((self.fs.resolve(&self.who, dir)?, name))
+    }
+
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`, `Refused(NOTDIR)` where a name on the way is no directory,
+    /// `Refused(ISDIR)` for a directory; it cannot be read.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
+        OpenOptions::new().read(true).open(self, path)
+    }
+
+    /// Opens a file for reading and writing. It is made if it is not there, and emptied if it is.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; `Refused(ROFS)`, `Refused(NOSPC)`, `Refused(DQUOT)`.
+    pub fn create(&self, path: impl AsRef<Path>) -> Result<File> {
+        let options = OpenOptions::new().read(true).write(true);
+        options.create(true).truncate(true).open(self, path)
+    }
+
+    /// All bytes of a file.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; `Refused(NOMEM)` for a file that does not fit into memory.
+    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        self.open(path)?.read_all()
+    }
+
+    /// Makes a file of these bytes, or replaces the bytes of one.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn write(&self, path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> Result<()> {
+        let file = self.create(path)?;
+        file.write_all_at(0, contents.as_ref())
+    }
+
+    /// What `lstat` shows of a path.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`, `Refused(NOTDIR)`; it cannot be read.
+    pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
+        Ok(Metadata::new(self.fs.getattr(&*self.at(path.as_ref())?)))
+    }
+
+    /// Whether a path is there.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
+        match self.at(path.as_ref()) {
+            Ok(_) => Ok(true),
+            Err(e) if e.is(Errno::NOENT) || e.is(Errno::NOTDIR) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The names in a directory, without `.` and `..`, in no order that means anything.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`, `Refused(NOTDIR)`; it cannot be read.
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
+        ReadDir::new(self.fs.clone(), self.at(path.as_ref())?)
+    }
+
+    /// Everything below a directory, the directory itself first, in the byte order of the paths.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("tank.img");
+    /// # let pool = zuse::CreateOptions::new("tank").file(&image, 64 << 20).create()?;
+    /// let files = pool.files("tank")?;
+    /// files.create_dir_all("etc/apt")?;
+    /// files.write("etc/hosts", "127.0.0.1 localhost\n")?;
+    /// let mut paths = Vec::new();
+    /// for entry in files.walk("/")? {
+    ///     paths.push(entry?.path().display().to_string());
+    /// }
+    /// assert_eq!(paths, ["", "etc", "etc/apt", "etc/hosts"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; it cannot be read.
+    pub fn walk(&self, path: impl AsRef<Path>) -> Result<Walk<'_>> {
+        Ok(Walk::new(&self.fs, &self.at(path.as_ref())?))
+    }
+
+    /// Makes a directory with mode 0755.
+    ///
+    /// # Errors
+    /// `Refused(EXIST)`, `Refused(NOENT)` without its parent, `Refused(ROFS)`, `Refused(NOSPC)`.
+    pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        let (dir, name) = self.place(path.as_ref())?;
+        self.fs.mkdir(&self.who, &dir, name, 0o755).map(drop)
+    }
+
+    /// Makes a directory, and those on the way to it that are not there.
+    ///
+    /// # Errors
+    /// As [`Self::create_dir`]; `Refused(NOTDIR)` where something else has one of the names.
+    pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        let mut at = self.fs.root()?;
+        let names = bytes(path.as_ref()).split(|b| *b == b'/');
+        for name in names.filter(|n| !n.is_empty()) {
+            at = match self.fs.lookup(&self.who, &at, name) {
+                Err(e) if e.is(Errno::NOENT) => self.fs.mkdir(&self.who, &at, name, 0o755)?,
+                found => found?,
+            };
+        }
+        match at.is_dir() {
+            true => Ok(()),
+            false => Err(Error::refused(
+                Errno::NOTDIR,
+                "the last name is no directory",
+            )),
+        }
+    }
+
+    /// Removes a name of anything but a directory. What is open stays until it is closed.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`, `Refused(ISDIR)`, `Refused(ROFS)`.
+    pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
+        let (dir, name) = self.place(path.as_ref())?;
+        self.fs.unlink(&self.who, &dir, name)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`, `Refused(NOTDIR)`, `Refused(NOTEMPTY)`, `Refused(ROFS)`.
+    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        let (dir, name) = self.place(path.as_ref())?;
+        self.fs.rmdir(&self.who, &dir, name)
+    }
+
+    /// Gives a file or directory another name. A file that has that name already is replaced.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`, `Refused(ISDIR)`, `Refused(NOTDIR)`, `Refused(NOTEMPTY)`; `Refused(INVAL)`
+    /// for a directory that would move into itself.
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        let (from_dir, from_name) = self.place(from.as_ref())?;
+        let (to_dir, to_name) = self.place(to.as_ref())?;
+        let how = RenameFlags::default();
+        self.fs
+            .rename(&self.who, &from_dir, from_name, &to_dir, to_name, how)
+    }
+
+    /// Gives a file a second name.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`, `Refused(EXIST)`, `Refused(PERM)` for a directory.
+    pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        let znode = self.at(original.as_ref())?;
+        let (dir, name) = self.place(link.as_ref())?;
+        self.fs.link(&self.who, &znode, &dir, name)
+    }
+
+    /// Makes a symbolic link to a target, which is stored as it is and need not exist.
+    ///
+    /// # Errors
+    /// `Refused(EXIST)`, `Refused(NAMETOOLONG)` for targets above 4,095 bytes.
+    pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        let (dir, name) = self.place(link.as_ref())?;
+        let target = bytes(target.as_ref());
+        self.fs.symlink(&self.who, &dir, name, target).map(drop)
+    }
+
+    /// Where a symbolic link leads to.
+    ///
+    /// # Errors
+    /// `Refused(INVAL)` for anything else; it cannot be read.
+    pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
+        let target = self.fs.readlink(&self.at(path.as_ref())?)?;
+        Ok(path_of(&target))
+    }
+
+    fn change(&self, path: &Path, set: &SetAttr) -> Result<()> {
+        self.fs.setattr(&self.who, &self.at(path)?, set).map(drop)
+    }
+
+    /// Sets the permission bits (`0o7777`).
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`, `Refused(PERM)`, `Refused(ROFS)`.
+    pub fn set_mode(&self, path: impl AsRef<Path>, mode: u32) -> Result<()> {
+        let mode = Some(mode);
+        self.change(
+            path.as_ref(),
+            &SetAttr {
+                mode,
+                ..SetAttr::default()
+            },
+        )
+    }
+
+    /// Sets owner and group; `None` leaves one as it is.
+    ///
+    /// # Errors
+    /// As [`Self::set_mode`].
+    pub fn set_owner(
+        &self,
+        path: impl AsRef<Path>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    ) -> Result<()> {
+        self.change(
+            path.as_ref(),
+            &SetAttr {
+                uid,
+                gid,
+                ..SetAttr::default()
+            },
+        )
+    }
+
+    /// Sets the times of the last access and the last change of the contents; `None` leaves one as
+    /// it is.
+    ///
+    /// # Errors
+    /// As [`Self::set_mode`].
+    pub fn set_times(
+        &self,
+        path: impl AsRef<Path>,
+        accessed: Option<SystemTime>,
+        modified: Option<SystemTime>,
+    ) -> Result<()> {
+        let at = |time: SystemTime| TimeSet::At(time.into());
+        let (atime, mtime) = (accessed.map(at), modified.map(at));
+        self.change(
+            path.as_ref(),
+            &SetAttr {
+                atime,
+                mtime,
+                ..SetAttr::default()
+            },
+        )
+    }
+
+    /// The value of an extended attribute, by its whole name (`user.mime_type`); `None` without
+    /// one.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("tank.img");
+    /// # let pool = zuse::CreateOptions::new("tank").file(&image, 64 << 20).create()?;
+    /// let files = pool.files("tank")?;
+    /// files.write("page", "<p>")?;
+    /// files.set_xattr("page", "user.mime_type", b"text/html")?;
+    /// assert_eq!(files.xattrs("page")?, ["user.mime_type"]);
+    /// assert_eq!(files.xattr("page", "user.mime_type")?.as_deref(), Some(&b"text/html"[..]));
+    /// files.remove_xattr("page", "user.mime_type")?;
+    /// assert_eq!(files.xattr("page", "user.mime_type")?, None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Refused(NOENT)` without the file, `Refused(NOTSUP)` for a name space that is unknown; it
+    /// cannot be read.
+    pub fn xattr(&self, path: impl AsRef<Path>, name: &str) -> Result<Option<Vec<u8>>> {
+        let znode = self.at(path.as_ref())?;
+        match self.fs.get_xattr(&self.who, &znode, name.as_bytes()) {
+            Ok(value) => Ok(Some(value)),
+            Err(e) if e.is(Errno::NODATA) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Names of the extended attributes. Bytes that are not UTF-8 are shown by U+FFFD.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; it cannot be read.
+    pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<String>> {
+        let names = self.fs.list_xattrs(&self.who, &self.at(path.as_ref())?)?;
+        let text = |n: &Vec<u8>| String::from_utf8_lossy(n).into_owned();
+        Ok(names.iter().map(text).collect())
+    }
+
+    /// Makes or replaces an extended attribute.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`, `Refused(NOTSUP)`, `Refused(NOSPC)`, `Refused(ROFS)`.
+    pub fn set_xattr(&self, path: impl AsRef<Path>, name: &str, value: &[u8]) -> Result<()> {
+        let znode = self.at(path.as_ref())?;
+        let name = name.as_bytes();
+        self.fs
+            .set_xattr(&self.who, &znode, name, value, XattrMode::Any)
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`, `Refused(NODATA)` without one of that name, `Refused(ROFS)`.
+    pub fn remove_xattr(&self, path: impl AsRef<Path>, name: &str) -> Result<()> {
+        let znode = self.at(path.as_ref())?;
+        self.fs.remove_xattr(&self.who, &znode, name.as_bytes())
+    }
+
+    /// Waits until everything that was changed is on disk.
+    ///
+    /// # Errors
+    /// `Suspended`: a device failed.
+    pub fn sync(&self) -> Result<()> {
+        self.fs.sync()
+    }
+}
+
+/// The number that an inode has for `stat`.
+fn number(object: ObjectId) -> u64 {
+    object.0
+}

@@ -1,0 +1,48 @@
+//! For debuggers, the command line and tests: the layers below the front door, as they are.
+//!
+//! Nothing here is promised to stay. What a program needs has a method of [`Pool`], [`Dataset`] or
+//! [`crate::fs::Files`]; if it has none, that is a gap.
+
+pub mod traverse;
+
+use std::sync::Arc;
+
+use zuse_dsl::Dsl;
+
+pub use zuse_dmu::sa::{Attr, FLAG_PROJID, SA_BONUS, SaTable, SaView, ZNODE_BONUS, dxattr};
+pub use zuse_dmu::zap::{LeafHistograms, Zap, ZapEntry, ZapStats, ZapValue};
+pub use zuse_dmu::{Dnode, Objset};
+pub use zuse_pool::Pool as Spa;
+
+use crate::{Dataset, Pool};
+
+/// The layers below a pool.
+pub trait Layers {
+    /// The pool allocator.
+    fn spa(&self) -> &Arc<Spa>;
+
+    /// The dataset layer.
+    fn dsl(&self) -> &Arc<Dsl>;
+}
+
+impl Layers for Pool {
+    fn spa(&self) -> &Arc<Spa> {
+        Self::spa(self)
+    }
+
+    fn dsl(&self) -> &Arc<Dsl> {
+        Self::dsl(self)
+    }
+}
+
+/// The layer below a dataset.
+pub trait Layer {
+    /// Its handle in the dataset layer.
+    fn handle(&self) -> &Arc<zuse_dsl::Dataset>;
+}
+
+impl Layer for Dataset {
+    fn handle(&self) -> &Arc<zuse_dsl::Dataset> {
+        Self::handle(self)
+    }
+}

@@ -1,0 +1,291 @@
+//! The front door: opening and making pools, files by their paths, streams, errors.
+
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use zuse::fs::{FileType, Files, OpenOptions as FileOptions};
+use zuse::{CreateOptions, Credentials, Errno, OpenOptions, Pool};
+
+struct Lab {
+    dir: tempfile::TempDir,
+}
+
+impl Lab {
+    fn new() -> Self {
+        Self {
+            dir: tempfile::tempdir().expect("a folder"),
+        }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn pool(&self, name: &str) -> Arc<Pool> {
+        let image = self.at(&format!("{name}.img"));
+        let made = CreateOptions::new(name).file(image, 64 << 20).create();
+        made.expect("a pool")
+    }
+}
+
+fn names(files: &Files, dir: &str) -> Vec<String> {
+    let all = files.read_dir(dir).expect("a directory");
+    let name = |e: zuse::Result<zuse::fs::DirEntry>| {
+        e.expect("a name")
+            .file_name()
+            .to_string_lossy()
+            .into_owned()
+    };
+    let mut all: Vec<String> = all.map(name).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn what_programs_share_between_threads_may_be_shared() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Pool>();
+    shared::<zuse::Dataset>();
+    shared::<zuse::FileSystem>();
+    shared::<zuse::Volume>();
+    shared::<Files>();
+    shared::<zuse::fs::File>();
+    shared::<zuse::fs::ReadDir>();
+    shared::<zuse::fs::Walk<'_>>();
+    shared::<zuse::fs::Metadata>();
+    shared::<OpenOptions>();
+    shared::<CreateOptions>();
+    shared::<zuse::Environment>();
+    shared::<zuse::Error>();
+    shared::<zuse::SendPlan>();
+}
+
+#[test]
+fn a_file_reads_writes_seeks_and_grows() {
+    let lab = Lab::new();
+    let pool = lab.pool("tank");
+    let files = pool.files("tank").unwrap();
+    let mut file = files.create("a").unwrap();
+    file.write_all(b"hello").unwrap();
+    assert_eq!(file.seek(SeekFrom::End(-3)).unwrap(), 2);
+    file.write_all(b"LLO, you").unwrap();
+    file.rewind().unwrap();
+    let mut text = String::new();
+    file.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "heLLO, you");
+    let before = file.seek(SeekFrom::Current(-11)).unwrap_err();
+    assert_eq!(before.kind(), ErrorKind::InvalidInput);
+
+    // A gap is a hole, and reads as zeros.
+    file.seek(SeekFrom::Start(1 << 20)).unwrap();
+    file.write_all(b"end").unwrap();
+    file.sync().unwrap();
+    assert_eq!(file.len(), (1 << 20) + 3);
+    assert_eq!(file.next_data(128 << 10).unwrap(), Some(1 << 20));
+    assert_eq!(file.next_data(2 << 20).unwrap(), None);
+    let mut gap = [1; 8];
+    assert_eq!(file.read_at(500_000, &mut gap).unwrap(), 8);
+    assert_eq!(gap, [0; 8]);
+    file.set_len(4).unwrap();
+    assert_eq!(files.read("a").unwrap(), b"heLL");
+
+    let options = FileOptions::new().read(true).append(true);
+    let mut end = options.open(&files, "a").unwrap();
+    end.write_all(b"!").unwrap();
+    end.rewind().unwrap();
+    end.write_all(b"?").unwrap();
+    assert_eq!(files.read("a").unwrap(), b"heLL!?");
+    let only_read = files.open("a").unwrap();
+    assert!(only_read.write_all_at(0, b"x").unwrap_err().is(Errno::BADF));
+    let only_write = FileOptions::new().write(true).open(&files, "a").unwrap();
+    assert!(only_write.read_at(0, &mut gap).unwrap_err().is(Errno::BADF));
+}
+
+#[test]
+fn a_file_stays_while_it_is_open() {
+    let lab = Lab::new();
+    let pool = lab.pool("tank");
+    let files = pool.files("tank").unwrap();
+    files.write("a", "text").unwrap();
+    let file = files.open("a").unwrap();
+    files.remove_file("a").unwrap();
+    assert!(!files.exists("a").unwrap());
+    let mut text = [0; 4];
+    assert_eq!(file.read_at(0, &mut text).unwrap(), 4);
+    assert_eq!(&text, b"text");
+    let new = FileOptions::new().write(true).create_new(true);
+    new.open(&files, "a").unwrap();
+    assert!(new.open(&files, "a").unwrap_err().is(Errno::EXIST));
+}
+
+#[test]
+fn directories_are_listed_whole_and_changed() {
+    let lab = Lab::new();
+    let pool = lab.pool("tank");
+    let files = pool.files("tank").unwrap();
+    files.create_dir_all("/many/below").unwrap();
+    files.create_dir_all("many/below").unwrap();
+    // More than one batch.
+    for n in 0..1000 {
+        files.write(format!("many/{n:04}"), "").unwrap();
+    }
+    let found = names(&files, "many/");
+    assert_eq!(found.len(), 1001);
+    assert_eq!((found[0].as_str(), found[999].as_str()), ("0000", "0999"));
+    assert_eq!(found[1000], "below");
+
+    files.rename("many/0000", "first").unwrap();
+    files.hard_link("first", "second").unwrap();
+    assert_eq!(files.metadata("second").unwrap().nlink(), 2);
+    files.symlink("../elsewhere", "link").unwrap();
+    assert_eq!(files.read_link("link").unwrap(), Path::new("../elsewhere"));
+    assert!(files.metadata("link").unwrap().is_symlink());
+    // Links are not followed.
+    assert!(files.open("link").unwrap_err().is(Errno::INVAL));
+    assert!(files.read_dir("link").err().unwrap().is(Errno::NOTDIR));
+    assert!(files.remove_dir("many").unwrap_err().is(Errno::NOTEMPTY));
+    files.remove_dir("many/below").unwrap();
+    assert!(files.open("many").unwrap_err().is(Errno::ISDIR));
+    assert!(files.create_dir_all("first").unwrap_err().is(Errno::NOTDIR));
+    assert!(files.remove_file("/").unwrap_err().is(Errno::INVAL));
+
+    files.set_mode("first", 0o600).unwrap();
+    files.set_owner("first", Some(7), None).unwrap();
+    let then = std::time::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 5);
+    files.set_times("first", None, Some(then)).unwrap();
+    let first = files.metadata("first").unwrap();
+    assert_eq!((first.mode(), first.uid(), first.gid()), (0o600, 7, 0));
+    assert_eq!(
+        (first.modified(), first.file_type()),
+        (then, FileType::File)
+    );
+    let entry = files.read_dir("/").unwrap().map(Result::unwrap);
+    let entry = entry.into_iter().find(|e| e.name() == b"first").unwrap();
+    assert_eq!(entry.ino(), first.ino());
+    assert_eq!(entry.metadata().unwrap().uid(), 7);
+}
+
+#[test]
+fn whoever_asks_for_enforcement_is_refused_what_modes_forbid() {
+    let lab = Lab::new();
+    let pool = lab.pool("tank");
+    let files = pool.files("tank").unwrap();
+    files.write("secret", "text").unwrap();
+    files.set_mode("secret", 0o600).unwrap();
+    let other = files
+        .clone()
+        .with_credentials(Credentials::enforced(1000, 1000, &[]));
+    assert!(other.read("secret").unwrap_err().is(Errno::ACCES));
+    assert!(other.write("new", "text").unwrap_err().is(Errno::ACCES));
+    files.set_mode("secret", 0o644).unwrap();
+    assert_eq!(other.read("secret").unwrap(), b"text");
+}
+
+#[test]
+fn snapshots_and_pools_open_for_reading_are_read_only() {
+    let lab = Lab::new();
+    let pool = lab.pool("tank");
+    pool.files("tank").unwrap().write("a", "old").unwrap();
+    pool.snapshot(&["tank@then".into()], false, &[]).unwrap();
+    pool.files("tank").unwrap().write("a", "new").unwrap();
+    let then = pool.files("tank@then").unwrap();
+    assert!(then.is_read_only());
+    assert_eq!(then.read("a").unwrap(), b"old");
+    assert!(then.write("a", "x").unwrap_err().is(Errno::ROFS));
+    drop(then);
+    pool.export().unwrap();
+
+    let pool = OpenOptions::new().open(lab.at("tank.img")).unwrap();
+    let files = pool.files("tank").unwrap();
+    assert_eq!(files.read("a").unwrap(), b"new");
+    assert!(files.create("b").unwrap_err().is(Errno::ROFS));
+}
+
+#[test]
+fn of_several_pools_one_is_named() {
+    let lab = Lab::new();
+    let guid = lab.pool("one").guid();
+    lab.pool("two");
+    let open = |options: OpenOptions| options.open(lab.dir.path());
+    let several = open(OpenOptions::new()).unwrap_err();
+    assert!(several.is(Errno::INVAL) && several.to_string().contains("'one', 'two'"));
+    assert_eq!(open(OpenOptions::new().name("two")).unwrap().name(), "two");
+    assert_eq!(open(OpenOptions::new().guid(guid)).unwrap().name(), "one");
+    let none = open(OpenOptions::new().name("three")).unwrap_err();
+    let none = std::io::Error::from(none);
+    assert_eq!(none.kind(), ErrorKind::NotFound);
+    let gone = OpenOptions::new().open(lab.at("nothing")).unwrap_err();
+    assert!(gone.is(Errno::NOENT) && gone.to_string().contains("nothing"));
+}
+
+#[test]
+fn an_older_state_is_opened_by_its_txg() {
+    let lab = Lab::new();
+    let pool = lab.pool("tank");
+    let files = pool.files("tank").unwrap();
+    files.write("a", "old").unwrap();
+    files.sync().unwrap();
+    let txg = pool.uberblock().txg;
+    files.write("a", "new").unwrap();
+    files.sync().unwrap();
+    drop(files);
+    pool.export().unwrap();
+    let old = OpenOptions::new()
+        .at_txg(txg)
+        .open(lab.at("tank.img"))
+        .unwrap();
+    assert_eq!(old.files("tank").unwrap().read("a").unwrap(), b"old");
+}
+
+/// A writer that is full soon, a reader that breaks.
+struct Bad;
+
+impl Write for Bad {
+    fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+        Err(std::io::Error::from_raw_os_error(28))
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn streams_tell_the_errors_of_both_ends() {
+    let lab = Lab::new();
+    let pool = lab.pool("tank");
+    pool.files("tank")
+        .unwrap()
+        .write("a", [7; 100_000])
+        .unwrap();
+    pool.snapshot(&["tank@one".into()], false, &[]).unwrap();
+    assert!(
+        pool.send_to("tank@one", None, Bad)
+            .unwrap_err()
+            .is(Errno::NOSPC)
+    );
+    let mut stream = Vec::new();
+    pool.send_to("tank@one", None, &mut stream).unwrap();
+    let cut = &stream[..stream.len() / 2];
+    let error = pool.receive_from(cut, "tank/copy").unwrap_err();
+    assert_eq!(error.corruption(), Some(zuse::Corruption::Truncated));
+    assert!(!pool.exists("tank/copy").unwrap());
+    pool.receive_from(&stream[..], "tank/copy").unwrap();
+
+    pool.files("tank").unwrap().write("b", "more").unwrap();
+    pool.snapshot(&["tank@two".into()], false, &[]).unwrap();
+    let mut more = Vec::new();
+    pool.send_to("tank@two", Some("@one"), &mut more).unwrap();
+    let received = pool.receive_from(&more[..], "tank/copy").unwrap();
+    assert!(received.len() == 1 && received[0].incremental);
+    assert_eq!(pool.files("tank/copy").unwrap().read("b").unwrap(), b"more");
+    assert!(
+        pool.diff("tank/copy@one", "tank", |_| Ok(()))
+            .unwrap_err()
+            .is(Errno::XDEV)
+    );
+    let enough = zuse::Error::refused(Errno::INTR, "enough");
+    let ended = pool.diff("tank@one", "tank@two", |_| Err(enough.clone()));
+    assert!(ended.unwrap_err().is(Errno::INTR));
+}
