@@ -17,6 +17,7 @@ mod faults;
 mod findings;
 mod forged;
 mod fragmentation;
+mod gangs;
 mod golden_check;
 mod golden_manifests;
 mod healing;
