@@ -153,14 +153,24 @@ impl Pool {
         }
     }
 
-    /// After `zpool clear`: what works again is not called faulted in the configuration.
+    /// After `zpool clear`: what works again is not called faulted in the configuration. A spare
+    /// steps back once its device is whole.
     pub(crate) fn forgive(&self) {
         let mut config = self.config.lock();
+        let mut spared = Vec::new();
+        config.vdev_tree.visit(&mut |node: &VdevConfig| {
+            let first = node
+                .children
+                .first()
+                .filter(|_| node.kind == VdevKind::Spare);
+            spared.extend(first.map(|c| c.guid));
+        });
         let mut changed = false;
         config.vdev_tree.visit_mut(&mut |node: &mut VdevConfig| {
             if node.faulted && self.vdevs.is_usable(node.guid) {
                 node.faulted = false;
                 node.aux_state = None;
+                node.unspare |= spared.contains(&node.guid);
                 changed = true;
             }
         });

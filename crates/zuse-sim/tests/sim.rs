@@ -27,6 +27,7 @@ mod leaks;
 mod livelists;
 mod logs;
 mod nameless;
+mod noise;
 mod old_versions;
 mod panics;
 mod power_cuts;

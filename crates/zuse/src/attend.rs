@@ -67,6 +67,11 @@ impl Pool {
             }
             self.step_in(guid)?;
         }
+        self.resilver_waiting()
+    }
+
+    /// Begins the resilver that devices wait for, if there are any.
+    pub(crate) fn resilver_waiting(&self) -> Result<()> {
         if let Some(range) = self.waiting_range() {
             *self.tried().1.lock() = Some(range);
             self.restart_resilver()?;

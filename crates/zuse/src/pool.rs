@@ -181,7 +181,13 @@ impl Pool {
     /// # Errors
     /// `Refused(NODEV)`; devices are still missing.
     pub fn clear(&self, device: Option<u64>) -> Result<()> {
-        self.spa.clear(device)
+        let was_suspended = self.suspended().is_some();
+        self.spa.clear(device)?;
+        // A pool that was suspended may be so again in a moment: its host looks after it then.
+        match was_suspended || !self.is_writable() {
+            true => Ok(()),
+            false => self.resilver_waiting(),
+        }
     }
 
     /// Whether a write that failed waits for [`Self::clear`] (the default). Without, everything
