@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use zuse::tools::Layers as _;
 use zuse::{Credentials, FileSystem, Pool, PoolAccess, Shape, TopSpec, VdevClass};
 use zuse_base::{Entropy, SeededPrng};
 use zuse_check::{Depth, check};

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use zuse::tools::Layers as _;
 use zuse::{Credentials, Errno, FileSystem, LastScan, Offline, Pool, Shape, TopSpec, Txg};
 use zuse::{PoolAccess, VdevClass};
 use zuse_base::{Entropy, Error, SeededPrng, ZEROS};
