@@ -1,6 +1,6 @@
 //! Numbers made narrower, by name: the low bits on purpose, or a number that is known to fit.
 //!
-//! In crates that read bytes of others `as` to a narrower type is not written: a reader of the code
+//! In crates that read bytes of others `as` to a narrower type is not written. A reader of the code
 //! could not tell which of the two was meant.
 
 /// The low 8 bits.

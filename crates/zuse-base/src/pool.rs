@@ -1,6 +1,6 @@
 //! A pool of named threads for work on the processor: checksums, compression, parity.
 //!
-//! - The queue has a bound, and nobody waits for room in it: a worker that did could wait for a
+//! - The queue has a bound, and nobody waits for room in it. A worker that did could wait for a
 //!   place that only workers can free.
 //! - [`WorkPool::run_all`] lets the caller work too, and waits only for items that some thread has
 //!   already begun. An item can wait only for batches made inside it, so nesting cannot deadlock,

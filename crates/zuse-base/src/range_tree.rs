@@ -6,7 +6,7 @@
 //! - `space` is the sum of the sizes, and the index has each range once. What is emptied is looked
 //!   at; the whole set is by [`Ranges::check_invariants`], for whoever has the time.
 //!
-//! Adding what is there or removing what is not is an error, not a no-op: in an allocator either
+//! Adding what is there or removing what is not is an error, not a no-op. In an allocator either
 //! means that one block is about to be given out twice. [`Ranges::add_missing`] and
 //! [`Ranges::clear_span`] are for sets where it means nothing.
 //!

@@ -1,8 +1,8 @@
 //! Locks with a rank, so that a deadlock is found by any run that takes the locks, not only by the
 //! unlucky one.
 //!
-//! A thread takes locks in rising rank. Debug builds keep the ranks that a thread holds and panic
-//! at the first lock that is not higher than all of them; release builds carry no trace of it. The
+//! A thread takes locks in rising rank. Debug builds keep the ranks that a thread holds, and panic
+//! at the first lock that is not higher than all of them. Release builds carry no trace of it. The
 //! table of ranks is in `docs/design/locking.md`.
 //!
 //! - `try_lock` cannot wait, so it is not checked, but what it took counts as held.

@@ -15,7 +15,7 @@
 //! - What is torn belongs to one pool; the other pools of a process go on. Each pool makes its own
 //!   wire, and nothing here is static.
 //!
-//! The listener runs while the thread unwinds, with the locks that it held, so it must take none of
+//! The listener runs while the thread unwinds, with the locks that it held. So it must take none of
 //! those (`zuse-sim/tests/panics.rs` panics under each of them).
 
 use std::fmt;

@@ -1,6 +1,6 @@
 //! The allocator: the C library's, with three of its settings.
 //!
-//! As it comes, glibc gives each thread an arena and keeps what they free: after a gigabyte through
+//! As it comes, glibc gives each thread an arena and keeps what they free. After a gigabyte through
 //! a mount that was 430 MiB more than with two arenas which give back what is free at their ends.
 //! `docs/performance.md` has the table, other allocators in it.
 

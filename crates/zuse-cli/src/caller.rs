@@ -7,8 +7,8 @@
 //!                              groups of who started it, which this caller may not have
 //!   TZ                         dates that this thread prints
 //! ```
-//! The working directory travels with the command line and is put in front of relative paths:
-//! threads that begin here and outlive the command must keep no directory of the caller's busy.
+//! The working directory travels with the command line and is put in front of relative paths.
+//! Threads that begin here and outlive the command must keep no directory of the caller's busy.
 //! Both ends are the same user (`wire.rs`), so that nothing is opened for anybody else.
 
 use std::cell::Cell;

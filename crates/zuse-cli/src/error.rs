@@ -5,7 +5,7 @@
 //! use 'zfs list' to see what there is                 hints: what to do next
 //! ```
 //! A command that meets a pool which another process holds stops with [`Stop::Held`] before it
-//! printed anything: the whole command line then goes to that process.
+//! printed anything. The whole command line then goes to that process.
 
 use std::io::ErrorKind;
 

@@ -17,7 +17,7 @@
 //!
 //! Invariants
 //! - Until it says "go on" the old process has all that it had but the open pool. If the new one
-//!   fails before that it is killed, and another one is started of the old program, which takes
+//!   fails before that it is killed. Another one is started of the old program, which takes
 //!   everything in the same way. If that fails too the mounts end, and the log says why.
 //! - The new process serves nothing before "go on", or before the old one is gone.
 //! - The listening socket is never closed: who has a command meanwhile waits, and nobody takes the

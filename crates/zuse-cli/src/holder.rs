@@ -1,7 +1,7 @@
 //! A process that holds a pool: for its mounts, or as the host of an imported pool.
 //!
 //! It serves the mounts, listens on the pool's socket and runs what arrives there against the open
-//! pool, each command on a thread of its own; what a command changed is on disk when it ends.
+//! pool. Each command has a thread of its own. What a command changed is on disk when it ends.
 //!
 //! It ends
 //! - when a command closed the pool (`zpool export`),

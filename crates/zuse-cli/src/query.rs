@@ -1,8 +1,8 @@
 //! Questions about pools and datasets, and their answers as plain rows.
 //!
-//! A listing may span pools that different processes hold. So it is put together from answers: to a
-//! question about one pool, given here if the pool can be opened here, else by the process that
-//! holds it (through `zuse answer`, see [`carry`]).
+//! A listing may span pools that different processes hold. So it is put together from answers to
+//! questions about one pool each. Those are given here if the pool can be opened here, else by the
+//! process that holds it (through `zuse answer`, see [`carry`]).
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! One command at work: its streams, its directory, the pools it opened.
 //!
-//! How a pool is found: this process holds it (a mount) → it was opened by this command →
-//! `--in`/`-d` names its devices → the cache file names them. A pool whose holder's socket answers
-//! is not opened: the command line goes there ([`Stop::Held`]). Devices that somebody else has
-//! locked for a moment are waited for.
+//! How a pool is found, in this order. This process holds it (a mount) → it was opened by this
+//! command → `--in`/`-d` names its devices → the cache file names them. A pool whose holder's
+//! socket answers is not opened: the command line goes there ([`Stop::Held`]). Devices that
+//! somebody else has locked for a moment are waited for.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};

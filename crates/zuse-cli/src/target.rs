@@ -1,6 +1,6 @@
 //! `DATASET[@SNAPSHOT]:/PATH`: a place in a dataset, as Zuse's own verbs take it.
 //!
-//! A colon followed by a slash ends the dataset's name (names may have colons of their own); a
+//! A colon followed by a slash ends the dataset's name (names may have colons of their own). A
 //! colon at the very end means the root. What has no such colon, or starts with `/` or `.`, is a
 //! path of the host.
 

@@ -1,4 +1,4 @@
-//! The three standard streams of one command, which need not be those of this process: a command
+//! The three standard streams of one command, which need not be those of this process. A command
 //! that was forwarded by another process brings its own.
 //!
 //! Nothing that a disk or stream brought reaches a terminal raw ([`shown`]): what goes to one is

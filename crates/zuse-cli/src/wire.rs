@@ -8,8 +8,8 @@
 //!                                            ◄──  one byte: taken, or of another version
 //!                                            ◄──  exit code (4 bytes)
 //! ```
-//! The socket is mode 0600 in a 0700 directory, and each side checks the other's user besides
-//! (SO_PEERCRED) before it sends or reads anything: no stranger gets a descriptor. A request has
+//! The socket is mode 0600 in a 0700 directory, and each side checks the other's user (SO_PEERCRED)
+//! before it sends or reads anything. So no stranger gets a descriptor. A request has
 //! [`REQUEST_TIME`] to arrive. Only the process that has the pool's devices locked binds it, so a
 //! socket on which nobody listens is stale and may be replaced.
 

@@ -12,8 +12,8 @@
 //! stream needs and ignores the rest. It must fill the output exactly.
 //!
 //! Whether a result is worth keeping (sectors saved, embedding) is decided above: the caller passes
-//! the limit. Who works on many blocks keeps a [`Workspace`], so that a block costs no allocation
-//! beyond the growth of `dst`; the functions of the same names make one for the call.
+//! the limit. A caller with many blocks keeps a [`Workspace`], so that a block costs no allocation
+//! beyond the growth of `dst`. The functions of the same names make one for the call.
 
 mod gzip;
 mod kind;

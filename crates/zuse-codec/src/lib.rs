@@ -9,9 +9,8 @@
 //! thread (compressor contexts). Every decoder takes hostile bytes: it never panics, never reads
 //! or writes outside its slices, and sizes nothing by what the bytes claim.
 //!
-//! `unsafe` is used for three things: calling a function compiled for a CPU feature after that
-//! feature was detected, loading and storing whole arrays as vectors (past the caches, too), and
-//! prefetching.
+//! `unsafe` is used for three things. They are calling a function compiled for a CPU feature after
+//! that feature was detected, loading and storing whole arrays as vectors, and prefetching.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod ahead;

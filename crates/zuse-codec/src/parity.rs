@@ -9,12 +9,12 @@
 //! | R | Horner with 4 | 4^(m−1−i) |
 //!
 //! A column shorter than the parity counts as zeros at its end. Up to three columns are solved from
-//! as many rows: the rows are powers of distinct elements, so that any choice of them has an
+//! as many rows. The rows are powers of distinct elements, so that any choice of them has an
 //! inverse (with up to 255 columns).
 //!
-//! The kernels ([`kernels`]) are plain loops that the compiler makes vectors of, but for the
-//! product with a constant, which is two table look-ups per byte and takes the shuffle instruction;
-//! each has a scalar twin.
+//! The kernels ([`kernels`]) are plain loops that the compiler makes vectors of. Only the product
+//! with a constant is two table look-ups per byte and takes the shuffle instruction. Each has a
+//! scalar twin.
 
 mod kernels;
 

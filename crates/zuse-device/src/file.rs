@@ -26,7 +26,7 @@
 //!
 //! The page cache keeps what it is given for seconds, and a flush would wait for all of that. So
 //! the host is told to begin whenever [`BEGIN`] bytes have come, and a flush waits for the last of
-//! them: after 70 MB of directories 10 ms instead of 100 to 125.
+//! them. After 70 MB of directories that took 10 ms instead of 100 to 125.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};

@@ -1,7 +1,7 @@
 //! The same bytes under several names: a file and the loop devices over it, a disk and its
 //! partitions.
 //!
-//! A lock on one name says nothing about the others: the host lets a program write a file although
+//! A lock on one name says nothing about the others. The host lets a program write a file although
 //! a file system is mounted from a loop device over it. So who opens a loop device also locks what
 //! lies below it, down to the file: that is where all names meet. Who opens a file to write asks
 //! each loop device over it whether the host itself uses it (mounts, swap, md, LVM).

@@ -5,14 +5,14 @@
 //!   number   … where in the table a search begins │ 5 bits: the shard │ 2 bits: four neighbours
 //! ```
 //! Maps are split into [`SHARDS`]. Four numbers in a row are of one shard and begin at the same
-//! place of its table, where the standard library's map looks at sixteen places at once. Objects
-//! that are made, written and given back one after the other then find their places in cache lines
-//! that were used just before. A hash that spreads them made each wait for two lines of its own:
-//! 0.3 µs of making a file. They are in a row, not one of each shard after the other. Between two
-//! files whose values are long are more bytes than the processor's caches hold. Not more than four:
-//! sixteen made objects that are needed in another order a tenth dearer, because parts of the table
-//! were full. Beginnings are spread as by any hash, so that no stride of numbers makes a long
-//! chain. The seven bits by which places are told apart come from the whole number.
+//! place of its table. The standard library's map looks at sixteen places at once. Objects that are
+//! made, written and given back one after the other then find their places in cache lines that were
+//! used just before. A hash that spreads them made each wait for two lines of its own: 0.3 µs of
+//! making a file. They are in a row, not one of each shard after the other. Between two files whose
+//! values are long are more bytes than the processor's caches hold. Not more than four: sixteen
+//! made objects that are needed in another order a tenth dearer, because parts of the table were
+//! full. Beginnings are spread as by any hash, so that no stride of numbers makes a long chain. The
+//! seven bits by which places are told apart come from the whole number.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -10,7 +10,7 @@
 //!
 //! A directory of a million names has some thousand leaves, of which each name needs another one.
 //! In a tree that is a wait for memory at two or three nodes, in a row it is one. The rows' table
-//! is at most [`SPARSE`] times as long as there are rows (and [`FIRST`]), so that a few blocks of a
+//! is at most [`SPARSE`] times as long as there are rows (and [`FIRST`]). So a few blocks of a
 //! large file don't make it long. Those stay in the tree, until they are many themselves.
 //!
 //! The address of its bytes stands beside each block. So the lines of a block that will be read can

@@ -1,7 +1,7 @@
 //! The queue of trees whose blocks are freed in the background: destroyed heads.
 //!
-//! The walk is post-order, objects by number, so that a resume point says it all: what lies before
-//! it is freed, and a block of pointers goes exactly when nothing below it is left. It pauses at
+//! The walk is post-order, objects by number, so that a resume point says it all. What lies before
+//! it is freed. A block of pointers goes exactly when nothing below it is left. It pauses at
 //! level-0 blocks of objects only.
 //!
 //! ```text

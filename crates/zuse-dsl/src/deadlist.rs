@@ -5,8 +5,8 @@
 //!   key 11   ── list of blocks born in (11, 19]
 //!   key 19   ── list of blocks born after 19
 //! ```
-//! Keys are the `prev_snap_txg` of the older snapshots (and txgs of bookmarks that count what was
-//! freed), so a snapshot's own blocks can be found without reading a pointer. On pools older than
+//! Keys are the `prev_snap_txg` of the older snapshots, and txgs of bookmarks that count what was
+//! freed. So a snapshot's own blocks can be found without reading a pointer. On pools older than
 //! version 26 a deadlist is one plain list.
 
 use std::collections::BTreeMap;

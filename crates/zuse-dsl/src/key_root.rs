@@ -15,8 +15,8 @@
 //! of many such changes.
 //!
 //! Invariants
-//! - A wrapping that came with a raw stream is that of another root only where that is proved: the
-//!   root's key opens it, or both are made of one passphrase; else it becomes a root of its own.
+//! - A wrapping that came with a raw stream is that of another root only where that is proved. The
+//!   root's key opens it, or both are made of one passphrase. Else it becomes a root of its own.
 
 use std::collections::HashSet;
 

@@ -9,8 +9,8 @@
 //! their salt.
 //!
 //! A wrapping key is kept only after it has unwrapped the root's own key object
-//! ([`Dsl::load_key`]), or when that object was just wrapped with it: it is the right one. What is
-//! in memory, and its invariants: `keys`.
+//! ([`Dsl::load_key`]), or when that object was just wrapped with it. So it is the right one. What
+//! is in memory, and its invariants: `keys`.
 
 mod keys;
 

@@ -6,12 +6,12 @@
 //!    │                  │ Ledger (what a txg gave birth to and killed)
 //!    └── sync tasks ────┴──► dirs, deadlists, queues in the MOS      syncing context
 //! ```
-//! Truth lives in the MOS, in bonus buffers and small ZAPs; handles in memory pin objects and carry
+//! Truth lives in the MOS, in bonus buffers and small ZAPs. Handles in memory pin objects and carry
 //! what is not on disk (open object sets, in-flight reservations). Administrative changes are sync
 //! tasks: all or nothing in one txg.
 //!
 //! Invariants of the books in the MOS. [`check_accounting`] and the simulator's checker recount
-//! them, and the tests call both after each step; figures that a disk forged and that would fall
+//! them, and the tests call both after each step. Figures that a disk forged and that would fall
 //! below zero end the txg.
 //! - `used` of a directory is the sum of its breakdown; a parent's CHILD is the sum of its
 //!   children's `used`.

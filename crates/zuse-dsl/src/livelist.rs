@@ -18,7 +18,7 @@
 //!
 //! That a clone has no list is always valid. So a list that turns out to be damaged is dropped, and
 //! the clone is freed by a walk. Memory: the entries of one txg's blocks, which the txg holds as
-//! dirty blocks of the MOS anyway; the FREEs of one part while it is condensed or worked off.
+//! dirty blocks of the MOS anyway. Also the FREEs of one part while it is condensed or worked off.
 
 use std::collections::HashMap;
 

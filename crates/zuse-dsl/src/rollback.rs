@@ -1,7 +1,7 @@
 //! Rolling a head back to its newest snapshot.
 //!
-//! The head takes over the snapshot's tree and sizes; its own tree (born after the snapshot) is
-//! queued for freeing; what its deadlist held lives again in the head.
+//! The head takes over the snapshot's tree and sizes. Its own tree (born after the snapshot) is
+//! queued for freeing. What its deadlist held lives again in the head.
 
 use std::sync::Arc;
 

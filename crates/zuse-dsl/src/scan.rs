@@ -13,10 +13,11 @@
 //!   over; nothing is written to such a place.
 //! - Only blocks born before the scan's `max_txg` are of interest: no later change adds any.
 //! - Snapshots that are taken or destroyed, and heads that are destroyed or exchanged, change the
-//!   position in the same txg: the one on disk, and that of the batch in hand ([`Position`]).
+//!   position in the same txg. That is the one on disk and that of the batch in hand
+//!   ([`Position`]).
 //! - A batch whose dataset was destroyed, or in which more was freed than is noted, is thrown away.
 //! - Blocks with an entry in a dedup table are proved where the walk meets them, each time. The
-//!   tables themselves are not walked, and the state says so (`ddt_class_max` 0): a kernel that
+//!   tables themselves are not walked, and the state says so (`ddt_class_max` 0). A kernel that
 //!   goes on with it skips nothing that was not proved.
 //! - `Scan`'s lock is a leaf: nothing is read or waited for under it.
 

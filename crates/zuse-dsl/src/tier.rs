@@ -8,11 +8,11 @@
 //!   deadlists deadlist               → what it holds in all
 //!   names     directory or snapshot  → the name under which its parent lists it
 //! ```
-//! File data never pushes anything out of here: each table has a bound of its own and forgets what
+//! File data never pushes anything out of here. Each table has a bound of its own and forgets what
 //! was not asked for since it last filled up.
 //!
 //! Why what is here is right:
-//! - `stored` and `resolved` are true to the MOS: a sync task that changes properties or moves
+//! - `stored` and `resolved` are true to the MOS. A sync task that changes properties or moves
 //!   directories drops what it makes wrong, under the configuration lock.
 //! - `datasets` and `deadlists` are true to the newest state of the MOS: whoever changes or frees
 //!   such an object drops its entry afterwards ([`Tier::forget_object`]). Only listings ask here;

@@ -7,10 +7,10 @@
 //!   12  properties of snapshots                   26  $FREE, lists of what waits to be freed,
 //!   13  parts of used bytes                           deadlists with keys, clones of directories
 //! ```
-//! Chapter 04 §10 of the format notes. A pool is never brought to a newer version but by who asks
-//! for that: each place that writes something of a version asks [`Meta::version`] first. What is
-//! there stays as it was made, so a pool that was upgraded has old and new forms side by side.
-//! Before version 26 nothing waits to be freed: a destroyed snapshot or head is freed in one txg.
+//! Chapter 04 §10 of the format notes. A pool is brought to a newer version on request only. Each
+//! place that writes something of a version asks [`Meta::version`] first. What is there stays as it
+//! was made, so a pool that was upgraded has old and new forms side by side. Before version 26
+//! nothing waits to be freed: a destroyed snapshot or head is freed in one txg.
 
 use zuse_base::{Errno, Error, Result};
 use zuse_dmu::zap::normalize::TOUPPER;

@@ -6,7 +6,7 @@
 //! A log holds what was promised durable and may be in no txg yet. Its newest blocks are free space
 //! on disk until they are *claimed*; its records apply to the head as of the last txg.
 //!
-//! - The chain ends at the first block that is not its own: the verifier in a block's checksum is
+//! - The chain ends at the first block that is not its own. The verifier in a block's checksum is
 //!   random per chain and counts blocks, so nothing older passes. That is no damage.
 //! - A pool opened for writing claims before anything is allocated, all heads at once (`claim.rs`).
 //! - Replay applies records with a number above the header's and a txg not yet on disk. The header

@@ -18,8 +18,8 @@
 //! LSIZE−1 and 25..32 PSIZE−1 in bytes, 40..48 the embedded kind.
 //!
 //! A BP lives in a container and is read after that was swapped, so [`BlockPointer::parse`] takes
-//! the container's order; [`BlockPointer::byte_order`] is the order of the block it points to. Any
-//! 128 bytes parse: whether they may be followed is the question of [`BlockPointer::validate`], to
+//! the container's order. [`BlockPointer::byte_order`] is the order of the block it points to. Any
+//! 128 bytes parse. Whether they may be followed is the question of [`BlockPointer::validate`], to
 //! be asked of every pointer that comes from a disk before it is used.
 
 use std::fmt;

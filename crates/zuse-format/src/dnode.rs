@@ -20,8 +20,8 @@
 //! | size−128 | 128 | spill pointer, if the flag is set |
 //!
 //! Invariants
-//! - Of a parsed dnode type and sizes are in range, the bonus lies inside the dnode, and the dnode
-//!   inside the slice it was parsed from: [`DnodeView::parse`] refuses all else.
+//! - Of a parsed dnode type and sizes are in range. The bonus lies inside the dnode, and the dnode
+//!   inside the slice it was parsed from. [`DnodeView::parse`] refuses all else.
 //! - A dnode that is written has a bonus that fits it, and no part is beyond its slots.
 //!
 //! Bytes past the bonus in use are stale garbage on disk: they are ignored on read and written as

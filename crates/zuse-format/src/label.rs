@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Boot block, configuration and each uberblock slot end in a 40-byte trailer: a magic and four
-//! checksum words, SHA-256 over the whole block with a verifier (its byte offset on the device) in
-//! place of the words. The hash is not computed here (this crate has no kernels):
+//! checksum words. The words are SHA-256 over the whole block with a verifier (its byte offset on
+//! the device) in their place. The hash is not computed here (this crate has no kernels).
 //! [`Trailer::place_verifier`] prepares the block, the caller hashes it, [`Trailer::seal`] stores
 //! the words and [`Trailer::read`] gives back what to compare.
 

@@ -3,7 +3,7 @@
 //! # Byte order
 //!
 //! Pools are written little-endian and read in both orders. A data block is brought to
-//! little-endian once, right after it was read and decompressed, by [`object_type::swap_block`]; so
+//! little-endian once, right after it was read and decompressed, by [`object_type::swap_block`]. So
 //! every parser of block contents reads little-endian only. What is met before its order is known
 //! (uberblock, gang header, checksum trailer) takes a [`zuse_base::ByteOrder`].
 //!

@@ -12,7 +12,7 @@
 //! | 1536 | 512 | group-used dnode |
 //! | 2048 | 512 | project-used dnode |
 //!
-//! The block is 1024 bytes (before accounting), 2048 or 4096; parts that are missing read as
+//! The block is 1024 bytes (before accounting), 2048 or 4096. Parts that are missing read as
 //! absent, and a shorter one is grown when it is next written.
 
 use crate::dnode::{DNODE_SLOT, DnodePhys};

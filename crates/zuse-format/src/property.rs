@@ -1,8 +1,8 @@
 //! Native properties of datasets, pools and vdevs: three tables, and text ↔ stored value.
 //!
 //! A number or index property is stored as one u64, a text property as bytes with their NUL. Where
-//! a value lives (property ZAP, master node, key object…) and what it is valid on are columns;
-//! rules that need to know a pool (feature gates, quotas against used space) are not here. User
+//! a value lives (property ZAP, master node, key object…) and what it is valid on are columns.
+//! Rules that need to know a pool (feature gates, quotas against used space) are not here. User
 //! properties (names with a colon) are always text and inheritable.
 
 mod dataset;

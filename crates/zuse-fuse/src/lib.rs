@@ -7,7 +7,7 @@
 //!                └─ notifier      invalidations, one thread of its own
 //! ```
 //!
-//! This crate knows nothing of ZFS and holds no inode table: inode numbers are chosen by the
+//! This crate knows nothing of ZFS and holds no inode table. Inode numbers are chosen by the
 //! [`Ops`] side, which makes them unique over everything that one session serves. Child datasets
 //! below a mount are plain directories of the same session, so `st_dev` is the same for all of
 //! them.
@@ -17,8 +17,8 @@
 //! back (rollback, receive, a command that talks to the daemon) is told to it through the
 //! [`Notifier`].
 //!
-//! The kernel keeps no listings. It would give a listing that it had begun to collect before a name
-//! was made to who began to list afterwards: a file would be missing in its maker's own next
+//! The kernel keeps no listings. A listing that it had begun to collect before a name was made
+//! would be given to clients that began afterwards. A file would be missing in its maker's own next
 //! listing.
 //!
 //! Rules that this crate is built around:
@@ -26,15 +26,16 @@
 //! - The daemon never touches its own mount: facts about it come from `/proc/self/mountinfo` and
 //!   `/sys`. A thread that serves requests and waits for a request is a deadlock that even `kill
 //!   -9` does not end.
-//! - Invalidations are sent by a thread that holds no lock and serves no request: the kernel may
+//! - Invalidations are sent by a thread that holds no lock and serves no request. The kernel may
 //!   make it wait for a page that is being read, and that read may wait for the invalidating
 //!   caller's locks.
 //! - Locks of files (`flock`, `fcntl`) are kept by the kernel: one host, one session, nothing to
 //!   ask the server for.
 //! - `O_DIRECT` needs nothing from the server: the kernel itself sends such reads and writes
 //!   straight here and keeps the page cache (and shared mappings) coherent. `FOPEN_DIRECT_IO` is
-//!   never answered: it takes mmap away, and the kernel drops cached pages only after the size of a
-//!   file has grown, so that a reader can see zeros at the old end of a file that is being written.
+//!   never answered, because it takes mmap away. Besides, the kernel drops cached pages only after
+//!   the size of a file has grown. A reader can then see zeros at the old end of a file that is
+//!   being written.
 #![forbid(unsafe_code)]
 
 mod attr;

@@ -6,8 +6,8 @@
 //!   set it up may wait for ever. The device number comes from `/proc/self/mountinfo`, the mount's
 //!   number from a `statx` that the kernel answers alone.
 //! - Only the mount that was made here is ever unmounted. If it is gone, or another mount covers
-//!   it, unmounting by path would hit a stranger. The mount ids and device numbers of the mount
-//!   table do not tell the two apart: they are used again as soon as they are free.
+//!   it, unmounting by path would hit a stranger. Mount ids and device numbers are used
+//!   again as soon as they are free, so the mount table does not tell the two apart.
 
 use std::ffi::{CString, OsString};
 use std::fs::{File, OpenOptions};

@@ -6,15 +6,15 @@
 //!
 //! References. The kernel holds one reference on an inode for each successful
 //! [`lookup`](Ops::lookup), [`mknod`](Ops::mknod), [`mkdir`](Ops::mkdir),
-//! [`symlink`](Ops::symlink), [`link`](Ops::link), [`create`](Ops::create) and for each entry with
-//! attributes that a `plus` [`readdir`](Ops::readdir) added, except `.` and `..`.
+//! [`symlink`](Ops::symlink), [`link`](Ops::link) and [`create`](Ops::create). It holds another for
+//! each entry with attributes that a `plus` [`readdir`](Ops::readdir) added, except `.` and `..`.
 //! [`forget`](Ops::forget) gives them back. At unmount nothing is forgotten one by one.
 //!
-//! Privileges. The kernel leaves it to the server to drop set-id bits (otherwise it asks for the
-//! capabilities of a file before each write): on [`write`](Ops::write) and
+//! Privileges. The kernel leaves it to the server to drop set-id bits. Otherwise it asks for the
+//! capabilities of a file before each write. They go on [`write`](Ops::write) and
 //! [`setattr`](Ops::setattr) when their flag says so, and always on [`fallocate`](Ops::fallocate)
 //! and [`copy_file_range`](Ops::copy_file_range) by anyone but root. It does not look for itself
-//! afterwards: who drops bits in anything but `setattr` says so with
+//! afterwards. Whoever drops bits in anything but `setattr` says so with
 //! [`Notifier::attributes_changed`] before it answers, or the kernel goes on honouring them.
 
 #[cfg(doc)]

@@ -4,9 +4,9 @@
 //!   mount ──> serving ──unmount──> (last user gone) ──> ended
 //!                └─────detach────> still serving those who have it open ──┘
 //! ```
-//! Unmounting takes the name away; the session ends when the kernel lets go of the file system,
-//! which is later when somebody still uses it (lazy unmount) or another mount namespace holds a
-//! copy. [`Mounted::join`] waits for that.
+//! Unmounting takes the name away. The session ends when the kernel lets go of the file system.
+//! That is later when it is still in use (lazy unmount) or another mount namespace holds a copy.
+//! [`Mounted::join`] waits for that.
 //!
 //! A session can go to another process while its crew rests ([`Mounted::hand_over`], [`go_on`]).
 //! The mount belongs to one process at a time: the other one leaves it alone when it ends.

@@ -11,7 +11,7 @@
 //! writing threads wait for the host's file lock. For the same lock only one thread at a time
 //! writes to a device. A thread that comes meanwhile leaves its run with that one and goes on.
 //!
-//! Where large writes go around the host's cache ([`zuse_vdev::Vdevs::goes_around`]), blocks of
+//! Large writes may go around the host's cache ([`zuse_vdev::Vdevs::goes_around`]). Then blocks of
 //! more than [`ASIDE`] bytes are gathered in runs of their own, up to [`LARGE`] ones. The copy into
 //! the run takes the place of the one into the host's cache. The host need not find pages and bring
 //! them to the disk later. 64 KiB cost 37 to 57 µs of processor through the host's cache, 6 to 9
@@ -34,7 +34,7 @@
 //! drains next, and the txg is lost.
 //!
 //! The lock is a leaf and is not held across I/O. It is held while a block is copied into its run
-//! (6 µs for 64 KiB), because the next allocation would append to the same run.
+//! (6 µs for 64 KiB): the next allocation would append to the same run.
 //!
 //! Memory: [`OPEN`] runs of [`FULL`] bytes ([`BULK`] if of large blocks), [`DUE`] that are due and
 //! one in flight a device. Each may be twice as large. Each thread that waits to leave one has one

@@ -13,12 +13,12 @@
 //! ```
 //! *Why a socket, and not descriptors kept over exec*: with exec nothing is left that could go on
 //! if the new program cannot. With a socket the old process keeps all descriptors and tables until
-//! the new one says that it has everything, so another one can be started in its place.
+//! the new one says that it has everything. So another one can be started in its place.
 //!
-//! What is handed over is what the kernel will ask about and what no pool knows: a descriptor for
-//! each mount, how it was mounted, the slots of inode numbers, the inodes that the kernel knows,
-//! and objects without a name that are open. Open files, positions in directories and locks are the
-//! kernel's; a handle says all about itself ([`crate::data`]).
+//! What is handed over is what the kernel will ask about and what no pool knows. It is a descriptor
+//! for each mount and how it was mounted. It is the slots of inode numbers, the inodes that the
+//! kernel knows, and objects without a name that are open. Open files, positions in directories and
+//! locks are the kernel's; a handle says all about itself ([`crate::data`]).
 //!
 //! Invariants
 //! - The mounts are one process's at a time: [`PoolMounts::leave`] in the old one comes before

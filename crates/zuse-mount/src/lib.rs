@@ -10,11 +10,11 @@
 //! point, and their snapshots under `.zfs/snapshot`. They share `st_dev`; renames and links from
 //! one to another are refused all the same (`EXDEV`).
 //!
-//! What keeps it fast: names, absent names and attributes are the kernel's without time limit,
-//! listings bring attributes, and a node holds its object in memory. What changes behind the
+//! What keeps it fast: names, absent names and attributes are the kernel's without time limit.
+//! Listings bring attributes, and a node holds its object in memory. What changes behind the
 //! kernel's back is told to it by [`MountServer`]'s methods, by a thread that holds nothing.
 //!
-//! With the write-back cache the kernel owns size and times of the regular files it knows: writes
+//! With the write-back cache the kernel owns size and times of the regular files it knows. Writes
 //! from its cache leave the stored times alone, the kernel sends its own.
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! Listings of directories.
 //!
 //! Positions are those of the file system below (`.`, `..`, then ZAP positions that survive
-//! changes); names that exist only because something is mounted there come last, behind [`EXTRA`].
+//! changes). Names that exist only because something is mounted there come last, behind [`EXTRA`].
 //! The place of `.zfs` is the file system's.
 
 use std::sync::Arc;

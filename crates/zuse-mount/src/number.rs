@@ -5,8 +5,8 @@
 //!   │  slot     │  object number                      │      1 = root of the session
 //! ```
 //! Each file system of the session has a slot; object numbers are below 2^48. Numbers at the top of
-//! a slot are those that ZFS gives to what is not stored: `.zfs`, `.zfs/snapshot` and its entries
-//! (chapter 03c §7 of the format notes).
+//! a slot are those that ZFS gives to what is not stored: `.zfs`, `.zfs/snapshot` and its entries.
+//! Chapter 03c §7 of the format notes.
 
 use zuse_base::ObjectId;
 

@@ -1,7 +1,7 @@
 //! The threads of a process that serve all its mounts: workers, and one that looks after what
 //! nobody asks for.
 //!
-//! Once a second that one frees what lost its last name and was open, tells the kernel of files
+//! Once a second that one frees what lost its last name and was open. It tells the kernel of files
 //! that have other block counts since a txg was written, and now and then writes access times. It
 //! visits the sessions that were asked for something of late, or have something left to do. When
 //! there is none it sleeps until one is asked: mounts at rest take no processor time. It goes when

@@ -1,7 +1,7 @@
 //! The inodes that the kernel knows.
 //!
 //! A [`Node`] lives from the first look-up to the last forget. The kernel may know millions of
-//! files and can't be asked to forget them, so most nodes say only which object they are (about 100
+//! files and can't be asked to forget them. So most nodes say only which object they are (about 100
 //! bytes). A node holds its object in memory
 //! - from the first use of the inode on, so that the next questions cost one hash look-up;
 //! - from the moment its last name goes, so that an open file stays usable.
@@ -10,10 +10,10 @@
 //! without being used goes first (second chance, by shard); its next use takes it in again.
 //!
 //! Invariants
-//! - An object without a name, or one that a request is working on, is never let go: whoever lets
-//!   one go asks for that first ([`Node::let_go`]).
-//! - `lookups` grows under the shard's lock (shared or not) and shrinks under the exclusive one, so
-//!   that a node never goes while somebody is being given it. It never shrinks below 0, which is
+//! - An object without a name, or one that a request is working on, is never let go. That is asked
+//!   before ([`Node::let_go`]).
+//! - `lookups` grows under the shard's lock (shared or not) and shrinks under the exclusive one. So
+//!   a node never goes while a request is being given it. It never shrinks below 0, which is
 //!   asserted.
 //!
 //! Nodes are dropped outside the locks: the last holder of an object does work when it goes. When

@@ -1,9 +1,9 @@
 //! A file system of the session, and the gate before it.
 //!
-//! Every request passes the gate of the file system that it works on; who replaces the file system
-//! (rollback, receive) or takes it away (unmount, destroy) closes the gate, which waits for the
-//! requests inside. What the kernel still holds of a file system that has gone fails with `STALE`;
-//! its slot is used again when the kernel has forgotten all of it.
+//! Every request passes the gate of the file system that it works on. Replacing the file system
+//! (rollback, receive) or taking it away (unmount, destroy) closes the gate. Closing waits for the
+//! requests inside. What the kernel still holds of a file system that has gone fails with `STALE`.
+//! Its slot is used again when the kernel has forgotten all of it.
 //!
 //! Rules: a thread is inside one gate once. Nothing that waits for the kernel is done inside.
 

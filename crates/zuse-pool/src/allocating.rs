@@ -4,7 +4,7 @@
 //! - The configuration tells (`non_allocating`), on disk with the txg that closes the vdev. Every
 //!   other program that opens the pool goes by it too.
 //! - What is allocated on a closed vdev still counts against the room of the others, as if it had
-//!   to be moved there: a vdev is closed only where that would fit. So a txg that was admitted
+//!   to be moved there. So a vdev is closed only where that would fit. So a txg that was admitted
 //!   before never finds the pool full.
 
 use zuse_base::{Errno, Error, Result};

@@ -10,13 +10,13 @@
 //! - What `allocate` returns is in exactly one metaslab's `allocating` set; on an error nothing is
 //!   kept. The metaslab asserts the first.
 //! - A metaslab with changes in a txg is in the vdev's `dirty` set of that txg before the sync of
-//!   it starts: once the txg is on disk none has changes of it, which is asserted.
+//!   it starts. Once the txg is on disk none has changes of it, which is asserted.
 //! - Copies of one block lie on different vdevs, else in different metaslabs, else at least in
 //!   different places; the last is asserted.
 //!
 //! `allocated` of a vdev is what its maps say plus what is allocated and not appended, less what is
 //! freed. `deferred` is what is freed and not allocatable yet. Neither counts log entries twice.
-//! Figures that a forged map makes wrong are only shown, so they are not asserted: the tests
+//! Figures that a forged map makes wrong are only shown, so they are not asserted. The tests
 //! compare them with a model after each step of random histories.
 //!
 //! # Locks

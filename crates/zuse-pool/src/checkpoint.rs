@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Invariants
-//! - The checkpoint is made before anything of its txg is written: every block that the stored
+//! - The checkpoint is made before anything of its txg is written. Every block that the stored
 //!   uberblock leads to was born in C or before, every later block after C.
 //! - While it is kept no block born up to C is written over ([`crate::Allocator`]).
 //! - The key goes before any of its blocks is freed. A power cut between the two leaves a discard

@@ -8,10 +8,10 @@
 //! # How a pointer comes and goes
 //!
 //! A clone is made in open context: its reference waits for its txg. When that txg is written, all
-//! its references count at once, *before* anything is freed in it: else the txg that overwrites the
-//! first file would give the space away that the clone is about to point to. Freeing a pointer
-//! takes one off; who finds no entry has the last pointer, and the space is free. A block that a
-//! dedup table counts gets and loses its references there.
+//! its references count at once, *before* anything is freed in it. Else the txg that overwrites the
+//! first file would free the space that the clone is about to point to. Freeing a pointer takes one
+//! off; who finds no entry has the last pointer, and the space is free. A block that a dedup table
+//! counts gets and loses its references there.
 //!
 //! What is in `changed` is what the ZAP will hold; what is not there is as the ZAP has it. A table
 //! exists as long as it has entries; the features count tables. `zuse-sim/tests/clones.rs` has

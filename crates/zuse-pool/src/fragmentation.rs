@@ -1,8 +1,8 @@
 //! Fragmentation: how far free space is from being in one piece, in percent.
 //!
-//! A free segment weighs by its size; a metaslab has the mean of its free bytes, by the histogram
-//! of its space map, a vdev the mean of its metaslabs by their free space. A metaslab without a map
-//! counts as not fragmented. The weights are measured: each is what zdb 2.3 says of a map whose
+//! A free segment weighs by its size. A metaslab has the mean of its free bytes, by the histogram
+//! of its space map. A vdev has the mean of its metaslabs by their free space. A metaslab without a
+//! map counts as not fragmented. The weights are measured: each is what zdb 2.3 says of a map whose
 //! free segments are all of that size.
 
 use zuse_base::{ObjectId, Result};

@@ -1,8 +1,8 @@
 //! The removal of a log vdev (chapter 01b §6.4 of the format notes).
 //!
-//! Its slot becomes a hole: numbers of vdevs never change, and are not used again. Whoever asks for
-//! it has replayed the pool's logs: then nothing is allocated on the vdev, which is asked once more
-//! in the txg that removes it.
+//! Its slot becomes a hole: numbers of vdevs never change, and are not used again. The pool's logs
+//! were replayed before. So nothing is allocated on the vdev, which is asked once more in the txg
+//! that removes it.
 
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Zuse reads logs and writes none. In the first writable txg every metaslab appends its log
-//! entries to its own map, then the logs are freed, the ZAP emptied and every U set to 0; from then
+//! entries to its own map. Then the logs are freed, the ZAP emptied and every U set to 0. From then
 //! on all goes to the maps. That is a state that OpenZFS itself can load. The feature stays active.
 //!
 //! Invariants:

@@ -25,12 +25,12 @@
 //!
 //! # Locks
 //!
-//! `map` is held while the map is read or appended to; `state` (rank 900) only for work in memory,
-//! and no lock is taken under it. Order: map, then state. `map` has no rank: the MOS is read under
-//! it, and a sync that writes the MOS may come here for space. The sync thread takes the sets out
-//! of the state, appends them under the map lock and puts the freed ones back, so a loader, who
-//! needs the map lock, never sees half of it. Nothing allocates while it holds either: a load under
-//! the map lock reads MOS blocks, it writes none.
+//! `map` is held while the map is read or appended to. `state` (rank 900) is held only for work in
+//! memory, and no lock is taken under it. Order: map, then state. `map` has no rank: the MOS is
+//! read under it, and a sync that writes the MOS may come here for space. The sync thread takes the
+//! sets out of the state, appends them under the map lock and puts the freed ones back. A loader
+//! needs the map lock too, so it never sees half of it. Nothing allocates while it holds either: a
+//! load under the map lock reads MOS blocks, it writes none.
 
 mod fit;
 mod sync;

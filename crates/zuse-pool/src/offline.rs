@@ -1,7 +1,7 @@
 //! Devices that are taken out for a while and come back.
 //!
-//! - A device goes only where its siblings have every txg (`no valid replicas`), and in the middle
-//!   of a txg: its log gets that txg and all that follow.
+//! - A device goes only where its siblings have every txg (`no valid replicas`). It goes in the
+//!   middle of a txg: its log gets that txg and all that follow.
 //! - For good (`offline`, `faulted` with `aux_state` "external" in the configuration), or until the
 //!   next import: then only its log remembers.
 //! - One that comes back is never read before its siblings until it was resilvered. It does not

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | mapping | max offset, bytes mapped, number of entries, counts object | entries of 24 bytes: source, destination DVA |
 //!
-//! The mapping of the vdev that was removed last lies on vdevs that are there; the one before it
+//! The mapping of the vdev that was removed last lies on vdevs that are there. The one before it
 //! may lie on a vdev that was removed later. So they are read in that order: newest first, along
 //! `prev_indirect_vdev`.
 

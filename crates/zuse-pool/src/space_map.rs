@@ -19,9 +19,9 @@
 //! tests hold both. Only one thread appends to a map, and nobody replays it meanwhile: it takes the
 //! map as `&mut`, out of the metaslab's map lock.
 //!
-//! Replay shows one block at a time and trusts nothing: an entry that takes what is not free, frees
-//! what is not taken or leaves the region is a [`zuse_base::Error::Corrupt`] that names vdev,
-//! region and object.
+//! Replay shows one block at a time and trusts nothing. An entry may take what is not free, free
+//! what is not taken or leave the region. It is a [`zuse_base::Error::Corrupt`] then that names
+//! vdev, region and object.
 
 mod mos;
 mod store;

@@ -8,8 +8,8 @@
 //! - The devices hold the state of T - 1 as a whole: nothing of T has been written.
 //! - A power cut before the new pool's uberblock leaves the old pool as it was
 //!   ([`zuse_vdev::Labels::claims`]). A cut between the two uberblocks leaves the new pool, and the
-//!   old one with mirrors that each lack a device: it is of another pool now. A detach takes it
-//!   out.
+//!   old one with mirrors that each lack a device. That device is of another pool now. A detach
+//!   takes it out.
 //! - What the new pool has no use for goes in its first txg: logs, spares, cache devices, what is
 //!   noted of devices that stayed behind.
 

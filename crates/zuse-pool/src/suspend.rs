@@ -2,9 +2,9 @@
 //!
 //! A write that fails leaves the sync thread waiting right there, with everything it was about to
 //! do intact. When `zpool clear` comes, the same write is tried again; nothing was acknowledged in
-//! between. A failed *flush* is different: the host may have dropped what it had promised to keep,
-//! so the txg cannot be finished any more, and the pool stays suspended until it is opened again
-//! (from its last uberblock). So it does when a thread panics that may have left something half
+//! between. A failed *flush* is different, because the host may have dropped what it had promised
+//! to keep. So the txg cannot be finished any more. The pool stays suspended until it is opened
+//! again from its last uberblock. So it does when a thread panics that may have left something half
 //! changed in memory ([`Tripwire`]): no uberblock is written any more.
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! Work that goes once over the free space of a device, in the background: initializing writes a
+//! Work that goes once over the free space of a device, in the background. Initializing writes a
 //! pattern there, trimming gives it back to the host (chapter 01 §6.6 of the format notes).
 //!
 //! ```text
@@ -8,8 +8,8 @@
 //!              suspend▼    │         cancel
 //!                   suspended ─────────────────▶ canceled
 //! ```
-//! State and place are in the device's own ZAP, so that the work goes on after an export, wherever
-//! the pool is imported next: here, or in a kernel.
+//! State and place are in the device's own ZAP. So the work goes on after an export, wherever the
+//! pool is imported next: here, or in a kernel.
 //!
 //! Invariants
 //! - Only space that could be allocated now is touched: not what was freed a moment ago, and not

@@ -6,10 +6,10 @@
 //!   loop: space maps ◄─ allocations;  MOS written;  until nothing is dirty
 //!   commit (see commit.rs) ─► freed space of two txgs ago becomes allocatable
 //! ```
-//! The circle "writing the MOS allocates, allocations go into space maps, space maps are in the
-//! MOS" ends because a block born in this txg keeps its place when it is written again
-//! (`WritePolicy::pass` ≥ 2): the space maps' blocks get places in one pass, the entries for those
-//! are appended in the next, and then nothing new is allocated.
+//! Writing the MOS allocates, allocations go into space maps, and space maps are in the MOS. The
+//! circle ends because a block born in this txg keeps its place when it is written again
+//! (`WritePolicy::pass` ≥ 2). The space maps' blocks get places in one pass. The entries for those
+//! are appended in the next. Then nothing new is allocated.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

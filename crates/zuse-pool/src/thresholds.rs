@@ -1,5 +1,5 @@
-//! How many errors are too many: properties `checksum_n`, `checksum_t`, `io_n`, `io_t` of a device,
-//! or where it has none, of its top-level vdev; where that has none either, 10 in 600 seconds.
+//! How many errors are too many: properties `checksum_n`, `checksum_t`, `io_n`, `io_t` of a device.
+//! Where it has none, those of its top-level vdev count, and else 10 in 600 seconds.
 
 use zuse_base::{ObjectId, Result};
 use zuse_dmu::zap::{Zap, ZapValue};

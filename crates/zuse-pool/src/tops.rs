@@ -6,10 +6,10 @@
 //! ```
 //!
 //! Invariants
-//! - Nothing is allocated on a vdev before a configuration that has it is on disk: the allocator
+//! - Nothing is allocated on a vdev before a configuration that has it is on disk. The allocator
 //!   learns of it at the beginning of the next txg.
-//! - A power cut before the uberblock of T leaves devices whose labels say txg 0, or name a vdev
-//!   that the configuration in the MOS does not know: neither belongs to the pool. After it the
+//! - A power cut before the uberblock of T leaves devices that do not belong to the pool. Their
+//!   labels say txg 0, or name a vdev that the configuration in the MOS does not know. After it the
 //!   vdev has no metaslabs yet, and whoever opens the pool next makes them.
 
 use std::sync::Arc;

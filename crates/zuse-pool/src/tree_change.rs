@@ -5,7 +5,7 @@
 //!                                           the open tree and the configuration change together
 //!   commit    ─► labels and uberblock of that txg name the new tree ─► leaves that left are let go
 //! ```
-//! - All of it runs on the sync thread: nobody else changes the tree, and no log of what a device
+//! - All of it runs on the sync thread. Nobody else changes the tree, and no log of what a device
 //!   misses is written between `begin` and `publish`.
 //! - What can be refused is refused before something of the MOS is changed. After `publish` nothing
 //!   fails.

@@ -18,10 +18,10 @@
 //! `zuse-sim/tests/panics.rs`).
 //!
 //! While nobody waits for the txg that is written, those who write it leave half of the processors
-//! to others ([`WorkPool::hurry`]): of two, who made files beside a sync thread and its helper got
-//! between half of one and a whole one, and took 1.5 to 2.9 µs a file. Beside the sync thread alone
-//! a file takes as long as beside nobody: 1.35 to 1.45 µs. Somebody waits who asked for it, and who
-//! gets no room because too much is dirty.
+//! to others ([`WorkPool::hurry`]). Of two processors, a client that made files beside a sync
+//! thread and its helper got between half of one and a whole one. A file took 1.5 to 2.9 µs. Beside
+//! the sync thread alone a file takes as long as beside nobody: 1.35 to 1.45 µs. Somebody waits who
+//! asked for it, and who gets no room because too much is dirty.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
 //! What pools of versions before features (1 to 28) have in another form, as far as this layer
-//! writes it, and the change to a newer version.
+//! writes it. Also the change to a newer version.
 //!
 //! Chapters 01, 02 and 04 §10 of the format notes. The version changes only when it is asked for.
 

@@ -5,10 +5,14 @@
 //! is written. Keys that Zuse does not know are kept and written back: a newer writer put them
 //! there.
 //!
-//! Of a parsed tree child i has id i; a parity lies within 1..=3 and below the number of children;
-//! dRAID geometry adds up; the tree is at most [`MAX_DEPTH`] deep (a top-level `raidz` over `spare`
-//! over `replacing` over disks is the deepest that ZFS makes). All else is `Corrupt`
-//! ([`VdevConfig::parse`]).
+//! Of a parsed tree
+//! - child i has id i;
+//! - a parity lies within 1..=3 and below the number of children;
+//! - dRAID geometry adds up;
+//! - the tree is at most [`MAX_DEPTH`] deep. A top-level `raidz` over `spare` over `replacing` over
+//!   disks is the deepest that ZFS makes.
+//!
+//! All else is `Corrupt` ([`VdevConfig::parse`]).
 
 mod change;
 mod nv;

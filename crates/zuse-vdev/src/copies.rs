@@ -1,12 +1,12 @@
-//! Blocks that lie whole on one or more leaves at the same offset: a lone disk, a mirror, and the
-//! `replacing` and `spare` vdevs that come and go inside mirrors.
+//! Blocks that lie whole on one or more leaves at the same offset. These are a lone disk, a mirror,
+//! and the `replacing` and `spare` vdevs that come and go inside mirrors.
 //!
 //! Nested mirrors are flat here: a block on mirror(a, replacing(b, c)) has the copies a, b, c.
 //!
-//! - A read asks one copy after the other until the block's checksum accepts; then the copies that
+//! - A read asks one copy after the other until the block's checksum accepts. Then the copies that
 //!   gave wrong bytes (or a read error) are rewritten with the right ones.
 //! - A write goes to every copy; one success is enough. What failed is marked on its leaf.
-//! - A leaf that may lack blocks (its DTL is not empty) is read last; its wrong bytes are no news
+//! - A leaf that may lack blocks (its DTL is not empty) is read last. Its wrong bytes are no news
 //!   and not counted as checksum errors.
 
 use std::io::IoSlice;

@@ -1,11 +1,11 @@
 //! A removed vdev: where its blocks went.
 //!
-//! Block pointers keep naming the removed vdev; a mapping tells for each of its ranges where the
+//! Block pointers keep naming the removed vdev. A mapping tells for each of its ranges where the
 //! copy is (chapter 01b §6 of the format notes). Ranges are sorted and disjoint. A copy may lie on
 //! a vdev that was removed later, and so on.
 //!
-//! The mapping is read when the pool is opened and kept in memory: it must be at hand to read the
-//! very object sets that everything else is in.
+//! The mapping is read when the pool is opened and kept in memory. The object sets that everything
+//! else is in may lie on it.
 
 use std::sync::Arc;
 

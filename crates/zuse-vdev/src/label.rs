@@ -10,7 +10,7 @@
 //! Each block's checksum covers the device byte where it starts, so a label copied elsewhere is no
 //! label. A block whose checksum fails does not exist; no damage of one copy is an error by itself.
 //!
-//! Labels 0 and 2 are written before the uberblock, 1 and 3 after it: whatever the moment of a
+//! Labels 0 and 2 are written before the uberblock, 1 and 3 after it. Whatever the moment of a
 //! crash, two labels agree with the newest uberblock on disk.
 
 use zuse_base::{Error, Result};

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! - A read asks the data columns only. What cannot be read (or may be stale, by its leaf's DTL) is
-//!   computed from parity; only when the block's checksum refuses the result, everything is read
-//!   and every choice of up to parity-many children is taken for wrong in turn ([`read`]).
+//!   computed from parity. Only when the block's checksum refuses the result, everything is read.
+//!   Then every choice of up to parity-many children is taken for wrong in turn ([`read`]).
 //! - What was found wrong is counted on its leaf and rewritten.
 //! - A write computes parity and goes to all columns; each stripe bears as many failures as it has
 //!   parity.

@@ -11,8 +11,8 @@
 //!   under way ends on the old one. Leaves live on by guid, with their device and counters.
 //! - An I/O outside a top-level vdev, or not on a sector, is `Corrupt`: only a broken block pointer
 //!   asks.
-//! - Layouts that are not served (raidz over raidz) still open their leaves: labels, uberblocks
-//!   and status work; a block on them is `Unsupported`, naming the vdev.
+//! - Layouts that are not served (raidz over raidz) still open their leaves. Labels, uberblocks and
+//!   status work; a block on them is `Unsupported`, naming the vdev.
 
 mod blocks;
 mod change;

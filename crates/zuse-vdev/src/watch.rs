@@ -3,8 +3,8 @@
 //! ```text
 //!   error ─► Watch::note ─► the last N within T seconds? ─► the tree takes the leaf out (I/O) or marks it (checksums)
 //! ```
-//! What OpenZFS leaves to its event daemon: N errors of a kind in T seconds (properties
-//! `checksum_n`, `checksum_t`, `io_n`, `io_t` of the device or of its top-level vdev). Nothing is
+//! What OpenZFS leaves to its event daemon: N errors of a kind in T seconds. N and T are properties
+//! `checksum_n`, `checksum_t`, `io_n`, `io_t` of the device or of its top-level vdev. Nothing is
 //! remembered across an import, and an error that the device does not get to see (it is missing)
 //! does not count.
 

@@ -1,9 +1,9 @@
 //! Which directories are likely to be listed next: those listed in their parents, in that order.
 //!
 //! Whoever walks a tree lists a directory and then, sooner or later, its sub-directories in the
-//! order in which it met them. When one of them is listed, the next few are read and their order is
-//! made by other threads meanwhile: a few at first, more at a time, neighbours in one device read,
-//! the longer the guesses are right.
+//! order in which it met them. When one of them is listed, other threads read the next few
+//! meanwhile and make their order. These are a few at first, and more the longer the guesses are
+//! right. Neighbours come in one device read.
 //!
 //! Memory: 16 bytes each for at most 1,024 directories, whatever their sizes. A guess that is wrong
 //! costs a read.

@@ -1,8 +1,8 @@
 //! The attributes of an object as numbers, and their way from and to the bonus.
 //!
-//! New objects of the common shapes are written from a remembered header, without a table look-up:
-//! the layout of a shape never changes once it exists. Legacy znodes (ZPL 1–4) are read and changed
-//! in place through the same view; in a file system of those versions new objects are made in that
+//! New objects of the common shapes are written from a remembered header, without a table look-up.
+//! The layout of a shape never changes once it exists. Legacy znodes (ZPL 1–4) are read and changed
+//! in place through the same view. In a file system of those versions new objects are made in that
 //! form too.
 
 use std::sync::{Arc, OnceLock};

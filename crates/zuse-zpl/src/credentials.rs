@@ -1,7 +1,7 @@
 //! Who asks, and the mode-bit judgement for callers that nobody has judged before.
 //!
-//! A FUSE mount with `default_permissions` has been judged by the kernel: its credentials say so
-//! ([`Credentials::judged`]) and only ownership of new objects is taken from them. A library user
+//! A FUSE mount with `default_permissions` has been judged by the kernel. Its credentials say so
+//! ([`Credentials::judged`]), and only ownership of new objects is taken from them. A library user
 //! may ask for enforcement ([`Credentials::enforced`]).
 
 use std::sync::Arc;

@@ -1,17 +1,17 @@
 //! Looking up names and listing directories.
 //!
 //! Positions of a listing: 0 before `.`, 1 before `..`, 2 before `.zfs` (root, where it is shown)
-//! or the first entry; larger ones are ZAP positions, which are at least 2^28 behind any entry.
+//! or the first entry. Larger ones are ZAP positions, which are at least 2^28 behind any entry.
 //! They survive changes of the directory.
 //!
-//! Budget of a listing: one search for the position per batch (at most 1,024 names, 256 with their
-//! objects), each name copied once, no allocation per entry. The leaves of a large directory are
-//! read in the order of their places, a mebibyte at a time, when its listing begins; so are its
-//! objects, where attributes are wanted and their numbers are dense. Sub-directories that probably
-//! come next are read by other threads ([`crate::ahead`]). Where more than names is wanted each
-//! dnode block of a batch is read once, neighbours together; attributes are taken from the bytes of
-//! that block, without making an object in memory of each. Who serves a listing in pieces may have
-//! the next piece made ready while the last one is looked at ([`crate::listing`]).
+//! Budget of a listing: one search for the position per batch, each name copied once, no allocation
+//! per entry. A batch is at most 1,024 names, 256 with their objects. The leaves of a large
+//! directory are read in the order of their places, a mebibyte at a time, when its listing begins.
+//! So are its objects, where attributes are wanted and their numbers are dense. Sub-directories
+//! that probably come next are read by other threads ([`crate::ahead`]). Where more than names is
+//! wanted each dnode block of a batch is read once, neighbours together. Attributes are taken from
+//! the bytes of that block, without making an object in memory of each. Who serves a listing in
+//! pieces may have the next piece made ready while the last one is looked at ([`crate::listing`]).
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Directory entries as they are stored: a name, and object number and file type in one integer.
 //!
 //! This is the one way on which stored names leave a directory. A name that no directory can hold
-//! is left out and counted: nobody further up ever sees a slash, a NUL, `.`, `..` or an empty name
-//! that a disk or stream brought.
+//! is left out and counted. So nobody further up ever sees a slash, a NUL, `.`, `..` or an empty
+//! name that a disk or stream brought.
 
 use zuse_base::{ObjectId, Result};
 use zuse_dmu::zap::Zap;

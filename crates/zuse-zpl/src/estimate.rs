@@ -1,7 +1,7 @@
 //! What a transaction is expected to dirty, for the space check and the write throttle.
 //!
 //! The dataset layer adds up the estimates of all transactions of a txg until it is written, so
-//! they are shares: a thousand files made in one txg share their dnode blocks, leaves and
+//! they are shares. A thousand files made in one txg share their dnode blocks, leaves and
 //! indirects. What a single one may take beyond its share (a leaf split, a micro ZAP that becomes
 //! fat) is covered by the pool's slop space. Data are counted by whole blocks, because nothing
 //! bounds how many blocks small writes touch.

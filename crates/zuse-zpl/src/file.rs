@@ -1,11 +1,11 @@
 //! File data: reading, writing, sizes, holes.
 //!
-//! A file of one block has a block of just its size (a multiple of 512); when it needs more its
+//! A file of one block has a block of just its size (a multiple of 512). When it needs more its
 //! block size becomes the record size for ever (chapter 03c §5 of the format notes). Bytes behind
 //! the size are zeros on disk.
 //!
 //! Budget: a read of cached blocks copies nothing and takes the range lock and one block look-up
-//! per block; a write of whole blocks reads nothing; a partly covered block is read before the
+//! per block. A write of whole blocks reads nothing. A partly covered block is read before the
 //! transaction begins, so that a transaction does not wait for a disk.
 
 mod clone;

@@ -5,8 +5,8 @@
 //!      FileSystem ── ZnodeCache ── Znode
 //!   AttributeStore (SA)    Zap (directories)    Dnode (data)
 //! ```
-//! Budgets: `lookup` is one ZAP look-up; `getattr` does no I/O while the object is in memory or its
-//! dnode block is cached; `create` is one transaction, one dnode, one ZAP addition and one edit of
+//! Budgets: `lookup` is one ZAP look-up. `getattr` does no I/O while the object is in memory or its
+//! dnode block is cached. `create` is one transaction, one dnode, one ZAP addition and one edit of
 //! the directory's bonus.
 
 use std::collections::HashMap;

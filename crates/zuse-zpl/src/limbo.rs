@@ -4,17 +4,17 @@
 //!   last name goes, somebody holds it ──> in limbo ──last holder goes──> freed, in the same txg: the set was never touched
 //!                                            └──────the txg closes─────> in the set on disk
 //! ```
-//! Most objects that lose their name while somebody holds them are let go at once: a kernel that
-//! serves a mount gives back each file right after removing it. An entry in the set, and its
-//! removal, would be two changes of a table for nothing.
+//! Most objects that lose their name while in use are let go at once. A kernel that serves a mount
+//! gives back each file right after removing it. An entry in the set, and its removal, would be two
+//! changes of a table for nothing.
 //!
-//! When a txg has closed, each nameless object of it is in the set or free: what a crash leaves is
+//! When a txg has closed, each nameless object of it is in the set or free. What a crash leaves is
 //! as if the entry had been made with the removal (`zuse-sim/tests/nameless.rs` cuts the power
 //! there).
 //!
-//! Invariant: an object is here only while the txg in which it lost its name is open, unless the
-//! set could not be changed when that closed; then it is put there when the next one closes. Who
-//! comes in a txg finds nobody still waiting for the end of an older one; asserted.
+//! Invariant: an object is here only while the txg in which it lost its name is open. If the set
+//! could not be changed when that closed, it is put there when the next one closes. Who comes in a
+//! txg finds nobody still waiting for the end of an older one; asserted.
 
 use std::collections::HashSet;
 use std::sync::Arc;

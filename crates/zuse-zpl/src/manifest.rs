@@ -2,7 +2,7 @@
 //! checksums.
 //!
 //! Entries come sorted by the bytes of their paths. They are collected in batches, read and hashed
-//! by all threads, and given out in order; memory is one batch and the names on the way down.
+//! by all threads, and given out in order. Memory is one batch and the names on the way down.
 //! Reading leaves no access times. What cannot be read is a line of its own ([`Unread`]); the
 //! others are given all the same.
 

@@ -4,9 +4,8 @@
 //!   0  u32  version 2
 //!   4  8 bytes per entry: u16 tag, u16 permissions, u32 id (0xffffffff where the tag has none)
 //! ```
-//! Tags: 1 owner, 2 user, 4 owning group, 8 group, 0x10 mask, 0x20 other. Entries are in tag order
-//! and owner, owning group and other are always there; a mask is there if there is a user or a
-//! group.
+//! Tags: 1 owner, 2 user, 4 owning group, 8 group, 0x10 mask, 0x20 other. Entries are in tag order.
+//! Owner, owning group and other are always there. A mask is there if there is a user or a group.
 
 use zuse_base::{Errno, Error, Result};
 

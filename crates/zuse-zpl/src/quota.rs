@@ -1,7 +1,7 @@
 //! Quotas of users, groups and projects, and how much they use.
 //!
-//! Limits are ZAPs named in the master node, made on first use; usage is kept by the object set, as
-//! of the last synced txg, so a limit is passed by at most what three txgs take in.
+//! Limits are ZAPs named in the master node, made on first use. Usage is kept by the object set, as
+//! of the last synced txg. So a limit is passed by at most what three txgs take in.
 
 use zuse_base::sync::{Mutex, RwLock};
 

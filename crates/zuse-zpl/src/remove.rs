@@ -1,8 +1,8 @@
 //! Taking names away, and freeing what has none left.
 //!
-//! An object whose last name goes is freed in the same transaction if nobody holds it and it is
-//! small; else it gets link count 0 and an entry in the unlinked set, in the same txg, and is freed
-//! when its last holder goes or at the next mount. A crash at any point leaves either a name, or an
+//! An object whose last name goes is freed in the same transaction if it is small and not in use.
+//! Else it gets link count 0 and an entry in the unlinked set, in the same txg. It is freed when
+//! its last holder goes or at the next mount. A crash at any point leaves either a name, or an
 //! entry in the set, or neither object nor entry. What is freed in the txg in which it lost its
 //! name never gets an entry ([`crate::limbo`]).
 

@@ -1,6 +1,6 @@
 //! Renaming: one transaction that moves a name, replaces or swaps the target, or leaves a whiteout.
 //!
-//! Moves between directories hold the rename lock, so the tree's shape cannot change while the walk
+//! Moves between directories hold the rename lock. So the tree's shape cannot change while the walk
 //! upward proves that a directory does not move into itself. Directories are locked by object
 //! number; which ones is known only after looking, so it is looked again under the locks.
 

@@ -6,10 +6,10 @@
 //!
 //! Memory: the names of the directories on the way down, sorted; nothing of the objects.
 //!
-//! A walk ends, whatever a damaged or forged disk says: it goes down only into a directory whose
-//! stored parent is the one that lists it ([`FileSystem::subdirectory`]), by one name of it, and
-//! never into the root or its own start. So each directory is met once. What cannot be listed is an
-//! error of its own; the walk goes on behind it.
+//! A walk ends, whatever a damaged or forged disk says. It goes down only into a directory whose
+//! stored parent is the one that lists it ([`FileSystem::subdirectory`]), by one name of it. It
+//! never goes into the root or its own start. So each directory is met once. What cannot be listed
+//! is an error of its own; the walk goes on behind it.
 
 use std::sync::Arc;
 

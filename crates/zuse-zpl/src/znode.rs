@@ -1,8 +1,8 @@
 //! An object of a file system in memory, and the cache of them.
 //!
-//! One [`Znode`] per object is alive at a time, found through a weak map; whoever holds one keeps
+//! One [`Znode`] per object is alive at a time, found through a weak map. Whoever holds one keeps
 //! the object usable, even after its last name is gone ("open"). When the last holder of a nameless
-//! object goes, the object is queued to be freed: a drop must not begin a transaction, so the next
+//! object goes, the object is queued to be freed. A drop must not begin a transaction, so the next
 //! operation does it.
 //!
 //! Locks, in this order; all but `state` may be held across the beginning of a transaction:

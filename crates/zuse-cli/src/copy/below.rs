@@ -4,10 +4,10 @@
 //! - Every path is one of checked names below an open directory. Directories are found without
 //!   following any link (`openat2` with `RESOLVE_BENEATH`; where a sandbox refuses that call, name
 //!   by name with `O_NOFOLLOW`).
-//! - Whatever is made is made new (`O_EXCL` and its like): a link or file that is there already,
+//! - Whatever is made is made new (`O_EXCL` and its like). A link or file that is there already,
 //!   from a former run or anybody, is neither followed nor written through.
-//! - What is there already goes only where the user asked for that, and only a file or a link, by a
-//!   rename of what was made.
+//! - What is there already goes only where the user asked for that. Only a file or a link goes, by
+//!   a rename of what was made.
 //! - Only a disk is written over in its place, by who copies a volume to it and named it
 //!   ([`Place::disk`]).
 

@@ -1,10 +1,10 @@
 //! From a dataset or snapshot to the host.
 //!
-//! What is read may come from a disk or stream that somebody forged: all of it goes below one open
-//! directory ([`Below`]), a walk ends ([`FileSystem::subdirectory`]), and who is not root gets no
-//! set-id bits and no capabilities, as with tar.
+//! What is read may come from a disk or stream that somebody forged. All of it goes below one open
+//! directory ([`Below`]), and a walk ends ([`FileSystem::subdirectory`]). Users other than root get
+//! no set-id bits and no capabilities, as with tar.
 //!
-//! A directory that is made is closed to others until its content is there; what it is to be at
+//! A directory that is made is closed to others until its content is there. What it is to be at
 //! last is set at the end, deepest first, also when the copy fails. A file is whole or it is not
 //! there, unless [`Manner::keep_going`] keeps the part that can be read.
 

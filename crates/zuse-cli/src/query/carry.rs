@@ -6,8 +6,8 @@
 //!   others     one object
 //! ```
 //! The names of the properties stand in a row only where nobody asked for certain ones. Budget for
-//! a row of a listing: an allocation for its name, one for its cells, and one for each value;
-//! nothing is held back for the whole to be there.
+//! a row of a listing: an allocation for its name, one for its cells, and one for each value. Rows
+//! are not held back until the whole is there.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;

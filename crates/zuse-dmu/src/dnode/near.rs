@@ -4,9 +4,9 @@
 //!   Synced ── Near ──► level-1 blocks, and the level-0 blocks that every operation needs (a ZAP's header and table)
 //!                 └──► level-1 block ── Children ──► its level-0 blocks (metadata only)
 //! ```
-//! A random look-up in a large directory reads the header, a table block and a leaf. By the way
-//! from the top each of them is one hit of the block cache per level: a pointer of 128 bytes, a
-//! shard lock, a hash table, each a miss of the processor's caches. Through a shortcut it is one
+//! A random look-up in a large directory reads the header, a table block and a leaf. From the top,
+//! each of them is one hit of the block cache per level. Such a hit is a pointer of 128 bytes, a
+//! shard lock and a hash table, each a miss of the processor's caches. Through a shortcut it is one
 //! slot.
 //!
 //! Rules
@@ -16,16 +16,16 @@
 //! - One use of 64 or so goes by the cache, so that the cache knows that the block is in use.
 //! - What is encrypted has no shortcut: it is found with the key only.
 //!
-//! Budget: a use is two locked operations, those of taking and giving back the reference: the first
-//! shortcut to a block is written once and read without a lock. Only that of a block that left the
-//! cache and came back, or of a second one at the same slot, stands behind a lock (two more). A
+//! Budget: a use is two locked operations, those of taking and giving back the reference. The first
+//! shortcut to a block is written once and read without a lock. A shortcut to a block that left the
+//! cache and came back stands behind a lock (two more). So does a second one at the same slot. A
 //! locked operation takes 20 cycles even in the nearest cache, and nothing that comes after it
-//! begins before it ends; a look-up in a fat ZAP has three shortcuts.
+//! begins before it ends. A look-up in a fat ZAP has three shortcuts.
 //!
-//! Memory: nothing for objects of one level; otherwise, once used, 56 bytes for each level-1 block
-//! (4 to 64) and for each block of a ZAP (4 to 64), and 24 bytes a pointer beside each cached
-//! level-1 block of metadata, 48 where blocks came back, charged to the cache (as 48) and dropped
-//! with it.
+//! Memory: nothing for objects of one level. Otherwise, once used:
+//! - 56 bytes for each level-1 block (4 to 64) and for each block of a ZAP (4 to 64);
+//! - 24 bytes a pointer beside each cached level-1 block of metadata, 48 where blocks came back.
+//!   These are charged to the cache (as 48) and dropped with it.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

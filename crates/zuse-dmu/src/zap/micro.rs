@@ -11,7 +11,7 @@
 //! Budget: opening a block is one hash per entry, which is counted at once, one pass that places
 //! and one that mends. It takes four allocations in all, 8 bytes an entry. A look-up is one hash,
 //! one search in the index and one slot compared. An add or a removal moves a few hundred bytes of
-//! the index, looks at no other slot, and copies the block once in a txg.
+//! the index and looks at no other slot. It copies the block once in a txg.
 //!
 //! Invariants: names are unique; `(hash, cd)` is unique; free slots are all zero; cd ≤ 0xffff. An
 //! insertion looks for the name first. It takes the lowest cd that is free, asserted in the index,

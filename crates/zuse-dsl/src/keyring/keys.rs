@@ -1,8 +1,8 @@
 //! The keys in memory.
 //!
 //! Invariants
-//! - A dataset's key is in `loaded` only with the wrapping key of its root in `wrapping`: whoever
-//!   unloads a root's key, or gives it another one, takes them along. Asserted after each change.
+//! - A dataset's key is in `loaded` only with the wrapping key of its root in `wrapping`. Unloading
+//!   a root's key, or giving it another one, takes them along. Asserted after each change.
 //! - A key that is given out is that of the object asked for, and its root's is loaded; asserted
 //!   where it is given out.
 

@@ -1,5 +1,5 @@
-//! The error scrub: blocks of the error log are read again, and leave it if they can be read
-//! (chapter 04b §3.6 of the format notes).
+//! The error scrub: blocks of the error log are read again, and leave it if they can be read.
+//! Chapter 04b §3.6 of the format notes.
 //!
 //! What is on disk is where a kernel may go on: at the beginning of the log, of which only what is
 //! lost is left.

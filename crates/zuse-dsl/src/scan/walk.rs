@@ -1,8 +1,8 @@
-//! Walking the tree of an object set: children before the block that points to them, objects by
-//! number, so that a bookmark says what is done. It pauses at blocks of level 0 of objects only.
+//! Walking the tree of an object set. Children come before the block that points to them, objects
+//! by number, so that a bookmark says what is done. It pauses at blocks of level 0 of objects only.
 //!
 //! Blocks of pointers and dnodes are proved when they are read, on the way; the others are
-//! collected. A block that was freed since the tree was looked up ends the walk before it: the next
+//! collected. A block that was freed since the tree was looked up ends the walk before it. The next
 //! one begins there with the tree as it is then.
 
 use zuse_base::Place;

@@ -1,7 +1,7 @@
 //! Claiming: what the logs of a pool hold becomes allocated, before anything else is.
 //!
 //! It happens while a writable pool is opened and no txg is open yet; the first one writes it.
-//! Blocks of a log may be born in txgs that never reached the disk: the first txg is later than all
+//! Blocks of a log may be born in txgs that never reached the disk. The first txg is later than all
 //! of them, so that no pointer comes from the future. The header says the txg after the last one on
 //! disk instead, because records are judged by it.
 

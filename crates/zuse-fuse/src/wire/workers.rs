@@ -13,11 +13,11 @@
 //! is served by one thread that stays awake.
 //!
 //! Rules (the tests and `mount-*` cases measure some of them; none is about bytes):
-//! - One worker is at the door whenever all others are parked or serving. While nobody is, somebody
-//!   is called as soon as it is seen that a message waits: by who has just taken one and finds
-//!   another behind it, or by the watch, which looks every [`TICK`] while there is work. So a
-//!   request that waits (for a disk, for a suspended pool) delays the others by two ticks at the
-//!   most, until all workers wait.
+//! - One worker is at the door whenever all others are parked or serving. While nobody is, a worker
+//!   is called as soon as it is seen that a message waits. Either a worker has just taken one and
+//!   finds another behind it, or the watch sees it, which looks every [`TICK`] while there is work.
+//!   So a request that waits (for a disk, for a suspended pool) delays the others by two ticks at
+//!   the most, until all workers wait.
 //! - Nobody is called for a FORGET: it is done before anybody comes. One follows each removal of a
 //!   file, with the next request right behind it.
 //! - A look lasts at most [`LOOK`]. It has to pay: who looked in vain looks less often, until

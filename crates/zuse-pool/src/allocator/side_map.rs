@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Invariants
-//! - A range is noted once. Ranges of the txg that is being written wait in `fresh` and are in the
-//!   map when that txg is on disk; nothing else of the map is in memory.
+//! - A range is noted once. Ranges of the txg that is being written wait in `fresh`, and are in the
+//!   map when that txg is on disk. Nothing else of the map is in memory.
 //! - Only the sync thread and its workers note ranges; only the sync thread writes.
 //!
 //! Locks: `map` is held while the map is written, `fresh` only for work in memory. Order: map, then

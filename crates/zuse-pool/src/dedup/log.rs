@@ -1,5 +1,5 @@
-//! The two logs of a table of the new form: what changed goes to the end of the active one, and is
-//! brought from the other into the stores, in the order of its keys.
+//! The two logs of a table of the new form. What changed goes to the end of the active one. From
+//! the other it is brought into the stores, in the order of its keys.
 //!
 //! ```text
 //!   changes of a txg ─► active log ─(swap, once the other is empty)─► flushing log ─► stores

@@ -1,8 +1,8 @@
 //! Which free segment to take.
 //!
-//! While there is plenty, first fit from a moving cursor: what is written together lies together,
+//! While there is plenty, first fit from a moving cursor. What is written together lies together,
 //! and the cursor keeps off the small holes behind it. When a metaslab is nearly full, or only a
-//! few segments are long enough, best fit: it keeps the long segments for those who need them.
+//! few segments are long enough, best fit. It keeps the long segments for those who need them.
 
 use zuse_base::{SizedRangeTree, Span};
 

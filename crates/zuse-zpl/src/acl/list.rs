@@ -1,5 +1,5 @@
-//! An ACL with all its entries (chapter 03b §7 of the format notes): read from objects and from the
-//! intent log, stored again, shown as NFSv4 does.
+//! An ACL with all its entries: read from objects and from the intent log, stored again, shown as
+//! NFSv4 does. Chapter 03b §7 of the format notes.
 //!
 //! ```text
 //!   stored now      type u16, flags u16, mask u32 [, who u64 [, two object types of 16 bytes]]     8, 16 or 48 bytes

@@ -2,8 +2,8 @@
 //! place of the same file system.
 //!
 //! The range of the source is locked before the transaction is begun. A block is pointed to only if
-//! no txg that is not on disk changes it: whoever waits for the range changes it in this txg at the
-//! earliest, and what that txg frees is freed after its clones count ([`zuse_io::Reference`]).
+//! no txg that is not on disk changes it. A writer that waits for the range changes it in this txg
+//! at the earliest. What that txg frees is freed after its clones count ([`zuse_io::Reference`]).
 //! Without the lock a writer of the txg before, which is being closed, could still come and free
 //! the block first. Of two files the one with the smaller number is locked first.
 

@@ -1,7 +1,7 @@
 //! A manifest entry as a JSON object, in the layout that the recorded manifests have.
 //!
-//! Text is ASCII: other characters are `\u` escapes, and bytes that are not UTF-8 are the escapes
-//! of lone surrogates U+DC80…U+DCFF, so that any path survives.
+//! Text is ASCII: other characters are `\u` escapes. Bytes that are not UTF-8 are the escapes of
+//! lone surrogates U+DC80…U+DCFF, so that any path survives.
 
 use std::fmt::Write;
 

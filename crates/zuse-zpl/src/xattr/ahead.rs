@@ -2,9 +2,9 @@
 //! file servers.
 //!
 //! Objects are mostly asked in the order of their numbers, which is that of their making. Where two
-//! in a row were, and the devices had to be read for them, the attributes of the next ones are
-//! brought into the cache by a thread of the pool: spill blocks, and layer by layer what hidden
-//! directories hold, neighbours in one device read.
+//! in a row were, and the devices had to be read for them, the next ones are prefetched. A thread
+//! of the pool brings their attributes into the cache. These are spill blocks and, layer by layer,
+//! what hidden directories hold. Neighbours come in one device read.
 //!
 //! ```text
 //!   asked ─┐  ┌─────────── window ───────────┐

@@ -1,22 +1,22 @@
 //! Extended attributes of a file that nobody has in memory, out of the blocks in which they are
 //! stored.
 //!
-//! Who walks a tree and asks each file once needs no objects in memory for that: a name, a dnode, a
-//! hidden directory and the file in it are four of them for one large value. What is out of the
-//! ordinary is left to the way through the object ([`FileSystem::get_xattr_with`]), which also says
-//! what is wrong.
+//! A client that walks a tree and asks each file once needs no objects in memory for that. A name,
+//! a dnode, a hidden directory and the file in it are four of them for one large value. What is out
+//! of the ordinary is left to the way through the object ([`FileSystem::get_xattr_with`]), which
+//! also says what is wrong.
 //!
 //! ```text
 //!   dnode ──list──> value            small ones
 //!     └ spill block ──list──> value  middle ones
 //!     └ hidden directory: dnode ──> entries ──> dnode ──> value
 //! ```
-//! An answer is given only when all that was looked at is still the newest state at the end, which
-//! each way here asks last ([`Stored::is_newest`]): all of it stood in one tree then, at one
+//! An answer is given only when all that was looked at is still the newest state at the end. Each
+//! way here asks for that last ([`Stored::is_newest`]). So all of it stood in one tree, at one
 //! moment.
 //!
 //! Budget: three looks at dnode blocks and three blocks out of the cache for a hidden value, one or
-//! two for others; no lock is held, nothing is allocated but for names.
+//! two for others. No lock is held, nothing is allocated but for names.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! `zdb -CC`: the configuration that an import makes of the labels, before it has read anything of
 //! the pool itself.
 //!
-//! The tree is put together from one label of each top-level vdev, the newest; leaves that were
+//! The tree is put together from one label of each top-level vdev, the newest. Leaves that were
 //! found name the place where they were found, at their end. A top-level vdev without a label is a
 //! `missing` one, or a `hole` where a label says so.
 

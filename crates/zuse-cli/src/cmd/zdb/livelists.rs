@@ -1,9 +1,9 @@
 //! `zdb -y`: the lists of blocks of clones that are being destroyed, and whether all space maps and
 //! their logs make sense.
 //!
-//! What such a list has as allocated and not as freed again must be allocated in its metaslab; and
-//! no entry of a space map may allocate what is allocated, or free what is free. Memory: the ranges
-//! of one metaslab, the entries of all logs, the live blocks of all lists.
+//! What such a list has as allocated and not as freed again must be allocated in its metaslab. No
+//! entry of a space map may allocate what is allocated, or free what is free. Memory: the ranges of
+//! one metaslab, the entries of all logs, the live blocks of all lists.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

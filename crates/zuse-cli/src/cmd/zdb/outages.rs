@@ -3,7 +3,7 @@
 //!
 //! A set of txgs belongs to each vdev. Of a leaf, `missing` is what its log has, and `outage` that
 //! too, or everything where it cannot be read. A vdev with children is partial in the txgs that any
-//! of them lacks, and out in those that more of them lack than it can do without. A device is
+//! of them lacks. It is out in those that more of them lack than it can do without. A device is
 //! required if its top-level vdev would be out without it; so are the pool and its top-level vdevs
 //! themselves.
 

@@ -1,5 +1,5 @@
-//! Work on a whole pool in `zpool status`: the lines before the table, and what JSON says of it
-//! (chapter 06 §1.6 and §2.3 of the format notes).
+//! Work on a whole pool in `zpool status`: the lines before the table, and what JSON says of it.
+//! Chapter 06 §1.6 and §2.3 of the format notes.
 
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};

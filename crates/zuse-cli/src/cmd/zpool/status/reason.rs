@@ -1,4 +1,4 @@
-//! What is wrong with a pool, and what to do: the most important reason only, in the order of
+//! What is wrong with a pool, and what to do. It is the most important reason only, in the order of
 //! chapter 06 §2.3 of the format notes.
 
 use super::any;
