@@ -2,7 +2,7 @@
 
 use zuse::{Accounted, QuotaOwner};
 
-use crate::error::{CommandError, Outcome};
+use crate::error::{CommandError, Outcome, Stop};
 
 const USERS: &str = "/etc/passwd";
 const GROUPS: &str = "/etc/group";
@@ -37,10 +37,22 @@ pub fn name_of(owner: QuotaOwner, id: u64) -> String {
     name.unwrap_or_else(|| id.to_string())
 }
 
-/// Properties of a command line, with the ids of users and groups in the place of their names.
-pub fn all_with_ids(properties: &mut [(String, String)]) -> Outcome {
+/// Properties of a new dataset, with the ids of users and groups in the place of their names.
+/// `cannot` begins what is said of one that cannot be set.
+pub fn all_with_ids(properties: &mut [(String, String)], cannot: &str) -> Outcome {
     for (name, _) in properties {
-        if let Some(with_id) = with_id(name)? {
+        let with_id = with_id(name).map_err(|stop| match stop {
+            Stop::Failed(e) => Stop::Failed(CommandError {
+                message: format!("{cannot}: {}", e.message),
+                ..e
+            }),
+            stop => stop,
+        })?;
+        if let Some(with_id) = with_id {
+            if Accounted::parse(&with_id).is_some_and(|what| !what.limit) {
+                let what = format!("{cannot}: '{name}' is readonly");
+                return Err(CommandError::new(what).into());
+            }
             *name = with_id;
         }
     }

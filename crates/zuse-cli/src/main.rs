@@ -237,10 +237,12 @@ fn command_text(argv: &[OsString]) -> String {
 }
 
 fn usage(error: &clap::Error, argv: &[OsString], session: &mut Session) -> u8 {
-    let asked = matches!(
-        error.kind(),
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
-    );
+    let short = error.kind() == ErrorKind::DisplayHelp && argv.iter().any(|word| word == "-h");
+    let asked = !short
+        && matches!(
+            error.kind(),
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+        );
     if let Some(usage) = usage::Usage::of(argv).filter(|_| !asked) {
         let missing = error.kind() == ErrorKind::MissingRequiredArgument;
         let what = usage.without_operands(argv).filter(|_| missing);

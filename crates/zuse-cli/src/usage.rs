@@ -92,7 +92,7 @@ impl Usage {
         });
         let mut lines: Vec<_> = of_sub.collect();
         let mut out = "usage:\n".to_owned();
-        if lines.is_empty() || self.command == "zstream" {
+        if self.is_of_all() || self.command == "zstream" {
             let all = match self.command {
                 "zstream" => "Available commands are:",
                 _ => "where 'command' is one of the following:",
@@ -100,10 +100,25 @@ impl Usage {
             out = format!("usage: {} command args ...\n{all}\n\n", self.command);
             lines = self.synopsis().lines().collect();
         }
-        for line in lines {
-            let _ = writeln!(out, "\t{line}");
+        for line in &lines {
+            let tab = if line.is_empty() { "" } else { "\t" };
+            let _ = writeln!(out, "{tab}{line}");
+        }
+        if self.is_of_all() {
+            out.push_str(match self.command {
+                "zfs" => "\nEach dataset is of the form: pool/[dataset/]*dataset[@name]\n",
+                "zpool" => "\nFor further help on a command or topic, run: zpool help [<topic>]\n",
+                _ => "",
+            });
         }
         out
+    }
+
+    /// Whether the usage is that of all sub-commands: there is none of that name.
+    fn is_of_all(&self) -> bool {
+        let first = |line: &'static str| line.split(' ').next();
+        let mut known = self.synopsis().lines().filter_map(first);
+        self.sub.is_none() || !known.any(|word| Some(word) == self.sub.as_deref())
     }
 
     /// What is printed where the usage itself is asked for.
@@ -198,6 +213,7 @@ pub fn complaint(usage: &Usage, error: &clap::Error) -> String {
         _ => None,
     };
     let plain = |text: &str| text.replace(['<', '>', '[', ']'], "").replace("...", "");
+    let is_operand = |form: &str| form.starts_with(['<', '[']);
     let said = match error.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
             Some("missing command".to_owned())
@@ -206,6 +222,16 @@ pub fn complaint(usage: &Usage, error: &clap::Error) -> String {
             .map(|name| format!("unrecognized command '{name}'")),
         ErrorKind::MissingRequiredArgument => named(ContextKind::InvalidArg)
             .map(|name| format!("missing {} argument", plain(&name).to_lowercase().trim())),
+        // Only asked for as `--help`: the ZFS commands know no `-h` by itself.
+        ErrorKind::DisplayHelp if usage.sub.is_none() => {
+            Some("unrecognized command '-h'".to_owned())
+        }
+        ErrorKind::DisplayHelp => Some("invalid option 'h'".to_owned()),
+        ErrorKind::ArgumentConflict
+            if named(ContextKind::PriorArg).is_some_and(|form| is_operand(&form)) =>
+        {
+            Some("too many arguments".to_owned())
+        }
         ErrorKind::UnknownArgument => named(ContextKind::InvalidArg).map(|name| {
             let letter = name.strip_prefix('-').filter(|n| !n.starts_with('-'));
             match (letter, name.starts_with("--")) {
@@ -290,6 +316,13 @@ const OF_VALUES: &str = "
 Sizes are specified in bytes with standard units such as K, M, G, etc.
 
 User-defined properties can be specified by using a name containing a colon (:).
+
+The {user|group|project}[obj]{used|quota}@ properties must be appended with
+a user|group|project specifier of one of these forms:
+    POSIX name      (eg: \"matt\")
+    POSIX id        (eg: \"126829\")
+    SMB name@domain (eg: \"matt@sun\")
+    SMB SID         (eg: \"S-1-234-567-89\")
 ";
 
 fn pools(out: &mut String) {

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | 1 | options, operands, files, pools | `the_command_refuses_in_the_documented_words` |
 //! | 1.1 | success output, text and JSON | `values_are_printed_as_documented`; `administration.rs` |
-//! | 1.2 | run-time, syntax, limit and return-value errors | `errors_have_their_texts_and_traces`, `return_values_are_refused_as_documented`; `administration.rs` |
+//! | 1.2 | run-time, syntax, limit and return-value errors | `errors_have_their_texts_and_traces`, `errors_are_those_of_openzfs`, `return_values_are_refused_as_documented`; `administration.rs` |
 //! | 2 | numbers, globals, libraries, coroutines, errno names, instruction count | `the_language_is_that_of_the_notes` |
 //! | 3 | argument errors of every kind, dataset arguments | `arguments_are_checked_in_the_documented_words` |
 //! | 3.1 | `exists`, `list.*`, `get_prop` | `properties_are_read_as_documented`, `datasets_and_what_belongs_to_them_are_listed_as_documented`, `a_list_is_that_of_the_beginning_of_the_program`, `system_properties_are_those_of_the_notes` |
@@ -760,4 +760,20 @@ fn tables_say_what_division_and_remainder_are_on_them() {
         table,
         &format!("{AT}:1: attempt to perform arithmetic on a table value"),
     );
+}
+
+/// What a program ends with is what OpenZFS 2.3's kernel printed of the same program: its result,
+/// or the message with the frames.
+#[test]
+fn errors_are_those_of_openzfs() {
+    let env = TestEnv::with_pool();
+    let mut wrong = Vec::new();
+    for case in include_str!("programs/judged.txt").split("\n\n") {
+        let (text, wanted) = case.trim_end().split_once('\n').expect("a program");
+        let printed = program(&env, "", text);
+        if printed.trim_end() != wanted {
+            wrong.push(format!("{text}\n{printed}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -607,6 +607,27 @@ fn an_embedded_log_takes_a_part_of_large_vdevs() {
     };
     assert_eq!(line("wide").as_deref(), Some("0.00%"));
     assert_eq!(line("tank").as_deref(), Some("-nan%"));
+    // 64 metaslabs are not enough yet: so say OpenZFS's zdb and kernel.
+    env.ok("zpool create edge edge.img --size 32900M");
+    assert_eq!(line("edge").as_deref(), Some("-nan%"));
+
+    let number = |pool: &str, name: &str| {
+        let told = env.ok(&format!("zpool get -Hp -o value {name} {pool}"));
+        told.trim().parse::<u64>().expect("a number")
+    };
+    assert_eq!(number("wide", "elog_size"), 512 << 20);
+    assert_eq!(number("wide", "elog_usable"), 512 << 20);
+    assert_eq!(number("wide", "elog_free"), 512 << 20);
+    assert_eq!(number("wide", "elog_capacity"), 0);
+    assert_eq!(
+        number("wide", "size"),
+        number("wide", "normal_size") + number("wide", "elog_size")
+    );
+    assert_eq!(number("wide", "selog_size"), 0);
+    assert_eq!(number("edge", "elog_size"), 0);
+    env.ok("zpool export wide");
+    let told = env.ok("--in large.img zpool get -Hp -o value elog_size,elog_used wide");
+    assert_eq!(told, format!("{}\n0\n", 512 << 20));
 }
 
 #[test]

@@ -53,6 +53,8 @@ pub struct Dsl {
     pub(crate) root: Mutex<Option<RootPlan>>,
     /// Keys of encrypted datasets that are loaded. A leaf: nothing is locked or read under it.
     pub(crate) keyring: Mutex<crate::keyring::Keyring>,
+    /// Whether there are key objects of version 0 ("errata 3"), once somebody has asked.
+    pub(crate) old_keys: OnceLock<bool>,
     /// The pool's space as of the last synced txg.
     pub(crate) space: RwLock<PoolSpace>,
 }
@@ -87,6 +89,7 @@ impl Dsl {
             tier: Arc::default(),
             root: Mutex::new(root),
             keyring: Mutex::default(),
+            old_keys: OnceLock::new(),
             space: RwLock::default(),
         })
     }

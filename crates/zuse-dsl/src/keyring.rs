@@ -161,6 +161,25 @@ impl Dsl {
         }
     }
 
+    /// Whether a dataset has keys in the form of before the first release of encryption. It is
+    /// looked for once: none are made any more. What cannot be read has none.
+    pub fn has_old_keys(&self) -> bool {
+        *self
+            .old_keys
+            .get_or_init(|| self.find_old_keys().unwrap_or_default())
+    }
+
+    fn find_old_keys(&self) -> Result<bool> {
+        for entry in self.tree(&self.spa()?.name())? {
+            let _config = self.read_config();
+            let dir = self.meta()?.ds(entry.dataset.0)?.dir;
+            if self.key_object(dir)?.is_some_and(|key| key.version == 0) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Whether a head or snapshot is encrypted.
     pub(crate) fn is_encrypted(&self, ds: u64) -> Result<bool> {
         Ok(self.meta()?.extension_value(ds, ENCRYPTION)?.is_some())

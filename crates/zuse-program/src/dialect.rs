@@ -4,8 +4,8 @@
 //! integers. 5.4's own do not. An infix operator cannot become a call without parsing, but it can
 //! become two operators of the same rank with a value between them. So `a / b` is written
 //! `a // __zdiv // b`: there `a // __zdiv` makes a waiting division (through `__idiv`), which the
-//! second `*` carries out. `%` has the rank of `*` too. `^` binds to the right, so that
-//! `a ^ __zpow ^ b` asks for `__zpow ^ b` first.
+//! second `*` carries out. `%` has the rank of `*` too. `a ^ b` becomes `__zpow(a) ^ b`: what that
+//! function gives knows the operator, whatever `a` is (`operand.rs`).
 //!
 //! Nothing may run when a scope is left, since that would go on after a program was stopped. So
 //! `<close>` is not known, and a `for … in` gets three values. A fourth one would be closed at its
@@ -13,14 +13,19 @@
 //!
 //! Line numbers stay as they are.
 
+mod operand;
 mod scopes;
+mod tail;
 
+use operand::Operands;
 use scopes::Scopes;
+use tail::Tails;
 
 /// What the operators become.
-const DIVIDE: &str = "// __zdiv //";
-const REMAINDER: &str = "// __zmod //";
-const POWER: &str = "^ __zpow ^";
+const DIVIDE: &[u8] = b"// __zdiv //";
+const REMAINDER: &[u8] = b"// __zmod //";
+/// What stands around the left operand of a power.
+const BASE: (&[u8], &[u8]) = (b"__zpow(", b") ^");
 
 /// A place in the text where it is wrong: line and message.
 pub(crate) type Wrong = (usize, String);
@@ -33,6 +38,8 @@ pub(crate) fn translate(text: &[u8]) -> Result<Vec<u8>, Wrong> {
     let mut out = Vec::with_capacity(text.len() + 64);
     let (mut at, mut line) = (0, 1);
     let mut scopes = Scopes::default();
+    let mut operands = Operands::default();
+    let mut tails = Tails::default();
     if text.first() == Some(&b'#') {
         // A first line with `#` is skipped.
         let end = text.iter().position(|b| *b == b'\n').unwrap_or(text.len());
@@ -40,74 +47,116 @@ pub(crate) fn translate(text: &[u8]) -> Result<Vec<u8>, Wrong> {
     }
     while let Some(&byte) = text.get(at) {
         let rest = text.get(at..).unwrap_or_default();
-        let next = text.get(at + 1).copied();
-        let len = match byte {
-            b'\n' => {
-                line += 1;
-                1
-            }
-            b'-' if next == Some(b'-') => comment(rest),
-            b'[' => long_bracket(rest).unwrap_or(1),
-            b'"' | b'\'' => quoted(rest, byte),
-            b'0'..=b'9' => number(rest, line, &mut out).map(|n| {
-                at += n;
-                0
-            })?,
-            b'.' if next.is_some_and(|n| n.is_ascii_digit()) && !follows_dot(&out) => {
-                let len = numeral(rest);
-                return Err((line, malformed(rest.get(..len).unwrap_or(rest))));
-            }
-            b'a'..=b'z' | b'A'..=b'Z' | b'_' => {
-                at += copy_word(rest, &mut scopes, &mut out);
-                0
-            }
-            b'<' if scopes.names_local() => return Err((line, unexpected("<"))),
-            b'/' if next == Some(b'/') => return Err((line, unexpected("/"))),
-            b'~' if next != Some(b'=') => return Err((line, unexpected("~"))),
-            b'<' | b'>' if next == Some(byte) => {
-                return Err((line, unexpected(&char::from(byte).to_string())));
-            }
-            b'&' | b'|' => return Err((line, unexpected(&char::from(byte).to_string()))),
-            b'/' | b'%' | b'^' => {
-                out.extend(match byte {
-                    b'/' => DIVIDE.as_bytes(),
-                    b'%' => REMAINDER.as_bytes(),
-                    _ => POWER.as_bytes(),
-                });
-                at += 1;
-                0
-            }
-            _ => 1,
-        };
-        let taken = rest.get(..len).unwrap_or(rest);
-        let blank = byte.is_ascii_whitespace() || taken.starts_with(b"--");
-        let word = byte.is_ascii_alphabetic() || byte == b'_';
-        if !blank && !word {
-            scopes.other(byte);
+        let token = token(rest, &out);
+        let taken = rest.get(..token.len()).unwrap_or(rest);
+        let is_blank = matches!(token, Token::Blank(_));
+        if !is_blank {
+            let word = if taken.is_empty() { b"0" } else { taken };
+            tails.before(word, matches!(token, Token::Text(_)), &mut out);
         }
-        if byte != b'\n' {
-            line += taken.iter().filter(|b| **b == b'\n').count();
+        let start = out.len();
+        match token {
+            Token::Blank(_) => out.extend(taken),
+            Token::Number => {
+                let len = number(rest, line, &mut out)?;
+                scopes.other(byte);
+                operands.value(start);
+                at += len;
+                continue;
+            }
+            Token::Word(_) => {
+                let (before, after) = scopes.word(taken);
+                out.extend(before.as_bytes());
+                operands.word(taken, out.len());
+                out.extend(taken);
+                out.extend(after.as_bytes());
+            }
+            Token::Text(_) => {
+                scopes.other(byte);
+                operands.text(start);
+                out.extend(taken);
+            }
+            Token::Sign(_) => {
+                known(rest, line, &scopes)?;
+                scopes.other(byte);
+                match (byte, operands.start()) {
+                    (b'/', _) => out.extend(DIVIDE),
+                    (b'%', _) => out.extend(REMAINDER),
+                    (b'^', Some(left)) => {
+                        out.splice(left..left, BASE.0.iter().copied());
+                        out.extend(BASE.1);
+                    }
+                    _ => out.extend(taken),
+                }
+                operands.sign(taken, start);
+            }
         }
-        if !matches!(byte, b'/' | b'%' | b'^' | b'0'..=b'9') && !word {
-            out.extend(taken);
-            at += taken.len().max(1);
+        if !is_blank {
+            tails.after(taken, &out);
         }
+        line += taken.iter().filter(|b| **b == b'\n').count();
+        at += taken.len().max(1);
     }
+    tails.finish_before(b"", &mut out);
     Ok(out)
 }
 
-/// Copies a word, with what its scope puts around it. Returns its length.
-fn copy_word(rest: &[u8], scopes: &mut Scopes, out: &mut Vec<u8>) -> usize {
-    let len = rest
-        .iter()
-        .position(|b| !b.is_ascii_alphanumeric() && *b != b'_')
-        .unwrap_or(rest.len());
-    let word = rest.get(..len).unwrap_or(rest);
-    let (before, after) = scopes.word(word);
-    out.extend(before.as_bytes());
-    out.extend(word);
-    out.extend(after.as_bytes());
-    len
+/// A piece of a program, with its length.
+enum Token {
+    /// A blank or a comment.
+    Blank(usize),
+    /// Digits, or something that begins like them.
+    Number,
+    Word(usize),
+    Text(usize),
+    Sign(usize),
+}
+
+impl Token {
+    fn len(&self) -> usize {
+        match self {
+            Self::Blank(n) | Self::Word(n) | Self::Text(n) | Self::Sign(n) => *n,
+            Self::Number => 0,
+        }
+    }
+}
+
+/// The token that begins the rest.
+fn token(rest: &[u8], out: &[u8]) -> Token {
+    let byte = rest.first().copied().unwrap_or_default();
+    let next = rest.get(1).copied();
+    match byte {
+        _ if byte.is_ascii_whitespace() => Token::Blank(1),
+        b'-' if next == Some(b'-') => Token::Blank(comment(rest)),
+        b'[' => long_bracket(rest).map_or(Token::Sign(1), Token::Text),
+        b'"' | b'\'' => Token::Text(quoted(rest, byte)),
+        b'0'..=b'9' => Token::Number,
+        b'.' if next.is_some_and(|n| n.is_ascii_digit()) && !follows_dot(out) => Token::Number,
+        b'.' => Token::Sign(rest.iter().take(3).take_while(|b| **b == b'.').count()),
+        b':' if next == Some(b':') => Token::Sign(2),
+        b'a'..=b'z' | b'A'..=b'Z' | b'_' => {
+            let ends = |b: &u8| !b.is_ascii_alphanumeric() && *b != b'_';
+            Token::Word(rest.iter().position(ends).unwrap_or(rest.len()))
+        }
+        _ => Token::Sign(1),
+    }
+}
+
+/// Refuses signs that only newer Lua has.
+fn known(rest: &[u8], line: usize, scopes: &Scopes) -> Result<(), Wrong> {
+    let byte = rest.first().copied().unwrap_or_default();
+    let next = rest.get(1).copied();
+    let is_new = match byte {
+        b'<' if scopes.names_local() => true,
+        b'/' | b'<' | b'>' => next == Some(byte),
+        b'~' => next != Some(b'='),
+        b'&' | b'|' => true,
+        _ => false,
+    };
+    match is_new {
+        true => Err((line, unexpected(&char::from(byte).to_string()))),
+        false => Ok(()),
+    }
 }
 
 fn unexpected(token: &str) -> String {
@@ -149,6 +198,7 @@ fn number(rest: &[u8], line: usize, out: &mut Vec<u8>) -> Result<usize, Wrong> {
     let wrong = || (line, malformed(token));
     let (digits, base) = match token.get(..2) {
         Some(p) if p.eq_ignore_ascii_case(b"0x") => (token.get(2..).unwrap_or_default(), 16),
+        _ if token.first() == Some(&b'0') => (token, 8),
         _ => (token, 10),
     };
     if digits.is_empty() {

@@ -62,7 +62,8 @@ pub(crate) fn serve(batch: &Batch<'_>, call: Call) -> Answered {
     }
 }
 
-/// A text as an integer, as Lua reads one; `None` for anything else.
+/// A text as an integer, as ZFS's Lua reads one: `0x1f`, octal behind a `0`; `None` for anything
+/// else.
 pub(crate) fn integer(bytes: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(bytes).ok()?.trim();
     let (negative, digits) = match text.strip_prefix('-') {
@@ -70,7 +71,11 @@ pub(crate) fn integer(bytes: &[u8]) -> Option<i64> {
         None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
     let hex = digits.strip_prefix("0x").or(digits.strip_prefix("0X"));
-    let (digits, base) = hex.map_or((digits, 10), |h| (h, 16));
+    let (digits, base) = match hex {
+        Some(hex) => (hex, 16),
+        None if digits.starts_with('0') => (digits, 8),
+        None => (digits, 10),
+    };
     if digits.is_empty() {
         return None;
     }

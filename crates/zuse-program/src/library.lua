@@ -107,7 +107,7 @@ local function filled(with, s, start, stop, count, ...)
     elseif n == 0 or (n == 1 and count == 0) then
       out[#out + 1] = sub(s, start, stop)
     elseif n > count then
-      error("invalid capture index %" .. n .. " in replacement string", 4)
+      error("invalid capture index", 4)
     else
       out[#out + 1] = (select(n, ...))
     end
@@ -194,7 +194,7 @@ function tables.remove(t, at)
   else
     at = whole(at, 2, "remove")
     if size + 1 ~= at and (at < 1 or at > size + 1) and not (size == 0 and at == 0) then
-      bad(2, "remove", "position out of bounds", 3)
+      bad(1, "remove", "position out of bounds", 3)
     end
   end
   local v = t[at]
@@ -252,12 +252,39 @@ local function after(...)
   return ...
 end
 function world.coroutine.resume(co, ...)
+  if type(co) ~= "thread" then bad(1, "resume", "coroutine expected", 3) end
   return after(resume(co, ...))
 end
 -- Finalizers run where nothing is counted.
 function world.setmetatable(t, meta)
+  if type(t) ~= "table" then expected(1, "setmetatable", "table", t, 4) end
+  if meta ~= nil and type(meta) ~= "table" then
+    bad(2, "setmetatable", "nil or table expected", 3)
+  end
+  local now = host.metatable(t)
+  if now and rawget(now, "__metatable") ~= nil then error("cannot change a protected metatable", 2) end
   if type(meta) == "table" and (rawget(meta, "__gc") ~= nil or rawget(meta, "__close") ~= nil) then
     error("channel programs have no finalizers ('__gc', '__close')", 2)
   end
   return setmetatable(t, meta)
+end
+-- As a table says itself.
+local function given(name, ...)
+  local t = ...
+  if type(t) == "table" then return t end
+  bad(1, name, "table expected, got " .. (select("#", ...) == 0 and "no value" or type(t)), 4)
+end
+local walk, walked = world.pairs, world.ipairs
+function world.pairs(...)
+  return walk(given("pairs", ...))
+end
+function world.ipairs(...)
+  local t = given("ipairs", ...)
+  local meta = host.metatable(t)
+  local own = meta and rawget(meta, "__ipairs")
+  if own then
+    local f, s, c = own(t)
+    return f, s, c
+  end
+  return walked(t)
 end

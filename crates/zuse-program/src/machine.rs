@@ -233,6 +233,9 @@ impl Machine {
             "integer",
             lua.create_function(|_, text: LuaString| Ok(crate::host::integer(&text.as_bytes())))?,
         )?;
+        // Also of a table that shows another one.
+        let metatable = |_: &Lua, of: Table| Ok(of.metatable());
+        host.set("metatable", lua.create_function(metatable)?)?;
         let meter = self.talk.meter.clone();
         type Sought = (LuaString, LuaString, i64, bool, Option<i64>);
         host.set(
@@ -317,12 +320,16 @@ impl Machine {
             };
         }
         let error = results.next().unwrap_or(Value::Nil);
+        let said = match &error {
+            Value::String(s) => s.to_string_lossy(),
+            _ => String::new(),
+        };
         let trace = match results.next() {
-            Some(Value::String(s)) => words::traceback(&s.to_string_lossy()),
+            Some(Value::String(s)) => words::traceback(&s.to_string_lossy(), &said),
             _ => "stack traceback:".into(),
         };
         let message = match &error {
-            Value::String(s) => words::message(&s.to_string_lossy()),
+            Value::String(_) => words::message(&said),
             Value::Integer(n) => n.to_string(),
             Value::Error(e) => {
                 let text = plain(e);

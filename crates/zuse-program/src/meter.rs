@@ -119,7 +119,7 @@ impl Meter {
     pub(crate) fn said(&self) -> Option<String> {
         let why = self.stop.get()?;
         let place = self.place.borrow();
-        let trace = words::traceback(place.as_deref().unwrap_or_default());
+        let trace = words::traceback(place.as_deref().unwrap_or_default(), "");
         let (text, count) = (why.text(), self.count.get());
         Some(match why {
             Stop::Instructions => format!("{text}\n{trace}\n{count} Lua instructions"),

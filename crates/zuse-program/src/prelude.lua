@@ -3,13 +3,13 @@
 local host, traceback, library = ...
 local error, type, select, pairs, ipairs, next = error, type, select, pairs, ipairs, next
 local setmetatable, getmetatable, tostring, tonumber = setmetatable, getmetatable, tostring, tonumber
-local rawget, xpcall, format = rawget, xpcall, string.format
+local rawget, pcall, xpcall, format = rawget, pcall, xpcall, string.format
 local gsub = string.gsub
 
 -- Whole-number arithmetic (dialect.rs).
 local function whole(v)
   if type(v) == "number" then return v end
-  if type(v) == "string" then return (tonumber(v, 10)) or host.integer(v) end
+  if type(v) == "string" then return host.integer(v) end
 end
 local function operands(a, b)
   local x, y = whole(a), whole(b)
@@ -22,37 +22,44 @@ end
 -- What a table says that an operator is on it: the left one's word counts first.
 local function handler(a, b, event)
   for i = 1, 2 do
-    local meta = type(a) == "table" and getmetatable(a)
-    local found = type(meta) == "table" and rawget(meta, event)
+    local meta = type(a) == "table" and host.metatable(a)
+    local found = meta and rawget(meta, event)
     if found then return found end
     a = b
   end
 end
-local function waiting(event, work)
-  local second = {__idiv = function(left, b)
-    local own = handler(left[1], b, event)
-    if own then return (own(left[1], b)) end
-    return work(left[1], b)
-  end}
+-- The first of two operators gives what the second asks: what is left of it, and how.
+local function waiting(second)
   return setmetatable({}, {__idiv = function(a) return setmetatable({a}, second) end, __metatable = false})
 end
-local div = waiting("__div", function(a, b)
+-- The handlers have the names that a traceback shows.
+local div = waiting {__idiv = function(left, b)
+  local a = left[1]
+  local __div = handler(a, b, "__div")
+  if __div then return (__div(a, b)) end
   local x, y = operands(a, b)
   if y == 0 then error("attempt to divide by zero", 2) end
   if y == -1 then return -x end
   local q = x // y
   if q < 0 and q * y ~= x then q = q + 1 end
   return q
-end)
-local mod = waiting("__mod", function(a, b)
+end}
+local mod = waiting {__idiv = function(left, b)
+  local a = left[1]
+  local __mod = handler(a, b, "__mod")
+  if __mod then return (__mod(a, b)) end
   local x, y = operands(a, b)
   if y == 0 then error("attempt to perform 'n%0'", 2) end
   if y == -1 then return 0 end
   local q = x // y
   if q < 0 and q * y ~= x then q = q + 1 end
   return x - q * y
-end)
-local function power(a, b)
+end}
+-- What stands before a `^`.
+local base = {__pow = function(left, b)
+  local a = left[1]
+  local __pow = handler(a, b, "__pow")
+  if __pow then return (__pow(a, b)) end
   local x, y = operands(a, b)
   if y < 0 then return 0 end
   local r = 1
@@ -61,9 +68,10 @@ local function power(a, b)
     x, y = x * x, y >> 1
   end
   return r
-end
-local exponent = {__pow = function(a, right) return power(a, right[1]) end}
-local pow = setmetatable({}, {__pow = function(_, b) return setmetatable({b}, exponent) end, __metatable = false})
+end}
+local function pow(a) return setmetatable({a}, base) end
+-- Around what calls a function of ours last: so that its caller is still there when it fails.
+local function all(...) return ... end
 
 -- What is left of the standard libraries.
 local world = {}
@@ -75,7 +83,10 @@ world._VERSION = "Lua 5.2"
 function world.assert(v, message, ...)
   if v then return v, message, ... end
   if message == nil then error("assertion failed!", 2) end
-  error(message, 0)
+  if type(message) ~= "string" and type(message) ~= "number" then
+    error("bad argument #2 to 'assert' (string expected, got " .. type(message) .. ")", 2)
+  end
+  error(message, 2)
 end
 function world.tonumber(v, base)
   if base ~= nil then return tonumber(v, base) end
@@ -102,17 +113,37 @@ function strings.format(pattern, ...)
     if kind == "u" then return "%" .. flags .. "d" end
     error("invalid option '%" .. kind .. "' to 'format'", 4)
   end)
-  return format(fixed, ...)
+  local ok, made = pcall(format, fixed, ...)
+  if ok then return made end
+  error(gsub(made, "string%.", "", 1), made == "not enough memory" and 0 or 2)
 end
 world.string = strings
 library(host, world)
-getmetatable("").__index = strings
+local text = getmetatable("")
+text.__index = strings
+for event, work in pairs {
+  __add = function(x, y) return x + y end,
+  __sub = function(x, y) return x - y end,
+  __mul = function(x, y) return x * y end,
+} do
+  text[event] = function(a, b)
+    local own = handler(a, b, event)
+    if own then return (own(a, b)) end
+    return work(operands(a, b))
+  end
+end
+function text.__unm(a) return -operands(a, 0) end
 world._G = world
 for name, number in pairs(host.errno) do world[name] = number end
 setmetatable(world, {__index = function(_, k)
-  if k == "__zdiv" then return div elseif k == "__zmod" then return mod elseif k == "__zpow" then return pow end
+  if k == "__zdiv" then return div elseif k == "__zmod" then return mod elseif k == "__zpow" then return pow elseif k == "__zall" then return all end
 end, __metatable = false})
 
+-- Passes results on, raises what failed in the name of the program.
+local function answer(ok, ...)
+  if ok then return ... end
+  error((...), 3)
+end
 -- Arguments: by position, or one table of positions and keywords.
 local function define(place, name, positions, keywords, work)
   local parts = {}
@@ -153,32 +184,26 @@ local function define(place, name, positions, keywords, work)
         error("arg " .. i .. " wrong type (is '" .. type(v) .. "', expected 'string'): " .. signature, 2)
       end
     end
-    return work(args, given)
+    return all(answer(work(args, given)))
   end
-end
-
--- Passes results on, raises what failed in the name of the program: it is tail-called, so that is one level up.
-local function answer(ok, ...)
-  if ok then return ... end
-  error((...), 2)
 end
 
 local zfs = {list = {}, sync = {}, check = {}}
 define(zfs, "exists", {"dataset"}, {}, function(a)
-  return answer(host.exists(a[1]))
+  return host.exists(a[1])
 end)
 define(zfs, "get_prop", {"dataset", "property"}, {}, function(a)
-  return answer(host.get_prop(a[1], a[2]))
+  return host.get_prop(a[1], a[2])
 end)
 define(zfs, "debug", {"debug string"}, {}, function(a)
-  return answer(host.debug(a[1]))
+  return host.debug(a[1])
 end)
 local function iterator(name, check)
   define(zfs.list, name, {name == "clones" and "snapshot" or name == "holds" and "snapshot" or "dataset"}, {}, function(a)
     local ok, rows = host.list(name, a[1])
-    if not ok then error(rows, 2) end
+    if not ok then return ok, rows end
     local at = 0
-    return function()
+    return true, function()
       while true do
         at = at + 1
         local row = rows[at]
@@ -199,7 +224,7 @@ iterator("holds", false)
 iterator("user_properties", false)
 zfs.list.properties = zfs.list.user_properties
 define(zfs.list, "system_properties", {"dataset"}, {}, function(a)
-  return answer(host.list("system_properties", a[1]))
+  return host.list("system_properties", a[1])
 end)
 
 local operations = {
@@ -216,10 +241,10 @@ local operations = {
 for _, op in ipairs(operations) do
   local name = op[1]
   define(zfs.sync, name, op[2], op[3], function(a, k)
-    return answer(host.operate(name, true, k.defer or false, a[1], a[2], a[3]))
+    return host.operate(name, true, k.defer or false, a[1], a[2], a[3])
   end)
   define(zfs.check, name, op[2], op[3], function(a, k)
-    return answer(host.operate(name, false, k.defer or false, a[1], a[2], a[3]))
+    return host.operate(name, false, k.defer or false, a[1], a[2], a[3])
   end)
 end
 world.zfs = zfs

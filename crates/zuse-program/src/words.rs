@@ -15,7 +15,7 @@ pub(crate) fn message(text: &str) -> String {
         Some((line, rest)) if line.bytes().all(|b| b.is_ascii_digit()) => rest,
         _ => text,
     };
-    if let Some(text) = arithmetic(text) {
+    if let Some(text) = arithmetic(text).or_else(|| reworded(text)) {
         return text;
     }
     let Some(open) = text.rfind(" value (") else {
@@ -46,6 +46,25 @@ pub(crate) fn message(text: &str) -> String {
     format!("{before} {inner} (a {kind} value)")
 }
 
+/// `bad 'for' limit (number expected, got string)` → `'for' limit must be a number`, and others that
+/// are said in other words.
+fn reworded(text: &str) -> Option<String> {
+    if let Some(text) = text.strip_suffix(" (for iterator 'for iterator')") {
+        return Some(text.to_owned());
+    }
+    if let Some((place, line)) = text.split_once("break outside loop at line ") {
+        let line = line.split(' ').next().unwrap_or(line);
+        return Some(format!("{place}<break> at line {line} not inside a loop"));
+    }
+    if let Some((before, rest)) = text.split_once("unfinished long string (starting at line ") {
+        let (_, near) = rest.split_once(')')?;
+        return Some(format!("{before}unfinished long string{near}"));
+    }
+    let (place, rest) = text.split_at(text.rfind("bad 'for' ")?);
+    let (what, _) = rest.strip_prefix("bad ")?.split_once(" (number expected")?;
+    Some(format!("{place}{what} must be a number"))
+}
+
 /// `attempt to add a 'number' with a 'string'` → `attempt to perform arithmetic on a string value`.
 fn arithmetic(text: &str) -> Option<String> {
     let (place, rest) = text.split_at(text.rfind("attempt to ")?);
@@ -61,71 +80,107 @@ fn arithmetic(text: &str) -> Option<String> {
     ))
 }
 
-/// The frames of the program itself, from the innermost on.
-pub(crate) fn traceback(text: &str) -> String {
-    let mut out = String::from("stack traceback:");
-    let lines: Vec<&str> = text
-        .lines()
-        .map(str::trim_start)
-        .filter(|l| *l != "[C]: in ?" && !l.starts_with("[C]: in metamethod"))
-        .collect();
-    // The functions of `zfs` are no part of the program: what is inside of them is not shown.
-    let inside = |l: &&str| {
-        l.strip_prefix("[C]:")
-            .is_some_and(|r| r.starts_with(|c: char| c.is_ascii_digit()))
-    };
-    let chunk = lines
-        .iter()
-        .position(|l| l.ends_with("in main chunk"))
-        .unwrap_or(lines.len());
-    let outer = |l: &&&str| !l.starts_with("[C]:") && **l != "(...tail calls...)";
-    let top = lines
-        .iter()
-        .take(chunk)
-        .skip(1)
-        .take_while(|l| !outer(l))
-        .count()
-        + 1;
-    let first = lines
-        .iter()
-        .take(top.min(chunk))
-        .rposition(inside)
-        .map_or(0, |at| {
-            at + 1 + usize::from(lines.get(at + 1) == Some(&"(...tail calls...)"))
-        });
-    let mut rest = lines.into_iter().skip(first).peekable();
-    while let Some(line) = rest.next() {
-        // Of several functions of ours in a row the program called the outermost.
-        if inside(&line) && rest.peek().is_some_and(inside) {
-            continue;
+/// A frame of a traceback of 5.4.
+struct Frame<'a> {
+    place: &'a str,
+    /// What kind of name it has: `function`, `local`, `metamethod`; the whole text without one.
+    kind: &'a str,
+    name: Option<&'a str>,
+}
+
+const TAIL: &str = "(...tail calls...)";
+/// Where the program was started from.
+const START: &str = "xpcall";
+
+impl<'a> Frame<'a> {
+    fn parse(line: &'a str) -> Self {
+        let (place, what) = line.split_once(" in ").unwrap_or((line, ""));
+        let (kind, name) = match what.split_once(" '") {
+            Some((kind, name)) => (kind, name.strip_suffix('\'')),
+            None => (what, None),
+        };
+        Self { place, kind, name }
+    }
+
+    fn is_tail(&self) -> bool {
+        self.place == TAIL
+    }
+
+    /// A function of the prelude, in Lua: to the program it is one in C.
+    fn is_ours(&self) -> bool {
+        let rest = self.place.strip_prefix("[C]:");
+        rest.is_some_and(|r| r.starts_with(|c: char| c.is_ascii_digit()))
+    }
+
+    fn is_c(&self, name: &str) -> bool {
+        self.place == "[C]:" && self.name == Some(name)
+    }
+
+    /// What an operator of the dialect runs in: nothing that a program could name.
+    fn is_operator(&self) -> bool {
+        self.kind == "metamethod" || self.name.is_none()
+    }
+
+    fn text(&self) -> String {
+        if self.is_tail() {
+            return TAIL.to_owned();
         }
-        let Some((place, what)) = line.split_once(" in ") else {
-            if line == "(...tail calls...)" {
-                out.push_str("\n\t");
-                out.push_str(line);
+        let place = if self.is_ours() { "[C]:" } else { self.place };
+        match self.name {
+            Some(name) => {
+                let name = name.rsplit(['.', ':']).next().unwrap_or(name);
+                let mark = if self.kind == "metamethod" { "__" } else { "" };
+                format!("{place} in function '{mark}{name}'")
             }
-            continue;
-        };
-        // The functions of `zfs` are no part of the program.
-        let place = if place.starts_with("[C]:") {
-            "[C]:"
-        } else {
-            place
-        };
-        let name = what
-            .split_once('\'')
-            .and_then(|(_, rest)| rest.strip_suffix('\''));
-        let what = match name {
-            Some(name) => format!(
-                "function '{}'",
-                name.rsplit(['.', ':']).next().unwrap_or(name)
-            ),
-            None => what.to_owned(),
-        };
-        out.push_str(&format!("\n\t{place} in {what}"));
-        if what == "main chunk" {
-            break;
+            None => format!("{place} in {}", self.kind),
         }
+    }
+}
+
+/// The frames of the program itself, from the innermost on. `said` is the message that it ended
+/// with.
+///
+/// ```text
+/// [C]:235: in function <[C]:234>       what makes the traceback, and a frame of C behind it
+/// [C]: in function 'error'             of a function of ours, which raised it
+/// [C]:18: in upvalue 'operands'        of several functions of ours the program called the last
+/// [C]:150: in field 'exists'
+/// [string "channel program"]:1: in main chunk
+/// [C]: in function 'xpcall'            what started it
+/// ```
+pub(crate) fn traceback(text: &str, said: &str) -> String {
+    let lines = text.lines().map(str::trim_start).skip(1);
+    let mut frames: Vec<Frame<'_>> = lines
+        .map(Frame::parse)
+        .skip_while(Frame::is_ours)
+        .take_while(|frame| !frame.is_c(START))
+        .filter(|frame| !(frame.place == "[C]:" && matches!(frame.kind, "?" | "metamethod")))
+        .collect();
+    // What could not be called has a frame in 5.4.
+    let is_called = |f: &Frame<'_>| f.place == "[C]:" && f.kind != "function";
+    if said.contains("attempt to call ") && frames.first().is_some_and(is_called) {
+        frames.remove(0);
+    }
+    // What a function of ours raised, with whatever it uses, is raised by that function.
+    let in_c = frames.iter().take_while(|f| f.place.starts_with("[C]:"));
+    let inner = in_c.enumerate().filter(|(_, f)| f.is_ours()).last();
+    if let Some((inner, _)) = inner {
+        frames.drain(..inner);
+    }
+    let mut out = String::from("stack traceback:");
+    let mut rest = frames.into_iter().peekable();
+    while let Some(frame) = rest.next() {
+        if frame.is_ours() {
+            if rest.peek().is_some_and(Frame::is_ours) {
+                continue;
+            }
+            if frame.is_operator() {
+                rest.next_if(Frame::is_tail);
+                continue;
+            }
+        }
+        out.push_str("\n\t");
+        out.push_str(&frame.text());
     }
     out
 }
@@ -152,6 +207,14 @@ mod tests {
             message("attempt to unm a 'string' with a 'string'"),
             "attempt to perform arithmetic on a string value"
         );
+        assert_eq!(
+            message("p:1: bad 'for' initial value (number expected, got table)"),
+            "p:1: 'for' initial value must be a number"
+        );
+        assert_eq!(
+            message("p:1: attempt to call a number value (for iterator 'for iterator')"),
+            "p:1: attempt to call a number value"
+        );
         for same in [
             "boom",
             "attempt to perform arithmetic on a nil value",
@@ -161,12 +224,61 @@ mod tests {
         }
     }
 
+    const MAIN: &str = "\n\t[string \"p\"]:2: in main chunk";
+
+    /// With what stands around it.
+    fn traced(frames: &str, said: &str) -> String {
+        let ends = "\n\t[C]: in function 'xpcall'\n\t[C]:244: in function <[C]:237>";
+        let maker = "stack traceback:\n\t[C]:235: in function <[C]:234>\n\t[C]: in ?";
+        let text = traceback(&format!("{maker}{frames}{ends}"), said);
+        text.strip_prefix("stack traceback:")
+            .unwrap_or("?")
+            .to_owned()
+    }
+
     #[test]
     fn a_traceback_ends_with_the_program() {
-        let lua = "stack traceback:\n\t[C]: in function 'error'\n\t[string \"p\"]:1: in upvalue 'f'\n\t[string \"p\"]:2: in main chunk\n\t[C]: in function 'xpcall'";
+        let frames =
+            format!("\n\t[C]: in function 'error'\n\t[string \"p\"]:1: in upvalue 'f'{MAIN}");
         assert_eq!(
-            traceback(lua),
-            "stack traceback:\n\t[C]: in function 'error'\n\t[string \"p\"]:1: in function 'f'\n\t[string \"p\"]:2: in main chunk"
+            traced(&frames, "boom"),
+            format!("\n\t[C]: in function 'error'\n\t[string \"p\"]:1: in function 'f'{MAIN}")
         );
+        // A program whose main chunk called its last function has no frame any more.
+        let tail = "\n\t[string \"p\"]:1: in function <[string \"p\"]:1>\n\t(...tail calls...)";
+        assert_eq!(traced(tail, "boom"), tail);
+    }
+
+    #[test]
+    fn functions_of_ours_are_frames_in_c_and_operators_none() {
+        let error = "\n\t[C]: in function 'error'";
+        let frames =
+            format!("{error}\n\t[C]:18: in upvalue 'bad'\n\t[C]:150: in field 'exists'{MAIN}");
+        assert_eq!(
+            traced(&frames, "no"),
+            format!("\n\t[C]: in function 'exists'{MAIN}")
+        );
+        let frames = format!(
+            "{error}\n\t[C]:18: in upvalue 'operands'\n\t[C]:40: in function <[C]:39>\n\t(...tail calls...){MAIN}"
+        );
+        assert_eq!(traced(&frames, "no"), MAIN);
+        let handler = "\n\t[string \"p\"]:1: in local '__div'";
+        let frames = format!("{error}{handler}\n\t[C]:34: in metamethod 'idiv'{MAIN}");
+        let handler = "\n\t[string \"p\"]:1: in function '__div'";
+        assert_eq!(traced(&frames, "no"), format!("{error}{handler}{MAIN}"));
+    }
+
+    #[test]
+    fn what_could_not_be_called_has_no_frame_and_metamethods_have_their_names() {
+        let said = "attempt to call a nil value (local 'x')";
+        assert_eq!(traced(&format!("\n\t[C]: in local 'x'{MAIN}"), said), MAIN);
+        let frames = format!("\n\t[C]: in local 'co'{MAIN}");
+        assert_eq!(
+            traced(&frames, "boom"),
+            format!("\n\t[C]: in function 'co'{MAIN}")
+        );
+        let frames = format!("\n\t[string \"p\"]:1: in metamethod 'add'{MAIN}");
+        let shown = format!("\n\t[string \"p\"]:1: in function '__add'{MAIN}");
+        assert_eq!(traced(&frames, "boom"), shown);
     }
 }

@@ -200,13 +200,15 @@ impl Pool {
     }
 
     /// The number of the known fault of older software that the pool has ("errata"); 0 for none.
-    /// Its configuration says it; number 4, encryption without `bookmark_v2`, is seen anyway.
+    /// Its configuration says it; number 3, keys of version 0, and 4, encryption without
+    /// `bookmark_v2`, are seen anyway.
     pub fn errata(&self) -> u64 {
         let features = self.spa().features();
         let lacks_ivsets = features.is_enabled("com.datto:encryption")
             && !features.is_enabled("com.datto:bookmark_v2");
         match self.config().errata {
             Some(number) if number != 0 => number,
+            _ if features.is_active("com.datto:encryption") && self.dsl().has_old_keys() => 3,
             _ if lacks_ivsets => 4,
             _ => 0,
         }

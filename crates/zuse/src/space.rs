@@ -69,13 +69,19 @@ impl ClassSpace {
 }
 
 impl Pool {
-    /// What the vdevs of a class have: `normal`, `special`, `dedup`, `log`. Those that are kept
-    /// inside of others for logs, `elog` and `selog`, are part of these here.
+    /// What the vdevs of a class have: `normal`, `special`, `dedup`, `log`; or the metaslabs that
+    /// normal and special ones keep for logs, `elog` and `selog`. All together are the pool's size.
     ///
     /// # Errors
     /// The space maps cannot be read.
     pub(crate) fn class_space(&self, class: &str) -> Result<ClassSpace> {
         let tops = self.spa().vdevs().tops();
+        let logs = self.spa().embedded_logs()?;
+        let (class, is_kept) = match class {
+            "elog" => ("normal", true),
+            "selog" => ("special", true),
+            class => (class, false),
+        };
         let mut sum = ClassSpace::default();
         for top in tops.iter().filter(|t| t.is_concrete()) {
             let is_of = match (top.is_log(), top.class()) {
@@ -96,6 +102,11 @@ impl Pool {
                     ((top.asize() >> shift) << shift, allocated)
                 }
             };
+            let log = logs.get(&top.id()).copied().unwrap_or_default();
+            let (size, allocated) = match is_kept {
+                true => log,
+                false => (size.saturating_sub(log.0), allocated.saturating_sub(log.1)),
+            };
             let deflated = |bytes: u64| (bytes >> 9).saturating_mul(top.deflate_ratio());
             sum.size = sum.size.saturating_add(size);
             sum.allocated = sum.allocated.saturating_add(allocated);
@@ -103,6 +114,15 @@ impl Pool {
             sum.used = sum.used.saturating_add(deflated(allocated));
         }
         Ok(sum)
+    }
+
+    /// What normal (or special) vdevs keep for logs: bytes, and how many of them are allocated.
+    ///
+    /// # Errors
+    /// The space maps cannot be read.
+    pub fn embedded_log(&self, special: bool) -> Result<(u64, u64)> {
+        let space = self.class_space(if special { "selog" } else { "elog" })?;
+        Ok((space.size, space.allocated))
     }
 
     /// Its space figures.

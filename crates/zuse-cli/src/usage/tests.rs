@@ -275,7 +275,7 @@ fn what_openzfs_says_of_its_usage_is_in_the_list() {
         ("zpool", include_str!("zpool.txt")),
     ] {
         let mut sub = "";
-        for line in text.lines() {
+        for line in text.lines().filter(|line| !line.is_empty()) {
             if !line.starts_with(' ') {
                 sub = line.split(' ').next().unwrap_or_default();
             }

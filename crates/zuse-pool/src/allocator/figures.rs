@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use zuse_io::AllocClass;
 
-use super::vdev::VdevSpace;
+use super::vdev::{VdevInfo, VdevSpace};
 use super::{Allocator, class_index};
 
 /// Least and most that is kept back from users.
@@ -108,6 +108,17 @@ impl Allocator {
             .get(&vdev)
             .map(|v| ClassFigures::of(v))
             .unwrap_or_default()
+    }
+
+    /// Room and allocated bytes of all metaslabs.
+    pub fn each_metaslab(&self, each: &mut dyn FnMut(&VdevInfo, u64, u64)) {
+        for vdev in self.spaces().vdevs.values() {
+            for metaslab in vdev.metaslabs() {
+                let room = metaslab.region().span.size;
+                let allocated = room.saturating_sub(metaslab.free_space());
+                each(&vdev.info, room, allocated);
+            }
+        }
     }
 
     /// Sums over all classes but the log: what `zpool list` calls size and allocated.

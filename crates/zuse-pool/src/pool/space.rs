@@ -88,29 +88,73 @@ impl Pool {
     /// A header or a log cannot be read.
     pub fn space_by_maps(&self) -> Result<BTreeMap<u32, (u64, u64)>> {
         let infos = self.vdev_infos();
+        let mut all: BTreeMap<_, _> = infos.iter().map(|i| (i.vdev, (capacity(i), 0))).collect();
+        self.each_metaslab(&infos, &mut |info, _, allocated| {
+            if let Some((_, sum)) = all.get_mut(&info.vdev) {
+                *sum = u64::saturating_add(*sum, allocated);
+            }
+        })?;
+        Ok(all)
+    }
+
+    /// Room and allocated bytes of the metaslab that a vdev keeps for logs, of each that has one:
+    /// a normal or special one with more than [`MOST_WITHOUT_LOG`] metaslabs, its emptiest.
+    ///
+    /// # Errors
+    /// As [`Self::space_by_maps`].
+    pub fn embedded_logs(&self) -> Result<BTreeMap<u32, (u64, u64)>> {
+        let mut all = BTreeMap::new();
+        let mut note = |info: &VdevInfo, room: u64, allocated: u64| {
+            if takes_log(info) {
+                let least: &mut (u64, u64) = all.entry(info.vdev).or_insert((room, allocated));
+                if allocated < least.1 {
+                    *least = (room, allocated);
+                }
+            }
+        };
+        match self.allocator.get() {
+            Some(allocator) => allocator.each_metaslab(&mut note),
+            None => {
+                let large = self.vdev_infos().into_iter().filter(takes_log);
+                let large: Vec<_> = large.collect();
+                if !large.is_empty() {
+                    self.each_metaslab(&large, &mut note)?;
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Room and allocated bytes of the metaslabs of these vdevs, by the headers of the space maps
+    /// and the logs.
+    fn each_metaslab(
+        &self,
+        infos: &[VdevInfo],
+        each: &mut dyn FnMut(&VdevInfo, u64, u64),
+    ) -> Result<()> {
         infos.iter().try_for_each(VdevInfo::check)?;
         let mut pending = match self.log_objects(&self.directory()?)? {
             Some(objects) => {
                 let store = MosStore::new(self.mos());
-                LogState::read(&store, &infos, &objects)?.1
+                LogState::read(&store, &self.vdev_infos(), &objects)?.1
             }
             None => BTreeMap::new(),
         };
-        let mut all = BTreeMap::new();
-        for info in &infos {
-            let logged = pending.remove(&info.vdev).unwrap_or_default();
-            let mut allocated: i64 = logged.values().map(|unflushed| unflushed.delta()).sum();
-            for object in self.space_maps_of(info)? {
+        for info in infos {
+            let mut logged = pending.remove(&info.vdev).unwrap_or_default();
+            for (index, object) in (0..).zip(self.space_maps_of(info)?) {
+                let mut allocated = logged.remove(&index).map_or(0, |log| log.delta());
                 if object.0 != 0 {
                     let bonus = self.mos().dnode(object)?.bonus_vec();
                     let map = SpaceMapPhys::parse(&bonus)
                         .map_err(|e| e.at(format!("space map, object {}", object.0)))?;
                     allocated = allocated.saturating_add(map.alloc);
                 }
+                let room = info.region(index).span.size;
+                each(info, room, allocated.max(0).unsigned_abs());
             }
-            all.insert(info.vdev, (capacity(info), allocated.max(0).unsigned_abs()));
         }
-        Ok(all)
+        Ok(())
     }
 
     fn space_maps_of(&self, info: &VdevInfo) -> Result<Vec<ObjectId>> {
@@ -221,6 +265,15 @@ impl Pool {
     pub fn available(&self, reserve: Reserve) -> u64 {
         self.allocator.get().map_or(0, |a| a.available(reserve))
     }
+}
+
+/// A vdev with more metaslabs keeps one of them for logs. It is not noted anywhere: OpenZFS takes
+/// the emptiest when it opens a pool.
+pub const MOST_WITHOUT_LOG: u64 = 64;
+
+fn takes_log(info: &VdevInfo) -> bool {
+    let kept = matches!(info.class, AllocClass::Normal | AllocClass::Special);
+    kept && info.metaslab_count() > MOST_WITHOUT_LOG
 }
 
 /// Bytes in the metaslabs of a vdev.

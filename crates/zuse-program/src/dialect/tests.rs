@@ -16,10 +16,70 @@ fn operators_become_pairs_and_strings_stay() {
 }
 
 #[test]
+fn the_left_operand_of_a_power_is_told_of_it() {
+    for (program, wanted) in [
+        ("-a^b", "-__zpow(a) ^b"),
+        ("a.b[c]:d(e){f}^g", "__zpow(a.b[c]:d(e){f}) ^g"),
+        ("(a+b)^c^d", "__zpow((a+b)) ^__zpow(c) ^d"),
+        ("a = b c = f's'^d", "a = b c = __zpow(f's') ^d"),
+        (
+            "return ...^a, {[k]=v}^b",
+            "return __zpow(...) ^a, __zpow({[k]=v}) ^b",
+        ),
+        ("f(a^b, c)^d", "__zpow(f(__zpow(a) ^b, c)) ^d"),
+        ("a..b^c", "a..__zpow(b) ^c"),
+        ("not a^nil", "not __zpow(a) ^nil"),
+        ("x = 'a'^b -- c^d", "x = __zpow('a') ^b -- c^d"),
+        ("function() end ^ a", "function() end ^ a"),
+        ("a\n^b", "__zpow(a\n) ^b"),
+    ] {
+        assert_eq!(text(program), wanted, "{program}");
+    }
+}
+
+#[test]
+fn the_last_call_of_a_return_keeps_its_caller() {
+    for (program, wanted) in [
+        ("return zfs.exists{}", "return __zall(zfs.exists{})"),
+        (
+            "if a then return string.rep(b, c(d)) -- e\nend",
+            "if a then return __zall(string.rep(b, c(d))) -- e\nend",
+        ),
+        (
+            "f(function() return table.concat(t, (a)) end)",
+            "f(function() return __zall(table.concat(t, (a))) end)",
+        ),
+        (
+            "return assert(f(function() return tonumber'a' end))",
+            "return __zall(assert(f(function() return __zall(tonumber'a') end)))",
+        ),
+        (
+            "return zfs.list.x(a):m(b);",
+            "return __zall(zfs.list.x(a):m(b));",
+        ),
+    ] {
+        assert_eq!(text(program), wanted, "{program}");
+    }
+    for same in [
+        "return f(x)",
+        "return string.rep(a) .. b",
+        "return string.rep(a), b",
+        "return string.x",
+        "return (string.rep(a))",
+        "return {string.rep(a)}",
+        "x = string.rep(a)",
+        "return string.rep(a)[b]",
+    ] {
+        assert_eq!(text(same), same);
+    }
+}
+
+#[test]
 fn numbers_are_whole_and_wrap_around() {
     assert_eq!(text("10 .. 20"), "0xa .. 0x14");
     assert_eq!(text("9223372036854775808"), "0x8000000000000000");
-    for bad in ["1.5", "1e3", ".5", "0x", "3x"] {
+    assert_eq!(text("010 0"), "0x8 0x0");
+    for bad in ["1.5", "1e3", ".5", "0x", "3x", "09"] {
         let (line, why) = translate(format!("\nx = {bad}").as_bytes()).expect_err("no number");
         assert_eq!((line, why), (2, format!("malformed number near '{bad}'")));
     }

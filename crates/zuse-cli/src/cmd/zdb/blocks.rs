@@ -328,19 +328,6 @@ fn bias(pool: &Pool, vdev: u32) -> Option<String> {
     }
 }
 
-/// A vdev with that many metaslabs gives one of them to logs.
-const SLABS_WITH_LOG: u64 = 64;
-
-/// The metaslabs that vdevs without a bias keep for logs, together.
-fn embedded_log(pool: &Pool) -> u64 {
-    let tops = pool.spa().vdevs().tops();
-    let normal = tops.iter().filter(|t| t.is_concrete() && !t.is_log());
-    let normal = normal.filter(|t| bias(pool, t.id()).is_none());
-    let shifts = normal.map(|t| (t.asize(), t.metaslab_shift()));
-    let large = shifts.filter(|(size, shift)| *shift > 0 && size >> shift >= SLABS_WITH_LOG);
-    large.map(|(_, shift)| 1u64 << shift).sum()
-}
-
 /// Space by class, as the headers of the space maps have it.
 fn classes(out: &mut String, pool: &Pool, report: &Report) {
     let tops = pool.spa().vdevs().tops();
@@ -395,11 +382,13 @@ fn classes(out: &mut String, pool: &Pool, report: &Report) {
                 line(name, alloc, space);
             }
         }
-        // Nothing of ours is allocated there: the emptiest metaslab counts as the log's.
-        line("Embedded log class", 0, embedded_log(pool));
+        let kept = |special| pool.embedded_log(special).unwrap_or_default();
+        let (room, allocated) = kept(false);
+        line("Embedded log class", allocated, room);
         // Special vdevs have one of their own.
         if there[1] {
-            line("Special embedded log", 0, 0);
+            let (room, allocated) = kept(true);
+            line("Special embedded log", allocated, room);
         }
     }
 }

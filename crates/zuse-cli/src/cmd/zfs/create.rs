@@ -115,7 +115,7 @@ pub fn ancestors(pool: &zuse::Pool, name: &str, make: bool) -> Outcome<Vec<Strin
 impl Create {
     /// Does it.
     pub fn run(mut self, session: &mut Session) -> Outcome {
-        crate::ids::all_with_ids(&mut self.options)?;
+        crate::ids::all_with_ids(&mut self.options, &format!("cannot create '{}'", self.name))?;
         let name = &self.name;
         no_duplicates(&self.options)?;
         if self.volume.is_none() && (self.sparse || self.block_size.is_some()) {

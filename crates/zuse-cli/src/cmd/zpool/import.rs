@@ -11,7 +11,7 @@ use zuse::{
     VdevKind,
 };
 
-use super::status::errata;
+use super::status::{MESSAGES, errata};
 use crate::args::{pair, passing};
 use crate::cache_file::{CacheFile, device_paths};
 use crate::date;
@@ -142,7 +142,10 @@ impl Import {
             return Ok(());
         }
         let host = session.state.host_id()?;
-        let texts: Vec<String> = candidates.iter().map(|p| listing(p, host)).collect();
+        let mut texts = Vec::new();
+        for found in &candidates {
+            texts.push(listing(found, host, errata_of(session, found)?));
+        }
         session.ui.print(texts.join("\n"))?;
         Ok(())
     }
@@ -409,8 +412,22 @@ fn refusal(name: &str, found: &FoundPool, host: u64, error: &zuse::Error) -> Com
     said
 }
 
+/// The fault of older software that a pool has. Its label does not tell which features it lacks:
+/// so a pool that nobody has is opened for reading.
+fn errata_of(session: &Session, found: &FoundPool) -> Outcome<u64> {
+    let config = &found.config;
+    let told = config.errata.unwrap_or_default();
+    let is_left = config.state == PoolState::Exported && config.version == NEWEST;
+    if told != 0 || !is_left || !found.health().state.is_usable() {
+        return Ok(told);
+    }
+    // One that cannot be opened is listed all the same.
+    let pool = Pool::open(session.environment()?, found, &PoolAccess::default());
+    Ok(pool.map_or(0, |pool| pool.errata()))
+}
+
 /// What is to be known before it is imported, and what can be done.
-fn advice(found: &FoundPool, host: u64) -> String {
+fn advice(found: &FoundPool, host: u64, number: u64) -> String {
     const BY_NAME: &str = "The pool can be imported using its name or numeric identifier";
     let config = &found.config;
     let health = found.health();
@@ -447,16 +464,16 @@ fn advice(found: &FoundPool, host: u64) -> String {
                 "{BY_NAME},\n\tthough some features will not be available without an explicit 'zpool upgrade'."
             ),
         ),
-        () if config.errata.is_some_and(|n| n != 0) => (
-            format!("Errata #{} detected.", config.errata.unwrap_or_default()),
-            format!("{BY_NAME}{}.", errata(config.errata.unwrap_or_default()).0),
+        () if number != 0 => (
+            format!("Errata #{number} detected."),
+            format!("{}\n   see: {MESSAGES}ZFS-8000-ER", errata(number).before),
         ),
         () => return format!("action: {BY_NAME}.\n"),
     };
     format!("status: {status}\naction: {action}\n")
 }
 
-fn listing(found: &FoundPool, host: u64) -> String {
+fn listing(found: &FoundPool, host: u64, errata: u64) -> String {
     let config = &found.config;
     let health = found.health();
     let mut out = String::new();
@@ -472,7 +489,7 @@ fn listing(found: &FoundPool, host: u64) -> String {
         config.pool_guid,
         health.word()
     );
-    out.push_str(&advice(found, host));
+    out.push_str(&advice(found, host, errata));
     if let Some(comment) = &config.comment {
         let _ = writeln!(out, "comment: {comment}");
     }

@@ -174,9 +174,9 @@ fn devices(row: &PoolRow) -> Option<Reason> {
 
 fn versions(row: &PoolRow) -> Option<Reason> {
     if row.errata > 0 {
-        let (_, action) = errata(row.errata);
-        let status = format!("Errata #{} detected.", row.errata);
-        return some(Some("ZFS-8000-ER"), &status, &action);
+        let what = errata(row.errata);
+        let status = format!("Errata #{} detected.{}", row.errata, what.status);
+        return some(Some("ZFS-8000-ER"), &status, what.action);
     }
     if row.legacy > 0 {
         return some(
@@ -195,27 +195,43 @@ fn versions(row: &PoolRow) -> Option<Reason> {
     None
 }
 
-/// What is to be done about an errata: behind "the pool can be imported", and of an imported pool.
-pub fn errata(number: u64) -> (&'static str, String) {
+/// What is said of a pool with a fault of older software.
+pub struct Errata {
+    /// What is wrong, behind its number.
+    status: &'static str,
+    /// What to do about an imported pool.
+    action: &'static str,
+    /// What to do about one that can be imported.
+    pub before: &'static str,
+}
+
+/// The words for 3 and 4 are those of OpenZFS 2.3.
+pub fn errata(number: u64) -> Errata {
     match number {
-        1 => (
-            ", however there is a\n\tcompatibility issue which should be corrected by running 'zpool scrub'",
-            "To correct the issue run 'zpool scrub'.".to_owned(),
-        ),
-        2 => (
-            "",
-            "The pool can not be used as long as a filesystem of it is being destroyed.".to_owned(),
-        ),
-        3 => (
-            ", however existing encrypted\n\tdatasets contain an on-disk incompatibility which needs to be corrected",
-            "To correct the issue backup existing encrypted datasets to new\n\tencrypted datasets and destroy the old ones."
-                .to_owned(),
-        ),
-        4 => (
-            ", however existing encrypted\n\tsnapshots and bookmarks contain an on-disk incompatibility: raw sends of\n\tthem may fail",
-            "To correct the issue enable the bookmark_v2 feature, then send encrypted\n\tdatasets raw into new ones with zfs_disable_ivset_guid_check=1 ('--tune')\n\tat the receiver, and destroy the old ones."
-                .to_owned(),
-        ),
-        other => ("", format!("Errata #{other} is not known here.")),
+        1 => Errata {
+            status: "",
+            action: "To correct the issue run 'zpool scrub'.",
+            before: "The pool can be imported using its name or numeric identifier, however there\n\tis a compatibility issue which should be corrected by running 'zpool scrub'.",
+        },
+        2 => Errata {
+            status: "",
+            action: "The pool can not be used as long as a filesystem of it is being destroyed.",
+            before: "The pool can be imported using its name or numeric identifier.",
+        },
+        3 => Errata {
+            status: "\n\tExisting encrypted datasets contain an on-disk incompatibility\n\t which needs to be corrected.",
+            action: "To correct the issue backup existing encrypted datasets to new\n\tencrypted datasets and destroy the old ones. 'zfs mount -o ro' can\n\tbe used to temporarily mount existing encrypted datasets readonly.",
+            before: "The pool can be imported using its name or numeric identifier, however\n\texisting encrypted datasets contain an on-disk incompatibility which needs\n\tto be corrected.",
+        },
+        4 => Errata {
+            status: "\n\tExisting encrypted snapshots and bookmarks contain an on-disk\n\tincompatibility. This may cause on-disk corruption if they are used\n\twith 'zfs recv'.",
+            action: "To correct the issue, enable the bookmark_v2 feature. No additional\n\taction is needed if there are no encrypted snapshots or bookmarks.\n\tIf preserving the encrypted snapshots and bookmarks is required, use\n\ta non-raw send to backup and restore them. Alternately, they may be\n\tremoved to resolve the incompatibility.",
+            before: "Existing encrypted snapshots and bookmarks contain an on-disk\n\tincompatibility. This may cause on-disk corruption if they are used\n\twith 'zfs recv'. To correct the issue, enable the bookmark_v2 feature.\n\tNo additional action is needed if there are no encrypted snapshots or\n\tbookmarks. If preserving the encrypted snapshots and bookmarks is\n\trequired, use a non-raw send to backup and restore them. Alternately,\n\tthey may be removed to resolve the incompatibility.",
+        },
+        _ => Errata {
+            status: "",
+            action: "What it is about is not known here.",
+            before: "The pool can be imported using its name or numeric identifier.",
+        },
     }
 }
