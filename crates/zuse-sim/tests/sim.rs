@@ -26,6 +26,7 @@ mod layouts;
 mod leaks;
 mod livelists;
 mod logs;
+mod mixtures;
 mod nameless;
 mod old_versions;
 mod panics;
