@@ -45,7 +45,7 @@ use std::collections::BTreeMap;
 use zuse_base::{ObjectId, Result};
 use zuse_dmu::zap::Zap;
 use zuse_format::dnode::DnodeView;
-use zuse_format::dsl::{BptreeEntry, DslDatasetPhys, DslDirPhys};
+use zuse_format::dsl::{BptreeEntry, DS_FLAG_INCONSISTENT, DslDatasetPhys, DslDirPhys};
 use zuse_format::object_type;
 use zuse_pool::Pool;
 
@@ -311,7 +311,10 @@ impl Check<'_> {
             let place = format!("{place}, livelist");
             self.report.problem(Finding::Unreadable, place, e);
         }
-        contents::dataset(pool, &place, &phys.bp, owners, self.report);
+        // What is being received, or was when the host failed, has only some of its objects.
+        if phys.flags & DS_FLAG_INCONSISTENT == 0 {
+            contents::dataset(pool, &place, &phys.bp, owners, self.report);
+        }
         // An origin without blocks and a dataset that is being received keep other books.
         if !complete || phys.bp.is_hole() {
             return None;

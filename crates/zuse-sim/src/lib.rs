@@ -3,6 +3,7 @@
 //! ```text
 //!   golden   pools that OpenZFS wrote, in memory, with what they held
 //!   power    cuts in chains against a model; objects and files are workloads for it
+//!   mixtures      everything at once against a model, with power cuts
 //!   checkpoints   the whole pool made to go back, against a model
 //!   clones   files that share blocks against a model
 //!   manifests     what a pool holds, against what it should
@@ -30,6 +31,7 @@ pub mod leak;
 pub mod limits;
 pub mod manifests;
 pub mod memory_pool;
+pub mod mixtures;
 pub mod no_datasets;
 pub mod objects;
 pub mod power;

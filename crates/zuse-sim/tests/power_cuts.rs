@@ -42,7 +42,7 @@ fn none_failed(failures: &[String], seeds: u64) {
 
 #[test]
 fn files_come_back_as_of_the_last_txg_after_every_cut() {
-    let range = seeds(24);
+    let range = seeds(12);
     let seeds = range.end - range.start;
     let (tally, failures) = run_chains(&Files::default(), &rules(false), range);
     println!("{tally:?}, {} failures", failures.len());
@@ -84,7 +84,7 @@ fn files_that_share_blocks_come_back_after_every_cut() {
 
 #[test]
 fn objects_come_back_as_of_the_last_txg_after_every_cut() {
-    let range = seeds(8);
+    let range = seeds(6);
     let seeds = range.end - range.start;
     let (tally, failures) = run_chains(&Objects, &rules(false), range);
     println!("{tally:?}, {} failures", failures.len());
@@ -97,7 +97,7 @@ fn objects_come_back_as_of_the_last_txg_after_every_cut() {
 
 #[test]
 fn without_flushes_the_cuts_do_damage() {
-    let (tally, failures) = run_chains(&Objects, &rules(true), 0..20);
+    let (tally, failures) = run_chains(&Objects, &rules(true), 0..12);
     println!(
         "{tally:?}, {} failures; the first: {:?}",
         failures.len(),

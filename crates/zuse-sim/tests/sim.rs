@@ -26,6 +26,7 @@ mod layouts;
 mod leaks;
 mod livelists;
 mod logs;
+mod mixtures;
 mod nameless;
 mod noise;
 mod old_versions;
