@@ -277,6 +277,9 @@ pub struct VdevRow {
     /// Bytes of a top-level vdev that only the checkpoint needs, where that was asked for.
     #[serde(default)]
     pub checkpoint: Option<u64>,
+    /// Bytes by which it would grow, where that was asked for.
+    #[serde(default)]
+    pub expandable: u64,
     /// What is done to a device, or waits to be done: `resilvering`, `awaiting resilver`.
     #[serde(default)]
     pub doing: String,
@@ -393,6 +396,7 @@ impl VdevRow {
             slow: status.ops.iter().map(|o| o.slow).sum(),
             work: None,
             checkpoint: None,
+            expandable: 0,
             doing: String::new(),
         }
     }
@@ -669,6 +673,9 @@ fn vdevs_with_space(pool: &Pool, cells: &[(String, Cell)]) -> VdevRow {
     let mut vdevs = VdevRow::of(&pool.vdev_status());
     vdevs.name = pool.name();
     details::tell_doing(pool, &mut vdevs);
+    if cells.iter().any(|(name, _)| name == "expandsize") {
+        tell_expandable(pool, &mut vdevs);
+    }
     // Of a single vdev everything is known by that of the pool.
     let by_maps = match vdevs.children.len() {
         2.. if !pool.is_writable() => zuse::traverse::space_by_maps(pool).unwrap_or_default(),
@@ -691,6 +698,14 @@ fn vdevs_with_space(pool: &Pool, cells: &[(String, Cell)]) -> VdevRow {
         }
     }
     vdevs
+}
+
+/// By how much each vdev below one would grow.
+fn tell_expandable(pool: &Pool, vdev: &mut VdevRow) {
+    for child in &mut vdev.children {
+        child.expandable = pool.spa().expandable(child.guid);
+        tell_expandable(pool, child);
+    }
 }
 
 /// What is known of a pool.
