@@ -34,7 +34,11 @@ says "Source pool must be composed only of mirrors" zpool split half third
 
 # Room that comes with larger devices.
 before=$(zpool list -Hpo size half)
+is "$(zpool list -Ho expandsize half)" "-" "nothing to grow by"
 truncate -s 160M "$T/b"
+ok zpool reopen half
+is "$(zpool list -Ho expandsize half)" 64M "what the pool could grow by"
+is "$(zpool list -Hpv half | awk -v b="$T/b" '$1 == b { print $6 }')" $((4 << 24)) "what its device has"
 ok zpool online -e half "$T/b"
 is "$(zpool list -Hpo size half)" $((before + (4 << 24))) "four metaslabs more"
 ok zpool set autoexpand=on half

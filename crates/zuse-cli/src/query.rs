@@ -278,6 +278,9 @@ pub struct VdevRow {
     /// Bytes of a top-level vdev that only the checkpoint needs, where that was asked for.
     #[serde(default)]
     pub checkpoint: Option<u64>,
+    /// Bytes by which it would grow, where that was asked for.
+    #[serde(default)]
+    pub expandable: u64,
     /// What is done to a device, or waits to be done: `resilvering`, `awaiting resilver`.
     #[serde(default)]
     pub doing: String,
@@ -394,6 +397,7 @@ impl VdevRow {
             slow: status.ops.iter().map(|o| o.slow).sum(),
             work: None,
             checkpoint: None,
+            expandable: 0,
             doing: String::new(),
         }
     }
@@ -670,6 +674,9 @@ fn vdevs_with_space(pool: &Pool, cells: &[(String, Cell)]) -> VdevRow {
     let mut vdevs = VdevRow::of(&pool.vdev_status());
     vdevs.name = pool.name();
     details::tell_doing(pool, &mut vdevs);
+    if cells.iter().any(|(name, _)| name == "expandsize") {
+        tell_expandable(pool, &mut vdevs);
+    }
     // Of a single vdev everything is known by that of the pool.
     let by_maps = match vdevs.children.len() {
         2.. if !pool.is_writable() => {
@@ -694,6 +701,14 @@ fn vdevs_with_space(pool: &Pool, cells: &[(String, Cell)]) -> VdevRow {
         }
     }
     vdevs
+}
+
+/// By how much each vdev below one would grow.
+fn tell_expandable(pool: &Pool, vdev: &mut VdevRow) {
+    for child in &mut vdev.children {
+        child.expandable = pool.spa().expandable(child.guid);
+        tell_expandable(pool, child);
+    }
 }
 
 /// What is known of a pool.

@@ -125,8 +125,16 @@ fn devices_of_other_pools_are_refused_without_force() {
         said.contains("is a member (ACTIVE) of pool \"other\""),
         "{said}"
     );
+    // Imported here: not by force either.
+    env.fails(1, "zpool labelclear -f tank.img");
     env.ok("zpool destroy other");
     env.ok("zpool create third tank.img");
+    // A machine that knows nothing of the pool wipes it by force.
+    let stranger = TestEnv::new();
+    let image = env.path("tank.img").display().to_string();
+    stranger.fails(1, &format!("zpool labelclear {image}"));
+    stranger.ok(&format!("zpool labelclear -f {image}"));
+    stranger.fails(255, &format!("zpool labelclear -f {image}"));
 }
 
 #[test]

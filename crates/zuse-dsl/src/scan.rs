@@ -76,6 +76,9 @@ struct State {
     epoch: u64,
     /// Figures of the batch in hand.
     counts: Arc<Counts>,
+    /// Bytes that batches of a scrub mended before they were thrown away: they are found whole when
+    /// they are met again.
+    mended: u64,
     pass: Pass,
     /// Leaves that did not get what they should have.
     failed: Failed,
@@ -108,11 +111,16 @@ struct Worker {
 }
 
 impl State {
-    /// The batch in hand is of no use any more.
+    /// The batch in hand is of no use any more. What it mended stays so. (A resilver writes all of
+    /// it again.)
     fn forget_batch(&mut self) {
         self.ahead = None;
         self.epoch += 1;
-        self.counts = Arc::default();
+        let counts = std::mem::take(&mut self.counts);
+        let is_scrub = |record: &Record| record.function == Function::Scrub;
+        if self.record.as_ref().is_some_and(is_scrub) {
+            self.mended += counts.mended();
+        }
     }
 }
 

@@ -68,11 +68,49 @@ impl Pool {
         Ok(more)
     }
 
+    /// Looks at the sizes of devices again. Nothing grows.
+    pub fn look_at_sizes(&self) {
+        let leaves = self.vdevs.leaves();
+        if leaves.iter().filter(|leaf| leaf.look_again()).count() > 0 {
+            // The labels at the end of a device are elsewhere now.
+            self.config_changed();
+        }
+    }
+
+    /// Bytes by which a top-level vdev would grow, or a device's share of one, by its guid: whole
+    /// metaslabs. None for what is neither.
+    pub fn expandable(&self, guid: u64) -> u64 {
+        let tops = self.vdevs.tops();
+        let own = |top: &&Arc<Top>| top.is_concrete() && top.config().find(guid).is_some();
+        let Some(top) = tops.iter().find(own) else {
+            return 0;
+        };
+        let (has, takes) = match top.leaves().iter().find(|leaf| leaf.guid() == guid) {
+            _ if top.guid() == guid => (self.room_of(top), top.asize()),
+            Some(leaf) => match (share(top.config(), top.asize()), leaf.asize()) {
+                (Some(takes), has) => (has, takes),
+                _ => return 0,
+            },
+            None => return 0,
+        };
+        let shift = top.metaslab_shift();
+        has.saturating_sub(takes) >> shift << shift
+    }
+
     /// Bytes that a vdev could have by the devices that it has; no more than now while one is away.
     pub fn room_of(&self, top: &Top) -> u64 {
         let leaves = top.leaves();
         let size = |guid| leaves.iter().find(|l| l.guid() == guid).map(|l| l.asize());
         room(top.config(), &size).unwrap_or(0).max(top.asize())
+    }
+}
+
+/// Bytes of each device that a vdev takes; `None` where they are not the same for all.
+fn share(top: &VdevConfig, asize: u64) -> Option<u64> {
+    match top.kind {
+        VdevKind::Mirror => Some(asize),
+        VdevKind::Raidz { .. } => asize.checked_div(top.children.len() as u64),
+        _ => None,
     }
 }
 

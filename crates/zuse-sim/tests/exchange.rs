@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use zuse::tools::Layers as _;
 use zuse::{Credentials, FileSystem, Offline, PoolAccess, Shape, TopSpec, VdevClass, VdevKind};
-use zuse_base::{Entropy, Errno, SeededPrng};
+use zuse_base::{Entropy, Errno, SeededPrng, Txg};
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice, MemImage, PowerSupply, SimDisk};
+use zuse_dsl::NewScan;
 use zuse_format::nvlist::NvList;
 use zuse_pool::{Environment, Newcomer, Purpose, SyncCtx, VdevSpec};
 use zuse_sim::golden::open_whole;
@@ -407,6 +408,19 @@ fn a_device_that_comes_during_a_resilver_waits_for_the_next_one() {
         range,
         "it is not for the last one"
     );
+    // Neither pauses nor ends by the commands for scrubs, as with OpenZFS.
+    let (from, to) = range.expect("something is lacking");
+    pool.dsl()
+        .begin_scan(NewScan::Resilver(from, to))
+        .expect("begun");
+    for refused in [
+        pool.cancel_scan(),
+        pool.pause_scrub(),
+        pool.scrub(Txg::ZERO, None),
+    ] {
+        let text = refused.expect_err("a resilver").to_string();
+        assert!(text.contains("currently resilvering"), "{text}");
+    }
     const DEFER: &str = "com.datto:resilver_defer";
     assert_eq!(pool.spa().features().refcount(DEFER), 1);
     resilver(&pool);

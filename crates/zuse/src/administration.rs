@@ -96,6 +96,7 @@ impl Pool {
                 self.online(leaf.guid())?;
             }
         }
+        self.spa().look_at_sizes();
         let expands = self.pool_property("autoexpand")?;
         if expands.is_some_and(|p| p.value.as_deref() == Some("on"))
             && !self.spa().keeps_checkpoint()

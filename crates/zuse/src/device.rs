@@ -128,17 +128,23 @@ impl DeviceUse {
         Err(Error::refused(Errno::EXIST, what))
     }
 
-    /// Wipes the labels of a device.
+    /// Wipes the labels of a device: with `force` those of an exported pool, too, and of a pool
+    /// that seems active, if it is none of `imported` and no process has the device open.
     ///
     /// # Errors
-    /// `Refused(BUSY)` for a device of an active pool, and without `force` of an exported one.
-    pub fn clear(path: impl AsRef<Path>, force: bool) -> Result<()> {
+    /// `Refused(BUSY)` for a device of an active pool; without `force` `Refused(EXIST)` for one of
+    /// an exported pool.
+    pub fn clear(path: impl AsRef<Path>, force: bool, imported: &[ImportedPool]) -> Result<()> {
         let path = path.as_ref();
-        match Self::of(path)? {
+        let used = Self::of(path)?;
+        let is_ours = || Taken::of(imported).by(path, &used).is_some();
+        match &used {
             Self::Unused => {
                 return Err(Error::refused(Errno::NOENT, "no ZFS label was found on it"));
             }
-            Self::Member(config) if config.state == PoolState::Active => {
+            Self::Member(config)
+                if config.state == PoolState::Active && (!force || is_held(path) || is_ours()) =>
+            {
                 return Err(Error::refused(
                     Errno::BUSY,
                     format!(

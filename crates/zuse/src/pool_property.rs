@@ -299,6 +299,7 @@ impl Pool {
                 found.map(|c| c.bytes.to_string())
             }
             "fragmentation" => self.fragmentation().map(|n| n.to_string()),
+            "expandsize" => Some(self.expandable().to_string()),
             "size" | "allocated" | "free" | "capacity" | "freeing" => {
                 let figures = self.figures()?;
                 let number = match name {

@@ -49,10 +49,10 @@ impl Pool {
         self.dsl().pause_scan()
     }
 
-    /// Ends a scan before it is done.
+    /// Ends a scrub before it is done.
     ///
     /// # Errors
-    /// `Refused(NOENT)` where none goes on.
+    /// `Refused(NOENT)` where none goes on; `Refused(BUSY)` while a resilver does.
     pub fn cancel_scan(&self) -> Result<()> {
         self.dsl().cancel_scan()
     }

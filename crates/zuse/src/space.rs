@@ -42,6 +42,8 @@ pub(crate) struct ClassSpace {
     size: u64,
     /// Of them allocated.
     allocated: u64,
+    /// By which they would grow.
+    expandable: u64,
     /// The same in bytes of data, without parity.
     usable: u64,
     used: u64,
@@ -62,7 +64,7 @@ impl ClassSpace {
             "usable" => self.usable,
             "used" => self.used,
             "available" => self.usable.saturating_sub(self.used),
-            "expandsize" => 0,
+            "expandsize" => self.expandable,
             _ => return None,
         })
     }
@@ -108,6 +110,8 @@ impl Pool {
                 false => (size.saturating_sub(log.0), allocated.saturating_sub(log.1)),
             };
             let deflated = |bytes: u64| (bytes >> 9).saturating_mul(top.deflate_ratio());
+            let expandable = self.spa().expandable(top.guid());
+            sum.expandable = sum.expandable.saturating_add(expandable);
             sum.size = sum.size.saturating_add(size);
             sum.allocated = sum.allocated.saturating_add(allocated);
             sum.usable = sum.usable.saturating_add(deflated(size));
@@ -155,6 +159,13 @@ impl Pool {
         let data = tops.iter().filter(|t| !t.is_log());
         let allocated = data.filter_map(|t| by_vdev.get(&t.id()).map(|(_, n)| *n));
         Ok(allocated.fold(0, u64::saturating_add))
+    }
+
+    /// Bytes by which all its vdevs would grow, if they took the room that their devices have.
+    pub fn expandable(&self) -> u64 {
+        let tops = self.spa().vdevs().tops();
+        let bytes = tops.iter().map(|top| self.spa().expandable(top.guid()));
+        bytes.fold(0, u64::saturating_add)
     }
 
     /// Fragmentation of the free space in percent; `None` where it is not known, or cannot be read.

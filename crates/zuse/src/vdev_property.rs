@@ -242,6 +242,10 @@ impl Pool {
                 config: place.config(&config),
                 stored: self.stored_on(zap_of(place.config(&config)))?,
                 space: space(place),
+                expandable: match place.is_root() {
+                    true => self.expandable(),
+                    false => self.spa().expandable(*guid),
+                },
                 fragmentation: match (place.is_root(), place.is_top()) {
                     (true, _) => self.fragmentation(),
                     (_, true) => self
@@ -392,6 +396,7 @@ struct Of<'a> {
     config: Option<&'a VdevConfig>,
     stored: Vec<(String, ZapValue)>,
     space: (u64, u64),
+    expandable: u64,
     fragmentation: Option<u64>,
 }
 
@@ -499,6 +504,7 @@ impl Of<'_> {
             "free" => number(size.saturating_sub(allocated)),
             "allocated" => number(allocated),
             "fragmentation" => self.fragmentation.and_then(number),
+            "expandsize" => number(self.expandable),
             "parity" => match &status.kind {
                 VdevKind::Raidz { nparity, .. } | VdevKind::Draid { nparity, .. } => {
                     number(u64::from(*nparity))

@@ -48,6 +48,7 @@ pub fn row(config: &zuse::VdevConfig, list: &str, tree: &VdevRow) -> VdevRow {
         slow: 0,
         work: None,
         checkpoint: None,
+        expandable: 0,
         doing: String::new(),
     }
 }

@@ -38,6 +38,11 @@ impl Counts {
         ]
         .map(|count| count.load(Relaxed))
     }
+
+    /// Bytes that were written anew.
+    pub fn mended(&self) -> u64 {
+        self.processed.load(Relaxed)
+    }
 }
 
 /// Leaves that did not get what they should have, with the births of the first and last such block.

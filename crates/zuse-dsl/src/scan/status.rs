@@ -58,7 +58,7 @@ impl Dsl {
             to_examine: record.to_examine,
             examined: record.examined + examined,
             skipped: record.skipped + skipped,
-            processed: record.processed + processed,
+            processed: record.processed + processed + state.mended,
             errors: record.errors + errors,
             paused: record.paused,
             pass_start: pass.start,

@@ -99,23 +99,25 @@ impl Dsl {
         self.run_scan()
     }
 
-    /// Ends the scan before it is done.
+    /// Ends a scrub before it is done.
     ///
     /// # Errors
-    /// `Refused(NOENT)` where none goes on.
+    /// `Refused(NOENT)` where none goes on; `Refused(BUSY)` while a resilver does.
     pub fn cancel_scan(&self) -> Result<()> {
-        let none = || refuse(Errno::NOENT, "there is no active scrub");
         self.stop_worker();
-        self.task(
+        let canceled = self.task(
             |_| Ok(()),
             move |ctx| {
                 if ctx.stop_error_scrub(false)? {
                     return Ok(());
                 }
-                let record = ctx.dsl.scan.running().ok_or_else(none)?;
+                let record = ctx.running_scrub()?;
                 ctx.end_scan(record, false)
             },
-        )
+        );
+        // What was not canceled goes on.
+        self.run_scan()?;
+        canceled
     }
 
     /// Lets a scrub pause.
@@ -130,15 +132,12 @@ impl Dsl {
                 if ctx.stop_error_scrub(true)? {
                     return Ok(());
                 }
-                let record = ctx.dsl.scan.running();
-                let scrub = record.filter(|r| r.function == Function::Scrub);
-                match scrub {
-                    None => Err(refuse(Errno::NOENT, "there is no active scrub")),
-                    Some(record) if record.paused => Err(refuse(
+                match ctx.running_scrub()? {
+                    record if record.paused => Err(refuse(
                         Errno::BUSY,
                         "scrub is paused; use 'zpool scrub' to resume scrub",
                     )),
-                    Some(record) => ctx.pause_scrub(record),
+                    record => ctx.pause_scrub(record),
                 }
             },
         );
@@ -213,6 +212,7 @@ impl Ctx<'_> {
         {
             let mut state = self.dsl.scan.state.lock();
             state.forget_batch();
+            state.mended = 0;
             state.record = Some(record);
             state.position = position;
             state.error_scrub = ErrorScrub::default();
@@ -251,6 +251,17 @@ impl Ctx<'_> {
         Ok(())
     }
 
+    /// The scrub that goes on or pauses. A resilver is neither paused nor canceled.
+    fn running_scrub(&self) -> Result<Record> {
+        match self.dsl.scan.running() {
+            None => Err(refuse(Errno::NOENT, "there is no active scrub")),
+            Some(record) if record.function == Function::Resilver => {
+                Err(refuse(Errno::BUSY, "currently resilvering"))
+            }
+            Some(record) => Ok(record),
+        }
+    }
+
     fn pause_scrub(&self, record: Record) -> Result<()> {
         let record = Record {
             paused: true,
@@ -277,10 +288,11 @@ impl Ctx<'_> {
         self.log_pool("scan", "resumed")
     }
 
-    fn set_record(&self, record: Record, pass: impl FnOnce(&mut Pass, u64)) -> Result<()> {
+    fn set_record(&self, mut record: Record, pass: impl FnOnce(&mut Pass, u64)) -> Result<()> {
         let position = {
             let mut state = self.dsl.scan.state.lock();
             state.forget_batch();
+            record.processed += std::mem::take(&mut state.mended);
             state.record = Some(record);
             pass(&mut state.pass, self.spa.now().0);
             state.position.clone()
@@ -304,7 +316,7 @@ impl Ctx<'_> {
                     let [examined, skipped, issued, processed, errors] = state.counts.now();
                     record.examined += examined;
                     record.skipped += skipped;
-                    record.processed += processed;
+                    record.processed += processed + std::mem::take(&mut state.mended);
                     record.errors += errors;
                     state.record = Some(record);
                     state.counts = Arc::default();
@@ -348,19 +360,24 @@ impl Ctx<'_> {
 
     /// A scan is over: done, or canceled.
     pub(super) fn end_scan(&self, record: Record, complete: bool) -> Result<()> {
-        let now = self.spa.now().0;
+        let (before, mended) = {
+            let mut state = self.dsl.scan.state.lock();
+            state.forget_batch();
+            (state.position.clone(), std::mem::take(&mut state.mended))
+        };
         let ended = Record {
             state: if complete { FINISHED } else { CANCELED },
-            end: now,
+            end: self.spa.now().0,
             queue_object: 0,
             paused: false,
+            processed: record.processed + mended,
             ..record
         };
         let position = Position {
             bookmark: Bookmark::NOWHERE,
             queue: Default::default(),
             again: false,
-            ..self.dsl.scan.state.lock().position.clone()
+            ..before
         };
         if record.queue_object != 0 {
             self.free(record.queue_object)?;
@@ -368,7 +385,6 @@ impl Ctx<'_> {
         self.write_scan(&ended, &position)?;
         let (failed, begun_here) = {
             let mut state = self.dsl.scan.state.lock();
-            state.forget_batch();
             state.record = Some(ended);
             state.position = position;
             (std::mem::take(&mut state.failed), state.pass.begun_here)

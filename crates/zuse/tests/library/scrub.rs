@@ -322,6 +322,34 @@ fn a_scrub_goes_on_where_it_was_and_meets_each_block_once() {
 }
 
 #[test]
+fn what_was_mended_before_a_pause_is_counted() {
+    let place = Place::new(2);
+    let pool = many_blocks(&place);
+    place.spoil(1);
+    let whole = scrub(&pool).processed;
+    place.spoil(1);
+    pool.scrub(Txg::ZERO, None).expect("begun");
+    let seen = loop {
+        let scan = pool.scan().expect("one");
+        if scan.processed > 0 || scan.state != 1 {
+            break scan.processed;
+        }
+        std::thread::yield_now();
+    };
+    // It may be done by now.
+    if pool.pause_scrub().is_ok() {
+        let paused = pool.scan().expect("one");
+        assert!(paused.processed >= seen, "{seen} before, {paused:?}");
+        pool.scrub(Txg::ZERO, None).expect("goes on");
+    }
+    pool.finish_scan().expect("done");
+    let scan = pool.scan().expect("one");
+    assert!(scan.processed >= whole - whole / 20, "{whole}, {scan:?}");
+    assert_eq!(scrub(&pool).processed, 0);
+    pool.export().expect("exported");
+}
+
+#[test]
 fn blocks_that_are_freed_while_a_batch_is_proved_are_no_damage() {
     let place = Place::new(2);
     let pool = many_blocks(&place);

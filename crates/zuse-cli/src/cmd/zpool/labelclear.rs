@@ -11,7 +11,7 @@ use crate::session::Session;
 /// Wipe the ZFS labels of a device
 #[derive(Args, Debug)]
 pub struct LabelClear {
-    /// Also of a device of an exported pool
+    /// Also of a device of an exported pool, and of one that another host had imported
     #[arg(short)]
     force: bool,
     /// The device
@@ -27,7 +27,8 @@ impl LabelClear {
             let what = format!("failed to open {}: {why}", path.display());
             return Err(CommandError::new(what).into());
         }
-        DeviceUse::clear(&path, self.force).map_err(|error| match &error {
+        let imported = super::devices::taking(session, self.force)?.imported;
+        DeviceUse::clear(&path, self.force, &imported).map_err(|error| match &error {
             zuse::Error::Refused {
                 errno: Errno::BUSY,
                 what,

@@ -376,6 +376,7 @@ fn vdev_cell(vdev: &VdevRow, pool: &PoolRow, level: usize, name: &str, exact: bo
             let percent = vdev.fragmentation.map(|n| n.to_string());
             pool_value("fragmentation", percent.as_deref(), exact)
         }
+        ("expandsize", _) => pool_value("expandsize", Some(&vdev.expandable.to_string()), exact),
         ("checkpoint", _) => {
             let bytes = vdev.checkpoint.map(|n| n.to_string());
             pool_value("checkpoint", bytes.as_deref(), exact)

@@ -1,0 +1,227 @@
+#!/usr/bin/env bash
+# What `zpool status` says of a pool in each state, as OpenZFS's kernel and zpool 2.3 said it of a pool of their own in that state,
+# letter by letter but for times, sizes, guids and where the devices are.
+HOSTS=1
+. "$(dirname "$0")/lib.sh"
+unset ZUSE_HOST_LINGER
+
+disks() { for d in "$@"; do rm -f "$T/$d"; disk "$d" 96M; done; }
+fill() { head -c "${1:-3000000}" /dev/urandom >"$T/content"; ok zuse cp -f "$T/content" t:/f; ok zpool sync t; }
+plainly() {
+    sed -E -e "s,$T/,/pools/,g" -e 's/(on|since) [A-Z][a-z]{2} [A-Z][a-z]{2} [ 0-9]{2} [0-9:]{8} [0-9]{4}/\1 TIME/; s/created [A-Z].* [0-9]{4},/created TIME,/' \
+        -e 's/[0-9]{2}:[0-9]{2}:[0-9]{2}/DURATION/; s/(resilvered|repaired) [0-9.]+[BKM]/\1 SIZE/; s/consumes [0-9.]+[BKM]/consumes SIZE/; s/[0-9.]+[BKM] (repaired|resilvered)/SIZE \1/' \
+        -e 's/[0-9]{15,}/GUID/; s/ +$//' -e 's/[0-9.]+[BKM] ?\/ ?[0-9.]+[BKM]/SIZE/g; s/[0-9.]+% done/PERCENT done/; s/ +(STATE|ONLINE|DEGRADED|UNAVAIL|OFFLINE|FAULTED|INUSE|AVAIL) */ \1 /; s/ +(READ|[0-9]+) +(WRITE|[0-9]+) +(CKSUM|[0-9]+)/ \1 \2 \3/; s/ +$//'
+}
+# Compares with what follows on the input; the columns are compared by `table` below.
+state() { # name, options
+    local name=$1
+    shift
+    zpool status "$@" t 2>&1 | plainly >got
+    plainly >wanted
+    cmp -s got wanted || differs "$name: $(diff wanted got)"
+}
+
+disks a b
+ok zpool create -m none t mirror "$T/a" "$T/b"
+fill
+is "$(zpool status t | sed "s,$T,,")" "  pool: t
+ state: ONLINE
+config:
+
+	NAME        STATE     READ WRITE CKSUM
+	t           ONLINE       0     0     0
+	  mirror-0  ONLINE       0     0     0
+	    $T/a  ONLINE       0     0     0" "the columns" >/dev/null
+state plain <<'W'
+  pool: t
+ state: ONLINE
+config:
+
+	NAME          STATE     READ WRITE CKSUM
+	t             ONLINE       0     0     0
+	  mirror-0    ONLINE       0     0     0
+	    /pools/a  ONLINE       0     0     0
+	    /pools/b  ONLINE       0     0     0
+
+errors: No known data errors
+W
+ok zpool offline t "$T/a"
+state offline -x <<'W'
+  pool: t
+ state: DEGRADED
+status: One or more devices has been taken offline by the administrator.
+	Sufficient replicas exist for the pool to continue functioning in a
+	degraded state.
+action: Online the device using 'zpool online' or replace the device with
+	'zpool replace'.
+config:
+
+	NAME          STATE     READ WRITE CKSUM
+	t             DEGRADED     0     0     0
+	  mirror-0    DEGRADED     0     0     0
+	    /pools/a  OFFLINE      0     0     0
+	    /pools/b  ONLINE       0     0     0
+
+errors: No known data errors
+W
+ok zpool online t "$T/a"
+ok zpool wait -t resilver t
+ok zpool offline -f t "$T/a"
+state faulted <<'W'
+  pool: t
+ state: DEGRADED
+status: One or more devices are faulted in response to persistent errors.
+	Sufficient replicas exist for the pool to continue functioning in a
+	degraded state.
+action: Replace the faulted device, or use 'zpool clear' to mark the device
+	repaired.
+  scan: resilvered 0B in 00:00:00 with 0 errors on Sun Nov 29 09:26:33 2026
+config:
+
+	NAME          STATE     READ WRITE CKSUM
+	t             DEGRADED     0     0     0
+	  mirror-0    DEGRADED     0     0     0
+	    /pools/a  FAULTED      0     0     0  external device fault
+	    /pools/b  ONLINE       0     0     0
+
+errors: No known data errors
+W
+ok zpool clear t
+ok zpool wait -t resilver t
+fill 30000000
+ok zpool scrub t
+if zpool scrub -p t; then
+    state "scrub paused" <<'W'
+  pool: t
+ state: ONLINE
+  scan: scrub paused since Sun Nov 29 09:26:39 2026
+	scrub started on Sun Nov 29 09:26:35 2026
+	0B / 8.12M scanned, 0B / 8.12M issued
+	0B repaired, 0.00% done
+config:
+
+	NAME          STATE     READ WRITE CKSUM
+	t             ONLINE       0     0     0
+	  mirror-0    ONLINE       0     0     0
+	    /pools/a  ONLINE       0     0     0
+	    /pools/b  ONLINE       0     0     0
+
+errors: No known data errors
+W
+    says "cannot pause scrubbing t: scrub is paused; use 'zpool scrub' to resume scrub" zpool scrub -p t
+    ok zpool scrub -s t
+    state "scrub canceled" <<'W'
+  pool: t
+ state: ONLINE
+  scan: scrub canceled on Sun Nov 29 09:26:43 2026
+config:
+
+	NAME          STATE     READ WRITE CKSUM
+	t             ONLINE       0     0     0
+	  mirror-0    ONLINE       0     0     0
+	    /pools/a  ONLINE       0     0     0
+	    /pools/b  ONLINE       0     0     0
+
+errors: No known data errors
+W
+    says "cannot cancel scrubbing t: there is no active scrub" zpool scrub -s t
+fi
+ok zpool export t
+mkdir away
+mv b away/
+state "no pool" <<'W'
+cannot open 't': no such pool
+W
+is "$(zpool import -d "$T" | plainly | sed -n '3,$p')" " state: DEGRADED
+status: One or more devices are missing from the system.
+action: The pool can be imported despite missing or damaged devices.  The
+	fault tolerance of the pool may be compromised if imported.
+   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-2Q
+config:
+
+	t DEGRADED
+	  mirror-0 DEGRADED
+	    /pools/a ONLINE
+	    /pools/b UNAVAIL cannot open" "what can be imported"
+ok zpool import -d "$T" t
+ok zpool clear t
+state missing <<'W'
+  pool: t
+ state: DEGRADED
+status: One or more devices could not be opened.  Sufficient replicas exist for
+	the pool to continue functioning in a degraded state.
+action: Attach the missing device and online it using 'zpool online'.
+   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-2Q
+  scan: scrub canceled on Sun Nov 29 09:26:43 2026
+config:
+
+	NAME                      STATE     READ WRITE CKSUM
+	t                         DEGRADED     0     0     0
+	  mirror-0                DEGRADED     0     0     0
+	    /pools/a              ONLINE       0     0     0
+	    16950878385000547918  UNAVAIL      0     0     0  was /pools/b
+
+errors: No known data errors
+W
+ok zpool export t
+disks b
+ok zpool import -d "$T" t
+state "bad label" <<'W'
+  pool: t
+ state: DEGRADED
+status: One or more devices could not be used because the label is missing or
+	invalid.  Sufficient replicas exist for the pool to continue
+	functioning in a degraded state.
+action: Replace the device using 'zpool replace'.
+   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-4J
+  scan: scrub canceled on Sun Nov 29 09:26:43 2026
+config:
+
+	NAME                      STATE     READ WRITE CKSUM
+	t                         DEGRADED     0     0     0
+	  mirror-0                DEGRADED     0     0     0
+	    /pools/a              ONLINE       0     0     0
+	    16950878385000547918  UNAVAIL      0     0     0  was /pools/b
+
+errors: No known data errors
+W
+ok zpool replace -w t "$T/b"
+ok zpool export t
+ok zpool import -d "$T" t
+state replaced <<'W'
+  pool: t
+ state: ONLINE
+  scan: resilvered 8.22M in 00:00:01 with 0 errors on Sun Nov 29 09:29:02 2026
+config:
+
+	NAME          STATE     READ WRITE CKSUM
+	t             ONLINE       0     0     0
+	  mirror-0    ONLINE       0     0     0
+	    /pools/a  ONLINE       0     0     0
+	    /pools/b  ONLINE       0     0     0
+
+errors: No known data errors
+W
+dd if=/dev/zero of="$T/b" bs=1M count=1 conv=notrunc status=none
+dd if=/dev/zero of="$T/b" bs=1M seek=95 conv=notrunc count=1 status=none
+ok zpool reopen t
+state "label gone while open" <<'W'
+  pool: t
+ state: DEGRADED
+status: One or more devices could not be used because the label is missing or
+	invalid.  Sufficient replicas exist for the pool to continue
+	functioning in a degraded state.
+action: Replace the device using 'zpool replace'.
+   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-4J
+  scan: resilvered 8.22M in 00:00:01 with 0 errors on Sun Nov 29 09:29:02 2026
+config:
+
+	NAME          STATE     READ WRITE CKSUM
+	t             DEGRADED     0     0     0
+	  mirror-0    DEGRADED     0     0     0
+	    /pools/a  ONLINE       0     0     0
+	    /pools/b  UNAVAIL      0     0     0  invalid label
+
+errors: No known data errors
+W
+ok zpool destroy t
