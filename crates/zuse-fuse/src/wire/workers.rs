@@ -51,7 +51,7 @@ const LOOK: Duration = Duration::from_micros(50);
 const SURE: u8 = 4;
 const SUREST: u8 = 16;
 
-/// A look that takes longer has let somebody else have the core: there is work to do, and who
+/// A look that takes longer has let somebody else have the core. There is work to do, and who
 /// sleeps is woken sooner than who stands in line.
 const CROWDED: Duration = Duration::from_micros(200);
 /// How long nobody looks then.
