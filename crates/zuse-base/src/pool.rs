@@ -139,11 +139,11 @@ impl WorkPool {
     }
 
     /// As [`Self::try_run_all`], for items that mostly compute, and of which `waiting` at once may
-    /// wait for a device: no more threads than there are processors, or `waiting` and one; where
+    /// wait for a device. No more threads than there are processors, or `waiting` and one; where
     /// nobody waits for them ([`Self::hurry`]), half as many as processors, or `waiting`.
     ///
     /// More of them would not be done sooner, and who has a thread of his own beside them gets a
-    /// smaller part of a processor: of two, who made files beside a sync thread and six helpers got
+    /// smaller part of a processor. Of two, who made files beside a sync thread and six helpers got
     /// a third of one, with one helper two thirds.
     ///
     /// # Errors

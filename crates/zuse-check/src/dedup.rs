@@ -102,7 +102,7 @@ impl Tables {
     }
 
     /// Counts a pointer. Gives its block with all copies that the entry has, and whether this is
-    /// the first one that claims it; none if no table counts it.
+    /// the first one that claims it. None if no table counts it.
     pub fn meet(&mut self, bp: &BlockPointer, claims: bool) -> Option<(BlockPointer, bool)> {
         let key = Key::of(bp);
         let counted = self.entries.get_mut(&(bp.checksum_kind(), key))?;

@@ -200,7 +200,7 @@ impl Holder {
             .collect()
     }
 
-    /// After mountpoints or names have changed of a file system and of those below it: what is
+    /// After mountpoints or names have changed of a file system and of those below it. What is
     /// mounted elsewhere than it says now moves or goes. The file system itself is mounted `newly`
     /// if it was not before.
     pub fn follow_places(self: &Arc<Self>, root: &str, newly: bool) -> Said {

@@ -41,8 +41,8 @@ pub struct Cli {
     /// (may be repeated)
     #[arg(id = "search-in", long = "in", global = true, value_name = "FILE|DIR")]
     pub search_in: Vec<PathBuf>,
-    /// A file with a key of encrypted datasets: raw, hexadecimal or a passphrase; tried on every
-    /// encryption root of pools that are opened in place (may be repeated)
+    /// A file with a key of encrypted datasets: raw, hexadecimal or a passphrase (may be repeated).
+    /// It is tried on every encryption root of pools that are opened in place
     #[arg(id = "key-file", long = "key", global = true, value_name = "FILE")]
     pub keys: Vec<PathBuf>,
     /// Look at pools as they were: of this transaction group, or 'checkpoint'; nothing can be
@@ -54,7 +54,7 @@ pub struct Cli {
     #[arg(long = "tune", global = true, value_name = "NAME=VALUE", value_parser = pair)]
     pub tune: Vec<(String, String)>,
     /// When done, say as JSON on standard error what the pools that this command opened kept and
-    /// read ('zuse stats' shows it of a pool that is mounted)
+    /// read. 'zuse stats' shows it of a pool that is mounted
     #[arg(id = "show-stats", long = "stats", global = true)]
     pub stats: bool,
     /// Open the pool in this process, instead of starting a host that goes on holding it

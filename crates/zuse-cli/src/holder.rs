@@ -173,7 +173,7 @@ impl Holder {
     }
 
     /// Does what makes the kernel write its dirty pages, unless the pool is suspended or gets so
-    /// meanwhile: then it goes on in the background, until the pool goes on or is given up, and the
+    /// meanwhile. Then it goes on in the background, until the pool goes on or is given up, and the
     /// caller hears why.
     pub fn while_running<T: Send + 'static>(
         self: &Arc<Self>,
@@ -253,7 +253,7 @@ impl Holder {
         Ok(!found.is_empty())
     }
 
-    /// What was written through a mount that is gone is on disk, as unmounting promises; when none
+    /// What was written through a mount that is gone is on disk, as unmounting promises. When none
     /// is left the memory of the cache is given back.
     fn after_unmount(&self) -> Result<()> {
         if !self.pool.is_clean() {

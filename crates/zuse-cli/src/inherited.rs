@@ -3,9 +3,9 @@
 /// In the environment of a process that is started to go on in the background.
 pub const MARK: &str = "ZUSE_IN_BACKGROUND";
 
-/// Lets go of descriptors that a shell or another program had open: locks that are held by them,
-/// ends of pipes that somebody waits for, files on a mount that is to be unmounted. Then as many
-/// may be opened as the system allows: each mount is one.
+/// Lets go of descriptors that a shell or another program had open. They may hold locks, the end of
+/// a pipe, or files on a mount that is to be unmounted. Then as many may be opened as the system
+/// allows: each mount is one.
 ///
 /// To be called before anything else in `main`.
 #[allow(unsafe_code)]

@@ -112,7 +112,7 @@ fn quote(text: &str, out: &mut String) {
 const BATCH: usize = 64 << 10;
 
 /// As the line of an [`envelope`] with one object `key` in it, whose entries are handed out as they
-/// are made: of any number of them, few are in memory.
+/// are made. Of any number of them, few are in memory.
 ///
 /// # Errors
 /// Those of `put`.

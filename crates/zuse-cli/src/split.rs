@@ -25,7 +25,7 @@ const ALL: [(&str, &str); 3] = [
     ("zfs", "upgrade"),
 ];
 
-/// A line that means all pools, as one for each of them; none if it is of another kind, or if there
+/// A line that means all pools, as one for each of them. None if it is of another kind, or if there
 /// are no two of them. `argv` begins with `zuse`.
 pub fn over_all(argv: &[OsString], pools: impl Fn() -> Vec<String>) -> Option<Vec<Vec<OsString>>> {
     let words: Vec<_> = argv.iter().map(|w| w.to_string_lossy()).collect();

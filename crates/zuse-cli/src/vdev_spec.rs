@@ -347,8 +347,8 @@ impl VdevSpecs {
         Ok(())
     }
 
-    /// Different redundancy among the vdevs of the pool, which is rarely meant: among the new ones,
-    /// or between them and those of a pool that is there.
+    /// Different redundancy among the vdevs of the pool, which is rarely meant. It may be among the
+    /// new ones, or between them and those of a pool that is there.
     pub fn mismatch(&self, there: Option<&VdevStatus>) -> Option<String> {
         let new: Vec<Level> = self.layout.iter().filter_map(Level::of_new).collect();
         if let Some(said) = uneven_levels(&new) {

@@ -15,9 +15,9 @@
 //! | 4 | the four examples | `the_examples_print_what_is_printed_there` |
 //!
 //! What the command line itself refuses (options that are no numbers, too few operands) is said in
-//! the words of all commands, with the documented reason and exit code. Left out: EPERM (Zuse needs
-//! no root), results too large for a caller's buffer (there is none), the debug log's text (3.1).
-//! What quota properties by id give is not verified in the notes.
+//! the words of all commands. Reason and exit code are the documented ones. Left out: EPERM (Zuse
+//! needs no root), results too large for a caller's buffer (there is none), the debug log's text
+//! (3.1). What quota properties by id give is not verified in the notes.
 
 use crate::support::TestEnv;
 

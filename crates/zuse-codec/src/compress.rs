@@ -41,7 +41,7 @@ impl Workspace {
     /// Compresses `src` into at most `max_dst` bytes.
     ///
     /// On success `dst` holds exactly the result (method header included) and its length is
-    /// returned. None, with `dst` empty: it did not fit, or the kind stores plain bytes (off,
+    /// returned. None, with `dst` empty. It did not fit, or the kind stores plain bytes (off,
     /// empty) or is no method at all (inherit, on: resolve them first).
     pub fn compress(
         &mut self,

@@ -113,9 +113,9 @@ pub fn generate(parity: &mut [&mut [u8]], data: &[&[u8]]) {
     }
 }
 
-/// Solves the data columns that are `None` from the rows of parity that are not, into `out` (one
-/// for each `None`, in order, as long as the column is). False when there are too few rows; then
-/// nothing was written.
+/// Solves the data columns that are `None` from the rows of parity that are not. `out` has one for
+/// each `None`, in order, as long as the column is. False when there are too few rows; then nothing
+/// was written.
 pub fn reconstruct(
     parity: &[Option<&[u8]>],
     data: &[Option<&[u8]>],

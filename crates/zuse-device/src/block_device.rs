@@ -115,10 +115,10 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// once.
     fn will_read(&self, _offset: u64, _len: u64) {}
 
-    /// Reads ranges that follow one another, counted from `offset`, each into memory of its own,
-    /// all in one operation and with as few copies as can be: a device that [goes
-    /// around](BlockDevice::goes_around) the host's cache does, unless the bytes are in it. `None`:
-    /// the device cannot, or could not; who needs the bytes reads them with
+    /// Reads ranges that follow one another, counted from `offset`, each into memory of its own. It
+    /// is one operation with as few copies as can be. A device that [goes
+    /// around](BlockDevice::goes_around) the host's cache does so, unless the bytes are in it.
+    /// `None`: the device cannot, or could not; who needs the bytes reads them with
     /// [`BlockDevice::read_at`], and learns what is wrong.
     fn read_apart(&self, _parts: &[Range<usize>], _offset: u64) -> Option<Vec<Fresh>> {
         None

@@ -37,7 +37,7 @@ pub struct Discovery {
 
 /// Look at files, disks and the entries of directories.
 ///
-/// What a place names itself must be a directory or a device, else it is a problem; entries of
+/// What a place names itself must be a directory or a device, else it is a problem. Entries of
 /// directories that are something else, or too small, are passed over.
 pub fn discover<P: AsRef<Path>>(places: &[P]) -> Discovery {
     let mut found = Search::default();

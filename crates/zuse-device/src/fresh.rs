@@ -53,8 +53,8 @@ impl Fresh {
 }
 
 /// Ranges of a file, counted from `at`, in one read; what is between them goes nowhere. All of
-/// them, or `None`: an error, the end of the file, ranges that do not follow one another, more of
-/// them than the host takes at once.
+/// them, or `None`. `None` is for an error, the end of the file, ranges that do not follow one
+/// another, or more than the host takes at once.
 #[cfg(target_os = "linux")]
 pub(crate) fn read_parts(
     file: &File,
@@ -83,8 +83,8 @@ pub(crate) fn read_parts(
     }
     let offset = i64::try_from(at.checked_add(start as u64)?).ok()?;
     let count = i32::try_from(vectors.len()).ok()?;
-    // SAFETY: each vector is room of `gap` or of one of `rooms`, which live until the call has
-    // returned and hold nothing yet that somebody could look at; moving a `Fresh` does not move its
+    // SAFETY: each vector is room of `gap` or of one of `rooms`. They live until the call has
+    // returned and hold nothing yet that could be looked at. Moving a `Fresh` does not move its
     // memory.
     let got = unsafe { libc::preadv(file.as_raw_fd(), vectors.as_ptr(), count, offset) };
     if usize::try_from(got).ok()? != end - start {

@@ -142,7 +142,7 @@ fn whole_disk(number: u64) -> Option<Identity> {
 }
 
 /// What lies below a loop device, and where this process sees it. The name comes from the system,
-/// whose mounts may be others: so it counts only if the device says that it is over just that file.
+/// whose mounts may be others. So it counts only if the device says that it is over just that file.
 fn backing(number: u64) -> Option<(PathBuf, Metadata)> {
     let dir = sys(number);
     let loops = [dir.join("loop"), dir.join("../loop")];

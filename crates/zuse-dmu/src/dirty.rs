@@ -75,7 +75,7 @@ pub(crate) struct Synced {
 }
 
 /// The top block pointers of an object. Most objects that a txg brings are empty files, and most
-/// others have one pointer that leads anywhere: the former take one word for them, the latter
+/// others have one pointer that leads anywhere. The former take one word for them, the latter
 /// eighteen, not 48.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Roots(Option<Box<Pointers>>);

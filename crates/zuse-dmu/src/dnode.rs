@@ -246,12 +246,12 @@ impl Dnode {
         self.core.tripwire().hold(at::OBJECT, state)
     }
 
-    /// A number that changes with everything that changes about the object but its bonus, never 0:
-    /// what was read while it had a value holds as long as it has that value. A directory's bonus
+    /// A number that changes with everything that changes about the object but its bonus, never 0.
+    /// What was read while it had a value holds as long as it has that value. A directory's bonus
     /// changes with each name that is made in it, and nothing that is read under a stamp stands
     /// there.
     ///
-    /// It changes under the lock that the change is made under, before the change: who finds the
+    /// It changes under the lock that the change is made under, before the change. Who finds the
     /// new number and then reads waits for the change.
     #[inline]
     pub fn stamp(&self) -> u64 {
@@ -597,7 +597,7 @@ impl Dnode {
         })?
     }
 
-    /// Takes over what a raw OBJECT record says of a dnode: sizes, and the whole room of the bonus
+    /// Takes over what a raw OBJECT record says of a dnode. Sizes, and the whole room of the bonus
     /// as it is stored, of which `bonus_len` bytes are in use.
     ///
     /// # Errors

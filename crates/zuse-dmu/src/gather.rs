@@ -141,9 +141,9 @@ impl Objset {
     }
 
     /// Brings all blocks of an object into the cache, in the order in which they lie on the
-    /// devices, if these are more than a few and no more than a small part of what the cache holds,
-    /// and nobody is changing it. For who is going to read all of them in an order of its own.
-    /// Returns when they are there.
+    /// devices. Only if these are more than a few and a small part of what the cache holds, and
+    /// nobody is changing it. For who is going to read all of them in an order of its own. Returns
+    /// when they are there.
     pub fn gather_whole(&self, dnode: &Dnode) {
         if dnode.newest_dirty().is_some() {
             return;
@@ -199,7 +199,7 @@ impl Objset {
     }
 
     /// Brings the dnode blocks of objects into the cache, and shows each object as it is stored,
-    /// without putting it into memory: who asks for it meanwhile finds it as it was. Gives those
+    /// without putting it into memory. Who asks for it meanwhile finds it as it was. Gives those
     /// that `show` made nothing of, and those that are in memory or cannot be read.
     pub fn gather_stored(
         &self,
@@ -244,7 +244,7 @@ impl Objset {
 /// Kind of an object set and the numbers that stand inside it.
 pub type Inside = (ObjsetType, Vec<(String, u64)>);
 
-/// The numbers inside object sets, for those where they can be had in few steps: entries of the
+/// The numbers inside object sets, for those where they can be had in few steps. Entries of the
 /// master node, of a volume its `size`, in a table of one block; `None` for the others. Nothing of
 /// it stays in the cache: a meta dnode of six levels is 640 KiB of zeros.
 pub fn look_inside(gather: &mut Ahead, roots: &[BlockPointer]) -> Vec<Option<Inside>> {
@@ -306,7 +306,7 @@ fn first_nodes(_: usize) -> usize {
     3 * DNODE_SLOT
 }
 
-/// Walks ways down through blocks that are not kept; gives what `f` makes of the blocks at their
+/// Walks ways down through blocks that are not kept. Gives what `f` makes of the blocks at their
 /// ends, of which it wants so many of the first bytes.
 fn reach<T: Send + 'static>(
     gather: &mut Ahead,

@@ -56,10 +56,10 @@ use crate::tx::Tx;
 
 use number::Numbers;
 
-/// What a new object costs in memory until it is synced, about: itself, its changes, its bonus, its
-/// entry here and what it is once written (of an empty file 0.53 KiB were measured before that, and
-/// 0.6 with what it is then). Its dnode is part of a block that the cache lends for. The more
-/// objects a txg holds the less often each leaf of a large directory is written.
+/// What a new object costs in memory until it is synced, about. It is itself, its changes, its
+/// bonus, its entry here and what it is once written. Of an empty file 0.53 KiB were measured
+/// before it is written, and 0.6 with that. Its dnode is part of a block that the cache lends for.
+/// The more objects a txg holds the less often each leaf of a large directory is written.
 const OBJECT_CHARGE: u64 = 704;
 
 /// What every object of an object set shares.
@@ -438,7 +438,7 @@ impl Objset {
         self.core.key.is_none() && self.root().uses_crypt()
     }
 
-    /// Says that tx's txg includes what a record of the intent log asks for: the header on disk
+    /// Says that tx's txg includes what a record of the intent log asks for. The header on disk
     /// says so together with the change itself, so that a crash neither repeats nor loses the
     /// record.
     pub fn note_replayed(&self, tx: &Tx, seq: u64) {
@@ -623,7 +623,7 @@ impl Objset {
         self.born(tx, object, spec)?.ok_or_else(taken)
     }
 
-    /// As [`Self::allocate_at`] in a txg that is never written: the slots may also be those of
+    /// As [`Self::allocate_at`] in a txg that is never written. The slots may also be those of
     /// objects that were freed in it, which the disk still has.
     ///
     /// # Errors
@@ -760,7 +760,7 @@ impl Objset {
         self.kind == ObjsetType::Zfs && self.counted() & OBJSET_USER_ACCOUNTING != 0
     }
 
-    /// Counts what changes from now on as these objset flags say, before they are set: they promise
+    /// Counts what changes from now on as these objset flags say, before they are set. They promise
     /// that everything is counted, so each object has to be changed once before ([`Dnode::touch`]).
     /// 0 stops it.
     pub fn count_as(&self, flags: u64) {

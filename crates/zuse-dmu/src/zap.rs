@@ -168,8 +168,8 @@ fn new_salt(object: u64, txg: u64) -> u64 {
     (x ^ (x >> 31)) | 1
 }
 
-/// Makes an object that has no data a micro ZAP of 512 bytes with one name in it, written at once:
-/// nobody may have opened it. False, and nothing done, if the name is not one for the micro form.
+/// Makes an object that has no data a micro ZAP of 512 bytes with one name in it, written at once.
+/// Nobody may have opened it. False, and nothing done, if the name is not one for the micro form.
 ///
 /// # Errors
 /// The object is free.

@@ -48,7 +48,7 @@ impl Reserve {
     }
 }
 
-/// Metadata that the first change of a dataset in a txg rewrites whatever it is: the way from a
+/// Metadata that the first change of a dataset in a txg rewrites whatever it is. The way from a
 /// dnode to the objset block, the MOS. Later changes of the same txg share it.
 const TXG_OVERHEAD: u64 = 512 * 1024;
 

@@ -49,14 +49,14 @@ impl Needs {
 /// Heads or snapshots that are gathered together first before they are changed: nobody works
 /// meanwhile.
 const CHANGED_FIRST: usize = 256;
-/// The same, at most. Items come in the order of their names, so each chunk reads all over the MOS:
-/// with few at a time almost all of it was read again and again, by 10,000 items forty times.
+/// The same, at most. Items come in the order of their names, so each chunk reads all over the MOS.
+/// With few at a time almost all of it was read again and again, by 10,000 items forty times.
 const CHANGED_AT_ONCE: usize = 2048;
 /// Bytes of cache that one of them needs, all it reads counted.
 const BYTES_OF_ONE: usize = 32 * 1024;
 /// Chunks of listed items that are kept at most.
 const MOST_CHUNKS: usize = 1024;
-/// Items of a sync task whose objects stay in memory from its check to its change: most of them
+/// Items of a sync task whose objects stay in memory from its check to its change. Most of them
 /// will be changed, so they would be there at its end in any case.
 const HELD_ITEMS: usize = 16_384;
 /// Heads that are looked at together.
@@ -341,8 +341,8 @@ struct Chunk {
 }
 
 /// What was listed inside a sync task and will probably be changed in that order, a chunk at a
-/// time: when the first item of one is named its objects are brought together, and while it is
-/// worked on, another thread brings those of the next.
+/// time. When the first item of one is named its objects are brought together. While it is worked
+/// on, another thread brings those of the next.
 #[derive(Default)]
 pub(crate) struct Coming {
     /// Chunks by the name of their first item.

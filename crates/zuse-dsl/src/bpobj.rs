@@ -307,7 +307,7 @@ impl Bpobj {
 
     /// Takes blocks off the list, newest part first, and gives them to `f` until `f` says stop by
     /// `false` (that block stays). Returns the sizes taken off, whether the list is empty now, and
-    /// what is wrong with it: what was taken off before a damaged place is off, or it would be
+    /// what is wrong with it. What was taken off before a damaged place is off, or it would be
     /// freed once more another time.
     ///
     /// # Errors

@@ -65,7 +65,7 @@ impl Dsl {
         Self::with_root(None)
     }
 
-    /// A layer for a pool to be created: `fill` makes the root filesystem's content, `props` are
+    /// A layer for a pool to be created. `fill` makes the root filesystem's content, `props` are
     /// set on it, it is encrypted if `encryption` says how.
     pub fn for_create(
         fill: Fill,

@@ -188,7 +188,7 @@ impl Dsl {
 }
 
 /// log2 of the indirect blocks of directories and datasets. Their extension entries are a few
-/// blocks; with the usual 128K an indirect block took more memory and time than everything else of
+/// blocks. With the usual 128K an indirect block took more memory and time than everything else of
 /// a directory, and 4,000 of them filled the cache.
 const SMALL_TREE: u8 = 12;
 

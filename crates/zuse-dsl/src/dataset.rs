@@ -276,7 +276,7 @@ impl Dataset {
     /// Its object set, opened at the first call.
     ///
     /// # Errors
-    /// `Refused(ACCES)` for encrypted datasets whose key is not loaded; `Refused(NXIO)` where the
+    /// `Refused(ACCES)` for encrypted datasets whose key is not loaded. `Refused(NXIO)` where the
     /// content is not usable (a receive or a destroy was begun); the objset block cannot be read.
     pub fn objset(&self) -> Result<Arc<Objset>> {
         self.check_consistent()?;
@@ -352,7 +352,7 @@ impl Dataset {
 
     /// Its object set, to change the header of its intent log and nothing else. That of an
     /// encrypted dataset is opened without its key, which nobody could have loaded yet, until the
-    /// txg is on disk: the header is in no MAC.
+    /// txg is on disk. The header is in no MAC.
     pub(crate) fn objset_to_claim(&self) -> Result<Arc<Objset>> {
         if self.dsl.is_encrypted(self.object().0)? {
             self.set_raw(true);

@@ -593,7 +593,7 @@ impl Ctx<'_> {
     }
 
     /// Heads of the clones of a directory's snapshots with the txgs of those, the newest first.
-    /// They are remembered to the end of the sync task: the n-th snapshot that goes of a dataset
+    /// They are remembered to the end of the sync task. The n-th snapshot that goes of a dataset
     /// with 10,000 clones does not look at them all once more.
     fn branches(&self, dir: u64, clones: u64) -> Result<Branches> {
         if let Some(known) = self.dsl.pending.branches.lock().get(&dir) {

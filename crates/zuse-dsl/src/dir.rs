@@ -134,7 +134,7 @@ impl Dsl {
     }
 
     /// The name under which a ZAP lists an object. A remembered one is proved by looking it up;
-    /// only where that fails the ZAP is searched, and all its names are remembered: naming each of
+    /// only where that fails the ZAP is searched, and all its names are remembered. Naming each of
     /// n children costs n steps, not n².
     pub(crate) fn name_in(&self, table: u64, object: u64) -> Result<Option<String>> {
         let map = self.meta()?.table(table)?;

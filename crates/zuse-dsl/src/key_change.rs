@@ -161,7 +161,7 @@ impl Dsl {
     ///
     /// # Errors
     /// `Refused`: INVAL if it is no encryption root, is the pool's own filesystem, or its parent is
-    /// not encrypted; ACCES if one of both keys is not loaded.
+    /// not encrypted. ACCES if one of both keys is not loaded.
     pub fn inherit_key(&self, name: &str) -> Result<()> {
         let (for_check, name) = (name.to_owned(), name.to_owned());
         self.task(

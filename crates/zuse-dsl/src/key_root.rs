@@ -62,7 +62,7 @@ impl Dsl {
 }
 
 impl Ctx<'_> {
-    /// What changes its root together with a directory whose root is `root`: itself, its clones,
+    /// What changes its root together with a directory whose root is `root`. Itself, its clones,
     /// its origin, what has that root below one of them, and so on. The directory's own key object
     /// comes first.
     pub(crate) fn followers(&self, top: u64, root: u64) -> Result<Vec<Follower>> {
@@ -206,7 +206,7 @@ impl Ctx<'_> {
         self.dsl.move_loaded(&done, dir);
         Ok(())
     }
-    /// A raw stream brings a new wrapping of a directory's key object: gives it, and everything
+    /// A raw stream brings a new wrapping of a directory's key object. Gives it, and everything
     /// that was wrapped with the same key, the root whose key opens it from now on. `put` writes
     /// the wrapping.
     ///

@@ -324,7 +324,7 @@ impl Dsl {
     ///
     /// # Errors
     /// `Refused`: INVAL if the dataset is not encrypted, is no encryption root, or the material is
-    /// no key of its format; EXIST if the key is loaded; ACCES if it is another key. INTR if
+    /// no key of its format. EXIST if the key is loaded; ACCES if it is another key. INTR if
     /// `go_on` says no while the key is derived.
     pub fn load_key(
         &self,

@@ -103,7 +103,7 @@ impl Dsl {
         Ok(plain(name.to_owned(), object, kind))
     }
 
-    /// Calls `f` for a dataset and what is below it, down to `depth` levels (`None`: all): parents
+    /// Calls `f` for a dataset and what is below it, down to `depth` levels (`None`: all). Parents
     /// before children, a dataset before its snapshots (oldest first) and bookmarks. No lock is
     /// held while `f` runs; what is destroyed meanwhile may be left out.
     ///

@@ -309,7 +309,7 @@ impl Ctx<'_> {
     }
 
     /// Frees the blocks of one list, part by part. A part with FREEs becomes one without before
-    /// anything of it is freed: then it says at any time what is left, for whoever goes on.
+    /// anything of it is freed. Then it says at any time what is left, for whoever goes on.
     fn work_off(&self, object: u64, budget: &mut Budget) -> Result<Freeing> {
         let mut list = match Deadlist::open(self.meta, object) {
             Ok(list) => list,

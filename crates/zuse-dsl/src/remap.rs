@@ -48,7 +48,7 @@ impl Ctx<'_> {
     }
 
     /// A snapshot goes: of the ranges that the next dataset had left, those that only this snapshot
-    /// still named are obsolete; its own list is the next one's from now on. `older`: the txg of
+    /// still named are obsolete. Its own list is the next one's from now on. `older`: the txg of
     /// the snapshot before it.
     pub(crate) fn inherit_remaps(&self, snap: u64, next: u64, older: u64) -> Result<()> {
         let own = self.remap_list(snap)?;

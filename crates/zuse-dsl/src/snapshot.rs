@@ -18,7 +18,7 @@ use crate::property::Value;
 use crate::sizes::Sizes;
 use crate::version::{VERSION_SNAPSHOT_PROPERTIES, too_old};
 
-/// log2 of the block size of a directory's extension entries: a pair of numbers makes them a fat
+/// log2 of the block size of a directory's extension entries. A pair of numbers makes them a fat
 /// ZAP, of which each snapshot copies, compresses and writes a leaf. They are few and short: all
 /// that a directory may have fit into one leaf of 1K. With the 16K of a micro ZAP that has grown a
 /// snapshot took four times as long.

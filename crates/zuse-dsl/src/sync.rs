@@ -329,7 +329,7 @@ impl Ctx<'_> {
     }
 
     /// Frees a block that waited for it. One that cannot be freed (its gang header is damaged, its
-    /// space is not allocated) is lost: it must leave its queue, or what lay before it there would
+    /// space is not allocated) is lost. It must leave its queue, or what lay before it there would
     /// be freed twice.
     pub(crate) fn free_or_leak(&self, bp: &BlockPointer) -> Result<()> {
         if bp.kind() != BpKind::Normal || self.free_later(bp) {

@@ -59,8 +59,8 @@ pub struct TierStats {
     pub limit: u64,
 }
 
-/// A table of two generations: when the young one is full it becomes the old one, and what the old
-/// one held is forgotten unless it was asked for in between.
+/// A table of two generations. When the young one is full it becomes the old one. What the old one
+/// held is forgotten unless it was asked for in between.
 struct Table<K, V> {
     max: usize,
     hits: u64,

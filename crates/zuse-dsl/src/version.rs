@@ -105,7 +105,7 @@ impl Dsl {
 }
 
 impl Ctx<'_> {
-    /// A deadlist of the form before version 26 loses the snapshot in front of it: what only that
+    /// A deadlist of the form before version 26 loses the snapshot in front of it. What only that
     /// one had is freed now, the rest goes to the list of the snapshot, which takes its place.
     pub(crate) fn destroy_flat(
         &self,

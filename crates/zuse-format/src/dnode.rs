@@ -291,7 +291,7 @@ fn used_bytes(used: u64, flags: u8) -> u64 {
 }
 
 impl DnodePhys {
-    /// A new dnode by the creation rules: `block_size` is rounded up to 512, the pointers fill the
+    /// A new dnode by the creation rules. `block_size` is rounded up to 512, the pointers fill the
     /// room that the bonus leaves (one for system attributes).
     pub fn new(
         object_type: u8,

@@ -93,8 +93,9 @@ const fn row(
 
 /// All features, in the order in which `zpool get all` shows them.
 ///
-/// Columns: GUID, flags (WR read-only compatible, MOS needed for the MOS, ACT active when enabled,
-/// DS per dataset, NOUP not by upgrade), needs, Zuse reads, Zuse writes, description.
+/// Columns: GUID, flags, needs, Zuse reads, Zuse writes, description. The flags are WR read-only
+/// compatible, MOS needed for the MOS, ACT active when enabled, DS per dataset, NOUP not by
+/// upgrade.
 #[rustfmt::skip]
 pub static FEATURES: [Feature; 47] = [
     row("com.delphix:async_destroy", WR, &[], R, W, "Destroy file systems in the background"),

@@ -11,8 +11,8 @@ pub struct Caller {
     /// namespace.
     pub pid: u32,
     /// The umask of requests that make a file, else 0. It has been applied to `mode` already,
-    /// unless the session was mounted with POSIX ACLs (then a default ACL may replace it, and the
-    /// server applies it).
+    /// unless the session was mounted with POSIX ACLs. Then a default ACL may replace it, and the
+    /// server applies it.
     pub umask: u32,
 }
 

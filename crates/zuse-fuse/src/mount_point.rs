@@ -298,7 +298,7 @@ impl MountPoint {
             && look(|m| m.path == self.path && Some(m.device.as_str()) == self.device()).is_none()
     }
 
-    /// Takes the mount away, if it is still there. `over` says that the session has ended: then a
+    /// Takes the mount away, if it is still there. `over` says that the session has ended. Then a
     /// stranger at the path means that ours is gone, or dead and covered, and there is nothing to
     /// be done about either.
     pub(crate) fn detach(&self, how: UnmountFlags, over: bool) -> Result<(), MountError> {

@@ -161,7 +161,7 @@ pub trait DirSink {
     /// `next` is the offset from which the listing goes on after this entry: any number but 0,
     /// stable while the directory is open. `mode` needs only type bits. With `plus` an entry brings
     /// its attributes and is referenced. One without (`.`, `..`, what is dear to open) is looked up
-    /// by the kernel before it uses it; its number must be none that is ever looked up under, since
+    /// by the kernel before it uses it. Its number must be none that is ever looked up under, since
     /// the kernel forgets a reference that was not given.
     #[must_use]
     fn add(&mut self, ino: u64, next: u64, mode: u32, name: &[u8], attr: Option<&Attr>) -> bool;
@@ -184,7 +184,7 @@ pub trait Ops: Send + Sync + 'static {
     fn lookup(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<Attr>;
 
     /// Whether the kernel may keep names of a directory, also absent ones, without asking again.
-    /// Not where one entry has several names: the kernel takes each for an entry of its own, and a
+    /// Not where one entry has several names. The kernel takes each for an entry of its own, and a
     /// change of one leaves the others as they were.
     fn may_keep_names(&self, dir: u64) -> bool {
         true

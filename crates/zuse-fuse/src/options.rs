@@ -28,12 +28,13 @@ pub struct MountOptions {
     pub negative_ttl: Duration,
     /// Let the kernel gather small writes and own size and times of regular files. Off, every
     /// `write` is a message that is answered before it returns, and says itself that space or quota
-    /// is exceeded: slower for programs that write a few bytes at a time, faster for large writes
-    /// and for making and removing many small files (no message for the times of each).
+    /// is exceeded. That is slower for programs that write a few bytes at a time. It is faster for
+    /// large writes and for making and removing many small files, which send no message for their
+    /// times.
     pub writeback_cache: bool,
     /// Answer the kernel's question for birth times (`statx`). It asks once for each file that it
-    /// knows without, for instance from a listing, and some programs ask for birth times whenever
-    /// they ask for anything.
+    /// knows without, for instance from a listing. Some programs ask for birth times whenever they
+    /// ask for anything.
     pub birth_times: bool,
     /// Largest write in bytes. The kernel's own limit (`fs.fuse.max_pages_limit`) is 1 MiB by
     /// default.

@@ -29,7 +29,7 @@ pub struct Allocation {
 
 /// Gives out and takes back space. Implemented by the pool's metaslab allocator.
 ///
-/// All calls are for a txg that has not been committed; what is freed becomes allocatable again
+/// All calls are for a txg that has not been committed. What is freed becomes allocatable again
 /// only after two more txgs are on disk, so the uberblocks of the last three txgs stay whole.
 pub trait Allocate: Send + Sync {
     /// Space for `copies` DVAs of `psize` bytes each, placed apart from each other.

@@ -46,9 +46,9 @@ const SHARDS: usize = 16;
 /// Share of the budget that metadata may keep from data, in percent.
 pub const METADATA_PERCENT: u8 = 75;
 
-/// Identity of a stored block: first DVA, physical birth, and a word of the checksum, because in
-/// later passes of a txg a block may be rewritten in place while a reader still holds the pointer
-/// to what was there before.
+/// Identity of a stored block: first DVA, physical birth, and a word of the checksum. In later
+/// passes of a txg a block may be rewritten in place. A reader may still hold the pointer to what
+/// was there before.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Key {
     dva: [u64; 2],
@@ -341,7 +341,7 @@ impl Cache {
     }
 
     /// The block, from here or by `fetch`; several callers at once share one fetch. What has failed
-    /// is tried again by who came while it went on: what was wrong when it began may have been
+    /// is tried again by who came while it went on. What was wrong when it began may have been
     /// mended before he asked.
     pub(crate) fn get_or(
         &self,

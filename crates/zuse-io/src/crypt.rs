@@ -365,7 +365,7 @@ impl DatasetKey {
     }
 
     /// Encrypts an intent log block in place, with the salt and IV of the pointer that leads to it,
-    /// and gives its MAC: words 2 and 3 of the embedded checksum. A block is sealed once: the same
+    /// and gives its MAC. Words 2 and 3 of the embedded checksum. A block is sealed once: the same
     /// salt and IV must not meet other bytes.
     ///
     /// # Errors

@@ -224,8 +224,8 @@ impl Gather {
         self.state.lock()
     }
 
-    /// Puts the bytes of a block, for a place of `room` bytes that are all its own; `bulk`, into a
-    /// run that goes around the host's cache. `write` writes a run.
+    /// Puts the bytes of a block, for a place of `room` bytes that are all its own. With `bulk`
+    /// they go into a run that goes around the host's cache. `write` writes a run.
     pub fn put(
         &self,
         (txg, vdev, start): (Txg, u32, u64),
@@ -299,7 +299,7 @@ impl Gather {
         })
     }
 
-    /// Whether a part of a block has not reached the devices yet: one that lies across the end of a
+    /// Whether a part of a block has not reached the devices yet. One that lies across the end of a
     /// run of large blocks may be there in part.
     pub fn holds_part(&self, birth: Txg, vdev: u32, start: u64, len: usize) -> bool {
         if !self.may_hold(birth.0) {
@@ -343,7 +343,7 @@ impl Gather {
         self.landed.wait(state)
     }
 
-    /// Waits until nothing is in flight for a place, and nothing open meets it; but what lies
+    /// Waits until nothing is in flight for a place, and nothing open meets it. But what lies
     /// within one open run is changed there if there are bytes for it, and then no guard is
     /// returned.
     fn apart(
@@ -377,8 +377,8 @@ impl Gather {
         }
     }
 
-    /// Has a run that is in flight written: by who writes to its device now, else by the caller,
-    /// who then writes what others leave meanwhile too.
+    /// Has a run that is in flight written. The thread that writes to its device now does it, else
+    /// the caller, who then writes what others leave meanwhile too.
     fn send(&self, run: Arc<Run>, write: &dyn Fn(&Run) -> Result<()>) -> Result<()> {
         let vdev = run.vdev;
         let of_this = |run: &Arc<Run>| run.vdev == vdev;

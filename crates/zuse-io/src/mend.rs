@@ -79,7 +79,7 @@ impl Pipeline {
         Ok(true)
     }
 
-    /// The stored form of a block of a file or volume, made again of its content: compressed as its
+    /// The stored form of a block of a file or volume, made again of its content. Compressed as its
     /// pointer says, encrypted with the salt and IV that it names. `None` if no way of doing that
     /// gives the bytes that were there: another compressor made them, or the content is another.
     pub fn stored_again(

@@ -324,7 +324,7 @@ impl Pipeline {
 
     /// Gives back everything a pointer holds in the space maps. Holes and embedded pointers hold
     /// nothing. The space of a block that a dedup table counts is given back by the table, when the
-    /// last pointer has gone; that of a cloned block stays as long as others point to it.
+    /// last pointer has gone. That of a cloned block stays as long as others point to it.
     ///
     /// # Errors
     /// A gang header could not be read, or the space was not allocated.

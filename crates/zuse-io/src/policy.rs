@@ -41,9 +41,9 @@ pub struct WritePolicy {
 }
 
 impl WritePolicy {
-    /// The same for a block of an encrypted dataset: never inside the pointer, never in the place
-    /// of another one; its pointer has room for two addresses where it holds salt and IV; dnodes
-    /// are not compressed, because parts of them stay in clear at their places.
+    /// The same for a block of an encrypted dataset. It is never inside the pointer, never in the
+    /// place of another one. Its pointer has room for two addresses where it holds salt and IV.
+    /// Dnodes are not compressed, because parts of them stay in clear at their places.
     #[must_use]
     pub fn encrypted(self) -> Self {
         let most = if object_type::is_encrypted(self.object_type) {

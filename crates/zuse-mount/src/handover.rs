@@ -43,7 +43,7 @@ pub use link::Link;
 
 /// How long the kernel may take to hear of what has changed.
 const NOTICES: Duration = Duration::from_secs(10);
-/// How long requests may take that are being answered, and how long one attempt waits for them: one
+/// How long requests may take that are being answered, and how long one attempt waits for them. One
 /// of them may wait for another that nobody takes meanwhile.
 const REQUESTS: Duration = Duration::from_secs(20);
 const ATTEMPT: Duration = Duration::from_millis(500);

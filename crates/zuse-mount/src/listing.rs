@@ -22,7 +22,7 @@ const LIKELY_ENTRY: usize = 168;
 /// names alone pays for all.
 const FIRST: usize = 64;
 /// The same for a directory of more than [`LARGE`] entries, in which neighbours are rare, so that
-/// each would be a read of its own: those that are not at hand come without attributes.
+/// each would be a read of its own. Those that are not at hand come without attributes.
 const FIRST_OF_LARGE: usize = 16;
 const LARGE: u64 = 512;
 /// Positions from here on are those of extra names.

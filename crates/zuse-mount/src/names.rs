@@ -50,7 +50,7 @@ impl Session {
         }
     }
 
-    /// An inode by its number, or the directory that it lies in: the kernel asks so for what a file
+    /// An inode by its number, or the directory that it lies in. The kernel asks so for what a file
     /// handle names and it has forgotten. It compares the generations itself.
     fn by_number(&self, ino: u64, above: bool) -> Answer<Attr> {
         let (volume, znode) = match self.node(ino) {

@@ -52,9 +52,9 @@ pub(crate) fn snapshot_entry(slot: u16, dataset_object: u64) -> u64 {
     of(slot, ObjectId(SNAPSHOT_BASE.wrapping_sub(dataset_object)))
 }
 
-/// What a listing says about a name at which something is mounted. It is no inode's number: as at
-/// any mount point the number in the listing is not the one that `stat` shows, and the kernel asks
-/// for the name before it uses it.
+/// What a listing says about a name at which something is mounted. It is no inode's number. As at
+/// any mount point the number in the listing is not the one that `stat` shows. The kernel asks for
+/// the name before it uses it.
 pub(crate) fn mount_entry(root: u64) -> u64 {
     let other = if slot(root) == VIRTUAL_SLOT {
         root

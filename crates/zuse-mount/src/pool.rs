@@ -23,7 +23,7 @@ use crate::tree::{Child, SnapshotEntry, Tree};
 /// Children that were unmounted by name.
 type Unmounted = Arc<Mutex<HashSet<String>>>;
 
-/// A pool as the tree behind a session: a dataset lies below another one if its mount point does,
+/// A pool as the tree behind a session. A dataset lies below another one if its mount point does,
 /// or if neither has one by its name.
 pub(crate) struct PoolTree {
     pub pool: Arc<Pool>,
@@ -359,7 +359,7 @@ impl PoolMounts {
     }
 
     /// Unmounts everything (what is busy is taken out of the tree), waits for the sessions to end,
-    /// writes what waits and lets go of the pool. `true` says that nothing was busy.
+    /// and writes what waits. Then it lets go of the pool. `true` says that nothing was busy.
     ///
     /// # Errors
     /// The first failure; the rest is unmounted all the same.
@@ -418,8 +418,8 @@ impl PoolMounts {
 
     /// Looks at the pool again, wherever a change of that dataset and of those below it is seen.
     ///
-    /// A mount of a dataset alone sees what is above it, and below it the places that it closes:
-    /// one of many does not look through all that is below it for each new dataset.
+    /// A mount of a dataset alone sees what is above it, and below it the places that it closes.
+    /// One of many does not look through all that is below it for each new dataset.
     fn refresh(&self, dataset: &str) {
         let encryption = self.pool.encryption(dataset);
         let locked = encryption.is_ok_and(|e| e.is_some_and(|e| !e.loaded));

@@ -366,7 +366,7 @@ impl MountServer {
     }
 
     /// Runs something that gives datasets another content (or ends them) while nobody is inside
-    /// them or their snapshots and their file systems are let go; then looks at the tree again.
+    /// them or their snapshots and their file systems are let go. Then looks at the tree again.
     /// Requests wait meanwhile. What the kernel knew of these datasets is forgotten, whether `work`
     /// succeeds or not.
     ///

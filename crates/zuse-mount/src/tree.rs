@@ -28,7 +28,7 @@ pub struct SnapshotEntry {
 
 /// The datasets behind a session.
 ///
-/// A file system that is open already is given as the same [`Arc`]: there is one set of objects in
+/// A file system that is open already is given as the same [`Arc`]. There is one set of objects in
 /// memory per dataset, whoever works on it. After a rollback or receive it is another one.
 pub trait Tree: Send + Sync + 'static {
     /// The file system of a dataset.

@@ -30,7 +30,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Whether a vdev for data could be closed to new blocks now: the others have room for all that
+    /// Whether a vdev for data could be closed to new blocks now. The others have room for all that
     /// is allocated and for what was promised to transactions.
     ///
     /// # Errors

@@ -60,9 +60,9 @@ impl Pool {
     /// `defer`: it waits until the resilver that is running has ended.
     ///
     /// # Errors
-    /// `Refused` in OpenZFS's words: there is no such device, it does not stand where another one
-    /// can be put beside it, the new one is too small or its sectors too large, a checkpoint is
-    /// kept. `Device` where it takes no labels.
+    /// `Refused` in OpenZFS's words: there is no such device, or none can be put beside it. Also:
+    /// the new one is too small or its sectors too large, a checkpoint is kept. `Device` where it
+    /// takes no labels.
     pub fn put_beside(
         self: &Arc<Self>,
         target: u64,

@@ -19,7 +19,7 @@ pub struct Limits {
     /// blocks count against the cache instead, up to half of it.
     pub dirty_metadata: u64,
     /// Bytes of values of extended attributes that may be dirty beside the cache, when it has
-    /// nothing more to lend them; beyond they count as bytes of files. On slow devices it is what
+    /// nothing more to lend them. Beyond they count as bytes of files. On slow devices it is what
     /// these take within [`Self::txg_timeout`].
     pub dirty_values: u64,
     /// A txg is written after this time even if nobody waits.
@@ -127,7 +127,7 @@ fn quarter_of_memory(most: usize) -> usize {
     bytes.map_or(most, |bytes| bytes.clamp(32 << 20, most))
 }
 
-/// A tenth of the memory, as OpenZFS has it for what is dirty, but no more than `most`: for files
+/// A tenth of the memory, as OpenZFS has it for what is dirty, but no more than `most`. For files
 /// that is the block cache, half of which the cache lends ([`zuse_io::Cache::lend`]), three
 /// quarters while it has them to spare.
 fn tenth_of_memory(most: u64) -> u64 {

@@ -112,7 +112,7 @@ impl Pool {
         };
         let rewound = uberblock.txg < newest;
         // After a rewind the next txg follows the newest one seen, so that stale uberblocks lose by
-        // time. The one that follows is the old state once more: until it is on disk nothing is
+        // time. The one that follows is the old state once more. Until it is on disk nothing is
         // written, so that a crash leaves either the newest state whole or the older one.
         let last = zuse_base::Txg(uberblock.txg.max(newest) + u64::from(rewound));
         let pool = Self::assemble(env, config, vdevs, uberblock, hooks, options.writable)?;

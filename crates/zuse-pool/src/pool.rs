@@ -587,7 +587,7 @@ impl Pool {
     }
 
     /// Whether a failed write is waited for until `zpool clear` comes (the default), or ends the
-    /// pool's work at once: for those whom nobody could send a `zpool clear`.
+    /// pool's work at once. For those whom nobody could send a `zpool clear`.
     pub fn set_patient(&self, yes: bool) {
         self.suspension.set_impatient(!yes);
     }

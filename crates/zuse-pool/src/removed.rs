@@ -76,7 +76,7 @@ impl Pool {
         }
     }
 
-    /// Refuses to write to a pool of which a vdev is just being removed: what is freed where a copy
+    /// Refuses to write to a pool of which a vdev is just being removed. What is freed where a copy
     /// is already would have to be freed twice.
     ///
     /// # Errors

@@ -69,7 +69,8 @@ impl Pool {
     ///
     /// # Errors
     /// `Refused` in OpenZFS's words: a vdev is no mirror, a device is in none or in the same, its
-    /// siblings lack something, a checkpoint is kept; `Refused(ROFS)`; what `make` gives.
+    /// siblings lack something. Also while a checkpoint is kept, `Refused(ROFS)`, and what `make`
+    /// gives.
     pub fn split(
         self: &Arc<Self>,
         name: &str,

@@ -142,7 +142,7 @@ impl<'a> TreeChange<'a> {
         self.ctx.pool.vdevs.check_change(&self.tree, &self.change)
     }
 
-    /// The tree changes: from here on blocks are read and written by it, and the labels and the
+    /// The tree changes. From here on blocks are read and written by it, and the labels and the
     /// uberblock of this txg are those of the new one.
     ///
     /// # Errors

@@ -13,6 +13,15 @@
 //!   come in txg order. Each ends once, in its own txg.
 //! - At most one txg is syncing, one quiesced behind it, one open; they are written in order.
 //!
+//! A txg is closed
+//! - when its time is over (`zfs_txg_timeout`), or somebody waits for it;
+//! - by half the bound of dirty metadata, or a fifth of that of files;
+//! - while nothing is being written, as soon as waiting would spare no writes. Then it holds many
+//!   blocks of new objects and few of older ones, or of large new ones.
+//!
+//! Each change of txg costs a pause as long as the longest running transaction. It buys a DMU
+//! without per-buffer state machines.
+//!
 //! Nobody who holds a transaction waits here: a rule for callers ([`Tx`]). A thread that panics
 //! with one tears the pool's tripwire before its txg can close ([`TxgHold::broken`];
 //! `zuse-sim/tests/panics.rs`).
@@ -78,11 +87,11 @@ pub(crate) struct Txgs {
 
 /// How much may be dirty: of files, and of everything else.
 ///
-/// A txg of metadata may be larger than one of data: the more names it holds, the less often each
+/// A txg of metadata may be larger than one of data. The more names it holds, the less often each
 /// leaf of a large directory is written.
 ///
 /// Of files it is what the devices take within [`AT_MOST`], at the pace of the last txgs, because
-/// an `fsync` waits for all of it; where they are fast, the bound that the user knows
+/// an `fsync` waits for all of it. Where they are fast, the bound that the user knows
 /// (`zfs_dirty_data_max`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirtyBounds {
@@ -103,12 +112,12 @@ const TELLING: u64 = 16 << 20;
 const WORTH: u64 = 32 << 20;
 /// Bytes of attributes' values that come while a txg is written, and make the open one follow at
 /// once. A burst of values is written when it is over, beside nobody. Where they go on coming, all
-/// of them are written beside others anyway, and those that wait for it only take memory: 100,000
+/// of them are written beside others anyway, and those that wait for it only take memory. 100,000
 /// of 64 KiB had 3.5 GB resident at the end, and 2.1 GB after the first txg.
 const STREAM: u64 = 128 << 20;
 
 /// A txg of so many bytes of files and of attributes' values is written as if somebody waited for
-/// it: who writes so much goes on, and waits for room before long. 100,000 values of 64 KiB took
+/// it. Who writes so much goes on, and waits for room before long. 100,000 values of 64 KiB took
 /// 6.5 s instead of 5.8 where one thread alone wrote them beside who set them.
 const BULK: u64 = 32 << 20;
 

@@ -419,7 +419,7 @@ fn leave_gaps(pool: &Arc<Pool>, prng: &SeededPrng, small: &str) -> Result<()> {
 }
 
 /// Files of all sizes, attributes, links, devices, several datasets and snapshots. All features are
-/// enabled in a pool that was made without any and is in use; what is there goes on being used
+/// enabled in a pool that was made without any and is in use. What is there goes on being used
 /// beside what is new.
 fn upgraded(pool: &Arc<Pool>, name: &str) -> Result<()> {
     mixed(pool, name)?;

@@ -343,8 +343,8 @@ fn pointers(dnode: &Dnode, count: u64) -> Vec<BlockPointer> {
         .collect()
 }
 
-/// A pool with file `a` of four blocks, a hole and a block that is small when compressed, a file
-/// `b` of other bytes, and a log that nobody has claimed, which makes `b` a clone of `a`.
+/// A pool with file `a` of four blocks, a hole and a block that is small when compressed, and a
+/// file `b` of other bytes. A log that nobody has claimed makes `b` a clone of `a`.
 fn with_clone_in_the_log(dedup: &str) -> (Arc<MemDevice>, Vec<u8>) {
     const BLOCK: usize = 1 << 17;
     let (pool, device) = memory_pool("tank", 256 << 20, 12, Limits::default()).expect("create");
@@ -470,7 +470,7 @@ fn cloned_ranges_of_deduplicated_blocks_are_replayed() {
 const BLOCKS: u64 = 500;
 const SIZE: u64 = 8 << 10;
 
-/// A pool with a volume: noise, a hole, what fits into a pointer, and behind them what a log that
+/// A pool with a volume. Noise, a hole, what fits into a pointer, and behind them what a log that
 /// nobody has claimed puts clones of them over. The first half as it will be.
 fn with_clones_of_a_volume_in_the_log() -> (Arc<MemDevice>, Vec<u8>) {
     let (pool, device) = memory_pool("tank", 256 << 20, 12, Limits::default()).expect("create");

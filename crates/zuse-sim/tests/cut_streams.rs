@@ -1,4 +1,4 @@
-//! Receives that end at any byte, by an end of the input or by its error: no thread stays behind,
+//! Receives that end at any byte, by an end of the input or by its error. No thread stays behind,
 //! what was there stays, and what is kept goes on. Alone in its process, because it counts the
 //! threads of it.
 
@@ -37,7 +37,7 @@ fn threads() -> Vec<String> {
     names
 }
 
-/// The same once there are none beside those of `known`, or after a while: a thread that has ended,
+/// The same once there are none beside those of `known`, or after a while. A thread that has ended,
 /// and was waited for, can still be listed for a moment.
 fn threads_in_the_end(known: &[String]) -> Vec<String> {
     let began = Instant::now();

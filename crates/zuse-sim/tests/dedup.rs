@@ -146,7 +146,7 @@ fn noise(len: usize) -> Vec<u8> {
     data
 }
 
-/// A pool with both logs in use: of the flushing one a part has reached the stores, the active one
+/// A pool with both logs in use. Of the flushing one a part has reached the stores, the active one
 /// has newer values of some of its keys. `before` says which of the two is active.
 fn with_logs_flushed_by_half(before: u32, data: &[u8]) -> MemImage {
     let (pool, device) = new_pool(true);
@@ -235,7 +235,7 @@ fn prune(pool: &zuse::Pool) {
     pool.spa().sync_task(|_| Ok(()), take_out).expect("pruned");
 }
 
-/// Its pointer keeps the mark, and no table knows it: it is freed as a block without one, also
+/// Its pointer keeps the mark, and no table knows it. It is freed as a block without one, also
 /// where a younger block has the same content.
 #[test]
 fn a_block_that_was_pruned_from_its_table_is_freed_once() {

@@ -1,4 +1,4 @@
-//! Walks go down without a stack: a tree of thousands of directories in one another is met by
+//! Walks go down without a stack. A tree of thousands of directories in one another is met by
 //! threads that have 64 KiB for all their calls.
 
 use std::sync::Arc;

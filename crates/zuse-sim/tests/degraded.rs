@@ -1,5 +1,5 @@
 //! Golden pools that lose as many disks as their layout can bear, some gone, some with wrong bytes
-//! in most places: everything reads as it did.
+//! in most places. Everything reads as it did.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Devices come into a pool and leave it, and its guid changes, with the power cut at any moment:
-//! afterwards the pool is as before or as it was to be, whole. `ZUSE_SIM_CUTS` makes it longer.
+//! Devices come into a pool and leave it, and its guid changes, with the power cut at any moment.
+//! Afterwards the pool is as before or as it was to be, whole. `ZUSE_SIM_CUTS` makes it longer.
 
 use std::sync::Arc;
 

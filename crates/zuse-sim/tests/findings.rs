@@ -1,4 +1,4 @@
-//! Each finding of the checker has a test that breaks what it is about: one thing is changed in a
+//! Each finding of the checker has a test that breaks what it is about. One thing is changed in a
 //! sound pool, and the checker names it. `lab` makes the pool, once for all.
 
 mod lab;

@@ -1,4 +1,4 @@
-//! Pools whose books were forged, with every checksum made right: what contradicts itself ends the
+//! Pools whose books were forged, with every checksum made right. What contradicts itself ends the
 //! pool before its next uberblock, and another process can read it.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! Streams that somebody wrote by hand, with checksums that fit: what they ask for is refused with
-//! an error that names the place, memory stays bounded, and nothing is left of them.
+//! Streams that were written by hand, with checksums that fit. What they ask for is refused with an
+//! error that names the place. Memory stays bounded, and nothing is left of them.
 
 #[allow(dead_code)]
 #[path = "support/counting.rs"]

@@ -1,4 +1,4 @@
-//! Livelists of clones: whatever happens to a clone, its list has the blocks that a walk of its
+//! Livelists of clones. Whatever happens to a clone, its list has the blocks that a walk of its
 //! head finds, and a destroyed clone is freed by it. `ZUSE_SIM_SEEDS` asks for more histories.
 
 use std::sync::Arc;

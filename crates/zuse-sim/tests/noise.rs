@@ -1,5 +1,5 @@
-//! Pools of every layout whose devices are written over with noise while they are written and read:
-//! as many as the layout can do without, then one more.
+//! Pools of every layout whose devices are written over with noise while they are written and read.
+//! First as many as the layout can do without, then one more.
 //!
 //! - Up to the redundancy nobody notices, one scrub mends all, and a second one finds nothing.
 //! - One more: what is lost is named, everything else reads as it did. No read gives other bytes.

@@ -1,4 +1,4 @@
-//! Pools of the versions before features are written in their own form: random administration with
+//! Pools of the versions before features are written in their own form. Random administration, with
 //! the books recounted after each step, and the same after upgrades on the way.
 
 use std::sync::Arc;

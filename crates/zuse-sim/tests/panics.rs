@@ -1,4 +1,4 @@
-//! A thread panics, under each lock that guards what may be half changed: no uberblock is written
+//! A thread panics, under each lock that guards what may be half changed. No uberblock is written
 //! any more, and the pool is as its last one has it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

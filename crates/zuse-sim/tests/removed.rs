@@ -1,6 +1,6 @@
-//! Pools of the kernel's with a removed vdev are written: blocks that lie there are freed where
-//! they were copied to, what snapshots still name under the old address is kept, a condensing is
-//! undone. The pools are `gone`, `condensing` and `leaving` of `testdata`.
+//! Pools of the kernel's with a removed vdev are written. Blocks that lie there are freed where
+//! they were copied to. What snapshots still name under the old address is kept, and a condensing
+//! is undone. The pools are `gone`, `condensing` and `leaving` of `testdata`.
 
 use std::sync::Arc;
 

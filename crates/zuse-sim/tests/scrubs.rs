@@ -1,6 +1,6 @@
-//! Scrubs of pools that OpenZFS made: what is whole is found whole, and what is wrong is mended,
-//! whatever the layout, and whatever the blocks are of (gang blocks, blocks on removed vdevs,
-//! encrypted, deduplicated, cloned, logs).
+//! Scrubs of pools that OpenZFS made, of every layout. What is whole is found whole, and what is
+//! wrong is mended. Among the blocks are gang blocks, blocks on removed vdevs, encrypted,
+//! deduplicated and cloned ones, and logs.
 
 use std::sync::Arc;
 

@@ -420,7 +420,7 @@ fn mount_points(golden: &Golden) -> Vec<String> {
     .collect()
 }
 
-/// Large and small blocks, large dnodes and microzaps, every codec, xattrs, holes: each live file
+/// Large and small blocks, large dnodes and microzaps, every codec, xattrs, holes. Each live file
 /// system of three pools goes through a stream with its own set of flags.
 #[test]
 fn every_file_system_of_a_golden_pool_survives_a_stream() {

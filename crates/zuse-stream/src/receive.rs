@@ -127,7 +127,7 @@ pub fn check_begin(item: &Item) -> StreamResult<&Begin> {
 /// Receives the substream whose BEGIN is `item` into `target` as snapshot `snapshot`.
 ///
 /// # Errors
-/// The refusals of chapter 05b §9.2 before anything is made; what is wrong with the stream: then
+/// The refusals of chapter 05b §9.2 before anything is made; what is wrong with the stream. Then
 /// what came is destroyed, or, if the receive is resumable, kept with its state.
 pub fn receive<R: Read>(
     dsl: &Arc<Dsl>,

@@ -176,7 +176,7 @@ impl Ranges {
     }
 }
 
-/// Makes a redaction bookmark (`pool/fs#book`) of a snapshot: the list of its blocks of files and
+/// Makes a redaction bookmark (`pool/fs#book`) of a snapshot. The list of its blocks of files and
 /// volumes that every one of the redaction snapshots has changed or freed.
 ///
 /// # Errors

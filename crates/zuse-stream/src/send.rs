@@ -98,7 +98,7 @@ impl Send {
     ///
     /// # Errors
     /// `Refused` for options that do not fit, `Refused(ACCES)` for an encrypted dataset whose key
-    /// is not loaded, unless it is sent raw; the object set cannot be read.
+    /// is not loaded, unless it is sent raw. The object set cannot be read.
     pub fn new(
         dataset: &Arc<Dataset>,
         name: &str,

@@ -167,8 +167,8 @@ impl<'a> Group<'a> {
         self.seat(label, path);
     }
 
-    /// Notes where a leaf is. Where a mirror has shrunk to one device, that has had two guids:
-    /// which of them the pool knows is a matter of its last uberblock.
+    /// Notes where a leaf is. Where a mirror has shrunk to one device, that has had two guids.
+    /// Which of them the pool knows is a matter of its last uberblock.
     fn seat(&mut self, label: &'a PoolConfig, path: &'a str) {
         let Some(leaf) = label.guid else { return };
         // A copy of a disk, or a disk and its first partition: the newer one is meant.

@@ -67,7 +67,7 @@ impl Copies {
         }
     }
 
-    /// The untried leaf to ask next: sound before outdated, idle before busy; equals take turns by
+    /// The untried leaf to ask next: sound before outdated, idle before busy. Equals take turns by
     /// offset in pieces of 1 MiB, so that a long run stays on one disk.
     fn next(&self, offset: u64, tried: Set) -> Option<usize> {
         let n = self.leaves.len();

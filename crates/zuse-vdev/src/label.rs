@@ -106,7 +106,7 @@ impl Labels {
     }
 
     /// The newest label; and the one that counts in its place if no device of that pool has an
-    /// uberblock of its txg: the power went while the device was changing its pool.
+    /// uberblock of its txg. The power went while the device was changing its pool.
     pub fn claims(&self) -> (Option<&PoolConfig>, Option<&PoolConfig>) {
         let newest = self.newest(u64::MAX);
         let written = self.written.unwrap_or(u64::MAX);
@@ -116,7 +116,7 @@ impl Labels {
         (newest, rival)
     }
 
-    /// The label of a device that is (or was) part of a pool, half-made ones too: the first whole
+    /// The label of a device that is (or was) part of a pool, half-made ones too. The first whole
     /// one when none has a txg within the limit.
     pub fn any_up_to(&self, limit: u64) -> Option<&PoolConfig> {
         self.newest(limit).or_else(|| {
@@ -200,7 +200,7 @@ pub fn write_config(device: &dyn BlockDevice, label: usize, list: &NvList) -> Re
 /// an empty ring; then a flush. The configuration of a leaf has txg 0, so that a crash leaves no
 /// pool.
 ///
-/// What marked the device as something else is wiped: a file system's head in the space before the
+/// What marked the device as something else is wiped. A file system's head in the space before the
 /// first boot environment, and marks behind the last label. Else other programs go on seeing that
 /// file system, or the partitions of a disk, and write there.
 ///

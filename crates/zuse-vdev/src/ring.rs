@@ -60,8 +60,8 @@ pub fn read_ring(device: &dyn BlockDevice, label: usize, ashift: u8) -> Result<V
 
 /// The slot of a commit.
 pub fn commit_slot(uberblock: &Uberblock, ashift: u8, multihost: bool) -> u64 {
-    // While the scratch area of an expansion is the truth, the slot of the txg before is rewritten:
-    // the state must change without a new txg.
+    // While the scratch area of an expansion is the truth, the slot of the txg before is rewritten.
+    // The state must change without a new txg.
     let scratch = uberblock.reflow_state() == ReflowState::ScratchValid;
     slot_for_txg(
         uberblock.txg.saturating_sub(u64::from(scratch)),

@@ -569,7 +569,7 @@ impl AttributeStore {
         self.sa.update(tx, dnode, &[(Attr::ZnodeAcl, area)])
     }
 
-    /// All attributes, to look for some; `None` for an object of a shape that has neither a list of
+    /// All attributes, to look for some. `None` for an object of a shape that has neither a list of
     /// extended attributes nor anything else beyond what every file has.
     pub fn view(&self, dnode: &Arc<Dnode>) -> Result<Option<SaView>> {
         let plain = dnode.with_bonus(|b| self.is_plain(b)) && !dnode.has_spill();

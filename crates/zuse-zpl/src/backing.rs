@@ -148,7 +148,7 @@ pub trait Backing: Send + Sync {
     /// Its object set.
     fn objset(&self) -> &Arc<Objset>;
 
-    /// Begins a transaction that dirties at most about `bytes` bytes; `frees` says that it gives
+    /// Begins a transaction that dirties at most about `bytes` bytes. `frees` says that it gives
     /// space back, so that a full dataset must not refuse it. May wait; no leaf lock is held.
     ///
     /// # Errors

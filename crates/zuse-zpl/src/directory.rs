@@ -157,7 +157,7 @@ impl FileSystem {
             .then_some(attr)
     }
 
-    /// What is said of a name that a directory does not hold: one that could not be made either is
+    /// What is said of a name that a directory does not hold. One that could not be made either is
     /// too long, as other file systems say before they look. (A long name that is there is found,
     /// whatever the property says by now.)
     pub(crate) fn absent(&self, name: &[u8]) -> Error {
@@ -213,7 +213,7 @@ impl FileSystem {
     }
 
     /// The same for a sink that will take about `likely` entries, of which not many more are
-    /// fetched, and is given at most `most` stored ones. Says whether the listing came to its end.
+    /// fetched. It is given at most `most` stored ones. Says whether the listing came to its end.
     ///
     /// # Errors
     /// As [`Self::readdir`]; that names were left out is said by the call that finds nothing more.

@@ -444,7 +444,7 @@ impl FileSystem {
     }
 
     /// Copies a range between two files of this file system (or within one, where the ranges do not
-    /// overlap), keeping holes; where clones are wanted, whole blocks that are on disk are pointed
+    /// overlap), keeping holes. Where clones are wanted, whole blocks that are on disk are pointed
     /// to. Returns how much was copied: the source may end first.
     ///
     /// # Errors

@@ -41,7 +41,7 @@ pub struct FormatOptions {
     /// Its times.
     pub now: Timestamp,
     /// Features of the pool. OpenZFS makes a pool's own file system before it has any, and counts
-    /// projects and objects of owners from its first mount on; a new one counts them at once.
+    /// projects and objects of owners from its first mount on. A new one counts them at once.
     pub features: PoolFeatures,
 }
 

@@ -228,7 +228,7 @@ impl FileSystem {
     }
 
     /// Gets what is wanted of the objects of a batch, one of those in which a directory of `in_all`
-    /// entries is listed, neighbours together; of a batch that was made ready, only what is in
+    /// entries is listed, neighbours together. Of a batch that was made ready, only what is in
     /// memory.
     pub(crate) fn fetch(&self, batch: &mut Batch, wanted: Wanted, in_all: u64) {
         let in_memory = |object| self.znode(object).map_or(Known::Nothing, Known::Object);

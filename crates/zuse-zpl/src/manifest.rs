@@ -126,7 +126,7 @@ impl FileSystem {
         Ok(hash.finalize().into())
     }
 
-    /// The object of an entry, which is what the entry says it is: a directory that is listed as
+    /// The object of an entry, which is what the entry says it is. A directory that is listed as
     /// something else would be left out of a walk without a word.
     ///
     /// # Errors

@@ -32,9 +32,9 @@ const ACL: u8 = 33;
 const ACL_BONUS: (u8, u16) = (34, 320);
 
 impl FileSystem {
-    /// The ACL of an object as an NFSv4 ACL in XDR: flags, number of entries, then type, flags, 1
-    /// for a special name, mask and id of each (special ids: 1 owner, 2 group, 3 everyone); `None`
-    /// for objects without any.
+    /// The ACL of an object as an NFSv4 ACL in XDR; `None` for objects without any. It is flags,
+    /// number of entries, then type, flags, 1 for a special name, mask and id of each. Special ids
+    /// are 1 owner, 2 group, 3 everyone.
     ///
     /// # Errors
     /// `Corrupt`: it is not one; a block cannot be read.

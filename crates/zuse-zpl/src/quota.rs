@@ -214,7 +214,7 @@ impl FileSystem {
 
     /// Counts what each owner uses in the object set itself, where nothing is counted yet: only
     /// then a limit can be kept. Others go on writing meanwhile. Whoever is about to write or to
-    /// set a limit waits for it; who only looks does not change anything, so that an increment can
+    /// set a limit waits for it. Who only looks does not change anything, so that an increment can
     /// still be received.
     ///
     /// ```text

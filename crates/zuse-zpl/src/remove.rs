@@ -200,8 +200,8 @@ impl FileSystem {
     }
 
     /// As [`Self::reap`] for who has something else to do, and has done it: what cannot be freed
-    /// now waits in the set. One thread at a time, so that of those who forget files no more than
-    /// one can get stuck on a pool that does not go on.
+    /// now waits in the set. One thread at a time. So no more than one of the threads that forget
+    /// files can get stuck on a pool that does not go on.
     pub fn reap_quietly(&self) {
         if self.cache.orphans.lock().len() > self.cache.may_wait.load(Relaxed)
             && let Some(_one) = self.cache.reaping.try_lock()

@@ -153,8 +153,8 @@ impl FileSystem {
     ///
     /// # Errors
     /// `Refused`: `EXIST` and `NODATA` by `how`, `NOTSUP` for a name space that is off, `INVAL` for
-    /// a broken ACL, `RANGE` for a long name, `NOSPC`, `PERM`, `ACCES`, `ROFS`; errno 7 (too big)
-    /// for a long value.
+    /// a broken ACL, `RANGE` for a long name. Also `NOSPC`, `PERM`, `ACCES`, `ROFS`, and errno 7
+    /// (too big) for a long value.
     pub fn set_xattr(
         &self,
         who: &Credentials,

@@ -267,7 +267,7 @@ impl ZnodeCache {
     /// given.
     ///
     /// `load` runs with the map's shard locked, so that nobody can have changed the object between
-    /// its being read and its being found by others: it must do no I/O. `None`: it could not.
+    /// its being read and its being found by others. It must do no I/O. `None`: it could not.
     pub fn enter(
         self: &Arc<Self>,
         dnode: &Arc<Dnode>,
@@ -337,7 +337,7 @@ impl ZnodeCache {
     }
 
     /// Puts an object that was just made into memory. Somebody may have come upon its number
-    /// before, and have gone on with it: then that one learns no more than that it has no name.
+    /// before, and have gone on with it. Then that one learns no more than that it has no name.
     pub fn insert(
         self: &Arc<Self>,
         dnode: Arc<Dnode>,
@@ -367,7 +367,7 @@ impl ZnodeCache {
         Ok(znode)
     }
 
-    /// Frees an object that never got a name. Somebody may have come upon its number: nobody is
+    /// Frees an object that never got a name. Somebody may have come upon its number. Nobody is
     /// given what is in memory of it any more, and nobody reads it before it is free.
     pub fn discard(&self, object: ObjectId, free: impl FnOnce() -> Result<()>) -> Result<()> {
         let shard = self.shard(object);

@@ -1,5 +1,5 @@
-//! Takes a snapshot of a dataset, shows what changed since the last one, and appends a send stream
-//! of it to a folder: the first is whole, each later one holds what changed.
+//! Takes a snapshot of a dataset, shows what changed since the last one, and puts a send stream of
+//! it into a folder. The first stream is whole, each later one holds what changed:
 //!
 //! `cargo run -p zuse --example backup -- IMAGE DATASET FOLDER`
 

@@ -59,9 +59,9 @@ impl Pool {
     /// Adds devices; they are in use, or listed, on return.
     ///
     /// # Errors
-    /// `Refused(EXIST)` for a device that is part of a pool or has something else on it,
+    /// `Refused(EXIST)` for a device that is part of a pool or has something else on it.
     /// `Refused(BUSY)` for one of a pool that is imported, `Refused(OVERFLOW)` for one that is too
-    /// small, `Refused(RANGE)` for other sectors than the pool's, `Refused(NOTSUP)` without a
+    /// small. `Refused(RANGE)` for other sectors than the pool's, `Refused(NOTSUP)` without a
     /// feature; `Refused(ROFS)`, `Device`.
     pub fn add(&self, new: &NewDevices) -> Result<()> {
         self.check_unused(new)?;

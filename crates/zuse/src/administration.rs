@@ -82,8 +82,8 @@ impl Pool {
         self.spa().grow(device)
     }
 
-    /// Looks for devices again that could not be opened or were gone, and learns the sizes of all:
-    /// with the property `autoexpand` their vdevs use what they have got.
+    /// Looks for devices again that could not be opened or were gone, and learns the sizes of all.
+    /// With the property `autoexpand` their vdevs use what they have got.
     ///
     /// # Errors
     /// `Refused(ROFS)`; the MOS cannot be changed.

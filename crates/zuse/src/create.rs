@@ -110,9 +110,9 @@ impl Pool {
     /// Makes a pool and opens it.
     ///
     /// # Errors
-    /// `Refused(EXIST)` for a device that is part of a pool or has something else on it,
+    /// `Refused(EXIST)` for a device that is part of a pool or has something else on it.
     /// `Refused(BUSY)` for one of a pool that is imported, `Refused(OVERFLOW)` for one that is too
-    /// small, `Refused(INVAL)` for names and properties that cannot be.
+    /// small. `Refused(INVAL)` for names and properties that cannot be.
     pub fn create(env: Environment, new: &NewPool) -> Result<Arc<Self>> {
         check_name(&new.name)?;
         let mut ashift = None;

@@ -45,7 +45,7 @@ impl Pool {
     }
 
     /// Clones of snapshots, what is below them, clones of the snapshots of those, and so on, in
-    /// order of going: names that are not among `known`. Those that receives have half made are
+    /// order of going. Names that are not among `known`. Those that receives have half made are
     /// left out: they go with what they are in.
     ///
     /// # Errors

@@ -26,7 +26,7 @@ impl Pool {
     /// Loads the key of an encryption root, or with `check_only` only proves it.
     ///
     /// # Errors
-    /// `Refused`: ACCES for another key, EXIST if it is loaded, INVAL if the dataset is no
+    /// `Refused`. ACCES for another key, EXIST if it is loaded, INVAL if the dataset is no
     /// encryption root or the material no key of its format.
     pub fn load_key(&self, name: &str, key: &KeyMaterial, check_only: bool) -> Result<()> {
         self.load_key_while(name, key, check_only, &|| true)

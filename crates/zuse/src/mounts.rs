@@ -14,7 +14,7 @@ pub trait Mounts: Send + Sync {
     fn said(&self, dataset: &str, property: &str) -> Option<&'static str>;
 
     /// Runs `change` while all work on datasets stands still and nobody holds their
-    /// [`crate::FileSystem`]; then the mounts open them again, perhaps with another content, and
+    /// [`crate::FileSystem`]. Then the mounts open them again, perhaps with another content, and
     /// forget everything cached about them. Datasets that are not mounted are passed over.
     ///
     /// # Errors

@@ -26,7 +26,7 @@ pub struct ForNow {
 }
 
 /// An open pool. It stays open until one of the closing calls, or until it and every file system
-/// and volume opened through it are dropped: then it is written, closed and left active.
+/// and volume opened through it are dropped. Then it is written, closed and left active.
 pub struct Pool {
     spa: Arc<zuse_pool::Pool>,
     dsl: Arc<Dsl>,
@@ -191,7 +191,7 @@ impl Pool {
     }
 
     /// Whether a write that failed waits for [`Self::clear`] (the default). Without, everything
-    /// fails from then on, and the pool stays on disk as it was last synced: for programs that
+    /// fails from then on, and the pool stays on disk as it was last synced. For programs that
     /// nobody could tell to clear it.
     pub fn set_patient(&self, yes: bool) {
         self.spa.set_patient(yes);

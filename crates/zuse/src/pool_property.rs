@@ -453,7 +453,7 @@ impl Pool {
         Ok(())
     }
 
-    /// The features that an upgrade of the pool enables: all that are disabled, that the pool's
+    /// The features that an upgrade of the pool enables. All that are disabled, that the pool's
     /// `compatibility` allows and that do not wait for a request of their own. Not [`HEAD_ERRLOG`]
     /// while there is an error log of the older form. A pool of a version before features gets them
     /// by [`Self::upgrade_version`] only.

@@ -9,7 +9,7 @@ use zuse_format::dsl::BookmarkPhys;
 use crate::Pool;
 
 impl Pool {
-    /// Makes the redaction bookmark `pool/fs#book` of `snapshot`: the list of its blocks that all
+    /// Makes the redaction bookmark `pool/fs#book` of `snapshot`. The list of its blocks that all
     /// of `snaps` (later snapshots, and snapshots of clones) have changed or freed.
     ///
     /// # Errors

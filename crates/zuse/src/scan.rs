@@ -82,7 +82,7 @@ impl Pool {
         self.dsl().scan_to_the_end()
     }
 
-    /// The txgs that a range of time stands for, in seconds since 1970: all blocks written within
+    /// The txgs that a range of time stands for, in seconds since 1970. All blocks written within
     /// it were born after the first and before the second. What is known of old times is coarse:
     /// the range is rather too long than too short.
     ///

@@ -60,7 +60,7 @@ const OF_ENCRYPTION: [&str; 5] = [
 pub struct PlannedStream {
     /// The snapshot.
     pub to: String,
-    /// The source as it is shown: its full name, in a package of several `@snapshot`; `None` also
+    /// The source as it is shown: its full name, in a package of several `@snapshot`. `None` also
     /// where a clone's origin is the source without having been named.
     pub from: Option<String>,
     /// Bytes of stream that are expected.
@@ -665,7 +665,7 @@ enum Step {
     Impossible([String; 2]),
 }
 
-/// The substreams of a package in order: a dataset comes when the one above it and the one that it
+/// The substreams of a package in order. A dataset comes when the one above it and the one that it
 /// is a clone of have come.
 fn order(members: &[Member], request: &SendRequest) -> Vec<Step> {
     let mut out: Vec<Step> = Vec::new();

@@ -11,7 +11,7 @@ use zuse_zpl::Change;
 use crate::{Environment, Pool, ReceiveRequest, ReceivedSnapshot};
 
 impl Pool {
-    /// Writes a snapshot to a writer as a send stream: all of it, or what changed since an earlier
+    /// Writes a snapshot to a writer as a send stream. All of it, or what changed since an earlier
     /// snapshot or bookmark (`from`: a full name, or `@name`, `#name` of the same dataset). Gives
     /// the bytes of the stream.
     ///
@@ -34,7 +34,7 @@ impl Pool {
     ///
     /// # Errors
     /// `Refused(NOENT)`, `Refused(XDEV)` if `from` is no earlier point of the same history,
-    /// `Refused(ACCES)` without the key of an encrypted dataset; a block cannot be read; `Refused`
+    /// `Refused(ACCES)` without the key of an encrypted dataset. A block cannot be read; `Refused`
     /// with the writer's number.
     pub fn send_to(
         self: &Arc<Self>,
@@ -134,8 +134,8 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// `Refused(NOENT)`; `Refused(XDEV)` if `from` is no earlier snapshot of the same history;
-    /// those of `tell`, which end it; at the end the first object that cannot be read.
+    /// `Refused(NOENT)`; `Refused(XDEV)` if `from` is no earlier snapshot of the same history.
+    /// Those of `tell`, which end it; at the end the first object that cannot be read.
     pub fn diff(
         self: &Arc<Self>,
         from: &str,

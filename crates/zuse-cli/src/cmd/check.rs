@@ -19,11 +19,12 @@ const NOT_CHECKED: u8 = 3;
 
 /// Check a pool: whether everything in it fits together
 ///
-/// Every block is read, and every invariant is looked at: blocks against space maps, the books of
-/// datasets, deadlists, tables of shared blocks, ZAPs, names and links of files, quotas' accounts,
-/// labels. Nothing is changed. Each line is a place, the name of what is broken there, and the
-/// numbers; docs/check.md lists the names. The pool must be quiet: export one that is in use. Exit
-/// status: 0 sound, 1 something is broken, 2 usage, 3 the pool could not be checked.
+/// Every block is read, and every invariant is looked at. These are blocks against space maps, the
+/// books of datasets, deadlists, tables of shared blocks, ZAPs, names and links of files, quotas'
+/// accounts, and labels. Nothing is changed. Each line is a place, the name of what is broken
+/// there, and the numbers; docs/check.md lists the names. The pool must be quiet: export one that
+/// is in use. Exit status: 0 sound, 1 something is broken, 2 usage, 3 the pool could not be
+/// checked.
 #[derive(Args, Debug)]
 pub struct Check {
     /// Leave out the contents of files and volumes

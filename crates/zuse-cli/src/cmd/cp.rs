@@ -26,8 +26,7 @@ const CHUNK: usize = 1 << 20;
 /// when run as root. A volume is VOLUME: or VOLUME@SNAPSHOT:, and is copied as one file.
 ///
 /// What cannot be copied is named, the rest goes on, and the exit status is 1. On the host a name
-/// that is taken is not touched, unless it is that of a file which the command line names, or -f is
-/// given.
+/// that is taken is not touched without -f. Only a file that the command line names is replaced.
 #[derive(Args, Debug)]
 pub struct Cp {
     /// Copy directories with all that is in them

@@ -16,7 +16,7 @@ use crate::wire;
 /// Mount a dataset or snapshot on a directory
 ///
 /// The datasets below it appear inside, snapshots under .zfs/snapshot. The command returns when it
-/// is mounted; a process in the background holds the pool until the last mount is gone, and serves
+/// is mounted. A process in the background holds the pool until the last mount is gone. It serves
 /// all other zuse commands for that pool meanwhile.
 #[derive(Args, Debug)]
 pub struct Mount {

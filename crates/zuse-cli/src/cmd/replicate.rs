@@ -17,7 +17,7 @@ use crate::session::{Need, Session};
 ///
 /// Sends from the newest snapshot or bookmark that both sides have. What an interrupted run has
 /// brought is kept and gone on with. The other side is a pool of this user, or whatever a command
-/// reaches: --via 'ssh host zuse zfs', or, where OpenZFS receives, --via 'ssh host zfs'.
+/// reaches. That is --via 'ssh host zuse zfs', or, where OpenZFS receives, --via 'ssh host zfs'.
 #[derive(Args, Debug)]
 pub struct Replicate {
     /// Command that runs 'zfs' on the other side

@@ -82,7 +82,7 @@ fn verb(session: &mut Session, words: &[OsString]) -> Outcome {
 /// List a directory in a stream
 ///
 /// Of a package with several datasets each is listed under its name, and paths are those of one
-/// tree: a dataset takes the place of a directory in the one above it. --dataset chooses one.
+/// tree. A dataset takes the place of a directory in the one above it. --dataset chooses one.
 #[derive(Args, Debug)]
 struct Ls {
     /// With modes, links, owners, sizes and times
@@ -132,9 +132,9 @@ impl Cat {
 /// Copy files out of a stream
 ///
 /// The directory is made if there is none. Nothing outside of it is touched, and nothing in it that
-/// is there already. A file that the stream does not hold whole is named and left out (-k keeps
-/// what there is of it), and the exit status is 1. Of a package all datasets are copied, each into
-/// a directory of its name; a volume becomes a file.
+/// is there already. A file that the stream does not hold whole is named and left out, and the exit
+/// status is 1. -k keeps what there is of it. Of a package all datasets are copied, each into a
+/// directory of its name; a volume becomes a file.
 #[derive(Args, Debug)]
 struct Extract {
     /// What to copy (may be repeated); everything if nothing is named

@@ -73,7 +73,7 @@ struct Inward<'a> {
 }
 
 /// Copies a file, link or (with `recursive`) tree of the host to a name in a directory of a
-/// dataset; an empty name is the directory itself. What cannot be copied below the first is
+/// dataset. An empty name is the directory itself. What cannot be copied below the first is
 /// reported.
 pub fn copy_in(
     fs: &Arc<FileSystem>,

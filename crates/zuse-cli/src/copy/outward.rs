@@ -96,8 +96,8 @@ struct Outward<'a> {
 }
 
 /// Copies an object, with `recursive` a tree, to a name in the directory `below`, which messages
-/// call `top`; with an empty name what is in it, to the directory itself. What cannot be copied is
-/// reported.
+/// call `top`. With an empty name it copies what is in it, to the directory itself. What cannot be
+/// copied is reported.
 ///
 /// # Errors
 /// What ends all.

@@ -66,8 +66,8 @@ impl WrappingKey {
 
     /// Key format passphrase: PBKDF2 with HMAC-SHA1. The passphrase ends at a NUL.
     ///
-    /// The rounds are turned here, not by a library, because somebody else chose their number:
-    /// every few thousand `go_on` is asked, and `None` is the answer once it says no.
+    /// The rounds are turned here, not by a library, because somebody else chose their number.
+    /// Every few thousand `go_on` is asked, and `None` is the answer once it says no.
     pub fn from_passphrase(
         passphrase: &[u8],
         salt: u64,

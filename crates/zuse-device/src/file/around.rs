@@ -183,8 +183,8 @@ pub(super) fn counts(file: &File, at: u64, len: u64) -> Option<[u64; 5]> {
 }
 
 /// Whether the host's cache has less than half of what the ranges reach over, or hardly more of it
-/// than who reads a file in order gets brought ahead: what was read through the cache once would
-/// have the next ranges brought there, and so on for ever.
+/// than the host reads ahead. What was read through the cache once would have the next ranges
+/// brought there, and so on for ever.
 pub(super) fn has_little(file: &File, at: u64, parts: &[Range<usize>]) -> bool {
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
         return false;

@@ -20,8 +20,8 @@ use crate::tx::Tx;
 mod clones;
 mod shape;
 
-/// A new object of metadata that has more blocks than these grows on in the next txg, most likely:
-/// it is a directory, each of whose leaves the next names fall into.
+/// A new object of metadata that has more blocks than these grows on in the next txg, most likely.
+/// It is a directory, each of whose leaves the next names fall into.
 const GROWING: u64 = 256;
 
 /// A block as a reader sees it: decoded, little-endian.
@@ -544,7 +544,7 @@ impl Dnode {
         Some(led)
     }
 
-    /// Asks the memory for the newest version of a block, if that is a changed one: for the block,
+    /// Asks the memory for the newest version of a block, if that is a changed one. For the block,
     /// its first bytes and those at `soon`.
     pub(crate) fn expect_block(&self, blkid: u64, soon: usize) {
         let state = self.read_state();
@@ -607,9 +607,9 @@ impl Dnode {
     /// stays unless `replace`.
     ///
     /// The block cache makes room for it while it lends: cache and changed blocks together stay
-    /// within its limit. Metadata that it lends for is not counted as dirty: it mostly is a new
-    /// version of a cached block, and a large directory could otherwise dirty so many leaves that a
-    /// txg ends after a few names, and each name cost a leaf.
+    /// within its limit. Metadata that it lends for is not counted as dirty, because it mostly is a
+    /// new version of a cached block. A large directory could otherwise dirty so many leaves that a
+    /// txg ends after a few names. Then each name would cost a leaf.
     fn install(
         &self,
         tx: &Tx,
@@ -669,7 +669,7 @@ impl Dnode {
     }
 
     /// Replaces the only block of a file that holds the value of an extended attribute. It is
-    /// counted like the spill block in which a smaller value stands: while the cache has memory to
+    /// counted like the spill block in which a smaller value stands. While the cache has memory to
     /// spare, no writer waits and no txg ends because of it.
     ///
     /// # Errors

@@ -277,7 +277,7 @@ impl Dnode {
                 return Ok(Some((blkid * size).max(offset)));
             }
             // A span of the tree says nothing about newer versions inside it, except that holes
-            // stay one question: jump only as far as no dirty block begins.
+            // stay one question. Jump only as far as no dirty block begins.
             blkid = self.next_stop(blkid, span);
         }
         let behind = ((last + 1) * size).max(offset);

@@ -20,7 +20,7 @@ const REWRITE_WAIT: Duration = Duration::from_millis(1);
 const REWRITE_WAITS: u32 = 500;
 
 impl Dnode {
-    /// Whether a read of a tree failed only because the tree is not the current one any more: its
+    /// Whether a read of a tree failed only because the tree is not the current one any more. Its
     /// blocks may be reused two txgs after they were freed, and a slow reader then meets other
     /// bytes. What is not stale is lost.
     pub(crate) fn is_stale(&self, tree: &Arc<Synced>, error: &Error) -> bool {

@@ -76,7 +76,7 @@ pub(crate) struct SyncedObject {
 impl Dnode {
     /// Writes the changes of `txg`. Returns `None` if there are none.
     ///
-    /// The new state is visible to readers when this returns; the caller must keep the object in
+    /// The new state is visible to readers when this returns. The caller must keep the object in
     /// memory until the dnode block that holds it is written.
     pub(crate) fn sync(
         self: &Arc<Self>,

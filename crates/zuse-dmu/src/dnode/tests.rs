@@ -323,7 +323,7 @@ fn the_cache_makes_room_for_changed_data_until_it_is_written() {
     assert!(cache.stats().used <= 2 << 20);
 }
 
-/// They counted as changed data of files: every 32 MiB of them ended a txg, which was then written
+/// They counted as changed data of files. Every 32 MiB of them ended a txg, which was then written
 /// beside those who set the next, and with 64 MiB these waited.
 #[test]
 fn values_of_attributes_are_not_counted_as_dirty_while_the_cache_has_room_to_spare() {
@@ -406,9 +406,9 @@ fn a_glance_shows_what_is_stored_of_objects_that_nobody_has() {
     assert!(now[3] && !now[7] && now.iter().filter(|s| **s).count() == 99);
 }
 
-/// Blocks of dnodes are made when their turn to be written comes. All of a txg's at once, a million
-/// files' are 500 MiB, would fill what the cache lends, so that leaves of directories count as
-/// dirty from then on and the open txg ends early.
+/// Blocks of dnodes are made when their turn to be written comes. All of a txg's at once (a million
+/// files' are 500 MiB) would fill what the cache lends. Leaves of directories would count as dirty
+/// from then on, and the open txg would end early.
 #[test]
 fn writing_a_txg_dirties_no_blocks_of_dnodes() {
     const COUNT: u64 = 3000;

@@ -98,9 +98,9 @@ impl Objset {
     /// A look at objects, in the order of their numbers, without putting them into memory. Their
     /// dnode blocks are gathered first; those that have to be read are asked for together.
     ///
-    /// The caller will look at `in_all` objects in the end, of which these are a random part: if
-    /// they stand close together, all dnode blocks between the first and the last of these are read
-    /// at once, in the order of their places.
+    /// The caller will look at `in_all` objects in the end, of which these are a random part. If
+    /// they stand close together, all dnode blocks between the first and the last are read at once,
+    /// in the order of their places.
     pub fn glance(&self, objects: impl Iterator<Item = ObjectId>, in_all: u64) -> Glance<'_> {
         let tree = self.meta_tree();
         let mut parent = None;
@@ -145,7 +145,7 @@ impl Objset {
         found.filter(|_| stored.is_newest())
     }
 
-    /// One object as it stands in its dnode block, without putting it into memory; who takes one
+    /// One object as it stands in its dnode block, without putting it into memory. Who takes one
     /// after the other has the next blocks brought, as with [`Objset::dnode`]. `None` as of
     /// [`Objset::look_at`].
     pub fn stored(self: &Arc<Self>, object: ObjectId) -> Option<Stored<'_>> {
@@ -189,7 +189,7 @@ impl Objset {
 }
 
 /// An object as it stands in its dnode block. What is read through it may be outdated, or even be
-/// something else by now, until [`Stored::is_newest`] has said that it is not; nothing is held by
+/// something else by now, until [`Stored::is_newest`] has said that it is not. Nothing is held by
 /// it.
 pub struct Stored<'a> {
     os: &'a Objset,

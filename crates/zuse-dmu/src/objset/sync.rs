@@ -192,10 +192,9 @@ impl Objset {
         }))
     }
 
-    /// Drops objects that are written, and what was said of them: each is a few pieces of memory
-    /// that somebody gives back, and of a hundred thousand others do that while this thread waits
-    /// for the devices. Who writes the txg waits for it in the end
-    /// ([`zuse_base::WorkPool::finish`]).
+    /// Drops objects that are written, and what was said of them. Each is a few allocations to give
+    /// back. Of a hundred thousand, other threads do that while this one waits for the devices. Who
+    /// writes the txg waits for it in the end ([`zuse_base::WorkPool::finish`]).
     fn let_go(&self, dnodes: Vec<Vec<Arc<Dnode>>>, changes: Arc<Changes>) {
         if dnodes.len() < 2 {
             return;
@@ -347,9 +346,8 @@ impl Objset {
 }
 
 /// Objects of one job. Threads allocate in turn, so what one job writes lies between what others do
-/// at the same time: of 64 KiB each, 11 objects of a short job were side by side and then others
-/// for two MiB, and who read them in order had reads of 665 KiB, and has some of 683 to 733 with
-/// long jobs.
+/// at the same time. Of 64 KiB each, 11 objects of a short job were side by side, then others for
+/// two MiB. Reading them in order took reads of 665 KiB; with long jobs some are 683 to 733.
 fn batch_of(objects: usize, threads: usize) -> usize {
     (objects / (threads.max(1) * JOBS)).clamp(BATCH, LONG_BATCH)
 }

@@ -8,8 +8,8 @@ use super::Objset;
 use crate::dnode::Dnode;
 
 impl Objset {
-    /// Drops all that `txg` has changed since it was last written ([`Self::sync`]), or ever:
-    /// objects are what they were then, those that were made since do not exist, those that were
+    /// Drops all that `txg` has changed since it was last written ([`Self::sync`]), or ever.
+    /// Objects are what they were then, those that were made since do not exist, those that were
     /// freed do.
     ///
     /// For object sets that change in syncing context only, one txg at a time: no object may have

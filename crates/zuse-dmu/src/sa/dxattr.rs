@@ -16,8 +16,9 @@ pub const MAX_OLD: usize = 65_536;
 pub const MAX_NEW: usize = 65_535;
 const BYTE_ARRAY: u32 = 10;
 
-/// An encoded set that is to be stored, with room before it for the header of a spill block that
-/// holds nothing else, and behind it for whole sectors: it becomes that block without being copied.
+/// An encoded set that is to be stored. Before it is room for the header of a spill block that
+/// holds nothing else, and behind it for whole sectors. So it becomes that block without being
+/// copied.
 #[derive(Debug)]
 pub struct List(Vec<u8>);
 

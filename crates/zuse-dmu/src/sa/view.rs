@@ -107,7 +107,7 @@ impl SaGlance {
         Some(u64_in(buffer, range.start, header.swapped))
     }
 
-    /// The bytes of an attribute in a bonus or spill buffer, if it has it; `None` for a buffer that
+    /// The bytes of an attribute in a bonus or spill buffer, if it has it. `None` for a buffer that
     /// does not parse, or is of the other byte order.
     pub fn find<'b>(&self, buffer: &'b [u8], attr: Attr) -> Option<Option<&'b [u8]>> {
         let header = buffer::parse_header(buffer).ok()?;

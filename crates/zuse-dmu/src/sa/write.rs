@@ -79,7 +79,7 @@ impl SaTable {
     }
 
     /// With `may_spill` a list of extended attributes, the last of the changes, may be left to the
-    /// caller: true says that it is to be alone in a new spill block.
+    /// caller. True says that it is to be alone in a new spill block.
     fn change(
         &self,
         tx: &Tx,
@@ -281,7 +281,7 @@ enum Done {
 }
 
 /// Puts the last of the changes, one of [`ADDED`], behind the last attribute, and overwrites the
-/// other values; where `room` is too small for that alone, a list of extended attributes, it is
+/// other values. Where `room` is too small for that alone, a list of extended attributes, it is
 /// left with `may_spill`. Nothing is done where that is not all there is to do.
 fn add_last(
     b: &mut Bonus,

@@ -377,7 +377,7 @@ impl Zap {
         Ok(())
     }
 
-    /// Fat to micro, for a directory that fell back to a few short names: same salt and normflags,
+    /// Fat to micro, for a directory that fell back to a few short names. Same salt and normflags,
     /// each entry with its old cd, so that positions of listings stay good. All blocks go and block
     /// 0 is written in its new size; the block tree keeps its levels.
     fn downgrade(&self, tx: &Tx) -> Result<()> {
@@ -521,8 +521,8 @@ impl Zap {
     }
 }
 
-/// The blocks of a fat ZAP of a micro one's entries, where these are few, or so many have almost
-/// the same hash that its pointer table outgrows block 0.
+/// The blocks of a fat ZAP of a micro one's entries, where these are few. Also where so many have
+/// almost the same hash that its pointer table outgrows block 0.
 #[cold]
 fn one_by_one(micro: &[u8], h: header::Header) -> Result<Vec<(u64, Vec<u8>)>> {
     let memory = MemoryBlocks::default();

@@ -379,7 +379,7 @@ impl<'a> Leaf<'a> {
         Ok(None)
     }
 
-    /// As [`Self::find`], where the leaf probably covers `depth` hash bits: its bucket is asked for
+    /// As [`Self::find`], where the leaf probably covers `depth` hash bits. Its bucket is asked for
     /// together with the header, and what lies behind the entry (its name, mostly) together with
     /// the entry.
     #[inline]
@@ -400,7 +400,7 @@ impl<'a> Leaf<'a> {
         Ok(None)
     }
 
-    /// Asks the memory for what adding an entry will need beside the header and the bucket: the
+    /// Asks the memory for what adding an entry will need beside the header and the bucket. The
     /// chunks that it will take, which most often lie side by side, and the first entry of the
     /// bucket.
     #[inline]

@@ -582,7 +582,7 @@ impl<'a> View<'a> {
         if b.flags & BOOKMARK_HAS_FBN == 0 {
             return Err(none());
         }
-        // The oldest dataset of the chain that is newer than the bookmark: what it freed of older
+        // The oldest dataset of the chain that is newer than the bookmark. What it freed of older
         // blocks, and what was freed before it came to be.
         let meta = self.dsl.meta()?;
         let mut at = self.phys;

@@ -345,7 +345,7 @@ impl Ctx<'_> {
     }
 
     /// Whether a head has changed since its newest snapshot. A mount may write an object set anew
-    /// whose objects are the same: only the header of its intent log differs then, and that is no
+    /// whose objects are the same. Only the header of its intent log differs then, and that is no
     /// change of the content.
     pub(super) fn is_modified(&self, head: &DslDatasetPhys) -> Result<bool> {
         if head.bp.logical_birth() <= head.prev_snap_txg {

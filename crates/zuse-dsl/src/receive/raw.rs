@@ -187,7 +187,7 @@ impl Ctx<'_> {
                 .put_u64(self.tx, IVSET_GUID, raw.to_ivset)?;
         }
         // A new clone shares the key object of its origin, whose key may have been changed here
-        // since: the sender's wrapping would shut the datasets that are there already.
+        // since. The sender's wrapping would shut the datasets that are there already.
         if !existed {
             return Ok(());
         }

@@ -385,7 +385,7 @@ impl Dsl {
     }
 }
 
-/// The oldest dataset of each directory, with what was before it: of a pool that is too old to have
+/// The oldest dataset of each directory, with what was before it. Of a pool that is too old to have
 /// an origin of all, and lists of clones.
 fn oldest_of_each(meta: &Meta) -> Result<Vec<(u64, u64)>> {
     let mut found = Vec::new();

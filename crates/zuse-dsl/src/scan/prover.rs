@@ -114,7 +114,7 @@ impl<'a> Prover<'a> {
 
     fn prove(&self, bp: &BlockPointer, name: LostBlock, lacking: bool) -> Proven {
         let io = self.spa.io();
-        // Space that is freed is not given out while this transaction's txg is open: what is still
+        // Space that is freed is not given out while this transaction's txg is open. What is still
         // there now cannot be another block's before it was written.
         let tx: RefCell<Option<Tx>> = RefCell::new(None);
         let is_live = || {

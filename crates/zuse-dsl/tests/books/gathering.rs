@@ -44,7 +44,7 @@ fn done(batch: &Batch<'_>, operation: &Operation) {
     assert_eq!(outcome.errno, 0, "{operation:?}");
 }
 
-/// Each dataset has five objects of its own that the change reads, in blocks of their own: one
+/// Each dataset has five objects of its own that the change reads, in blocks of their own. One
 /// after the other, that is more than two reads for each.
 fn judge(reads: u64, what: &str) {
     assert!(

@@ -11,8 +11,8 @@ use zuse_vdev::PoolState;
 
 use crate::bench::*;
 
-/// Every object of the MOS by number: type, bonus and content. Left out is what any txg changes:
-/// space maps and what leads to them, the pool's configuration, the usage of `$MOS` and of the
+/// Every object of the MOS by number: type, bonus and content. Left out is what any txg changes.
+/// Space maps and what leads to them, the pool's configuration, the usage of `$MOS` and of the
 /// directory above it.
 fn picture(bench: &Bench) -> BTreeMap<u64, (u8, Vec<u8>, Vec<u8>)> {
     let mos = bench.pool.mos();

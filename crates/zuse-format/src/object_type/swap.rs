@@ -159,7 +159,7 @@ pub(crate) fn ace_size(kind: u16, flags: u16) -> usize {
     }
 }
 
-/// Where the chunks of a leaf of a fat ZAP begin: behind its header and a head of two bytes for
+/// Where the chunks of a leaf of a fat ZAP begin. Behind its header and a head of two bytes for
 /// each of its buckets, of which there is one for 32 bytes of the block.
 fn leaf_chunks(size: usize) -> Option<usize> {
     (size.is_power_of_two() && size >= 512).then_some(48 + 2 * (size >> 5))

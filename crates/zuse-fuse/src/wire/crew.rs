@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   /dev/fuse of a mount ─┐
-//!   /dev/fuse of a mount ─┼─ epoll ─ the worker at the door ─ Line::server ─ answer
+//!   /dev/fuse of a mount ─┼─ epoll ─ the reader ─────────── Line::server ─ answer
 //!   /dev/fuse of a mount ─┘                 (workers.rs)
 //! ```
 //! A process may serve thousands of mounts, few of which are busy: threads belong to nobody. A
@@ -32,7 +32,7 @@ use zuse_base::sync::Mutex;
 
 use super::message::{Message, Out};
 use super::seeking::{Seek, Seeking};
-use super::workers::{Door, Workers};
+use super::workers::{Queue, Workers};
 use super::{Channel, INBOX};
 
 /// What an event is of that belongs to no line: everybody goes home.
@@ -413,7 +413,7 @@ impl House {
     }
 }
 
-impl Door for Arc<House> {
+impl Queue for Arc<House> {
     type Guest = With;
 
     fn is_there_more(&self) -> bool {

@@ -1,34 +1,34 @@
-//! Who reads the next message.
+//! Which worker reads the next message.
 //!
 //! ```text
 //!            ┌──────── parked (the last one to park is the first to be called) <───────────┐
-//!            v                                                                            │ somebody is at the door
-//!        at the door ──message──> serving ──────────── answered ───────────────────────────┤
-//!            ^   (looks for a moment, then sleeps in read)                                │ nobody is
+//!            v                                                                            │ another one reads
+//!         reading ───message──> serving ──────────── answered ──────────────────────────────┤
+//!            ^   (polls for a moment, then sleeps in read)                                │ none reads
 //!            └────────────────────────────────────────────────────────────────────────────┘
 //! ```
-//! What a message costs is mostly waking somebody: a thread that sleeps on an idle core is 10 to 30
-//! µs away. So one worker stays at the door and does what it is asked itself. It looks for the next
-//! message for a moment before it goes to sleep. So a program that asks one thing after the other
-//! is served by one thread that stays awake.
+//! What a message costs is mostly waking a thread: one that sleeps on an idle core is 10 to 30 µs
+//! away. So one worker is the reader, and serves what it reads. It polls for the next message for a
+//! moment before it goes to sleep. So a client that asks one thing after the other is served by one
+//! thread that stays awake.
 //!
 //! Rules (the tests and `mount-*` cases measure some of them; none is about bytes):
-//! - One worker is at the door whenever all others are parked or serving. While nobody is, a worker
-//!   is called as soon as it is seen that a message waits. Either a worker has just taken one and
-//!   finds another behind it, or the watch sees it, which looks every [`TICK`] while there is work.
-//!   So a request that waits (for a disk, for a suspended pool) delays the others by two ticks at
-//!   the most, until all workers wait.
-//! - Nobody is called for a FORGET: it is done before anybody comes. One follows each removal of a
+//! - One worker reads whenever all others are parked or serving.
+//! - While none reads, a worker is called as soon as it is seen that a message waits. A worker that
+//!   has just taken one finds another behind it, or the watch sees it, which looks every [`TICK`]
+//!   while there is work. So a request that waits (for a disk, for a suspended pool) delays the
+//!   others by two ticks at the most, until all workers wait.
+//! - No worker is called for a FORGET: it is done before one comes. One follows each removal of a
 //!   file, with the next request right behind it.
-//! - A look lasts at most [`LOOK`]. It has to pay: who looked in vain looks less often, until
-//!   messages come in quick succession again. Between two looks it yields the core, so that whoever
-//!   the answer woke can run there.
-//! - Who finds the cores taken sleeps instead of looking, for [`AFTER_CROWD`].
-//! - What nobody waits for is done while the asker digests an answer, and before going to sleep;
-//!   never at the door, which counts as attended. Who has seen a question then does not look once
-//!   more.
-//! - The watch sleeps for good when nothing came for [`QUIET`]; who then takes a message wakes it.
-//!   A mount at rest uses no processor time.
+//! - A poll lasts at most [`LOOK`]. It has to pay: a worker that polled in vain polls less often,
+//!   until messages come in quick succession again. Between two looks it yields the core, so that
+//!   the client that the answer woke can run there.
+//! - A worker that finds the cores taken sleeps instead of polling, for [`AFTER_CROWD`].
+//! - Work that no request waits for is done while the client digests an answer, and before going to
+//!   sleep. It is never done by the reader. A worker that has seen a message then does not poll
+//!   again.
+//! - The watch sleeps for good when nothing came for [`QUIET`]; the next reader to take a message
+//!   wakes it. A mount at rest uses no processor time.
 
 use std::cell::Cell;
 use std::io;
@@ -51,7 +51,7 @@ const LOOK: Duration = Duration::from_micros(50);
 const SURE: u8 = 4;
 const SUREST: u8 = 16;
 
-/// A look that takes longer has let somebody else have the core: there is work to do, and who
+/// A look that takes longer has let somebody else have the core. There is work to do, and who
 /// sleeps is woken sooner than who stands in line.
 const CROWDED: Duration = Duration::from_micros(200);
 /// How long nobody looks then.
@@ -91,14 +91,14 @@ fn is_forget(message: &[u8]) -> bool {
 }
 
 /// Where messages come in.
-pub(super) trait Door: Sync {
+pub(super) trait Queue: Sync {
     /// Who brought a message.
     type Guest;
 
     /// Whether a message waits.
     fn is_there_more(&self) -> bool;
 
-    /// Waits for a message, and says who brought it and how long it is; none when the house is
+    /// Waits for a message, and says who brought it and how long it is; none when the queue is
     /// closed.
     fn receive(&self, inbox: &mut [u8]) -> io::Result<Option<(Self::Guest, usize)>>;
 
@@ -113,10 +113,10 @@ struct Parked {
     number: u64,
 }
 
-/// The workers, seen from the door.
+/// The workers of one queue.
 #[derive(Debug, Default)]
 pub(super) struct Workers {
-    /// Workers at the door.
+    /// Workers that read.
     waiting: AtomicU32,
     parked: Mutex<Vec<Parked>>,
     /// Messages taken.
@@ -127,9 +127,9 @@ pub(super) struct Workers {
 }
 
 /// A worker's own part.
-pub(super) struct Worker<'a, D: Door> {
+pub(super) struct Worker<'a, D: Queue> {
     all: &'a Workers,
-    door: &'a D,
+    queue: &'a D,
     patience: Patience,
     number: u64,
     /// The last message was answered: whoever asked it needs a moment before it asks the next.
@@ -144,10 +144,10 @@ impl Workers {
         Self::default()
     }
 
-    pub(super) fn worker<'a, D: Door>(&'a self, door: &'a D, number: u64) -> Worker<'a, D> {
+    pub(super) fn worker<'a, D: Queue>(&'a self, queue: &'a D, number: u64) -> Worker<'a, D> {
         Worker {
             all: self,
-            door,
+            queue,
             patience: Patience {
                 sure: 0,
                 not_before: None,
@@ -161,12 +161,12 @@ impl Workers {
         self.parked.lock()
     }
 
-    /// Calls somebody to the door: who is free, or somebody new.
-    fn call_one(&self, door: &impl Door) {
+    /// Has a worker read: one that is free, or a new one.
+    fn call_one(&self, queue: &impl Queue) {
         let next = self.parked().pop();
         match next {
             Some(next) => next.thread.unpark(),
-            None => door.hire(),
+            None => queue.hire(),
         }
     }
 
@@ -192,7 +192,7 @@ impl Workers {
     }
 
     /// The life of the watch.
-    pub(super) fn watch(&self, door: &impl Door) {
+    pub(super) fn watch(&self, queue: &impl Queue) {
         let (mut seen, mut quiet) = (self.taken.load(SeqCst), 0);
         *self.watch.lock() = Some(thread::current());
         while !self.over.load(SeqCst) {
@@ -212,14 +212,14 @@ impl Workers {
             } else {
                 quiet = quiet.saturating_add(1);
                 if self.waiting.load(SeqCst) == 0 {
-                    self.call_one(door);
+                    self.call_one(queue);
                 }
             }
         }
     }
 }
 
-impl<D: Door> Worker<'_, D> {
+impl<D: Queue> Worker<'_, D> {
     /// Waits for a message that this worker is to serve, and says who brought it; `None` when the
     /// house is closed.
     pub(super) fn next<'b>(
@@ -234,7 +234,7 @@ impl<D: Door> Worker<'_, D> {
                 asked.get()
             });
         }
-        self.come_to_the_door();
+        self.wait_for_turn();
         if self.all.over.load(SeqCst) {
             self.all.waiting.fetch_sub(1, SeqCst);
             return Ok(None);
@@ -243,9 +243,9 @@ impl<D: Door> Worker<'_, D> {
         if !asked.get() && !self.looks(since) {
             self.all.waiting.fetch_sub(1, SeqCst);
             idle(&|| self.is_asked());
-            self.come_to_the_door();
+            self.wait_for_turn();
         }
-        let received = self.door.receive(inbox);
+        let received = self.queue.receive(inbox);
         let others = self.all.waiting.fetch_sub(1, SeqCst) - 1;
         self.patience.learn(since.elapsed() < LOOK);
         self.all.taken.fetch_add(1, SeqCst);
@@ -258,14 +258,14 @@ impl<D: Door> Worker<'_, D> {
         };
         let message = inbox.get(..len).unwrap_or_default();
         self.answered = !is_forget(message);
-        if others == 0 && self.answered && self.door.is_there_more() {
-            self.all.call_one(self.door);
+        if others == 0 && self.answered && self.queue.is_there_more() {
+            self.all.call_one(self.queue);
         }
         Ok(Some((guest, message)))
     }
 
-    /// Parks while somebody else is at the door.
-    fn come_to_the_door(&self) {
+    /// Parks while another worker reads.
+    fn wait_for_turn(&self) {
         let waiting = &self.all.waiting;
         let is_free = || waiting.compare_exchange(0, 1, SeqCst, SeqCst).is_ok();
         if is_free() {
@@ -287,15 +287,15 @@ impl<D: Door> Worker<'_, D> {
         while self.all.parked().iter().any(|p| p.number == self.number) {
             thread::park();
         }
-        // Two at the door do no harm.
+        // Two readers do no harm.
         waiting.fetch_add(1, SeqCst);
     }
 
-    /// Whether somebody asks, who is not to wait for what nobody waits for. Who has just got an
-    /// answer may be waiting for this processor, to ask again.
+    /// Whether a message waits, which is not to wait for background work. The client that has just
+    /// got an answer may be waiting for this processor, to ask again.
     fn is_asked(&self) -> bool {
         thread::yield_now();
-        self.door.is_there_more()
+        self.queue.is_there_more()
     }
 
     /// Looks for a message for a while, if that pays; says whether there is one.
@@ -304,7 +304,7 @@ impl<D: Door> Worker<'_, D> {
             return false;
         }
         let mut last = since;
-        while !self.door.is_there_more() {
+        while !self.queue.is_there_more() {
             thread::yield_now();
             let now = Instant::now();
             if now - last > CROWDED {
@@ -332,7 +332,7 @@ mod tests {
     use super::super::message::Out;
     use super::*;
 
-    impl Door for Channel {
+    impl Queue for Channel {
         type Guest = ();
         fn is_there_more(&self) -> bool {
             let mut fds = [PollFd::new(&self.0, PollFlags::IN)];

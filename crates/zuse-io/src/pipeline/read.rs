@@ -24,7 +24,7 @@ impl Pipeline {
     /// The block a pointer names: decoded, little-endian, from the cache or the devices.
     ///
     /// # Errors
-    /// `Corrupt` if no copy passes its checksum or the bytes do not decode; `Device` if no copy can
+    /// `Corrupt` if no copy passes its checksum or the bytes do not decode. `Device` if no copy can
     /// be read; a hole is refused by the caller, not here (`Corrupt`). Without a key, of an
     /// encrypted dataset: what is in clear there is given unproved, dnodes with their bonuses
     /// encrypted; anything else is `Refused(ACCES)`.
@@ -110,7 +110,7 @@ impl Pipeline {
         Ok(out)
     }
 
-    /// The content of an embedded pointer in `out`, which is as long as the block: where it lies
+    /// The content of an embedded pointer in `out`, which is as long as the block. Where it lies
     /// only for a moment, it needs no memory of its own.
     ///
     /// # Errors

@@ -92,7 +92,7 @@ impl Pipeline {
         let allocator = self.allocator()?;
         let rewrite = policy.pass > 1 && is_own(old, txg);
         // A block that is encrypted gets a fresh IV, so its old place would hold two ciphertexts of
-        // one txg: after a power cut the pointer could lead to either. Only the MOS is rewritten.
+        // one txg. After a power cut the pointer could lead to either. Only the MOS is rewritten.
         assert!(
             !rewrite || key.is_none(),
             "an encrypted block must not be rewritten in place"
@@ -147,7 +147,7 @@ impl Pipeline {
         })
     }
 
-    /// Writes a block to the place that it has of this txg already, if the bytes fit it: a smaller
+    /// Writes a block to the place that it has of this txg already, if the bytes fit it. A smaller
     /// result is padded, an uncompressed one may not change size.
     #[allow(clippy::too_many_arguments)]
     fn keep_place(

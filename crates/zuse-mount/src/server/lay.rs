@@ -49,7 +49,7 @@ pub(super) fn shown(session: &Session) -> Vec<Arc<FileSystem>> {
 /// A file system that is not in the session any more, and the one that has its place.
 pub(super) type Heir = (Arc<Volume>, Arc<Volume>);
 
-/// Makes the map of what is mounted where from the tree; returns the file systems that are not in
+/// Makes the map of what is mounted where from the tree. Returns the file systems that are not in
 /// it any more, and those that others took the places of.
 ///
 /// `may_show` is asked before anything new can be seen; if it says no, children that want something

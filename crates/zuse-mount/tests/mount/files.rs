@@ -298,7 +298,7 @@ fn the_other_process_of_the_test_of_mappings() {
         .unwrap();
     let len = 1usize << 20;
     // SAFETY: a fresh shared mapping of an open file of this length, which nobody shortens while it
-    // is used; it is written through in bounds and unmapped at the end.
+    // is used. It is written through in bounds and unmapped at the end.
     unsafe {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let map = mmap(
@@ -334,9 +334,9 @@ fn shared_mappings_write_the_file() {
     let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     file.set_times(fs::FileTimes::new().set_modified(long_ago))
         .unwrap();
-    // A process of its own maps the file: page faults and `munmap` hold the lock of their process's
-    // memory while they wait for the server, which may need that lock if it is the same process. No
-    // daemon maps files of its own mount.
+    // A process of its own maps the file. Page faults and `munmap` hold the lock of their process's
+    // memory while they wait for the server. The server may need that lock if it is the same
+    // process. No daemon maps files of its own mount.
     let done = std::process::Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",

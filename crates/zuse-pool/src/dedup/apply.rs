@@ -24,7 +24,7 @@ const DUPLICATE: usize = 1;
 const UNIQUE: usize = 2;
 
 impl Dedup {
-    /// Writes what changed into the MOS: after everything that frees blocks of files, and before
+    /// Writes what changed into the MOS. After everything that frees blocks of files, and before
     /// the tables of clones and the space maps, because blocks are freed here.
     pub fn sync(&self, ctx: &SyncCtx<'_>) -> Result<()> {
         let due: Vec<u8> = {

@@ -38,7 +38,7 @@ impl Pool {
         more_than(spare, children.map(|c| self.lacked(c, gone)).collect())
     }
 
-    /// What a resilver has to look for: blocks born between the two txgs, neither included, are
+    /// What a resilver has to look for. Blocks born between the two txgs, neither included, are
     /// lacked by some leaf that is there and does not wait for the next resilver. `None`: no leaf
     /// lacks anything.
     pub fn resilver_range(&self) -> Option<(Txg, Txg)> {
@@ -82,7 +82,7 @@ impl Pool {
     }
 
     /// A complete scan of all blocks born before `max` has ended without errors that it did not
-    /// note in `failed` (leaf, txgs): leaves lack nothing of before any more, but that. What was
+    /// note in `failed` (leaf, txgs). Leaves lack nothing of before any more, but that. What was
     /// waiting for it is done with the next txg: replaced devices and spares leave. Runs on the
     /// sync thread, in the txg that writes the scan's end.
     ///

@@ -50,7 +50,7 @@ fn words(memory: &Memory, words: &[u64]) -> ObjectId {
     })
 }
 
-/// A pool as OpenZFS leaves it: metaslab 0 has an own map with an allocation and U = 7, metaslab 1
+/// A pool as OpenZFS leaves it. Metaslab 0 has an own map with an allocation and U = 7, metaslab 1
 /// an empty map and U = 6, metaslab 2 was never touched.
 fn pool(memory: &Memory, logs: &[(&str, ObjectId)], txgs: &[u64]) -> (VdevInfo, LogObjects) {
     let own = |data: Vec<u8>, alloc| {

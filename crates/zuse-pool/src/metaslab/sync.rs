@@ -232,7 +232,7 @@ impl Metaslab {
 }
 
 impl State {
-    /// All that the map must say is free after a pass that appends `frees`: space that later txgs
+    /// All that the map must say is free after a pass that appends `frees`. Space that later txgs
     /// have taken is free as of this one. `None` while not loaded, or if the sets contradict each
     /// other.
     fn free_on_disk(&self, frees: &RangeTree) -> Option<RangeTree> {

@@ -81,8 +81,8 @@ impl Pool {
         }
     }
 
-    /// Room and allocated bytes of each top-level vdev with metaslabs, by the headers of its space
-    /// maps and the logs that are not in them yet.
+    /// Room and allocated bytes of each top-level vdev with metaslabs. They come from the headers
+    /// of its space maps and the logs that are not in them yet.
     ///
     /// # Errors
     /// A header or a log cannot be read.

@@ -29,7 +29,7 @@ const RECORD: usize = 4096;
 const SLOT: usize = 64;
 
 /// Numbers of files: `late` and `copy` in the file system `tank/files`, the others in `tank/kept`,
-/// of which there are no snapshots: what is changed there is nobody else's.
+/// of which there are no snapshots. What is changed there is nobody else's.
 #[derive(Clone, Debug, Default)]
 pub struct Lab {
     /// A file of eight blocks that no snapshot has.

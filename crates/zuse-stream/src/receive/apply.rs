@@ -142,8 +142,8 @@ impl<'a> Applier<'a> {
     }
 
     /// A block is about to become larger than the stream has it. A batch is as long as its
-    /// payloads: what they unpack to may be ten thousand times as much, so that transactions end
-    /// after some of it, and the next one is admitted or waits.
+    /// payloads. What they unpack to may be ten thousand times as much. So transactions end after
+    /// some of it, and the next one is admitted or waits.
     fn make_room(&mut self, bytes: u64) {
         self.unpacked += bytes;
         if self.unpacked > BATCH_BYTES {

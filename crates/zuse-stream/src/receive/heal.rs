@@ -51,7 +51,7 @@ struct Healer {
 /// Heals `snapshot` with the substream whose BEGIN is `item`.
 ///
 /// # Errors
-/// The stream is of another snapshot, has blocks of another size, or is broken; `Refused(ACCES)` if
+/// The stream is of another snapshot, has blocks of another size, or is broken. `Refused(ACCES)` if
 /// blocks of an encrypted dataset come in clear and the key is not loaded.
 pub fn heal<R: Read>(
     dsl: &Arc<Dsl>,

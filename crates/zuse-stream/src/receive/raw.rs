@@ -204,7 +204,7 @@ impl Applier<'_> {
             .into())
     }
 
-    /// Frees objects. Those of the last range's block take its salt, IV and MAC; a block without
+    /// Frees objects. Those of the last range's block take its salt, IV and MAC. A block without
     /// one becomes empty, or the stream names it before its next object.
     fn raw_free_objects(&mut self, first: u64, count: u64) -> Result<()> {
         let per = SLOTS_PER_BLOCK as u64;

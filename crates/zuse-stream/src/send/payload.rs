@@ -258,9 +258,9 @@ impl Maker<'_> {
     ) -> Result<()> {
         let to_guid = self.form.to_guid;
         let place = format!("{name}, object {object}, spill block");
-        // OpenZFS sends an embedded one as WRITE_EMBEDDED, and its receivers put that over
-        // the object's data: they lose the spill block, and reading the file brings their
-        // kernel down. SPILL is right for everybody.
+        // OpenZFS sends an embedded one as WRITE_EMBEDDED, and its receivers put that over the
+        // object's data. They lose the spill block, and reading the file brings their kernel down.
+        // SPILL is right for everybody.
         if self.form.has(features::RAW)
             && let Some(Got::Stored(i)) = got
         {

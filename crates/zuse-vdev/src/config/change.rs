@@ -37,7 +37,7 @@ impl VdevConfig {
         self.children.iter_mut().find_map(|c| c.parent_of_mut(guid))
     }
 
-    /// Puts a node beside the one with that guid: as the last child of the vdev above, if that is
+    /// Puts a node beside the one with that guid. As the last child of the vdev above, if that is
     /// of `kind` already, or else both below a new vdev with the guid `above`. False where there is
     /// no such node.
     pub fn put_beside(

@@ -30,8 +30,8 @@ impl PoolState {
 
 /// The pool-level keys and the tree.
 ///
-/// In a label `vdev_tree` is the top-level vdev of the leaf, and `top_guid` and `guid` say which;
-/// in the MOS config (and in a config assembled from labels) it is the root.
+/// In a label `vdev_tree` is the top-level vdev of the leaf, and `top_guid` and `guid` say which.
+/// In the MOS config (and in a config assembled from labels) it is the root.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolConfig {
     /// SPA version: 1..=28 or 5000.
@@ -84,7 +84,7 @@ pub struct PoolConfig {
     pub other: Vec<NvPair>,
 }
 
-/// A name becomes part of paths and of what people read: one that a label brings is believed if it
+/// A name becomes part of paths and of what people read. One that a label brings is believed if it
 /// is made of what names are made of. (Which words are reserved is asked where pools are named.)
 fn check_name(name: &str, place: &str) -> Result<()> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.: ".contains(c);

@@ -67,11 +67,11 @@ impl Drop for AfterIo<'_> {
 }
 
 impl Vdevs {
-    /// Reads the block of `psize` bytes at a place into `buf`, trying every copy until
-    /// `verify` accepts; copies found bad on the way are rewritten if the pool is writable.
+    /// Reads the block of `psize` bytes at a place into `buf`, trying every copy until `verify`
+    /// accepts. Copies found bad on the way are rewritten if the pool is writable.
     ///
     /// # Errors
-    /// `Device` when no copy could be read at all; `Corrupt` for a place that cannot hold the
+    /// `Device` when no copy could be read at all. `Corrupt` for a place that cannot hold the
     /// block; `Unsupported` for a layout that is not served.
     pub fn read(
         &self,

@@ -90,7 +90,7 @@ impl Piece {
     }
 }
 
-/// Proves a block that lies in several pieces: it is put together first, then each copy of each
+/// Proves a block that lies in several pieces. It is put together first, then each copy of each
 /// piece is compared with its part of it.
 fn prove_split(pieces: &[Piece], buf: &mut Vec<u8>, judge: &mut Judge<'_>) -> Result<Proof> {
     let outcome = read_split(pieces, buf, judge.verify, &|| false);

@@ -48,8 +48,8 @@ impl Vdevs {
     /// The best uberblock with a txg up to the limit.
     ///
     /// # Errors
-    /// `Refused` (`NXIO`) when there is none, or when a rewind to it would cross the progress of a
-    /// raidz expansion, whose moved sectors it does not know.
+    /// `Refused` (`NXIO`) when there is none. Also when a rewind to it would cross the progress of
+    /// a raidz expansion, whose moved sectors it does not know.
     pub fn best_uberblock(&self, limit: Option<u64>) -> Result<Choice> {
         let entries = self.rings();
         let none =

@@ -1,4 +1,7 @@
 //! Extended attributes as files of a hidden directory, one per object that has any.
+//!
+//! The first hidden directory of an object is written once with its first name in it, the file once
+//! with its size and block. Neither is put into memory beyond its txg.
 
 use std::sync::Arc;
 
@@ -124,8 +127,8 @@ impl FileSystem {
         }
     }
 
-    /// Makes the hidden directory of an object that has none, with its first value in it: each of
-    /// the two is written once as it is to be, and none of them is put into memory beyond that, as
+    /// Makes the hidden directory of an object that has none, with its first value in it. Each of
+    /// the two is written once as it is to be. None of them is put into memory beyond that, as
     /// nobody knows them yet. The directory's number is to be stored with the object. `None`, and
     /// nothing done: it is not that simple.
     pub(super) fn make_space_with(
@@ -251,7 +254,7 @@ impl FileSystem {
         }
     }
 
-    /// Puts a value into the file of an attribute, which is empty: one block, as large as the value
+    /// Puts a value into the file of an attribute, which is empty. One block, as large as the value
     /// if the record size lets it be.
     fn fill_hidden(&self, tx: &Tx, file: &Znode, value: &[u8], now: Timestamp) -> Result<()> {
         let dnode = file.dnode();

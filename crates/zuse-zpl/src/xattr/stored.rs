@@ -206,8 +206,8 @@ mod tests {
         object
     }
 
-    /// A value that moves between its places while it is looked for is in neither of them for who
-    /// looks at one before and at the other after.
+    /// A value may move between its places while it is looked for. It is in neither of them for a
+    /// reader that looks at one before and at the other after.
     #[test]
     fn what_has_changed_since_the_first_look_gives_no_answer() {
         let t = TestFs::new();

@@ -90,7 +90,6 @@ impl Default for Options {
 
 /// A block that cannot be read, or whose space is not its own.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct Failure {
     /// Dataset object, 0 for the MOS.
     pub objset: u64,
@@ -108,7 +107,6 @@ pub struct Failure {
 
 /// What a traversal found.
 #[derive(Debug, Default)]
-#[non_exhaustive]
 pub struct Report {
     /// Blocks by type and level.
     pub figures: Figures,

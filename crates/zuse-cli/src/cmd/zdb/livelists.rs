@@ -93,8 +93,8 @@ fn live_blocks(pool: &Arc<Pool>, slabs: &[Slabs], out: &mut String) -> Result<Bl
     Ok(blocks)
 }
 
-/// What entries of a list leave, read from new to old: blocks that are allocated and not freed
-/// later, and how often blocks are freed that were not allocated.
+/// What entries of a list leave, read from new to old. These are blocks that are allocated and not
+/// freed later, and how often blocks are freed that were not allocated.
 fn settled(entries: &[(BlockPointer, bool)]) -> (Vec<&BlockPointer>, Vec<(&BlockPointer, usize)>) {
     let mut freed: BTreeMap<(u32, u64), Vec<&BlockPointer>> = BTreeMap::new();
     let mut live = Vec::new();

@@ -18,7 +18,7 @@ use crate::vdev_spec::VdevSpecs;
 /// Make a pool
 ///
 /// The devices are disks, partitions or files; several are striped. 'mirror', 'raidz1' to 'raidz3'
-/// and 'draid[PARITY][:Nd][:Nc][:Ns]' make one vdev of the devices behind them; 'special', 'dedup'
+/// and 'draid[PARITY][:Nd][:Nc][:Ns]' make one vdev of the devices behind them. 'special', 'dedup'
 /// and 'log' say what the vdevs behind them are for. With --size a device that does not exist yet
 /// is made as a sparse file of that size. A process in the background goes on holding the pool, and
 /// mounts what has a mountpoint that the user may mount on.

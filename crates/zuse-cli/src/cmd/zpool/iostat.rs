@@ -19,7 +19,7 @@ use figures::Group;
 /// Show reads and writes of pools
 ///
 /// The first report has the averages since a pool was opened, those that follow the averages of an
-/// interval. Operations go to the host at once: none waits in a queue of ours, so all the time that
+/// interval. Operations go to the host at once. None waits in a queue of ours, so all the time that
 /// one takes is that of its device. Reads count as synchronous, writes of data as asynchronous,
 /// writes of labels as synchronous ones.
 ///

@@ -16,7 +16,7 @@ impl Dnode {
     /// have one more pointer.
     ///
     /// # Errors
-    /// `Refused(INVAL)` if it is none of a whole block of this object; `Corrupt` if its block is of
+    /// `Refused(INVAL)` if it is none of a whole block of this object. `Corrupt` if its block is of
     /// a txg that is still to come; the object is free.
     pub fn write_clone(&self, tx: &Tx, blkid: u64, reference: Reference) -> Result<()> {
         let bp = reference.pointer();

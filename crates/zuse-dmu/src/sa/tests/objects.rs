@@ -284,8 +284,8 @@ fn a_list_goes_to_a_spill_block_as_it_is_where_none_was_ever_in_a_bonus() {
     let (_, table) = SaTable::create(&pool.os, &pool.tx()).unwrap();
     let ctime = [9u8; 16];
     let mut as_it_is = Vec::new();
-    // Whether it is the object's first list, or takes the place of one in the bonus (where that has
-    // room for both) or in a spill block.
+    // Whether it is the object's first list. Else it takes the place of one in the bonus (where
+    // that has room for both) or in a spill block.
     for (slots, before) in [(1, 0), (1, 64), (2, 64), (1, 2000)] {
         for len in [900, 1024, 20_000] {
             let [rewritten, given] = [(); 2].map(|()| {

@@ -15,7 +15,7 @@ fn new_zap(pool: &TestPool) -> Zap {
     Zap::create(&pool.os, &pool.tx(), DIRECTORY, &ZapOptions::default()).unwrap()
 }
 
-/// Between the expectation and the add comes what makes it hold no longer: another name's split of
+/// Between the expectation and the add comes what makes it hold no longer. Another name's split of
 /// the leaf, a sync, a removal, the same name.
 #[test]
 fn an_expected_name_is_added_as_any_other_whatever_came_between() {

@@ -35,7 +35,7 @@ struct Part {
 }
 
 /// The blocks of a ZAP of what `list` lists, twice the same: in the order of hashes, the names not
-/// empty. `None` if the pointer table does not fit into block 0, and for what one leaf holds: there
+/// empty. `None` if the pointer table does not fit into block 0, and for what one leaf holds. There
 /// the order in which names came can be kept, at no cost.
 pub(crate) fn grown(mut h: Header, list: &dyn Fn(&mut Each<'_>)) -> Checked<Option<Vec<Vec<u8>>>> {
     let geometry = Geometry {

@@ -29,7 +29,7 @@ pub(super) fn pointer<S: Blocks>(s: &S, h: &Header, index: u64) -> Result<u64> {
 }
 
 /// The pointer of an index (0: no leaf), and how many hash bits its leaf covers as far as the
-/// neighbours say: those of a leaf's range are all equal, and up to eight stand in one line of
+/// neighbours say. Those of a leaf's range are all equal, and up to eight stand in one line of
 /// memory. The leaf itself knows; this is known earlier.
 #[inline]
 pub(super) fn pointer_and_depth<S: Blocks>(s: &S, h: &Header, index: u64) -> Result<(u64, u32)> {

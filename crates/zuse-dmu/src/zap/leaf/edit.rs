@@ -443,7 +443,7 @@ impl<'a> LeafMut<'a> {
     }
 }
 
-/// A leaf made anew of the entries of others: it takes its chunks in order, and what is left
+/// A leaf made anew of the entries of others. It takes its chunks in order, and what is left
 /// becomes the free list at the end.
 pub(crate) struct Fresh<'a> {
     leaf: LeafMut<'a>,

@@ -390,8 +390,8 @@ fn field_is_free(b: &[u8], i: usize) -> bool {
     b.get((i + 1) * SLOT + super::NAME) == Some(&0)
 }
 
-/// Records in slot order, counted by their top bits as they come, so that sorting them needs one
-/// pass to place them and one that puts the few neighbours right that share all those bits.
+/// Records in slot order, counted by their top bits as they come. So sorting them needs one pass to
+/// place them, and one that puts the few neighbours right that share all those bits.
 struct Gather {
     records: Vec<u64>,
     /// How many records there are of each value of the top bits.
@@ -442,7 +442,7 @@ impl Gather {
                 *at += 1;
             }
         }
-        // A record is at most as far from its place as there are records with its top bits; many of
+        // A record is at most as far from its place as there are records with its top bits. Many of
         // those are no longer a matter of moving one by one.
         let mut moves = 16 * n;
         for i in 1..n {

@@ -134,7 +134,7 @@ impl Figures {
     }
 
     /// How many blocks of a row (or of all) and a level (or of all) are stored in how many sectors
-    /// of 512 bytes; empty unless [`super::Options::sectors`] was set. Embedded blocks have none.
+    /// of 512 bytes. Empty unless [`super::Options::sectors`] was set. Embedded blocks have none.
     pub fn sectors(&self, row: Option<usize>, level: Option<usize>) -> BTreeMap<u16, u64> {
         let mut out = BTreeMap::new();
         for ((r, l, sectors), count) in self.by_sectors.iter().flatten() {

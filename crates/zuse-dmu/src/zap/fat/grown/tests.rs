@@ -54,7 +54,7 @@ fn one_by_one(h: Header, entries: &Entries) -> MemoryBlocks {
     memory
 }
 
-/// Of each leaf in the order of the table: prefix, its length, chunks in use, entries in order with
+/// Of each leaf in the order of the table. Prefix, its length, chunks in use, entries in order with
 /// the number of the leaf that the pointers lead to.
 fn shape(blocks: &dyn Fn(u64) -> Vec<u8>) -> (Header, Vec<(u64, u32, usize, Entries)>) {
     let block0 = blocks(0);
