@@ -29,8 +29,11 @@ help:
 setup:
 	@scripts/setup
 
+# No path of whoever builds it stands in the program.
+UNNAMED := --remap-path-prefix=$(CURDIR)=zuse --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=cargo
+
 build: setup
-	$(CARGO) build --release --locked
+	RUSTFLAGS="$(RUSTFLAGS) $(UNNAMED)" $(CARGO) build --release --locked
 
 checked: setup
 	$(CARGO) build --workspace --locked

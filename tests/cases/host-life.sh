@@ -60,6 +60,19 @@ ok zpool export p
 gone
 is "$(hosts; mounts)" "" "after the export"
 
+# A command about all pools reaches the hosts of all.
+disk e
+ok zpool create -m none q "$T/e"
+ok zpool import -d "$T/d" p
+ok zfs snapshot p/a@h
+ok zfs snapshot q@h
+ok zfs hold kept p/a@h q@h
+is "$(zfs holds -H p/a@h q@h | awk '{ print $1, $2 }' | xargs)" "p/a@h kept q@h kept" "holds in two pools"
+ok zfs release kept p/a@h q@h
+ok zpool export -a
+gone
+is "$(hosts; mounts; zpool list -H)" "" "after the export of all"
+
 # For as long as it is told.
 ZUSE_HOST_LINGER=1 ok zpool import -N -d "$T/d" p
 is "$(hosts | wc -l)" 1 "hosts after the import"

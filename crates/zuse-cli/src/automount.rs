@@ -14,7 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use zuse_mount::{MountOptions, MountServer, Place, ServerOptions, place_of, places};
+use zuse_mount::{MountOptions, MountServer, Place, Present, ServerOptions, place_of, places};
 
 use crate::error::{CommandError, Explain, Outcome, Stop};
 use crate::holder::{Holder, not_unmounted};
@@ -101,19 +101,26 @@ impl Holder {
     fn mount_wanted(&self, all: &[Place]) -> Said {
         let mut said = Said::default();
         let mut more = 0usize;
+        let mut present = Present::default();
         for place in all {
             let Some(path) = place.wanted().filter(|_| !place.dataset.contains('%')) else {
                 continue;
             };
+            self.mounts().look_at(&mut present);
             // Where it appears inside its parent's mount it is there already.
-            if self.serves(&place.dataset) || self.mount_child(&place.dataset) {
+            let dataset = place.dataset.as_str();
+            if present.serves(dataset) || present.lacks(dataset) && self.mount_child(dataset) {
                 continue;
             }
             let done = match self.why_unmounted(&place.dataset, path) {
                 Some(left) => Err((left, false)),
                 None => match self.mount_placed(place, path, ServerOptions::default(), false) {
                     Err(Stop::Failed(error)) => Err((error, true)),
-                    _ => Ok(()),
+                    Err(_) => Ok(()),
+                    Ok(server) => {
+                        present.add(&server);
+                        Ok(())
+                    }
                 },
             };
             let Err((error, failed)) = done else { continue };
@@ -149,7 +156,7 @@ impl Holder {
         path: &Path,
         asked: ServerOptions,
         overlay: bool,
-    ) -> Outcome {
+    ) -> Outcome<Arc<MountServer>> {
         let dataset = place.dataset.as_str();
         if let Some(error) = self.why_unmounted(dataset, path) {
             return Err(error.into());

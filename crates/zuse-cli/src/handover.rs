@@ -5,9 +5,11 @@
 //!   zuse host restart     ── "hand over, format N" ──►  the host      another format: it says so
 //!      starts, with that socket as standard input
 //!   zuse serve --take-over
-//!        ── itself ──►          no command begins; those that run end; requests of the kernel are
+//!        ── itself, its pulse ──►
+//!                               no command begins; those that run end; requests of the kernel are
 //!                               answered, none is taken; all is written; the pool is closed
-//!        ◄── facts, the listening socket, keys, tunables, mounts (`zuse_mount::PoolMounts::give`)
+//!        ◄── facts, tunables, the listening socket, keys, errors of devices, mounts
+//!                               (`zuse_mount::PoolMounts::give`)
 //!      opens the pool, takes all
 //!        ── "whole" ──►         leaves the mounts
 //!        ◄── "go on" ──         ends
@@ -23,10 +25,11 @@
 //! - The listening socket is never closed: who has a command meanwhile waits, and nobody takes the
 //!   pool for one without a host.
 //! - Keys go through the socket alone, and the buffers that they were in are wiped.
-//! - No side waits for ever: the old one waits [`ANSWER`] for the new one, which hears at once when
-//!   the old one is gone.
+//! - No side waits for ever: the new one hears at once when the old one is gone. The old one ends a
+//!   new one that takes too long ([`Patience`]), or whose pulse stops: requests of the kernel wait
+//!   meanwhile. It has more patience with the one it started itself, behind which there is nobody.
 //!
-//! Not handed over: error counts of devices since the pool was opened, as at any restart.
+//! Not handed over: what devices have read and written since the pool was opened.
 
 use std::ffi::OsString;
 use std::io;
@@ -39,8 +42,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use zuse::tools::Layers as _;
 use zuse::{Pool, TUNABLES};
 use zuse_codec::crypt::WrappingKey;
@@ -53,8 +55,12 @@ use crate::session::{Session, Taken};
 use crate::tuning::Tuning;
 use crate::wire::{self, Asked, Listener};
 
+mod heir;
+
+use heir::{Heir, Patience, pulse};
+
 /// What is said on the socket. Any change of it, or of what `zuse_mount` sends, is another format.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 /// A format that nobody speaks: who is asked for it says that it listens.
 const NO_FORMAT: u32 = 0;
 
@@ -70,8 +76,8 @@ const GO_ON: u64 = 4;
 
 /// How long commands may go on that run.
 const COMMANDS: Duration = Duration::from_secs(20);
-/// How long the new process may take to open the pool and to take everything.
-const ANSWER: Duration = Duration::from_secs(120);
+/// How often a process shows that it is alive.
+const PULSE: Duration = Duration::from_secs(1);
 /// How long a process may take to say that it is there, and one that is killed to be gone.
 const HELLO: Duration = Duration::from_secs(10);
 
@@ -129,6 +135,8 @@ struct Offer<'a> {
     search: &'a [PathBuf],
     tuned: Vec<(&'static str, String)>,
     keys: Vec<(String, WrappingKey)>,
+    /// By guid of the vdev: reads, writes, checksums.
+    errors: Vec<(u64, [u64; 3])>,
     listener: &'a Listener,
     let_go: LetGo,
 }
@@ -143,7 +151,7 @@ impl Holder {
     ) -> Option<Ended> {
         let mut link = Link::new(heir);
         // Nothing has been done yet that one which does not begin could spoil.
-        let process = match hello(&mut link) {
+        let process = match Heir::hello(&mut link) {
             Ok(process) => process,
             Err(why) => {
                 session
@@ -171,6 +179,7 @@ impl Holder {
             search: &search,
             tuned: tuned(pool),
             keys,
+            errors: pool.spa().vdevs().error_counts(),
             listener,
             let_go: self.mounts().let_go(),
         };
@@ -179,15 +188,16 @@ impl Holder {
         session.release(pool);
         let closed = pool.close().map_err(|e| e.to_string());
         let done = closed.and_then(|()| {
-            self.offer(link, &process, &offer).or_else(|why| {
-                session
-                    .ui
-                    .say(format!("the mounts were not handed over: {why}"));
-                let link = successor().map_err(|e| format!("cannot start this program: {e}"));
-                let mut link = link?;
-                let process = hello(&mut link)?;
-                self.offer(link, &process, &offer)
-            })
+            self.offer(link, process, &offer, Patience::OF_ANOTHER)
+                .or_else(|why| {
+                    session
+                        .ui
+                        .say(format!("the mounts were not handed over: {why}"));
+                    let link = successor().map_err(|e| format!("cannot start this program: {e}"));
+                    let mut link = link?;
+                    let process = Heir::hello(&mut link)?;
+                    self.offer(link, process, &offer, Patience::OF_OURS)
+                })
         });
         let Err(why) = done else {
             listener.give_away();
@@ -235,22 +245,30 @@ impl Holder {
     }
 
     /// Lets the process at the other end go on. An error says why it does not; then it is gone.
-    fn offer(&self, mut link: Link, process: &OwnedFd, offer: &Offer<'_>) -> Result<(), String> {
-        let done = limit(&link, ANSWER)
+    fn offer(
+        &self,
+        mut link: Link,
+        heir: Heir,
+        offer: &Offer<'_>,
+        patience: Patience,
+    ) -> Result<(), String> {
+        let mut heir = heir.watched(patience);
+        let done = limit(&link, patience.whole)
             .and_then(|()| self.send(&mut link, offer))
             .and_then(|()| match link.take()? {
                 WHOLE => Ok(()),
                 _ => Err(io::ErrorKind::InvalidData.into()),
             })
             .and_then(|()| {
+                heir.let_be()?;
                 self.mounts().leave();
                 link.put(GO_ON)?;
                 link.flush()
             });
         done.map_err(|e| {
-            end(process);
+            let why = heir.end();
             self.mounts().keep();
-            format!("the new process: {e}")
+            format!("the new process: {}", why.unwrap_or_else(|| e.to_string()))
         })
     }
 
@@ -282,6 +300,11 @@ impl Holder {
             link.put_bytes(root.as_bytes())?;
             link.put_secret(key.expose())?;
         }
+        link.put(offer.errors.len() as u64)?;
+        for (guid, counts) in &offer.errors {
+            link.put(*guid)?;
+            counts.iter().try_for_each(|n| link.put(*n))?;
+        }
         self.mounts().give(&offer.let_go, link)?;
         link.put(END)?;
         link.flush()
@@ -292,12 +315,6 @@ impl Holder {
 fn limit(link: &Link, time: Duration) -> io::Result<()> {
     link.stream().set_read_timeout(Some(time))?;
     link.stream().set_write_timeout(Some(time))
-}
-
-/// The process at the other end, which says first who it is.
-fn hello(link: &mut Link) -> Result<OwnedFd, String> {
-    let process = limit(link, HELLO).and_then(|()| link.take_descriptor());
-    process.map_err(|e| format!("the new process does not begin: {e}"))
 }
 
 /// Tunables that the pool runs with and that are not the default.
@@ -325,18 +342,6 @@ fn successor() -> io::Result<Link> {
     Ok(Link::new(ours))
 }
 
-/// Ends a process that is not to go on, and waits until it is gone: it may have the pool open.
-fn end(process: &OwnedFd) {
-    // One that is gone already need not be ended.
-    let _ = pidfd_send_signal(process, Signal::KILL);
-    let mut gone = [PollFd::new(process, PollFlags::IN)];
-    let limit = Timespec {
-        tv_sec: HELLO.as_secs().cast_signed(),
-        tv_nsec: 0,
-    };
-    let _ = poll(&mut gone, Some(&limit));
-}
-
 /// Takes all that the process at the other end of standard input holds, and goes on with it.
 pub fn take_over(session: &mut Session) -> Outcome<(Arc<Holder>, Listener)> {
     let cannot = || "cannot go on with what was handed over".to_owned();
@@ -349,6 +354,9 @@ pub fn take_over(session: &mut Session) -> Outcome<(Arc<Holder>, Listener)> {
     let own = pidfd_open(getpid(), PidfdFlags::empty()).map_err(io::Error::from);
     let own = own.or_cannot(cannot)?;
     link.put_descriptor(own.as_fd()).or_cannot(cannot)?;
+    let (theirs, _pulse) = pulse().or_cannot(cannot)?;
+    link.put_descriptor(theirs.as_fd()).or_cannot(cannot)?;
+    drop(theirs);
     let first = link.take().or_cannot(cannot)?;
     if first != HERE {
         let why = link.take_text().or_cannot(cannot)?;
@@ -365,6 +373,8 @@ pub fn take_over(session: &mut Session) -> Outcome<(Arc<Holder>, Listener)> {
         let key = WrappingKey::from_raw(&*key).map_err(|e| CommandError::new(e.to_string()))?;
         pool.dsl().take_wrapping_key(&root, key).or_cannot(cannot)?;
     }
+    let errors = take_errors(&mut link).or_cannot(cannot)?;
+    pool.spa().vdevs().add_error_counts(&errors);
     let holder = Holder::new(pool, life);
     let all = holder.mounts().take(&mut link);
     all.map_err(|e| CommandError::new(format!("{}: {e}", cannot())))?;
@@ -387,6 +397,15 @@ pub fn take_over(session: &mut Session) -> Outcome<(Arc<Holder>, Listener)> {
     let _ = listener.claim();
     let _ = rustix::process::configure_io_flusher_behavior(false);
     Ok((holder, listener))
+}
+
+fn take_errors(link: &mut Link) -> io::Result<Vec<(u64, [u64; 3])>> {
+    let mut errors = Vec::new();
+    for _ in 0..link.take()? {
+        let guid = link.take()?;
+        errors.push((guid, [link.take()?, link.take()?, link.take()?]));
+    }
+    Ok(errors)
 }
 
 fn take_facts(session: &mut Session, link: &mut Link) -> io::Result<(Taken, Life)> {

@@ -116,9 +116,14 @@ impl Holder {
     }
 
     /// Mounts a dataset or snapshot with what is below it.
-    pub fn mount(&self, dataset: &str, mountpoint: &Path, options: &ServerOptions) -> Outcome {
+    pub fn mount(
+        &self,
+        dataset: &str,
+        mountpoint: &Path,
+        options: &ServerOptions,
+    ) -> Outcome<Arc<MountServer>> {
         let mounted = self.mounts.mount(dataset, mountpoint, options);
-        mounted.map(drop).map_err(|error| {
+        mounted.map_err(|error| {
             let cannot = format!("cannot mount '{dataset}'");
             match error {
                 ServeError::Pool(error) => explain(&cannot, &error, false),

@@ -8,21 +8,24 @@ use crate::target::pool_of;
 
 /// Commands whose last words name pools or datasets, and how many words come before those beside
 /// options and `NAME=VALUE`.
-const SEVERAL: [(&str, &str, usize); 7] = [
+const SEVERAL: [(&str, &str, usize); 8] = [
     ("zfs", "set", 0),
     ("zfs", "inherit", 1),
     ("zfs", "upgrade", 0),
     ("zfs", "hold", 1),
+    ("zfs", "holds", 0),
     ("zfs", "release", 1),
     ("zpool", "export", 0),
     ("zpool", "history", 0),
 ];
 
-/// Commands that with `-a` mean all pools, and with `-r` a dataset and what is below it.
-const ALL: [(&str, &str); 3] = [
-    ("zfs", "load-key"),
-    ("zfs", "unload-key"),
-    ("zfs", "upgrade"),
+/// Commands that with `-a` mean all pools, and the option that means as much of one of them: a
+/// dataset and what is below it, or nothing for a whole pool.
+const ALL: [(&str, &str, &str); 4] = [
+    ("zfs", "load-key", "r"),
+    ("zfs", "unload-key", "r"),
+    ("zfs", "upgrade", "r"),
+    ("zpool", "export", ""),
 ];
 
 /// A line that means all pools, as one for each of them. None if it is of another kind, or if there
@@ -30,7 +33,7 @@ const ALL: [(&str, &str); 3] = [
 pub fn over_all(argv: &[OsString], pools: impl Fn() -> Vec<String>) -> Option<Vec<Vec<OsString>>> {
     let words: Vec<_> = argv.iter().map(|w| w.to_string_lossy()).collect();
     let (command, sub) = (words.get(1)?, words.get(2)?);
-    ALL.iter().find(|(c, s)| c == command && s == sub)?;
+    let (.., instead) = ALL.iter().find(|(c, s, _)| c == command && s == sub)?;
     let means_all = |w: &str| {
         let letters = w.strip_prefix('-').filter(|l| !l.starts_with('-'));
         letters.is_some_and(|l| l.contains('a'))
@@ -40,10 +43,12 @@ pub fn over_all(argv: &[OsString], pools: impl Fn() -> Vec<String>) -> Option<Ve
     if pools.len() < 2 {
         return None;
     }
-    let letters = words.get(at)?.replace('r', "").replace('a', "r");
+    let letters = words.get(at)?.replace('r', "").replace('a', instead);
     let line = |pool: &String| {
         let mut line = argv.to_vec();
-        if let Some(word) = line.get_mut(at) {
+        if letters == "-" {
+            drop(line.remove(at));
+        } else if let Some(word) = line.get_mut(at) {
             *word = letters.as_str().into();
         }
         line.push(pool.into());
@@ -124,6 +129,18 @@ mod tests {
             over("zuse zfs load-key -na"),
             Some(wanted.map(Into::into).into())
         );
+        for (line, wanted) in [
+            (
+                "zuse zpool export -a",
+                ["zuse zpool export a", "zuse zpool export b"],
+            ),
+            (
+                "zuse zpool export -fa",
+                ["zuse zpool export -f a", "zuse zpool export -f b"],
+            ),
+        ] {
+            assert_eq!(over(line), Some(wanted.map(Into::into).into()));
+        }
         for other in [
             "zuse zfs load-key -r a",
             "zuse zfs mount -a",

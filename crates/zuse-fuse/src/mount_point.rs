@@ -3,8 +3,8 @@
 //!
 //! Rules:
 //! - Nothing here sends a request to the mounted tree: one to our own session from the thread that
-//!   set it up may wait for ever. The device number comes from `/proc/self/mountinfo`, the mount's
-//!   number from a `statx` that the kernel answers alone.
+//!   set it up may wait for ever. The device number and the mount's number come from a `statx` that
+//!   the kernel answers alone: `/proc/self/mountinfo` has a line for each of thousands of mounts.
 //! - Only the mount that was made here is ever unmounted. If it is gone, or another mount covers
 //!   it, unmounting by path would hit a stranger. Mount ids and device numbers are used
 //!   again as soon as they are free, so the mount table does not tell the two apart.
@@ -80,12 +80,11 @@ pub(crate) struct MountPoint {
     ours: AtomicBool,
 }
 
-/// A line of the mount table.
+/// A line of the mount table about a file system in user space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mount {
     device: String,
     path: PathBuf,
-    fuse: bool,
 }
 
 /// Mounts and returns the kernel's end of the session.
@@ -117,8 +116,9 @@ pub(crate) fn attach(
         }
         Err(e) => return Err(MountError::Device(e)),
     };
-    let device = look(|m| m.path == path && m.fuse).map(|m| m.device);
-    let identity = identity(&path);
+    let seen = seen(&path);
+    let device = seen.as_ref().map(|(device, _)| device.clone());
+    let identity = seen.and_then(|(_, number)| number);
     let gone = AtomicBool::new(false);
     let point = MountPoint {
         path,
@@ -333,16 +333,24 @@ impl MountPoint {
     }
 }
 
-/// The number of the mount on top at a path. Since Linux 6.8 it is never used again; before that a
-/// number comes back as soon as it is free. The kernel answers this without asking the file system.
-fn identity(path: &Path) -> Option<u64> {
+/// The device and the number of the mount on top at a path. Since Linux 6.8 a number is never used
+/// again; before that it comes back as soon as it is free. The kernel answers this without asking
+/// the file system.
+fn seen(path: &Path) -> Option<(String, Option<u64>)> {
     const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
     let how = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     let stat = statx(CWD, path, how, StatxFlags::MNT_ID | MNT_ID_UNIQUE).ok()?;
     let known = StatxFlags::from_bits_retain(stat.stx_mask);
-    known
+    let number = known
         .intersects(StatxFlags::MNT_ID | MNT_ID_UNIQUE)
-        .then_some(stat.stx_mnt_id)
+        .then_some(stat.stx_mnt_id);
+    let device = format!("{}:{}", stat.stx_dev_major, stat.stx_dev_minor);
+    Some((device, number))
+}
+
+/// The number of the mount on top at a path.
+fn identity(path: &Path) -> Option<u64> {
+    seen(path)?.1
 }
 
 fn helper_detach(path: &Path, lazy: bool) -> Result<(), MountError> {
@@ -386,11 +394,8 @@ fn parse_mount(line: &[u8]) -> Option<Mount> {
     let device = String::from_utf8(fields.nth(2)?.to_vec()).ok()?;
     let path = PathBuf::from(OsString::from_vec(unescape(fields.nth(1)?)));
     let kind = fields.skip_while(|&f| f != b"-").nth(1)?;
-    Some(Mount {
-        device,
-        path,
-        fuse: kind == b"fuse" || kind.starts_with(b"fuse."),
-    })
+    let is_fuse = kind == b"fuse" || kind.starts_with(b"fuse.");
+    is_fuse.then_some(Mount { device, path })
 }
 
 /// Undoes the octal escapes of `/proc` (`\040` for a space).

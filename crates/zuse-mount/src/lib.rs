@@ -41,7 +41,7 @@ mod volume;
 pub use bell::Bell;
 pub use handover::{LetGo, Link};
 pub use place::{Place, place_of, places};
-pub use pool::PoolMounts;
+pub use pool::{PoolMounts, Present};
 pub use server::{Change, MountServer, ServeError, ServerOptions};
 pub use staff::Staff;
 pub use tree::{Child, SnapshotEntry, Tree};

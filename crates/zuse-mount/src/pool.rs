@@ -7,6 +7,8 @@
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
 use zuse_base::sync::Mutex;
 
 use zuse::tools::Layers as _;
@@ -154,11 +156,47 @@ fn below(top: &str, at: &str) -> Option<Vec<Vec<u8>>> {
     }
 }
 
+/// Which file systems lie in mounts, and which belong into one and are missing there. It is for who
+/// mounts many: asking each mount about each of them takes too long.
+#[derive(Default)]
+pub struct Present {
+    served: HashSet<String>,
+    missing: HashSet<String>,
+    /// [`PoolMounts::changes`] when it was true.
+    as_of: u64,
+}
+
+impl Present {
+    /// Whether a file system appears in some mount.
+    pub fn serves(&self, dataset: &str) -> bool {
+        self.served.contains(dataset)
+    }
+
+    /// As [`PoolMounts::is_missing_child`].
+    pub fn lacks(&self, dataset: &str) -> bool {
+        self.missing.contains(dataset)
+    }
+
+    fn take_in(&mut self, server: &MountServer) {
+        self.served.insert(server.dataset());
+        self.served.extend(server.children());
+        self.missing.extend(server.sealed());
+    }
+
+    /// The next change was this mount. If there was another one too, all is looked at again later.
+    pub fn add(&mut self, server: &MountServer) {
+        self.as_of += 1;
+        self.take_in(server);
+    }
+}
+
 /// What is mounted of a pool.
 pub struct PoolMounts {
     pool: Arc<Pool>,
     unmounted: Unmounted,
     servers: Mutex<Vec<Arc<MountServer>>>,
+    /// How often it changed what lies in which mount.
+    changes: AtomicU64,
     staff: Mutex<Option<Arc<Staff>>>,
     /// Rings whenever a session has ended.
     bell: Arc<Bell>,
@@ -173,6 +211,7 @@ impl PoolMounts {
             pool: pool.clone(),
             unmounted: Unmounted::default(),
             servers: Mutex::default(),
+            changes: AtomicU64::new(0),
             staff: Mutex::default(),
             bell: Arc::default(),
             said: Mutex::default(),
@@ -194,7 +233,7 @@ impl PoolMounts {
         let tree = self.tree(options.alone);
         let staff = self.staff().map_err(MountError::Session)?;
         let server = Arc::new(MountServer::mount(tree, dataset, at, options, &staff)?);
-        self.servers.lock().push(server.clone());
+        self.add(server.clone());
         Ok(server)
     }
 
@@ -213,6 +252,25 @@ impl PoolMounts {
 
     pub(crate) fn add(&self, server: Arc<MountServer>) {
         self.servers.lock().push(server);
+        self.changed();
+    }
+
+    fn changed(&self) {
+        self.changes.fetch_add(1, SeqCst);
+    }
+
+    /// Brings what is known of the mounts up to date, if something else has changed than was added.
+    pub fn look_at(&self, present: &mut Present) {
+        let now = self.changes.load(SeqCst);
+        if present.as_of == now && now != 0 {
+            return;
+        }
+        *present = Present {
+            missing: self.unmounted().into_iter().collect(),
+            as_of: now,
+            ..Present::default()
+        };
+        self.servers().iter().for_each(|s| present.take_in(s));
     }
 
     /// Children that were unmounted by name.
@@ -224,12 +282,12 @@ impl PoolMounts {
         self.unmounted.lock().insert(child);
     }
 
-    /// Those that serve all mounts, if there are any.
     /// What rings whenever a session has ended.
     pub fn bell(&self) -> &Bell {
         &self.bell
     }
 
+    /// Those that serve all mounts, if there are any.
     pub(crate) fn hired(&self) -> Option<Arc<Staff>> {
         self.staff.lock().clone()
     }
@@ -326,6 +384,7 @@ impl PoolMounts {
             Ok(())
         };
         self.servers.lock().retain(|s| !Arc::ptr_eq(s, server));
+        self.changed();
         done
     }
 
@@ -421,6 +480,7 @@ impl PoolMounts {
     /// A mount of a dataset alone sees what is above it, and below it the places that it closes.
     /// One of many does not look through all that is below it for each new dataset.
     fn refresh(&self, dataset: &str) {
+        self.changed();
         let encryption = self.pool.encryption(dataset);
         let locked = encryption.is_ok_and(|e| e.is_some_and(|e| !e.loaded));
         for server in self.servers() {

@@ -320,6 +320,11 @@ impl MountServer {
         self.session.sealed.lock().contains(dataset)
     }
 
+    /// Those whose places are closed, because their keys are not loaded.
+    pub(crate) fn sealed(&self) -> Vec<String> {
+        self.session.sealed.lock().iter().cloned().collect()
+    }
+
     /// Whether it closes the place of a dataset or of one below it.
     pub(crate) fn seals_below(&self, dataset: &str) -> bool {
         let sealed = self.session.sealed.lock();

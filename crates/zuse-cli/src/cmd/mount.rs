@@ -222,7 +222,8 @@ pub fn mount(session: &mut Session, mount: &MountArgs, foreground: bool) -> Outc
             ))
             .into());
         }
-        return holder.mount(&mount.dataset, &session.path(&mount.mountpoint), &options);
+        let mounted = holder.mount(&mount.dataset, &session.path(&mount.mountpoint), &options);
+        return mounted.map(drop);
     }
     let name = pool_of(&mount.dataset);
     let guid = session.guid_of(name)?;

@@ -108,6 +108,48 @@ fn of_node(node: &Node, top: Option<&Top>) -> VdevStatus {
     status
 }
 
+fn add_errors(node: &Node, counts: &[(u64, [u64; 3])]) {
+    if let Some((_, [reads, writes, checksums])) =
+        counts.iter().find(|(guid, _)| *guid == node.config.guid)
+    {
+        match &node.leaf {
+            Some(leaf) => {
+                let all = leaf.counters();
+                all.read_errors.add(*reads);
+                all.write_errors.add(*writes);
+                all.checksum_errors.add(*checksums);
+            }
+            None => {
+                node.unrecovered.add(*checksums);
+            }
+        }
+    }
+    node.children.iter().for_each(|c| add_errors(c, counts));
+}
+
+impl Vdevs {
+    /// Errors of each vdev that has some, by its guid: reads, writes, checksums.
+    pub fn error_counts(&self) -> Vec<(u64, [u64; 3])> {
+        let mut out = Vec::new();
+        let mut left = vec![self.status()];
+        while let Some(vdev) = left.pop() {
+            let counts = [vdev.read_errors, vdev.write_errors, vdev.checksum_errors];
+            if counts != [0; 3] {
+                out.push((vdev.guid, counts));
+            }
+            left.extend(vdev.children);
+        }
+        out
+    }
+
+    /// Adds errors that another process counted before this one opened the pool.
+    pub fn add_error_counts(&self, counts: &[(u64, [u64; 3])]) {
+        for top in self.tops().iter() {
+            add_errors(&top.node, counts);
+        }
+    }
+}
+
 impl VdevStatus {
     fn add_children(&mut self) {
         for child in &self.children {

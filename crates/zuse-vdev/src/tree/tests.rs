@@ -563,6 +563,26 @@ fn the_last_copy_cannot_be_taken_offline() {
 }
 
 #[test]
+fn errors_that_another_process_counted_are_added() {
+    let config = pool(vec![mirror(0, 20, &[10, 11]), top(disk(1, 12))]);
+    let (shelf, vdevs) = create(&config);
+    let counters = |guid| vdevs.leaf(guid).unwrap();
+    counters(10).counters().checksum_errors.add(7);
+    counters(12).counters().read_errors.add(2);
+    vdevs.tops()[0].node.unrecovered.bump();
+    let mut counts = vdevs.error_counts();
+    counts.sort();
+    assert_eq!(counts, [(10, [0, 0, 7]), (12, [2, 0, 0]), (20, [0, 0, 1])]);
+    let find = |c: &VdevConfig| shelf.get(c.guid);
+    let again = Vdevs::open(&config.vdev_tree, &find, OpenMode::import(true)).unwrap();
+    again.leaf(12).unwrap().counters().read_errors.bump();
+    again.add_error_counts(&counts);
+    let mut both = again.error_counts();
+    both.sort();
+    assert_eq!(both, [(10, [0, 0, 7]), (12, [3, 0, 0]), (20, [0, 0, 1])]);
+}
+
+#[test]
 fn a_reconfigured_tree_keeps_leaves_and_their_counters() {
     let config = pool(vec![top(disk(0, 10))]);
     let (shelf, vdevs) = create(&config);

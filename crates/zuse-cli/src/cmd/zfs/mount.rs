@@ -294,7 +294,8 @@ impl Mount {
             };
             let options = args.parse()?;
             let place = place_of(&pool, dataset).or_cannot(cannot)?;
-            return holder.mount_placed(&place, path.as_ref(), options, self.overlay);
+            let mounted = holder.mount_placed(&place, path.as_ref(), options, self.overlay);
+            return mounted.map(drop);
         }
         std::fs::create_dir_all(&path).map_err(|e| {
             CommandError::new(format!("{}: cannot make '{path}': {e}", cannot()))

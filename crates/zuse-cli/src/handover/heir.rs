@@ -1,0 +1,220 @@
+//! The process that is to go on, as the old one sees it: alive, too slow, or gone.
+//!
+//! A socket of its own is its pulse: a byte comes each second. Who is stopped, or has no memory to
+//! go on, sends none; who waits for a disk does, and is waited for longer. A thread looks at it,
+//! because the old process may itself be waiting to send.
+
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, pidfd_send_signal};
+use zuse_base::sync::Mutex;
+use zuse_mount::Link;
+
+use super::{HELLO, PULSE, limit};
+
+/// How long a new process is waited for.
+#[derive(Clone, Copy)]
+pub struct Patience {
+    /// Without any sign of life.
+    silent: Duration,
+    /// To open the pool and to take everything.
+    pub whole: Duration,
+}
+
+impl Patience {
+    pub const OF_ANOTHER: Self = Self {
+        silent: Duration::from_secs(6),
+        whole: Duration::from_secs(45),
+    };
+    pub const OF_OURS: Self = Self {
+        silent: Duration::from_secs(20),
+        whole: Duration::from_secs(120),
+    };
+}
+
+/// A process that is to go on.
+pub struct Heir {
+    process: Arc<OwnedFd>,
+    pulse: UnixStream,
+}
+
+impl Heir {
+    /// The process at the other end, which says first who it is.
+    pub fn hello(link: &mut Link) -> Result<Self, String> {
+        let who = limit(link, HELLO).and_then(|()| {
+            Ok(Self {
+                process: Arc::new(link.take_descriptor()?),
+                pulse: UnixStream::from(link.take_descriptor()?),
+            })
+        });
+        who.map_err(|e| format!("the new process does not begin: {e}"))
+    }
+
+    /// Has it ended if it takes too long, or shows no life.
+    pub fn watched(self, patience: Patience) -> Watched {
+        let why = Arc::<Mutex<Option<String>>>::default();
+        let (done, ended) = channel::<()>();
+        let (process, said) = (Arc::clone(&self.process), Arc::clone(&why));
+        let mut pulse = self.pulse;
+        let watch = thread::Builder::new()
+            .name("zuse-heir".into())
+            .spawn(move || {
+                let until = Instant::now() + patience.whole;
+                let mut last = Instant::now();
+                let mut bytes = [0; 64];
+                // Who cannot be listened to without waiting is silent.
+                let _ = pulse.set_nonblocking(true);
+                while ended.recv_timeout(PULSE / 4) == Err(RecvTimeoutError::Timeout) {
+                    let now = Instant::now();
+                    if pulse.read(&mut bytes).is_ok_and(|n| n > 0) {
+                        last = now;
+                    }
+                    let silent = now - last >= patience.silent;
+                    if silent || now >= until {
+                        *said.lock() = Some(match silent {
+                            true => format!("it shows no life for {} s", patience.silent.as_secs()),
+                            false => format!("it takes longer than {} s", patience.whole.as_secs()),
+                        });
+                        // One that is gone already need not be ended.
+                        let _ = pidfd_send_signal(&*process, Signal::KILL);
+                        return;
+                    }
+                }
+            });
+        Watched {
+            process: self.process,
+            why,
+            // Without a thread only the socket's limits count.
+            watch: watch.ok().map(|thread| (done, thread)),
+        }
+    }
+}
+
+/// A process that is to go on, and is watched.
+pub struct Watched {
+    process: Arc<OwnedFd>,
+    why: Arc<Mutex<Option<String>>>,
+    watch: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Watched {
+    /// It is not watched any more: it will go on. An error if it was ended.
+    pub fn let_be(&mut self) -> io::Result<()> {
+        self.look_away();
+        match &*self.why.lock() {
+            None => Ok(()),
+            Some(why) => Err(io::Error::other(why.clone())),
+        }
+    }
+
+    /// Nobody ends it behind this.
+    fn look_away(&mut self) {
+        if let Some((done, thread)) = self.watch.take() {
+            drop(done);
+            // What it had to say it has said.
+            let _ = thread.join();
+        }
+    }
+
+    /// Ends it, and waits until it is gone: it may have the pool open. Says why it was too late.
+    pub fn end(mut self) -> Option<String> {
+        self.look_away();
+        // One that is gone already need not be ended.
+        let _ = pidfd_send_signal(&*self.process, Signal::KILL);
+        let mut gone = [PollFd::new(&*self.process, PollFlags::IN)];
+        let limit = Timespec {
+            tv_sec: HELLO.as_secs().cast_signed(),
+            tv_nsec: 0,
+        };
+        let _ = poll(&mut gone, Some(&limit));
+        self.why.lock().take()
+    }
+}
+
+/// The other end of a pulse of this process, and what goes on until it is dropped.
+pub fn pulse() -> io::Result<(UnixStream, Sender<()>)> {
+    let (mut ours, theirs) = UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    let (stop, stopped) = channel();
+    thread::Builder::new()
+        .name("zuse-pulse".into())
+        .spawn(move || {
+            loop {
+                // Nobody listens any more: nobody would miss it.
+                if let Err(e) = ours.write_all(&[1])
+                    && e.kind() != io::ErrorKind::WouldBlock
+                {
+                    return;
+                }
+                if stopped.recv_timeout(PULSE) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        })?;
+    Ok((theirs, stop))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+    use super::*;
+
+    fn sleeper() -> (Child, Arc<OwnedFd>) {
+        let child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
+        (
+            child,
+            Arc::new(pidfd_open(pid, PidfdFlags::empty()).unwrap()),
+        )
+    }
+
+    fn patience(silent: u64, whole: u64) -> Patience {
+        let [silent, whole] = [silent, whole].map(Duration::from_millis);
+        Patience { silent, whole }
+    }
+
+    #[test]
+    fn who_shows_no_life_is_ended_and_who_takes_too_long_too() {
+        for (beats, patience, says) in [
+            (false, patience(900, 60_000), "no life"),
+            (true, patience(30_000, 2_000), "longer"),
+        ] {
+            let (mut child, process) = sleeper();
+            let (theirs, ours) = pulse().unwrap();
+            let silence = UnixStream::pair().unwrap();
+            let heir = Heir {
+                process,
+                pulse: if beats { theirs } else { silence.0 },
+            };
+            let mut heir = heir.watched(patience);
+            assert!(!child.wait().unwrap().success());
+            assert!(heir.let_be().is_err());
+            assert!(heir.end().unwrap().contains(says));
+            drop(ours);
+        }
+    }
+
+    #[test]
+    fn who_is_there_in_time_is_let_be() {
+        let (mut child, process) = sleeper();
+        let (pulse, _ours) = pulse().unwrap();
+        let mut heir = Heir { process, pulse }.watched(patience(3_000, 60_000));
+        thread::sleep(Duration::from_millis(300));
+        heir.let_be().unwrap();
+        drop(heir);
+        thread::sleep(Duration::from_millis(400));
+        assert!(child.try_wait().unwrap().is_none());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
