@@ -125,6 +125,7 @@ impl FileDevice {
         let kind = std::fs::metadata(path).map_err(host)?.file_type();
         let mut options = OpenOptions::new();
         options.read(true).write(access == Access::Write);
+        // The kernel refuses a second exclusive opener, mounts and other ZFS modules among them.
         if kind.is_block_device() && access == Access::Write {
             options.custom_flags(libc::O_EXCL);
         } else if !kind.is_file() && !kind.is_block_device() {
@@ -182,6 +183,7 @@ impl FileDevice {
             Access::Probe => Vec::new(),
             Access::Read | Access::Write => twin::beneath(&file),
         };
+        // Under a loop device lies a file with another name: a second opener may come by that one.
         for file in std::iter::once(&file).chain(&beneath) {
             lock(file, access).map_err(|error| match error {
                 TryLockError::WouldBlock => held(),

@@ -369,11 +369,13 @@ fn transfer<R: Read>(
         });
         let raw = receiving.is_raw();
         let read = parse::batches(reader, raw, &mut |batch| give.send(batch).is_ok());
+        // The applier ends when nothing more can come.
         drop(give);
         let (applied, mut applier) = work
             .join()
             .map_err(|_| Error::truncated("receive", "the applying thread ended early"))?;
         *edge = std::mem::take(&mut applier.edge);
+        // What failed while applying is told first: reading mostly fails because of it.
         applied?;
         read?;
         applier.ended()

@@ -106,6 +106,8 @@ impl Dnode {
         flags: u8,
         made: Option<(Vec<u64>, Maker)>,
     ) -> Result<Option<SyncedObject>> {
+        // A copy of what to write: readers and newer txgs go on while it is written, without the
+        // lock.
         let (before, head, blocks, freed, spill, dies, born) = {
             let state = self.read_state();
             let Some(d) = state.dirty.first().filter(|d| d.txg == txg) else {
@@ -182,6 +184,8 @@ impl Dnode {
                 now.head.tail = std::mem::take(&mut done.head.tail);
                 Arc::new(now)
             });
+            // Together with taking the version out, under one lock: a reader finds a block in
+            // either.
             state.synced = after.clone();
             if state.dirty.is_empty() {
                 state.dirty = Vec::new();
@@ -189,6 +193,7 @@ impl Dnode {
             self.written.store(txg.0, Relaxed);
             (done, after)
         };
+        // Outside the lock: a version of a large object takes a while to give back.
         drop(done);
         after
     }
@@ -259,6 +264,7 @@ impl Tree {
         blocks: Vec<(u64, New)>,
         freed: &RangeTree,
     ) -> Result<()> {
+        // Levels first: a block beyond the reach of the tree has no place for its pointer.
         while now.levels < now.head.min_levels {
             self.add_level(now)?;
         }

@@ -151,6 +151,7 @@ impl Objset {
             large_dnodes,
             large_microzap,
         } = done;
+        // The sums are known only when every object is written; their ZAPs are objects of this set.
         if counted {
             self.apply_accounting(&tx, sums)?;
         }
@@ -165,6 +166,7 @@ impl Objset {
             .lock()
             .retain(|d| d.is_dirty() && d.object().0 != 0);
 
+        // Dnodes go into their blocks now: until here their pointers were still changing.
         let (changes, meta) = self.sync_slots(&tx, pass, changes)?;
         if let Some(change) = meta {
             features |= change.features.0;
@@ -183,6 +185,7 @@ impl Objset {
         }
         self.let_go(pinned, changes);
         self.rest_dirty[txg.slot::<4>()].store(false, std::sync::atomic::Ordering::Relaxed);
+        // Last, because it holds the root of the meta dnode.
         let root = self.write_objset_block(txg, pass)?;
         Ok(Some(ObjsetSync {
             root,

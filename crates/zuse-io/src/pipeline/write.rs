@@ -59,6 +59,8 @@ impl Pipeline {
             || policy.dedup != Dedup::Off
             || key.is_some() && policy.object_type == object_type::DNODE && policy.level == 0;
         if zero_test && is_zero(data) {
+            // The hole keeps the txg in which it came, so that an incremental send finds what was
+            // freed.
             let birth = if policy.hole_birth && old.logical_birth() != 0 {
                 txg.0
             } else {
@@ -117,6 +119,7 @@ impl Pipeline {
         let packed = compression != Compression::Off;
         let stored = if packed { &scratch[..] } else { data };
         let mut bp = normal(policy, data.len(), stored.len(), compression);
+        // Encrypted first, then summed: the checksum proves the stored bytes without a key.
         let stored = match key {
             None => stored,
             Some(key) => {
@@ -129,12 +132,15 @@ impl Pipeline {
             }
         };
         self.sum(policy.checksum, &mut bp, stored)?;
+        // The same stored bytes: the old pointer stays, and snapshots go on sharing its block.
         if policy.nopwrite && can_nopwrite(&bp, old, policy) {
             return Ok(Written {
                 bp: *old,
                 in_place: true,
             });
         }
+        // Looked for in the dedup tables only now: they know blocks by the checksum of what is
+        // stored.
         bp.set_birth(txg.0, txg.0);
         bp.set_fill(fill);
         self.store_once(txg, policy, &mut bp, stored, &|other| {
@@ -160,6 +166,7 @@ impl Pipeline {
         compression: Compression,
         scratch: &mut Vec<u8>,
     ) -> Result<Option<Written>> {
+        // With another size it would need another place, and the passes of the MOS would not end.
         let room = old.psize() as usize;
         let packed = compression != Compression::Off;
         let (bytes, compression) = if packed && scratch.len() <= room && room < data.len() {
@@ -250,9 +257,12 @@ impl Pipeline {
         bp.set_fill(fill);
         for (i, dva) in old.dvas().enumerate() {
             bp.set_dva(i, dva);
+            // A reader that still has the old pointer must not "heal" this place with the old
+            // bytes.
             self.freed.note(txg, &dva);
             self.put(txg, &dva, stored)?;
         }
+        // The cache knows this place by the bytes of the pass before.
         self.cache.remove(&Key::of(old));
         Ok(Written { bp, in_place: true })
     }
@@ -269,8 +279,10 @@ impl Pipeline {
         }
         let unit = unit.max(512) as usize;
         let len = data.len();
+        // Less than an eighth saved does not pay for decompressing at each read.
         let mut limit = len - len / 8;
         if policy.compression != Compression::Zle {
+            // What saves no whole sector saves no space.
             limit -= limit % unit;
             if limit < unit {
                 limit = EMBEDDED_MAX;

@@ -66,6 +66,8 @@ impl Vdevs {
         .flatten()
         .collect();
         for (top, _) in written {
+            // Asked after all flushes: one sibling that has everything makes up for another that
+            // failed.
             if !top.node.is_durable() {
                 let of_top = |(guid, _): &&(u64, Error)| top.config().find(*guid).is_some();
                 let lost =
@@ -157,6 +159,8 @@ impl Vdevs {
                 write_uberblock(&leaf, top.ashift(), slot, uberblock),
             )
         });
+        // One is enough: an opener looks at every ring and takes the newest. A vdev that no older
+        // uberblock knows does not count, because an opener may not find it.
         if results
             .iter()
             .any(|(in_use, result)| *in_use && result.is_ok())
@@ -238,6 +242,7 @@ fn write_labels(leaf: &Leaf, pair: LabelPair, block: &mut [u8]) -> Result<()> {
             Err(error) => result = Err(error),
         }
     }
+    // Each step of a commit is durable before the next one begins.
     if good > 0 { leaf.flush() } else { result }
 }
 
