@@ -26,7 +26,7 @@ import time
 import peers
 
 ZUSE = os.environ.get("ZUSE", str(peers.BUILD / "release" / "zuse"))
-RUNS = 3
+RUNS = int(os.environ.get("HEAL_RUNS", 3))
 POOL = "healed"
 FILES = 8
 
@@ -219,7 +219,7 @@ def main():
     if sys.argv[1:] not in (["--ci"], ["--smoke"]):
         sys.exit(f"usage: {sys.argv[0]} --ci|--smoke")
     mode = sys.argv[1][2:]
-    size = {"smoke": 128 << 20, "ci": 4 << 30}[mode]
+    size = int(os.environ.get("HEAL_BYTES", {"smoke": 128 << 20, "ci": 4 << 30}[mode]))
     result = {"cpus": os.cpu_count(), "bytes of noise": size}
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
         work = pathlib.Path(folder)

@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use zuse::tools::Layers as _;
 use zuse::{Pool, PoolAccess, Result};
 use zuse_base::{Entropy, ManualClock, SeededPrng, Timestamp};
 use zuse_check::{Depth, check};
@@ -151,7 +152,7 @@ pub fn history(starts: &[Start], seed: u64) -> Found<Tally> {
         model: Administered::default(),
         tally: Tally::default(),
     };
-    let pieces = PIECES + u64::from(seed % 4 == 0);
+    let pieces = PIECES + u64::from(seed.is_multiple_of(4));
     for piece in 0..pieces {
         let done = run.piece(piece + 1 < pieces);
         done.map_err(|e| format!("seed {seed}, piece {piece}: {e}"))?;

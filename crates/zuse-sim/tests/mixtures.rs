@@ -1,6 +1,7 @@
 //! Everything at once against a model, with power cuts. `ZUSE_SIM_SEEDS` asks for more histories.
 
 use zuse::stream::{SendOptions, SendProgress, StreamWriter};
+use zuse::tools::Layers as _;
 use zuse::{Credentials, ReceiveRequest};
 use zuse_check::{Depth, check};
 use zuse_pool::Limits;

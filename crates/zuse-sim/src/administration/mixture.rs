@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use zuse::stream::{SendOptions, SendProgress, StreamWriter};
+use zuse::tools::Layers as _;
 use zuse::{Credentials, FileSystem, KeyMaterial, Pool, ReceiveRequest, Result};
 use zuse_base::Entropy;
 use zuse_zpl::{WriteOptions, Znode};
