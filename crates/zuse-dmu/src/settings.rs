@@ -22,6 +22,29 @@ pub enum Redundancy {
     None,
 }
 
+/// When changes become durable (`sync`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SyncMode {
+    /// When somebody asks for it.
+    #[default]
+    Standard,
+    /// Every one, before it is answered.
+    Always,
+    /// With their txg; who asks gets an answer at once.
+    Disabled,
+}
+
+impl SyncMode {
+    /// By its number on disk.
+    pub fn from_number(number: u64) -> Self {
+        match number {
+            1 => Self::Always,
+            2 => Self::Disabled,
+            _ => Self::Standard,
+        }
+    }
+}
+
 /// Effective settings of one object set; replaced as a whole when a property changes.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -65,6 +88,10 @@ pub struct Settings {
     pub cache_data: bool,
     /// Whether metadata may stay in the block cache (`primarycache=all|metadata`).
     pub cache_metadata: bool,
+    /// When changes become durable.
+    pub sync: SyncMode,
+    /// Large writes do not go through the log (`logbias=throughput`).
+    pub log_throughput: bool,
 }
 
 /// Whether an object may ask for a checksum in its dnode: the others stand inside of the blocks
@@ -240,6 +267,8 @@ impl Default for Settings {
             max_block_size: 16 << 20,
             cache_data: true,
             cache_metadata: true,
+            sync: SyncMode::Standard,
+            log_throughput: false,
         }
     }
 }

@@ -5,7 +5,7 @@
 //! on the old one before.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use zuse_base::sync::{Mutex, RankedMutex, RwLock};
 
 use zuse_base::tripwire::at;
@@ -58,6 +58,8 @@ pub struct Dataset {
     pub(crate) progress: Mutex<[Option<crate::ReceiveProgress>; 4]>,
     /// Txgs in which it is already noted as dirty.
     noted: [AtomicU64; 4],
+    /// Its intent log, once somebody uses the head.
+    pub(crate) log: OnceLock<Arc<crate::zil::Log>>,
 }
 
 /// Ownership of a head; ends when dropped.
@@ -124,6 +126,7 @@ impl Dsl {
             in_flight: Default::default(),
             progress: Mutex::default(),
             noted: Default::default(),
+            log: OnceLock::new(),
             dnode,
         });
         let mut all = self.map(&self.registry.datasets);

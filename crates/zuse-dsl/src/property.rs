@@ -17,7 +17,7 @@ use std::sync::Arc;
 use zuse_base::{ObjectId, Result};
 use zuse_codec::{ChecksumKind, Compression, ZstdLevel};
 use zuse_dmu::zap::ZapValue;
-use zuse_dmu::{Redundancy, Settings};
+use zuse_dmu::{Redundancy, Settings, SyncMode};
 use zuse_format::property::{
     HAS_RECEIVED_KEY, dataset_property, ignore_unknown_key, inherit_key, received_key,
 };
@@ -352,6 +352,8 @@ impl Dsl {
             special_small_blocks: number("special_small_blocks")?.min(16 << 20) as u32,
             cache_data: cache == 2,
             cache_metadata: cache >= 1,
+            sync: SyncMode::from_number(number("sync")?),
+            log_throughput: number("logbias")? == 1,
             ..base
         })
     }

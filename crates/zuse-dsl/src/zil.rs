@@ -15,6 +15,9 @@
 //!   a txg that is never written.
 
 mod claim;
+mod log;
+
+pub(crate) use log::Log;
 
 use zuse_base::{ByteOrder, Error, Result, Txg};
 use zuse_codec::ChecksumKind;
