@@ -49,6 +49,8 @@ pub mod at {
     pub const MAPPING: &str = "while it held the lock of a removed vdev";
     /// The lock of a leaf's device.
     pub const SEAT: &str = "while it held the lock of a device";
+    /// Blocks of an intent log, on their way to a device.
+    pub const LOG: &str = "while it wrote an intent log";
     /// A transaction.
     pub const TRANSACTION: &str = "while it held a transaction";
     /// A change of the pool on the sync thread.

@@ -196,5 +196,8 @@ impl Dataset {
 
     pub(crate) fn land(&self, txg: Txg) {
         self.in_flight[txg.slot::<4>()].store(0, Relaxed);
+        if let Some(log) = self.log.get() {
+            log.landed(txg);
+        }
     }
 }

@@ -122,6 +122,14 @@ impl Spa {
     pub fn begin(&self, bytes: u64) -> Result<Tx> {
         self.0.begin(bytes)
     }
+    /// Joins the open txg for a log.
+    pub fn begin_log(&self) -> Result<Tx> {
+        self.0.begin_log()
+    }
+    /// The last txg that is done: on disk, or it had nothing to write.
+    pub fn synced_txg(&self) -> Txg {
+        self.0.synced_txg()
+    }
     /// The txg of the uberblock on disk: what is newer is in no txg yet.
     pub fn disk_txg(&self) -> u64 {
         self.0.uberblock().txg

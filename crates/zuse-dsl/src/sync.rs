@@ -242,6 +242,7 @@ impl Ctx<'_> {
         let Some(os) = ds.open_objset() else {
             return Ok(());
         };
+        self.advance_log(ds, &os)?;
         if !os.is_dirty(self.tx.txg()) {
             return Ok(());
         }

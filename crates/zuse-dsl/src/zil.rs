@@ -14,8 +14,14 @@
 //! - A pool opened for reading claims nothing and writes nothing: records are applied in memory, in
 //!   a txg that is never written.
 
+mod advance;
+mod chain;
 mod claim;
+mod commit;
+mod fill;
+mod lists;
 mod log;
+mod writer;
 
 pub(crate) use log::Log;
 
@@ -378,10 +384,12 @@ impl Ctx<'_> {
                 header_of(block.bytes()).unwrap_or_default()
             }
         };
-        if header == ZilHeader::default() {
-            return Ok(());
+        // Blocks that a log in memory has are those that the header leads to, and newer ones.
+        match handle.log.get().and_then(|log| log.take_all(self.tx.txg())) {
+            Some(blocks) => blocks.iter().try_for_each(|bp| self.free_or_leak(bp))?,
+            None if header == ZilHeader::default() => return Ok(()),
+            None => self.free_chain(&header)?,
         }
-        self.free_chain(&header)?;
         if let Some(table) = self.meta.extension(handle.object().0)?
             && table.get(ZILSAXATTR)?.is_some()
         {

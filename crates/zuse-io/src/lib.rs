@@ -34,7 +34,7 @@ pub use bulk::StoredRun;
 pub use cache::{Cache, CacheStats, Loan, METADATA_PERCENT};
 pub use content::{Candidate, Contents, Dedup, Fate};
 pub use crypt::{CryptParams, DatasetKey};
-pub use log_block::{is_legacy_log_block, log_block_order};
+pub use log_block::{is_legacy_log_block, log_block_order, log_pointer, seal_log_block};
 pub use lost::{LOST_MAX, Lost, LostBlock};
 pub use pipeline::{FeatureUse, Pipeline, WriteFaults, Written};
 pub use policy::WritePolicy;

@@ -1,9 +1,12 @@
 //! The checksum of an intent log's block, which stands in the block itself (chapter 05 §2.4 of the
 //! format notes).
 
-use zuse_base::ByteOrder;
-use zuse_codec::{ChecksumKind, open_zil, open_zil_legacy, zil_sums};
-use zuse_format::BlockPointer;
+use zuse_base::{ByteOrder, Error, Result, Txg};
+use zuse_codec::{ChecksumKind, open_zil, open_zil_legacy, seal_zil, zil_sums};
+use zuse_format::{BlockPointer, BpProps, object_type};
+
+use crate::pipeline::address_of;
+use crate::{AllocClass, DatasetKey, Pipeline};
 
 /// Whether a pointer to a log block is of the older kind.
 pub fn is_legacy_log_block(bp: &BlockPointer) -> bool {
@@ -23,4 +26,99 @@ pub fn log_block_order(bp: &BlockPointer, bytes: &[u8]) -> Option<ByteOrder> {
         return (sums.stored[..2] == [a ^ c, b ^ d]).then_some(sums.order);
     }
     open_zil(bytes, verifier).ok().map(|(order, _)| order)
+}
+
+/// Where the MAC of an encrypted log block is: the last two words of its checksum.
+const MAC_AT: usize = 168;
+const WORDS_AT: usize = 152;
+
+/// Puts the checksum into a log block whose pointer to the next one, used length and records are in
+/// place, and encrypts it for a dataset with a key. Gives the bytes that have to be written.
+///
+/// # Errors
+/// Its lengths contradict each other: a bug of the caller.
+pub fn seal_log_block(
+    bp: &BlockPointer,
+    key: Option<&DatasetKey>,
+    block: &mut [u8],
+) -> Result<usize> {
+    let wrong = |e| Error::corrupt("a block of the intent log", format!("{e}"));
+    let mac = match key {
+        Some(key) => Some(key.seal_zil(bp, block)?),
+        None => None,
+    };
+    let covered = seal_zil(block, bp.checksum()).map_err(wrong)?;
+    if let Some(mac) = mac {
+        let [a, b, c, d] = zil_sums(block, bp.checksum()).map_err(wrong)?.computed;
+        let words = [(a ^ c).to_le_bytes(), (b ^ d).to_le_bytes()].concat();
+        block[WORDS_AT..MAC_AT].copy_from_slice(&words);
+        block[MAC_AT..MAC_AT + 16].copy_from_slice(&mac);
+    }
+    Ok(covered)
+}
+
+impl Pipeline {
+    /// Space for a log block of `size` bytes, and a pointer to it with that verifier, salt and IV.
+    /// `Ok(None)`: there is none in one piece.
+    ///
+    /// # Errors
+    /// A space map cannot be read; the pool is open for reading.
+    pub fn allocate_log(
+        &self,
+        txg: Txg,
+        size: u64,
+        class: AllocClass,
+        verifier: [u64; 4],
+        key: Option<&DatasetKey>,
+    ) -> Result<Option<BlockPointer>> {
+        let found = match self.allocator()?.allocate(txg, size, 1, class) {
+            Ok(found) => found,
+            Err(Error::Refused { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        Ok(found.map(|found| {
+            let mut bp = log_pointer(size, verifier, key);
+            bp.set_dva(0, found.dvas[0]);
+            bp.set_birth(txg.0, txg.0);
+            bp
+        }))
+    }
+
+    /// Writes a sealed log block now. On a vdev with parity the whole of it: how a block lies there
+    /// depends on its size.
+    ///
+    /// # Errors
+    /// `Device` when no copy was written: nothing is tried again.
+    pub fn write_log(&self, bp: &BlockPointer, block: &[u8], covered: usize) -> Result<()> {
+        let dva = bp.dva(0);
+        let bytes = match self.is_linear(dva.vdev()) {
+            true => block.get(..covered).unwrap_or(block),
+            false => block,
+        };
+        self.make_way_for(&dva, bytes.len())?;
+        self.vdevs().write(address_of(&dva, bp), bytes)?;
+        self.note_written(bytes.len());
+        Ok(())
+    }
+}
+
+/// A pointer to a log block that has no place yet.
+pub fn log_pointer(size: u64, verifier: [u64; 4], key: Option<&DatasetKey>) -> BlockPointer {
+    let mut bp = BlockPointer::with_props(BpProps {
+        lsize: size,
+        psize: size,
+        compression: zuse_codec::Compression::Off.to_u8(),
+        checksum: ChecksumKind::Zilog2.to_u8(),
+        object_type: object_type::INTENT_LOG,
+        level: 0,
+        dedup: false,
+        crypt: key.is_some(),
+        order: ByteOrder::Little,
+    });
+    if let Some(key) = key {
+        let (salt, iv) = key.choose_salt_iv();
+        bp.set_salt_iv(&salt, &iv);
+    }
+    bp.set_checksum(verifier);
+    bp
 }

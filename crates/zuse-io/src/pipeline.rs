@@ -278,11 +278,22 @@ impl Pipeline {
     /// As [`Self::put`], at once.
     pub(crate) fn put_now(&self, txg: Txg, dva: &Dva, bytes: &[u8]) -> Result<()> {
         let (vdev, start) = (dva.vdev(), dva.offset());
-        if self.gathers.load(Relaxed) {
-            self.gather
-                .make_way(vdev, start, bytes.len(), &|run| self.write_run(run))?;
-        }
+        self.make_way_for(dva, bytes.len())?;
         self.write_through(Address::new(vdev, start, txg), bytes)
+    }
+
+    /// Writes what waits for its neighbours at a place that is about to be written around it.
+    pub(crate) fn make_way_for(&self, dva: &Dva, len: usize) -> Result<()> {
+        if !self.gathers.load(Relaxed) {
+            return Ok(());
+        }
+        let (vdev, start) = (dva.vdev(), dva.offset());
+        self.gather
+            .make_way(vdev, start, len, &|run| self.write_run(run))
+    }
+
+    pub(crate) fn note_written(&self, len: usize) {
+        self.written.fetch_add(len as u64, Relaxed);
     }
 
     /// Says that gang headers may be as large as a sector (feature `dynamic_gang_header`).

@@ -66,6 +66,8 @@ pub struct Limits {
     /// Seconds that a process holds an imported pool while nothing is mounted and no command runs;
     /// none: until it is exported. With 0 each command opens the pool itself.
     pub host_linger: Option<u32>,
+    /// Commits are written to intent logs; off, they wait for their txg.
+    pub intent_log: bool,
     /// Events that are kept for `zpool events`; older ones make room.
     pub events_kept: usize,
 }
@@ -107,6 +109,7 @@ impl Default for Limits {
             pbkdf2_rounds: PBKDF2_ROUNDS,
             no_ivset_check: false,
             host_linger: None,
+            intent_log: false,
             events_kept: zuse_base::Events::USUAL,
         }
     }

@@ -115,6 +115,7 @@ pub struct Pool {
     pub(crate) checkpoint: crate::checkpoint::Checkpoint,
     pub(crate) dedup: Arc<crate::dedup::Dedup>,
     pub(crate) txgs: Arc<Txgs>,
+    pub(crate) logs: crate::Logs,
     pub(crate) hooks: crate::hooks::Hooks,
     pub(crate) tasks: Mutex<VecDeque<Task>>,
     /// Top-level vdevs that the allocator is to have when their txg is on disk.
@@ -203,6 +204,7 @@ impl Pool {
             checkpoint: Default::default(),
             dedup,
             txgs,
+            logs: Default::default(),
             hooks: crate::hooks::Hooks::new(hooks),
             tasks: Mutex::new(VecDeque::new()),
             new_tops: Mutex::default(),
@@ -477,6 +479,20 @@ impl Pool {
         self.txgs.begin(reserve, || self.brake())
     }
 
+    /// Joins the open txg whatever is dirty, for a log: it writes what it changes at once, and must
+    /// not wait for a txg.
+    ///
+    /// # Errors
+    /// `Suspended`, or the pool is being closed.
+    pub fn begin_log(&self) -> Result<Tx> {
+        self.txgs.join(|| self.brake())
+    }
+
+    /// What its intent logs have in common.
+    pub fn logs(&self) -> &crate::Logs {
+        &self.logs
+    }
+
     /// The error for callers of a suspended pool that are not to wait.
     fn brake(&self) -> Result<()> {
         match self.suspension.error() {
@@ -659,6 +675,7 @@ impl Pool {
                 .error()
                 .unwrap_or_else(|| Error::refused(zuse_base::Errno::IO, "the pool is lost")));
         }
+        self.logs.try_log_vdevs();
         self.suspension.resume();
         Ok(())
     }

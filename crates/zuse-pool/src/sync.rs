@@ -1,6 +1,7 @@
 //! Writing one txg.
 //!
 //! ```text
+//!   log blocks whose successors this txg allocated are written
 //!   references of clones ─► datasets ─► sync tasks ─► datasets made by tasks ─► frees
 //!   dedup tables, which free the blocks that have no pointer left
 //!   loop: space maps ◄─ allocations;  MOS written;  until nothing is dirty
@@ -79,6 +80,7 @@ impl Pool {
             return Ok(());
         }
         let (began, before) = (Instant::now(), self.io.bytes_written());
+        self.logs.wait_written(txg);
         let tx = Tx::syncing(txg);
         let ctx = SyncCtx {
             pool: self,

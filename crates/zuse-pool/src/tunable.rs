@@ -135,6 +135,17 @@ pub static TUNABLES: &[Tunable] = &[
         set: |l, v| l.txg_timeout = v.map_or(Limits::default().txg_timeout, Duration::from_secs),
     },
     Tunable {
+        name: "zuse_intent_log",
+        alias: None,
+        unit: Unit::Switch,
+        range: (0, 1),
+        power: false,
+        meaning: "fsync writes an intent log; off, it waits for its transaction group",
+        live: true,
+        get: |l| Some(u64::from(l.intent_log)),
+        set: |l, v| l.intent_log = v.map_or(Limits::default().intent_log, |v| v == 1),
+    },
+    Tunable {
         name: "zuse_threads",
         alias: None,
         unit: Unit::Number,

@@ -255,6 +255,20 @@ impl Txgs {
     /// Joins the open txg; waits while it quiesces or too much is dirty, unless `brake` says that
     /// waiting is no use.
     pub fn begin(self: &Arc<Self>, reserve: u64, brake: impl Fn() -> Result<()>) -> Result<Tx> {
+        self.enter(reserve, true, brake)
+    }
+
+    /// As [`Txgs::begin`], for who makes nothing dirty and so waits for no txg to be written.
+    pub fn join(self: &Arc<Self>, brake: impl Fn() -> Result<()>) -> Result<Tx> {
+        self.enter(0, false, brake)
+    }
+
+    fn enter(
+        self: &Arc<Self>,
+        reserve: u64,
+        bounded: bool,
+        brake: impl Fn() -> Result<()>,
+    ) -> Result<Tx> {
         let mut state = self.lock();
         loop {
             brake()?;
@@ -264,7 +278,7 @@ impl Txgs {
             if state.stop {
                 return Err(Error::refused(Errno::NODEV, "the pool is being closed"));
             }
-            let full = state.bounds.reached(&self.meter);
+            let full = bounded && state.bounds.reached(&self.meter);
             if !state.closing && !full {
                 state.holds += 1;
                 if std::mem::take(&mut state.untouched) {

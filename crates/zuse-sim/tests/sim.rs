@@ -32,6 +32,7 @@ mod noise;
 mod old_versions;
 mod panics;
 mod power_cuts;
+mod promises;
 mod raw_streams;
 mod received_properties;
 mod removed;

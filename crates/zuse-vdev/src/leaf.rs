@@ -14,8 +14,8 @@
 //!   bad disk. Only an errno that says the device is gone does.
 //! - A write that failed while a sibling took it leaves a mark ([`Leaf::take_missed`]): the pool
 //!   puts the txg into the leaf's DTL.
-//! - `unflushed` is set *after* a write returned and cleared *before* a flush starts. The other
-//!   order would lose a write that lands between the flush and the clearing.
+//! - A write is counted *after* it returned, and a flush covers those counted *before* it starts.
+//!   The other order would lose a write that lands in between.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -77,8 +77,13 @@ pub struct Leaf {
     counters: Counters,
     pending: AtomicU32,
     sector_shift: AtomicU8,
-    unflushed: AtomicBool,
+    /// Writes so far, and how many of them the last successful flush found done: two threads may
+    /// flush at the same time, and none may take the other's flush for done before it is.
+    written: AtomicU64,
+    flushed: AtomicU64,
     missed: AtomicBool,
+    /// How often a write did not reach it, or a flush failed.
+    misses: AtomicU64,
     outdated: AtomicBool,
     /// Txgs of which it may lack blocks, in order; empty where they are not known.
     missing: RwLock<Box<[Span]>>,
@@ -116,8 +121,10 @@ impl Leaf {
             counters: Counters::default(),
             pending: AtomicU32::new(0),
             sector_shift: AtomicU8::new(geometry::ASHIFT_MIN),
-            unflushed: AtomicBool::new(false),
+            written: AtomicU64::new(0),
+            flushed: AtomicU64::new(0),
             missed: AtomicBool::new(false),
+            misses: AtomicU64::new(0),
             outdated: AtomicBool::new(false),
             missing: RwLock::default(),
             sits_out: AtomicBool::new(false),
@@ -362,12 +369,20 @@ impl Leaf {
 
     /// Notes that a write did not reach the leaf.
     pub fn note_missed(&self) {
+        self.misses.fetch_add(1, Ordering::AcqRel);
         self.missed.store(true, Ordering::Release);
+    }
+
+    /// How often a write did not reach the leaf, or a flush failed: who flushes finds the same
+    /// number as before the write, or the write may be lost. [`Leaf::take_missed`] does not change
+    /// it.
+    pub(crate) fn misses(&self) -> u64 {
+        self.misses.load(Ordering::Acquire)
     }
 
     /// Whether something was written since the last flush.
     pub fn is_unflushed(&self) -> bool {
-        self.unflushed.load(Ordering::Acquire)
+        self.written.load(Ordering::Acquire) > self.flushed.load(Ordering::Acquire)
     }
 
     /// The leaf as a person knows it.
@@ -479,7 +494,7 @@ impl Leaf {
         });
         self.pending.fetch_sub(1, Ordering::Relaxed);
         // Even a failed write may have left bytes in the device's cache.
-        self.unflushed.store(true, Ordering::Release);
+        self.written.fetch_add(1, Ordering::AcqRel);
         match result {
             Ok(()) => {
                 self.counters.writes.bump();
@@ -501,7 +516,7 @@ impl Leaf {
         let (device, _) = self.take_seat()?;
         let ops = &self.counters.ops.labels;
         let result = ops.time(bytes.len(), 1, || device.write_at(bytes, at));
-        self.unflushed.store(true, Ordering::Release);
+        self.written.fetch_add(1, Ordering::AcqRel);
         result.map_err(|error| {
             self.counters.write_errors.bump();
             self.failed(error)
@@ -514,13 +529,16 @@ impl Leaf {
     /// `Device` when the device is missing or refuses; the leaf stays unflushed.
     pub fn flush(&self) -> Result<()> {
         let (device, _) = self.take_seat()?;
-        self.unflushed.store(false, Ordering::Release);
-        device.flush().map_err(|error| {
-            self.unflushed.store(true, Ordering::Release);
+        let written = self.written.load(Ordering::Acquire);
+        let done = device.flush().map_err(|error| {
             self.counters.write_errors.bump();
             self.note_missed();
             self.failed(error)
-        })
+        });
+        if done.is_ok() {
+            self.flushed.fetch_max(written, Ordering::AcqRel);
+        }
+        done
     }
 
     /// Tells the device that a range of the data area holds nothing; false when it cannot be told.

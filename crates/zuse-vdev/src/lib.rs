@@ -42,6 +42,7 @@ pub use ring::RingEntry;
 pub use size::SizeRule;
 pub use stripes::vdev_asize as draid_asize;
 pub use tree::{
-    Address, Change, Choice, Devices, OpenMode, Top, UberblockTargets, VdevClass, VdevStatus, Vdevs,
+    Address, Change, Choice, Devices, Mark, OpenMode, Top, UberblockTargets, VdevClass, VdevStatus,
+    Vdevs,
 };
 pub use watch::{Threshold, Thresholds};

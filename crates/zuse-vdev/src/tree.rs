@@ -17,6 +17,7 @@
 mod blocks;
 mod change;
 mod commit;
+mod durable;
 mod open;
 mod prove;
 mod status;
@@ -25,6 +26,7 @@ mod uberblocks;
 pub use blocks::Address;
 pub use change::Change;
 pub use commit::UberblockTargets;
+pub use durable::Mark;
 pub use open::OpenMode;
 pub use status::VdevStatus;
 pub use uberblocks::Choice;

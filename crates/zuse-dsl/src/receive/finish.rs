@@ -183,6 +183,10 @@ impl Ctx<'_> {
         for (object, now) in [(head, &c), (clone, &h)] {
             let handle = self.dsl.dataset_by_object(ObjectId(object))?;
             handle.close_objset();
+            // The object set block has the log with it.
+            if let Some(log) = handle.log.get() {
+                log.forget_all(self.tx.txg());
+            }
             handle
                 .referenced
                 .store(now.referenced_bytes, std::sync::atomic::Ordering::Relaxed);

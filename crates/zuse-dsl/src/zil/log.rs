@@ -1,25 +1,71 @@
-//! The intent log of a head that is in use.
+//! The intent log of a head that is in use: what operations and commits see of it.
+//!
+//! A commit is answered by a flush of log blocks, or by a txg where the log cannot do it: there is
+//! no chain yet, no space, a device failed, logs rest while a log device leaves. Both promise the
+//! same.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-use zuse_base::sync::Mutex;
-use zuse_base::{ObjectId, Result};
-use zuse_dmu::{Intent, IntentData, IntentLog, Tx, WriteState};
+use zuse_base::sync::{Condvar, Mutex};
+use zuse_base::{ObjectId, Result, Txg};
+use zuse_dmu::{Intent, IntentData, IntentLog, SyncMode, Tx, WriteState};
 
+use super::chain::Chain;
+use super::lists::Lists;
 use crate::dataset::Dataset;
+
+/// Pools before this version know another form of log blocks only.
+const ZILOG2_VERSION: u64 = 23;
+/// A write whose data comes with it has no more.
+const COPIED_MAX: u64 = 7680;
 
 /// The log of a head. There is one as long as the head is in memory.
 pub(crate) struct Log {
     dataset: Weak<Dataset>,
     data: Mutex<Option<Weak<dyn IntentData>>>,
+    /// Whether operations were noted when it was last asked.
+    was_on: AtomicBool,
+    /// A leaf, but that it is taken under `chain`.
+    pub(super) lists: Mutex<Lists>,
+    pub(super) chain: Mutex<Chain>,
+    /// The chain changed.
+    pub(super) changed: Condvar,
+    /// Buffers of blocks that were written.
+    pub(super) buffers: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Log {
-    pub fn new(dataset: Weak<Dataset>) -> Arc<Self> {
+    fn new(dataset: Weak<Dataset>) -> Arc<Self> {
         Arc::new(Self {
             dataset,
             data: Mutex::new(None),
+            was_on: AtomicBool::new(false),
+            lists: Mutex::default(),
+            chain: Mutex::default(),
+            changed: Condvar::default(),
+            buffers: Mutex::default(),
         })
+    }
+
+    pub(super) fn data(&self) -> Option<Arc<dyn IntentData>> {
+        self.data.lock().as_ref().and_then(Weak::upgrade)
+    }
+
+    /// Whether operations of a head are noted at all, as its pool and its properties are now.
+    fn is_wanted(&self, ds: &Dataset) -> bool {
+        let Ok(spa) = ds.dsl.spa() else { return false };
+        spa.limits().intent_log
+            && spa.is_writable()
+            && spa.version() >= ZILOG2_VERSION
+            && ds
+                .open_objset()
+                .is_some_and(|os| os.settings().sync != SyncMode::Disabled)
+    }
+
+    /// A txg is on disk.
+    pub(crate) fn landed(&self, txg: Txg) {
+        self.lists.lock().landed(txg);
     }
 }
 
@@ -30,6 +76,9 @@ impl Dataset {
     /// # Errors
     /// The object set cannot be opened.
     pub fn open_log(self: &Arc<Self>, data: Weak<dyn IntentData>) -> Result<Arc<dyn IntentLog>> {
+        self.objset()?;
+        // What is in the header from now on is this log's own.
+        self.set_replayed();
         let log = self.log.get_or_init(|| Log::new(Arc::downgrade(self)));
         *log.data.lock() = Some(data);
         Ok(log.clone())
@@ -38,25 +87,54 @@ impl Dataset {
 
 impl IntentLog for Log {
     fn is_on(&self) -> bool {
-        false
+        let Some(ds) = self.dataset.upgrade() else {
+            return false;
+        };
+        let on = self.is_wanted(&ds);
+        if on != self.was_on.load(Relaxed) {
+            if on && let Ok(spa) = ds.dsl.spa() {
+                // What was done before in this txg was not noted.
+                self.lists.lock().let_go(spa.open_txg());
+            }
+            self.was_on.store(on, Relaxed);
+        }
+        on
     }
 
-    fn add(&self, _tx: &Tx, _intent: Intent) {}
+    fn add(&self, tx: &Tx, intent: Intent) {
+        self.lists.lock().add(tx.txg(), &intent);
+    }
 
-    fn commit(&self, _object: Option<ObjectId>) -> Result<()> {
+    fn commit(&self, object: Option<ObjectId>) -> Result<()> {
         let Some(ds) = self.dataset.upgrade() else {
             return Ok(());
         };
         let spa = ds.dsl.spa()?;
-        spa.wait_synced(spa.open_txg())
+        if !spa.is_writable() {
+            return Ok(());
+        }
+        if ds
+            .open_objset()
+            .is_some_and(|os| os.settings().sync == SyncMode::Disabled)
+        {
+            return Ok(());
+        }
+        if !self.is_on() {
+            return spa.wait_synced(spa.open_txg());
+        }
+        self.commit_noted(&ds, object)
     }
 
-    fn before_rename(&self, _object: ObjectId) {}
+    fn before_rename(&self, object: ObjectId) {
+        self.lists.lock().stage(Some(object));
+    }
 
-    fn forget(&self, _object: ObjectId) {}
+    fn forget(&self, object: ObjectId) {
+        self.lists.lock().forget(object);
+    }
 
-    fn write_state(&self, _size: u64, _block_size: u32, commit_follows: bool) -> WriteState {
-        if commit_follows {
+    fn write_state(&self, size: u64, _block_size: u32, commit_follows: bool) -> WriteState {
+        if commit_follows && size <= COPIED_MAX {
             WriteState::Copied
         } else {
             WriteState::NeedCopy
@@ -64,6 +142,13 @@ impl IntentLog for Log {
     }
 
     fn close(&self) -> Result<()> {
-        Ok(())
+        let Some(ds) = self.dataset.upgrade() else {
+            return Ok(());
+        };
+        let spa = ds.dsl.spa()?;
+        if !spa.is_writable() {
+            return Ok(());
+        }
+        self.end_use(&ds)
     }
 }

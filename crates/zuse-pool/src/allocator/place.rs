@@ -85,7 +85,7 @@ fn fallbacks(class: AllocClass) -> &'static [AllocClass] {
         AllocClass::Normal => &[AllocClass::Normal],
         AllocClass::Special | AllocClass::Small => &[AllocClass::Special, AllocClass::Normal],
         AllocClass::Dedup => &[AllocClass::Dedup, AllocClass::Special, AllocClass::Normal],
-        AllocClass::Log => &[AllocClass::Log, AllocClass::Normal],
+        AllocClass::Log => &[AllocClass::Log, AllocClass::Special, AllocClass::Normal],
     }
 }
 

@@ -42,11 +42,11 @@ pub enum UberblockTargets {
 impl Vdevs {
     /// Flushes every leaf written since its last flush. After it, [`Vdevs::take_missed`] tells
     /// which leaves lack something (not before: a leaf that missed a write cannot vouch for its
-    /// siblings).
+    /// siblings). Others may write and flush meanwhile: log blocks.
     ///
     /// # Errors
     /// `Device` when some written block may not be durable: too many leaves of a top-level vdev
-    /// failed, missed a write, or are gone.
+    /// failed, missed a write, or are gone. Log vdevs don't count.
     pub fn flush_written(&self) -> Result<()> {
         let tops = self.tops();
         let written: Vec<_> = tops
@@ -65,10 +65,13 @@ impl Vdevs {
         .into_iter()
         .flatten()
         .collect();
-        for (top, _) in written {
-            // Asked after all flushes: one sibling that has everything makes up for another that
-            // failed.
-            if !top.node.is_durable() {
+        // Asked after all flushes: one sibling that has everything makes up for another that
+        // failed. What is on a log vdev is in this txg, or was promised by a flush of its own.
+        for (top, _) in written.iter().filter(|(top, _)| !top.is_log()) {
+            let arrived = |leaf: &Leaf| {
+                !leaf.has_missed() && failed.iter().all(|(guid, _)| *guid != leaf.guid())
+            };
+            if !top.node.is_durable(&arrived) {
                 let of_top = |(guid, _): &&(u64, Error)| top.config().find(*guid).is_some();
                 let lost =
                     || Error::device(top.name(), Errno::IO, "blocks written to it may be lost");
@@ -203,22 +206,27 @@ impl Vdevs {
 }
 
 impl Node {
-    /// Whether all that was written here can be read back after a power cut.
-    fn is_durable(&self) -> bool {
+    /// Whether all that was written here can be read back after a power cut; `arrived` tells of each
+    /// leaf whether it has what was written to it.
+    pub(super) fn is_durable(&self, arrived: &dyn Fn(&Leaf) -> bool) -> bool {
         if let Some(leaf) = &self.leaf {
-            return leaf.is_usable() && !leaf.has_missed() && !leaf.is_unflushed();
+            return leaf.is_usable() && arrived(leaf);
         }
         // What such a spare lacks may be of this very txg.
         if matches!(self.config.kind, VdevKind::DraidSpare { .. }) && self.lacks.load(Relaxed) {
             return false;
         }
-        let lost = self.children.iter().filter(|c| !c.is_durable()).count();
+        let lost = self
+            .children
+            .iter()
+            .filter(|c| !c.is_durable(arrived))
+            .count();
         lost <= self.config.kind.spare_children(self.children.len())
     }
 }
 
 /// Applies `f` to each item, at most [`MAX_THREADS`] at a time; one item needs no thread.
-fn spread<T: Send, R: Send>(items: Vec<T>, f: impl Fn(T) -> R + Send + Sync) -> Vec<R> {
+pub(super) fn spread<T: Send, R: Send>(items: Vec<T>, f: impl Fn(T) -> R + Send + Sync) -> Vec<R> {
     match items.len() {
         0 | 1 => items.into_iter().map(f).collect(),
         n => run_all_borrowed(n.min(MAX_THREADS), items, f),

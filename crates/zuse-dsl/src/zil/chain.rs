@@ -1,0 +1,198 @@
+//! A log's blocks as they are in memory.
+//!
+//! ```text
+//!   header ─► link ─► link ─► … ─► link ─► tail
+//!             written, needed       being   allocated, to be written next
+//!             until their txgs      written
+//!             are on disk
+//! ```
+//! - The last link is the tail; it has no records. With the txg that allocated the first link the
+//!   header comes to disk: until then nothing is written ([`Chain::stalled`]).
+//! - A drain is done when all blocks up to its last one are written and flushed, in this order.
+//! - What does not count any more (a block could not be written, the log was taken away) gets a
+//!   new generation. Who waits for an older one waits for the txg.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use zuse_base::Txg;
+use zuse_format::BlockPointer;
+use zuse_vdev::Mark;
+
+/// A block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Link {
+    pub bp: BlockPointer,
+    /// The txg that allocated it, or that makes the header point to it.
+    pub born: Txg,
+    /// The newest txg of its records.
+    pub newest: Txg,
+    /// It was given to its device whole.
+    pub written: bool,
+}
+
+impl Link {
+    pub fn tail(bp: BlockPointer, born: Txg) -> Self {
+        Self {
+            bp,
+            born,
+            newest: Txg::ZERO,
+            written: false,
+        }
+    }
+
+    /// Its number in the chain.
+    pub fn seq(&self) -> u64 {
+        self.bp.checksum()[3]
+    }
+}
+
+/// The chain of a log.
+#[derive(Default)]
+pub(super) struct Chain {
+    pub generation: u64,
+    pub links: VecDeque<Link>,
+    /// A block could not be written: nothing is written to these links any more.
+    pub broken: bool,
+    /// From this txg on there is no chain: the header leads nowhere.
+    pub ended: Option<Txg>,
+    /// Blocks that nothing leads to once that txg is on disk: it frees them.
+    pub doomed: Vec<(Txg, BlockPointer)>,
+    /// The number of the last record.
+    pub records: u64,
+    /// Nothing is written before this txg is on disk.
+    pub stalled: Txg,
+    /// Somebody drains the lists and fills blocks.
+    pub filling: bool,
+    /// Somebody flushes.
+    pub flushing: bool,
+    /// The last drain that was begun, and the last one that is durable.
+    pub begun: u64,
+    pub done: u64,
+    /// What drains up to this one had, and was not durable when it was begun anew, is in no block
+    /// that counts.
+    pub lost: u64,
+    /// Drains between begun and done, with the last block of each.
+    pub drains: VecDeque<(u64, u64)>,
+    /// All blocks up to these are written, and durable; some later ones are written too.
+    pub written: u64,
+    pub flushed: u64,
+    ahead: BTreeSet<u64>,
+    /// Written and not flushed.
+    pub marks: Vec<(u64, Mark)>,
+    /// Blocks on their way to a device.
+    pub in_flight: u64,
+    /// The txg that has looked at the links.
+    pub looked_in: Txg,
+    /// Bytes of the last bursts.
+    pub bursts: Bursts,
+}
+
+impl Chain {
+    /// What is being written does not count any more.
+    pub fn next_generation(&mut self) {
+        self.generation += 1;
+        self.drains.clear();
+        self.marks.clear();
+        self.ahead.clear();
+        self.lost = self.begun;
+    }
+
+    /// A new chain begins with one block.
+    pub fn begin(&mut self, tail: Link) {
+        assert!(
+            self.links.is_empty(),
+            "a chain begins while another is there"
+        );
+        self.written = tail.seq() - 1;
+        self.flushed = self.written;
+        self.stalled = tail.born;
+        self.ended = None;
+        self.links.push_back(tail);
+    }
+
+    /// A block reached its device.
+    pub fn note_written(&mut self, seq: u64, mark: Mark) {
+        self.marks.push((seq, mark));
+        if let Some(link) = self.links.iter_mut().find(|l| l.seq() == seq) {
+            link.written = true;
+        }
+        self.ahead.insert(seq);
+        while self.ahead.remove(&(self.written + 1)) {
+            self.written += 1;
+        }
+    }
+
+    /// The last drain that is written, block by block.
+    pub fn written_drain(&self) -> u64 {
+        let whole = |(_, last): &&(u64, u64)| *last <= self.written;
+        let last = self.drains.iter().take_while(whole).last();
+        last.map_or(self.done, |(drain, _)| *drain)
+    }
+
+    /// All blocks up to one are durable.
+    pub fn note_flushed(&mut self, seq: u64) {
+        self.flushed = self.flushed.max(seq);
+        while let Some((drain, _)) = self
+            .drains
+            .front()
+            .filter(|(_, last)| *last <= self.flushed)
+        {
+            assert!(*drain > self.done, "drains end out of order");
+            self.done = *drain;
+            self.drains.pop_front();
+        }
+    }
+
+    /// Takes out the links that are not needed once `txg` is on disk: written, with records of no
+    /// later txg, and a successor that is on disk by then, for the header to point to.
+    pub fn take_synced(&mut self, txg: Txg) -> Vec<BlockPointer> {
+        let mut out = Vec::new();
+        while let (Some(first), Some(second)) = (self.links.front(), self.links.get(1))
+            && first.written
+            && first.newest <= txg
+            && second.born <= txg
+        {
+            out.push(first.bp);
+            self.links.pop_front();
+        }
+        out
+    }
+
+    /// Takes the blocks out that `txg` frees although nothing replaced them.
+    pub fn take_doomed(&mut self, txg: Txg) -> Vec<BlockPointer> {
+        let (due, later) = std::mem::take(&mut self.doomed)
+            .into_iter()
+            .partition(|(at, _)| *at <= txg);
+        self.doomed = later;
+        let due: Vec<(Txg, BlockPointer)> = due;
+        due.into_iter().map(|(_, bp)| bp).collect()
+    }
+
+    /// Gives all links up: `txg` frees them, or the txg that allocated them, if that is later.
+    pub fn doom(&mut self, txg: Txg) {
+        let links = std::mem::take(&mut self.links);
+        self.doomed
+            .extend(links.into_iter().map(|l| (l.born.max(txg), l.bp)));
+        self.broken = false;
+        self.next_generation();
+    }
+}
+
+/// Sizes of the last bursts, for the block that the next one begins with.
+#[derive(Default)]
+pub(super) struct Bursts {
+    bytes: [u32; 8],
+    at: usize,
+}
+
+impl Bursts {
+    pub fn note(&mut self, bytes: usize) {
+        self.bytes[self.at % 8] = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.at = (self.at + 1) % 8;
+    }
+
+    pub fn largest(&self) -> usize {
+        let largest = self.bytes.iter().max().copied().unwrap_or(0);
+        usize::try_from(largest).unwrap_or(usize::MAX)
+    }
+}

@@ -1,0 +1,164 @@
+//! Putting records into blocks.
+//!
+//! A record is whole in one block; only a write whose data is in the object may be cut into several
+//! records. The data goes straight from the object's blocks to its place in the log block.
+
+use zuse_base::{Result, Txg};
+use zuse_format::field::put_u64;
+use zuse_format::zil::CHAIN_HEAD;
+
+use super::lists::{COUNT_AT, LENGTH_AT, OFFSET_AT, SEQ_AT, TXG_AT, WRITE_HEAD};
+
+/// The smallest and the largest block.
+pub(super) const BLOCK_MIN: usize = 4096;
+pub(super) const BLOCK_MAX: usize = 128 << 10;
+/// A write is cut only where so much of it fits.
+const PIECE_MIN: usize = 4096;
+
+/// The block for so many bytes of records.
+pub(super) fn size_for(records: usize) -> usize {
+    (records.saturating_add(CHAIN_HEAD))
+        .next_multiple_of(BLOCK_MIN)
+        .clamp(BLOCK_MIN, BLOCK_MAX)
+}
+
+/// Bytes of a write's record with so many bytes of data.
+fn write_record(data: usize) -> usize {
+    WRITE_HEAD + data.next_multiple_of(8)
+}
+
+/// Bytes that records of a write of so much data take, cut as it may be.
+pub(super) fn bytes_of_write(data: u64) -> usize {
+    let data = usize::try_from(data).unwrap_or(usize::MAX / 2);
+    let piece = BLOCK_MAX - CHAIN_HEAD - WRITE_HEAD;
+    data.saturating_add((data / piece + 1) * (WRITE_HEAD + 8))
+}
+
+/// A block with records; its pointer to the next one and its checksum are not in it yet.
+pub(super) struct Filled {
+    pub bytes: Vec<u8>,
+    pub used: usize,
+    pub records: u64,
+    /// The newest txg of the records.
+    pub newest: Txg,
+}
+
+impl Filled {
+    fn new(mut bytes: Vec<u8>, size: usize) -> Self {
+        bytes.clear();
+        bytes.resize(size, 0);
+        Self {
+            bytes,
+            used: CHAIN_HEAD,
+            records: 0,
+            newest: Txg::ZERO,
+        }
+    }
+
+    fn room(&self) -> usize {
+        self.bytes.len() - self.used
+    }
+}
+
+/// Fills blocks, one after the other.
+pub(super) struct Filler<'a> {
+    pub blocks: Vec<Filled>,
+    /// The number of the last record.
+    pub seq: u64,
+    /// Bytes that are still to come, at most.
+    left: usize,
+    buffers: &'a mut dyn FnMut() -> Vec<u8>,
+}
+
+impl<'a> Filler<'a> {
+    /// The first block is there already, with `first` bytes; `left` bytes of records come.
+    pub fn new(
+        first: usize,
+        seq: u64,
+        left: usize,
+        buffers: &'a mut dyn FnMut() -> Vec<u8>,
+    ) -> Self {
+        let block = Filled::new(buffers(), first);
+        Self {
+            blocks: vec![block],
+            seq,
+            left,
+            buffers,
+        }
+    }
+
+    /// A place for a record of `len` bytes, which is no more than fits the largest block.
+    fn place(&mut self, len: usize, txg: Txg) -> &mut [u8] {
+        if self.last().room() < len {
+            self.next_block(len);
+        }
+        self.seq += 1;
+        self.left = self.left.saturating_sub(len);
+        let seq = self.seq;
+        let block = self.last();
+        let at = block.used;
+        block.used += len;
+        block.records += 1;
+        block.newest = block.newest.max(txg);
+        let record = &mut block.bytes[at..at + len];
+        put_u64(record, SEQ_AT, seq);
+        record
+    }
+
+    fn last(&mut self) -> &mut Filled {
+        match self.blocks.last_mut() {
+            Some(block) => block,
+            None => unreachable!("there is a first block"),
+        }
+    }
+
+    fn next_block(&mut self, len: usize) {
+        let size = size_for(self.left.max(len));
+        let block = Filled::new((self.buffers)(), size);
+        self.blocks.push(block);
+    }
+
+    /// Puts a whole record in. False: it fits no block.
+    pub fn put(&mut self, txg: Txg, record: &[u8]) -> bool {
+        if record.len() > BLOCK_MAX - CHAIN_HEAD {
+            return false;
+        }
+        let place = self.place(record.len(), txg);
+        place[..SEQ_AT].copy_from_slice(&record[..SEQ_AT]);
+        place[SEQ_AT + 8..].copy_from_slice(&record[SEQ_AT + 8..]);
+        true
+    }
+
+    /// Puts a write in, whose data `read` gives by its offset.
+    pub fn put_write(
+        &mut self,
+        txg: Txg,
+        head: &[u8],
+        (mut offset, mut length): (u64, u64),
+        read: &mut dyn FnMut(u64, &mut [u8]) -> Result<()>,
+    ) -> Result<()> {
+        while length > 0 {
+            let wanted = usize::try_from(length).unwrap_or(usize::MAX);
+            let fits = self.last().room().saturating_sub(WRITE_HEAD) / 8 * 8;
+            if fits < wanted.min(PIECE_MIN) {
+                let all = bytes_of_write(length).min(BLOCK_MAX - CHAIN_HEAD);
+                self.next_block(all);
+                continue;
+            }
+            let data = wanted.min(fits);
+            let len = write_record(data);
+            let place = self.place(len, txg);
+            let seq = zuse_format::field::u64_at(place, SEQ_AT);
+            place[..WRITE_HEAD].copy_from_slice(&head[..WRITE_HEAD]);
+            put_u64(place, LENGTH_AT, len as u64);
+            put_u64(place, TXG_AT, txg.0);
+            put_u64(place, SEQ_AT, seq);
+            put_u64(place, OFFSET_AT, offset);
+            put_u64(place, COUNT_AT, data as u64);
+            read(offset, &mut place[WRITE_HEAD..WRITE_HEAD + data])?;
+            offset += data as u64;
+            length -= data as u64;
+        }
+        Ok(())
+    }
+}

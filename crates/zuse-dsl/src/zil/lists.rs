@@ -1,0 +1,245 @@
+//! Records that wait for a commit, or for their txg (chapter 05 §5.6 of the format notes).
+//!
+//! ```text
+//!   one list for each txg that is not on disk:
+//!     names    record record record …          in the order in which they were noted
+//!     objects  object ─► record record …       until the object is committed: then behind the names
+//! ```
+//! Records lie one behind the other, as they will in a block. The word for their number says until
+//! then where the data of a write is.
+//!
+//! - Txgs open one after the other, so a record never comes for an older txg than the newest one.
+//! - What is in memory is bounded: neighbouring writes whose data is in the object become one, and
+//!   past [`MOST`] bytes all is let go. Whoever commits then waits for the txg.
+
+use std::collections::BTreeMap;
+
+use zuse_base::{ObjectId, Txg};
+use zuse_dmu::{Intent, Order, WriteState};
+use zuse_format::field::{put_u64, u64_at};
+
+/// Bytes of records that are kept.
+const MOST: usize = 32 << 20;
+
+/// Where a record has its length, its txg, its number.
+pub(super) const LENGTH_AT: usize = 8;
+pub(super) const TXG_AT: usize = 16;
+pub(super) const SEQ_AT: usize = 24;
+/// Where a write has its object, its offset and its length.
+pub(super) const OBJECT_AT: usize = 32;
+pub(super) const OFFSET_AT: usize = 40;
+pub(super) const COUNT_AT: usize = 48;
+/// Bytes of a write before its data.
+pub(super) const WRITE_HEAD: usize = 192;
+
+/// In place of a record's number: nothing is missing.
+pub(super) const WHOLE: u64 = 0;
+/// In place of a record's number: the data is in the object.
+pub(super) const NEEDS_DATA: u64 = 1;
+
+/// Records one behind the other.
+#[derive(Default)]
+pub(super) struct Records {
+    bytes: Vec<u8>,
+    /// Where the last one begins.
+    last: usize,
+}
+
+impl Records {
+    fn push(&mut self, txg: Txg, intent: &Intent) {
+        let state = match intent.write {
+            Some(WriteState::NeedCopy | WriteState::Indirect) => NEEDS_DATA,
+            Some(WriteState::Copied) | None => WHOLE,
+        };
+        if state == NEEDS_DATA && self.join(&intent.record) {
+            return;
+        }
+        let length = intent.record.len();
+        debug_assert!(
+            length.is_multiple_of(8) && length >= 32,
+            "a record of {length} bytes"
+        );
+        self.last = self.bytes.len();
+        self.bytes.extend_from_slice(&intent.record);
+        let record = &mut self.bytes[self.last..];
+        put_u64(record, LENGTH_AT, length as u64);
+        put_u64(record, TXG_AT, txg.0);
+        put_u64(record, SEQ_AT, state);
+    }
+
+    /// Makes a write part of the last one, if they touch: the data of both is read later.
+    fn join(&mut self, write: &[u8]) -> bool {
+        let Some(last) = self.bytes.get_mut(self.last..) else {
+            return false;
+        };
+        if last.len() < WRITE_HEAD
+            || u64_at(last, SEQ_AT) != NEEDS_DATA
+            || u64_at(last, OBJECT_AT) != u64_at(write, OBJECT_AT)
+        {
+            return false;
+        }
+        let range = |r: &[u8]| {
+            let start = u64_at(r, OFFSET_AT);
+            (start, start.saturating_add(u64_at(r, COUNT_AT)))
+        };
+        let ((a, b), (c, d)) = (range(last), range(write));
+        if c > b || d < a {
+            return false;
+        }
+        put_u64(last, OFFSET_AT, a.min(c));
+        put_u64(last, COUNT_AT, b.max(d) - a.min(c));
+        true
+    }
+
+    fn append(&mut self, mut other: Self) {
+        if self.bytes.is_empty() {
+            *self = other;
+            return;
+        }
+        self.last = self.bytes.len() + other.last;
+        self.bytes.append(&mut other.bytes);
+    }
+
+    /// The first record and those behind it; `None` at the end.
+    pub fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+        let length = usize::try_from(u64_at(bytes.get(..32)?, LENGTH_AT)).ok()?;
+        bytes.split_at_checked(length)
+    }
+}
+
+#[derive(Default)]
+struct OfTxg {
+    txg: Txg,
+    names: Records,
+    objects: BTreeMap<ObjectId, Records>,
+}
+
+impl OfTxg {
+    fn clear(&mut self, txg: Txg) {
+        *self = Self {
+            txg,
+            ..Self::default()
+        };
+    }
+
+    fn stage(&mut self, object: ObjectId) {
+        if let Some(records) = self.objects.remove(&object) {
+            self.names.append(records);
+        }
+    }
+}
+
+/// What was drained: the records of each txg, oldest first.
+pub(super) type Batch = Vec<(Txg, Vec<u8>)>;
+
+/// The lists of a log.
+#[derive(Default)]
+pub(super) struct Lists {
+    txgs: [OfTxg; 4],
+    drained: u64,
+    bytes: usize,
+    newest: Txg,
+    /// Of txgs up to this one records are missing.
+    incomplete: Txg,
+}
+
+impl Lists {
+    pub fn add(&mut self, txg: Txg, intent: &Intent) {
+        debug_assert!(txg >= self.newest, "{txg:?} after {:?}", self.newest);
+        self.newest = self.newest.max(txg);
+        if txg <= self.incomplete {
+            return;
+        }
+        let list = &mut self.txgs[txg.slot::<4>()];
+        if list.txg != txg {
+            // Four txgs ago: it is on disk.
+            list.clear(txg);
+        }
+        let records = match intent.order {
+            Order::Names => &mut list.names,
+            Order::Object(object) => list.objects.entry(object).or_default(),
+        };
+        let before = records.bytes.len();
+        records.push(txg, intent);
+        self.bytes += records.bytes.len() - before;
+        if self.bytes > MOST {
+            self.let_go(txg);
+        }
+    }
+
+    /// Something of a txg was not noted, or is not to be: it has to be on disk before anything
+    /// later may be logged.
+    pub fn let_go(&mut self, txg: Txg) {
+        self.newest = self.newest.max(txg);
+        self.incomplete = self.newest;
+        self.bytes = 0;
+        self.txgs.iter_mut().for_each(|l| l.clear(l.txg));
+    }
+
+    /// Puts the records of an object, or of all, behind the names of their txgs.
+    pub fn stage(&mut self, object: Option<ObjectId>) {
+        for list in &mut self.txgs {
+            match object {
+                Some(object) => list.stage(object),
+                None => {
+                    for records in std::mem::take(&mut list.objects).into_values() {
+                        list.names.append(records);
+                    }
+                }
+            }
+        }
+    }
+
+    pub fn forget(&mut self, object: ObjectId) {
+        for list in &mut self.txgs {
+            if let Some(records) = list.objects.remove(&object) {
+                self.bytes = self.bytes.saturating_sub(records.bytes.len());
+            }
+        }
+    }
+
+    /// The drain that has, or had, everything staged so far in it.
+    pub fn ticket(&self) -> u64 {
+        let waits = self.txgs.iter().any(|l| !l.names.bytes.is_empty());
+        self.drained + u64::from(waits)
+    }
+
+    /// The newest txg that something was noted of.
+    pub fn newest(&self) -> Txg {
+        self.newest
+    }
+
+    /// Up to this txg something is missing.
+    pub fn incomplete(&self) -> Txg {
+        self.incomplete
+    }
+
+    /// Takes what is staged, but for what is on disk. Gives the number of the drain.
+    pub fn drain(&mut self, synced: Txg) -> (u64, Batch) {
+        self.landed(synced);
+        self.drained += 1;
+        let mut batch = Batch::new();
+        for list in &mut self.txgs {
+            let names = std::mem::take(&mut list.names).bytes;
+            if !names.is_empty() {
+                self.bytes = self.bytes.saturating_sub(names.len());
+                batch.push((list.txg, names));
+            }
+        }
+        batch.sort_unstable_by_key(|(txg, _)| *txg);
+        (self.drained, batch)
+    }
+
+    /// A txg is on disk: its records are not needed any more.
+    pub fn landed(&mut self, synced: Txg) {
+        for list in self.txgs.iter_mut().filter(|l| l.txg <= synced) {
+            let objects = list.objects.values().map(|r| r.bytes.len()).sum::<usize>();
+            let bytes = list.names.bytes.len() + objects;
+            self.bytes = self.bytes.saturating_sub(bytes);
+            list.clear(list.txg);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

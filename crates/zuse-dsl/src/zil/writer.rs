@@ -1,0 +1,425 @@
+//! Writing the next blocks of a chain (chapter 05 §5.1, §5.2 of the format notes).
+//!
+//! ```text
+//!   drain the lists ─► fill blocks ─► allocate a successor for each ─► write them in order
+//!                                     (in the open txg)                 (that txg waits for it)
+//! ```
+//! - One thread at a time fills and allocates: it takes the place of all who wait. It lets the next
+//!   one begin before it writes, so several blocks may be in flight.
+//! - No lock is held over I/O, and the transaction that allocates ends before the first write.
+//! - A block that cannot be written ends the chain. Its successors are freed with a later txg, not
+//!   with their own: the block may have reached the disk all the same, and lead to them.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use zuse_base::{Error, Result, Txg};
+use zuse_dmu::Tx;
+use zuse_format::BlockPointer;
+use zuse_format::field::{put_u64, u64_at};
+use zuse_format::zil::{CHAIN_HEAD, ZilHeader};
+use zuse_io::{AllocClass, DatasetKey, log_pointer, seal_log_block};
+use zuse_pool::Writing;
+
+use super::chain::{Chain, Link};
+use super::fill::{BLOCK_MIN, Filled, Filler, bytes_of_write, size_for};
+use super::lists::{Batch, COUNT_AT, NEEDS_DATA, OBJECT_AT, OFFSET_AT, Records, SEQ_AT};
+use super::log::Log;
+use super::{is_log_block, read_block};
+use crate::context::Dsl;
+use crate::dataset::Dataset;
+
+/// A burst of more bytes is not worth it: its txg writes them once, and not twice.
+const BURST_MAX: usize = 8 << 20;
+/// Buffers that a log keeps.
+const SPARE: usize = 4;
+
+/// What is to become of a drain.
+pub(super) enum Drained {
+    /// Its blocks are written.
+    Written,
+    /// It is in no block: who waits for it waits for the txg.
+    ByTxg,
+}
+
+/// A block to be written.
+struct Ready<'a> {
+    link: Link,
+    filled: Filled,
+    next: BlockPointer,
+    /// The txg of the successor waits for this.
+    writing: Writing<'a>,
+}
+
+impl Log {
+    /// Takes what is staged to disk, but for the flush. The caller has set `filling`, which ends
+    /// before the blocks are written.
+    pub(super) fn write_drain(&self, ds: &Arc<Dataset>, drain: u64, batch: Batch) -> Drained {
+        let turn = Turn(Some(self));
+        let spa = match ds.dsl.spa() {
+            Ok(spa) => spa,
+            Err(_) => return self.give_up(drain),
+        };
+        let begun = {
+            let chain = self.chain.lock();
+            match chain.links.back().filter(|_| !chain.broken) {
+                Some(tail) => Some((*tail, chain.records, chain.generation)),
+                None => None,
+            }
+        };
+        let Some((tail, seq, generation)) = begun else {
+            // What was drained is in the txg that the chain begins with, or in an older one.
+            let _ = self.begin_chain(ds);
+            return self.give_up(drain);
+        };
+        let size = batch_size(&batch);
+        if size > BURST_MAX {
+            return self.give_up(drain);
+        }
+        let blocks = match self.fill(ds, &batch, tail.bp.lsize(), seq, size) {
+            Ok(Some(blocks)) => blocks,
+            // Errors come again from where the data is needed next.
+            Ok(None) | Err(_) => return self.give_up(drain),
+        };
+        let ready = spa
+            .begin_log()
+            .and_then(|tx| self.append(ds, &tx, (drain, generation), tail, blocks));
+        drop(turn);
+        match ready {
+            Ok(Some(ready)) => self.write_all(ds, generation, ready),
+            Ok(None) | Err(_) => self.give_up(drain),
+        }
+    }
+
+    /// A drain is in no block. What it had is in the open txg at the latest: nothing is logged
+    /// before that is on disk.
+    fn give_up(&self, drain: u64) -> Drained {
+        let newest = self.lists.lock().newest();
+        let mut chain = self.chain.lock();
+        chain.lost = chain.lost.max(drain);
+        chain.stalled = chain.stalled.max(newest);
+        chain.drains.retain(|(d, _)| *d != drain);
+        Drained::ByTxg
+    }
+
+    fn fill(
+        &self,
+        ds: &Arc<Dataset>,
+        batch: &Batch,
+        first: u64,
+        seq: u64,
+        size: usize,
+    ) -> Result<Option<Vec<Filled>>> {
+        let objset = ds.objset()?;
+        let data = self.data();
+        let mut buffers = || self.buffers.lock().pop().unwrap_or_default();
+        let first = usize::try_from(first).unwrap_or(BLOCK_MIN);
+        let mut filler = Filler::new(first, seq, size, &mut buffers);
+        for (txg, bytes) in batch {
+            let mut rest = &bytes[..];
+            while let Some((record, after)) = Records::split(rest) {
+                rest = after;
+                if u64_at(record, SEQ_AT) != NEEDS_DATA {
+                    if !filler.put(*txg, record) {
+                        return Ok(None);
+                    }
+                    continue;
+                }
+                let object = zuse_base::ObjectId(u64_at(record, OBJECT_AT));
+                let (offset, length) = (u64_at(record, OFFSET_AT), u64_at(record, COUNT_AT));
+                let Some(end) = data.as_ref().map(|d| d.size(object)).transpose()?.flatten() else {
+                    continue;
+                };
+                let length = length.min(end.saturating_sub(offset));
+                let dnode = objset.dnode(object)?;
+                filler.put_write(*txg, record, (offset, length), &mut |at, buf| {
+                    dnode.read_at(at, buf)
+                })?;
+            }
+        }
+        let mut blocks = std::mem::take(&mut filler.blocks);
+        // With one block and no record there is nothing to write.
+        if blocks.iter().all(|b| b.records == 0) {
+            blocks.clear();
+        }
+        Ok(Some(blocks))
+    }
+
+    /// Allocates the successors of filled blocks, and makes all of them links of the chain. `None`:
+    /// there is no space, or the chain does not count any more.
+    fn append<'a>(
+        &self,
+        ds: &'a Arc<Dataset>,
+        tx: &Tx,
+        (drain, generation): (u64, u64),
+        tail: Link,
+        blocks: Vec<Filled>,
+    ) -> Result<Option<Vec<Ready<'a>>>> {
+        let spa = ds.dsl.spa()?;
+        let (objset, txg) = (ds.objset()?, tx.txg());
+        let key = objset.key().map(AsRef::as_ref);
+        let sizes: Vec<usize> = blocks.iter().map(|b| b.bytes.len()).collect();
+        let burst: usize = blocks.iter().map(|b| b.used - CHAIN_HEAD).sum();
+        let predicted = {
+            let mut chain = self.chain.lock();
+            if burst > 0 {
+                chain.bursts.note(burst);
+            }
+            size_for(chain.bursts.largest())
+        };
+        let mut places = Vec::with_capacity(blocks.len());
+        let mut verifier = tail.bp.checksum();
+        for i in 0..blocks.len() {
+            verifier[3] += 1;
+            let size = sizes.get(i + 1).copied().unwrap_or(predicted);
+            match self.allocate(&ds.dsl, txg, size, verifier, key)? {
+                Some(bp) => places.push(bp),
+                None => break,
+            }
+        }
+        if !places.is_empty() {
+            ds.note_dirty(txg);
+        }
+        let mut chain = self.chain.lock();
+        if chain.generation != generation || places.len() < blocks.len() {
+            // Nothing leads to them: the txg that allocated them frees them.
+            chain.doomed.extend(places.iter().map(|bp| (txg, *bp)));
+            return Ok(None);
+        }
+        let mut ready = Vec::with_capacity(blocks.len());
+        for (filled, next) in blocks.into_iter().zip(places) {
+            chain.records += filled.records;
+            let Some(link) = chain.links.back_mut() else {
+                unreachable!("a chain has a tail");
+            };
+            link.newest = filled.newest;
+            let link = *link;
+            chain.links.push_back(Link::tail(next, txg));
+            chain.in_flight += 1;
+            ready.push(Ready {
+                link,
+                filled,
+                next,
+                writing: spa.0.logs().write_in(txg),
+            });
+        }
+        let last = chain.links.back().map_or(0, |tail| tail.seq() - 1);
+        chain.drains.push_back((drain, last));
+        let flushed = chain.flushed;
+        chain.note_flushed(flushed);
+        Ok(Some(ready))
+    }
+
+    fn allocate(
+        &self,
+        dsl: &Dsl,
+        txg: Txg,
+        size: usize,
+        verifier: [u64; 4],
+        key: Option<&DatasetKey>,
+    ) -> Result<Option<BlockPointer>> {
+        let spa = dsl.spa()?;
+        let class = match spa.0.logs().avoids_log_vdevs() {
+            true => AllocClass::Normal,
+            false => AllocClass::Log,
+        };
+        // What was admitted must find its place, whatever logs take.
+        let space = dsl.space();
+        let limit = space.capacity.saturating_sub(space.slop / 2);
+        if space.allocated >= limit {
+            return Ok(None);
+        }
+        spa.io()
+            .allocate_log(txg, size as u64, class, verifier, key)
+    }
+
+    /// Writes blocks in order.
+    fn write_all(&self, ds: &Arc<Dataset>, generation: u64, ready: Vec<Ready<'_>>) -> Drained {
+        let mut failed = None;
+        for block in ready {
+            if failed.is_none() {
+                failed = self.write_one(ds, generation, block).err();
+            } else {
+                self.chain.lock().in_flight -= 1;
+            }
+        }
+        if let Some(error) = failed {
+            self.fail(ds, generation, &error);
+            return Drained::ByTxg;
+        }
+        self.changed.notify_all();
+        Drained::Written
+    }
+
+    fn write_one(&self, ds: &Arc<Dataset>, generation: u64, block: Ready<'_>) -> Result<()> {
+        let Ready {
+            link,
+            mut filled,
+            next,
+            writing,
+        } = block;
+        let flight = Flight(self);
+        let spa = ds.dsl.spa()?;
+        let figures = &spa.0.logs().figures;
+        let began = Instant::now();
+        let bytes = &mut filled.bytes[..];
+        next.write_le(&mut bytes[8..136]);
+        put_u64(bytes, 136, filled.used as u64);
+        let objset = ds.objset()?;
+        let covered = seal_log_block(&link.bp, objset.key().map(AsRef::as_ref), bytes)?;
+        let vdev = link.bp.dva(0).vdev();
+        let mark = spa.io().vdevs().mark(vdev)?;
+        let written = spa.io().write_log(&link.bp, bytes, covered);
+        if written.is_err() && is_log_vdev(&ds.dsl, vdev) {
+            spa.0.logs().avoid_log_vdevs();
+        }
+        written?;
+        figures.blocks.bump();
+        figures.bytes.add(covered as u64);
+        figures.records.add(filled.records);
+        let nanos = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        figures.write_nanos.add(nanos);
+        let mut buffers = self.buffers.lock();
+        if buffers.len() < SPARE {
+            buffers.push(filled.bytes);
+        }
+        drop(buffers);
+        let mut chain = self.chain.lock();
+        if chain.generation == generation {
+            chain.note_written(link.seq(), mark);
+        }
+        drop(chain);
+        drop(flight);
+        drop(writing);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// A block could not be written, or not made durable: the chain ends here.
+    pub(super) fn fail(&self, ds: &Arc<Dataset>, generation: u64, _error: &Error) {
+        let Ok(spa) = ds.dsl.spa() else { return };
+        spa.0.logs().figures.failures.bump();
+        let open = spa.open_txg();
+        let mut chain = self.chain.lock();
+        if chain.generation == generation {
+            chain.next_generation();
+            chain.broken = true;
+            chain.stalled = chain.stalled.max(open);
+        }
+        drop(chain);
+        self.changed.notify_all();
+    }
+
+    /// Begins a chain: from its txg on the header leads to its first block.
+    fn begin_chain(&self, ds: &Arc<Dataset>) -> Result<()> {
+        let spa = ds.dsl.spa()?;
+        let objset = ds.objset()?;
+        let key = objset.key().map(AsRef::as_ref);
+        let verifier = [spa.random(), spa.random(), ds.object().0, 1];
+        let header = ZilHeader::parse(&objset.zil_header());
+        let is_first = { self.chain.lock().links.is_empty() };
+        let mut kept = None;
+        if is_first && header != ZilHeader::default() {
+            kept = self.keep_first(ds, &header, verifier)?;
+            if kept.is_none() {
+                // Blocks of it may be needed by nobody, but they are allocated.
+                let again = ds.clone();
+                ds.dsl.task(|_| Ok(()), move |ctx| ctx.free_log(&again))?;
+            }
+        }
+        let tx = spa.begin_log()?;
+        let txg = tx.txg();
+        let bp = match kept {
+            Some(bp) => Some(bp),
+            None => self.allocate(&ds.dsl, txg, BLOCK_MIN, verifier, key)?,
+        };
+        let Some(bp) = bp else { return Ok(()) };
+        ds.note_dirty(txg);
+        let mut chain = self.chain.lock();
+        // Nobody knows of these blocks once the header leads elsewhere.
+        chain.doom(txg);
+        chain.begin(Link::tail(bp, txg));
+        Ok(())
+    }
+
+    /// The first block of a log that has nothing in it, as the first block of another: so its
+    /// space need not be given back.
+    fn keep_first(
+        &self,
+        ds: &Arc<Dataset>,
+        header: &ZilHeader,
+        verifier: [u64; 4],
+    ) -> Result<Option<BlockPointer>> {
+        let io = ds.dsl.meta()?.io.clone();
+        let objset = ds.objset()?;
+        let key = objset.key().map(AsRef::as_ref);
+        let old = header.log;
+        let mut new = log_pointer(old.lsize(), verifier, key);
+        let avoided = ds.dsl.spa()?.0.logs().avoids_log_vdevs();
+        let usable = is_log_block(&old)
+            && old.props() == new.props()
+            && old.lsize().is_multiple_of(BLOCK_MIN as u64)
+            && old.dvas().count() == 1
+            && !(avoided && is_log_vdev(&ds.dsl, old.dva(0).vdev()))
+            && read_block(&io, &old, &mut Vec::new())?.is_none();
+        if !usable {
+            return Ok(None);
+        }
+        new.set_dva(0, old.dva(0));
+        new.set_birth(old.logical_birth(), old.physical_birth());
+        Ok(Some(new))
+    }
+}
+
+/// Whether a top-level vdev is for logs only.
+fn is_log_vdev(dsl: &Dsl, vdev: u32) -> bool {
+    let top = dsl
+        .spa()
+        .ok()
+        .and_then(|spa| spa.io().vdevs().top(vdev).ok());
+    top.is_some_and(|top| top.is_log())
+}
+
+/// Bytes that a batch takes in blocks, at most.
+fn batch_size(batch: &Batch) -> usize {
+    let mut size = 0usize;
+    for (_, bytes) in batch {
+        let mut rest = &bytes[..];
+        while let Some((record, after)) = Records::split(rest) {
+            rest = after;
+            size = size.saturating_add(match u64_at(record, SEQ_AT) {
+                NEEDS_DATA => bytes_of_write(u64_at(record, COUNT_AT)),
+                _ => record.len(),
+            });
+        }
+    }
+    size
+}
+
+/// The turn of who fills blocks.
+struct Turn<'a>(Option<&'a Log>);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if let Some(log) = self.0.take() {
+            log.chain.lock().filling = false;
+            log.changed.notify_all();
+        }
+    }
+}
+
+/// A block on its way.
+struct Flight<'a>(&'a Log);
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        self.0.chain.lock().in_flight -= 1;
+    }
+}
+
+impl Chain {
+    /// Whether nobody works on it.
+    pub fn is_idle(&self) -> bool {
+        !self.filling && !self.flushing && self.in_flight == 0
+    }
+}

@@ -1,0 +1,125 @@
+//! What the intent logs of a pool have in common: the txgs that wait for them, their figures, and
+//! whether they rest.
+//!
+//! A log block names its successor, which is allocated before the block is written. The txg of that
+//! allocation waits for the write. If it did not, a power cut after it would leave the successor
+//! allocated, and no block that leads to it.
+
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+
+use zuse_base::sync::{Condvar, Mutex};
+use zuse_base::{Counter, Txg};
+
+/// Counters of all logs of a pool since it was opened.
+#[derive(Debug, Default)]
+pub struct LogFigures {
+    /// Times that somebody asked for durability and something was not durable yet.
+    pub commits: Counter,
+    /// Of these: answered by a txg.
+    pub by_txg: Counter,
+    /// Of these: answered by a flush of log blocks.
+    pub by_flush: Counter,
+    /// Flushes of log blocks.
+    pub flushes: Counter,
+    /// Blocks written, and their bytes.
+    pub blocks: Counter,
+    /// Bytes written.
+    pub bytes: Counter,
+    /// Records in them.
+    pub records: Counter,
+    /// Nanoseconds that writing blocks took.
+    pub write_nanos: Counter,
+    /// Nanoseconds that flushes took.
+    pub flush_nanos: Counter,
+    /// Nanoseconds that those waited who were answered by a flush.
+    pub wait_nanos: Counter,
+    /// Blocks that could not be written or flushed.
+    pub failures: Counter,
+}
+
+/// The intent logs of a pool.
+#[derive(Default)]
+pub struct Logs {
+    /// Blocks on their way to a device, by the txg in which their successors were allocated.
+    writing: Mutex<[u64; 4]>,
+    written: Condvar,
+    /// How many operations need that there is no log.
+    resting: AtomicU64,
+    /// A log vdev failed: blocks go elsewhere.
+    avoid_log_vdevs: AtomicBool,
+    /// Counters.
+    pub figures: LogFigures,
+}
+
+/// Blocks that are being written; a txg waits until this is dropped.
+pub struct Writing<'a> {
+    logs: &'a Logs,
+    txg: Txg,
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        let mut writing = self.logs.writing.lock();
+        let left = &mut writing[self.txg.slot::<4>()];
+        assert!(*left > 0, "a log block is written twice");
+        *left -= 1;
+        if *left == 0 {
+            self.logs.written.notify_all();
+        }
+    }
+}
+
+/// As long as it lives commits wait for txgs.
+pub struct Resting<'a>(&'a Logs);
+
+impl Drop for Resting<'_> {
+    fn drop(&mut self) {
+        self.0.resting.fetch_sub(1, AcqRel);
+    }
+}
+
+impl Logs {
+    /// Blocks whose successors were allocated in that txg are about to be written. The caller holds
+    /// a transaction of it.
+    pub fn write_in(&self, txg: Txg) -> Writing<'_> {
+        self.writing.lock()[txg.slot::<4>()] += 1;
+        Writing { logs: self, txg }
+    }
+
+    /// Waits until no block is on its way whose successor was allocated in that txg.
+    pub(crate) fn wait_written(&self, txg: Txg) {
+        let mut writing = self.writing.lock();
+        while writing[txg.slot::<4>()] > 0 {
+            writing = self.written.wait(writing);
+        }
+    }
+
+    /// Lets all logs rest: from now on commits wait for txgs.
+    pub fn rest(&self) -> Resting<'_> {
+        self.resting.fetch_add(1, AcqRel);
+        Resting(self)
+    }
+
+    /// Whether logs are not to be written.
+    pub fn is_resting(&self) -> bool {
+        self.resting.load(Acquire) > 0
+    }
+
+    /// A log vdev failed: blocks go to others from now on.
+    pub fn avoid_log_vdevs(&self) {
+        self.avoid_log_vdevs.store(true, Release);
+    }
+
+    /// Log vdevs are tried again: a device came back, or another is there.
+    pub fn try_log_vdevs(&self) {
+        self.avoid_log_vdevs.store(false, Release);
+    }
+
+    /// Whether log vdevs are left alone.
+    pub fn avoids_log_vdevs(&self) -> bool {
+        self.avoid_log_vdevs.load(Relaxed)
+    }
+}
