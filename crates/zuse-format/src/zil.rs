@@ -23,7 +23,7 @@
 
 mod record;
 
-pub use record::{Body, Create, LoggedAcl, Record, SetAttr, XattrFlags};
+pub use record::{Body, Create, LoggedAcl, Record, SetAttr, WRITE_HEAD, XattrFlags};
 
 use zuse_base::ByteOrder;
 
@@ -194,4 +194,4 @@ impl<'a> LogBlock<'a> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

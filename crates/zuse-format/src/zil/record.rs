@@ -3,6 +3,10 @@
 //! A record is parsed from its own bytes in its writer's byte order. Every length in it is checked
 //! against the record's: nothing is read or allocated beyond it.
 
+mod encode;
+
+pub use encode::WRITE_HEAD;
+
 use std::ops::Range;
 
 use zuse_base::{ByteOrder, Timestamp};

@@ -3,7 +3,7 @@ use zuse_base::ByteOrder::{Big, Little};
 use super::*;
 
 /// Chapter 05 §11.1 of the format notes: a block of five records that OpenZFS wrote.
-fn block() -> Vec<u8> {
+pub(crate) fn block() -> Vec<u8> {
     let text = include_str!("block.hex").replace('\n', "");
     let digits = text.as_bytes().chunks(2);
     let mut out: Vec<u8> = digits
@@ -13,7 +13,7 @@ fn block() -> Vec<u8> {
     out
 }
 
-const VERIFIER: [u64; 4] = [0x8b87_86b1_4858_ded5, 0x834f_f0de_88d3_c940, 0x4e, 2];
+pub(crate) const VERIFIER: [u64; 4] = [0x8b87_86b1_4858_ded5, 0x834f_f0de_88d3_c940, 0x4e, 2];
 
 fn records(bytes: &[u8], order: ByteOrder) -> Vec<Record<'_>> {
     let mut rest = bytes;
