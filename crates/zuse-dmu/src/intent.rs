@@ -52,6 +52,25 @@ pub trait IntentLog: Send + Sync {
     /// Notes an operation, within the transaction that makes its change.
     fn add(&self, tx: &Tx, intent: Intent);
 
+    /// Notes that a transaction changed what no record can tell, and later records may depend on:
+    /// an intent whose record is empty. A commit that comes upon it waits for its txg before it
+    /// writes what follows.
+    fn unlogged(&self, tx: &Tx) {
+        self.add(
+            tx,
+            Intent {
+                order: Order::Names,
+                record: Vec::new(),
+                write: None,
+            },
+        );
+    }
+
+    /// Whether extended attributes among the system attributes may be in this log.
+    fn takes_sa_xattrs(&self) -> bool {
+        true
+    }
+
     /// Makes durable what was noted before of an object (of all objects: `None`), and all that was
     /// noted with [`Order::Names`]. Waits for the txg where the log cannot do it.
     ///

@@ -69,6 +69,7 @@ impl Session {
             append: false,
             kill_suidgid: flags.kill_suidgid,
             keep_times: flags.keep_times,
+            sync: flags.sync && !flags.cached,
         };
         let fs = volume.enter()?;
         let had_set_ids = flags.kill_suidgid && znode.attributes().mode & SET_IDS != 0;
@@ -79,9 +80,6 @@ impl Session {
         if flags.keep_times {
             // The kernel does not ask for attributes again after it has written its own pages.
             volume.growing.lock().insert(ino, u64::MAX);
-        }
-        if flags.sync && !flags.cached {
-            fs.fsync(znode).map_err(no)?;
         }
         u32::try_from(written).map_err(|_| Errno::OVERFLOW)
     }

@@ -6,6 +6,7 @@ use zuse_base::{Errno, ObjectId, Result, Timestamp};
 use zuse_dmu::zap::{Zap, ZapOptions};
 use zuse_dmu::{Dnode, DnodeSpec, Tx};
 use zuse_format::object_type;
+use zuse_format::zil::Body;
 
 use crate::acl::TrivialAcl;
 use crate::attributes::{Attributes, field};
@@ -179,6 +180,18 @@ impl FileSystem {
         name: &[u8],
         new: &NewObject<'_>,
     ) -> Result<Arc<Znode>> {
+        let znode = self.make_named(who, dir, name, new)?;
+        self.settle(znode.object())?;
+        Ok(znode)
+    }
+
+    fn make_named(
+        &self,
+        who: &Credentials,
+        dir: &Arc<Znode>,
+        name: &[u8],
+        new: &NewObject<'_>,
+    ) -> Result<Arc<Znode>> {
         self.check_writable()?;
         let entries = dir.entries()?;
         self.check_new_name(dir, name)?;
@@ -220,6 +233,8 @@ impl FileSystem {
                 return Err(error);
             }
         };
+        let texts = [name, new.target.unwrap_or_default()];
+        self.note_created(&tx, znode.dnode(), &attrs, texts);
         self.change_dir(&tx, dir, 1, i64::from(is_dir), now)?;
         self.put_first_acls(&tx, &znode, acls)?;
         if name.len() > name::NAME_MAX {
@@ -439,6 +454,17 @@ impl FileSystem {
         dir: &Arc<Znode>,
         name: &[u8],
     ) -> Result<()> {
+        self.add_link(who, znode, dir, name)?;
+        self.settle(znode.object())
+    }
+
+    fn add_link(
+        &self,
+        who: &Credentials,
+        znode: &Arc<Znode>,
+        dir: &Arc<Znode>,
+        name: &[u8],
+    ) -> Result<()> {
         self.check_writable()?;
         let entries = dir.entries()?;
         self.check_new_name(dir, name)?;
@@ -466,6 +492,18 @@ impl FileSystem {
             if state.attrs.links == 0 {
                 self.limbo()?.leave(&tx, znode.object())?;
                 state.nameless = false;
+                // Nothing that was done to it before was noted.
+                if let Some(log) = self.log() {
+                    log.unlogged(&tx);
+                }
+            } else {
+                // With the links locked: before the removal of another name that this one outlives.
+                let body = Body::Link {
+                    dir: dir.object().0,
+                    object: znode.object().0,
+                    name,
+                };
+                self.note_name(&tx, &body);
             }
             let a = &mut state.attrs;
             a.links += 1;

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use zuse_base::{Errno, Result};
 use zuse_dmu::{SharedSlice, Tx};
+use zuse_format::zil::Body;
 
 use crate::attributes::field;
 use crate::credentials::Credentials;
@@ -36,6 +37,8 @@ pub struct WriteOptions {
     /// Leave the times alone: who writes back cached pages sends the times of the writes
     /// themselves.
     pub keep_times: bool,
+    /// Durable before it returns.
+    pub sync: bool,
 }
 
 /// What to seek.
@@ -156,6 +159,11 @@ impl FileSystem {
         if options.kill_suidgid {
             self.drop_capabilities(znode)?;
         }
+        if options.sync {
+            self.fsync(znode)?;
+        } else {
+            self.settle(znode.object())?;
+        }
         Ok(len)
     }
 
@@ -227,17 +235,22 @@ impl FileSystem {
             rest = later;
         }
         znode.note_end(end, tx.txg());
-        self.content_changed(&tx, znode, size.max(end), options)
+        let links = self.content_changed(&tx, znode, size.max(end), options)?;
+        if links != 0 {
+            let follows = options.sync || self.is_sync_always();
+            self.note_write(&tx, dnode, offset, data, (false, follows));
+        }
+        Ok(())
     }
 
-    /// Size, times and flags after a change of the data.
+    /// Size, times and flags after a change of the data. Gives how many names the file has.
     pub(crate) fn content_changed(
         &self,
         tx: &Tx,
         znode: &Arc<Znode>,
         size: u64,
         options: WriteOptions,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let now = self.now();
         let mut state = znode.write();
         let a = &mut state.attrs;
@@ -266,12 +279,14 @@ impl FileSystem {
             if mode != a.mode {
                 a.mode = mode;
                 fields |= field::MODE;
+                self.note_mode(tx, znode.object(), a);
             }
         }
-        if fields == 0 {
-            return Ok(());
+        let links = a.links;
+        if fields != 0 {
+            self.store.store(tx, znode.dnode(), &state.attrs, fields)?;
         }
-        self.store.store(tx, znode.dnode(), &state.attrs, fields)
+        Ok(links)
     }
 
     /// The block size that a file must have for its data to reach `end`.
@@ -310,7 +325,8 @@ impl FileSystem {
         check_file(znode)?;
         self.check_writable()?;
         self.check_access(who, znode, crate::credentials::MAY_WRITE)?;
-        self.resize(znode, size, who.enforce && !who.privileged)
+        self.resize(znode, size, who.enforce && !who.privileged)?;
+        self.settle(znode.object())
     }
 
     pub(crate) fn resize(&self, znode: &Arc<Znode>, size: u64, kill_suidgid: bool) -> Result<()> {
@@ -334,7 +350,9 @@ impl FileSystem {
                 false,
             ))?;
             dnode.free_range(&tx, size, u64::MAX - size)?;
-            return self.content_changed(&tx, znode, size, options);
+            self.content_changed(&tx, znode, size, options)?;
+            self.note_size(&tx, znode);
+            return Ok(());
         }
         let props = self.backing.props();
         let block = grown_block_size(
@@ -351,7 +369,9 @@ impl FileSystem {
         if block != dnode.block_size() {
             dnode.set_block_size(&tx, block)?;
         }
-        self.content_changed(&tx, znode, size, options)
+        self.content_changed(&tx, znode, size, options)?;
+        self.note_size(&tx, znode);
+        Ok(())
     }
 
     /// Gets the block that an offset cuts into the cache.
@@ -371,6 +391,11 @@ impl FileSystem {
     /// `Refused(NOTSUP)` for other modes, `Refused(NOSPC)` where the space is plainly not there;
     /// those of [`Self::write`].
     pub fn fallocate(&self, znode: &Arc<Znode>, how: u32, offset: u64, len: u64) -> Result<()> {
+        self.allocate_range(znode, how, offset, len)?;
+        self.settle(znode.object())
+    }
+
+    fn allocate_range(&self, znode: &Arc<Znode>, how: u32, offset: u64, len: u64) -> Result<()> {
         const KEEP_SIZE: u32 = 1;
         const PUNCH_HOLE: u32 = 2;
         const ZERO_RANGE: u32 = 0x10;
@@ -411,7 +436,15 @@ impl FileSystem {
                             stop - offset
                         };
                         znode.dnode().free_range(&tx, offset, len)?;
-                        self.content_changed(&tx, znode, size, WriteOptions::default())?;
+                        let links =
+                            self.content_changed(&tx, znode, size, WriteOptions::default())?;
+                        let object = znode.object();
+                        let body = Body::Truncate {
+                            object: object.0,
+                            offset,
+                            length: stop - offset,
+                        };
+                        self.note_object(&tx, object, links, &body);
                     }
                 }
                 if grow && end > znode.size() {
@@ -499,6 +532,7 @@ impl FileSystem {
             self.write(to, to_at + done, &buf[..got], WriteOptions::default())?;
             done += got as u64;
         }
+        self.settle(to.object())?;
         Ok(done)
     }
 

@@ -10,13 +10,13 @@
 //! the directory's bonus.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use zuse_base::sync::{Mutex, RwLock};
 
 use zuse_base::{Errno, Error, ObjectId, Place, Result, Timestamp, Txg};
-use zuse_dmu::Objset;
 use zuse_dmu::sa::SaTable;
 use zuse_dmu::zap::{MatchType, Zap, normalize};
+use zuse_dmu::{IntentLog, Objset};
 use zuse_format::objset::OBJSET_PROJECT_QUOTA;
 use zuse_format::{DnodeView, ObjsetType, object_type};
 
@@ -79,6 +79,8 @@ pub struct FileSystem {
     pending_atimes: Mutex<HashMap<u64, Arc<Znode>>>,
     pub(crate) quotas: crate::quota::Quotas,
     keepers: RwLock<Vec<Weak<dyn Keeper>>>,
+    /// Where operations leave their records.
+    pub(crate) log: OnceLock<Arc<dyn IntentLog>>,
     /// As of the last look: asking the pool costs a search per feature.
     features: RwLock<PoolFeatures>,
 }
@@ -194,6 +196,7 @@ impl FileSystem {
             pending_atimes: Mutex::default(),
             quotas: crate::quota::Quotas::default(),
             keepers: RwLock::default(),
+            log: OnceLock::new(),
             features: RwLock::new(backing.features()),
             objset,
             backing,
@@ -476,21 +479,10 @@ impl FileSystem {
             self.write_atimes()
                 .and_then(|()| self.reap())
                 .and_then(|()| self.remember_nameless())
+                .and_then(|()| self.log.get().map_or(Ok(()), |log| log.close()))
         };
         *self.root_znode.lock() = None;
         written
-    }
-
-    /// Waits until what has been done to an object is on disk.
-    ///
-    /// # Errors
-    /// The pool is suspended.
-    pub fn fsync(&self, znode: &Znode) -> Result<()> {
-        let txg = znode.dnode().changed_in();
-        if txg <= self.backing.synced_txg() {
-            return Ok(());
-        }
-        self.backing.wait_synced(txg)
     }
 
     /// The txg that holds the newest change of an object, if it is not on disk yet.

@@ -22,6 +22,7 @@ pub mod flags;
 mod format_new;
 mod limbo;
 mod listing;
+mod log;
 mod manifest;
 pub mod mode;
 mod name;

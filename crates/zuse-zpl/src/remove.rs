@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use zuse_base::{Errno, Error, ObjectId, Result, Timestamp};
 use zuse_dmu::Tx;
+use zuse_format::zil::Body;
 
 use crate::attributes::field;
 use crate::credentials::{Credentials, MAY_EXEC, MAY_WRITE};
@@ -55,10 +56,14 @@ impl FileSystem {
             let now = self.now();
             self.remove_entry(&tx, dir, name)?;
             self.change_dir(&tx, dir, -1, 0, now)?;
-            self.drop_link(&tx, child, now)?;
+            let body = Body::Remove {
+                dir: dir.object().0,
+                name,
+            };
+            self.drop_link(&tx, child, now, Some(&body))?;
         }
         self.reap_quietly();
-        Ok(())
+        self.settle(dir.object())
     }
 
     /// Removes an empty directory.
@@ -107,16 +112,23 @@ impl FileSystem {
             let now = self.now();
             self.remove_entry(&tx, dir, name)?;
             self.change_dir(&tx, dir, -1, -1, now)?;
+            self.note_name(
+                &tx,
+                &Body::RemoveDir {
+                    dir: dir.object().0,
+                    name,
+                },
+            );
             // Whoever waits for these locks to make something in it finds it gone.
             child.write().attrs.links = 0;
             drop(second_names);
             drop(first_names);
-            self.drop_link(&tx, child, now)?;
+            self.drop_link(&tx, child, now, None)?;
             drop(tx);
             break;
         }
         self.reap_quietly();
-        Ok(())
+        self.settle(dir.object())
     }
 
     pub(crate) fn remove_entry(&self, tx: &Tx, dir: &Znode, name: &[u8]) -> Result<()> {
@@ -143,7 +155,16 @@ impl FileSystem {
     }
 
     /// A name of an object has gone: one link less, or the end. The caller gives its hold away.
-    pub(crate) fn drop_link(&self, tx: &Tx, znode: Arc<Znode>, now: Timestamp) -> Result<()> {
+    ///
+    /// `body` is what the log is told. It is noted while the links are locked: else the record of
+    /// another name, which the object got before, could come behind it.
+    pub(crate) fn drop_link(
+        &self,
+        tx: &Tx,
+        znode: Arc<Znode>,
+        now: Timestamp,
+        body: Option<&Body<'_>>,
+    ) -> Result<()> {
         let object = znode.object();
         let xattr = self.attribute_space_of(&znode)?;
         let (last, size) = {
@@ -167,7 +188,13 @@ impl FileSystem {
         } else {
             state.attrs.links.saturating_sub(1)
         };
+        if let Some(body) = body {
+            self.note_name(tx, body);
+        }
         if links == 0 {
+            if let Some(log) = self.log() {
+                log.forget(object);
+            }
             if small && self.cache.kill_if_alone(&znode) {
                 match self.objset.free(tx, object) {
                     Ok(()) => return Ok(()),
@@ -429,7 +456,7 @@ impl FileSystem {
             let tx = self.begin_freeing(estimate::REMOVE)?;
             let now = self.now();
             dir.entries()?.remove(&tx, &name)?;
-            self.drop_link(&tx, file, now)?;
+            self.drop_link(&tx, file, now, None)?;
             drop(tx);
             waiting.push((object, Some(generation)));
         }

@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use zuse_base::{Errno, Error, ObjectId, Result, Timestamp};
 use zuse_dmu::Tx;
+use zuse_format::zil::{Body, Create};
 
 use crate::attributes::field;
 use crate::create::{NewObject, Remade};
 use crate::credentials::{Credentials, MAY_EXEC, MAY_WRITE};
 use crate::file_system::{FileSystem, refuse};
 use crate::znode::Znode;
-use crate::{dirent, estimate, flags, mode, name};
+use crate::{dirent, estimate, flags, log, mode, name};
 
 /// Longest way up that is believed.
 const DEEPEST: usize = 1 << 16;
@@ -35,6 +36,23 @@ pub struct RenameFlags {
 struct Spot<'a> {
     dir: &'a Arc<Znode>,
     name: &'a [u8],
+}
+
+/// A rename as the log has it.
+fn renamed<'a>(
+    from: Spot<'a>,
+    to: Spot<'a>,
+    how: RenameFlags,
+    hole: Option<&Create<'a>>,
+) -> Body<'a> {
+    Body::Rename {
+        from_dir: from.dir.object().0,
+        to_dir: to.dir.object().0,
+        from: from.name,
+        to: to.name,
+        exchange: how.exchange,
+        whiteout: hole.cloned(),
+    }
 }
 
 impl FileSystem {
@@ -94,7 +112,7 @@ impl FileSystem {
             while !self.try_rename(who, from, to, how, hole)? {}
         }
         self.reap_quietly();
-        Ok(())
+        self.settle(from.dir.object())
     }
 
     /// One attempt; false if the names changed before they were locked.
@@ -138,23 +156,31 @@ impl FileSystem {
         match &target {
             Some(target) if how.exchange => {
                 self.swap_entries(&tx, from, to, &source, target, now)?;
+                self.put_before_names(&[&source, target]);
+                self.note_name(&tx, &renamed(from, to, how, None));
             }
             _ => {
                 self.set_entry(&tx, to, target.as_ref(), &source)?;
-                if how.whiteout {
-                    self.leave_whiteout(&tx, who, from, &source, remade, now)?;
+                let hole = if how.whiteout {
+                    Some(self.leave_whiteout(&tx, who, from, &source, remade, now)?)
                 } else {
                     self.remove_entry(&tx, from.dir, from.name)?;
-                }
+                    None
+                };
                 self.count_move(&tx, (from, to), is_dir, target.as_ref(), how, now)?;
                 self.moved(&tx, &source, to.dir, now)?;
-                if let Some(target) = target {
-                    if target.is_dir() {
+                self.put_before_names(&[&source]);
+                let body = renamed(from, to, how, hole.as_ref());
+                match target {
+                    Some(target) if target.is_dir() => {
+                        self.note_name(&tx, &body);
                         target.write().attrs.links = 0;
+                        drop(locks);
+                        drop(dirs);
+                        self.drop_link(&tx, target, now, None)?;
                     }
-                    drop(locks);
-                    drop(dirs);
-                    self.drop_link(&tx, target, now)?;
+                    Some(target) => self.drop_link(&tx, target, now, Some(&body))?,
+                    None => self.note_name(&tx, &body),
                 }
             }
         }
@@ -162,6 +188,13 @@ impl FileSystem {
             self.backing.note_longname(&tx);
         }
         Ok(true)
+    }
+
+    /// What was done to these objects before is noted before the change of their names.
+    fn put_before_names(&self, objects: &[&Arc<Znode>]) {
+        if let Some(log) = self.log() {
+            objects.iter().for_each(|z| log.before_rename(z.object()));
+        }
     }
 
     /// Whether what has the new name may give it up; true if both names are of one object, so that
@@ -241,7 +274,7 @@ impl FileSystem {
         source: &Arc<Znode>,
         remade: Option<Remade>,
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Result<Create<'static>> {
         let new = NewObject {
             mode: mode::CHARACTER,
             remade,
@@ -257,9 +290,10 @@ impl FileSystem {
             &new,
             now,
         )?;
+        let made = log::created(&dnode, &attrs, b"", b"");
         let hole = self.cache.insert(dnode, attrs, false)?;
         self.set_entry(tx, from, Some(source), &hole)?;
-        Ok(())
+        Ok(made)
     }
 
     /// Counts what a move takes from a directory and brings to another, or the same.
@@ -377,6 +411,8 @@ impl FileSystem {
         self.remove_entry(&tx, from.dir, from.name)?;
         self.set_entry(&tx, to, None, source)?;
         self.change_dir(&tx, from.dir, 0, 0, now)?;
+        self.put_before_names(&[source]);
+        self.note_name(&tx, &renamed(from, to, RenameFlags::default(), None));
         self.moved(&tx, source, to.dir, now)
     }
 

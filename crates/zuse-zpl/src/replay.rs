@@ -18,6 +18,7 @@ use crate::create::{NewObject, Remade};
 use crate::credentials::Credentials;
 use crate::file::{SIZE_MAX, WriteOptions};
 use crate::file_system::{FileSystem, refuse};
+use crate::log::{LOGGED_FLAGS, LOGGED_PROJECT};
 use crate::rename::RenameFlags;
 use crate::setattr::{SetAttr, TimeSet};
 use crate::znode::Znode;
@@ -34,21 +35,6 @@ struct CloneRange {
     end: u64,
     block_size: u64,
 }
-
-/// Optional attributes: bit in the log, flag of the object.
-const FLAGS: [(u32, u64); 9] = [
-    (0x2, flags::ARCHIVE),
-    (0x8, flags::READONLY),
-    (0x20, flags::NOUNLINK),
-    (0x40, flags::IMMUTABLE),
-    (0x80, flags::APPENDONLY),
-    (0x100, flags::NODUMP),
-    (0x800, flags::AV_MODIFIED),
-    (0x1_0000, flags::SPARSE),
-    (0x2_0000, flags::PROJINHERIT),
-];
-/// A project id is among the optional attributes.
-const PROJECT: u32 = 0x4_0000;
 
 impl FileSystem {
     /// Applies a record. `in_memory`: the file system is one of a pool that is open for reading,
@@ -291,7 +277,8 @@ impl FileSystem {
             dnode.set_block_size(&tx, block)?;
         }
         dnode.write_at(&tx, offset, data)?;
-        self.content_changed(&tx, znode, size.max(end), WriteOptions::default())
+        self.content_changed(&tx, znode, size.max(end), WriteOptions::default())?;
+        Ok(())
     }
 
     /// Writes the block that a record points to: all of it, because later records may only say that
@@ -441,19 +428,31 @@ impl FileSystem {
             mode: given(Logged::MODE).then_some((set.mode & 0o7777) as u32),
             uid: id(Logged::UID, set.uid)?,
             gid: id(Logged::GID, set.gid)?,
-            size: given(Logged::SIZE).then_some(set.size),
             atime: time(Logged::ATIME, set.atime),
             mtime: time(Logged::MTIME, set.mtime),
             ..SetAttr::default()
         };
-        self.setattr(&Credentials::root(), znode, &change)?;
+        if given(Logged::SIZE) {
+            if !znode.is_file() {
+                return Err(Error::corrupt(
+                    znode.dnode().place(),
+                    "the intent log sets the size of something that is no file",
+                ));
+            }
+            self.resize(znode, set.size, false)?;
+        }
+        // What became of its ACL is in records of its own.
+        let put = |set: &SetAttr| self.set_rest(&Credentials::root(), znode, set, false);
+        if change != SetAttr::default() {
+            put(&change)?;
+        }
         // Set-id bits that went with the owner are in the record's mode.
         if let (Some(bits), true) = (change.mode, change.uid.is_some() || change.gid.is_some()) {
             let mode = SetAttr {
                 mode: Some(bits),
                 ..SetAttr::default()
             };
-            self.setattr(&Credentials::root(), znode, &mode)?;
+            put(&mode)?;
         }
         match &set.flags {
             Some(given) => self.reset_flags(znode, given),
@@ -462,7 +461,19 @@ impl FileSystem {
     }
 
     fn reset_flags(&self, znode: &Arc<Znode>, set: &XattrFlags) -> Result<()> {
-        let tx = self.begin_freeing(estimate::ATTRIBUTES)?;
+        let hidden = if set.asked & LOGGED_PROJECT != 0 {
+            self.attribute_objects(znode)?
+        } else {
+            Vec::new()
+        };
+        let tx = self.begin_freeing(estimate::ATTRIBUTES * (1 + hidden.len() as u64))?;
+        let project = XattrFlags {
+            asked: LOGGED_PROJECT,
+            ..*set
+        };
+        for object in &hidden {
+            self.put_flags(&tx, object, &project)?;
+        }
         self.put_flags(&tx, znode, set)
     }
 
@@ -470,7 +481,7 @@ impl FileSystem {
         let now = self.now();
         let mut state = znode.write();
         let a = &mut state.attrs;
-        for (bit, flag) in FLAGS {
+        for (bit, flag) in LOGGED_FLAGS {
             if set.asked & bit != 0 {
                 a.flags &= !flag;
                 if set.values & u64::from(bit) != 0 {
@@ -479,7 +490,7 @@ impl FileSystem {
             }
         }
         let mut fields = field::FLAGS | field::CTIME;
-        if set.asked & PROJECT != 0 && self.has_projects() {
+        if set.asked & LOGGED_PROJECT != 0 && self.has_projects() {
             a.projid = set.projid & u64::from(u32::MAX);
             a.flags |= flags::PROJID;
             fields |= field::PROJID;
@@ -491,6 +502,10 @@ impl FileSystem {
     fn reset_xattr(&self, znode: &Arc<Znode>, name: &[u8], value: Option<&[u8]>) -> Result<()> {
         let _xattrs = znode.xattrs.write();
         let tx = self.begin_freeing(estimate::ATTRIBUTES + estimate::CREATE)?;
+        // Of hidden files the log tells by itself, and in its own order.
+        if self.put_listed(&tx, znode, name, value)? {
+            return Ok(());
+        }
         match value {
             Some(value) => self.put_xattr(&tx, znode, name, value),
             None => self.drop_xattr(&tx, znode, name),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use zuse_base::{Errno, ObjectId, Result, Timestamp};
 use zuse_dmu::Tx;
+use zuse_format::zil::{Body, SetAttr as Logged};
 
 use crate::acl::TrivialAcl;
 use crate::attributes::{Attributes, field};
@@ -87,8 +88,9 @@ impl FileSystem {
             ..*set
         };
         if rest != SetAttr::default() {
-            self.set_rest(who, znode, &rest)?;
+            self.set_rest(who, znode, &rest, true)?;
         }
+        self.settle(znode.object())?;
         Ok(self.getattr(znode))
     }
 
@@ -121,7 +123,15 @@ impl FileSystem {
         Ok(())
     }
 
-    fn set_rest(&self, who: &Credentials, znode: &Arc<Znode>, set: &SetAttr) -> Result<()> {
+    /// What changes beside the size. `acl_follows`: a POSIX ACL is made to say what a new mode
+    /// says; without it whoever asks knows of the ACL's change by other means.
+    pub(crate) fn set_rest(
+        &self,
+        who: &Credentials,
+        znode: &Arc<Znode>,
+        set: &SetAttr,
+        acl_follows: bool,
+    ) -> Result<()> {
         let _xattrs = znode.xattrs.write();
         let owner_changes = set.uid.is_some() || set.gid.is_some();
         let space = if owner_changes {
@@ -144,7 +154,7 @@ impl FileSystem {
         }
         if let Some(m) = new_mode {
             self.put_mode(&tx, znode, m, now)?;
-            if set.mode.is_some() {
+            if set.mode.is_some() && acl_follows {
                 self.acl_follows_mode(&tx, znode, m)?;
             }
         }
@@ -173,7 +183,28 @@ impl FileSystem {
         if fields & field::ATIME != 0 {
             state.atime_pending = false;
         }
+        self.note_set(&tx, znode.object(), &state.attrs, set);
         self.store.store(&tx, znode.dnode(), &state.attrs, fields)
+    }
+
+    /// Notes what was set, but for mode and size. The attributes are those after it.
+    fn note_set(&self, tx: &Tx, object: ObjectId, a: &Attributes, set: &SetAttr) {
+        let bit = |given: bool, bit: u64| if given { bit } else { 0 };
+        let logged = Logged {
+            object: object.0,
+            mask: bit(set.uid.is_some(), Logged::UID)
+                | bit(set.gid.is_some(), Logged::GID)
+                | bit(set.atime.is_some(), Logged::ATIME)
+                | bit(set.mtime.is_some(), Logged::MTIME),
+            uid: a.uid,
+            gid: a.gid,
+            atime: a.atime,
+            mtime: a.mtime,
+            ..Logged::default()
+        };
+        if logged.mask != 0 {
+            self.note_object(tx, object, a.links, &Body::SetAttr(logged));
+        }
     }
 
     /// The mode that a change asks for, and what it costs of the set-id bits; none if it stays.
@@ -245,6 +276,7 @@ impl FileSystem {
         if self.version >= 3 {
             a.flags |= flags::ARCHIVE;
         }
+        self.note_mode(tx, znode.object(), a);
         self.store.store_acl(tx, znode.dnode(), &acl)?;
         self.store.store(
             tx,
@@ -264,6 +296,11 @@ impl FileSystem {
     /// `Refused(PERM)`: not the owner, or IMMUTABLE and APPENDONLY without privilege;
     /// `Refused(INVAL)` for other bits.
     pub fn set_flags(&self, who: &Credentials, znode: &Arc<Znode>, new: u64) -> Result<()> {
+        self.put_settable(who, znode, new)?;
+        self.settle(znode.object())
+    }
+
+    fn put_settable(&self, who: &Credentials, znode: &Arc<Znode>, new: u64) -> Result<()> {
         self.check_writable()?;
         if new & !SETTABLE_FLAGS != 0 {
             return refuse(Errno::INVAL, "flags that cannot be set");
@@ -282,6 +319,7 @@ impl FileSystem {
         let a = &mut state.attrs;
         a.flags = a.flags & !SETTABLE_FLAGS | new;
         a.ctime = now;
+        self.note_flags(&tx, znode.object(), a, SETTABLE_FLAGS, false);
         self.store.store(
             &tx,
             znode.dnode(),
@@ -304,6 +342,11 @@ impl FileSystem {
             return refuse(Errno::NOTSUP, "project ids");
         }
         who.check_owner(znode.attributes().uid)?;
+        self.put_project(znode, projid)?;
+        self.settle(znode.object())
+    }
+
+    fn put_project(&self, znode: &Arc<Znode>, projid: u32) -> Result<()> {
         let _xattrs = znode.xattrs.write();
         let mut objects = self.attribute_objects(znode)?;
         objects.push(znode.clone());
@@ -315,6 +358,10 @@ impl FileSystem {
             a.projid = u64::from(projid);
             a.flags |= flags::PROJID;
             a.ctime = now;
+            // Whoever replays this does the same to the hidden ones.
+            if Arc::ptr_eq(object, znode) {
+                self.note_flags(&tx, object.object(), a, 0, true);
+            }
             let fields = field::PROJID | field::FLAGS | field::CTIME;
             self.store
                 .store(&tx, object.dnode(), &state.attrs, fields)?;

@@ -169,8 +169,20 @@ impl FileSystem {
             return refuse(zuse_dmu::zap::TOO_BIG, "the value of an extended attribute");
         }
         if is_acl(name) {
-            return self.set_posix_acl(who, znode, name, value);
+            self.set_posix_acl(who, znode, name, value)?;
+        } else {
+            self.set_plain(znode, name, value, how)?;
         }
+        self.settle(znode.object())
+    }
+
+    fn set_plain(
+        &self,
+        znode: &Arc<Znode>,
+        name: &[u8],
+        value: &[u8],
+        how: XattrMode,
+    ) -> Result<()> {
         let _xattrs = znode.xattrs.write();
         if how != XattrMode::Any {
             let there = self.stored_value(znode, name)?.is_some();
@@ -209,7 +221,7 @@ impl FileSystem {
             }
         }
         self.reap_quietly();
-        Ok(())
+        self.settle(znode.object())
     }
 
     /// After somebody without privilege has changed a file: its capabilities go.
@@ -391,7 +403,13 @@ impl FileSystem {
             && let Some(list) = dxattr::changed(old, &both, Some((name, value)))?
         {
             match self.status_changed(tx, znode, self.now(), Some(list)) {
-                Ok(()) => return self.remove_hidden_names(tx, znode, &both),
+                Ok(()) => {
+                    if let Some(other) = other {
+                        self.note_unlisted(tx, znode, old, &[other])?;
+                    }
+                    self.note_xattr(tx, znode, name, Some(value));
+                    return self.remove_hidden_names(tx, znode, &both);
+                }
                 // No room among the object's own attributes after all.
                 Err(e) if e.is(Errno::FBIG) || e.is(Errno::NOSPC) => {}
                 Err(error) => return Err(error),
@@ -402,23 +420,74 @@ impl FileSystem {
             let stored = self.status_and_space(tx, znode, self.now(), list, Some(made.space()));
             if stored.is_err() {
                 self.unmake(tx, &made)?;
+                return stored;
             }
-            return stored;
+            self.note_first_hidden(tx, znode, &made, name, value);
+            return self.note_unlisted(tx, znode, old, &both);
         }
         self.put_hidden(tx, znode, name, value)?;
         if let Some(other) = other {
             self.remove_hidden_names(tx, znode, &[other])?;
         }
         let list = without(old, &both)?;
-        self.status_changed(tx, znode, self.now(), list)
+        self.status_changed(tx, znode, self.now(), list)?;
+        self.note_unlisted(tx, znode, old, &both)
+    }
+
+    /// Notes that these names, as far as they were in the list `old`, are there no more.
+    fn note_unlisted(
+        &self,
+        tx: &Tx,
+        znode: &Znode,
+        old: Option<&[u8]>,
+        names: &[&[u8]],
+    ) -> Result<()> {
+        let Some(old) = old else { return Ok(()) };
+        dxattr::walk(old, |name, _| {
+            if names.contains(&name) {
+                self.note_xattr(tx, znode, name, None);
+            }
+            true
+        })
+    }
+
+    /// Sets or removes an attribute of an object's own list, and touches no other place. False,
+    /// and nothing done: it does not fit there.
+    pub(crate) fn put_listed(
+        &self,
+        tx: &Tx,
+        znode: &Arc<Znode>,
+        name: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<bool> {
+        if znode.dnode().bonus_type() != SA_BONUS {
+            return Ok(false);
+        }
+        let view = self.store.view(znode.dnode())?;
+        let old = list_in(view.as_ref())?;
+        let list = match value {
+            Some(value) => dxattr::changed(old, &[name], Some((name, value)))?,
+            None => match without(old, &[name])? {
+                None => return Ok(true),
+                list => list,
+            },
+        };
+        let Some(list) = list else { return Ok(false) };
+        match self.status_changed(tx, znode, self.now(), Some(list)) {
+            Ok(()) => Ok(true),
+            Err(e) if e.is(Errno::FBIG) || e.is(Errno::NOSPC) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Removes a name from both places, in both forms.
     pub(crate) fn drop_xattr(&self, tx: &Tx, znode: &Arc<Znode>, name: &[u8]) -> Result<()> {
         let both = [name, bare(name).unwrap_or(name)];
         let view = self.store.view(znode.dnode())?;
-        let list = without(list_in(view.as_ref())?, &both)?;
+        let old = list_in(view.as_ref())?;
+        let list = without(old, &both)?;
         self.status_changed(tx, znode, self.now(), list)?;
+        self.note_unlisted(tx, znode, old, &both)?;
         self.remove_hidden_names(tx, znode, &both)
     }
 
@@ -426,9 +495,10 @@ impl FileSystem {
         let Some(space) = self.attribute_space(znode)? else {
             return Ok(());
         };
+        let noted = znode.read().attrs.links != 0;
         names
             .iter()
-            .try_for_each(|name| self.remove_hidden(tx, &space, name))
+            .try_for_each(|name| self.remove_hidden(tx, &space, name, noted))
     }
 
     /// Change time and the archive flag, and with them the list of extended attributes.

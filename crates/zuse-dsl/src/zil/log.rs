@@ -105,6 +105,18 @@ impl IntentLog for Log {
         self.lists.lock().add(tx.txg(), &intent);
     }
 
+    fn unlogged(&self, tx: &Tx) {
+        self.lists.lock().let_go(tx.txg());
+    }
+
+    fn takes_sa_xattrs(&self) -> bool {
+        let is_on = |ds: Arc<Dataset>| {
+            let spa = ds.dsl.spa();
+            spa.is_ok_and(|spa| spa.0.features().is_enabled(super::ZILSAXATTR))
+        };
+        self.dataset.upgrade().is_some_and(is_on)
+    }
+
     fn commit(&self, object: Option<ObjectId>) -> Result<()> {
         let Some(ds) = self.dataset.upgrade() else {
             return Ok(());

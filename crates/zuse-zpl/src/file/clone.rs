@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use zuse_base::{Errno, Result};
+use zuse_format::zil::Body;
 use zuse_format::{BlockPointer, BpKind};
 
 use super::WriteOptions;
@@ -67,6 +68,7 @@ impl FileSystem {
             target.set_block_size(&tx, source.block_size())?;
         }
         let mut done = 0;
+        let mut cloned = Vec::new();
         for i in 0..blocks {
             let Some(bp) = self.to_clone(from, from_at / size + i)? else {
                 break;
@@ -80,11 +82,20 @@ impl FileSystem {
                 break;
             }
             target.write_clone(&tx, to_at / size + i, reference)?;
+            cloned.push(bp);
             done += size.min(len - done);
         }
         if done > 0 {
             let end = to.size().max(to_at + done);
-            self.content_changed(&tx, to, end, WriteOptions::default())?;
+            let links = self.content_changed(&tx, to, end, WriteOptions::default())?;
+            let body = Body::Clone {
+                object: to.object().0,
+                offset: to_at,
+                length: done,
+                block_size: size,
+                blocks: cloned,
+            };
+            self.note_object(&tx, to.object(), links, &body);
         }
         Ok(done)
     }

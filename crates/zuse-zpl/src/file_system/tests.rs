@@ -6,6 +6,7 @@ mod clones;
 mod crowd;
 mod data;
 mod lies;
+mod logged;
 mod model;
 mod names;
 mod stored;

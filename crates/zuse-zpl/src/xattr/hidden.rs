@@ -10,12 +10,14 @@ use zuse_dmu::sa::Attr;
 use zuse_dmu::zap;
 use zuse_dmu::{Dnode, DnodeSpec, SharedSlice, Tx};
 use zuse_format::object_type;
+use zuse_format::zil::Body;
 
 use super::VALUE_MAX;
 use crate::attributes::{Attributes, XATTR_UNREAD, field};
 use crate::create::NewObject;
 use crate::credentials::Credentials;
 use crate::file_system::{FileSystem, refuse};
+use crate::log::created;
 use crate::znode::Znode;
 use crate::{dirent, flags, mode};
 
@@ -27,6 +29,8 @@ const VALUE_MODE: u32 = mode::REGULAR | 0o644;
 pub(super) struct FirstHidden {
     space: Arc<Dnode>,
     file: Option<Arc<Dnode>>,
+    /// Attributes of both.
+    attrs: Option<(Attributes, Attributes)>,
 }
 
 impl FirstHidden {
@@ -163,7 +167,11 @@ impl FileSystem {
         let (mut attrs, acl) =
             self.attributes_of_new(tx, &plain, parent, &who, SPACE_MODE, &new, now);
         let space = make(object_type::DIRECTORY_CONTENTS, SMALLEST_BLOCK)?;
-        let mut made = FirstHidden { space, file: None };
+        let mut made = FirstHidden {
+            space,
+            file: None,
+            attrs: None,
+        };
         let mut fill = || {
             let size = block_for(value.len());
             let file = made.file.insert(make(Self::FILE_TYPE, size)?);
@@ -188,6 +196,7 @@ impl FileSystem {
             }
             attrs.size = 3;
             self.store.write_new(tx, &made.space, &attrs, &acl, None)?;
+            made.attrs = Some((attrs, of_file));
             Ok(())
         };
         match fill() {
@@ -226,19 +235,33 @@ impl FileSystem {
                 let new = NewObject::default();
                 let (dnode, attrs) =
                     self.make_object(tx, &parent, znode.object(), &who, SPACE_MODE, &new, now)?;
+                let made = created(&dnode, &attrs, b"", b"");
                 let space = self.cache.insert(dnode, attrs, false)?;
                 let mut state = znode.write();
+                if state.attrs.links != 0 {
+                    self.note_name(tx, &Body::MakeXattrDir(made));
+                }
                 state.attrs.xattr = space.object().0;
                 self.store
                     .store(tx, znode.dnode(), &state.attrs, field::XATTR)?;
                 space
             }
         };
-        match self.find(&space, name)? {
+        let noted = znode.read().attrs.links != 0;
+        let file = match self.find(&space, name)? {
             Some((object, _)) => {
                 let file = self.znode(object)?;
                 file.dnode().free_range(tx, 0, u64::MAX)?;
-                self.fill_hidden(tx, &file, value, now)
+                if noted {
+                    let body = Body::Truncate {
+                        object: object.0,
+                        offset: 0,
+                        length: 0,
+                    };
+                    self.note_name(tx, &body);
+                }
+                self.fill_hidden(tx, &file, value, now)?;
+                file
             }
             None => {
                 let parent = space.attributes();
@@ -247,11 +270,38 @@ impl FileSystem {
                     self.make_object(tx, &parent, space.object(), &who, VALUE_MODE, &new, now)?;
                 let entry = dirent::pack(dnode.object(), VALUE_MODE, self.version);
                 space.entries()?.add_u64(tx, name, entry)?;
+                if noted {
+                    self.note_name(tx, &Body::Create(created(&dnode, &attrs, name, b"")));
+                }
                 self.change_dir(tx, &space, 1, 0, now)?;
                 let file = self.cache.insert(dnode, attrs, false)?;
-                self.fill_hidden(tx, &file, value, now)
+                self.fill_hidden(tx, &file, value, now)?;
+                file
             }
+        };
+        if noted {
+            self.note_write(tx, file.dnode(), 0, value, (true, false));
         }
+        Ok(())
+    }
+
+    /// Notes what [`Self::make_space_with`] made for an object.
+    pub(super) fn note_first_hidden(
+        &self,
+        tx: &Tx,
+        znode: &Znode,
+        made: &FirstHidden,
+        name: &[u8],
+        value: &[u8],
+    ) {
+        let named = znode.read().attrs.links != 0;
+        let (Some((of_space, of_file)), Some(file), true) = (&made.attrs, &made.file, named) else {
+            return;
+        };
+        let space = created(&made.space, of_space, b"", b"");
+        self.note_name(tx, &Body::MakeXattrDir(space));
+        self.note_name(tx, &Body::Create(created(file, of_file, name, b"")));
+        self.note_write(tx, file, 0, value, (true, false));
     }
 
     /// Puts a value into the file of an attribute, which is empty. One block, as large as the value
@@ -282,7 +332,14 @@ impl FileSystem {
         )
     }
 
-    pub(super) fn remove_hidden(&self, tx: &Tx, space: &Arc<Znode>, name: &[u8]) -> Result<()> {
+    /// Removes a value; `noted`: the log is told.
+    pub(super) fn remove_hidden(
+        &self,
+        tx: &Tx,
+        space: &Arc<Znode>,
+        name: &[u8],
+        noted: bool,
+    ) -> Result<()> {
         let Some((object, _)) = self.find(space, name)? else {
             return Ok(());
         };
@@ -293,7 +350,11 @@ impl FileSystem {
             other => other?,
         }
         self.change_dir(tx, space, -1, 0, now)?;
-        self.drop_link(tx, file, now)
+        let body = Body::Remove {
+            dir: space.object().0,
+            name,
+        };
+        self.drop_link(tx, file, now, noted.then_some(&body))
     }
 
     /// Objects in the attribute space of an object: the directory and its files.

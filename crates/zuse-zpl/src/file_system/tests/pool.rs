@@ -153,6 +153,12 @@ impl TestBacking {
     pub fn reopen(&self) -> Arc<Self> {
         self.wait_synced(self.open_txg()).expect("written");
         self.io.cache().clear();
+        self.as_on_disk()
+    }
+
+    /// What a power cut would leave: the last txg that is written. Both may be used from here on:
+    /// no place is ever written twice.
+    pub fn as_on_disk(&self) -> Arc<Self> {
         let objset = Objset::open((self.env)(), self.objset.root()).expect("opens");
         Arc::new(Self {
             env: self.env.clone(),

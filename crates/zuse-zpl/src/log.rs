@@ -1,0 +1,283 @@
+//! What operations leave for the intent log.
+//!
+//! Each operation notes its record within the transaction that makes its change, and holds the lock
+//! that orders it among others: of names the directory's, of data the file's range. So the order
+//! of the notes is an order in which the operations could have happened.
+//!
+//! | what | order |
+//! |---|---|
+//! | names; flags and project ids, which forbid changes of names | [`Order::Names`] |
+//! | hidden files of extended attributes: they are durable with the next commit of anything | [`Order::Names`] |
+//! | data, size, mode, owner, times, attributes in the object's own list | [`Order::Object`] |
+//!
+//! Not noted: what has no name, and the hidden files of what has none. If such an object gets a
+//! name, nothing before that can be told any more: the next commit waits for its txg
+//! ([`IntentLog::unlogged`]).
+//!
+//! Must not be done here: waiting for anything. A note is a push under a short lock.
+
+use std::sync::Arc;
+
+use zuse_base::{Errno, ObjectId, Result};
+use zuse_dmu::{Dnode, Intent, IntentData, IntentLog, Order, SyncMode, Tx, WriteState};
+use zuse_format::BlockPointer;
+use zuse_format::zil::{Body, Create, SetAttr as Logged, XattrFlags};
+
+use crate::attributes::Attributes;
+use crate::file_system::FileSystem;
+use crate::flags;
+use crate::znode::Znode;
+
+/// Longest value that a record of the log may have: whoever replays refuses longer ones.
+const SA_VALUE_MAX: usize = 32_768;
+
+/// Optional attributes: bit in the log, flag of the object.
+pub(crate) const LOGGED_FLAGS: [(u32, u64); 9] = [
+    (0x2, flags::ARCHIVE),
+    (0x8, flags::READONLY),
+    (0x20, flags::NOUNLINK),
+    (0x40, flags::IMMUTABLE),
+    (0x80, flags::APPENDONLY),
+    (0x100, flags::NODUMP),
+    (0x800, flags::AV_MODIFIED),
+    (0x1_0000, flags::SPARSE),
+    (0x2_0000, flags::PROJINHERIT),
+];
+/// A project id is among the optional attributes.
+pub(crate) const LOGGED_PROJECT: u32 = 0x4_0000;
+
+impl FileSystem {
+    /// From now on operations leave records with this log. Whoever gives it has replayed what was
+    /// in it.
+    pub fn use_log(&self, log: Arc<dyn IntentLog>) {
+        let _ = self.log.set(log);
+    }
+
+    /// The log, where operations are to leave records.
+    pub(crate) fn log(&self) -> Option<&dyn IntentLog> {
+        let log = self.log.get()?;
+        log.is_on().then_some(log.as_ref())
+    }
+
+    fn note(&self, tx: &Tx, order: Order, body: &Body<'_>) {
+        if let Some(log) = self.log() {
+            let record = body.to_bytes();
+            log.add(
+                tx,
+                Intent {
+                    order,
+                    record,
+                    write: None,
+                },
+            );
+        }
+    }
+
+    /// Notes a change of names.
+    pub(crate) fn note_name(&self, tx: &Tx, body: &Body<'_>) {
+        self.note(tx, Order::Names, body);
+    }
+
+    /// Notes a change of an object that has this many names.
+    pub(crate) fn note_object(&self, tx: &Tx, object: ObjectId, links: u64, body: &Body<'_>) {
+        if links != 0 {
+            self.note(tx, Order::Object(object), body);
+        }
+    }
+
+    /// Notes a change that later changes of names depend on, behind all that was noted of the
+    /// object.
+    pub(crate) fn note_in_order(&self, tx: &Tx, object: ObjectId, links: u64, body: &Body<'_>) {
+        if let Some(log) = self.log().filter(|_| links != 0) {
+            log.before_rename(object);
+            self.note(tx, Order::Names, body);
+        }
+    }
+
+    /// Notes that an object was made with a name. What it has of its directory's project is said
+    /// too: when this is replayed the directory may have another one.
+    pub(crate) fn note_created(&self, tx: &Tx, dnode: &Dnode, a: &Attributes, texts: [&[u8]; 2]) {
+        let [name, target] = texts;
+        self.note_name(tx, &Body::Create(created(dnode, a, name, target)));
+        if a.flags & flags::PROJINHERIT != 0 || a.projid != 0 {
+            self.note_flags(tx, dnode.object(), a, flags::PROJINHERIT, true);
+        }
+    }
+
+    /// Notes bytes that were written to a file. `hidden`: it is a value of an extended attribute.
+    pub(crate) fn note_write(
+        &self,
+        tx: &Tx,
+        file: &Dnode,
+        offset: u64,
+        data: &[u8],
+        (hidden, commit_follows): (bool, bool),
+    ) {
+        let Some(log) = self.log() else { return };
+        if data.is_empty() {
+            return;
+        }
+        let (object, length) = (file.object(), data.len() as u64);
+        let state = log.write_state(length, file.block_size(), commit_follows);
+        let body = Body::Write {
+            object: object.0,
+            offset,
+            length,
+            data: (state == WriteState::Copied).then_some(data),
+            block: BlockPointer::HOLE,
+        };
+        log.add(
+            tx,
+            Intent {
+                order: if hidden {
+                    Order::Names
+                } else {
+                    Order::Object(object)
+                },
+                record: body.to_bytes(),
+                write: Some(state),
+            },
+        );
+    }
+
+    /// Notes the mode of an object; its state is locked.
+    pub(crate) fn note_mode(&self, tx: &Tx, object: ObjectId, a: &Attributes) {
+        let set = Logged {
+            object: object.0,
+            mask: Logged::MODE,
+            mode: u64::from(a.mode),
+            ..Logged::default()
+        };
+        self.note_object(tx, object, a.links, &Body::SetAttr(set));
+    }
+
+    /// Notes the size of a file.
+    pub(crate) fn note_size(&self, tx: &Tx, znode: &Znode) {
+        let a = znode.attributes();
+        let set = Logged {
+            object: znode.object().0,
+            mask: Logged::SIZE | Logged::MTIME,
+            size: a.size,
+            mtime: a.mtime,
+            ..Logged::default()
+        };
+        self.note_object(tx, znode.object(), a.links, &Body::SetAttr(set));
+    }
+
+    /// Notes those flags of `which`, and the project id if `project`.
+    pub(crate) fn note_flags(
+        &self,
+        tx: &Tx,
+        object: ObjectId,
+        a: &Attributes,
+        which: u64,
+        project: bool,
+    ) {
+        let mut given = XattrFlags::default();
+        for (bit, flag) in LOGGED_FLAGS {
+            if which & flag != 0 {
+                given.asked |= bit;
+                if a.flags & flag != 0 {
+                    given.values |= u64::from(bit);
+                }
+            }
+        }
+        if project {
+            given.asked |= LOGGED_PROJECT;
+            given.values |= u64::from(LOGGED_PROJECT);
+            given.projid = a.projid;
+        }
+        let set = Logged {
+            object: object.0,
+            flags: Some(given),
+            ..Logged::default()
+        };
+        self.note_in_order(tx, object, a.links, &Body::SetAttr(set));
+    }
+
+    /// Notes that an extended attribute of an object's own list was set or, where `value` is
+    /// `None`, removed.
+    pub(crate) fn note_xattr(&self, tx: &Tx, znode: &Znode, name: &[u8], value: Option<&[u8]>) {
+        let Some(log) = self.log() else { return };
+        let links = znode.read().attrs.links;
+        // An empty value means the removal.
+        let fits = value.is_none_or(|v| !v.is_empty() && v.len() <= SA_VALUE_MAX);
+        if links != 0 && !(fits && log.takes_sa_xattrs()) {
+            log.unlogged(tx);
+            return;
+        }
+        let object = znode.object();
+        let body = Body::SetXattr {
+            object: object.0,
+            name,
+            value,
+        };
+        self.note_object(tx, object, links, &body);
+    }
+
+    /// What was done to an object is durable when this returns, if the `sync` property says that
+    /// all changes are. Called by operations at their end, without any lock.
+    pub(crate) fn settle(&self, object: ObjectId) -> Result<()> {
+        match self.log.get() {
+            Some(log) if self.is_sync_always() => log.commit(Some(object)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether each change is made durable at once.
+    pub fn is_sync_always(&self) -> bool {
+        self.objset.settings().sync == SyncMode::Always
+    }
+
+    /// Makes durable what was done to an object, and all changes of names.
+    ///
+    /// # Errors
+    /// The pool is suspended.
+    pub fn fsync(&self, znode: &Znode) -> Result<()> {
+        if let Some(log) = self.log() {
+            return log.commit(Some(znode.object()));
+        }
+        let txg = znode.dnode().changed_in();
+        let promised =
+            self.log.get().is_none() || self.objset.settings().sync != SyncMode::Disabled;
+        if txg <= self.backing.synced_txg() || !promised {
+            return Ok(());
+        }
+        self.backing.wait_synced(txg)
+    }
+}
+
+/// An object with its attributes as a record of the log makes it.
+pub(crate) fn created<'a>(
+    dnode: &Dnode,
+    a: &Attributes,
+    name: &'a [u8],
+    target: &'a [u8],
+) -> Create<'a> {
+    Create {
+        dir: a.parent,
+        object: dnode.object().0,
+        slots: dnode.slots(),
+        mode: u64::from(a.mode),
+        uid: a.uid,
+        gid: a.gid,
+        generation: a.generation,
+        time: a.crtime,
+        rdev: a.rdev,
+        flags: None,
+        acl: None,
+        name,
+        target,
+    }
+}
+
+impl IntentData for FileSystem {
+    fn size(&self, object: ObjectId) -> Result<Option<u64>> {
+        let znode = match self.znode(object) {
+            Err(e) if e.is(Errno::NOENT) => return Ok(None),
+            other => other?,
+        };
+        let links = znode.read().attrs.links;
+        Ok((znode.is_file() && links != 0).then(|| znode.size()))
+    }
+}
