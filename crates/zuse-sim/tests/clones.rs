@@ -492,7 +492,7 @@ fn with_clones_of_a_volume_in_the_log() -> (Arc<MemDevice>, Vec<u8>) {
     volume
         .write(BLOCKS * SIZE, &vec![1; data.len()])
         .expect("write");
-    volume.flush().expect("flush");
+    volume.sync().expect("flush");
     let handle = pool.dsl().dataset("tank/vol").expect("dataset");
     let objset = handle.objset().expect("objset");
     let mut blocks = pointers(&objset.dnode(ObjectId(1)).expect("data"), BLOCKS);

@@ -255,7 +255,7 @@ fn only_what_the_stream_has_is_healed_and_nothing_else_is_written() {
     pool.create_volume("tank/a/v", &volume).unwrap();
     let v = pool.volume("tank/a/v").unwrap();
     v.write(8192, &[9; 300_000]).unwrap();
-    v.flush().unwrap();
+    v.sync().unwrap();
     drop(v);
     pool.snapshot(&["tank/a@s".to_owned()], true, &[]).unwrap();
     let package = SendRequest {

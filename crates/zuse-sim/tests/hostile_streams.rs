@@ -126,7 +126,7 @@ fn cases() -> (Arc<Pool>, Vec<Case>) {
         }
         let v = from.volume("src/v").unwrap();
         v.write(u64::from(round) * 8192, &[7; 20_000]).unwrap();
-        v.flush().unwrap();
+        v.sync().unwrap();
         drop(v);
         from.snapshot(&[format!("src@s{round}")], true, &pairs(&[("my:p", "1")]))
             .unwrap();

@@ -503,7 +503,7 @@ fn an_encrypted_volume_with_a_log_is_rolled_back_without_its_key() {
     assert_eq!(volume.read(0, &mut buf).expect("read"), 6000);
     assert_eq!(buf, [0; 6000], "what was in the log only");
     volume.write(100, b"written after").expect("write");
-    volume.flush().expect("flush");
+    volume.sync().expect("flush");
     drop(volume);
     pool.rollback(&snap, false).expect("rollback");
     let volume = pool.volume(VOLUME).expect("volume");

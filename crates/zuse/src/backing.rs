@@ -60,6 +60,11 @@ impl DatasetBacking {
         }))
     }
 
+    /// Whether changes of it are ever written, whatever its properties say now.
+    pub fn is_writable(&self) -> bool {
+        !self.read_only
+    }
+
     /// The replay of its intent log.
     pub fn replaying(&self) -> &Replaying {
         &self.replaying

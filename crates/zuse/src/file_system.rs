@@ -111,6 +111,10 @@ impl Pool {
         open.retain(|_, e| e.fs.strong_count() > 0 || e.backing.strong_count() > 0);
         self.keep_to_edge(&dataset).map_err(plain)?;
         let fs = crate::replay::file_system(&backing, self.spa(), &dataset).map_err(plain)?;
+        if backing.is_writable() {
+            let asked: Weak<FileSystem> = Arc::downgrade(&fs);
+            fs.use_log(dataset.open_log(asked).map_err(plain)?);
+        }
         open.insert(
             object,
             Entry {

@@ -6,15 +6,18 @@
 //! The size that is set is a multiple of the block size and not 0; others are refused. Nothing is
 //! read or written beyond the size that is stored, whatever it is; what a shrink cuts off is freed.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_dmu::zap::{Zap, ZapOptions};
-use zuse_dmu::{Dnode, DnodeSpec, Objset, Tx};
+use zuse_dmu::{
+    Dnode, DnodeSpec, Intent, IntentData, IntentLog, Objset, Order, SyncMode, Tx, WriteState,
+};
 use zuse_dsl::property::{SetAs, Value};
 use zuse_dsl::{CreateOptions, Dataset as Handle, Estimate, Fill, Kind, Owner};
-use zuse_format::ObjsetType;
 use zuse_format::object_type::{ZVOL, ZVOL_PROP};
+use zuse_format::zil::Body;
+use zuse_format::{BlockPointer, ObjsetType};
 
 use crate::held::Held;
 use crate::property::parse;
@@ -50,8 +53,34 @@ pub struct Volume {
     _owner: Option<Owner>,
     objset: Arc<Objset>,
     data: Arc<Dnode>,
+    /// Of one that can be written: where its writes leave their records.
+    log: Option<VolumeLog>,
     // The last field: nothing of the pool is used after it.
     _held: Arc<Held>,
+}
+
+/// A volume's intent log, and what it asks.
+struct VolumeLog {
+    log: Arc<dyn IntentLog>,
+    _size: Arc<VolumeSize>,
+}
+
+/// How far data can be read for the log.
+struct VolumeSize(Arc<Objset>);
+
+impl IntentData for VolumeSize {
+    fn size(&self, object: ObjectId) -> Result<Option<u64>> {
+        if object != DATA {
+            return Ok(None);
+        }
+        size_of(&self.0).map(Some)
+    }
+}
+
+fn size_of(objset: &Arc<Objset>) -> Result<u64> {
+    Zap::open(&objset.dnode(PROPERTIES)?)?
+        .lookup_u64(b"size")?
+        .ok_or_else(|| Error::corrupt(objset.place(), "the volume has no size"))
 }
 
 /// Bytes that a volume may come to take with its metadata: what its refreservation keeps for it.
@@ -177,11 +206,12 @@ impl Pool {
             return refuse(format!("'{name}' is not a volume"));
         }
         let data = objset.dnode(DATA)?;
-        let volume = Volume {
+        let mut volume = Volume {
             handle,
             _owner: owner,
             objset,
             data,
+            log: None,
             _held: self.share(),
         };
         crate::replay::volume(
@@ -191,6 +221,14 @@ impl Pool {
             volume.size()?,
             self.open_file_systems().volume_gate(),
         )?;
+        if volume._owner.is_some() {
+            let size = Arc::new(VolumeSize(volume.objset.clone()));
+            let asked: Weak<VolumeSize> = Arc::downgrade(&size);
+            volume.log = Some(VolumeLog {
+                log: volume.handle.open_log(asked)?,
+                _size: size,
+            });
+        }
         Ok(volume)
     }
 }
@@ -223,9 +261,7 @@ impl Volume {
     /// # Errors
     /// It cannot be read.
     pub fn size(&self) -> Result<u64> {
-        self.table()?
-            .lookup_u64(b"size")?
-            .ok_or_else(|| Error::corrupt(self.objset.place(), "the volume has no size"))
+        size_of(&self.objset)
     }
 
     /// Bytes of a block.
@@ -265,7 +301,55 @@ impl Volume {
         }
     }
 
-    /// Writes bytes at an offset; they are durable after [`Self::flush`].
+    /// The log, where writes are to leave records.
+    fn log(&self) -> Option<&dyn IntentLog> {
+        let log = &self.log.as_ref()?.log;
+        log.is_on().then_some(log.as_ref())
+    }
+
+    fn note(&self, tx: &Tx, body: &Body<'_>, write: Option<WriteState>) {
+        if let Some(log) = self.log() {
+            let record = body.to_bytes();
+            let order = Order::Names;
+            log.add(
+                tx,
+                Intent {
+                    order,
+                    record,
+                    write,
+                },
+            );
+        }
+    }
+
+    fn note_write(&self, tx: &Tx, offset: u64, data: &[u8]) {
+        let Some(log) = self.log() else { return };
+        let length = data.len() as u64;
+        let state = log.write_state(length, self.data.block_size(), self.is_sync_always());
+        let body = Body::Write {
+            object: DATA.0,
+            offset,
+            length,
+            data: (state == WriteState::Copied).then_some(data),
+            block: BlockPointer::HOLE,
+        };
+        self.note(tx, &body, Some(state));
+    }
+
+    fn is_sync_always(&self) -> bool {
+        self.objset.settings().sync == SyncMode::Always
+    }
+
+    /// At the end of a change: it is durable if the `sync` property says that all changes are.
+    fn settle(&self) -> Result<()> {
+        if self.is_sync_always() {
+            self.sync()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Writes bytes at an offset; they are durable after [`Self::sync`].
     ///
     /// # Errors
     /// `Refused(NOSPC)` beyond the end or without room, `Refused(ROFS)`.
@@ -278,9 +362,10 @@ impl Volume {
                 frees: false,
             })?;
             self.data.write_at(&tx, at, part)?;
+            self.note_write(&tx, at, part);
             at += part.len() as u64;
         }
-        Ok(())
+        self.settle()
     }
 
     /// Makes a range zeros and gives its blocks back.
@@ -289,18 +374,35 @@ impl Volume {
     /// As [`Self::write`].
     pub fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.check_writable(offset, len)?;
-        let tx = self.handle.begin(Estimate {
-            write_bytes: 2 * self.block_size(),
-            frees: true,
-        })?;
-        self.data.free_range(&tx, offset, len)
+        {
+            let tx = self.handle.begin(Estimate {
+                write_bytes: 2 * self.block_size(),
+                frees: true,
+            })?;
+            self.data.free_range(&tx, offset, len)?;
+            if len > 0 {
+                let body = Body::Truncate {
+                    object: DATA.0,
+                    offset,
+                    length: len,
+                };
+                self.note(&tx, &body, None);
+            }
+        }
+        self.settle()
     }
 
-    /// Waits until everything written is on disk.
+    /// Makes everything written durable.
     ///
     /// # Errors
     /// The pool is suspended.
-    pub fn flush(&self) -> Result<()> {
+    pub fn sync(&self) -> Result<()> {
+        if let Some(log) = self.log() {
+            return log.commit(None);
+        }
+        if self.log.is_some() && self.objset.settings().sync == SyncMode::Disabled {
+            return Ok(());
+        }
         match self.data.newest_dirty() {
             Some(txg) => self.handle.wait_synced(txg),
             None => Ok(()),

@@ -378,5 +378,5 @@ fn write_volume(
         }
         at += got as u64;
     }
-    volume.flush().or_cannot(cannot)
+    volume.sync().or_cannot(cannot)
 }

@@ -178,7 +178,7 @@ fn change_volume(pool: &Pool, name: &str, prng: &SeededPrng) -> Result<()> {
             volume.write(at, &noise(prng, len as usize))?;
         }
     }
-    volume.flush()
+    volume.sync()
 }
 
 struct Worker<'a> {
