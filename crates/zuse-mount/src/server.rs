@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use zuse_base::sync::{Mutex, RwLockWriteGuard};
 
-use zuse_base::{Error, ObjectId, Result};
+use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_fuse::{Handed, MountError, MountOptions, Mounted, Notifier, QueueFull, go_on, mount};
 use zuse_zpl::FileSystem;
 
@@ -152,7 +152,16 @@ impl MountServer {
         if !is_snapshot {
             drop(lay(&session, |_| true)?);
         }
-        let told = effective(&asked, &shown(&session));
+        let shown = shown(&session);
+        if asked.writeback_cache && shown.iter().any(|fs| fs.is_sync_always()) {
+            return Err(Error::refused(
+                Errno::INVAL,
+                "with sync=always there is no '-o writeback': \
+                 the kernel would keep writes that are to be durable at once",
+            )
+            .into());
+        }
+        let told = effective(&asked, &shown);
         let mounted = mount(session.clone(), mountpoint, &told, &staff.crew)?;
         let _ = session.notifier.set(mounted.notifier());
         staff.look_after(&session).map_err(MountError::Session)?;
@@ -277,6 +286,14 @@ impl MountServer {
     pub fn serves(&self, dataset: &str) -> bool {
         let dataset = dataset.split_once('@').map_or(dataset, |(head, _)| head);
         self.dataset() == dataset || self.session.children.lock().contains_key(dataset)
+    }
+
+    /// Whether it shows this dataset or one below it, and the kernel gathers their writes.
+    pub fn gathers_writes_of(&self, dataset: &str) -> bool {
+        let children = self.session.children.lock();
+        let mut names = children.keys();
+        self.session.gathers_writes
+            && (is_within(&self.dataset(), dataset) || names.any(|name| is_within(name, dataset)))
     }
 
     /// A dataset (and what is below it) has another name. Call [`Self::refresh`] afterwards.

@@ -67,6 +67,20 @@ fn failed(stop: Stop) -> Stop {
     }
 }
 
+/// Whether nobody has mounted a dataset, or one below it, so that the kernel gathers its writes.
+fn check_not_gathered(session: &Session, name: &str) -> Outcome {
+    let gathered = (session.holder.as_ref())
+        .is_some_and(|h| h.servers().iter().any(|s| s.gathers_writes_of(name)));
+    if gathered {
+        return Err(CommandError::new(format!(
+            "cannot set property for '{name}': it is mounted with '-o writeback', \
+             with which the kernel keeps writes that are to be durable at once"
+        ))
+        .into());
+    }
+    Ok(())
+}
+
 fn set_one(
     session: &mut Session,
     name: &str,
@@ -81,6 +95,9 @@ fn set_one(
     let stays = !newly && !pairs.iter().any(goes);
     if moves && !stays {
         automount::check_movable(session, name)?;
+    }
+    if pairs.iter().any(|(n, v)| n == "sync" && v == "always") {
+        check_not_gathered(session, name)?;
     }
     let dataset = pool
         .dataset(name)
