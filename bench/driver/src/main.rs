@@ -9,6 +9,7 @@
 //! bench-driver remove DIR FILES DIRS         unlinks all, in order of creation, then the directories
 //! bench-driver write  FILE BYTES text|noise  sequential, 1 MiB at a time, ended by fsync
 //! bench-driver read   FILE                   sequential, 1 MiB at a time
+//! bench-driver append DIR THREADS CALLS BYTES each of THREADS appends BYTES to a file of its own and waits for fdatasync, CALLS times
 //! bench-driver setxattr DIR FILES DIRS BYTES user.bench of BYTES bytes of noise on each of them, then syncfs
 //! bench-driver getxattr DIR FILES DIRS BYTES reads it again
 //! ```
@@ -43,6 +44,9 @@ fn main() {
             write(Path::new(file), num(bytes), kind)
         }
         ["read", file] => read(Path::new(file)),
+        ["append", dir, threads, calls, bytes] => {
+            append(Path::new(dir), num(threads), num(calls), num(bytes))
+        }
         ["setxattr", dir, files, dirs, bytes] => {
             set_xattrs(Path::new(dir), num(files), num(dirs), num(bytes))
         }
@@ -51,7 +55,7 @@ fn main() {
         }
         _ => {
             eprintln!(
-                "usage: bench-driver create|fill|stat|find|list|remove|write|read|setxattr|getxattr … (see the head of its source)"
+                "usage: bench-driver create|fill|stat|find|list|remove|write|read|append|setxattr|getxattr … (see the head of its source)"
             );
             std::process::exit(2);
         }
@@ -61,12 +65,14 @@ fn main() {
             count,
             seconds,
             synced,
-        }) => match synced {
-            None => println!("{{\"count\": {count}, \"seconds\": {seconds:.6}}}"),
-            Some(synced) => println!(
-                "{{\"count\": {count}, \"seconds\": {seconds:.6}, \"synced\": {synced:.6}}}"
-            ),
-        },
+            median,
+        }) => {
+            let more = |name: &str, value: Option<f64>| {
+                value.map_or(String::new(), |v| format!(", \"{name}\": {v:.6}"))
+            };
+            let (synced, median) = (more("synced", synced), more("median", median));
+            println!("{{\"count\": {count}, \"seconds\": {seconds:.6}{synced}{median}}}");
+        }
         Err(error) => {
             eprintln!("bench-driver {}: {error}", words.join(" "));
             std::process::exit(1);
@@ -80,6 +86,8 @@ struct Measured {
     seconds: f64,
     /// Until a syncfs that followed was done.
     synced: Option<f64>,
+    /// Seconds of the call in the middle of all.
+    median: Option<f64>,
 }
 
 fn num(text: &str) -> u64 {
@@ -94,7 +102,37 @@ fn timed(count: u64, start: Instant) -> io::Result<Measured> {
         count,
         seconds: start.elapsed().as_secs_f64(),
         synced: None,
+        median: None,
     })
+}
+
+fn append(dir: &Path, threads: u64, calls: u64, bytes: u64) -> io::Result<Measured> {
+    let block = vec![b'a'; bytes as usize];
+    let files = (0..threads)
+        .map(|thread| File::create(dir.join(format!("append-{thread}"))))
+        .collect::<io::Result<Vec<_>>>()?;
+    let start = Instant::now();
+    let took = std::thread::scope(|scope| {
+        let one = |mut file: &File| -> io::Result<Vec<f64>> {
+            (0..calls)
+                .map(|_| {
+                    let began = Instant::now();
+                    file.write_all(&block)?;
+                    file.sync_data()?;
+                    Ok(began.elapsed().as_secs_f64())
+                })
+                .collect()
+        };
+        let all: Vec<_> = files.iter().map(|f| scope.spawn(move || one(f))).collect();
+        let all = all.into_iter().map(|t| t.join());
+        all.map(|t| t.unwrap_or_else(|_| Err(io::Error::other("a thread panicked"))))
+            .collect::<io::Result<Vec<_>>>()
+    })?;
+    let mut measured = timed(threads * calls, start)?;
+    let mut took = took.concat();
+    took.sort_by(f64::total_cmp);
+    measured.median = took.get(took.len() / 2).copied();
+    Ok(measured)
 }
 
 struct Names {
@@ -314,6 +352,7 @@ fn set_xattrs(dir: &Path, files: u64, dirs: u64, bytes: u64) -> io::Result<Measu
     rustix::fs::syncfs(File::open(".")?)?;
     Ok(Measured {
         synced: Some(start.elapsed().as_secs_f64()),
+        median: None,
         ..set
     })
 }
