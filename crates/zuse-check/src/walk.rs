@@ -246,7 +246,7 @@ impl<'a> Walk<'a> {
             let verifier = bp.checksum();
             let mut buf = Vec::new();
             let mut good = false;
-            let read = self.io.vdevs().read(
+            let read = self.io.vdevs().read_perhaps(
                 zuse_vdev::Address::new(
                     bp.dva(0).vdev(),
                     bp.dva(0).offset(),
@@ -255,7 +255,7 @@ impl<'a> Walk<'a> {
                 &mut buf,
                 bp.psize() as usize,
                 &mut |bytes| {
-                    good = zuse_codec::open_zil(bytes, verifier).is_ok();
+                    good = zuse_io::log_block_order(&bp, bytes).is_some();
                     good
                 },
             );

@@ -205,6 +205,9 @@ pub struct PoolRow {
     /// What is kept in memory.
     #[serde(default)]
     pub tiers: Vec<TierRow>,
+    /// Figures of intent logs: see [`zuse::Pool::log_figures`].
+    #[serde(default)]
+    pub logs: Vec<(String, u64)>,
     /// Dedup tables, where that was asked for.
     #[serde(default)]
     pub dedup: Option<DedupRow>,
@@ -759,11 +762,18 @@ pub fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result
                 figures: [t.hits, t.misses, t.entries, t.bytes, t.limit],
             })
             .collect(),
+        logs: named_log_figures(pool),
         dedup: None,
         activity: ActivityRow::default(),
         lost_blocks: 0,
         damaged: Vec::new(),
     })
+}
+
+/// Figures of intent logs, as they go to who asks.
+fn named_log_figures(pool: &Pool) -> Vec<(String, u64)> {
+    let all = pool.log_figures().into_iter();
+    all.map(|(name, n)| (name.to_owned(), n)).collect()
 }
 
 /// Nothing where the set of features that the pool asks for is not known here, or the pool cannot

@@ -493,6 +493,9 @@ impl Dataset {
         if let Some(os) = self.open_objset() {
             os.set_settings(self.dsl.settings_of(object)?);
         }
+        if let Some(log) = self.log.get() {
+            log.refresh(self);
+        }
         Ok(())
     }
 

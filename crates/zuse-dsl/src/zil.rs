@@ -21,6 +21,7 @@ mod commit;
 mod fill;
 mod lists;
 mod log;
+mod rest;
 mod writer;
 
 pub(crate) use log::Log;

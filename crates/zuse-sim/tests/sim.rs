@@ -25,6 +25,7 @@ mod keys;
 mod layouts;
 mod leaks;
 mod livelists;
+mod log_devices;
 mod logs;
 mod mixtures;
 mod nameless;

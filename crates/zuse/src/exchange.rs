@@ -12,7 +12,7 @@ use zuse_base::{Errno, Error, Refusal, Result};
 use zuse_device::{Access, BlockDevice, FileDevice};
 use zuse_dsl::Function;
 use zuse_pool::{Newcomer, Offline, Purpose};
-use zuse_vdev::{Health, VdevConfig, VdevKind};
+use zuse_vdev::{Health, VdevConfig, VdevKind, VdevStatus};
 
 use crate::device::Taken;
 use crate::{DeviceUse, ImportedPool, LastScan, Pool};
@@ -135,7 +135,11 @@ impl Pool {
     /// # Errors
     /// `Refused` with OpenZFS's words.
     pub fn offline(&self, guid: u64, how: Offline) -> Result<()> {
-        self.spa().offline(guid, how)
+        let is_log = |top: &VdevStatus| top.is_log && holds(top, guid);
+        match self.vdev_status().children.iter().any(is_log) {
+            true => self.dsl().while_logs_rest(|| self.spa().offline(guid, how)),
+            false => self.spa().offline(guid, how),
+        }
     }
 
     /// `zpool online`; gives how well the device is then.
@@ -222,4 +226,9 @@ impl Pool {
         });
         replacing || self.spa().resilver_range().is_some()
     }
+}
+
+/// Whether a device is a vdev or below it.
+fn holds(vdev: &VdevStatus, guid: u64) -> bool {
+    vdev.guid == guid || vdev.children.iter().any(|child| holds(child, guid))
 }

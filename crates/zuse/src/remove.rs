@@ -67,7 +67,7 @@ impl Pool {
             }
             Removable::Log(guid) => {
                 self.replay_logs()?;
-                self.spa().remove_log(*guid)
+                self.dsl().while_logs_rest(|| self.spa().remove_log(*guid))
             }
             Removable::Data(_) => known(
                 Errno::NOTSUP,

@@ -71,6 +71,27 @@ impl Pool {
         out
     }
 
+    /// Figures of the intent logs of all datasets, by name.
+    pub fn log_figures(&self) -> Vec<(&'static str, u64)> {
+        let f = &self.spa().logs().figures;
+        let (by_flush, flushes) = (f.by_flush.get(), f.flushes.get());
+        let mean = |nanos: u64, of: u64| nanos / of.max(1);
+        vec![
+            ("commits", f.commits.get()),
+            ("commits_by_flush", by_flush),
+            ("commits_by_txg", f.by_txg.get()),
+            ("flushes", flushes),
+            ("waiters_per_100_flushes", by_flush * 100 / flushes.max(1)),
+            ("blocks", f.blocks.get()),
+            ("records", f.records.get()),
+            ("bytes", f.bytes.get()),
+            ("failures", f.failures.get()),
+            ("mean_write_ns", mean(f.write_nanos.get(), f.blocks.get())),
+            ("mean_flush_ns", mean(f.flush_nanos.get(), flushes)),
+            ("mean_wait_ns", mean(f.wait_nanos.get(), by_flush)),
+        ]
+    }
+
     /// What its devices were asked for.
     pub fn traffic(&self) -> Traffic {
         Traffic::of(&self.vdev_status())

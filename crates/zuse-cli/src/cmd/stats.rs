@@ -17,6 +17,7 @@ use crate::table::{Column, Side, render};
 /// Of a pool that is mounted these are the figures of its process since it was opened. Any other
 /// pool is opened for the question, and shows what opening it took; 'zuse --stats COMMAND' shows
 /// what a command took. The block cache's limit is in bytes, that of the other tiers in entries.
+/// Below them: what intent logs did, that is how fsync was answered. Times are in nanoseconds.
 #[derive(Args, Debug)]
 pub struct Stats {
     /// No header, fields separated by one tab
@@ -68,6 +69,9 @@ impl Stats {
             let [reads, writes, read, written] = row.vdevs.traffic;
             lines.push(self.device_line(&row.name, "device reads", reads, read));
             lines.push(self.device_line(&row.name, "device writes", writes, written));
+            for (name, n) in &row.logs {
+                lines.push(self.log_line(&row.name, name, *n));
+            }
         }
         let style = session.ui.style(self.scripted);
         session.ui.print(render(&columns, &lines, style))?;
@@ -85,6 +89,22 @@ impl Stats {
             });
         }
         line
+    }
+
+    /// A figure of the intent logs.
+    fn log_line(&self, pool: &str, name: &str, count: u64) -> Vec<String> {
+        let none = || "-".to_owned();
+        let shown = match (self.parsable, name) {
+            (true, _) => count.to_string(),
+            (_, "bytes") => nicebytes(count),
+            _ => nicenum(count),
+        };
+        let (count, bytes) = match name {
+            "bytes" => (none(), shown),
+            _ => (shown, none()),
+        };
+        let name = format!("log {}", name.replace('_', " "));
+        vec![pool.to_owned(), name, none(), none(), count, bytes, none()]
     }
 
     fn device_line(&self, pool: &str, name: &str, count: u64, bytes: u64) -> Vec<String> {
@@ -127,11 +147,23 @@ fn devices_json(traffic: [u64; 4]) -> Json {
     )
 }
 
+fn logs_json(figures: impl Iterator<Item = (String, u64)>) -> Json {
+    Json::object(
+        figures
+            .map(|(name, n)| (name, Json::Number(n)))
+            .collect::<Vec<_>>(),
+    )
+}
+
 fn of_row(row: &PoolRow) -> Json {
     let tiers = row.tiers.iter().map(|t| (t.name.clone(), t.figures));
     Json::object([
         ("tiers", tiers_json(tiers)),
         ("devices", devices_json(row.vdevs.traffic)),
+        (
+            "logs",
+            logs_json(row.logs.iter().map(|(k, n)| (k.clone(), *n))),
+        ),
     ])
 }
 
@@ -144,11 +176,14 @@ pub fn figures(pool: &Pool) -> Json {
     });
     let t = pool.traffic();
     let devices = [t.reads, t.writes, t.read_bytes, t.written_bytes];
+    let logs = pool.log_figures().into_iter();
+    let logs = logs.map(|(name, n)| (name.to_owned(), n));
     Json::object([(
         pool.name(),
         Json::object([
             ("tiers", tiers_json(tiers)),
             ("devices", devices_json(devices)),
+            ("logs", logs_json(logs)),
         ]),
     )])
 }

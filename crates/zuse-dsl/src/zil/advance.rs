@@ -34,7 +34,7 @@ impl Ctx<'_> {
         if header.log == first {
             return Ok(());
         }
-        if !first.is_hole() && header.log.is_hole() && os.kind() == ObjsetType::Zfs {
+        if !first.is_hole() && os.kind() == ObjsetType::Zfs {
             self.activate(ds.object().0, ZILSAXATTR, &ZapValue::U64(0))?;
         }
         let header = ZilHeader {

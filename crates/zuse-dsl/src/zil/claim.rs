@@ -81,7 +81,7 @@ impl Dsl {
 
     /// The headers that stand in the object sets of heads: those are looked at together, each of
     /// the rest by itself.
-    fn log_headers<'a>(
+    pub(super) fn log_headers<'a>(
         &self,
         heads: &'a [crate::ahead::Met],
         gather: &mut Option<Ahead>,

@@ -25,19 +25,27 @@ impl Log {
     /// Makes durable what was noted.
     pub(super) fn commit_noted(&self, ds: &Arc<Dataset>, object: Option<ObjectId>) -> Result<()> {
         let spa = ds.dsl.spa()?;
-        let (ticket, newest) = {
+        let (ticket, newest, incomplete) = {
             let mut lists = self.lists.lock();
             lists.stage(object);
-            (lists.ticket(), lists.newest())
+            (lists.ticket(), lists.newest(), lists.incomplete())
         };
-        if newest <= spa.synced_txg() {
+        let synced = spa.synced_txg();
+        if newest <= synced {
             return Ok(());
         }
         let began = Instant::now();
         let figures = &spa.0.logs().figures;
         figures.commits.bump();
         let watch = spa.tripwire().watch(at::LOG);
-        let by_flush = self.through_chain(ds, ticket)?;
+        // What is missing in the lists is in no ticket.
+        let by_flush = match incomplete <= synced {
+            true => self.through_chain(ds, ticket)?,
+            false => {
+                self.begin_if_none(ds);
+                false
+            }
+        };
         drop(watch);
         if by_flush {
             figures.by_flush.bump();

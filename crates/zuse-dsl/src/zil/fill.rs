@@ -12,8 +12,9 @@ use super::lists::{COUNT_AT, LENGTH_AT, OFFSET_AT, SEQ_AT, TXG_AT, WRITE_HEAD};
 /// The smallest and the largest block.
 pub(super) const BLOCK_MIN: usize = 4096;
 pub(super) const BLOCK_MAX: usize = 128 << 10;
-/// A write is cut only where so much of it fits.
+/// A write is cut only where so much of it fits, and at such a multiple in its object.
 const PIECE_MIN: usize = 4096;
+const SECTOR: u64 = 4096;
 
 /// The block for so many bytes of records.
 pub(super) fn size_for(records: usize) -> usize {
@@ -30,7 +31,7 @@ fn write_record(data: usize) -> usize {
 /// Bytes that records of a write of so much data take, cut as it may be.
 pub(super) fn bytes_of_write(data: u64) -> usize {
     let data = usize::try_from(data).unwrap_or(usize::MAX / 2);
-    let piece = BLOCK_MAX - CHAIN_HEAD - WRITE_HEAD;
+    let piece = BLOCK_MAX - CHAIN_HEAD - WRITE_HEAD - PIECE_MIN;
     data.saturating_add((data / piece + 1) * (WRITE_HEAD + 8))
 }
 
@@ -145,7 +146,12 @@ impl<'a> Filler<'a> {
                 self.next_block(all);
                 continue;
             }
-            let data = wanted.min(fits);
+            // A power cut between two pieces must not leave half of a sector.
+            let cut = (offset + fits as u64) / SECTOR * SECTOR;
+            let data = match wanted <= fits || cut <= offset {
+                true => wanted.min(fits),
+                false => (cut - offset) as usize,
+            };
             let len = write_record(data);
             let place = self.place(len, txg);
             let seq = zuse_format::field::u64_at(place, SEQ_AT);

@@ -4,7 +4,10 @@
 //! no chain yet, no space, a device failed, logs rest while a log device leaves. Both promise the
 //! same.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{AcqRel, Acquire},
+};
 use std::sync::{Arc, Weak};
 
 use zuse_base::sync::{Condvar, Mutex};
@@ -24,8 +27,8 @@ const COPIED_MAX: u64 = 7680;
 pub(crate) struct Log {
     dataset: Weak<Dataset>,
     data: Mutex<Option<Weak<dyn IntentData>>>,
-    /// Whether operations were noted when it was last asked.
-    was_on: AtomicBool,
+    /// Whether operations are noted: asked for each of them.
+    is_on: AtomicBool,
     /// A leaf, but that it is taken under `chain`.
     pub(super) lists: Mutex<Lists>,
     pub(super) chain: Mutex<Chain>,
@@ -40,7 +43,7 @@ impl Log {
         Arc::new(Self {
             dataset,
             data: Mutex::new(None),
-            was_on: AtomicBool::new(false),
+            is_on: AtomicBool::new(false),
             lists: Mutex::default(),
             chain: Mutex::default(),
             changed: Condvar::default(),
@@ -63,6 +66,17 @@ impl Log {
                 .is_some_and(|os| os.settings().sync != SyncMode::Disabled)
     }
 
+    /// Takes over what its pool and its properties say now.
+    pub(crate) fn refresh(&self, ds: &Dataset) {
+        let on = self.is_wanted(ds);
+        if self.is_on.swap(on, AcqRel) != on
+            && let Ok(spa) = ds.dsl.spa()
+        {
+            // What is done in a txg while it is off is not noted, and what follows may depend on it.
+            self.lists.lock().let_go(spa.open_txg());
+        }
+    }
+
     /// A txg is on disk.
     pub(crate) fn landed(&self, txg: Txg) {
         self.lists.lock().landed(txg);
@@ -81,24 +95,14 @@ impl Dataset {
         self.set_replayed();
         let log = self.log.get_or_init(|| Log::new(Arc::downgrade(self)));
         *log.data.lock() = Some(data);
+        log.refresh(self);
         Ok(log.clone())
     }
 }
 
 impl IntentLog for Log {
     fn is_on(&self) -> bool {
-        let Some(ds) = self.dataset.upgrade() else {
-            return false;
-        };
-        let on = self.is_wanted(&ds);
-        if on != self.was_on.load(Relaxed) {
-            if on && let Ok(spa) = ds.dsl.spa() {
-                // What was done before in this txg was not noted.
-                self.lists.lock().let_go(spa.open_txg());
-            }
-            self.was_on.store(on, Relaxed);
-        }
-        on
+        self.is_on.load(Acquire)
     }
 
     fn add(&self, tx: &Tx, intent: Intent) {

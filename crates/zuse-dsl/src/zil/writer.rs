@@ -91,6 +91,21 @@ impl Log {
         }
     }
 
+    /// Begins a chain where there is none, for the next commit: this one waits for a txg anyway.
+    pub(super) fn begin_if_none(&self, ds: &Arc<Dataset>) {
+        let Ok(spa) = ds.dsl.spa() else { return };
+        let mut chain = self.chain.lock();
+        let none = chain.links.is_empty() || chain.broken;
+        if !none || chain.filling || spa.0.logs().is_resting() {
+            return;
+        }
+        chain.filling = true;
+        drop(chain);
+        let _turn = Turn(Some(self));
+        // Without one the next commit tries again.
+        let _ = self.begin_chain(ds);
+    }
+
     /// A drain is in no block. What it had is in the open txg at the latest: nothing is logged
     /// before that is on disk.
     fn give_up(&self, drain: u64) -> Drained {
@@ -127,7 +142,9 @@ impl Log {
                 }
                 let object = zuse_base::ObjectId(u64_at(record, OBJECT_AT));
                 let (offset, length) = (u64_at(record, OFFSET_AT), u64_at(record, COUNT_AT));
-                let Some(end) = data.as_ref().map(|d| d.size(object)).transpose()?.flatten() else {
+                // Who could tell has gone: the txg has the data.
+                let Some(data) = &data else { return Ok(None) };
+                let Some(end) = data.size(object)? else {
                     continue;
                 };
                 let length = length.min(end.saturating_sub(offset));

@@ -378,11 +378,13 @@ fn classes_take_their_own_blocks_and_fall_back_to_normal() {
     assert_eq!(vdev(AllocClass::Special, 4096), 1);
     assert_eq!(vdev(AllocClass::Dedup, 4096), 1);
     assert_eq!(vdev(AllocClass::Log, 15 << 20), 2);
+    // Special vdevs come before the normal ones.
+    assert_eq!(vdev(AllocClass::Log, 15 << 20), 1);
     assert_eq!(vdev(AllocClass::Log, 15 << 20), 0);
     allocator.set_allocating(1, false).unwrap();
     assert_eq!(vdev(AllocClass::Special, 4096), 0);
     assert_eq!(allocator.figures(AllocClass::Log).allocated, 15 << 20);
-    assert_eq!(allocator.total().allocated, (15 << 20) + 4 * 4096);
+    assert_eq!(allocator.total().allocated, (30 << 20) + 4 * 4096);
     assert_eq!(allocator.dspace(), 2 << 24);
 }
 

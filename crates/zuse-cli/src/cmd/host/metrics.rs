@@ -256,6 +256,10 @@ fn put_pool(page: &mut Page, row: &PoolRow) {
             n as f64,
         );
     }
+    for (name, n) in &row.logs {
+        let help = "Of intent logs since it was opened: how fsync was answered";
+        page.put(&format!("zuse_log_{name}"), help, &pool, *n as f64);
+    }
     for tier in &row.tiers {
         let labels = [pool[0], ("tier", tier.name.as_str())];
         let names = ["hits_total", "misses_total", "entries", "bytes", "limit"];
