@@ -4,7 +4,7 @@
 //!   golden   pools that OpenZFS wrote, in memory, with what they held
 //!   power    cuts in chains against a model; objects and files are workloads for it
 //!   mixtures      everything at once against a model, with power cuts
-//!   promises      cuts under what was promised durable
+//!   promises, promised_files   cuts under what was promised durable
 //!   checkpoints   the whole pool made to go back, against a model
 //!   clones   files that share blocks against a model
 //!   manifests     what a pool holds, against what it should
@@ -36,6 +36,7 @@ pub mod mixtures;
 pub mod no_datasets;
 pub mod objects;
 pub mod power;
+pub mod promised_files;
 pub mod promises;
 pub mod rewrite;
 pub mod rot;

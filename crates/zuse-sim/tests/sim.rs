@@ -33,6 +33,7 @@ mod noise;
 mod old_versions;
 mod panics;
 mod power_cuts;
+mod promised_files;
 mod promises;
 mod raw_streams;
 mod received_properties;
