@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use zuse::{KEY_MATERIAL_MAX, KeyFormat, KeyMaterial};
 
-use crate::error::{CommandError, Explain, Outcome};
+use crate::error::{CommandError, Outcome, said_by_host};
 use crate::session::Session;
 
 /// A key out of a file; of a file that cannot be one no more is read than is needed to tell.
@@ -52,10 +52,11 @@ fn word(format: KeyFormat) -> &'static str {
     }
 }
 
-/// A key from where `keylocation` says. `name` is the dataset, if it exists; a new key that is
-/// typed is typed twice.
+/// A key from where `keylocation` says. `what` begins what is said if there is none. `name` is the
+/// dataset, if it exists; a new key that is typed is typed twice.
 pub fn obtain(
     session: &mut Session,
+    what: &str,
     format: KeyFormat,
     location: &str,
     name: Option<&str>,
@@ -65,15 +66,22 @@ pub fn obtain(
         if let Some(warning) = exposed(Path::new(path)) {
             session.ui.say(warning);
         }
-        return read_file(Path::new(path))
-            .or_cannot(|| format!("Key load error: cannot read key file '{path}'"));
+        return read_file(Path::new(path)).map_err(|e| {
+            let why = match e.raw_os_error() {
+                Some(_) => format!("Failed to open key material file: {}", said_by_host(&e)),
+                None => e.to_string(),
+            };
+            CommandError::new(format!("{what}: {why}"))
+                .hint(format!("the key file is '{path}'"))
+                .into()
+        });
     }
     if location != "prompt" {
-        return Err(CommandError::new(format!(
-            "Key load error: keys are not fetched from '{location}'"
-        ))
-        .hint("fetch it yourself and name the file with -L file:///PATH")
-        .into());
+        return Err(
+            CommandError::new(format!("{what}: keys are not fetched from '{location}'"))
+                .hint("fetch it yourself and name the file with -L file:///PATH")
+                .into(),
+        );
     }
     stay_private();
     let input = session.ui.input.try_clone()?;

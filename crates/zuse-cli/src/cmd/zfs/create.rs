@@ -260,11 +260,12 @@ impl Create {
 
     /// The key of a new encryption root.
     fn key(&self, session: &mut Session, pool: &zuse::Pool) -> Outcome<Option<zuse::KeyMaterial>> {
+        let cannot = format!("cannot create '{}'", self.name);
         let request = pool
             .key_request(&self.name, &self.options)
-            .map_err(|e| explain(&format!("cannot create '{}'", self.name), &e, false))?;
+            .map_err(|e| explain(&cannot, &e, false))?;
         match request {
-            Some(r) => obtain(session, r.format, &r.location, None, true).map(Some),
+            Some(r) => obtain(session, &cannot, r.format, &r.location, None, true).map(Some),
             None => Ok(None),
         }
     }

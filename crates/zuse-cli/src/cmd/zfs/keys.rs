@@ -3,15 +3,33 @@
 use std::sync::Arc;
 
 use clap::Args;
-use zuse::{Errno, KeyFormat, Pool};
+use zuse::{Errno, KeyFormat, KeyMaterial, Pool};
 
 use crate::args::pair;
 use crate::error::{CommandError, Outcome, Stop};
-use crate::keys::obtain;
+use crate::keys;
 use crate::session::{Need, Session};
 
 /// Exit code of these commands when they fail.
 const FAILED: u8 = 255;
+/// What begins a line about a key that cannot be loaded.
+const LOADING: &str = "Key load error";
+/// As [`keys::obtain`], with these commands' exit code.
+fn obtain(
+    session: &mut Session,
+    what: &str,
+    format: KeyFormat,
+    location: &str,
+    name: &str,
+    new: bool,
+) -> Outcome<KeyMaterial> {
+    let key = keys::obtain(session, what, format, location, Some(name), new);
+    key.map_err(|stop| match stop {
+        Stop::Failed(e) if e.code == 1 => Stop::Failed(CommandError { code: FAILED, ..e }),
+        stop => stop,
+    })
+}
+
 /// How often a key may be typed.
 const ATTEMPTS: u32 = 3;
 
@@ -41,7 +59,7 @@ fn targets(
         for pool in session.pool_names()? {
             let pool = session.pool(&pool, need)?;
             let roots = pool.encryption_roots(&pool.name());
-            let roots = roots.map_err(|e| failed("Key load error", &e))?;
+            let roots = roots.map_err(|e| failed(LOADING, &e))?;
             out.extend(roots.into_iter().map(|root| (pool.clone(), root)));
         }
         return Ok(out);
@@ -52,7 +70,7 @@ fn targets(
     let pool = session.pool_for(name, need)?;
     if recursive {
         let roots = pool.encryption_roots(name);
-        let roots = roots.map_err(|e| failed("Key load error", &e))?;
+        let roots = roots.map_err(|e| failed(LOADING, &e))?;
         out.extend(roots.into_iter().map(|root| (pool.clone(), root)));
     } else {
         out.push((pool, name.to_owned()));
@@ -108,9 +126,7 @@ impl LoadKey {
         let held = session.holder.is_some();
         let (mut tried, mut good) = (0, 0);
         for (pool, name) in &targets {
-            let info = pool
-                .encryption(name)
-                .map_err(|e| failed("Key load error", &e))?;
+            let info = pool.encryption(name).map_err(|e| failed(LOADING, &e))?;
             let loaded = info.as_ref().is_some_and(|i| i.loaded);
             if many && loaded && !self.dry_run {
                 continue;
@@ -151,7 +167,7 @@ impl LoadKey {
         name: &str,
         info: Option<&zuse::EncryptionInfo>,
     ) -> Outcome {
-        let fail = |e: &zuse::Error| failed("Key load error", e);
+        let fail = |e: &zuse::Error| failed(LOADING, e);
         let no = |what: String| -> Outcome {
             Err(fail(&zuse::Error::refused(Errno::INVAL, what)).into())
         };
@@ -171,7 +187,7 @@ impl LoadKey {
         let typed = location == "prompt" && std::io::IsTerminal::is_terminal(&session.ui.input);
         let attempts = if typed { ATTEMPTS } else { 1 };
         for left in (0..attempts).rev() {
-            let key = obtain(session, info.format, location, Some(name), false)?;
+            let key = obtain(session, LOADING, info.format, location, name, false)?;
             let interruption = session.interruption()?;
             match pool.load_key_while(name, &key, self.dry_run, &|| !interruption.is_wanted()) {
                 Err(e) if left > 0 && (e.is(Errno::ACCES) || e.is(Errno::INVAL)) => {
@@ -281,9 +297,10 @@ fn no_change(what: &str) -> Stop {
 fn load_present(session: &mut Session, pool: &Pool, info: &zuse::EncryptionInfo) -> Outcome {
     let key = obtain(
         session,
+        LOADING,
         info.format,
         &info.location,
-        Some(&info.root),
+        &info.root,
         false,
     )?;
     let interruption = session.interruption()?;
@@ -322,7 +339,7 @@ impl ChangeKey {
             return no("Key must be loaded.");
         }
         let location = location.unwrap_or_else(|| "prompt".into());
-        let key = obtain(session, format, &location, Some(name), true)?;
+        let key = obtain(session, "Key change error", format, &location, name, true)?;
         if format != KeyFormat::Passphrase && rounds.is_some() {
             return no("pbkdf2iters goes with keyformat=passphrase only");
         }

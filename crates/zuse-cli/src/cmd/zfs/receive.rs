@@ -161,7 +161,14 @@ impl Receive {
             && let Some(wanted) = received_key_request(&request.set)
                 .map_err(|e| self.failure(&pool, "new filesystem", "", &e))?
         {
-            let key = obtain(session, wanted.format, &wanted.location, None, true)?;
+            let key = obtain(
+                session,
+                "cannot receive",
+                wanted.format,
+                &wanted.location,
+                None,
+                true,
+            )?;
             request.key = Some(key);
         }
         let input = BufReader::with_capacity(1 << 20, session.input()?);

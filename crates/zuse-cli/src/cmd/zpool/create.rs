@@ -188,11 +188,10 @@ impl Create {
         session: &mut Session,
         root: &[(String, String)],
     ) -> Outcome<Option<KeyMaterial>> {
-        let name = &self.pool;
-        let request = zuse::root_key_request(root)
-            .map_err(|e| explain(&format!("cannot create '{name}'"), &e, true))?;
+        let cannot = format!("cannot create '{}'", self.pool);
+        let request = zuse::root_key_request(root).map_err(|e| explain(&cannot, &e, true))?;
         Ok(match request {
-            Some(r) => Some(obtain(session, r.format, &r.location, None, true)?),
+            Some(r) => Some(obtain(session, &cannot, r.format, &r.location, None, true)?),
             None => None,
         })
     }
