@@ -54,7 +54,7 @@ use crate::dirty::Synced;
 use crate::dnode::{Dnode, DnodeSpec};
 use crate::objset::Objset;
 use crate::tx::Tx;
-pub use cursor::{ZapCursor, ZapEntry};
+pub use cursor::{END, ZapCursor, ZapEntry};
 pub use expected::Expected;
 use fat::Aim;
 pub use fat::ZapMatch;

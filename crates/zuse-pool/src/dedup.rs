@@ -16,6 +16,7 @@ mod form;
 mod histogram;
 mod live;
 mod log;
+mod prune;
 #[cfg(test)]
 mod tests;
 
@@ -33,6 +34,7 @@ use zuse_io::Pipeline;
 use crate::Pool;
 pub use histogram::{Figures, Histogram};
 pub(crate) use live::Dedup;
+pub use prune::Prune;
 
 /// Checksums that can have a table: name, number.
 const CHECKSUMS: [(&str, u8); 6] = [

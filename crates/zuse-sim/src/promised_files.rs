@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use zuse::tools::Layers as _;
 use zuse::{KeyMaterial, Pool, PoolAccess};
 use zuse_base::{Entropy, Errno, ManualClock, Result, SeededPrng, Timestamp};
 use zuse_check::{Depth, check};

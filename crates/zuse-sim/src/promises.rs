@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use zuse::tools::Layers as _;
 use zuse::{KeyMaterial, NewVolume, Pool, PoolAccess};
 use zuse_base::sync::Mutex;
 use zuse_base::{Entropy, ManualClock, ObjectId, Result, SeededPrng, Timestamp};

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use zuse::dedup::Prune;
 use zuse::tools::Layers as _;
 use zuse::tools::{Zap, ZapValue};
-use zuse::{Credentials, FileSystem, PoolAccess};
-use zuse_base::{Entropy, ObjectId, SeededPrng};
+use zuse::{Credentials, Errno, FileSystem, PoolAccess};
+use zuse_base::{Entropy, ManualClock, ObjectId, SeededPrng, Timestamp};
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice, MemImage};
 use zuse_format::feature::{FEATURES, Feature};
@@ -27,13 +28,16 @@ fn features(fast: bool) -> Vec<&'static Feature> {
 }
 
 fn new_pool(fast: bool) -> (Arc<zuse::Pool>, Arc<MemDevice>) {
+    new_pool_with(fast, Environment::default())
+}
+
+fn new_pool_with(fast: bool, mut env: Environment) -> (Arc<zuse::Pool>, Arc<MemDevice>) {
     let device = Arc::new(MemDevice::new("sim", 256 << 20));
     let spec = VdevSpec {
         device: device.clone(),
         is_disk: false,
         ashift: Some(12),
     };
-    let mut env = Environment::default();
     // No txg ends while somebody recounts.
     env.limits.txg_timeout = Duration::from_secs(3600);
     let features = Some(features(fast));
@@ -271,6 +275,81 @@ fn a_block_that_was_pruned_from_its_table_is_freed_once() {
         assert_eq!(tables(&pool), 0);
         pool.export().expect("export");
     }
+}
+
+/// Entries of blocks with one pointer in the stores of the tables.
+fn unique(pool: &zuse::Pool) -> u64 {
+    let tables = zuse_pool::dedup::tables(pool.spa()).expect("tables");
+    let stores = tables.iter().flat_map(|t| &t.stores);
+    stores.filter(|s| s.class == 2).map(|s| s.entries).sum()
+}
+
+#[test]
+fn a_table_is_pruned_of_its_oldest_blocks_that_came_once() {
+    let clock = Arc::new(ManualClock::new(Timestamp::new(1_700_000_000, 0)));
+    let env = Environment {
+        clock: clock.clone(),
+        ..Environment::default()
+    };
+    let (pool, device) = new_pool_with(true, env);
+    set(&pool, [("dedup", "on"), ("compression", "off")]);
+    set(&pool, [("recordsize", "4K"), ("copies", "1")]);
+    let (old, young, twice) = (noise(100 * 4096), noise(80 * 4096), noise(50 * 4096));
+    let young: Vec<u8> = young.iter().map(|b| !b).collect();
+    let twice: Vec<u8> = twice.iter().map(|b| b ^ 0x55).collect();
+    let fs = pool.file_system("tank").expect("file system");
+    write(&fs, "old", &old);
+    for name in ["twice", "again"] {
+        write(&fs, name, &twice);
+    }
+    settle(&pool);
+    clock.advance(Duration::from_secs(10));
+    write(&fs, "young", &young);
+    settle(&pool);
+    assert_eq!(unique(&pool), 180);
+    let (count, saved) = (sound(&pool, "before"), pool.spa().space().deduped);
+    let pruned = pool.prune_dedup(Prune::Percent(50)).expect("half");
+    assert_eq!((pruned, unique(&pool)), (90, 90));
+    assert_eq!(pool.prune_dedup(Prune::Older(3600)).expect("none"), 0);
+    assert_eq!(sound(&pool, "half of it"), count);
+    // What is left of the older ones goes before the younger.
+    let pruned = pool.prune_dedup(Prune::Percent(12)).expect("more");
+    assert_eq!((pruned, unique(&pool)), (10, 80));
+    let before = pool.spa().space().allocated;
+    write(&fs, "young too", &young);
+    pool.sync().expect("sync");
+    assert!(pool.spa().space().allocated < before + 80 * 4096, "found");
+    write(&fs, "old too", &old);
+    pool.sync().expect("sync");
+    assert!(pool.spa().space().allocated >= before + 100 * 4096, "not");
+    settle(&pool);
+    sound(&pool, "written again");
+    assert!(pool.spa().space().deduped > saved);
+    for (name, data) in [("old", &old), ("young", &young), ("again", &twice)] {
+        assert!(has(&fs, name, data), "{name}");
+        remove(&fs, name);
+    }
+    settle(&pool);
+    pool.prune_dedup(Prune::Percent(100)).expect("all");
+    sound(&pool, "pruned of all");
+    assert_eq!(unique(&pool), 0);
+    for name in ["old too", "young too", "twice"] {
+        remove(&fs, name);
+    }
+    drop(fs);
+    settle(&pool);
+    sound(&pool, "at the end");
+    assert_eq!(tables(&pool), 0);
+    pool.export().expect("export");
+    drop(pool);
+    sound(&open(&device), "opened again");
+    let (pool, _device) = new_pool(false);
+    set(&pool, [("dedup", "on"), ("compression", "off")]);
+    let fs = pool.file_system("tank").expect("file system");
+    write(&fs, "a", &old);
+    pool.sync().expect("sync");
+    let refused = pool.prune_dedup(Prune::Percent(50));
+    assert!(refused.is_err_and(|e| e.is(Errno::NOTSUP)));
 }
 
 /// A block that has rotted is not pointed to once more: who compares finds that out.

@@ -4,7 +4,7 @@
 use zuse_base::{ObjectId, Result};
 use zuse_format::field::u64_at;
 use zuse_pool::Pool;
-use zuse_pool::dedup::{Histogram, tables};
+use zuse_pool::dedup::{Histogram, Prune, tables};
 
 /// A table of cloned blocks in the MOS directory; the id of its vdev follows.
 const CLONES: &[u8] = b"com.fudosecurity:brt:vdev:";
@@ -109,5 +109,15 @@ mod tests {
         assert_eq!(ratio(5, 5), "1.00");
         assert_eq!(ratio(199_999, 100_000), "1.99");
         assert_eq!(ratio(u64::MAX, 1 << 60), "15.99");
+    }
+}
+
+impl crate::Pool {
+    /// Takes entries of blocks that came only once out of the dedup tables; gives how many.
+    ///
+    /// # Errors
+    /// `Refused(NOTSUP)` for tables of the old form, `Refused(ROFS)`; a table cannot be read.
+    pub fn prune_dedup(&self, what: Prune) -> Result<u64> {
+        self.spa().prune_dedup(what)
     }
 }

@@ -5,6 +5,7 @@ mod attach;
 mod checkpoint;
 mod clear;
 mod create;
+mod ddtprune;
 mod destroy;
 mod detach;
 mod devices;
@@ -77,6 +78,7 @@ enum Command {
     Resilver(resilver::Resilver),
     Trim(trim::Trim),
     Reguid(reguid::Reguid),
+    Ddtprune(ddtprune::DdtPrune),
     Remove(remove::Remove),
     Reopen(reopen::Reopen),
     Sync(sync::Sync),
@@ -115,6 +117,7 @@ impl Zpool {
             Command::Resilver(c) => c.run(session),
             Command::Trim(c) => c.run(session),
             Command::Reguid(c) => c.run(session),
+            Command::Ddtprune(c) => c.run(session),
             Command::Remove(c) => c.run(session),
             Command::Reopen(c) => c.run(session),
             Command::Sync(c) => c.run(session),

@@ -21,7 +21,7 @@ const VERSION: u64 = 1;
 const FLAGS: u64 = 3;
 /// Classes by how many pointers there are.
 const DUPLICATE: usize = 1;
-const UNIQUE: usize = 2;
+pub(super) const UNIQUE: usize = 2;
 
 impl Dedup {
     /// Writes what changed into the MOS. After everything that frees blocks of files, and before
@@ -52,7 +52,7 @@ fn open(mos: &Arc<Objset>, object: ObjectId) -> Result<Zap> {
 }
 
 /// The histograms of the pool; made with its first table.
-fn statistics(ctx: &SyncCtx<'_>) -> Result<Zap> {
+pub(super) fn statistics(ctx: &SyncCtx<'_>) -> Result<Zap> {
     let directory = ctx.pool.directory()?;
     if let Some(object) = directory.lookup_u64(STATISTICS)? {
         return open(ctx.pool.mos(), ObjectId(object));
@@ -78,7 +78,7 @@ impl Live {
         !self.changed.is_empty() || self.logs.as_ref().is_some_and(|logs| logs.bytes() > 0)
     }
 
-    fn store_name(&self, class: usize) -> String {
+    pub(super) fn store_name(&self, class: usize) -> String {
         format!("DDT-{}-zap-{}", self.name, CLASSES[class])
     }
 
@@ -259,7 +259,7 @@ impl Live {
     }
 
     /// Destroys what is not needed any more. Empty stores stay as long as one has entries.
-    fn keep_or_destroy(&mut self, ctx: &SyncCtx<'_>) -> Result<bool> {
+    pub(super) fn keep_or_destroy(&mut self, ctx: &SyncCtx<'_>) -> Result<bool> {
         let mos = ctx.pool.mos();
         for store in self.stores.iter().flatten() {
             if open(mos, *store)?.count()? > 0 {

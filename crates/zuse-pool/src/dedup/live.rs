@@ -99,7 +99,7 @@ impl Live {
     }
 
     /// What is newer than the stores.
-    fn newest(&self, key: &Key) -> Option<Known> {
+    pub(super) fn newest(&self, key: &Key) -> Option<Known> {
         if let Some(known) = self.changed.get(key) {
             return Some(known.clone());
         }

@@ -1,0 +1,56 @@
+//! `zpool ddtprune`
+
+use clap::Args;
+use zuse::dedup::Prune;
+
+use crate::error::{CommandError, Explain, Outcome};
+use crate::session::{Need, Session};
+
+/// Seconds of a day.
+const DAY: u64 = 24 * 60 * 60;
+
+/// Make the dedup tables of a pool smaller
+///
+/// Entries of blocks that came only once go, the oldest first. Such a block takes its room once
+/// more if it comes again. Tables of the old form, from before the feature fast_dedup, stay as they
+/// are.
+#[derive(Args, Debug)]
+pub struct DdtPrune {
+    /// Entries that did not change for so many days
+    #[arg(short = 'd', value_name = "DAYS", conflicts_with = "percent")]
+    days: Option<String>,
+    /// So many hundredths of the entries that came once
+    #[arg(short = 'p', value_name = "PERCENTAGE")]
+    percent: Option<String>,
+    /// The pool
+    #[arg(value_name = "POOL")]
+    pool: String,
+}
+
+impl DdtPrune {
+    /// Does it.
+    pub fn run(self, session: &mut Session) -> Outcome {
+        let what = self.what()?;
+        let name = &self.pool;
+        let pool = session.pool(name, Need::Write)?;
+        pool.prune_dedup(what)
+            .or_cannot_pool(|| format!("cannot prune dedup table on '{name}'"))?;
+        session.log(&pool);
+        Ok(())
+    }
+
+    fn what(&self) -> Outcome<Prune> {
+        let wrong = |what: &str| CommandError::usage(what);
+        match (&self.days, &self.percent) {
+            (Some(days), _) => match days.parse::<u32>() {
+                Ok(days) if days > 0 => Ok(Prune::Older(u64::from(days) * DAY)),
+                _ => Err(wrong("invalid days value").into()),
+            },
+            (None, Some(percent)) => match percent.parse::<u8>() {
+                Ok(percent) if (1..=100).contains(&percent) => Ok(Prune::Percent(percent)),
+                _ => Err(wrong("invalid percentage value").into()),
+            },
+            (None, None) => Err(wrong("missing amount option (-d|-p <value>)").into()),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Pruning (`zpool ddtprune`): entries of blocks with one pointer leave their table, the oldest
+//! first. A table becomes smaller; a block that comes again later is written once more.
+//!
+//! The pointers keep their mark. Who frees one finds no entry, and frees the block as one without
+//! (`live`). What is in a log is younger than what is in a store: it stays.
+//!
+//! Memory: one table of counts, and the entries of one txg.
+
+use zuse_base::{Errno, Error, ObjectId, Result};
+use zuse_dmu::zap::{END, Zap, ZapValue};
+
+use super::apply::{UNIQUE, statistics};
+use super::live::{Dedup, Live};
+use super::{Entry, Key, Store, Table, damaged, tables, value};
+use crate::{Pool, SyncCtx};
+
+/// Entries that a txg takes out, and looks at.
+const REMOVED: usize = 2_000;
+const LOOKED_AT: usize = 20_000;
+/// Ages are told apart so finely.
+const AGES: u64 = 4096;
+
+/// Which entries go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prune {
+    /// Those that did not change for so many seconds.
+    Older(u64),
+    /// So many hundredths of those with one pointer.
+    Percent(u8),
+}
+
+/// Entries that were not changed since a second, and how many of them go.
+#[derive(Clone, Copy)]
+struct Cut {
+    since: u64,
+    most: u64,
+}
+
+impl Pool {
+    /// Takes entries of blocks with one pointer out of the dedup tables; gives how many.
+    ///
+    /// # Errors
+    /// `Refused(NOTSUP)` for tables of the old form, `Refused(ROFS)`; a table cannot be read.
+    pub fn prune_dedup(&self, what: Prune) -> Result<u64> {
+        let mut pruned = 0;
+        for table in tables(self)? {
+            if !table.is_flat() {
+                let what = format!("the dedup table of {} has the old form", table.name);
+                return Err(Error::refused(Errno::NOTSUP, what));
+            }
+            let Some(mut cut) = self.cut(&table, what)? else {
+                continue;
+            };
+            let (checksum, mut from) = (table.checksum, 0);
+            while from != END && cut.most > 0 {
+                let (gone, next) = self.sync_task(
+                    |_| Ok(()),
+                    move |ctx| ctx.pool.dedup.prune(ctx, checksum, cut, from),
+                )?;
+                pruned += gone;
+                cut.most = cut.most.saturating_sub(gone);
+                from = next;
+            }
+        }
+        Ok(pruned)
+    }
+
+    fn cut(&self, table: &Table, what: Prune) -> Result<Option<Cut>> {
+        let now = self.env.clock.now().unsigned_secs();
+        let Some(store) = table.stores.iter().find(|s| s.class == UNIQUE) else {
+            return Ok(None);
+        };
+        match what {
+            Prune::Older(seconds) => Ok(Some(Cut {
+                since: now.saturating_sub(seconds),
+                most: u64::MAX,
+            })),
+            Prune::Percent(percent) => self.oldest(table, store, percent),
+        }
+    }
+
+    /// Where the oldest entries of a store end.
+    fn oldest(&self, table: &Table, store: &Store, percent: u8) -> Result<Option<Cut>> {
+        let newer = |key: &Key| table.logs.iter().any(|log| log.entries.contains_key(key));
+        let each = |f: &mut dyn FnMut(u64)| {
+            table.each_entry(self, store, &mut |_, key, entry| {
+                if let Some(shared) = entry.first().filter(|_| !newer(key)) {
+                    f(shared.since);
+                }
+                Ok(())
+            })
+        };
+        let (mut all, mut first, mut last) = (0u64, u64::MAX, 0);
+        each(&mut |since| {
+            (all, first, last) = (all + 1, first.min(since), last.max(since));
+        })?;
+        let most = all.saturating_mul(percent.min(100).into()) / 100;
+        if most == 0 {
+            return Ok(None);
+        }
+        let width = last.saturating_sub(first) / AGES + 1;
+        let mut counts = vec![0u64; AGES as usize + 1];
+        each(&mut |since| {
+            let age = (since.saturating_sub(first) / width).min(AGES);
+            if let Some(count) = counts.get_mut(age as usize) {
+                *count += 1;
+            }
+        })?;
+        let mut sum = 0;
+        let ages = counts.iter().take_while(|count| {
+            let short = sum < most;
+            sum += **count;
+            short
+        });
+        let ages = ages.count() as u64;
+        Ok(Some(Cut {
+            since: first
+                .saturating_add(ages.saturating_mul(width))
+                .saturating_sub(1),
+            most,
+        }))
+    }
+}
+
+impl Dedup {
+    /// Takes some entries out from a position on; how many, and the next position.
+    fn prune(&self, ctx: &SyncCtx<'_>, checksum: u8, cut: Cut, from: u64) -> Result<(u64, u64)> {
+        let Some(mut table) = self.state().tables.remove(&checksum) else {
+            return Ok((0, END));
+        };
+        let done = table.prune(ctx, cut, from);
+        let stays = match &done {
+            Ok((gone, _)) if *gone > 0 => table.keep_or_destroy(ctx),
+            _ => Ok(true),
+        };
+        if !matches!(stays, Ok(false)) {
+            self.state().tables.insert(checksum, table);
+        }
+        stays?;
+        self.measure(ctx.pool)?;
+        done
+    }
+}
+
+impl Live {
+    fn prune(&mut self, ctx: &SyncCtx<'_>, cut: Cut, from: u64) -> Result<(u64, u64)> {
+        let Some(object) = self.stores[UNIQUE].filter(|_| self.flat) else {
+            return Ok((0, END));
+        };
+        let store = Zap::open(&ctx.pool.mos().dnode(object)?)?;
+        let (due, next) = self.due_to_go(&store, object, cut, from)?;
+        if due.is_empty() {
+            return Ok((0, next));
+        }
+        for (key, entry) in &due {
+            store.remove_words(ctx.tx, &key.words())?;
+            self.statistics[UNIQUE].take_entry(ctx.pool.io(), key, entry, self.checksum);
+        }
+        let words = ZapValue::u64s(&self.statistics[UNIQUE].words());
+        let name = self.store_name(UNIQUE);
+        statistics(ctx)?.update(ctx.tx, name.as_bytes(), &words)?;
+        Ok((due.len() as u64, next))
+    }
+
+    /// Entries that are old enough, in a part of a store; and the position behind that part.
+    fn due_to_go(
+        &self,
+        store: &Zap,
+        object: ObjectId,
+        cut: Cut,
+        from: u64,
+    ) -> Result<(Vec<(Key, Entry)>, u64)> {
+        let place = format!("MOS, object {} (a dedup table)", object.0);
+        let most = usize::try_from(cut.most).map_or(REMOVED, |most| most.min(REMOVED));
+        let (mut due, mut cursor) = (Vec::new(), store.cursor(from));
+        for _ in 0..LOOKED_AT {
+            let Some(found) = cursor.next()? else {
+                return Ok((due, END));
+            };
+            let key = Key::from_words(&found.words())
+                .ok_or_else(|| damaged(&place, "a key of a dedup table is not five words"))?;
+            let ZapValue::Bytes(raw) = &found.value else {
+                return Err(damaged(&place, "an entry of a dedup table is not bytes"));
+            };
+            let entry = value(raw, true, &place)?;
+            let old = entry.first().is_some_and(|s| s.since <= cut.since);
+            if old && self.newest(&key).is_none() {
+                due.push((key, entry));
+            }
+            if due.len() >= most {
+                break;
+            }
+        }
+        Ok((due, cursor.cookie()))
+    }
+}
