@@ -202,7 +202,9 @@ impl Node {
     /// Whether all that was written here can be read back after a power cut.
     fn is_durable(&self) -> bool {
         if let Some(leaf) = &self.leaf {
-            return leaf.is_usable() && !leaf.has_missed() && !leaf.is_unflushed();
+            // A flush that fails is a miss. What others have written since the flush (a resilver, an
+            // initialization) belongs to the next one.
+            return leaf.is_usable() && !leaf.has_missed();
         }
         // What such a spare lacks may be of this very txg.
         if matches!(self.config.kind, VdevKind::DraidSpare { .. }) && self.lacks.load(Relaxed) {

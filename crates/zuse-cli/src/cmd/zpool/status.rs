@@ -17,7 +17,7 @@ use crate::nicenum::{nicebytes, nicenum};
 use crate::query::{DedupRow, Details, PoolRow, VdevRow, WorkRow};
 use crate::session::Session;
 
-pub use reason::errata;
+pub use reason::{MESSAGES, errata};
 
 /// Show how well pools are
 ///
