@@ -12,7 +12,7 @@ plainly() {
         -e 's/[0-9]{2}:[0-9]{2}:[0-9]{2}/DURATION/; s/(resilvered|repaired) [0-9.]+[BKM]/\1 SIZE/; s/consumes [0-9.]+[BKM]/consumes SIZE/; s/[0-9.]+[BKM] (repaired|resilvered)/SIZE \1/' \
         -e 's/[0-9]{15,}/GUID/; s/ +$//' -e 's/[0-9.]+[BKM] ?\/ ?[0-9.]+[BKM]/SIZE/g; s/[0-9.]+% done/PERCENT done/; s/ +(STATE|ONLINE|DEGRADED|UNAVAIL|OFFLINE|FAULTED|INUSE|AVAIL) */ \1 /; s/ +(READ|[0-9]+) +(WRITE|[0-9]+) +(CKSUM|[0-9]+)/ \1 \2 \3/; s/ +$//'
 }
-# Compares with what follows on the input; the columns are compared by `table` below.
+# Compares with what follows on the input.
 state() { # name, options
     local name=$1
     shift
@@ -24,14 +24,6 @@ state() { # name, options
 disks a b
 ok zpool create -m none t mirror "$T/a" "$T/b"
 fill
-is "$(zpool status t | sed "s,$T,,")" "  pool: t
- state: ONLINE
-config:
-
-	NAME        STATE     READ WRITE CKSUM
-	t           ONLINE       0     0     0
-	  mirror-0  ONLINE       0     0     0
-	    $T/a  ONLINE       0     0     0" "the columns" >/dev/null
 state plain <<'W'
   pool: t
  state: ONLINE
@@ -129,9 +121,6 @@ fi
 ok zpool export t
 mkdir away
 mv b away/
-state "no pool" <<'W'
-cannot open 't': no such pool
-W
 is "$(zpool import -d "$T" | plainly | sed -n '3,$p')" " state: DEGRADED
 status: One or more devices are missing from the system.
 action: The pool can be imported despite missing or damaged devices.  The

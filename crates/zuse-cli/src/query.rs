@@ -244,6 +244,9 @@ pub struct VdevRow {
     pub state: String,
     /// Why it is not well.
     pub note: String,
+    /// Something is where the device should be, without a label of it.
+    #[serde(default)]
+    pub unlabeled: bool,
     /// Errors: reads, writes, checksums.
     pub errors: [u64; 3],
     /// Allocatable bytes of a top-level vdev.
@@ -372,6 +375,7 @@ impl VdevRow {
             guid: status.guid,
             state: status.health.word().to_owned(),
             note,
+            unlabeled: lost && std::path::Path::new(&status.name).exists(),
             errors: [
                 status.read_errors,
                 status.write_errors,

@@ -75,6 +75,16 @@ impl Spa {
     }
     /// A scan of all blocks born before a txg has ended: devices lack nothing older any more, but
     /// what is told.
+    /// A resilver begins: sequential rebuilds of other hosts end.
+    pub fn end_rebuilds(&self, tx: &Tx) -> Result<()> {
+        let ctx = SyncCtx {
+            pool: &self.0,
+            tx,
+            txg: tx.txg(),
+            pass: 1,
+        };
+        self.0.end_rebuilds(&ctx)
+    }
     pub fn scan_done(&self, tx: &Tx, max: Txg, failed: &[(u64, Span)]) -> Result<()> {
         let ctx = SyncCtx {
             pool: &self.0,

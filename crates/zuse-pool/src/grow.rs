@@ -68,13 +68,26 @@ impl Pool {
         Ok(more)
     }
 
-    /// Looks at the sizes of devices again. Nothing grows.
-    pub fn look_at_sizes(&self) {
-        let leaves = self.vdevs.leaves();
-        if leaves.iter().filter(|leaf| leaf.look_again()).count() > 0 {
-            // The labels at the end of a device are elsewhere now.
-            self.config_changed();
-        }
+    /// Looks at the sizes and labels of devices again. Nothing grows; a device that is not the
+    /// pool's any more is taken out.
+    ///
+    /// # Errors
+    /// The pool is suspended.
+    pub fn look_at_devices(&self) -> Result<()> {
+        self.sync_task(
+            |_| Ok(()),
+            |ctx| {
+                let vdevs = ctx.pool.vdevs();
+                // No label is half written now.
+                vdevs.check_labels();
+                for leaf in vdevs.leaves() {
+                    leaf.look_again();
+                }
+                // The labels at the end of a device may be elsewhere now.
+                ctx.pool.config_changed();
+                Ok(())
+            },
+        )
     }
 
     /// Bytes by which a top-level vdev would grow, or a device's share of one, by its guid: whole

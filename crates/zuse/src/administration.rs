@@ -96,7 +96,9 @@ impl Pool {
                 self.online(leaf.guid())?;
             }
         }
-        self.spa().look_at_sizes();
+        if self.is_writable() {
+            self.spa().look_at_devices()?;
+        }
         let expands = self.pool_property("autoexpand")?;
         if expands.is_some_and(|p| p.value.as_deref() == Some("on"))
             && !self.spa().keeps_checkpoint()

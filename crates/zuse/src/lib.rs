@@ -143,9 +143,9 @@ pub use zuse_format::compatibility;
 pub use zuse_format::uberblock::{SPA_VERSION, is_spa_version};
 pub use zuse_format::{Uberblock, feature, property as property_table};
 pub use zuse_pool::dedup;
-pub use zuse_pool::fragmentation;
 pub use zuse_pool::tunable::{self, TUNABLES, Tunable};
 pub use zuse_pool::{Environment, FailMode, Host, Limits, Offline, Shape, Space, TopSpec};
+pub use zuse_pool::{Rebuild, fragmentation};
 pub use zuse_pool::{SweepKind, SweepOrder};
 #[cfg(feature = "lua")]
 pub use zuse_program as program;

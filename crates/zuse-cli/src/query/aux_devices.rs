@@ -35,6 +35,7 @@ pub fn row(config: &zuse::VdevConfig, list: &str, tree: &VdevRow) -> VdevRow {
         guid: config.guid,
         state: state.into(),
         note: note.into(),
+        unlabeled: false,
         errors: [0; 3],
         asize: 0,
         psize,

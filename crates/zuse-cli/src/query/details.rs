@@ -37,7 +37,7 @@ pub struct LostRow {
 }
 
 /// Work on a whole pool.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ActivityRow {
     /// See [`zuse::LastScan`].
     pub scan: Option<ScanRow>,
@@ -50,6 +50,10 @@ pub struct ActivityRow {
     pub checkpoint: Option<[u64; 2]>,
     /// See [`zuse::Expansion`]: state, guid of the vdev, start, end, bytes copied.
     pub expansion: Option<[u64; 5]>,
+    /// See [`zuse::Rebuild`]: guid of the vdev, state, start, end, bytes scanned, issued, rebuilt,
+    /// in all, errors.
+    #[serde(default)]
+    pub rebuilds: Vec<[u64; 9]>,
 }
 
 /// See [`zuse::LastScan`].
@@ -221,7 +225,31 @@ fn activity(pool: &Pool, warnings: &mut Vec<String>) -> ActivityRow {
         checkpoint: told(pool.checkpoint(), warnings).map(|c| [c.since, c.bytes]),
         expansion: told(pool.expansion(), warnings)
             .map(|e| [e.state, guid(e.vdev), e.start, e.end, e.copied]),
+        rebuilds: pool
+            .spa()
+            .rebuilds()
+            .unwrap_or_default()
+            .iter()
+            .map(rebuild_words)
+            .collect(),
     }
+}
+
+fn rebuild_words(r: &zuse::Rebuild) -> [u64; 9] {
+    let zuse::Rebuild {
+        vdev,
+        state,
+        start,
+        end,
+        scanned,
+        issued,
+        rebuilt,
+        estimate,
+        errors,
+    } = *r;
+    [
+        vdev, state, start, end, scanned, issued, rebuilt, estimate, errors,
+    ]
 }
 
 fn dedup(pool: &Arc<Pool>) -> zuse::Result<DedupRow> {

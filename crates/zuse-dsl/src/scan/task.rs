@@ -191,6 +191,9 @@ impl Ctx<'_> {
             NewScan::Resilver(min, max) => (Function::Resilver, min, max),
             NewScan::ErrorScrub => return Ok(()),
         };
+        if function == Function::Resilver {
+            self.spa.end_rebuilds(self.tx)?;
+        }
         let queue = Table::create(&self.meta.mos, self.tx, ot::SCAN_QUEUE, 0)?;
         let now = self.spa.now().0;
         let record = Record {

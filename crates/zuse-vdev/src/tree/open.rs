@@ -199,6 +199,24 @@ impl Vdevs {
         self.take_out(guid, Health::new(VdevState::Faulted, why))
     }
 
+    /// Takes out leaves whose labels are not there any more, or those of another one: somebody has
+    /// written over the device. One that its siblings cannot do without stays.
+    pub fn check_labels(&self) {
+        for top in self.tops().iter() {
+            for leaf in top.leaves().iter().filter(|leaf| leaf.is_usable()) {
+                let Some(device) = leaf.device() else {
+                    continue;
+                };
+                let labels = Labels::read(&*device);
+                if let Err(why) = check_label(&labels, leaf.guid(), self.pool_guid()) {
+                    let health = Health::new(VdevState::CantOpen, why);
+                    // Refused where it is needed.
+                    let _ = self.take_out(leaf.guid(), health);
+                }
+            }
+        }
+    }
+
     /// Brings a leaf back that was taken offline or faulted. It may lack blocks: the pool sets its
     /// DTL.
     ///

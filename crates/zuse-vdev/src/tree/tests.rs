@@ -751,3 +751,26 @@ fn a_panic_under_a_lock_of_devices_tears_the_tripwire_of_the_pool() {
         assert!(vdevs.tripwire().torn().unwrap().contains(place));
     }
 }
+
+#[test]
+fn who_writes_beside_a_flush_makes_nothing_doubtful() {
+    let config = pool(vec![top(disk(0, 20))]);
+    let (_shelf, vdevs) = create(&config);
+    let leaf = vdevs.leaf(20).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let flushed = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                leaf.write(0, &[std::io::IoSlice::new(&[7; 4096])]).unwrap();
+            }
+        });
+        let mut flushes = (0..2000).map(|_| {
+            vdevs.write(Address::new(0, 8192, Txg(TXG)), &[1; 4096])?;
+            vdevs.flush_written()
+        });
+        let flushed = flushes.find(Result::is_err);
+        stop.store(true, Ordering::Relaxed);
+        flushed
+    });
+    assert!(flushed.is_none(), "{flushed:?}");
+}

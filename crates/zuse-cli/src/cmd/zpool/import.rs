@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use zuse::events::Event;
@@ -434,10 +434,11 @@ fn advice(found: &FoundPool, host: u64, number: u64) -> String {
     let foreign = config.state == PoolState::Active && config.hostid != 0 && config.hostid != host;
     let unknown = |guid: &&String| zuse_format::feature::by_guid(guid).is_none();
     let unknown: Vec<_> = config.features_for_read.iter().filter(unknown).collect();
-    let (status, action) = match () {
+    let (status, action, message) = match () {
         () if config.version > NEWEST => (
             "The pool is formatted using an incompatible version.".to_owned(),
             "The pool cannot be imported.  Access the pool on a system running newer\n\tsoftware, or recreate the pool from backup.".to_owned(),
+            "A5",
         ),
         () if !unknown.is_empty() => (
             format!(
@@ -445,32 +446,60 @@ fn advice(found: &FoundPool, host: u64, number: u64) -> String {
                 unknown.iter().map(|g| g.as_str()).collect::<Vec<_>>().join("\n\t")
             ),
             "The pool cannot be imported.  Access the pool on a system that supports\n\tthe required feature(s), or recreate the pool from backup.".to_owned(),
+            "",
         ),
         () if !health.state.is_usable() => (
             "One or more devices are missing from the system.".to_owned(),
             "The pool cannot be imported. Attach the missing\n\tdevices and try again.".to_owned(),
+            "3C",
         ),
         () if foreign => (
             "The pool was last accessed by another system.".to_owned(),
             format!("{BY_NAME} and\n\tthe '-f' flag."),
+            "EY",
         ),
-        () if health.word() == "DEGRADED" => (
-            "One or more devices are missing from the system.".to_owned(),
-            "The pool can be imported despite missing or damaged devices.  The\n\tfault tolerance of the pool may be compromised if imported.".to_owned(),
-        ),
+        () if health.word() == "DEGRADED" => {
+            let (status, message) = match is_unlabeled(found, &config.vdev_tree) {
+                true => ("One or more devices contains corrupted data.", "4J"),
+                false => ("One or more devices are missing from the system.", "2Q"),
+            };
+            (
+                status.to_owned(),
+                "The pool can be imported despite missing or damaged devices.  The\n\tfault tolerance of the pool may be compromised if imported.".to_owned(),
+                message,
+            )
+        }
         () if config.version < NEWEST => (
             "The pool is formatted using a legacy on-disk version.".to_owned(),
             format!(
                 "{BY_NAME},\n\tthough some features will not be available without an explicit 'zpool upgrade'."
             ),
+            "",
         ),
         () if number != 0 => (
             format!("Errata #{number} detected."),
-            format!("{}\n   see: {MESSAGES}ZFS-8000-ER", errata(number).before),
+            errata(number).before.to_string(),
+            "ER",
         ),
         () => return format!("action: {BY_NAME}.\n"),
     };
-    format!("status: {status}\naction: {action}\n")
+    let see = match message {
+        "" => String::new(),
+        id => format!("   see: {MESSAGES}ZFS-8000-{id}\n"),
+    };
+    format!("status: {status}\naction: {action}\n{see}")
+}
+
+/// Whether something is where a device should be, without a label of it: of that vdev, or of any
+/// below it.
+fn is_unlabeled(found: &FoundPool, vdev: &VdevConfig) -> bool {
+    let is_lost = vdev.kind.is_device() && found.health_of(vdev).why == zuse::Aux::OpenFailed;
+    is_lost
+        && vdev
+            .path
+            .as_ref()
+            .is_some_and(|path| Path::new(path).exists())
+        || vdev.children.iter().any(|child| is_unlabeled(found, child))
 }
 
 fn listing(found: &FoundPool, host: u64, errata: u64) -> String {
@@ -521,7 +550,10 @@ fn lines(
     out: &mut String,
 ) {
     let health = found.health_of(vdev);
-    let note = health.why.note();
+    let note = match vdev.kind.is_device() && is_unlabeled(found, vdev) {
+        true => zuse::Aux::BadLabel.note(),
+        false => health.why.note(),
+    };
     let note = if note.is_empty() {
         String::new()
     } else {

@@ -45,6 +45,9 @@ pub fn text(row: &PoolRow) -> String {
     let now = now.map_or(0, |since| since.as_secs());
     let scan = activity.scan.as_ref();
     let mut out = scan.map(|scan| scan_text(scan, now)).unwrap_or_default();
+    for rebuild in &activity.rebuilds {
+        out += &rebuild_text(rebuild, &name(rebuild[0], rebuild[0].to_string()), now);
+    }
     if let Some(errors) = &activity.error_scrub {
         out += &error_scrub_text(errors);
     }
@@ -87,6 +90,37 @@ fn error_scrub_text(errors: &[u64; 6]) -> String {
                 date::ctime(start)
             )
         }
+    }
+}
+
+/// A sequential rebuild of another host: the last one of a vdev.
+fn rebuild_text(rebuild: &[u64; 9], name: &str, now: u64) -> String {
+    let [_, state, start, end, scanned, issued, rebuilt, all, errors] = *rebuild;
+    match state {
+        GOES_ON => {
+            let elapsed = now.saturating_sub(start).max(1);
+            let done = percent(issued.min(all), all);
+            format!(
+                "  scan: resilver ({name}) in progress since {}\n\t{} / {} scanned at {}/s, {} issued, {} total\n\t{} resilvered, {done:.2}% done\n",
+                date::ctime(start),
+                nicebytes(scanned),
+                nicebytes(all),
+                nicebytes(scanned / elapsed),
+                nicebytes(issued),
+                nicebytes(all),
+                nicebytes(rebuilt),
+            )
+        }
+        CANCELED => format!(
+            "  scan: resilver ({name}) canceled on {}\n",
+            date::ctime(end)
+        ),
+        _ => format!(
+            "  scan: resilvered ({name}) {} in {} with {errors} errors on {}\n",
+            nicebytes(rebuilt),
+            duration(start, end),
+            date::ctime(end)
+        ),
     }
 }
 

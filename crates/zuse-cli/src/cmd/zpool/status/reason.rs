@@ -78,7 +78,7 @@ fn is_faulted(v: &VdevRow) -> bool {
 
 /// A label is missing, or not the one that it should be.
 fn is_unlabeled(v: &VdevRow) -> bool {
-    matches!(v.note.as_str(), "corrupted data" | "invalid label")
+    v.unlabeled || matches!(v.note.as_str(), "corrupted data" | "invalid label")
 }
 
 fn is_missing(v: &VdevRow) -> bool {

@@ -1,0 +1,125 @@
+//! Sequential rebuilds (`zpool attach -s`, `replace -s`) of another host (chapter 01b §9 of the
+//! format notes).
+//!
+//! ```text
+//!   org.openzfs:vdev_rebuild in the ZAP of a top-level vdev, 12 words:
+//!   state, offset, min txg, max txg, start, end, milliseconds, scanned, issued, rebuilt, estimate, errors
+//! ```
+//! - A rebuild fills a device without looking at checksums. It is not done here: a resilver gives
+//!   the device all that its dirty time log has, and proves it.
+//! - What another host left half-done ends as soon as a resilver begins: its state is cleared, and
+//!   the feature's count with it. The device's log says the same as before the rebuild.
+
+use zuse_base::{ObjectId, Result};
+use zuse_dmu::zap::{Zap, ZapValue};
+
+use crate::{Pool, SyncCtx};
+
+const KEY: &[u8] = b"org.openzfs:vdev_rebuild";
+const FEATURE: &str = "org.openzfs:device_rebuild";
+const WORDS: usize = 12;
+const ACTIVE: u64 = 1;
+
+/// The last rebuild of a top-level vdev.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rebuild {
+    /// Guid of the vdev.
+    pub vdev: u64,
+    /// 1 active, 2 canceled, 3 complete.
+    pub state: u64,
+    /// Seconds since 1970.
+    pub start: u64,
+    /// The same; 0 while it goes on.
+    pub end: u64,
+    /// Bytes that were gone over, read, written; and all that there are.
+    pub scanned: u64,
+    /// See there.
+    pub issued: u64,
+    /// See there.
+    pub rebuilt: u64,
+    /// See there.
+    pub estimate: u64,
+    /// Segments that could not be rebuilt.
+    pub errors: u64,
+}
+
+impl Rebuild {
+    fn parse(vdev: u64, words: &[u64]) -> Option<Self> {
+        let &[
+            state,
+            _,
+            _,
+            _,
+            start,
+            end,
+            _,
+            scanned,
+            issued,
+            rebuilt,
+            estimate,
+            errors,
+        ] = words
+        else {
+            return None;
+        };
+        (state != 0).then_some(Self {
+            vdev,
+            state,
+            start,
+            end,
+            scanned,
+            issued,
+            rebuilt,
+            estimate,
+            errors,
+        })
+    }
+}
+
+impl Pool {
+    /// The last rebuild of each top-level vdev that had one.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn rebuilds(&self) -> Result<Vec<Rebuild>> {
+        let mut found = Vec::new();
+        for (vdev, zap) in self.top_zaps()? {
+            if let Some(value) = zap.lookup(KEY)? {
+                found.extend(Rebuild::parse(vdev, &value.ints()));
+            }
+        }
+        Ok(found)
+    }
+
+    /// A resilver begins: it does what rebuilds left.
+    ///
+    /// # Errors
+    /// The MOS cannot be changed.
+    pub fn end_rebuilds(&self, ctx: &SyncCtx<'_>) -> Result<()> {
+        for rebuild in self.rebuilds()? {
+            for (_, zap) in self.top_zaps()?.iter().filter(|z| z.0 == rebuild.vdev) {
+                let zeros = ZapValue::Array {
+                    int_size: 8,
+                    ints: vec![0; WORDS],
+                };
+                zap.update(ctx.tx, KEY, &zeros)?;
+            }
+            if rebuild.state == ACTIVE && self.features.is_active(FEATURE) {
+                self.features.add(ctx, FEATURE, -1)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The ZAPs of top-level vdevs, by their guids.
+    fn top_zaps(&self) -> Result<Vec<(u64, Zap)>> {
+        let tree = self.config.lock().vdev_tree.clone();
+        let mut all = Vec::new();
+        for top in &tree.children {
+            if let Some(zap) = top.zap_top.filter(|zap| *zap != 0) {
+                all.push((top.guid, Zap::open(&self.mos().dnode(ObjectId(zap))?)?));
+            }
+        }
+        Ok(all)
+    }
+}
