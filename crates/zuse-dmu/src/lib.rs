@@ -33,7 +33,7 @@ pub use edge::Edge;
 pub use gather::{Inside, look_inside};
 pub use ledger::{DirtyMeter, FreeingLedger, Ledger};
 pub use number_hash::{NumberHasher, NumberMap, SHARDS as NUMBER_SHARDS, shard_of};
-pub use objset::{Changed, Glance, Objset, ObjsetEnv, ObjsetSync, Stored};
+pub use objset::{Changed, Objset, ObjsetEnv, ObjsetSync, Peek, Stored};
 pub use settings::{Redundancy, Settings, is_for_objects};
 pub use stored::{MetaShape, RawForm, StoredBlock};
 pub use tx::{BeforeClose, Tx, TxgHold};

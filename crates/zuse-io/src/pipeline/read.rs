@@ -96,7 +96,7 @@ impl Pipeline {
     }
 
     /// The block, if the cache holds it.
-    pub fn peek(&self, bp: &BlockPointer) -> Option<Arc<Block>> {
+    pub fn cached(&self, bp: &BlockPointer) -> Option<Arc<Block>> {
         (bp.kind() == BpKind::Normal)
             .then(|| self.cache.get(&Key::of(bp)))
             .flatten()
