@@ -1,6 +1,7 @@
 //! The tree: names and attributes in memory, no data. Written bytes are discarded, reads are zeros.
 //!
-//! One lock, held for a few map accesses; nothing else is done, so that what a benchmark shows is the cost of FUSE.
+//! One lock, held for a few map accesses; nothing else is done, so that what a benchmark shows is
+//! the cost of FUSE.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};

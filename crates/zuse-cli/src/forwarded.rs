@@ -22,44 +22,44 @@ pub struct Forwarded {
     pub session: Session,
     /// Its exit code.
     pub code: u8,
-    asker: UnixStream,
+    client: UnixStream,
 }
 
 impl Forwarded {
     /// Runs the command line that a peer sends, if `may_run` says so once it is there. None if
     /// nothing was run.
     pub fn run<R>(
-        mut asker: UnixStream,
+        mut client: UnixStream,
         state: &State,
         holder: Option<&Arc<Holder>>,
         may_run: impl FnOnce(&UnixStream) -> Option<R>,
     ) -> Option<(Self, R)> {
-        let (request, streams) = wire::receive(&mut asker).ok()?;
+        let (request, streams) = wire::receive(&mut client).ok()?;
         if let Some(format) = request.hand_over {
             match holder.filter(|_| format == handover::FORMAT) {
-                Some(holder) => holder.ask_to_hand_over(asker),
-                None => drop(wire::turn_away(&mut asker)),
+                Some(holder) => holder.ask_to_hand_over(client),
+                None => drop(wire::turn_away(&mut client)),
             }
             return None;
         }
         if request.version != wire::VERSION {
-            let _ = wire::turn_away(&mut asker);
+            let _ = wire::turn_away(&mut client);
             return None;
         }
-        let running = may_run(&asker)?;
-        wire::take(&mut asker).ok()?;
+        let running = may_run(&client)?;
+        wire::take(&mut client).ok()?;
         // Where a sandbox refuses it, new files get this process's umask.
         let _ = caller::stand_in(&request);
         let argv: Vec<OsString> = request.argv.into_iter().map(OsString::from_vec).collect();
         let cwd = PathBuf::from(OsStr::from_bytes(&request.cwd));
         let mut session = Session::new(Ui::new(streams), cwd, state.clone(), holder.cloned());
         session.becoming = holder.is_none();
-        session.asked_by(asker.try_clone().ok().map(Arc::new));
+        session.asked_by(client.try_clone().ok().map(Arc::new));
         let code = execute(&argv, &mut session);
         let ran = Self {
             session,
             code,
-            asker,
+            client,
         };
         Some((ran, running))
     }
@@ -69,11 +69,11 @@ impl Forwarded {
         let Self {
             session,
             code,
-            mut asker,
+            mut client,
         } = self;
         drop(session);
         caller::stand_down();
-        let _ = wire::reply(&mut asker, code);
+        let _ = wire::reply(&mut client, code);
     }
 }
 

@@ -605,7 +605,7 @@ impl Holder {
             .name("zuse-command".into())
             .spawn(move || {
                 let _connection = connection;
-                let may_run = |asker: &UnixStream| Running::when_possible(&me, asker);
+                let may_run = |client: &UnixStream| Running::when_possible(&me, client);
                 let ran = Forwarded::run(stream, &state, Some(&me), may_run);
                 if let Some((mut command, _running)) = ran {
                     me.write(&mut command);
@@ -654,8 +654,8 @@ impl Drop for Connection {
 struct Running(Arc<Holder>);
 
 impl Running {
-    /// Waits until one more command may run; none if its asker is gone first, or the holder ends.
-    fn when_possible(holder: &Arc<Holder>, asker: &UnixStream) -> Option<Self> {
+    /// Waits until one more command may run; none if its client is gone first, or the holder ends.
+    fn when_possible(holder: &Arc<Holder>, client: &UnixStream) -> Option<Self> {
         loop {
             let began = holder
                 .commands
@@ -664,10 +664,10 @@ impl Running {
             if counted.is_some() {
                 holder.begun.fetch_add(1, SeqCst);
             }
-            // While it ends its pool is being closed: who asks finds no socket next, and waits for
-            // the devices.
+            // While it ends its pool is being closed: the caller finds no socket next, and waits
+            // for the devices.
             let ends = holder.over.load(SeqCst) || holder.ending.load(SeqCst);
-            if is_deserted(asker) || ends {
+            if is_deserted(client) || ends {
                 return None;
             }
             if counted.is_some() {

@@ -24,30 +24,30 @@ pub struct Interruption {
 enum By {
     Signal(signal_hook::SigId),
     /// The thread that watches ends when the other end of this is closed.
-    Asker(Option<(UnixStream, JoinHandle<()>)>),
+    Client(Option<(UnixStream, JoinHandle<()>)>),
 }
 
 impl Interruption {
     /// By SIGINT, which then does nothing else; for a command that another process asked for, by
     /// its end.
-    pub fn of(asker: Option<&UnixStream>) -> io::Result<Self> {
+    pub fn of(client: Option<&UnixStream>) -> io::Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
-        let by = match asker {
+        let by = match client {
             None => By::Signal(signal_hook::flag::register(
                 signal_hook::consts::SIGINT,
                 flag.clone(),
             )?),
-            Some(asker) => {
+            Some(client) => {
                 let (ours, theirs) = UnixStream::pair()?;
-                let (asker, gone) = (asker.try_clone()?, flag.clone());
+                let (client, gone) = (client.try_clone()?, flag.clone());
                 let thread = std::thread::Builder::new()
-                    .name("zuse-asker".into())
+                    .name("zuse-client".into())
                     .spawn(move || {
-                        if is_gone(&asker, &theirs) {
+                        if is_gone(&client, &theirs) {
                             gone.store(true, Relaxed);
                         }
                     })?;
-                By::Asker(Some((ours, thread)))
+                By::Client(Some((ours, thread)))
             }
         };
         Ok(Self { flag, by })
@@ -65,8 +65,8 @@ impl Interruption {
 }
 
 /// Whether whoever asked for a command is there no more.
-pub fn is_deserted(asker: &UnixStream) -> bool {
-    let mut polled = [PollFd::new(asker, PollFlags::IN)];
+pub fn is_deserted(client: &UnixStream) -> bool {
+    let mut polled = [PollFd::new(client, PollFlags::IN)];
     poll(&mut polled, Some(&Timespec::default())).is_ok_and(|n| n > 0)
 }
 
@@ -126,8 +126,8 @@ impl Write for Guarded {
 
 /// Waits for the end of either: true if it was that of whoever asked. Neither says anything more:
 /// what can be read is its end.
-fn is_gone(asker: &UnixStream, over: &UnixStream) -> bool {
-    let mut polled = [asker, over].map(|s| PollFd::new(s, PollFlags::IN));
+fn is_gone(client: &UnixStream, over: &UnixStream) -> bool {
+    let mut polled = [client, over].map(|s| PollFd::new(s, PollFlags::IN));
     loop {
         match poll(&mut polled, None) {
             Ok(_) => return !polled[0].revents().is_empty(),
@@ -143,7 +143,7 @@ impl Drop for Interruption {
             By::Signal(id) => {
                 signal_hook::low_level::unregister(*id);
             }
-            By::Asker(watch) => {
+            By::Client(watch) => {
                 if let Some((ours, thread)) = watch.take() {
                     drop(ours);
                     let _ = thread.join();

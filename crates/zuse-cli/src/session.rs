@@ -103,7 +103,7 @@ pub struct Session {
     kept: Option<Arc<Pool>>,
     opened: Vec<Opened>,
     /// Who asked the process that holds a pool for this command.
-    asker: Option<Arc<UnixStream>>,
+    client: Option<Arc<UnixStream>>,
 }
 
 /// Number of the user who runs this.
@@ -136,14 +136,14 @@ impl Session {
             becoming: false,
             kept: None,
             opened: Vec::new(),
-            asker: None,
+            client: None,
         }
     }
 
     /// The other end of whoever asked for this command.
-    pub fn asked_by(&mut self, asker: Option<Arc<UnixStream>>) {
-        self.ui.asked_by(asker.clone());
-        self.asker = asker;
+    pub fn asked_by(&mut self, client: Option<Arc<UnixStream>>) {
+        self.ui.asked_by(client.clone());
+        self.client = client;
     }
 
     /// Sleeps, if somebody still waits for what comes then.
@@ -153,7 +153,7 @@ impl Session {
     pub fn pause(&self, time: Duration) -> Outcome {
         let until = Instant::now() + time;
         loop {
-            if self.asker.as_deref().is_some_and(is_deserted) {
+            if self.client.as_deref().is_some_and(is_deserted) {
                 return Err(Stop::Hangup);
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -170,7 +170,7 @@ impl Session {
     /// # Errors
     /// The signal cannot be caught, or there is no thread.
     pub fn interruption(&self) -> std::io::Result<Interruption> {
-        Interruption::of(self.asker.as_deref())
+        Interruption::of(self.client.as_deref())
     }
 
     /// What the command reads, until its user wants it to end.

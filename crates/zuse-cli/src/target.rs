@@ -14,7 +14,7 @@ pub struct Target {
     pub dataset: String,
     /// Path below its root; empty for the root itself. Bytes, no slash in front.
     pub path: Vec<u8>,
-    /// What messages call the dataset, if it has another name for whoever asks.
+    /// What messages call the dataset, if it has another name for the caller.
     pub called: Option<String>,
 }
 

@@ -2,8 +2,8 @@
 //! that was forwarded by another process brings its own.
 //!
 //! Nothing that a disk or stream brought reaches a terminal raw ([`shown`]): what goes to one is
-//! spelled here, whoever prints it. Pipes and files get exact bytes, and so does everybody who asks
-//! for a scripted form or for a file's content.
+//! spelled here, whoever prints it. Pipes and files get exact bytes, and so does every caller that
+//! asks for a scripted form or for a file's content.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -56,12 +56,12 @@ impl Write for Spelling {
 /// it.
 struct Out {
     file: File,
-    asker: Option<Arc<UnixStream>>,
+    client: Option<Arc<UnixStream>>,
 }
 
 impl Write for Out {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.asker.as_deref().is_some_and(is_deserted) {
+        if self.client.as_deref().is_some_and(is_deserted) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         self.file.write(bytes)
@@ -95,7 +95,7 @@ impl Ui {
                     64 << 10,
                     Out {
                         file: out.into(),
-                        asker: None,
+                        client: None,
                     },
                 ),
             },
@@ -105,8 +105,8 @@ impl Ui {
     }
 
     /// The other end of whoever asked for the command.
-    pub fn asked_by(&mut self, asker: Option<Arc<UnixStream>>) {
-        self.out.file.get_mut().asker = asker;
+    pub fn asked_by(&mut self, client: Option<Arc<UnixStream>>) {
+        self.out.file.get_mut().client = client;
     }
 
     /// Where output goes.

@@ -55,7 +55,7 @@ const HEARD: u8 = b'H';
 /// A command line on its way, with what of its process it needs.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Request {
-    /// [`VERSION`] of who asks.
+    /// [`VERSION`] of the caller.
     #[serde(default)]
     pub version: String,
     /// Arguments, the program's name first; bytes.
@@ -335,7 +335,7 @@ impl Listener {
         self.given.store(true, Ordering::Relaxed);
     }
 
-    /// This process listens from now on: whoever asks who it is hears so.
+    /// This process listens from now on: a caller that asks who it is hears so.
     ///
     /// # Errors
     /// The socket is none that listens.

@@ -163,7 +163,7 @@ fn a_program_that_is_interrupted_changes_nothing() {
 }
 
 #[test]
-fn a_program_whose_asker_is_gone_changes_nothing() {
+fn a_program_whose_client_is_gone_changes_nothing() {
     if !fuse() {
         return;
     }

@@ -20,7 +20,7 @@ use zuse_format::dnode::{DNODE_CORE, DNODE_SLOT};
 use zuse_io::{Block, BlockIndex, Loan, Reference};
 
 use crate::bonus::Bonus;
-use crate::dnode::near::Near;
+use crate::dnode::shortcuts::Shortcuts;
 use crate::stored::StoredBlock;
 use crate::versions::Versions;
 
@@ -71,7 +71,7 @@ pub(crate) struct Synced {
     pub used: u64,
     pub spill: Option<Box<BlockPointer>>,
     /// Shortcuts to blocks of this tree.
-    pub near: Near,
+    pub shortcuts: Shortcuts,
 }
 
 /// The top block pointers of an object. Most objects that a txg brings are empty files, and most
@@ -274,7 +274,7 @@ impl DirtyBlock {
     }
 }
 
-/// A block whose bytes only the pipeline can get: whoever asks for them here forgot
+/// A block whose bytes only the pipeline can get: a caller that asks for them here forgot
 /// [`DirtyBlock::pointer`].
 fn elsewhere(reference: &Reference) -> zuse_base::Error {
     zuse_base::Error::refused(

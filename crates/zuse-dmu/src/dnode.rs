@@ -15,9 +15,9 @@
 
 pub(crate) mod blocks;
 mod companions;
-pub(crate) mod near;
 mod proved;
 mod ranges;
+pub(crate) mod shortcuts;
 mod stale;
 pub(crate) mod sync;
 
@@ -696,7 +696,7 @@ impl Synced {
             used: phys.used_bytes(),
             blkptr: phys.blkptr.into(),
             spill: phys.spill.map(Box::new),
-            near: near::Near::default(),
+            shortcuts: shortcuts::Shortcuts::default(),
             head: Head {
                 object_type: phys.object_type,
                 bonus_type: phys.bonus_type,

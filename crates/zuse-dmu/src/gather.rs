@@ -51,7 +51,7 @@ impl Way {
 
     /// The same one level further down, if its block is at hand now.
     fn down(&self, io: &Pipeline) -> Option<Self> {
-        self.step(io.glance(&self.bp)?.bytes())
+        self.step(io.peek(&self.bp)?.bytes())
     }
 
     /// Which pointer of its block the way goes through.
@@ -199,8 +199,8 @@ impl Objset {
     }
 
     /// Brings the dnode blocks of objects into the cache, and shows each object as it is stored,
-    /// without putting it into memory. Who asks for it meanwhile finds it as it was. Gives those
-    /// that `show` made nothing of, and those that are in memory or cannot be read.
+    /// without putting it into memory. A caller that asks for it meanwhile finds it as it was.
+    /// Gives those that `show` made nothing of, and those that are in memory or cannot be read.
     pub fn gather_stored(
         &self,
         gather: &mut Ahead,
@@ -209,7 +209,7 @@ impl Objset {
     ) -> Vec<u64> {
         self.gather_objects(gather, objects.iter().copied());
         objects.retain(|object| {
-            let stored = self.stored_quietly(ObjectId(*object));
+            let stored = self.stored_uncached(ObjectId(*object));
             *object != 0 && stored.and_then(|stored| show(&stored)).is_none()
         });
         objects

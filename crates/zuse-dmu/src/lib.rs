@@ -35,7 +35,7 @@ pub use gather::{Inside, look_inside};
 pub use intent::{Intent, IntentData, IntentLog, Order, WriteState};
 pub use ledger::{DirtyMeter, FreeingLedger, Ledger};
 pub use number_hash::{NumberHasher, NumberMap, SHARDS as NUMBER_SHARDS, shard_of};
-pub use objset::{Changed, Glance, Objset, ObjsetEnv, ObjsetSync, Stored};
+pub use objset::{Changed, Objset, ObjsetEnv, ObjsetSync, Peek, Stored};
 pub use settings::{Redundancy, Settings, SyncMode, is_for_objects};
 pub use stored::{MetaShape, RawForm, StoredBlock};
 pub use tx::{BeforeClose, Tx, TxgHold};

@@ -20,15 +20,15 @@
 mod accounting;
 mod ahead;
 mod compare;
-mod glance;
 mod missing;
 mod number;
+mod peek;
 mod raw;
 mod sync;
 mod undo;
 
 pub use compare::Changed;
-pub use glance::{Glance, Stored};
+pub use peek::{Peek, Stored};
 pub use sync::ObjsetSync;
 
 use std::collections::HashMap;
@@ -541,7 +541,7 @@ impl Objset {
         let slot = (object.0 % SLOTS_PER_BLOCK as u64) as usize;
         // Who takes one object after the other waits for memory while the answer is on
         // its way.
-        glance::ask_for(block, slot + 1);
+        peek::ask_for(block, slot + 1);
         if starts_of(block) >> slot & 1 == 0 {
             return Ok(None);
         }

@@ -2,8 +2,8 @@
 //! tables of the MOS.
 //!
 //! ```text
-//!  micro   one block of 64-byte slots, u64 values; an index of packed u64 rides with the cached block
-//!  fat     header block → pointer table → leaves; parsed in place
+//!  micro   one block of 64-byte slots, u64 values; an index of packed u64 rides with the cached
+//!  block fat     header block → pointer table → leaves; parsed in place
 //! ```
 //! A ZAP begins micro. It becomes fat when it outgrows the largest micro block. So it does when it
 //! gets a name of 50 bytes, a value that is not one u64, or too many names of one hash. A directory
@@ -364,7 +364,7 @@ impl Zap {
         micro: impl FnOnce(&[u8], &MicroHeader, &MicroIndex) -> Result<T>,
         fat: impl FnOnce(&[u8]) -> Checked<Result<U>>,
     ) -> Result<Micro<T, U>> {
-        let answer = self.dnode.with_near_block(0, |view| {
+        let answer = self.dnode.with_block_by_shortcut(0, |view| {
             let b = view.bytes();
             match kind(b) {
                 Ok(Kind::Fat) => Ok(fat(b)?.map(Micro::Fat)),

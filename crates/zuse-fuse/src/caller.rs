@@ -1,4 +1,4 @@
-//! Who asks.
+//! The caller of a request.
 
 /// The process behind a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! - One thread sends, which is there while there is something to send; it serves no request and
 //!   holds no lock while it sends. The kernel may let it wait for a page or a directory that
 //!   another request holds. That request may wait for locks of the thread that asked for the
-//!   invalidation. So asking never waits: the queue is bounded, and a full queue is the asker's to
+//!   invalidation. So asking never waits: the queue is bounded, and a full queue is the client's to
 //!   handle.
 //! - With the write-back cache the kernel owns size and times of every regular file it knows, and
 //!   believes nobody else about them, whatever is invalidated. A file whose *content* was replaced
@@ -12,7 +12,7 @@
 //!   [`generation`](crate::Attr::generation) and its name an [`Notifier::inval_entry`]. The next
 //!   lookup then makes a fresh inode, and what was open fails with `EIO`.
 //! - After the session has ended there is nothing cached: requests are accepted and dropped.
-//! - Attributes alone are dropped at once, by whoever asks ([`Notifier::attributes_changed`]): for
+//! - Attributes alone are dropped at once, by the caller ([`Notifier::attributes_changed`]): for
 //!   that the kernel waits for no page and for no directory.
 
 use std::collections::VecDeque;

@@ -140,7 +140,7 @@ pub struct ValueReply<'a> {
 }
 
 impl ValueReply<'_> {
-    /// Answers with the whole value, however much the asker has room for.
+    /// Answers with the whole value, however much the client has room for.
     pub fn value(self, value: &[u8]) -> Replied {
         (self.send)(value);
         Replied(())

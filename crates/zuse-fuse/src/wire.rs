@@ -10,7 +10,7 @@
 //!   `EIO`.
 //! - A worker reads one message at a time into a buffer of its own, which the message borrows until
 //!   it is answered. Workers serve all connections of the process (`crew`).
-//! - An answer that the kernel does not want any more (its asker was killed) is dropped.
+//! - An answer that the kernel does not want any more (its client was killed) is dropped.
 //! - Requests cannot be interrupted; the kernel is told so once.
 
 mod abi;
@@ -75,7 +75,7 @@ impl Channel {
         loop {
             match rustix::io::read(&self.0, &mut *buffer) {
                 Ok(n) => return Ok(Some(n)),
-                // Its asker was killed before it was read; a signal.
+                // Its client was killed before it was read; a signal.
                 Err(OsErrno::NOENT | OsErrno::INTR) => {}
                 Err(OsErrno::AGAIN) => return Ok(None),
                 // Unmounted; or cut.
@@ -92,7 +92,7 @@ impl Channel {
     fn send(&self, code: i32, unique: u64, slices: &[&[u8]]) {
         let len = slices.iter().map(|s| s.len()).sum();
         let header = Out::header(len, code, unique);
-        // What fails: the asker was killed, or the session has ended. Nobody is left to tell.
+        // What fails: the client was killed, or the session has ended. Nobody is left to tell.
         let _ = match slices {
             [] => rustix::io::write(&self.0, &header),
             [one] => rustix::io::writev(&self.0, &[IoSlice::new(&header), IoSlice::new(one)]),
@@ -110,7 +110,7 @@ impl Channel {
     }
 
     fn refuse(&self, unique: u64, errno: Errno) {
-        // What is no error number would not be taken, and its asker would wait for ever.
+        // What is no error number would not be taken, and its client would wait for ever.
         let code = if (1..=511).contains(&errno.0) {
             -errno.0
         } else {

@@ -137,7 +137,7 @@ impl Ahead {
         let wanted: Vec<(usize, BlockPointer)> = bps
             .into_iter()
             .filter(|bp| self.io.may_bring(bp) && seen.insert(Key::of(bp)))
-            .filter(|bp| self.io.glance(bp).is_none())
+            .filter(|bp| self.io.peek(bp).is_none())
             .map(|bp| (0, bp))
             .collect();
         let (_, used) = self.read(wanted, Some(self.room), |_, bp, stored, io| {
@@ -163,7 +163,7 @@ impl Ahead {
         for (i, bp) in bps.iter().enumerate() {
             let there = match bp.kind() {
                 BpKind::Embedded => self.io.read(bp, &"a block").ok(),
-                _ => self.io.glance(bp),
+                _ => self.io.peek(bp),
             };
             match there {
                 Some(block) => out[i] = f(i, block.bytes()),

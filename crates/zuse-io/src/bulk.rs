@@ -82,18 +82,18 @@ impl StoredRun {
 impl Pipeline {
     /// The block, if the cache holds it; the cache does not notice. Never one of an encrypted
     /// dataset: who has no key is not to see it, who has one asks with
-    /// [`Self::read_quietly_keyed`].
-    pub fn glance(&self, bp: &BlockPointer) -> Option<Arc<Block>> {
+    /// [`Self::read_uncached_keyed`].
+    pub fn peek(&self, bp: &BlockPointer) -> Option<Arc<Block>> {
         (bp.kind() == BpKind::Normal && !bp.uses_crypt())
-            .then(|| self.cache().glance(&Key::of(bp)))
+            .then(|| self.cache().peek(&Key::of(bp)))
             .flatten()
     }
 
-    /// As [`Self::read_quietly`], of a dataset with that key.
+    /// As [`Self::read_uncached`], of a dataset with that key.
     ///
     /// # Errors
     /// As [`Self::read_keyed`].
-    pub fn read_quietly_keyed(
+    pub fn read_uncached_keyed(
         &self,
         bp: &BlockPointer,
         key: Option<&DatasetKey>,
@@ -102,7 +102,7 @@ impl Pipeline {
         if bp.kind() != BpKind::Normal {
             return self.read_keyed(bp, key, place);
         }
-        match self.cache().glance(&cache_key(bp, key, place)?) {
+        match self.cache().peek(&cache_key(bp, key, place)?) {
             Some(block) => Ok(block),
             None => Ok(Arc::new(Block::new(self.fetch(bp, key, place)?))),
         }

@@ -335,7 +335,7 @@ impl Cache {
     }
 
     /// The block, if it is here; neither its rank nor the figures change.
-    pub(crate) fn glance(&self, key: &Key) -> Option<Arc<Block>> {
+    pub(crate) fn peek(&self, key: &Key) -> Option<Arc<Block>> {
         let shard = self.shards[self.shard(key)].lock();
         shard.map.get(key).map(|entry| entry.block.clone())
     }

@@ -235,6 +235,7 @@ impl Gather {
         write: &dyn Fn(&Run) -> Result<()>,
     ) -> Result<()> {
         let most = if bulk { LARGE } else { SMALL };
+        // The rest of the room is written as zeros, so that runs have no gaps.
         let room = usize::try_from(room).unwrap_or(0).clamp(bytes.len(), most);
         let Some(mut state) = self.apart((vdev, start, room), Some(bytes), write)? else {
             return Ok(());
@@ -257,6 +258,7 @@ impl Gather {
         run.buffer.resize(filled, 0);
         let is_full = run.len() >= run.full();
         state.open.push(run);
+        // A full run goes; of too many open ones the oldest, which found no neighbour for longest.
         let out = if is_full {
             state.open.len() - 1
         } else if state.open.len() > OPEN {
@@ -335,6 +337,7 @@ impl Gather {
         if let Some(error) = state.failed.take() {
             return Err(error);
         }
+        // From here until the next put readers need not look here.
         self.txg.store(0, Relaxed);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Bytes of a block that come from elsewhere (a healing receive) take the place of bad ones.
 //!
 //! Nothing is written that has not the checksum of its pointer: the right bytes at their own place
-//! do no harm, whatever was there. Whoever asks holds what points to the block, so that its space
+//! do no harm, whatever was there. The caller holds what points to the block, so that its space
 //! is not freed meanwhile (the receiver has the object in memory).
 
 use std::fmt::Display;

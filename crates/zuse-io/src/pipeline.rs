@@ -343,16 +343,19 @@ impl Pipeline {
         if bp.kind() != BpKind::Normal {
             return Ok(());
         }
+        // With a dedup table only its last pointer frees a block.
         if bp.dedup()
             && let Some(contents) = self.contents.get()
             && contents.give_up(bp)?
         {
             return Ok(());
         }
+        // The entry goes before the space: its place may get another block two txgs later.
         self.cache.remove(&Key::of(bp));
         if bp.uses_crypt() {
             self.cache.remove(&Key::of(bp).locked());
         }
+        // A clone may still point to it.
         if let Some(shared) = self.shared.get()
             && shared.give_up(bp, self.dsize(bp))?
         {
@@ -364,6 +367,7 @@ impl Pipeline {
         let allocator = self.allocator()?;
         let born = Txg(bp.physical_birth());
         for dva in bp.dvas() {
+            // Noted first: a reader that is about to heal the place must see that it goes.
             self.freed.note(txg, &dva);
             allocator.free_dva(txg, born, dva.vdev(), dva.offset(), dva.asize())?;
         }

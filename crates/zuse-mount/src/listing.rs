@@ -200,7 +200,7 @@ fn extent(plus: bool, offset: u64, size: u64) -> (Wanted, usize) {
     // The kernel always asks for attributes at first, and goes on so if they were used.
     match (plus, offset == 0, size > LARGE) {
         (false, ..) => (Wanted::Names, usize::MAX),
-        (true, true, true) => (Wanted::AtHand, FIRST_OF_LARGE),
+        (true, true, true) => (Wanted::Cached, FIRST_OF_LARGE),
         (true, true, false) => (Wanted::Attributes, FIRST),
         (true, false, _) => (Wanted::Attributes, usize::MAX),
     }

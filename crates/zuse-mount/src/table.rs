@@ -149,7 +149,7 @@ impl Node {
         match &self.what {
             What::Object(volume, znode) => Ok((volume, znode)),
             What::Gone(..) => Err(Errno::STALE),
-            // Whoever asks a session for a node gets an object.
+            // A caller that asks a session for a node gets an object.
             What::Listed(..) => Err(Errno::STALE),
             // Nothing can be changed there.
             _ => Err(Errno::PERM),

@@ -16,7 +16,7 @@
 //!   what a checkpoint holds. It is out of reach for allocations meanwhile ([`crate::Allocator`],
 //!   `hold_free`).
 //! - The place on disk is never ahead of what was done: a power cut has some done again.
-//! - Who asks is answered when the new state is on disk.
+//! - The caller is answered when the new state is on disk.
 //!
 //! One thread does it, for all devices in turn, as long as something is active. It holds no lock
 //! while it reads or writes.

@@ -46,8 +46,8 @@ pub(crate) fn message(text: &str) -> String {
     format!("{before} {inner} (a {kind} value)")
 }
 
-/// `bad 'for' limit (number expected, got string)` → `'for' limit must be a number`, and others that
-/// are said in other words.
+/// `bad 'for' limit (number expected, got string)` → `'for' limit must be a number`, and others
+/// that are said in other words.
 fn reworded(text: &str) -> Option<String> {
     if let Some(text) = text.strip_suffix(" (for iterator 'for iterator')") {
         return Some(text.to_owned());

@@ -50,8 +50,8 @@ pub struct Administered {
     kept: Option<Box<Administered>>,
 }
 
-/// A pool at work beside its model. The model has a change before the pool is asked for it: one that
-/// the pool did not answer may be on disk.
+/// A pool at work beside its model. The model has a change before the pool is asked for it: one
+/// that the pool did not answer may be on disk.
 pub struct Administration<'a> {
     pool: &'a Arc<Pool>,
     top: String,

@@ -203,7 +203,7 @@ fn a_pool_that_is_read_is_not_touched_by_its_log() {
 }
 
 #[test]
-fn a_damaged_block_of_a_log_ends_it_quietly() {
+fn a_damaged_block_of_a_log_ends_it_without_an_error() {
     let golden = Golden::load("zil");
     let env = Environment::default();
     let pool = open_whole(env.clone(), &golden.block_devices(), &PoolAccess::default());

@@ -3,7 +3,7 @@
 //! ```text
 //!   0 type u32 │ 4 payload length u32 (BEGIN only) │ 8 … 280 by type │ 280 … 312 running checksum (not BEGIN)
 //! ```
-//! Parsing never fails on a value: what a value may be depends on who asks (a dump shows
+//! Parsing never fails on a value: what a value may be depends on the caller (a dump shows
 //! everything, a receive is strict). Only the record's type and the length of its payload are
 //! checked here.
 

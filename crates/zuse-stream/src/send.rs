@@ -130,7 +130,7 @@ impl Send {
             false => None,
         };
         let place = format!("{name}, objset block");
-        let block = io.read_quietly_keyed(&phys.bp, key.as_deref(), &place)?;
+        let block = io.read_uncached_keyed(&phys.bp, key.as_deref(), &place)?;
         let objset = ObjsetPhys::parse(block.bytes()).map_err(|e| e.at(place.as_str()))?;
         let mut features = feature_word(dataset, &objset, options)?;
         let list = match redact {

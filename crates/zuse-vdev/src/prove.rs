@@ -2,7 +2,7 @@
 //! written anew. What scrub and resilver are made of.
 //!
 //! - A leaf whose dirty time log has the block's birth is not asked: it gets the bytes.
-//! - Before anything is counted or written, whoever asks says whether the block is still there. Its
+//! - Before anything is counted or written, the caller says whether the block is still there. Its
 //!   space may have been freed since its pointer was read, and be another block's.
 //! - What stays without the right bytes is told by its leaf: its dirty time log keeps the birth.
 

@@ -342,7 +342,7 @@ impl AttributeStore {
     /// A bonus of another shape that begins with the canonical attributes: of a file with a hidden
     /// directory, of a symbolic link.
     fn load_laid_out(&self, b: &[u8]) -> Option<Attributes> {
-        let sa = self.sa.glance();
+        let sa = self.sa.peek();
         let mut found = canonical(b, sa.begins_with(b, &CANONICAL)?)?;
         if mode::is_device(found.mode) {
             return None;

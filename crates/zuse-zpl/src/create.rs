@@ -490,7 +490,7 @@ impl FileSystem {
             let mut state = znode.write();
             // Made without a name, or its last one went while this one came.
             if state.attrs.links == 0 {
-                self.limbo()?.leave(&tx, znode.object())?;
+                self.deferred()?.leave(&tx, znode.object())?;
                 state.nameless = false;
                 // Nothing that was done to it before was noted.
                 if let Some(log) = self.log() {

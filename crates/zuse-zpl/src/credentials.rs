@@ -1,4 +1,4 @@
-//! Who asks, and the mode-bit judgement for callers that nobody has judged before.
+//! The caller, and the mode-bit judgement for callers that nobody has judged before.
 //!
 //! A FUSE mount with `default_permissions` has been judged by the kernel. Its credentials say so
 //! ([`Credentials::judged`]), and only ownership of new objects is taken from them. A library user

@@ -56,7 +56,7 @@ pub enum Wanted {
     /// Nothing.
     Names,
     /// Attributes of those that can be had without a device read.
-    AtHand,
+    Cached,
     /// Attributes: with the object where it is in memory, else as stored.
     Attributes,
     /// Objects.
@@ -248,7 +248,7 @@ impl FileSystem {
             }
             at = batch.after;
             if wanted != Wanted::Names {
-                // Who asks for the first few may want names alone.
+                // A caller that asks for the first few may want names alone.
                 let in_all = if from <= 3 && most != usize::MAX {
                     0
                 } else {

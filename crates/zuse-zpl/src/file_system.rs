@@ -22,7 +22,7 @@ use zuse_format::{DnodeView, ObjsetType, object_type};
 
 use crate::attributes::{AttributeStore, Attributes};
 use crate::backing::{Backing, MountProps, PoolFeatures};
-use crate::limbo::Limbo;
+use crate::deferred::Deferred;
 use crate::listing::{Change, Changes};
 use crate::znode::{Znode, ZnodeCache};
 use crate::{estimate, mode};
@@ -70,7 +70,7 @@ pub struct FileSystem {
     root_znode: Mutex<Option<Arc<Znode>>>,
     pub(crate) unlinked: Option<Zap>,
     /// What will be in the unlinked set when the txg closes.
-    limbo: Option<Arc<Limbo>>,
+    deferred: Option<Arc<Deferred>>,
     pub(crate) rename: Mutex<()>,
     pub(crate) ahead: crate::ahead::Ahead,
     pub(crate) ready: crate::listing::Ready,
@@ -186,7 +186,7 @@ impl FileSystem {
             utf8_only: master.optional("utf8only")? != 0 || normalization != 0,
             root,
             root_znode: Mutex::new(None),
-            limbo: unlinked.clone().map(Limbo::new),
+            deferred: unlinked.clone().map(Deferred::new),
             unlinked,
             rename: Mutex::new(()),
             ahead: crate::ahead::Ahead::default(),
@@ -318,8 +318,8 @@ impl FileSystem {
             .ok_or_else(|| Error::missing(self.place(), "the master node has no DELETE_QUEUE"))
     }
 
-    pub(crate) fn limbo(&self) -> Result<&Arc<Limbo>> {
-        self.limbo
+    pub(crate) fn deferred(&self) -> Result<&Arc<Deferred>> {
+        self.deferred
             .as_ref()
             .ok_or_else(|| Error::missing(self.place(), "the master node has no DELETE_QUEUE"))
     }
@@ -460,9 +460,9 @@ impl FileSystem {
 
     /// Puts what has lost its name and is held into the unlinked set now, not when the txg closes.
     pub(crate) fn remember_nameless(&self) -> Result<()> {
-        if let Some(limbo) = self.limbo.as_ref().filter(|l| !l.is_empty()) {
+        if let Some(deferred) = self.deferred.as_ref().filter(|l| !l.is_empty()) {
             let change = self.begin_freeing(estimate::REMOVE)?;
-            limbo.empty(&change);
+            deferred.empty(&change);
         }
         Ok(())
     }

@@ -39,7 +39,7 @@ pub(crate) const ZAP_END: u64 = u64::MAX;
 pub(crate) const fn batch_of(wanted: Wanted) -> usize {
     match wanted {
         Wanted::Names => BATCH_NAMES,
-        Wanted::AtHand | Wanted::Attributes | Wanted::Objects => BATCH,
+        Wanted::Cached | Wanted::Attributes | Wanted::Objects => BATCH,
     }
 }
 
@@ -196,7 +196,7 @@ impl FileSystem {
     }
 
     /// Reads what a listing will ask for next, if there is any that was not read yet: for moments
-    /// in which nobody waits. What cannot be read is left to whoever asks for it.
+    /// in which nobody waits. What cannot be read is left to a caller that asks for it.
     pub fn make_ready(&self) -> bool {
         let Some(wish) = self.ready.wishes.lock().pop_front() else {
             return false;
@@ -244,10 +244,10 @@ impl FileSystem {
         let number = |i: usize| dirent::object(batch.entries[i].0).0;
         order.sort_unstable_by_key(|&i| number(i));
         let objects = order.iter().map(|&i| ObjectId(number(i)));
-        let mut glance = match wanted {
-            Wanted::AtHand => self.objset.glance_at_hand(objects),
+        let mut peek = match wanted {
+            Wanted::Cached => self.objset.peek_cached(objects),
             Wanted::Names | Wanted::Attributes | Wanted::Objects => {
-                self.objset.glance(objects, in_all)
+                self.objset.peek(objects, in_all)
             }
         };
         batch.known.clear();
@@ -255,14 +255,14 @@ impl FileSystem {
         for i in order {
             let object = dirent::object(batch.entries[i].0);
             let stored = match wanted {
-                Wanted::AtHand | Wanted::Attributes => {
-                    glance.look(object, |dnode| self.stored_attr(object, dnode))
+                Wanted::Cached | Wanted::Attributes => {
+                    peek.look(object, |dnode| self.stored_attr(object, dnode))
                 }
                 Wanted::Names | Wanted::Objects => None,
             };
             batch.known[i] = match stored {
                 Some(attr) => Known::Stored(attr),
-                None if wanted == Wanted::AtHand && self.cache.get(object).is_none() => {
+                None if wanted == Wanted::Cached && self.cache.get(object).is_none() => {
                     Known::Nothing
                 }
                 None => in_memory(object),

@@ -4,7 +4,7 @@
 //! Else it gets link count 0 and an entry in the unlinked set, in the same txg. It is freed when
 //! its last holder goes or at the next mount. A crash at any point leaves either a name, or an
 //! entry in the set, or neither object nor entry. What is freed in the txg in which it lost its
-//! name never gets an entry ([`crate::limbo`]).
+//! name never gets an entry ([`crate::deferred`]).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -202,7 +202,7 @@ impl FileSystem {
                     Err(_) => znode.revive(),
                 }
             }
-            self.limbo()?.enter(tx, object)?;
+            self.deferred()?.enter(tx, object)?;
         }
         let a = &mut state.attrs;
         a.links = links;
@@ -369,7 +369,7 @@ impl FileSystem {
     /// Frees an object that nobody can find any more, and takes it out of the unlinked set.
     fn free_killed(&self, tx: &Tx, znode: &Znode) -> Result<()> {
         let object = znode.object();
-        let was_in_limbo = match self.limbo()?.leave(tx, object) {
+        let was_deferred = match self.deferred()?.leave(tx, object) {
             Err(error) if !error.is(Errno::NOENT) => return Err(error),
             other => other.unwrap_or(false),
         };
@@ -378,8 +378,8 @@ impl FileSystem {
             acl => self.objset.free(tx, ObjectId(acl)),
         };
         let freed = freed.and_then(|()| self.objset.free(tx, object));
-        if freed.is_err() && was_in_limbo {
-            self.limbo()?.enter(tx, object)?;
+        if freed.is_err() && was_deferred {
+            self.deferred()?.enter(tx, object)?;
         }
         freed
     }

@@ -146,10 +146,11 @@ pub use zuse_pool::dedup;
 pub use zuse_pool::tunable::{self, TUNABLES, Tunable};
 pub use zuse_pool::{Environment, FailMode, Host, Limits, Offline, Shape, Space, TopSpec};
 pub use zuse_pool::{Rebuild, fragmentation};
-pub use zuse_pool::{SweepKind, SweepOrder};
+pub use zuse_pool::{SweepKind, SweepOrder, VdevSpec};
 #[cfg(feature = "lua")]
 pub use zuse_program as program;
 pub use zuse_stream as stream;
+pub use zuse_vdev::assemble::OpenDevices;
 pub use zuse_vdev::ring::read_ring;
 pub use zuse_vdev::{
     Address, Aux, FoundPool, Health, IndirectConfig, Labels, OpFigures, PoolConfig, PoolState,

@@ -7,11 +7,11 @@ pub mod traverse;
 
 use std::sync::Arc;
 
-use zuse_dsl::Dsl;
-
 pub use zuse_dmu::sa::{Attr, FLAG_PROJID, SA_BONUS, SaTable, SaView, ZNODE_BONUS, dxattr};
 pub use zuse_dmu::zap::{LeafHistograms, Zap, ZapEntry, ZapStats, ZapValue};
 pub use zuse_dmu::{Dnode, Objset};
+pub use zuse_dsl::Dsl;
+pub use zuse_format::BlockPointer;
 pub use zuse_pool::Pool as Spa;
 
 use crate::{Dataset, Pool};

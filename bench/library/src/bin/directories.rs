@@ -1,16 +1,19 @@
 //! Rates of directories, by the library alone: no mount, no system call but those of the devices.
 //!
 //! ```text
-//! directories zap-open [N]                   the order of full blocks of N (2047) names, and a B-tree of the same by insertion
-//! directories zap-add IMAGE TOTAL N [SETTINGS] TOTAL names into ZAPs of N names each, with the syncs of their txgs
-//! directories zap-lookup IMAGE N [SETTINGS]  random look-ups of names in a ZAP of N, warm
-//! directories tree-make IMAGE D F [SETTINGS] a pool with D directories of F empty files
-//! directories walk IMAGE [SETTINGS]          all names of an existing image's tree, cold
-//! directories lookup IMAGE [SETTINGS]        the same with each object's attributes (as ftw does), then random names, warm
-//! directories create IMAGE TOTAL N [SETTINGS] TOTAL empty files, N to a directory, with the syncs of their txgs
-//! directories churn IMAGE N [SETTINGS]       N files made and (all but --keep) removed in one directory, then a listing of it
+//! directories zap-open [N]                   the order of full blocks of N (2047) names, and a
+//! B-tree of the same by insertion directories zap-add IMAGE TOTAL N [SETTINGS] TOTAL names into
+//! ZAPs of N names each, with the syncs of their txgs directories zap-lookup IMAGE N [SETTINGS]
+//! random look-ups of names in a ZAP of N, warm directories tree-make IMAGE D F [SETTINGS] a pool
+//! with D directories of F empty files directories walk IMAGE [SETTINGS]          all names of an
+//! existing image's tree, cold directories lookup IMAGE [SETTINGS]        the same with each
+//! object's attributes (as ftw does), then random names, warm directories create IMAGE TOTAL N
+//! [SETTINGS] TOTAL empty files, N to a directory, with the syncs of their txgs directories churn
+//! IMAGE N [SETTINGS]       N files made and (all but --keep) removed in one directory, then a
+//! listing of it
 //!
-//! SETTINGS: --micro-max BYTES  --ibs SHIFT  --cache MIB  --dirty MIB (metadata)  --size MIB (of a new image)  --lookups COUNT  --keep COUNT
+//! SETTINGS: --micro-max BYTES  --ibs SHIFT  --cache MIB  --dirty MIB (metadata)  --size MIB (of a
+//! new image)  --lookups COUNT  --keep COUNT
 //! ```
 //! Each prints one line of JSON: what, count, seconds (of the clock), cpu (seconds of all threads),
 //! rate, reads and writes (of the device, while measured), peak_kib (of the process). Files are

@@ -2,11 +2,13 @@
 //! device.
 //!
 //! ```text
-//! xattrs make IMAGE FILES [SETTINGS]        a pool with FILES empty files, 1000 to a directory, exported
-//! xattrs set IMAGE FILES BYTES [SETTINGS]   sets one attribute of BYTES bytes on each of them, with the syncs of their txgs
-//! xattrs get IMAGE FILES BYTES [SETTINGS]   reads it from each of them
+//! xattrs make IMAGE FILES [SETTINGS]        a pool with FILES empty files, 1000 to a directory,
+//! exported xattrs set IMAGE FILES BYTES [SETTINGS]   sets one attribute of BYTES bytes on each of
+//! them, with the syncs of their txgs xattrs get IMAGE FILES BYTES [SETTINGS]   reads it from each
+//! of them
 //!
-//! SETTINGS: --xattr sa|dir  --dnodesize legacy|auto|…  --cache MIB  --size MIB (of a new image)  --fill noise|text
+//! SETTINGS: --xattr sa|dir  --dnodesize legacy|auto|…  --cache MIB  --size MIB (of a new image)
+//! --fill noise|text
 //! ```
 //! Each prints one line of JSON: what, count, bytes, seconds (of the clock, until the last call
 //! returned), synced (until it is on disk; opening and closing the pool are not counted), cpu

@@ -1,6 +1,6 @@
-//! `small-files DIR [FILES [BYTES [THREADS [MIB]]]]`: creates, lists, stats and removes small files (1000 to a
-//! directory), writes and reads one large file; prints operations (or MB) per second. With `COLD` in the environment
-//! and as root it also measures with the kernel's caches dropped.
+//! `small-files DIR [FILES [BYTES [THREADS [MIB]]]]`: creates, lists, stats and removes small files
+//! (1000 to a directory), writes and reads one large file; prints operations (or MB) per second.
+//! With `COLD` in the environment and as root it also measures with the kernel's caches dropped.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -61,7 +61,8 @@ fn main() {
     each("stat", &|path| {
         assert_eq!(fs::metadata(path).unwrap().len(), data.len() as u64)
     });
-    // Names and attributes out of the kernel's caches: of the whole machine, so only when asked for.
+    // Names and attributes out of the kernel's caches: of the whole machine, so only when asked
+    // for.
     if std::env::var_os("COLD").is_some() {
         let drop_caches = || fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
         drop_caches();

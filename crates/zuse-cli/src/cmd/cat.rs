@@ -32,7 +32,7 @@ impl Cat {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices.devices);
-        // Who asks for no place in a dataset is told so before anything is written.
+        // A caller that asks for no place in a dataset is told so before anything is written.
         let targets = self.files.iter().map(place);
         let targets: Vec<Target> = targets.collect::<Outcome<_>>()?;
         each(session, &targets, self.keep_going)

@@ -2,7 +2,7 @@
 //!
 //! Budget: a read of a dirty block is the state lock (shared), one B-tree search and the block's
 //! lock. A read of a clean block is one cache hit per level, the last level-1 blocks by a shortcut
-//! ([`super::near`]). An edit after the first in a txg is the same as a dirty read.
+//! ([`super::shortcuts`]). An edit after the first in a txg is the same as a dirty read.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,7 +11,7 @@ use zuse_format::BlockPointer;
 use zuse_format::block_pointer::BP_SIZE;
 use zuse_io::{Block, BlockIndex, Loan};
 
-use super::near::Children;
+use super::shortcuts::Children;
 use super::{Dnode, State};
 use crate::dirty::{Content, DirtyBlock, Head, Synced};
 use crate::stored::StoredBlock;
@@ -131,8 +131,8 @@ impl State {
 /// The level-1 block that was looked at last, with its number.
 pub(crate) type Parent = Option<(u64, Arc<Block>)>;
 
-/// What [`Dnode::at_hand`] found.
-pub(crate) enum AtHand {
+/// What [`Dnode::cached`] found.
+pub(crate) enum Cached {
     /// The block, in the cache.
     Block(Arc<Block>),
     /// There is nothing to read from a device.
@@ -209,7 +209,7 @@ impl Dnode {
         let shift = tree.fanout_shift();
         let id = shifted(blkid, shift);
         let blocks = shifted(tree.head.max_block, shift).saturating_add(1);
-        tree.near.indirect(blocks, id, || {
+        tree.shortcuts.indirect(blocks, id, || {
             let bp = self.lookup_bp(tree, 1, id)?;
             if bp.is_hole() {
                 return Ok(None);
@@ -268,10 +268,14 @@ impl Dnode {
     /// As [`Self::read_tree`], for the few blocks of an object that most operations need: by a
     /// shortcut.
     #[inline]
-    pub(crate) fn read_tree_near(&self, tree: &Synced, blkid: u64) -> Result<Option<Arc<Block>>> {
+    pub(crate) fn read_tree_by_shortcut(
+        &self,
+        tree: &Synced,
+        blkid: u64,
+    ) -> Result<Option<Arc<Block>>> {
         if tree.levels > 1 {
             let blocks = tree.head.max_block.saturating_add(1);
-            tree.near
+            tree.shortcuts
                 .data(blocks, blkid, || self.read_tree(tree, blkid))
         } else {
             self.read_tree(tree, blkid)
@@ -291,7 +295,7 @@ impl Dnode {
         // What is encrypted is found with the key only: the cache may still hold what a key that is
         // gone has opened.
         if !bp.uses_crypt()
-            && let Some(block) = self.core.io.peek(bp)
+            && let Some(block) = self.core.io.cached(bp)
             && block.bytes().len() == head.block_size as usize
         {
             return Ok(Some(block));
@@ -314,7 +318,7 @@ impl Dnode {
 
     /// A block of a tree if it can be had without reading from a device. `parent` remembers the
     /// level-1 block that was looked at last, which many blocks in a row share.
-    pub(crate) fn at_hand(&self, tree: &Synced, blkid: u64, parent: &mut Parent) -> AtHand {
+    pub(crate) fn cached(&self, tree: &Synced, blkid: u64, parent: &mut Parent) -> Cached {
         let shift = tree.fanout_shift();
         let mut at = tree.levels - 1;
         let child_of = |block: &Block, at: u8| {
@@ -330,7 +334,7 @@ impl Dnode {
                     .and_then(|c| c.get(child as usize, 0))
                     && there.bytes().len() == tree.head.block_size as usize
                 {
-                    return AtHand::Block(there);
+                    return Cached::Block(there);
                 }
                 at = 0;
                 child_of(block, 0)
@@ -345,17 +349,17 @@ impl Dnode {
         };
         loop {
             let Some(bp) = next.filter(|bp| bp.kind() == zuse_format::BpKind::Normal) else {
-                return AtHand::Nothing;
+                return Cached::Nothing;
             };
             if bp.level() != at {
                 // Whoever reads it learns what is wrong.
-                return AtHand::No;
+                return Cached::No;
             }
             if at == 0 {
                 let there = if bp.uses_crypt() {
                     None
                 } else {
-                    self.core.io.peek(&bp)
+                    self.core.io.cached(&bp)
                 };
                 return match there {
                     Some(block) if block.bytes().len() == tree.head.block_size as usize => {
@@ -363,13 +367,13 @@ impl Dnode {
                         if let Some(children) = children {
                             children.set((blkid & ((1 << shift) - 1)) as usize, &block);
                         }
-                        AtHand::Block(block)
+                        Cached::Block(block)
                     }
-                    _ => AtHand::No,
+                    _ => Cached::No,
                 };
             }
-            let Some(block) = self.core.io.glance(&bp) else {
-                return AtHand::No;
+            let Some(block) = self.core.io.peek(&bp) else {
+                return Cached::No;
             };
             at -= 1;
             next = child_of(&block, at);
@@ -396,7 +400,7 @@ impl Dnode {
     ///
     /// # Errors
     /// As [`Self::with_block`].
-    pub(crate) fn with_near_block<R>(
+    pub(crate) fn with_block_by_shortcut<R>(
         &self,
         blkid: u64,
         f: impl FnOnce(BlockView<'_>) -> R,
@@ -408,12 +412,12 @@ impl Dnode {
     fn with_block_of<R>(
         &self,
         blkid: u64,
-        near: bool,
+        by_shortcut: bool,
         f: impl FnOnce(BlockView<'_>) -> R,
     ) -> Result<R> {
         let read = |tree: &Arc<Synced>| {
-            if near {
-                self.read_tree_near(tree, blkid)
+            if by_shortcut {
+                self.read_tree_by_shortcut(tree, blkid)
             } else {
                 self.read_tree(tree, blkid)
             }

@@ -725,7 +725,7 @@ fn start_of(head: Head, before: Option<&Synced>) -> Synced {
             blkptr: old.blkptr.clone(),
             used: old.used,
             spill: old.spill.clone(),
-            near: old.near.clone(),
+            shortcuts: old.shortcuts.clone(),
         },
         None => Synced {
             head,
@@ -734,7 +734,7 @@ fn start_of(head: Head, before: Option<&Synced>) -> Synced {
             blkptr: Default::default(),
             used: 0,
             spill: None,
-            near: Default::default(),
+            shortcuts: Default::default(),
         },
     }
 }

@@ -370,7 +370,7 @@ fn values_of_attributes_are_not_counted_as_dirty_while_the_cache_has_room_to_spa
 }
 
 #[test]
-fn a_glance_shows_what_is_stored_of_objects_that_nobody_has() {
+fn a_peek_shows_what_is_stored_of_objects_that_nobody_has() {
     let mut pool = TestPool::new(Settings::default());
     let tx = Tx::syncing(pool.txg);
     let made: Vec<_> = (0..100)
@@ -383,8 +383,8 @@ fn a_glance_shows_what_is_stored_of_objects_that_nobody_has() {
     let mut numbers: Vec<_> = made.iter().map(|d| d.object()).collect();
     numbers.sort();
     let seen = |pool: &TestPool| -> Vec<bool> {
-        let mut glance = pool.os.glance(numbers.iter().copied(), 0);
-        let look = |object| glance.look(object, |d| Some(d.object_type())) == Some(19);
+        let mut peek = pool.os.peek(numbers.iter().copied(), 0);
+        let look = |object| peek.look(object, |d| Some(d.object_type())) == Some(19);
         numbers.iter().copied().map(look).collect()
     };
     assert!(!seen(&pool).contains(&true), "in memory only");

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_at_hand_begin_no_run() {
+    fn cached_blocks_begin_no_run() {
         let ahead = BlocksAhead::default();
         assert!((0..100).all(|blkid| ahead.visit(blkid, false).is_none()));
     }

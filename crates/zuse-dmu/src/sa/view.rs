@@ -88,16 +88,16 @@ impl SaTable {
 }
 
 /// For a look at buffers as they are stored, of many objects at once.
-pub struct SaGlance(Arc<Tables>);
+pub struct SaPeek(Arc<Tables>);
 
 impl SaTable {
     /// As attributes are laid out now.
-    pub fn glance(&self) -> SaGlance {
-        SaGlance(self.tables())
+    pub fn peek(&self) -> SaPeek {
+        SaPeek(self.tables())
     }
 }
 
-impl SaGlance {
+impl SaPeek {
     /// An attribute of one integer in a bonus or spill buffer; `None` if it is not there, or the
     /// buffer does not parse.
     pub fn u64(&self, buffer: &[u8], attr: Attr) -> Option<u64> {

@@ -53,7 +53,7 @@ pub struct ZapMatch {
 }
 
 fn header<S: Blocks>(s: &S) -> Result<Header> {
-    s.view_near(0, Header::parse)
+    s.view_by_shortcut(0, Header::parse)
 }
 
 /// The header, the key, and the leaf's pointer if that is in block 0 too: what one look at block 0
@@ -105,7 +105,7 @@ pub(crate) fn take_aim<'a, S: Blocks>(
     how: MatchType,
     longest: usize,
 ) -> Result<Aim<'a>> {
-    s.view_near(0, |b| aim(b, ask, how, longest))?
+    s.view_by_shortcut(0, |b| aim(b, ask, how, longest))?
 }
 
 impl Aim<'_> {

@@ -168,7 +168,7 @@ impl Zap {
     fn look(&self, tree: Option<Arc<Synced>>) -> zuse_base::Result<Option<What>> {
         let header = self
             .dnode
-            .with_near_block(0, |view| match kind(view.bytes()) {
+            .with_block_by_shortcut(0, |view| match kind(view.bytes()) {
                 Ok(Kind::Fat) => Header::parse(view.bytes()).ok(),
                 _ => None,
             })?;

@@ -24,17 +24,17 @@ pub(crate) trait Blocks {
     }
     /// As [`Self::view`], for the header and the blocks of the pointer table: there are few, and
     /// each operation needs them.
-    fn view_near<R>(&self, blkid: u64, f: impl FnOnce(&[u8]) -> Checked<R>) -> Result<R> {
+    fn view_by_shortcut<R>(&self, blkid: u64, f: impl FnOnce(&[u8]) -> Checked<R>) -> Result<R> {
         self.view(blkid, f)
     }
     /// The error for a flaw in a block.
     fn corrupt(&self, blkid: u64, flaw: Flaw) -> Error;
     /// Asks for a block that will be read soon.
     fn prefetch(&self, _blkid: u64) {}
-    /// As [`Self::view_near`], where `f` gives the number of a block that will be changed in a
-    /// while, and something about it.
+    /// As [`Self::view_by_shortcut`], where `f` gives the number of a block that will be changed in
+    /// a while, and something about it.
     fn lead(&self, blkid: u64, f: impl Fn(&[u8]) -> Checked<(u64, u32)>) -> Result<(u64, u32)> {
-        self.view_near(blkid, f)
+        self.view_by_shortcut(blkid, f)
     }
 }
 
@@ -93,14 +93,14 @@ impl Blocks for ObjectBlocks<'_> {
             .map_err(|flaw| self.corrupt(blkid, flaw))
     }
     #[inline]
-    fn view_near<R>(&self, blkid: u64, f: impl FnOnce(&[u8]) -> Checked<R>) -> Result<R> {
+    fn view_by_shortcut<R>(&self, blkid: u64, f: impl FnOnce(&[u8]) -> Checked<R>) -> Result<R> {
         if let Some(tree) = self.tree
-            && let Ok(Some(block)) = self.dnode.read_tree_near(tree, blkid)
+            && let Ok(Some(block)) = self.dnode.read_tree_by_shortcut(tree, blkid)
         {
             return f(block.bytes()).map_err(|flaw| self.corrupt(blkid, flaw));
         }
         self.dnode
-            .with_near_block(blkid, |b| f(b.bytes()))?
+            .with_block_by_shortcut(blkid, |b| f(b.bytes()))?
             .map_err(|flaw| self.corrupt(blkid, flaw))
     }
     fn corrupt(&self, blkid: u64, flaw: Flaw) -> Error {
@@ -114,7 +114,7 @@ impl Blocks for ObjectBlocks<'_> {
         // A flaw is found again on the long way, which says where.
         match self.dnode.lead(blkid, |b| f(b).ok()) {
             Some(led) => Ok(led),
-            None => self.view_near(blkid, f),
+            None => self.view_by_shortcut(blkid, f),
         }
     }
 }
@@ -145,8 +145,8 @@ impl Blocks for ObjectEdit<'_> {
         self.reader().view(blkid, f)
     }
     #[inline]
-    fn view_near<R>(&self, blkid: u64, f: impl FnOnce(&[u8]) -> Checked<R>) -> Result<R> {
-        self.reader().view_near(blkid, f)
+    fn view_by_shortcut<R>(&self, blkid: u64, f: impl FnOnce(&[u8]) -> Checked<R>) -> Result<R> {
+        self.reader().view_by_shortcut(blkid, f)
     }
     fn corrupt(&self, blkid: u64, flaw: Flaw) -> Error {
         corrupt(self.dnode, blkid, flaw)

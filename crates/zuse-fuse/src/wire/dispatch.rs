@@ -36,7 +36,7 @@ enum InRoom {
     Size(Out),
 }
 
-/// `size` is the room that the asker has; 0 asks how much is needed.
+/// `size` is the room that the client has; 0 asks how much is needed.
 fn in_room(size: u32, bytes: &[u8]) -> Result<InRoom, Errno> {
     match u32::try_from(bytes.len()) {
         Ok(len) if size == 0 => {

@@ -187,7 +187,7 @@ fn a_failed_fetch_is_told_to_all_and_tried_again_by_the_next() {
     );
 }
 
-/// Who asks while a fetch goes on that will fail fetches for himself, once for all of them, and
+/// The caller while a fetch goes on that will fail fetches for himself, once for all of them, and
 /// what that says holds.
 #[test]
 fn a_fetch_that_failed_is_tried_again_by_who_came_meanwhile() {
@@ -391,7 +391,7 @@ fn a_block_is_never_given_out_for_another_birth_or_another_content_of_its_place(
     assert!(cache.get(&Key::of(&pointer(9, 1))).is_some());
     for other in [pointer(8, 1), pointer(10, 1), pointer(9, 2)] {
         assert!(cache.get(&Key::of(&other)).is_none(), "{other:?}");
-        assert!(cache.glance(&Key::of(&other)).is_none(), "{other:?}");
+        assert!(cache.peek(&Key::of(&other)).is_none(), "{other:?}");
     }
     assert!(cache.get(&Key::of(&pointer(9, 1)).locked()).is_none());
 }

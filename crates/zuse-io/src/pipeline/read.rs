@@ -96,7 +96,7 @@ impl Pipeline {
     }
 
     /// The block, if the cache holds it.
-    pub fn peek(&self, bp: &BlockPointer) -> Option<Arc<Block>> {
+    pub fn cached(&self, bp: &BlockPointer) -> Option<Arc<Block>> {
         (bp.kind() == BpKind::Normal)
             .then(|| self.cache.get(&Key::of(bp)))
             .flatten()
@@ -213,16 +213,19 @@ impl Pipeline {
             let (vdev, start) = (dva.vdev(), dva.offset());
             let born = Txg(bp.physical_birth());
             let len = bp.psize() as usize;
+            // What was just written may wait in memory still: the device has older bytes there.
             let waits = self.gather.peek(born, vdev, start, len);
             if let Some(bytes) = &waits
                 && check(bytes)
             {
                 return Ok(waits.unwrap_or_default());
             }
+            // Where only a part waits it is written first, so that the device has the whole block.
             if waits.is_none() && self.gather.holds_part(born, vdev, start, len) {
                 let write = |run: &Run| self.write_run(run);
                 self.gather.make_way(vdev, start, len, &write)?;
             }
+            // Not healed where the place may belong to another block by now.
             match self.vdevs.read_and_heal_if(
                 address_of(&dva, bp),
                 &mut buf,
@@ -242,6 +245,7 @@ impl Pipeline {
                 }
                 Err(e) => last = Some(e),
             }
+            // Another copy does not help: it has the same checksum function.
             if let Some(e) = unknown.take() {
                 return Err(e);
             }
@@ -284,6 +288,7 @@ impl Pipeline {
         place: &dyn Display,
     ) -> Result<Vec<u8>> {
         if let Some(key) = key {
+            // A block is compressed before it is encrypted.
             key.open_stored(bp, &mut stored, place)?;
         }
         let mut out = if bp.compression() == Compression::Off.to_u8() {

@@ -453,10 +453,10 @@ fn long_neighbours_come_in_one_read_and_what_is_rotten_among_them_does_not() {
     };
     assert_eq!(seat.take(), [read]);
     for (bp, data) in &blocks {
-        assert_eq!(io.glance(bp).expect("it came").bytes(), data);
+        assert_eq!(io.peek(bp).expect("it came").bytes(), data);
     }
-    assert!(io.glance(&between).is_none());
-    assert!(io.glance(&rotten).is_none());
+    assert!(io.peek(&between).is_none());
+    assert!(io.peek(&rotten).is_none());
     // Nobody is left waiting for it: who needs it finds out what is wrong.
     assert!(io.read(&rotten, &"rotten").is_err());
     // The other way a run is good or not as a whole.
@@ -464,10 +464,10 @@ fn long_neighbours_come_in_one_read_and_what_is_rotten_among_them_does_not() {
     io.bring_around(false);
     let wanted: Vec<_> = blocks.iter().map(|(bp, _)| *bp).chain([rotten]).collect();
     ahead().bring(wanted);
-    assert!(blocks.iter().all(|(bp, _)| io.glance(bp).is_none()));
+    assert!(blocks.iter().all(|(bp, _)| io.peek(bp).is_none()));
     ahead().bring(blocks.iter().map(|(bp, _)| *bp));
     for (bp, data) in &blocks {
-        assert_eq!(io.glance(bp).expect("it came").bytes(), data);
+        assert_eq!(io.peek(bp).expect("it came").bytes(), data);
     }
 }
 

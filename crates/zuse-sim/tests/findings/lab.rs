@@ -60,7 +60,7 @@ impl Built {
     }
 }
 
-/// The pool, made by whoever asks first.
+/// The pool, made by a caller that asks first.
 pub fn image() -> &'static Built {
     static BUILT: OnceLock<Built> = OnceLock::new();
     BUILT.get_or_init(|| build().expect("the lab's pool"))

@@ -139,7 +139,7 @@ pub(crate) fn make(
         }
         let as_stored = form.as_stored(object_type, bp);
         if (!as_stored || Pipeline::is_stored_plain(bp))
-            && let Some(block) = io.glance(bp)
+            && let Some(block) = io.peek(bp)
         {
             got.push(Some(Got::Decoded(block)));
             continue;
@@ -304,7 +304,7 @@ impl Maker<'_> {
                 };
                 Ok(Arc::new(Block::new(bytes)))
             }
-            None => self.io.read_quietly_keyed(bp, self.key, &place),
+            None => self.io.read_uncached_keyed(bp, self.key, &place),
         }
     }
 

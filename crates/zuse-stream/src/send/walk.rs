@@ -353,7 +353,7 @@ impl Walk<'_> {
             }
             let block = match ahead.get_mut(i - ahead_from).and_then(Option::take) {
                 Some(block) => block,
-                None => tried(self.io.read_quietly_keyed(
+                None => tried(self.io.read_uncached_keyed(
                     bp,
                     self.key,
                     &self.place(tree, level, id),
@@ -391,7 +391,7 @@ impl Walk<'_> {
             if bp.kind() != BpKind::Normal || !self.is_visited(bp) || bp.level() != level {
                 continue;
             }
-            match self.io.glance(bp) {
+            match self.io.peek(bp) {
                 Some(block) => out[seat] = Some(block),
                 None if !bp.uses_crypt() => {
                     wanted.push(*bp);

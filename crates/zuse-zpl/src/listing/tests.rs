@@ -181,7 +181,7 @@ fn no_more_than_a_few_listings_are_kept() {
 }
 
 #[test]
-fn who_wants_what_is_at_hand_has_nothing_read() {
+fn who_wants_what_is_cached_has_nothing_read() {
     let (t, dir) = directory();
     t.backing.forget_cache();
     let names = |wanted| {
@@ -200,11 +200,11 @@ fn who_wants_what_is_at_hand_has_nothing_read() {
     assert_eq!(all.len(), FILES);
     let misses = || t.fs.objset.io().cache().stats().misses;
     let before = misses();
-    let some = names(Wanted::AtHand);
+    let some = names(Wanted::Cached);
     assert_eq!(misses(), before);
     assert!(some.iter().any(|e| !e.1), "everything was at hand");
     assert!(some.iter().zip(&all).all(|(a, b)| a.0 == b.0));
     assert!(names(Wanted::Attributes).iter().all(|e| e.1));
     assert!(misses() > before);
-    assert!(names(Wanted::AtHand).iter().all(|e| e.1));
+    assert!(names(Wanted::Cached).iter().all(|e| e.1));
 }

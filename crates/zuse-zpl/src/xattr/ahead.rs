@@ -1,5 +1,5 @@
-//! Reading ahead for whoever asks one object after the other for its extended attributes: backups,
-//! file servers.
+//! Reading ahead for a caller that asks one object after the other for its extended attributes:
+//! backups, file servers.
 //!
 //! Objects are mostly asked in the order of their numbers, which is that of their making. Where two
 //! in a row were, and the devices had to be read for them, the next ones are prefetched. A thread
@@ -150,7 +150,8 @@ impl FileSystem {
 }
 
 /// Brings what the extended attributes of objects are stored in into the cache. Gives the bytes
-/// that had to be read together. Only a hint: who asks an object learns what is wrong with it.
+/// that had to be read together. Only a hint: a caller that asks an object learns what is wrong
+/// with it.
 ///
 /// Objects are looked at as they are stored; nothing is put into memory for them but what cannot be
 /// read that way.
@@ -173,7 +174,7 @@ fn bring_spills(
     gather: &mut Ahead,
     objects: Vec<u64>,
 ) -> Vec<u64> {
-    let (io, glance) = (objset.io().clone(), sa.glance());
+    let (io, peek) = (objset.io().clone(), sa.peek());
     let (mut spaces, mut spills) = (Vec::new(), Vec::new());
     let rest = objset.gather_stored(gather, objects, |object| {
         let dnode = object.dnode()?;
@@ -183,13 +184,13 @@ fn bring_spills(
                 return None;
             }
             spills.extend(spill);
-            spaces.extend(glance.u64(dnode.bonus(), Attr::Xattr));
+            spaces.extend(peek.u64(dnode.bonus(), Attr::Xattr));
         }
         Some(())
     });
     gather.bring(spills.iter().copied());
-    let there = spills.iter().filter_map(|bp| io.glance(bp));
-    spaces.extend(there.filter_map(|spill| glance.u64(spill.bytes(), Attr::Xattr)));
+    let there = spills.iter().filter_map(|bp| io.peek(bp));
+    spaces.extend(there.filter_map(|spill| peek.u64(spill.bytes(), Attr::Xattr)));
     let rest = objset.gather_spills(gather, rest);
     spaces.extend(rest.iter().filter_map(|dnode| space_of(sa, dnode).ok()));
     spaces.retain(|space| *space != 0);

@@ -112,7 +112,7 @@ impl FileSystem {
         attributes: &Attributes,
         name: &[u8],
     ) -> Option<Option<Place>> {
-        let sa = self.store.table().glance();
+        let sa = self.store.table().peek();
         let dnode = file.dnode()?;
         let names = || names_of(name);
         let in_list = |block: &Arc<Block>, buffer: &[u8]| {

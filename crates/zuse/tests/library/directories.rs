@@ -424,8 +424,8 @@ fn hidden_values_of_files_with_others_are_brought_too() {
     bench.pool.close().unwrap();
 }
 
-/// Whoever lets go of a file system last closes it, which takes a moment. Who asks for it meanwhile
-/// waits instead of hearing that it is busy.
+/// Whoever lets go of a file system last closes it, which takes a moment. A caller that asks for it
+/// meanwhile waits instead of hearing that it is busy.
 #[test]
 fn a_file_system_that_is_being_closed_on_another_thread_is_waited_for() {
     let Bench { pool, fs, .. } = Bench::new();

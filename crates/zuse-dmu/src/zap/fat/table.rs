@@ -25,7 +25,7 @@ pub(super) fn pointer_in(h: &Header, b: &[u8], index: u64) -> Checked<u64> {
 
 /// The pointer of an index; 0 means no leaf.
 pub(super) fn pointer<S: Blocks>(s: &S, h: &Header, index: u64) -> Result<u64> {
-    s.view_near(h.pointer_place(index).0, |b| pointer_in(h, b, index))
+    s.view_by_shortcut(h.pointer_place(index).0, |b| pointer_in(h, b, index))
 }
 
 /// The pointer of an index (0: no leaf), and how many hash bits its leaf covers as far as the
@@ -34,7 +34,7 @@ pub(super) fn pointer<S: Blocks>(s: &S, h: &Header, index: u64) -> Result<u64> {
 #[inline]
 pub(super) fn pointer_and_depth<S: Blocks>(s: &S, h: &Header, index: u64) -> Result<(u64, u32)> {
     let (blkid, at) = h.pointer_place(index);
-    s.view_near(blkid, |b| pointer_and_depth_in(h, b, at))
+    s.view_by_shortcut(blkid, |b| pointer_and_depth_in(h, b, at))
 }
 
 /// The same, where the leaf will be changed in a while.
@@ -64,7 +64,7 @@ pub(super) fn pointer_and_ahead<S: Blocks>(
     index: u64,
 ) -> Result<(u64, [u64; 4])> {
     let (blkid, at) = h.pointer_place(index);
-    s.view_near(blkid, |b| {
+    s.view_by_shortcut(blkid, |b| {
         let first = h.check_leaf(word(b, at)?)?;
         let mut ahead = [0; 4];
         let (mut n, mut last) = (0, first);

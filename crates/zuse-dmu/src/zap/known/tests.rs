@@ -214,9 +214,9 @@ impl Blocks for Counting<'_> {
         self.views.set(self.views.get() + 1);
         self.blocks.view(blkid, f)
     }
-    fn view_near<R>(&self, blkid: u64, f: impl FnOnce(&[u8]) -> Checked<R>) -> Result<R> {
+    fn view_by_shortcut<R>(&self, blkid: u64, f: impl FnOnce(&[u8]) -> Checked<R>) -> Result<R> {
         self.views.set(self.views.get() + 1);
-        self.blocks.view_near(blkid, f)
+        self.blocks.view_by_shortcut(blkid, f)
     }
     fn corrupt(&self, blkid: u64, flaw: Flaw) -> Error {
         self.blocks.corrupt(blkid, flaw)

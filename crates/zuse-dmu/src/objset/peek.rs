@@ -4,7 +4,7 @@
 //! What is shown is the newest state of the object. While a txg's change of an object is not in the
 //! meta dnode's tree, the object is in memory. So bytes of the newest tree are not outdated if
 //! nobody has the object in memory. Each look ends with that question ([`Stored::is_newest`],
-//! [`Glance::look`]); whoever may be too late gets nothing.
+//! [`Peek::look`]); whoever may be too late gets nothing.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use zuse_io::Block;
 
 use super::{Objset, starts_of};
 use crate::dirty::Synced;
-use crate::dnode::blocks::{AtHand, Parent};
+use crate::dnode::blocks::{Cached, Parent};
 
 /// So many blocks that have to be read tell that most of a directory's have to be.
 const MANY: usize = 32;
@@ -27,7 +27,7 @@ const DENSE: u64 = 2;
 const SHORT: usize = 1024;
 
 /// A look at several objects, in the order of their numbers.
-pub struct Glance<'a> {
+pub struct Peek<'a> {
     os: &'a Objset,
     tree: Arc<Synced>,
     /// Dnode blocks that are at hand, by number.
@@ -53,7 +53,7 @@ pub(super) fn ask_for(block: &Block, slot: usize) {
 impl Objset {
     /// Those of their dnode blocks that are at hand, and the numbers of the others. `parent` is
     /// where the last was found.
-    fn at_hand_of(
+    fn cached_of(
         &self,
         tree: &Synced,
         objects: impl Iterator<Item = ObjectId>,
@@ -70,23 +70,23 @@ impl Objset {
                 }
                 continue;
             }
-            match self.meta.at_hand(tree, blkid, parent) {
-                AtHand::Block(block) => {
+            match self.meta.cached(tree, blkid, parent) {
+                Cached::Block(block) => {
                     ask_for(&block, slot);
                     blocks.push((blkid, block));
                 }
-                AtHand::Nothing => {}
-                AtHand::No => missing.push(blkid),
+                Cached::Nothing => {}
+                Cached::No => missing.push(blkid),
             }
         }
         (blocks, missing)
     }
 
-    /// As [`Self::glance`], at those only that can be seen without a device read.
-    pub fn glance_at_hand(&self, objects: impl Iterator<Item = ObjectId>) -> Glance<'_> {
+    /// As [`Self::peek`], at those only that can be seen without a device read.
+    pub fn peek_cached(&self, objects: impl Iterator<Item = ObjectId>) -> Peek<'_> {
         let tree = self.meta_tree();
-        let (blocks, _) = self.at_hand_of(&tree, objects, &mut None);
-        Glance {
+        let (blocks, _) = self.cached_of(&tree, objects, &mut None);
+        Peek {
             os: self,
             tree,
             blocks,
@@ -101,29 +101,27 @@ impl Objset {
     /// The caller will look at `in_all` objects in the end, of which these are a random part. If
     /// they stand close together, all dnode blocks between the first and the last are read at once,
     /// in the order of their places.
-    pub fn glance(&self, objects: impl Iterator<Item = ObjectId>, in_all: u64) -> Glance<'_> {
+    pub fn peek(&self, objects: impl Iterator<Item = ObjectId>, in_all: u64) -> Peek<'_> {
         let tree = self.meta_tree();
         let mut parent = None;
-        let (mut blocks, mut missing) = self.at_hand_of(&tree, objects, &mut parent);
+        let (mut blocks, mut missing) = self.cached_of(&tree, objects, &mut parent);
         if let (Some(&first), Some(&last)) = (missing.first(), missing.last())
             && missing.len() >= MANY
             && (last - first).saturating_mul(DENSE) <= in_all
         {
             self.gather_dnode_blocks(&tree, first..=last);
-            missing.retain(
-                |&blkid| match self.meta.at_hand(&tree, blkid, &mut parent) {
-                    AtHand::Block(block) => {
-                        blocks.push((blkid, block));
-                        false
-                    }
-                    AtHand::Nothing => false,
-                    AtHand::No => true,
-                },
-            );
+            missing.retain(|&blkid| match self.meta.cached(&tree, blkid, &mut parent) {
+                Cached::Block(block) => {
+                    blocks.push((blkid, block));
+                    false
+                }
+                Cached::Nothing => false,
+                Cached::No => true,
+            });
             blocks.sort_unstable_by_key(|(blkid, _)| *blkid);
         }
         self.meta.prefetch_these(&missing);
-        Glance {
+        Peek {
             os: self,
             tree,
             blocks,
@@ -140,7 +138,7 @@ impl Objset {
         object: ObjectId,
         f: impl FnOnce(&DnodeView<'_>) -> Option<R>,
     ) -> Option<R> {
-        let stored = self.stored_quietly(object)?;
+        let stored = self.stored_uncached(object)?;
         let found = f(&stored.dnode()?);
         found.filter(|_| stored.is_newest())
     }
@@ -150,15 +148,15 @@ impl Objset {
     /// [`Objset::look_at`].
     pub fn stored(self: &Arc<Self>, object: ObjectId) -> Option<Stored<'_>> {
         let misses = self.io().cache().misses();
-        let stored = self.stored_quietly(object)?;
+        let stored = self.stored_uncached(object)?;
         let was_read = self.io().cache().misses() != misses;
         let blkid = object.0 / SLOTS_PER_BLOCK as u64;
         self.dnode_block_was_needed(&stored.tree, blkid, was_read);
         Some(stored)
     }
 
-    /// As [`Self::stored`]; nothing is brought for who asks for the next ones.
-    pub(crate) fn stored_quietly(&self, object: ObjectId) -> Option<Stored<'_>> {
+    /// As [`Self::stored`]; nothing is brought for a caller that asks for the next ones.
+    pub(crate) fn stored_uncached(&self, object: ObjectId) -> Option<Stored<'_>> {
         if object.0 == 0 || object.0 >= OBJECT_LIMIT || !self.has_dnode(object) {
             return None;
         }
@@ -282,7 +280,7 @@ impl Stored<'_> {
     }
 }
 
-impl Glance<'_> {
+impl Peek<'_> {
     /// What `f` makes of an object. `None` when it does not want to, and when the object is in
     /// memory, is none, or cannot be read: [`Objset::dnode`] knows more.
     pub fn look<R>(

@@ -1,7 +1,7 @@
 //! Objects without a name that are not in the unlinked set yet.
 //!
 //! ```text
-//!   last name goes, somebody holds it ──> in limbo ──last holder goes──> freed, in the same txg: the set was never touched
+//!   last name goes, somebody holds it ──> deferred ──last holder goes──> freed, in the same txg: the set was never touched
 //!                                            └──────the txg closes─────> in the set on disk
 //! ```
 //! Most objects that lose their name while in use are let go at once. A kernel that serves a mount
@@ -32,12 +32,12 @@ struct Inside {
 }
 
 /// See the head of the module.
-pub(crate) struct Limbo {
+pub(crate) struct Deferred {
     set: Zap,
     inside: Mutex<Inside>,
 }
 
-impl Limbo {
+impl Deferred {
     /// What will put objects into the unlinked set `set`.
     pub fn new(set: Zap) -> Arc<Self> {
         Arc::new(Self {
@@ -102,7 +102,7 @@ impl Limbo {
     }
 }
 
-impl BeforeClose for Limbo {
+impl BeforeClose for Deferred {
     fn before_close(&self, tx: &Tx) {
         self.empty(tx);
     }

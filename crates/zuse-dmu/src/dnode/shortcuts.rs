@@ -1,7 +1,7 @@
 //! Shortcuts to cached blocks of one tree.
 //!
 //! ```text
-//!   Synced ── Near ──► level-1 blocks, and the level-0 blocks that every operation needs (a ZAP's header and table)
+//!   Synced ── Shortcuts ──► level-1 blocks, and the level-0 blocks that every operation needs (a ZAP's header and table)
 //!                 └──► level-1 block ── Children ──► its level-0 blocks (metadata only)
 //! ```
 //! A random look-up in a large directory reads the header, a table block and a leaf. From the top,
@@ -11,8 +11,8 @@
 //!
 //! Rules
 //! - A shortcut holds its block weakly: the cache alone decides what stays in memory.
-//! - [`Near`] belongs to one [`Synced`](crate::dirty::Synced), [`Children`] to one version of a
-//!   level-1 block. Neither ever changes: a shortcut cannot lead to an old version.
+//! - [`Shortcuts`] belongs to one [`Synced`](crate::dirty::Synced), [`Children`] to one version of
+//!   a level-1 block. Neither ever changes: a shortcut cannot lead to an old version.
 //! - One use of 64 or so goes by the cache, so that the cache knows that the block is in use.
 //! - What is encrypted has no shortcut: it is found with the key only.
 //!
@@ -133,12 +133,12 @@ impl Slots {
 
 /// The shortcuts of one tree.
 #[derive(Default)]
-pub(crate) struct Near {
+pub(crate) struct Shortcuts {
     indirect: Slots,
     data: Slots,
 }
 
-impl Near {
+impl Shortcuts {
     /// The level-1 block of that number, of about `blocks` in all, by its shortcut or by `read`,
     /// which says `None` for a hole.
     #[inline]
@@ -164,15 +164,15 @@ impl Near {
 }
 
 /// A tree that is made out of another one has shortcuts of its own.
-impl Clone for Near {
+impl Clone for Shortcuts {
     fn clone(&self) -> Self {
         Self::default()
     }
 }
 
-impl std::fmt::Debug for Near {
+impl std::fmt::Debug for Shortcuts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Near")
+        f.write_str("Shortcuts")
     }
 }
 
