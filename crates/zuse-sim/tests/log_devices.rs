@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use zuse::tools::Layers as _;
 use zuse::{NewVolume, Pool, PoolAccess, VdevClass, Volume};
 use zuse_base::sync::{Condvar, Mutex};
 use zuse_check::{Depth, check};

@@ -99,6 +99,16 @@ impl Cloned {
     }
 }
 
+impl crate::Pool {
+    /// Takes entries of blocks that came only once out of the dedup tables; gives how many.
+    ///
+    /// # Errors
+    /// `Refused(NOTSUP)` for tables of the old form, `Refused(ROFS)`; a table cannot be read.
+    pub fn prune_dedup(&self, what: Prune) -> Result<u64> {
+        self.spa().prune_dedup(what)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,15 +119,5 @@ mod tests {
         assert_eq!(ratio(5, 5), "1.00");
         assert_eq!(ratio(199_999, 100_000), "1.99");
         assert_eq!(ratio(u64::MAX, 1 << 60), "15.99");
-    }
-}
-
-impl crate::Pool {
-    /// Takes entries of blocks that came only once out of the dedup tables; gives how many.
-    ///
-    /// # Errors
-    /// `Refused(NOTSUP)` for tables of the old form, `Refused(ROFS)`; a table cannot be read.
-    pub fn prune_dedup(&self, what: Prune) -> Result<u64> {
-        self.spa().prune_dedup(what)
     }
 }

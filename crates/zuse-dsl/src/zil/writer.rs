@@ -62,10 +62,8 @@ impl Log {
         };
         let begun = {
             let chain = self.chain.lock();
-            match chain.links.back().filter(|_| !chain.broken) {
-                Some(tail) => Some((*tail, chain.records, chain.generation)),
-                None => None,
-            }
+            let tail = chain.links.back().filter(|_| !chain.broken);
+            tail.map(|tail| (*tail, chain.records, chain.generation))
         };
         let Some((tail, seq, generation)) = begun else {
             // What was drained is in the txg that the chain begins with, or in an older one.
