@@ -438,25 +438,6 @@ fn datasets_are_refused_in_openzfs_s_words() {
 }
 
 #[test]
-fn a_key_file_that_cannot_be_opened_is_said_of_what_was_to_be_done() {
-    let env = TestEnv::with_pool();
-    let options = "-o encryption=on -o keyformat=hex -o keylocation=file:///nowhere/key";
-    let why = "Failed to open key material file: No such file or directory\n";
-    let created = format!("cannot create 'tank/enc': {why}");
-    let create = format!("zfs create {options} tank/enc");
-    env.write("key", "ab".repeat(32).as_bytes());
-    let key = env.path("key");
-    let there = create.replace("/nowhere/key", &key.display().to_string());
-    all_say(&env, &[(&create, 1, &created)]);
-    env.ok(&there);
-    std::fs::remove_file(&key).expect("a key");
-    env.ok("zpool export tank");
-    env.ok("zpool import -d tank.img tank");
-    let loaded = format!("Key load error: {why}");
-    all_say(&env, &[("zfs load-key tank/enc", 255, &loaded)]);
-}
-
-#[test]
 fn bookmarks_are_made_of_all_below_at_once() {
     let env = with_snapshots();
     env.ok("zfs create tank/b/c");
