@@ -202,8 +202,8 @@ impl Node {
     /// Whether all that was written here can be read back after a power cut.
     fn is_durable(&self) -> bool {
         if let Some(leaf) = &self.leaf {
-            // A flush that fails is a miss. What others have written since the flush (a resilver, an
-            // initialization) belongs to the next one.
+            // A flush that fails is a miss. What others have written since (a resilver, an
+            // initialization) belongs to the next flush.
             return leaf.is_usable() && !leaf.has_missed();
         }
         // What such a spare lacks may be of this very txg.
