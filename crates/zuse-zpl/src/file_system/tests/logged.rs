@@ -603,3 +603,24 @@ fn one_files_fsync_promises_its_data_and_all_names() {
     };
     assert_eq!((size(b"a"), size(b"b")), (0, 1));
 }
+
+/// Programs that replace a file rely on it: the new name with the old data, or none, is a loss.
+#[test]
+fn a_new_name_is_never_durable_before_the_data() {
+    let (work, log) = work(1);
+    let (fs, who, top) = (
+        &work.t.fs,
+        Credentials::root(),
+        work.t.fs.root().expect("root"),
+    );
+    let other = fs.create(&who, &top, b"other", 0o600).expect("made");
+    let file = fs.create(&who, &top, b"a", 0o600).expect("made");
+    fs.write(&file, 0, b"all of it", WriteOptions::default())
+        .expect("written");
+    fs.rename(&who, &top, b"a", &top, b"b", RenameFlags::default())
+        .expect("renamed");
+    fs.fsync(&other).expect("durable");
+    let again = after_a_cut(&work.t, &log, 0).expect("replayed");
+    let found = again.lookup(&who, &again.root().expect("root"), b"b");
+    assert_eq!(found.expect("there").size(), 9);
+}
