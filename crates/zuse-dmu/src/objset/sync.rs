@@ -114,8 +114,9 @@ impl Objset {
 
     /// Writes everything that `txg` changed; `None` if nothing did.
     ///
-    /// The order: objects; then the sums of what they take, whose ZAPs are objects of this set; then
-    /// dnodes into their blocks; last the block that holds the root of the meta dnode.
+    /// Objects come first, then the sums of what they take, whose ZAPs are objects of this set.
+    /// Dnodes go into their blocks then; last comes the block that holds the root of the meta
+    /// dnode.
     ///
     /// Called by the sync thread only. `pass` counts from 1 within the txg. Of many objects, those
     /// that nobody else has leave the memory a while later: by the end of
