@@ -72,7 +72,8 @@ impl Log {
         if self.is_on.swap(on, AcqRel) != on
             && let Ok(spa) = ds.dsl.spa()
         {
-            // What is done in a txg while it is off is not noted, and what follows may depend on it.
+            // What is done in a txg while it is off is not noted, and what follows may depend on
+            // it.
             self.lists.lock().let_go(spa.open_txg());
         }
     }
