@@ -1,8 +1,8 @@
 //! What operations leave for the intent log.
 //!
-//! Each operation notes its record within the transaction that makes its change, and holds the lock
-//! that orders it among others: of names the directory's, of data the file's range. So the order
-//! of the notes is an order in which the operations could have happened.
+//! Each operation notes its record within the transaction that makes its change. It holds the lock
+//! that orders it among others: of names the directory's, of data the file's range. So the order of
+//! the notes is an order in which the operations could have happened.
 //!
 //! | what | order |
 //! |---|---|

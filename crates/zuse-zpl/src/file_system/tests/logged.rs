@@ -1,7 +1,7 @@
 //! What operations leave for the intent log, replayed after a power cut, gives what was promised.
 //!
-//! The log here is a list in memory with the order rules of chapter 05 §5.6 of the format notes:
-//! which records a commit writes, and in which order, is as it is in a real one.
+//! The log here is a list in memory with the order rules of chapter 05 §5.6 of the format notes.
+//! Which records a commit writes, and in which order, is as it is in a real one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock, Weak};
