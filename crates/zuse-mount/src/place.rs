@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use zuse::tools::Layers as _;
 use zuse::{Kind, Pool, Source};
 use zuse_base::Result;
 
