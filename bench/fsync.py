@@ -4,6 +4,8 @@
     bench/fsync.py                    rounds of all rows (some minutes)
     bench/fsync.py --quick            small ones, to see that they run
 
+Needs target/release/zuse, and the driver as bench/run.sh builds it. Root, for loop mounts.
+
 | row | what |
 |---|---|
 | append, 1 thread | 4 KiB appended and made durable with fdatasync, one call after the other: the median and how many a second |
@@ -117,7 +119,9 @@ def rows(options):
 
 
 class SharedZuse(Zuse):
-    """One that PostgreSQL's user may enter."""
+    """One that PostgreSQL's user may enter, with its log."""
+
+    tunables = {"zuse_intent_log": 1}
 
     def command(self):
         words = super().command()

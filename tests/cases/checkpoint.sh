@@ -12,6 +12,7 @@ fails 2 zpool checkpoint -w tank
 ok zpool checkpoint tank
 says "cannot checkpoint 'tank': checkpoint exists" zpool checkpoint tank
 says 'checkpoint: created ' zpool status tank
+says 'spa checkpoint checkpointed uberblock txg=' zpool history -i tank
 is "$(zpool get -Ho value feature@zpool_checkpoint tank)" active 'the feature'
 ok zfs destroy tank/a
 ok zfs create tank/b
@@ -24,6 +25,7 @@ ok zpool import -d "$T" -N --rewind-to-checkpoint tank
 is "$(zfs list -Ho name -r tank | tr '\n' ' ')" 'tank tank/a ' 'datasets after going back'
 is "$(zuse cat tank/a:/file | sha256sum)" "$(sha256sum <file)" 'the file after going back'
 silent 'checkpoint:' zpool status tank
+says 'checkpoint rewind rewound state to txg=' zpool history -i tank
 ok zpool checkpoint tank
 ok zfs destroy -r tank/a
 ok zpool wait -t free tank
@@ -31,6 +33,9 @@ ok zpool checkpoint -d -w tank
 silent 'checkpoint:' zpool status tank
 is "$(zpool list -Ho checkpoint tank)" - 'space of the checkpoint after its discard'
 is "$(zpool get -Ho value feature@zpool_checkpoint tank)" enabled 'the feature after the discard'
+for did in started finished; do
+    says "spa discard checkpoint $did discarding checkpointed state from the pool" zpool history -i tank
+done
 ok zpool wait -t discard tank
 says 'No leaks' zdb -bcc tank
 # What the checkpoint holds is counted once: there is room for what fits beside it.

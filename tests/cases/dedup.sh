@@ -41,3 +41,18 @@ for form in enabled disabled; do
     says "No leaks" zdb -e -p "$T/$form" -bcc "$form"
     silent "DDT-edonr-zap-duplicate" zdb -e -p "$T/$form" -D "$form"
 done
+# Pruning: texts and statuses are those of OpenZFS's tools.
+disk prune
+ok zpool create -m none -O dedup=on prune "$T/prune"
+fails 0 zpool ddtprune -d 1 prune
+for wrong in "-d 0:invalid days value" "-p 0:invalid percentage value" "-p 101:invalid percentage value" "-p x:invalid percentage value" \
+    "-d 1 -p 1:-p cannot be combined with -d option" ":missing amount option (-d|-p <value>)"; do
+    fails 2 zpool ddtprune ${wrong%%:*} prune
+    says "${wrong#*:}" zpool ddtprune ${wrong%%:*} prune
+done
+says "missing pool argument" zpool ddtprune -p 5
+disk old
+ok zpool create -m none -o feature@fast_dedup=disabled -O dedup=on old "$T/old"
+ok zuse cp one old:/one
+fails 255 zpool ddtprune -p 50 old
+says "cannot prune dedup table on 'old': operation not supported on this type of pool" zpool ddtprune -p 50 old

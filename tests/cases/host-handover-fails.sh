@@ -67,7 +67,7 @@ is "$(sha256sum <&7)" "$(sha256sum <p/kept)" "a file that was open"
 # Neither can go on: the mounts end, and the next command makes them again.
 mv d gone.d
 mv e gone.e
-{ heir 2 end >said; } 2>/dev/null
+(heir 2 end >said) 2>/dev/null
 for _ in $(seq 100); do [ -n "$(mounts)" ] || break; sleep 0.1; done
 is "$(mounts)" "" "mounts that nobody serves"
 cat <&7 >/dev/null 2>&1

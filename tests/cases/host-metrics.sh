@@ -17,6 +17,13 @@ is "$(value 'zfs_pool_readonly{pool="p"}')" 0 "readonly"
 is "$(value 'zfs_dataset_used_bytes{name="p/a",pool="p",type="filesystem"}')" "$(zfs get -Hp -o value used p/a)" "used"
 is "$(value 'zfs_dataset_quota_bytes{name="p/a",pool="p",type="filesystem"}')" 10485760 "the quota"
 is "$(value 'zuse_pool_up{pool="p"}')" 1 "up"
+[ "$(value 'zuse_device_operations_total{pool="p",operation="write"}')" -gt 0 ] || differs "writes"
+awk -v s="$(value 'zuse_device_seconds_total{pool="p",operation="write"}')" 'BEGIN { exit !(s > 0) }' || differs "their time"
+is "$(grep -c zuse_scan page)" 0 "a scan that there was not"
+ok zpool scrub -w p
+zuse host metrics >page || differs "metrics"
+is "$(value 'zuse_scan_state{pool="p",function="scrub"}') $(value 'zuse_scan_errors{pool="p",function="scrub"}')" "2 0" "the scrub"
+[ "$(value 'zuse_scan_bytes{pool="p",function="scrub",what="examined"}')" -gt 1000000 ] || differs "what it examined"
 # Each line is a comment or NAME{LABELS} NUMBER.
 is "$(grep -cvE '^(# (HELP|TYPE) .*|[a-z_]+\{[^}]*\} [0-9.e+-]+)$' page)" 0 "lines that are none"
 zuse host metrics --listen "$T/socket" &

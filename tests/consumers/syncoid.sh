@@ -77,6 +77,8 @@ done
 pkill -KILL -P $!
 pkill -KILL mbuffer
 wait 2>/dev/null
+# The receiver hears of it at the end of its input, and syncoid looks for one that still runs.
+for _ in $(seq 200); do pgrep -f 'zfs receive .*zbackup/large|zfs recv .*zbackup/large' >/dev/null || break; sleep 0.1; done
 token=$(zfs get -H -o value receive_resume_token zbackup/large)
 [ "${#token}" -gt 20 ] || differs "no token after the kill: '$token'"
 runs resumed syncoid --no-sync-snap ztank/large zbackup/large

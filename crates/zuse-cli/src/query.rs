@@ -774,7 +774,7 @@ pub fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result
     })
 }
 
-/// Figures of intent logs, as they go to who asks.
+/// Figures of intent logs, as they go to the client.
 fn named_log_figures(pool: &Pool) -> Vec<(String, u64)> {
     let all = pool.log_figures().into_iter();
     all.map(|(name, n)| (name.to_owned(), n)).collect()

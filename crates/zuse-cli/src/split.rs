@@ -19,8 +19,8 @@ const SEVERAL: [(&str, &str, usize); 8] = [
     ("zpool", "history", 0),
 ];
 
-/// Commands that with `-a` mean all pools, and the option that means as much of one of them: a
-/// dataset and what is below it, or nothing for a whole pool.
+/// Commands that with `-a` mean all pools, and the option that means as much of one of them. For
+/// one pool it is a dataset and what is below it, or nothing for a whole pool.
 const ALL: [(&str, &str, &str); 4] = [
     ("zfs", "load-key", "r"),
     ("zfs", "unload-key", "r"),

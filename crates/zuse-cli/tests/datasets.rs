@@ -393,3 +393,22 @@ fn values_that_cannot_be_are_refused_in_the_documented_words() {
     );
     env.ok("zfs set keylocation=none tank/x");
 }
+
+#[test]
+fn owners_have_names_where_a_dataset_is_made() {
+    let env = TestEnv::with_pool();
+    env.ok("zfs create -o userquota@root=1G -o groupobjquota@root=7 tank/q");
+    assert_eq!(
+        env.ok("zfs get -Hpo value userquota@0,groupobjquota@0 tank/q"),
+        "1073741824\n7\n"
+    );
+    let said = env.fails(1, "zfs create -o userquota@nobody-has-this-name=1G tank/n");
+    let why = "'userquota@nobody-has-this-name' has an invalid user/group name\n";
+    assert_eq!(said, format!("cannot create 'tank/n': {why}"));
+    let said = env.fails(1, "zfs create -o userused@root=1 tank/n");
+    assert_eq!(
+        said,
+        "cannot create 'tank/n': 'userused@root' is readonly\n"
+    );
+    assert_eq!(env.ok("zfs list -Ho name -r tank"), "tank\ntank/q\n");
+}

@@ -150,3 +150,22 @@ fn a_pool_is_made_under_an_alternate_root_and_a_temporary_name() {
     assert!(said.starts_with("invalid alternate root 'r'"), "{said}");
     assert!(!env.path("p.img").exists());
 }
+
+#[test]
+fn a_key_file_that_cannot_be_opened_is_said_of_what_was_to_be_done() {
+    let env = TestEnv::with_pool();
+    let options = "-o encryption=on -o keyformat=hex -o keylocation=file:///nowhere/key";
+    let why = "Failed to open key material file: No such file or directory\n";
+    let created = format!("cannot create 'tank/enc': {why}");
+    let create = format!("zfs create {options} tank/enc");
+    env.write("key", "ab".repeat(32).as_bytes());
+    let key = env.path("key");
+    let there = create.replace("/nowhere/key", &key.display().to_string());
+    assert!(env.fails(1, &create).starts_with(&created));
+    env.ok(&there);
+    std::fs::remove_file(&key).expect("a key");
+    env.ok("zpool export tank");
+    env.ok("zpool import -d tank.img tank");
+    let loaded = format!("Key load error: {why}");
+    assert!(env.fails(255, "zfs load-key tank/enc").starts_with(&loaded));
+}

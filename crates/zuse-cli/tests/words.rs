@@ -438,25 +438,6 @@ fn datasets_are_refused_in_openzfs_s_words() {
 }
 
 #[test]
-fn a_key_file_that_cannot_be_opened_is_said_of_what_was_to_be_done() {
-    let env = TestEnv::with_pool();
-    let options = "-o encryption=on -o keyformat=hex -o keylocation=file:///nowhere/key";
-    let why = "Failed to open key material file: No such file or directory\n";
-    let created = format!("cannot create 'tank/enc': {why}");
-    let create = format!("zfs create {options} tank/enc");
-    env.write("key", "ab".repeat(32).as_bytes());
-    let key = env.path("key");
-    let there = create.replace("/nowhere/key", &key.display().to_string());
-    all_say(&env, &[(&create, 1, &created)]);
-    env.ok(&there);
-    std::fs::remove_file(&key).expect("a key");
-    env.ok("zpool export tank");
-    env.ok("zpool import -d tank.img tank");
-    let loaded = format!("Key load error: {why}");
-    all_say(&env, &[("zfs load-key tank/enc", 255, &loaded)]);
-}
-
-#[test]
 fn bookmarks_are_made_of_all_below_at_once() {
     let env = with_snapshots();
     env.ok("zfs create tank/b/c");
@@ -768,25 +749,6 @@ fn what_is_asked_of_zdb_and_of_usage_is_answered_as_by_openzfs() {
         env.ok("zfs mount -j"),
         "{\"output_version\":{\"command\":\"zfs mount\",\"vers_major\":0,\"vers_minor\":1},\"datasets\":{}}\n"
     );
-}
-
-#[test]
-fn owners_have_names_where_a_dataset_is_made() {
-    let env = TestEnv::with_pool();
-    env.ok("zfs create -o userquota@root=1G -o groupobjquota@root=7 tank/q");
-    assert_eq!(
-        env.ok("zfs get -Hpo value userquota@0,groupobjquota@0 tank/q"),
-        "1073741824\n7\n"
-    );
-    let said = env.fails(1, "zfs create -o userquota@nobody-has-this-name=1G tank/n");
-    let why = "'userquota@nobody-has-this-name' has an invalid user/group name\n";
-    assert_eq!(said, format!("cannot create 'tank/n': {why}"));
-    let said = env.fails(1, "zfs create -o userused@root=1 tank/n");
-    assert_eq!(
-        said,
-        "cannot create 'tank/n': 'userused@root' is readonly\n"
-    );
-    assert_eq!(env.ok("zfs list -Ho name -r tank"), "tank\ntank/q\n");
 }
 
 #[test]

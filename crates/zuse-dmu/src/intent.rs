@@ -1,7 +1,7 @@
 //! What an operation leaves for the intent log, and the log as operations see it.
 //!
-//! The layers of files and volumes make the records; the layer of datasets keeps them until their
-//! txg is on disk and writes them when somebody asks for durability. Neither knows the other.
+//! The layers of files and volumes make the records. The layer of datasets keeps them until their
+//! txg is on disk, and writes them when a caller asks for durability. Neither knows the other.
 
 use zuse_base::{ObjectId, Result};
 
@@ -42,8 +42,8 @@ pub struct Intent {
 
 /// The intent log of a head.
 ///
-/// Locks that a caller holds: those of a transaction in `add`, `before_rename` and `forget`; none
-/// in `commit` and `close`, which wait for devices and may wait for a txg.
+/// Locks that a caller holds: those of a transaction in `add`, `before_rename` and `forget`. It
+/// holds none in `commit` and `close`, which wait for devices and may wait for a txg.
 pub trait IntentLog: Send + Sync {
     /// Whether operations are to leave records. Not with `sync=disabled`, nor while a log is
     /// replayed, nor in what cannot be written.

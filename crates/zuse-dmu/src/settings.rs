@@ -30,7 +30,7 @@ pub enum SyncMode {
     Standard,
     /// Every one, before it is answered.
     Always,
-    /// With their txg; who asks gets an answer at once.
+    /// With their txg; the caller gets an answer at once.
     Disabled,
 }
 

@@ -127,6 +127,12 @@ impl DslHooks for Dsl {
         !self.map(&self.registry.dirty[txg.slot::<4>()]).is_empty() || self.has_lost()
     }
 
+    fn record(&self, ctx: &SyncCtx<'_>, event: &str, text: &str) -> Result<()> {
+        let my = self.ctx(ctx.tx)?;
+        my.log_pool(event, text)?;
+        my.write_history()
+    }
+
     fn process_frees(&self, ctx: &SyncCtx<'_>) -> Result<bool> {
         let my = self.ctx(ctx.tx)?;
         if self.pending.stuck.lock().is_some() {

@@ -4,7 +4,7 @@
 //! Rules:
 //! - Nothing here sends a request to the mounted tree: one to our own session from the thread that
 //!   set it up may wait for ever. The device number and the mount's number come from a `statx` that
-//!   the kernel answers alone: `/proc/self/mountinfo` has a line for each of thousands of mounts.
+//!   the kernel answers alone. `/proc/self/mountinfo` has a line for each of thousands of mounts.
 //! - Only the mount that was made here is ever unmounted. If it is gone, or another mount covers
 //!   it, unmounting by path would hit a stranger. Mount ids and device numbers are used
 //!   again as soon as they are free, so the mount table does not tell the two apart.

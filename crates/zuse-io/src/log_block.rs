@@ -32,8 +32,8 @@ pub fn log_block_order(bp: &BlockPointer, bytes: &[u8]) -> Option<ByteOrder> {
 const MAC_AT: usize = 168;
 const WORDS_AT: usize = 152;
 
-/// Puts the checksum into a log block whose pointer to the next one, used length and records are in
-/// place, and encrypts it for a dataset with a key. Gives the bytes that have to be written.
+/// Puts the checksum into a log block, and encrypts it for a dataset with a key. Its pointer to the
+/// next one, used length and records are in place. Gives the bytes that have to be written.
 ///
 /// # Errors
 /// Its lengths contradict each other: a bug of the caller.

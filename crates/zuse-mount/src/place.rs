@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use zuse::tools::Layers as _;
 use zuse::{Kind, Pool, Source};
 use zuse_base::Result;
 
@@ -19,7 +20,7 @@ pub struct Place {
     pub named: bool,
     /// It is encrypted and its key is not loaded.
     pub locked: bool,
-    /// A receive into it has not come to its end.
+    /// Some of it is not there: a receive has not come to its end, or it is redacted.
     pub partial: bool,
 }
 
@@ -31,6 +32,13 @@ impl Place {
             .as_ref()
             .filter(|_| self.can == "on" && !self.locked && !self.partial)
     }
+}
+
+/// Whether something of a file system was left out by its sender. OpenZFS mounts such ones only
+/// when they are named.
+pub(crate) fn is_redacted(pool: &Pool, dataset: &str) -> Result<bool> {
+    let object = pool.dsl().dataset(dataset)?.object();
+    Ok(pool.dsl().redacted_by(object)?.is_some())
 }
 
 /// The place of one file system.
@@ -48,7 +56,7 @@ pub fn place_of(pool: &Arc<Pool>, dataset: &str) -> Result<Place> {
         path: at.starts_with('/').then(|| PathBuf::from(at)),
         can: can.map_or_else(String::new, |p| p.value),
         named: matches!(source, Some(Source::Local | Source::Received)),
-        partial: handle.is_inconsistent()?,
+        partial: handle.is_inconsistent()? || is_redacted(pool, dataset)?,
         locked: pool.encryption(dataset)?.is_some_and(|e| !e.loaded),
     })
 }

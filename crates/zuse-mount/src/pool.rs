@@ -18,6 +18,7 @@ use zuse_base::{Errno, Error, Result};
 use zuse_fuse::MountError;
 
 use crate::bell::Bell;
+use crate::place::is_redacted;
 use crate::server::{MountServer, ServeError, ServerOptions};
 use crate::staff::Staff;
 use crate::tree::{Child, SnapshotEntry, Tree};
@@ -72,7 +73,9 @@ impl Tree for PoolTree {
             };
             // A place in which a dataset belongs stays closed while the key is not loaded.
             let sealed = can != "off" && locked;
-            let is_out = can != "on" || self.unmounted.lock().contains(name);
+            let is_out = can != "on"
+                || self.unmounted.lock().contains(name)
+                || is_redacted(&self.pool, name).unwrap_or(true);
             if is_out && !sealed {
                 continue;
             }

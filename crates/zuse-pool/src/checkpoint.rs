@@ -30,6 +30,8 @@ use crate::{Pool, SyncCtx};
 /// Key in the MOS directory: the uberblock to go back to.
 const KEY: &[u8] = b"com.delphix:zpool_checkpoint";
 const FEATURE: &str = "com.delphix:zpool_checkpoint";
+/// What the history calls a discard.
+const DISCARD: &str = "spa discard checkpoint";
 /// Entries of the checkpoint's maps that one txg frees: two blocks of them.
 const STEP: usize = 2 * 16384;
 
@@ -176,6 +178,8 @@ impl Pool {
                 allocator.set_checkpoint(Txg(last.txg));
             }
             pool.checkpoint.kept.store(true, Relaxed);
+            let text = format!("checkpointed uberblock txg={}", last.txg);
+            pool.hooks.record(ctx, "spa checkpoint", &text)?;
             Ok(Txg(last.txg))
         };
         self.early_task(check, apply)
@@ -234,7 +238,8 @@ impl Pool {
             }
             ctx.pool.checkpoint.kept.store(false, Relaxed);
             ctx.pool.checkpoint.discarding.store(true, Relaxed);
-            Ok(())
+            let text = "started discarding checkpointed state from the pool";
+            ctx.pool.hooks.record(ctx, DISCARD, text)
         };
         self.early_task(check, apply)
     }
@@ -251,6 +256,8 @@ impl Pool {
             Discarding::Done => {
                 let uses = i64::try_from(self.features.refcount(FEATURE)).unwrap_or(1);
                 self.features.add(ctx, FEATURE, -uses)?;
+                let text = "finished discarding checkpointed state from the pool";
+                self.hooks.record(ctx, DISCARD, text)?;
             }
             // A map that cannot be read costs its space, not the pool.
             Discarding::Stuck(error) => *self.checkpoint.trouble.lock() = Some(error),

@@ -57,6 +57,15 @@ pub trait DslHooks: Send + Sync {
     /// A list of blocks cannot be read or changed.
     fn process_frees(&self, ctx: &SyncCtx<'_>) -> Result<bool>;
 
+    /// Records what happened to the pool, in its history and as an event.
+    ///
+    /// # Errors
+    /// The MOS cannot be changed.
+    fn record(&self, ctx: &SyncCtx<'_>, event: &str, text: &str) -> Result<()> {
+        let _ = (ctx, event, text);
+        Ok(())
+    }
+
     /// The txg is on disk.
     fn synced(&self, txg: Txg);
 
@@ -122,6 +131,10 @@ impl Hooks {
 
     pub fn process_frees(&self, ctx: &SyncCtx<'_>) -> Result<bool> {
         self.open()?.process_frees(ctx)
+    }
+
+    pub fn record(&self, ctx: &SyncCtx<'_>, event: &str, text: &str) -> Result<()> {
+        self.open()?.record(ctx, event, text)
     }
 
     pub fn synced(&self, txg: Txg) {

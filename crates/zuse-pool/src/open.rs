@@ -96,7 +96,7 @@ impl Pool {
                 format!("txg {counts} cannot be"),
             ));
         }
-        tell_reflow(&vdevs, &choice.uberblock, options.writable)?;
+        tell_reflow(&name, &vdevs, &choice.uberblock, options.writable)?;
         if options.writable {
             check_writing(&env, labels, &choice.uberblock, options)?;
         }
@@ -183,7 +183,15 @@ impl Pool {
             return Err(error);
         }
         self.start()?;
+        let back_to = self.uberblock().checkpoint_txg;
         let first = match split_off {
+            None if rewound && options.checkpoint => self.sync_task(
+                |_| Ok(()),
+                move |ctx| {
+                    let text = format!("rewound state to txg={back_to}");
+                    ctx.pool.hooks.record(ctx, "checkpoint rewind", &text)
+                },
+            ),
             None => self.sync_now(),
             Some(rest) => {
                 self.sync_task(|_| Ok(()), move |ctx| ctx.pool.tidy_split_off(ctx, &rest))
@@ -429,7 +437,7 @@ impl Pool {
 }
 
 /// A raidz that is being expanded must know what was moved before the first block is read.
-fn tell_reflow(vdevs: &Vdevs, uberblock: &Uberblock, writable: bool) -> Result<()> {
+fn tell_reflow(name: &str, vdevs: &Vdevs, uberblock: &Uberblock, writable: bool) -> Result<()> {
     let scratch = match uberblock.reflow_state() {
         ReflowState::ScratchValid => true,
         ReflowState::Unknown(state) => {
@@ -441,10 +449,10 @@ fn tell_reflow(vdevs: &Vdevs, uberblock: &Uberblock, writable: bool) -> Result<(
         _ => false,
     };
     let expanding = vdevs.set_reflow(uberblock.reflow_offset(), scratch);
-    if writable && expanding && scratch {
+    if writable && expanding {
         return Err(Error::unsupported(
-            "raidz expansion",
-            "writing while its first sectors are in the boot area (the pool can be opened with readonly=on)",
+            format!("pool {name}"),
+            "writing while a raidz vdev is being expanded (it can be opened with readonly=on)",
         ));
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! Everything at once, on one pool, with power cuts: administration, dedup, cloned ranges, streams,
-//! encrypted datasets, checkpoints, vdevs that were removed; against a model of every byte.
+//! Everything at once, on one pool, with power cuts, against a model of every byte. Administration,
+//! dedup, cloned ranges, streams, encrypted datasets, checkpoints, vdevs that were removed.
 //!
 //! ```text
 //!   images ─► steps, cut ─► crash ─► one of the states that the cut may leave, the checker silent ─► …

@@ -113,9 +113,9 @@ fn a_mapping_that_another_host_was_condensing_stays_as_it_was() {
     life("condensing", ["two", "one"]);
 }
 
-#[test]
-fn a_pool_in_the_middle_of_a_removal_is_refused_by_name_and_stays_untouched() {
-    let devices = Golden::load("leaving").block_devices();
+/// A pool that may be read and not written; nothing of it is changed by the refusal.
+fn refused(image: &'static str, why: &str) {
+    let devices = Golden::load(image).block_devices();
     let bytes = |d: &Arc<dyn BlockDevice>| {
         let mut all = vec![0; usize::try_from(d.size()).expect("small")];
         d.read_at(&mut all, 0).expect("read");
@@ -123,11 +123,21 @@ fn a_pool_in_the_middle_of_a_removal_is_refused_by_name_and_stays_untouched() {
     };
     let before: Vec<_> = devices.iter().map(bytes).collect();
     let refused = open_whole(Environment::default(), &devices, &writable());
-    let why = refused.expect_err("refused").to_string();
-    assert!(why.contains("vdev 0 is being removed"), "{why}");
+    let said = refused.expect_err("refused").to_string();
+    assert!(said.contains(why), "{said}");
     assert!(before == devices.iter().map(bytes).collect::<Vec<_>>());
     let read = open_whole(Environment::default(), &devices, &PoolAccess::default());
     assert!(read.is_ok(), "it can be read");
+}
+
+#[test]
+fn a_pool_in_the_middle_of_a_removal_is_refused_by_name_and_stays_untouched() {
+    refused("leaving", "vdev 0 is being removed");
+}
+
+#[test]
+fn a_pool_in_the_middle_of_an_expansion_is_refused_by_name_and_stays_untouched() {
+    refused("growing", "a raidz vdev is being expanded");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The rules of the house (`docs/design/STYLE.md`), executed. Each finding names file and line.
 
+#[path = "tidy/sentences.rs"]
+mod sentences;
 #[path = "tidy/source.rs"]
 mod source;
 #[path = "tidy/statics.rs"]
@@ -80,6 +82,65 @@ fn files_are_short() {
     none(
         &format!("files above {most} lines"),
         &long.collect::<Vec<_>>(),
+    );
+}
+
+/// The notes on the format are tables of facts, `commands.md` is made of help texts.
+fn is_prose(name: &str) -> bool {
+    let page = !name.contains('/') || name.starts_with("docs/");
+    page && !name.starts_with("docs/format/") && name != "docs/commands.md"
+}
+
+#[test]
+fn sentences_are_short() {
+    let most = limit("pages have at most ", " words");
+    let mut findings = Vec::new();
+    let crates = of_crates().into_iter();
+    let comments = crates.map(|s| (sentences::of_comments(&s.text), s.name));
+    let pages = markdown().into_iter().filter(|s| is_prose(&s.name));
+    let pages = pages.map(|s| (sentences::of_document(&s.text), s.name));
+    for (all, name) in comments.chain(pages) {
+        let long = all.into_iter().filter(|s| s.words > most);
+        let told = long.map(|s| format!("{name}:{}: {} words: {}", s.line, s.words, s.text));
+        findings.extend(told);
+    }
+    none(&format!("sentences above {most} words"), &findings);
+}
+
+/// Words of this project alone, which nobody else knows.
+#[test]
+fn words_are_those_of_the_field() {
+    let forbidden = include_str!("tidy/forbidden_words.txt");
+    let rows = forbidden
+        .lines()
+        .filter(|l| !l.is_empty() && !l.starts_with('#'));
+    let words: Vec<(&str, &str)> = rows.filter_map(|l| l.split_once(" = ")).collect();
+    assert!(words.len() > 5, "the list is read");
+    let mut findings = Vec::new();
+    let pages = markdown().into_iter().filter(|s| is_prose(&s.name));
+    for source in of_crates().into_iter().chain(pages) {
+        if source.name.contains("/tests/tidy") {
+            continue;
+        }
+        for (number, line) in source.lines() {
+            let low = line.to_ascii_lowercase();
+            for (word, better) in words.iter().filter(|(word, _)| low.contains(word)) {
+                let at = format!("{}:{number}", source.name);
+                findings.push(format!("{at}: \"{word}\": say {better}"));
+            }
+        }
+    }
+    none("private words", &findings);
+}
+
+#[test]
+fn the_page_about_the_house_is_short() {
+    let most = limit("`ARCHITECTURE.md` at most ", " lines");
+    let text = std::fs::read_to_string(top().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    let count = text.lines().count();
+    assert!(
+        count <= most,
+        "ARCHITECTURE.md: {count} lines, at most {most}"
     );
 }
 
@@ -188,6 +249,30 @@ fn reach(path: &Path, is_root: bool, reached: &mut BTreeSet<PathBuf>) {
             reach(&file, false, reached);
         }
     }
+}
+
+/// `zuse-io::cache` is `crates/zuse-io/src/cache.rs`.
+#[test]
+fn modules_that_documents_name_are_there() {
+    let mut findings = Vec::new();
+    for source in markdown().iter().filter(|s| is_prose(&s.name)) {
+        for (number, line) in source.lines() {
+            for word in line.split('`').skip(1).step_by(2) {
+                let Some((name, path)) = word.split_once("::") else {
+                    continue;
+                };
+                let plain = |c: char| c.is_ascii_lowercase() || "_:".contains(c);
+                if !name.starts_with("zuse-") || !path.chars().all(plain) {
+                    continue;
+                }
+                let file = format!("crates/{name}/src/{}.rs", path.replace("::", "/"));
+                if !top().join(&file).exists() {
+                    findings.push(format!("{}:{number}: {word}", source.name));
+                }
+            }
+        }
+    }
+    none("modules that are not there", &findings);
 }
 
 /// Links, and paths of this project in backticks.

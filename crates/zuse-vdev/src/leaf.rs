@@ -77,7 +77,7 @@ pub struct Leaf {
     counters: Counters,
     pending: AtomicU32,
     sector_shift: AtomicU8,
-    /// Writes so far, and how many of them the last successful flush found done: two threads may
+    /// Writes so far, and how many of them the last successful flush found done. Two threads may
     /// flush at the same time, and none may take the other's flush for done before it is.
     written: AtomicU64,
     flushed: AtomicU64,
@@ -373,7 +373,7 @@ impl Leaf {
         self.missed.store(true, Ordering::Release);
     }
 
-    /// How often a write did not reach the leaf, or a flush failed: who flushes finds the same
+    /// How often a write did not reach the leaf, or a flush failed. Whoever flushes finds the same
     /// number as before the write, or the write may be lost. [`Leaf::take_missed`] does not change
     /// it.
     pub(crate) fn misses(&self) -> u64 {

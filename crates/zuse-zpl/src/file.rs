@@ -13,7 +13,7 @@ mod clone;
 use std::sync::Arc;
 
 use zuse_base::{Errno, Result};
-use zuse_dmu::{SharedSlice, Tx};
+use zuse_dmu::{Dnode, SharedSlice, Tx};
 use zuse_format::zil::Body;
 
 use crate::attributes::field;
@@ -211,29 +211,7 @@ impl FileSystem {
         if new_block != dnode.block_size() {
             dnode.set_block_size(&tx, new_block)?;
         }
-        let mut at = offset;
-        let mut rest = data;
-        while !rest.is_empty() {
-            let blkid = at / block;
-            let from = (at % block) as usize;
-            let take = (block as usize - from).min(rest.len());
-            let (now, later) = rest.split_at(take);
-            let start = blkid * block;
-            if from == 0 && (take == block as usize || start + take as u64 >= size) {
-                let mut bytes = Vec::with_capacity(block as usize);
-                bytes.extend_from_slice(now);
-                bytes.resize(block as usize, 0);
-                dnode.write_block(&tx, blkid, bytes)?;
-            } else {
-                dnode.edit_block(&tx, blkid, |mut b| {
-                    if let Some(part) = b.bytes_mut().get_mut(from..from + take) {
-                        part.copy_from_slice(now);
-                    }
-                })?;
-            }
-            at += take as u64;
-            rest = later;
-        }
+        put_bytes(&tx, dnode, (block, size), offset, data)?;
         znode.note_end(end, tx.txg());
         let links = self.content_changed(&tx, znode, size.max(end), options)?;
         if links != 0 {
@@ -562,6 +540,38 @@ impl FileSystem {
         znode.dnode().read_at(0, &mut target)?;
         Ok(target)
     }
+}
+
+/// Puts bytes into blocks of this size of a file of that size.
+fn put_bytes(
+    tx: &Tx,
+    dnode: &Dnode,
+    (block, size): (u64, u64),
+    mut at: u64,
+    mut rest: &[u8],
+) -> Result<()> {
+    while !rest.is_empty() {
+        let blkid = at / block;
+        let from = (at % block) as usize;
+        let take = (block as usize - from).min(rest.len());
+        let (now, later) = rest.split_at(take);
+        let start = blkid * block;
+        if from == 0 && (take == block as usize || start + take as u64 >= size) {
+            let mut bytes = Vec::with_capacity(block as usize);
+            bytes.extend_from_slice(now);
+            bytes.resize(block as usize, 0);
+            dnode.write_block(tx, blkid, bytes)?;
+        } else {
+            dnode.edit_block(tx, blkid, |mut b| {
+                if let Some(part) = b.bytes_mut().get_mut(from..from + take) {
+                    part.copy_from_slice(now);
+                }
+            })?;
+        }
+        at += take as u64;
+        rest = later;
+    }
+    Ok(())
 }
 
 /// A mode after somebody without privilege has changed the object.

@@ -473,13 +473,21 @@ impl FileSystem {
     /// # Errors
     /// What waited could not be written.
     pub fn close(&self) -> Result<()> {
+        self.finish()?;
+        self.log.get().map_or(Ok(()), |log| log.close())
+    }
+
+    /// The same before the pool goes: its last txgs end the log, and nobody waits for one here.
+    ///
+    /// # Errors
+    /// As [`Self::close`].
+    pub fn finish(&self) -> Result<()> {
         let written = if self.is_read_only() {
             Ok(())
         } else {
             self.write_atimes()
                 .and_then(|()| self.reap())
                 .and_then(|()| self.remember_nameless())
-                .and_then(|()| self.log.get().map_or(Ok(()), |log| log.close()))
         };
         *self.root_znode.lock() = None;
         written

@@ -1,8 +1,8 @@
 //! What operations leave for the intent log.
 //!
-//! Each operation notes its record within the transaction that makes its change, and holds the lock
-//! that orders it among others: of names the directory's, of data the file's range. So the order
-//! of the notes is an order in which the operations could have happened.
+//! Each operation notes its record within the transaction that makes its change. It holds the lock
+//! that orders it among others: of names the directory's, of data the file's range. So the order of
+//! the notes is an order in which the operations could have happened.
 //!
 //! | what | order |
 //! |---|---|
@@ -16,6 +16,7 @@
 //!
 //! Must not be done here: waiting for anything. A note is a push under a short lock.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use zuse_base::{Errno, ObjectId, Result};
@@ -138,6 +139,25 @@ impl FileSystem {
                 write: Some(state),
             },
         );
+    }
+
+    /// Notes that a range of an object with so many names points to these blocks.
+    pub(crate) fn note_clone(
+        &self,
+        tx: &Tx,
+        (object, links): (ObjectId, u64),
+        range: Range<u64>,
+        block_size: u64,
+        blocks: Vec<BlockPointer>,
+    ) {
+        let body = Body::Clone {
+            object: object.0,
+            offset: range.start,
+            length: range.end - range.start,
+            block_size,
+            blocks,
+        };
+        self.note_object(tx, object, links, &body);
     }
 
     /// Notes the mode of an object; its state is locked.

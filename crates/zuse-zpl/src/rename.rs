@@ -38,6 +38,16 @@ struct Spot<'a> {
     name: &'a [u8],
 }
 
+/// The directories whose names have to stay, in the order in which they are locked.
+fn in_order(from: Spot<'_>, to: Spot<'_>, target: Option<&Arc<Znode>>) -> Vec<Arc<Znode>> {
+    let mut dirs = vec![from.dir.clone(), to.dir.clone()];
+    // A directory that is to be replaced must stay empty.
+    dirs.extend(target.filter(|t| t.is_dir()).cloned());
+    dirs.sort_by_key(|d| d.object());
+    dirs.dedup_by_key(|d| d.object());
+    dirs
+}
+
 /// A rename as the log has it.
 fn renamed<'a>(
     from: Spot<'a>,
@@ -133,11 +143,7 @@ impl FileSystem {
             Some((id, _)) => Some(self.znode(id)?),
             None => None,
         };
-        let mut dirs = vec![from.dir.clone(), to.dir.clone()];
-        // A directory that is to be replaced must stay empty.
-        dirs.extend(target.iter().filter(|t| t.is_dir()).cloned());
-        dirs.sort_by_key(|d| d.object());
-        dirs.dedup_by_key(|d| d.object());
+        let dirs = in_order(from, to, target.as_ref());
         let locks: Vec<_> = dirs.iter().map(|d| d.names.lock()).collect();
         if seen.0.map(|s| s.0) != self.find(from.dir, from.name)?.map(|s| s.0)
             || seen.1.map(|s| s.0) != self.find(to.dir, to.name)?.map(|s| s.0)

@@ -124,7 +124,7 @@ impl FileSystem {
     }
 
     /// What changes beside the size. `acl_follows`: a POSIX ACL is made to say what a new mode
-    /// says; without it whoever asks knows of the ACL's change by other means.
+    /// says; without it the caller knows of the ACL's change by other means.
     pub(crate) fn set_rest(
         &self,
         who: &Credentials,

@@ -128,8 +128,8 @@ impl DeviceUse {
         Err(Error::refused(Errno::EXIST, what))
     }
 
-    /// Wipes the labels of a device: with `force` those of an exported pool, too, and of a pool
-    /// that seems active, if it is none of `imported` and no process has the device open.
+    /// Wipes the labels of a device. With `force` also those of an exported pool, and of one that
+    /// seems active. The latter is none of `imported`, and no process has the device open.
     ///
     /// # Errors
     /// `Refused(BUSY)` for a device of an active pool; without `force` `Refused(EXIST)` for one of

@@ -70,7 +70,7 @@ impl OpenFileSystems {
             .collect();
         for fs in all {
             // Nobody was promised these.
-            let _ = fs.close();
+            let _ = fs.finish();
         }
     }
 }

@@ -37,7 +37,7 @@ mod upgrade;
 mod version;
 mod wait;
 
-pub use list::ask as ask_pools;
+pub use list::{ask as ask_pools, ask_for};
 pub use version::Version;
 
 use clap::{Args, Subcommand};

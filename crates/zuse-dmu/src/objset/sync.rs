@@ -114,6 +114,10 @@ impl Objset {
 
     /// Writes everything that `txg` changed; `None` if nothing did.
     ///
+    /// Objects come first, then the sums of what they take, whose ZAPs are objects of this set.
+    /// Dnodes go into their blocks then; last comes the block that holds the root of the meta
+    /// dnode.
+    ///
     /// Called by the sync thread only. `pass` counts from 1 within the txg. Of many objects, those
     /// that nobody else has leave the memory a while later: by the end of
     /// [`zuse_base::WorkPool::finish`].
@@ -151,7 +155,6 @@ impl Objset {
             large_dnodes,
             large_microzap,
         } = done;
-        // The sums are known only when every object is written; their ZAPs are objects of this set.
         if counted {
             self.apply_accounting(&tx, sums)?;
         }
@@ -166,7 +169,6 @@ impl Objset {
             .lock()
             .retain(|d| d.is_dirty() && d.object().0 != 0);
 
-        // Dnodes go into their blocks now: until here their pointers were still changing.
         let (changes, meta) = self.sync_slots(&tx, pass, changes)?;
         if let Some(change) = meta {
             features |= change.features.0;
@@ -185,7 +187,6 @@ impl Objset {
         }
         self.let_go(pinned, changes);
         self.rest_dirty[txg.slot::<4>()].store(false, std::sync::atomic::Ordering::Relaxed);
-        // Last, because it holds the root of the meta dnode.
         let root = self.write_objset_block(txg, pass)?;
         Ok(Some(ObjsetSync {
             root,

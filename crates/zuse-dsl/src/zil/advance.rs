@@ -1,8 +1,8 @@
 //! A log in syncing context: the header moves on, blocks are freed (chapter 05 §5.3, §5.4 of the
 //! format notes).
 //!
-//! The header leads to the oldest block that may be needed after a crash. Blocks before it are freed
-//! in the same txg: what it has on disk and what its space maps say are one.
+//! The header leads to the oldest block that may be needed after a crash. Blocks before it are
+//! freed in the same txg: what it has on disk and what its space maps say are one.
 
 use std::sync::Arc;
 
@@ -66,8 +66,8 @@ impl Log {
         Some((freed, first))
     }
 
-    /// Gives the chain up in a txg, with all that waits. Gives the blocks that this txg frees; those
-    /// of later txgs are freed with them. `None`: there is no chain in memory.
+    /// Gives the chain up in a txg, with all that waits. Gives the blocks that this txg frees;
+    /// those of later txgs are freed with them. `None`: there is no chain in memory.
     pub(crate) fn take_all(&self, txg: Txg) -> Option<Vec<BlockPointer>> {
         self.lists.lock().let_go(txg);
         let mut chain = self.chain.lock();

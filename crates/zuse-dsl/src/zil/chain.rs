@@ -144,7 +144,7 @@ impl Chain {
     }
 
     /// Takes out the links that are not needed once `txg` is on disk: written, with records of no
-    /// later txg, and a successor that is on disk by then, for the header to point to.
+    /// later txg. Each has a successor that is on disk by then, for the header to point to.
     pub fn take_synced(&mut self, txg: Txg) -> Vec<BlockPointer> {
         let mut out = Vec::new();
         while let (Some(first), Some(second)) = (self.links.front(), self.links.get(1))

@@ -1,8 +1,8 @@
 //! The intent log of a head that is in use: what operations and commits see of it.
 //!
-//! A commit is answered by a flush of log blocks, or by a txg where the log cannot do it: there is
-//! no chain yet, no space, a device failed, logs rest while a log device leaves. Both promise the
-//! same.
+//! A commit is answered by a flush of log blocks, or by a txg where the log cannot do it. That is
+//! so without a chain yet, without space, after a device failed, and while logs rest because a log
+//! device leaves. Both promise the same.
 
 use std::sync::atomic::{
     AtomicBool,
@@ -72,7 +72,8 @@ impl Log {
         if self.is_on.swap(on, AcqRel) != on
             && let Ok(spa) = ds.dsl.spa()
         {
-            // What is done in a txg while it is off is not noted, and what follows may depend on it.
+            // What is done in a txg while it is off is not noted, and what follows may depend on
+            // it.
             self.lists.lock().let_go(spa.open_txg());
         }
     }

@@ -8,7 +8,7 @@
 //!   one begin before it writes, so several blocks may be in flight.
 //! - No lock is held over I/O, and the transaction that allocates ends before the first write.
 //! - A block that cannot be written ends the chain. Its successors are freed with a later txg, not
-//!   with their own: the block may have reached the disk all the same, and lead to them.
+//!   with their own. The block may have reached the disk all the same, and lead to them.
 
 use std::sync::Arc;
 use std::time::Instant;

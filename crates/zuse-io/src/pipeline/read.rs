@@ -225,7 +225,6 @@ impl Pipeline {
                 let write = |run: &Run| self.write_run(run);
                 self.gather.make_way(vdev, start, len, &write)?;
             }
-            // Not healed where the place may belong to another block by now.
             match self.vdevs.read_and_heal_if(
                 address_of(&dva, bp),
                 &mut buf,
@@ -245,7 +244,6 @@ impl Pipeline {
                 }
                 Err(e) => last = Some(e),
             }
-            // Another copy does not help: it has the same checksum function.
             if let Some(e) = unknown.take() {
                 return Err(e);
             }

@@ -119,7 +119,6 @@ impl Pipeline {
         let packed = compression != Compression::Off;
         let stored = if packed { &scratch[..] } else { data };
         let mut bp = normal(policy, data.len(), stored.len(), compression);
-        // Encrypted first, then summed: the checksum proves the stored bytes without a key.
         let stored = match key {
             None => stored,
             Some(key) => {

@@ -45,7 +45,7 @@ impl Pool {
         let mut pruned = 0;
         for table in tables(self)? {
             if !table.is_flat() {
-                let what = format!("the dedup table of {} has the old form", table.name);
+                let what = "operation not supported on this type of pool";
                 return Err(Error::refused(Errno::NOTSUP, what));
             }
             let Some(mut cut) = self.cut(&table, what)? else {

@@ -97,8 +97,9 @@ impl Pool {
         Ok(all)
     }
 
-    /// Room and allocated bytes of the metaslab that a vdev keeps for logs, of each that has one:
-    /// a normal or special one with more than [`MOST_WITHOUT_LOG`] metaslabs, its emptiest.
+    /// Room and allocated bytes of the metaslab that a vdev keeps for logs, of each that has one.
+    /// It is the emptiest of a normal or special vdev with more than [`MOST_WITHOUT_LOG`]
+    /// metaslabs.
     ///
     /// # Errors
     /// As [`Self::space_by_maps`].

@@ -1,7 +1,7 @@
 //! Making single blocks durable between two commits: those of intent logs.
 //!
-//! - A leaf has what was written to it if no write missed it and no flush failed since the mark,
-//!   which is taken before the write. A commit that ends in between changes nothing about that.
+//! - A leaf has what was written to it if no write missed it and no flush failed since the mark.
+//!   The mark is taken before the write. A commit that ends in between changes nothing about that.
 //! - A flush that failed is not tried again: the host may have dropped what it could not write, and
 //!   would say nothing the second time.
 

@@ -10,7 +10,6 @@
 use std::sync::Arc;
 
 use zuse_base::{Errno, Result};
-use zuse_format::zil::Body;
 use zuse_format::{BlockPointer, BpKind};
 
 use super::WriteOptions;
@@ -88,14 +87,8 @@ impl FileSystem {
         if done > 0 {
             let end = to.size().max(to_at + done);
             let links = self.content_changed(&tx, to, end, WriteOptions::default())?;
-            let body = Body::Clone {
-                object: to.object().0,
-                offset: to_at,
-                length: done,
-                block_size: size,
-                blocks: cloned,
-            };
-            self.note_object(&tx, to.object(), links, &body);
+            let object = to.object();
+            self.note_clone(&tx, (object, links), to_at..to_at + done, size, cloned);
         }
         Ok(done)
     }

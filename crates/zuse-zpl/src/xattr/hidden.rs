@@ -34,6 +34,15 @@ pub(super) struct FirstHidden {
 }
 
 impl FirstHidden {
+    /// The directory alone.
+    fn of(space: Arc<Dnode>) -> Self {
+        Self {
+            space,
+            file: None,
+            attrs: None,
+        }
+    }
+
     /// The directory's number.
     pub fn space(&self) -> u64 {
         self.space.object().0
@@ -167,11 +176,7 @@ impl FileSystem {
         let (mut attrs, acl) =
             self.attributes_of_new(tx, &plain, parent, &who, SPACE_MODE, &new, now);
         let space = make(object_type::DIRECTORY_CONTENTS, SMALLEST_BLOCK)?;
-        let mut made = FirstHidden {
-            space,
-            file: None,
-            attrs: None,
-        };
+        let mut made = FirstHidden::of(space);
         let mut fill = || {
             let size = block_for(value.len());
             let file = made.file.insert(make(Self::FILE_TYPE, size)?);

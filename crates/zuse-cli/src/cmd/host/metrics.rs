@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use super::super::zpool::ask_pools;
+use super::super::zpool::ask_for;
 use crate::error::{CommandError, Explain, Outcome, Stop};
-use crate::query::{Answer, DatasetRow, PoolRow, Question};
+use crate::query::{Answer, DatasetRow, Details, PoolRow, Question, ScanRow};
 use crate::session::Session;
 
 /// Longest request that is read.
@@ -260,6 +260,10 @@ fn put_pool(page: &mut Page, row: &PoolRow) {
         let help = "Of intent logs since it was opened: how fsync was answered";
         page.put(&format!("zuse_log_{name}"), help, &pool, *n as f64);
     }
+    put_operations(page, pool, row);
+    if let Some(scan) = &row.activity.scan {
+        put_scan(page, pool, scan);
+    }
     for tier in &row.tiers {
         let labels = [pool[0], ("tier", tier.name.as_str())];
         let names = ["hits_total", "misses_total", "entries", "bytes", "limit"];
@@ -271,6 +275,54 @@ fn put_pool(page: &mut Page, row: &PoolRow) {
                 n as f64,
             );
         }
+    }
+}
+
+/// Reads, writes and trims, with their time: what an operation takes is one by the other.
+fn put_operations(page: &mut Page, [pool]: [(&str, &str); 1], row: &PoolRow) {
+    for (name, op) in ["read", "write", "label", "trim"]
+        .iter()
+        .zip(&row.vdevs.ops)
+    {
+        let labels = [pool, ("operation", *name)];
+        let help = "Seconds that operations of the devices took, all together";
+        let seconds = op.nanoseconds as f64 / 1e9;
+        page.put("zuse_device_seconds_total", help, &labels, seconds);
+        let help = "Operations of the devices";
+        let count: u64 = op.latency.iter().sum();
+        page.put("zuse_device_operations_total", help, &labels, count as f64);
+    }
+}
+
+/// The last scrub or resilver.
+fn put_scan(page: &mut Page, [pool]: [(&str, &str); 1], scan: &ScanRow) {
+    let function = match scan.function {
+        1 => "scrub",
+        2 => "resilver",
+        _ => "errorscrub",
+    };
+    let labels = [pool, ("function", function)];
+    let help = "The last scan: 1 scanning, 2 finished, 3 canceled";
+    page.put("zuse_scan_state", help, &labels, scan.state as f64);
+    let help = "Bytes of the last scan";
+    let bytes = ["to_examine", "examined", "skipped", "repaired"];
+    for (name, n) in bytes
+        .iter()
+        .zip(scan.bytes)
+        .chain([(&"issued", scan.issued)])
+    {
+        let labels = [pool, ("function", function), ("what", *name)];
+        page.put("zuse_scan_bytes", help, &labels, n as f64);
+    }
+    let help = "Blocks that the last scan could not repair";
+    page.put("zuse_scan_errors", help, &labels, scan.errors as f64);
+    let [began, ended] = scan.times;
+    for (name, time) in [
+        ("zuse_scan_start_seconds", began),
+        ("zuse_scan_end_seconds", ended),
+    ] {
+        let help = "When the last scan began, or ended, in seconds since 1970";
+        page.put(name, help, &labels, time as f64);
     }
 }
 
@@ -313,7 +365,11 @@ fn text(session: &mut Session) -> Outcome<String> {
 
 fn of_pool(session: &mut Session, pool: &str, page: &mut Page) -> Outcome {
     let names: Vec<String> = POOL.iter().map(|(name, ..)| (*name).to_owned()).collect();
-    for row in ask_pools(session, &[pool.to_owned()], Some(&names))? {
+    let details = Details {
+        activity: true,
+        ..Details::default()
+    };
+    for row in ask_for(session, &[pool.to_owned()], Some(&names), details)? {
         put_pool(page, &row);
     }
     let question = Question::Datasets {

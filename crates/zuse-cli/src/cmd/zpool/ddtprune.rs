@@ -3,7 +3,7 @@
 use clap::Args;
 use zuse::dedup::Prune;
 
-use crate::error::{CommandError, Explain, Outcome};
+use crate::error::{CommandError, Explain, Outcome, Stop};
 use crate::session::{Need, Session};
 
 /// Seconds of a day.
@@ -17,7 +17,7 @@ const DAY: u64 = 24 * 60 * 60;
 #[derive(Args, Debug)]
 pub struct DdtPrune {
     /// Entries that did not change for so many days
-    #[arg(short = 'd', value_name = "DAYS", conflicts_with = "percent")]
+    #[arg(short = 'd', value_name = "DAYS")]
     days: Option<String>,
     /// So many hundredths of the entries that came once
     #[arg(short = 'p', value_name = "PERCENTAGE")]
@@ -34,7 +34,11 @@ impl DdtPrune {
         let name = &self.pool;
         let pool = session.pool(name, Need::Write)?;
         pool.prune_dedup(what)
-            .or_cannot_pool(|| format!("cannot prune dedup table on '{name}'"))?;
+            .or_cannot_pool(|| format!("cannot prune dedup table on '{name}'"))
+            .map_err(|stop| match stop {
+                Stop::Failed(error) => CommandError { code: 255, ..error }.into(),
+                stop => stop,
+            })?;
         session.log(&pool);
         Ok(())
     }
@@ -42,7 +46,8 @@ impl DdtPrune {
     fn what(&self) -> Outcome<Prune> {
         let wrong = |what: &str| CommandError::usage(what);
         match (&self.days, &self.percent) {
-            (Some(days), _) => match days.parse::<u32>() {
+            (Some(_), Some(_)) => Err(wrong("-p cannot be combined with -d option").into()),
+            (Some(days), None) => match days.parse::<u32>() {
                 Ok(days) if days > 0 => Ok(Prune::Older(u64::from(days) * DAY)),
                 _ => Err(wrong("invalid days value").into()),
             },

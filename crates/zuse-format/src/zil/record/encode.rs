@@ -203,6 +203,23 @@ fn set_acl(object: u64, acl: &LoggedAcl<'_>) -> Vec<u8> {
     out.bytes(acl.entries).done()
 }
 
+fn set_xattr(object: u64, name: &[u8], value: &[u8]) -> Vec<u8> {
+    Out::new(21, 48, name.len() + 1 + value.len())
+        .word(32, object)
+        .word(40, value.len() as u64)
+        .text(name)
+        .bytes(value)
+        .done()
+}
+
+fn clone_range(words: [u64; 4], blocks: &[BlockPointer]) -> Vec<u8> {
+    let mut out = Out::new(24, 72, blocks.len() * BP_SIZE).word(64, blocks.len() as u64);
+    for (word, at) in words.into_iter().zip([32, 40, 48, 56]) {
+        out = out.word(at, word);
+    }
+    blocks.iter().fold(out, Out::pointer).done()
+}
+
 impl Body<'_> {
     /// A whole record of this operation, with neither txg nor number.
     ///
@@ -265,15 +282,7 @@ impl Body<'_> {
                 object,
                 name,
                 value,
-            } => {
-                let value = value.unwrap_or_default();
-                Out::new(21, 48, name.len() + 1 + value.len())
-                    .word(32, *object)
-                    .word(40, value.len() as u64)
-                    .text(name)
-                    .bytes(value)
-                    .done()
-            }
+            } => set_xattr(*object, name, value.unwrap_or_default()),
             Self::Clone {
                 object,
                 offset,
@@ -281,14 +290,8 @@ impl Body<'_> {
                 block_size,
                 blocks,
             } => {
-                let out = Out::new(24, 72, blocks.len() * BP_SIZE)
-                    .word(32, *object)
-                    .word(40, *offset)
-                    .word(48, *length)
-                    .word(56, *block_size)
-                    .word(64, blocks.len() as u64);
-                let all = blocks.iter();
-                all.fold(out, |out, bp| out.pointer(bp)).done()
+                let words = [*object, *offset, *length, *block_size];
+                clone_range(words, blocks)
             }
         }
     }

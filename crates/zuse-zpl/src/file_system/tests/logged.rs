@@ -1,7 +1,7 @@
 //! What operations leave for the intent log, replayed after a power cut, gives what was promised.
 //!
-//! The log here is a list in memory with the order rules of chapter 05 §5.6 of the format notes:
-//! which records a commit writes, and in which order, is as it is in a real one.
+//! The log here is a list in memory with the order rules of chapter 05 §5.6 of the format notes.
+//! Which records a commit writes, and in which order, is as it is in a real one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock, Weak};
@@ -602,4 +602,25 @@ fn one_files_fsync_promises_its_data_and_all_names() {
         again.lookup(&who, &top, name).expect("there").size()
     };
     assert_eq!((size(b"a"), size(b"b")), (0, 1));
+}
+
+/// Programs that replace a file rely on it: the new name with the old data, or none, is a loss.
+#[test]
+fn a_new_name_is_never_durable_before_the_data() {
+    let (work, log) = work(1);
+    let (fs, who, top) = (
+        &work.t.fs,
+        Credentials::root(),
+        work.t.fs.root().expect("root"),
+    );
+    let other = fs.create(&who, &top, b"other", 0o600).expect("made");
+    let file = fs.create(&who, &top, b"a", 0o600).expect("made");
+    fs.write(&file, 0, b"all of it", WriteOptions::default())
+        .expect("written");
+    fs.rename(&who, &top, b"a", &top, b"b", RenameFlags::default())
+        .expect("renamed");
+    fs.fsync(&other).expect("durable");
+    let again = after_a_cut(&work.t, &log, 0).expect("replayed");
+    let found = again.lookup(&who, &again.root().expect("root"), b"b");
+    assert_eq!(found.expect("there").size(), 9);
 }

@@ -89,24 +89,24 @@ fn each(any: &Any, f: &mut dyn FnMut(&Body<'_>)) {
     let aces = any.bytes(any.below(40));
     let old_aces = any.bytes(12 * any.below(10));
     let texts = [&name[..], &other, &aces];
-    let (object, dir) = (any.object(), any.object());
-    let [offset, length] = [(); 2].map(|()| any.0.u64());
     for mode in [0o100_644, 0o040_755, SYMLINK | 0o777, 0o020_600] {
         for acl in [false, true] {
             f(&Body::Create(any.create(mode, texts, acl)));
         }
     }
+    each_of_names(any, [&name, &other], f);
+    each_of_files(any, (&value, [&aces, &old_aces]), f);
+}
+
+fn each_of_names(any: &Any, [name, other]: [&[u8]; 2], f: &mut dyn FnMut(&Body<'_>)) {
+    let (object, dir) = (any.object(), any.object());
     f(&Body::MakeXattrDir(Create {
         flags: None,
         ..any.create(0o041_777, [&[], &[], &[]], false)
     }));
-    f(&Body::Remove { dir, name: &name });
-    f(&Body::RemoveDir { dir, name: &name });
-    f(&Body::Link {
-        dir,
-        object,
-        name: &name,
-    });
+    f(&Body::Remove { dir, name });
+    f(&Body::RemoveDir { dir, name });
+    f(&Body::Link { dir, object, name });
     let hole = Create {
         dir: 0,
         flags: None,
@@ -116,13 +116,22 @@ fn each(any: &Any, f: &mut dyn FnMut(&Body<'_>)) {
         f(&Body::Rename {
             from_dir: dir,
             to_dir: any.object(),
-            from: &name,
-            to: &other,
+            from: name,
+            to: other,
             exchange,
             whiteout,
         });
     }
-    for data in [None, Some(&value[..])] {
+}
+
+fn each_of_files(
+    any: &Any,
+    (value, [aces, old_aces]): (&[u8], [&[u8]; 2]),
+    f: &mut dyn FnMut(&Body<'_>),
+) {
+    let (object, name) = (any.object(), any.name());
+    let [offset, length] = [(); 2].map(|()| any.0.u64());
+    for data in [None, Some(value)] {
         f(&Body::Write {
             object,
             offset,
@@ -143,13 +152,13 @@ fn each(any: &Any, f: &mut dyn FnMut(&Body<'_>)) {
     f(&Body::SetAttr(any_set(any, object)));
     f(&Body::Acl {
         object,
-        acl: any.acl(&aces, false),
+        acl: any.acl(aces, false),
     });
     f(&Body::Acl {
         object,
-        acl: any.acl(&old_aces, true),
+        acl: any.acl(old_aces, true),
     });
-    for value in [None, Some(&value[..])] {
+    for value in [None, Some(value)] {
         f(&Body::SetXattr {
             object,
             name: &name,

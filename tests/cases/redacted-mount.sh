@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# A redacted file system was mounted by an import, as if it were whole. A real kernel leaves it until it is named.
+HOSTS=1
+. "$(dirname "$0")/lib.sh"
+unset ZUSE_HOST_LINGER
+
+disk d
+ok zpool create -m "$T/p" p "$T/d"
+ok zfs create p/a
+echo secret >p/a/f
+ok zfs snapshot p/a@s
+ok zfs clone p/a@s p/c
+rm p/c/f
+ok zfs snapshot p/c@t
+ok zfs redact p/a@s book p/c@t
+zfs send --redact book p/a@s >stream
+zfs receive p/red <stream || differs "the stream is refused"
+ok zpool export p
+ok zpool import -d "$T" p
+is "$(zfs get -H -o value mounted p/a p/c p/red | tr '\n' ' ')" "yes yes no " "what is mounted"
+ok zfs mount p/red
+is "$(zfs get -H -o value mounted p/red)" yes "mounted by name"
