@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zuse::tools::Layers as _;
-use zuse::{Credentials, FileSystem, Offline, PoolAccess, Shape, TopSpec, VdevClass, VdevKind};
+use zuse::{Credentials, FileSystem, Offline, PoolAccess, Shape, SweepKind, SweepOrder, TopSpec};
+use zuse::{VdevClass, VdevKind};
 use zuse_base::{Entropy, Errno, SeededPrng, Txg};
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice, MemImage, PowerSupply, SimDisk};
@@ -14,10 +15,13 @@ use zuse_dsl::NewScan;
 use zuse_format::nvlist::NvList;
 use zuse_pool::{Environment, Newcomer, Purpose, SyncCtx, VdevSpec};
 use zuse_sim::golden::open_whole;
+use zuse_sim::seeds::seeds;
 use zuse_vdev::Labels;
 use zuse_zpl::WriteOptions;
 
-const SIZE: u64 = 80 << 20;
+const SIZE: u64 = 64 << 20;
+/// Histories that are run when nobody asks for more.
+const USUAL: u64 = 16;
 
 type Device = Arc<dyn BlockDevice>;
 
@@ -318,6 +322,10 @@ fn what_was_replaced_leaves_when_the_new_device_is_whole() {
 
 /// Puts a device into the pool's list of spares.
 fn add_spare(pool: &zuse::Pool, guid: u64, path: &str) {
+    list_spare(pool, guid, path).expect("listed");
+}
+
+fn list_spare(pool: &zuse::Pool, guid: u64, path: &str) -> zuse::Result<()> {
     let mut list = NvList::new();
     list.insert("type", "file");
     list.insert("guid", guid);
@@ -327,7 +335,7 @@ fn add_spare(pool: &zuse::Pool, guid: u64, path: &str) {
         lists.push(list);
         ctx.pool.write_aux_devices(ctx, "spares", lists)
     };
-    pool.spa().sync_task(|_| Ok(()), write).expect("listed");
+    pool.spa().sync_task(|_| Ok(()), write)
 }
 
 #[test]
@@ -478,17 +486,56 @@ impl Machine {
         done
     }
 
+    /// A device is initialized or trimmed, or that ends.
+    fn sweep(&self, pool: &zuse::Pool, device: u64) -> zuse::Result<()> {
+        let kind = match self.prng.below(2) {
+            0 => SweepKind::Initialize,
+            _ => SweepKind::Trim,
+        };
+        let order = match self.prng.below(4) {
+            0 => SweepOrder::Cancel,
+            1 => SweepOrder::Suspend,
+            _ => SweepOrder::Start { rate: 1 << 20 },
+        };
+        pool.order_sweep(kind, order, &[device]).map(drop)
+    }
+
+    /// A device comes into the list of spares, or one of the list stands in for another.
+    fn spare(
+        &self,
+        pool: &zuse::Pool,
+        one: u64,
+        free: Option<&Device>,
+        all: &[Device],
+    ) -> zuse::Result<()> {
+        let idle = pool.spares()?.into_iter().find(|spare| !spare.in_use);
+        match (idle, free) {
+            (Some(spare), _) => {
+                let device = all.iter().find(|d| *d.path() == *spare.name).cloned();
+                let spare = Newcomer::Spare(spare.guid, device);
+                pool.spa().put_beside(one, &spare, Purpose::Replace, false)
+            }
+            (None, Some(device)) => {
+                let guid = 1 << 20 | self.prng.below(1 << 20);
+                list_spare(pool, guid, device.path())
+            }
+            (None, None) => Ok(()),
+        }
+    }
+
     /// Something happens to a device; refusals are fine.
     fn step(&self, pool: &zuse::Pool, all: &[Device]) {
         let leaves = pool.spa().vdevs().leaves();
         let one = leaves[self.prng.below(leaves.len() as u64) as usize].guid();
-        let paths: Vec<_> = leaves.iter().filter_map(|leaf| leaf.path()).collect();
-        let free = all.iter().find(|d| !paths.iter().any(|p| **p == *d.path()));
+        let mut taken: Vec<_> = leaves.iter().filter_map(|leaf| leaf.path()).collect();
+        let spares = pool.spares().unwrap_or_default();
+        taken.extend(spares.iter().map(|spare| spare.name.as_str().into()));
+        let free = all.iter().find(|d| !taken.iter().any(|p| **p == *d.path()));
         let how = Offline {
             fault: self.prng.below(4) == 0,
             temporary: self.prng.below(3) == 0,
         };
-        let _ = match (self.prng.below(7), free) {
+        let _ = match (self.prng.below(13), free) {
             (0, Some(device)) => {
                 pool.spa()
                     .put_beside(one, &newcomer(device), Purpose::Attach, false)
@@ -501,6 +548,17 @@ impl Machine {
             (3, _) => pool.offline(one, how),
             (4, _) => pool.online(one).map(drop),
             (5, _) => pool.restart_resilver(),
+            // The power may go in the middle of a scan, and the next run goes on with it.
+            (6, _) => pool.dsl().begin_scan(NewScan::Scrub(Txg::ZERO, None)),
+            (7, _) => pool.scan_batches(1),
+            (8, _) => pool.finish_scan(),
+            (9, _) => match self.prng.below(3) {
+                0 => pool.cancel_scan(),
+                1 => pool.pause_scrub(),
+                _ => pool.scrub(Txg::ZERO, None),
+            },
+            (10, _) => self.sweep(pool, one),
+            (11, free) => self.spare(pool, one, free, all),
             _ => Ok(()),
         };
     }
@@ -561,9 +619,16 @@ fn histories(shape: Shape, devices: usize, seeds: std::ops::Range<u64>) {
     }
 }
 
+/// `ZUSE_SIM_SEEDS=FROM..TO` names others. A seed is one history whatever else is run.
 #[test]
 fn devices_are_exchanged_and_the_power_goes() {
-    histories(Shape::Mirror, 2, 0..2);
-    histories(Shape::Single, 1, 10..12);
-    histories(Shape::Raidz { nparity: 1 }, 3, 20..22);
+    for seed in seeds(USUAL) {
+        let (shape, devices) = match seed % 4 {
+            0 => (Shape::Mirror, 2),
+            1 => (Shape::Single, 1),
+            2 => (Shape::Raidz { nparity: 1 }, 3),
+            _ => (Shape::Raidz { nparity: 2 }, 4),
+        };
+        histories(shape, devices, seed..seed + 1);
+    }
 }
