@@ -214,3 +214,135 @@ config:
 errors: No known data errors
 W
 ok zpool destroy t
+
+disks a b s
+ok zpool create -m none t mirror "$T/a" "$T/b" spare "$T/s"
+fill
+ok zpool replace t "$T/b" "$T/s"
+ok zpool wait -t resilver t
+state "a spare stands in" <<'W'
+  pool: t
+ state: ONLINE
+  scan: resilvered 8.14M in 00:00:11 with 0 errors on Sun Nov 29 10:05:43 2026
+config:
+
+	NAME            STATE     READ WRITE CKSUM
+	t               ONLINE       0     0     0
+	  mirror-0      ONLINE       0     0     0
+	    /pools/a    ONLINE       0     0     0
+	    spare-1     ONLINE       0     0     0
+	      /pools/b  ONLINE       0     0     0
+	      /pools/s  ONLINE       0     0     0
+	spares
+	  /pools/s      INUSE     currently in use
+
+errors: No known data errors
+W
+ok zpool offline t "$T/b"
+state "a spare stands in for one that is offline" <<'W'
+  pool: t
+ state: DEGRADED
+status: One or more devices has been taken offline by the administrator.
+	Sufficient replicas exist for the pool to continue functioning in a
+	degraded state.
+action: Online the device using 'zpool online' or replace the device with
+	'zpool replace'.
+  scan: resilvered 8.14M in 00:00:11 with 0 errors on Sun Nov 29 10:05:43 2026
+config:
+
+	NAME            STATE     READ WRITE CKSUM
+	t               DEGRADED     0     0     0
+	  mirror-0      DEGRADED     0     0     0
+	    /pools/a    ONLINE       0     0     0
+	    spare-1     DEGRADED     0     0     0
+	      /pools/b  OFFLINE      0     0     0
+	      /pools/s  ONLINE       0     0     0
+	spares
+	  /pools/s      INUSE     currently in use
+
+errors: No known data errors
+W
+ok zpool detach t "$T/b"
+state "a spare that stays" <<'W'
+  pool: t
+ state: ONLINE
+  scan: resilvered 8.14M in 00:00:11 with 0 errors on Sun Nov 29 10:05:43 2026
+config:
+
+	NAME          STATE     READ WRITE CKSUM
+	t             ONLINE       0     0     0
+	  mirror-0    ONLINE       0     0     0
+	    /pools/a  ONLINE       0     0     0
+	    /pools/s  ONLINE       0     0     0
+
+errors: No known data errors
+W
+ok zpool split t u
+state split <<'W'
+  pool: t
+ state: ONLINE
+  scan: resilvered 2.17M in 00:00:10 with 0 errors on Sun Nov 29 09:27:40 2026
+config:
+
+	NAME        STATE     READ WRITE CKSUM
+	t           ONLINE       0     0     0
+	  /pools/a  ONLINE       0     0     0
+
+errors: No known data errors
+W
+ok zpool destroy t
+
+disks a
+ok zpool create -m none t "$T/a"
+ok zpool checkpoint t
+state checkpoint <<'W'
+  pool: t
+ state: ONLINE
+checkpoint: created Sun Nov 29 09:37:25 2026, consumes 51K
+config:
+
+	NAME        STATE     READ WRITE CKSUM
+	t           ONLINE       0     0     0
+	  /pools/a  ONLINE       0     0     0
+
+errors: No known data errors
+W
+ok zpool destroy t
+ok zpool create -m none -o version=28 t "$T/a"
+state "an old version" <<'W'
+  pool: t
+ state: ONLINE
+status: The pool is formatted using a legacy on-disk format.  The pool can
+	still be used, but some features are unavailable.
+action: Upgrade the pool using 'zpool upgrade'.  Once this is done, the
+	pool will no longer be accessible on software that does not support
+	feature flags.
+config:
+
+	NAME        STATE     READ WRITE CKSUM
+	t           ONLINE       0     0     0
+	  /pools/a  ONLINE       0     0     0
+
+errors: No known data errors
+W
+ok zpool destroy t
+ok zpool create -m none -d t "$T/a"
+state "without features" <<'W'
+  pool: t
+ state: ONLINE
+status: Some supported and requested features are not enabled on the pool.
+	The pool can still be used, but some features are unavailable.
+action: Enable all features using 'zpool upgrade'. Once this is done,
+	the pool may no longer be accessible by software that does not support
+	the features. See zpool-features(7) for details.
+config:
+
+	NAME        STATE     READ WRITE CKSUM
+	t           ONLINE       0     0     0
+	  /pools/a  ONLINE       0     0     0
+
+errors: No known data errors
+W
+is "$(zpool status -x t)" "pool 't' is healthy" "old features are no illness"
+is "$(zpool status -x)" "all pools are healthy" "of all pools"
+ok zpool destroy t
