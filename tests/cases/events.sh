@@ -32,3 +32,23 @@ for class in pool_create history_event pool_export; do
     grep -q "\"class\":\"sysevent.fs.zfs.$class\",\"pool\":\"tank\"" lines || differs "$class in the file: $(tail -2 lines)"
     grep -qx "$class tank" seen || differs "$class of the command: $(sort seen | uniq -c)"
 done
+
+# What becomes of devices.
+disk a 96M
+disk s 96M
+disk n 96M
+ok zpool create -m none pool mirror "$T/d" "$T/a" -f
+ok zpool add pool spare "$T/s"
+ok zpool replace pool "$T/a" "$T/s"
+ok zpool wait -t resilver pool
+ok zpool add -f pool "$T/n"
+ok zpool trim -r 1 pool "$T/n"
+ok zpool trim -s pool "$T/n"
+ok zpool trim -r 1 pool "$T/n"
+ok zpool trim -c pool "$T/n"
+ok zpool trim -w pool "$T/n"
+for class in vdev_attach vdev_spare vdev_add trim_start trim_suspend trim_resume trim_cancel trim_finish; do
+    [ "$(zpool events -H pool | cut -f2 | grep -cx "sysevent.fs.zfs.$class")" -ge 1 ] || differs "no event $class"
+done
+ok zpool export pool
+gone

@@ -91,7 +91,7 @@ impl Pool {
     fn put_beside_in(&self, ctx: &SyncCtx<'_>, target: u64, plan: Plan, defer: bool) -> Result<()> {
         let mut change = TreeChange::begin(ctx);
         let mut leaf = plan.leaf;
-        let guid = leaf.guid;
+        let (guid, is_spare) = (leaf.guid, leaf.is_spare);
         leaf.create_txg = Some(ctx.txg.0);
         if !change
             .tree()
@@ -113,6 +113,9 @@ impl Pool {
         }
         change.publish()?;
         self.vdevs.post("vdev_attach", guid);
+        if is_spare {
+            self.vdevs.post("vdev_spare", guid);
+        }
         Ok(())
     }
 

@@ -300,6 +300,7 @@ impl Pool {
         let put = |key: &[u8], value: u64| table.update(ctx.tx, key, &ZapValue::U64(value));
         put(next, sweep.next)?;
         if begun {
+            self.tell_trim(table, sweep)?;
             put(time, self.env.clock.now().unsigned_secs())?;
             if sweep.kind == SweepKind::Trim {
                 put(RATE, sweep.rate)?;
@@ -307,6 +308,25 @@ impl Pool {
                 put(SECURE, 0)?;
             }
             put(state, sweep.state as u64)?;
+        }
+        Ok(())
+    }
+
+    /// Posts what becomes of a trim; OpenZFS has no such events of initializing. The table has the
+    /// state before.
+    fn tell_trim(&self, table: &Zap, sweep: &Sweep) -> Result<()> {
+        let [state, ..] = sweep.kind.keys();
+        let before = table.lookup(state)?.as_ref().and_then(ZapValue::first);
+        let name = match (sweep.kind, sweep.state) {
+            (SweepKind::Initialize, _) | (_, State::None) => return Ok(()),
+            (_, State::Active) if before == Some(State::Suspended as u64) => "trim_resume",
+            (_, State::Active) => "trim_start",
+            (_, State::Suspended) => "trim_suspend",
+            (_, State::Canceled) => "trim_cancel",
+            (_, State::Complete) => "trim_finish",
+        };
+        if let Some(leaf) = self.swept_leaf(sweep.zap) {
+            self.vdevs.post(name, leaf.guid());
         }
         Ok(())
     }

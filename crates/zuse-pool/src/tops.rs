@@ -14,8 +14,8 @@
 
 use std::sync::Arc;
 
-use zuse_base::cut::fit32;
 use zuse_base::{Errno, Error, ObjectId, Result, Txg};
+use zuse_base::{Event, cut::fit32};
 use zuse_dmu::zap::{Zap, ZapValue};
 use zuse_vdev::{VdevClass, VdevConfig, VdevKind};
 
@@ -103,6 +103,7 @@ impl Pool {
         let new_tops = tops.into_iter().map(|(top, _)| top);
         change.tree().children.extend(new_tops);
         change.publish()?;
+        self.events().post(Event::system("vdev_add"));
         for (at, class) in classes.into_iter().enumerate() {
             let id = fit32(first + at);
             self.vdevs.set_class(id, class)?;
