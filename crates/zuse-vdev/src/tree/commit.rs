@@ -206,12 +206,12 @@ impl Vdevs {
 }
 
 impl Node {
-    /// Whether all that was written here can be read back after a power cut; `arrived` tells of each
-    /// leaf whether it has what was written to it.
+    /// Whether all that was written here can be read back after a power cut; `arrived` tells of
+    /// each leaf whether it has what was written to it.
     pub(super) fn is_durable(&self, arrived: &dyn Fn(&Leaf) -> bool) -> bool {
         if let Some(leaf) = &self.leaf {
-            // A flush that fails is a miss. What others have written since the flush (a resilver, an
-            // initialization) belongs to the next one.
+            // A flush that fails is a miss. What others have written since (a resilver, an
+            // initialization) belongs to the next flush.
             return leaf.is_usable() && arrived(leaf);
         }
         // What such a spare lacks may be of this very txg.
