@@ -71,6 +71,9 @@ pub trait IntentLog: Send + Sync {
         true
     }
 
+    /// Notes what is one operation in several records: no commit comes between them.
+    fn add_together(&self, tx: &Tx, intents: Vec<Intent>);
+
     /// Makes durable what was noted before of an object (of all objects: `None`), and all that was
     /// noted with [`Order::Names`]. Waits for the txg where the log cannot do it.
     ///

@@ -44,7 +44,7 @@ fn run(seeds: std::ops::Range<u64>, ignore_flushes: bool) -> (Tally, Vec<String>
 
 #[test]
 fn files_are_what_fsync_promised_after_every_cut() {
-    let (tally, failures) = run(seeds(6), false);
+    let (tally, failures) = run(seeds(36), false);
     println!("{tally:?}, {} failures", failures.len());
     let first: Vec<&str> = failures.iter().take(3).map(String::as_str).collect();
     assert!(failures.is_empty(), "{}", first.join("\n"));

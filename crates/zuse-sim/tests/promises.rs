@@ -72,7 +72,7 @@ fn run(seeds: std::ops::Range<u64>, ignore_flushes: bool) -> (Tally, Vec<String>
 
 #[test]
 fn what_was_promised_is_there_after_every_cut() {
-    let (tally, failures) = run(seeds(12), false);
+    let (tally, failures) = run(seeds(32), false);
     println!("{tally:?}, {} failures", failures.len());
     let first: Vec<&str> = failures.iter().take(5).map(String::as_str).collect();
     assert!(failures.is_empty(), "{}", first.join("\n"));

@@ -216,7 +216,7 @@ impl FileSystem {
         let links = self.content_changed(&tx, znode, size.max(end), options)?;
         if links != 0 {
             let follows = options.sync || self.is_sync_always();
-            self.note_write(&tx, dnode, offset, data, (false, follows));
+            self.note_write(&tx, dnode, offset, data, follows);
         }
         Ok(())
     }

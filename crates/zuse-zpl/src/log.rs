@@ -74,6 +74,23 @@ impl FileSystem {
         }
     }
 
+    /// Notes what becomes of a hidden file and the value that it has then. A commit of another
+    /// thread must not come between: a crash after it would leave neither the old value nor the
+    /// new one.
+    pub(crate) fn note_hidden(&self, tx: &Tx, before: &[Body<'_>], file: &Dnode, value: &[u8]) {
+        let Some(log) = self.log() else { return };
+        let name = |body: &Body<'_>| Intent {
+            order: Order::Names,
+            record: body.to_bytes(),
+            write: None,
+        };
+        let mut intents: Vec<Intent> = before.iter().map(name).collect();
+        if !value.is_empty() {
+            intents.push(write_of(log, file, 0, value, (Order::Names, true)));
+        }
+        log.add_together(tx, intents);
+    }
+
     /// Notes a change of names.
     pub(crate) fn note_name(&self, tx: &Tx, body: &Body<'_>) {
         self.note(tx, Order::Names, body);
@@ -105,40 +122,20 @@ impl FileSystem {
         }
     }
 
-    /// Notes bytes that were written to a file. `hidden`: it is a value of an extended attribute.
+    /// Notes bytes that were written to a file.
     pub(crate) fn note_write(
         &self,
         tx: &Tx,
         file: &Dnode,
         offset: u64,
         data: &[u8],
-        (hidden, commit_follows): (bool, bool),
+        commit_follows: bool,
     ) {
         let Some(log) = self.log() else { return };
-        if data.is_empty() {
-            return;
+        if !data.is_empty() {
+            let how = (Order::Object(file.object()), commit_follows);
+            log.add(tx, write_of(log, file, offset, data, how));
         }
-        let (object, length) = (file.object(), data.len() as u64);
-        let state = log.write_state(length, file.block_size(), commit_follows);
-        let body = Body::Write {
-            object: object.0,
-            offset,
-            length,
-            data: (state == WriteState::Copied).then_some(data),
-            block: BlockPointer::HOLE,
-        };
-        log.add(
-            tx,
-            Intent {
-                order: if hidden {
-                    Order::Names
-                } else {
-                    Order::Object(object)
-                },
-                record: body.to_bytes(),
-                write: Some(state),
-            },
-        );
     }
 
     /// Notes that a range of an object with so many names points to these blocks.
@@ -264,6 +261,30 @@ impl FileSystem {
             return Ok(());
         }
         self.backing.wait_synced(txg)
+    }
+}
+
+/// The record of a write.
+fn write_of(
+    log: &dyn IntentLog,
+    file: &Dnode,
+    offset: u64,
+    data: &[u8],
+    (order, commit_follows): (Order, bool),
+) -> Intent {
+    let length = data.len() as u64;
+    let state = log.write_state(length, file.block_size(), commit_follows);
+    let body = Body::Write {
+        object: file.object().0,
+        offset,
+        length,
+        data: (state == WriteState::Copied).then_some(data),
+        block: BlockPointer::HOLE,
+    };
+    Intent {
+        order,
+        record: body.to_bytes(),
+        write: Some(state),
     }
 }
 

@@ -110,6 +110,13 @@ impl IntentLog for Log {
         self.lists.lock().add(tx.txg(), &intent);
     }
 
+    fn add_together(&self, tx: &Tx, intents: Vec<Intent>) {
+        let mut lists = self.lists.lock();
+        for intent in &intents {
+            lists.add(tx.txg(), intent);
+        }
+    }
+
     fn unlogged(&self, tx: &Tx) {
         self.lists.lock().let_go(tx.txg());
     }

@@ -253,39 +253,32 @@ impl FileSystem {
             }
         };
         let noted = znode.read().attrs.links != 0;
-        let file = match self.find(&space, name)? {
-            Some((object, _)) => {
-                let file = self.znode(object)?;
-                file.dnode().free_range(tx, 0, u64::MAX)?;
-                if noted {
-                    let body = Body::Truncate {
-                        object: object.0,
-                        offset: 0,
-                        length: 0,
-                    };
-                    self.note_name(tx, &body);
-                }
-                self.fill_hidden(tx, &file, value, now)?;
-                file
+        if let Some((object, _)) = self.find(&space, name)? {
+            let file = self.znode(object)?;
+            file.dnode().free_range(tx, 0, u64::MAX)?;
+            self.fill_hidden(tx, &file, value, now)?;
+            if noted {
+                let cut = Body::Truncate {
+                    object: object.0,
+                    offset: 0,
+                    length: 0,
+                };
+                self.note_hidden(tx, &[cut], file.dnode(), value);
             }
-            None => {
-                let parent = space.attributes();
-                let new = NewObject::default();
-                let (dnode, attrs) =
-                    self.make_object(tx, &parent, space.object(), &who, VALUE_MODE, &new, now)?;
-                let entry = dirent::pack(dnode.object(), VALUE_MODE, self.version);
-                space.entries()?.add_u64(tx, name, entry)?;
-                if noted {
-                    self.note_name(tx, &Body::Create(created(&dnode, &attrs, name, b"")));
-                }
-                self.change_dir(tx, &space, 1, 0, now)?;
-                let file = self.cache.insert(dnode, attrs, false)?;
-                self.fill_hidden(tx, &file, value, now)?;
-                file
-            }
-        };
-        if noted {
-            self.note_write(tx, file.dnode(), 0, value, (true, false));
+            return Ok(());
+        }
+        let parent = space.attributes();
+        let new = NewObject::default();
+        let (dnode, attrs) =
+            self.make_object(tx, &parent, space.object(), &who, VALUE_MODE, &new, now)?;
+        let entry = dirent::pack(dnode.object(), VALUE_MODE, self.version);
+        space.entries()?.add_u64(tx, name, entry)?;
+        self.change_dir(tx, &space, 1, 0, now)?;
+        let made = noted.then(|| Body::Create(created(&dnode, &attrs, name, b"")));
+        let file = self.cache.insert(dnode, attrs, false)?;
+        self.fill_hidden(tx, &file, value, now)?;
+        if let Some(made) = made {
+            self.note_hidden(tx, &[made], file.dnode(), value);
         }
         Ok(())
     }
@@ -304,9 +297,9 @@ impl FileSystem {
             return;
         };
         let space = created(&made.space, of_space, b"", b"");
-        self.note_name(tx, &Body::MakeXattrDir(space));
-        self.note_name(tx, &Body::Create(created(file, of_file, name, b"")));
-        self.note_write(tx, file, 0, value, (true, false));
+        let file_made = created(file, of_file, name, b"");
+        let before = [Body::MakeXattrDir(space), Body::Create(file_made)];
+        self.note_hidden(tx, &before, file, value);
     }
 
     /// Puts a value into the file of an attribute, which is empty. One block, as large as the value

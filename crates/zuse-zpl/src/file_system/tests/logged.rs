@@ -114,12 +114,18 @@ impl IntentLog for Noted {
     }
 
     fn add(&self, tx: &Tx, intent: Intent) {
-        assert!(intent.record.len().is_multiple_of(8));
+        self.add_together(tx, vec![intent]);
+    }
+
+    fn add_together(&self, tx: &Tx, intents: Vec<Intent>) {
         let mut waiting = self.waiting.lock();
         let lists = waiting.entry(tx.txg().0).or_default();
-        match intent.order {
-            Order::Names => lists.names.push(intent),
-            Order::Object(object) => lists.objects.entry(object).or_default().push(intent),
+        for intent in intents {
+            assert!(intent.record.len().is_multiple_of(8));
+            match intent.order {
+                Order::Names => lists.names.push(intent),
+                Order::Object(object) => lists.objects.entry(object).or_default().push(intent),
+            }
         }
     }
 
