@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Devices are attached, taken offline and back, replaced, stood in for by a spare, detached and split off, each under two writers and
 # a reader that compares, and each interrupted by SIGKILL of the host at a seeded moment. The next host goes on: nothing that was
-# fsynced is lost, the pool comes to rest with a clean scrub, and OpenZFS's zdb finds nothing. ROUNDS (2) times; `make soak`: ten.
+# fsynced is lost, the pool comes to rest with a clean scrub, and OpenZFS's zdb finds nothing. ROUNDS (2) times; `scripts/soak exchange`: ten.
+# only where it is asked for: it takes minutes, and goes by chance; a split that is interrupted can leave a device to both pools
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 unset ZUSE_HOST_LINGER

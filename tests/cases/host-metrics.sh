@@ -25,7 +25,7 @@ zuse host metrics >page || differs "metrics"
 is "$(value 'zuse_scan_state{pool="p",function="scrub"}') $(value 'zuse_scan_errors{pool="p",function="scrub"}')" "2 0" "the scrub"
 [ "$(value 'zuse_scan_bytes{pool="p",function="scrub",what="examined"}')" -gt 1000000 ] || differs "what it examined"
 # Each line is a comment or NAME{LABELS} NUMBER.
-is "$(grep -cvE '^(# (HELP|TYPE) .*|[a-z_]+\{[^}]*\} [0-9.e+-]+)$' page)" 0 "lines that are none"
+is "$(grep -cvE '^(# (HELP|TYPE) .*|[a-z_][a-z0-9_]*\{[^}]*\} [0-9.e+-]+)$' page)" 0 "lines that are none"
 zuse host metrics --listen "$T/socket" &
 for _ in $(seq 50); do [ -S socket ] && break; sleep 0.1; done
 python3 - "$T/socket" <<'P' || differs "the socket"
