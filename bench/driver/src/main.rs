@@ -9,7 +9,7 @@
 //! bench-driver remove DIR FILES DIRS         unlinks all, in order of creation, then the directories
 //! bench-driver write  FILE BYTES text|noise  sequential, 1 MiB at a time, ended by fsync
 //! bench-driver read   FILE                   sequential, 1 MiB at a time
-//! bench-driver append DIR THREADS CALLS BYTES each of THREADS appends BYTES to a file of its own and waits for fdatasync, CALLS times
+//! bench-driver append DIR THREADS CALLS BYTES each thread: BYTES to its own file, fdatasync, CALLS times
 //! bench-driver setxattr DIR FILES DIRS BYTES user.bench of BYTES bytes of noise on each of them, then syncfs
 //! bench-driver getxattr DIR FILES DIRS BYTES reads it again
 //! ```

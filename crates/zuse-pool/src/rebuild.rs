@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   org.openzfs:vdev_rebuild in the ZAP of a top-level vdev, 12 words:
-//!   state, offset, min txg, max txg, start, end, milliseconds, scanned, issued, rebuilt, estimate, errors
+//!   state, offset, min txg, max txg, start, end,
+//!   milliseconds, scanned, issued, rebuilt, estimate, errors
 //! ```
 //! - A rebuild fills a device without looking at checksums. It is not done here: a resilver gives
 //!   the device all that its dirty time log has, and proves it.

@@ -2,7 +2,7 @@
 //! dedup, cloned ranges, streams, encrypted datasets, checkpoints, vdevs that were removed.
 //!
 //! ```text
-//!   images ─► steps, cut ─► crash ─► one of the states that the cut may leave, the checker silent ─► …
+//!   images ─► steps, cut ─► crash ─► a state that the cut may leave, the checker silent ─► …
 //!                │                        └─ now and then: back to the checkpoint
 //!                └─ the last time without a cut
 //! ```

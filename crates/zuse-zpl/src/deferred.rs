@@ -1,7 +1,8 @@
 //! Objects without a name that are not in the unlinked set yet.
 //!
 //! ```text
-//!   last name goes, somebody holds it ──> deferred ──last holder goes──> freed, in the same txg: the set was never touched
+//!   last name goes, somebody holds it ──> deferred ──last holder goes──> freed, in the same txg:
+//!                                            │                          the set was never touched
 //!                                            └──────the txg closes─────> in the set on disk
 //! ```
 //! Most objects that lose their name while in use are let go at once. A kernel that serves a mount

@@ -7,7 +7,7 @@
 //! | what | order |
 //! |---|---|
 //! | names; flags and project ids, which forbid changes of names | [`Order::Names`] |
-//! | hidden files of extended attributes: they are durable with the next commit of anything | [`Order::Names`] |
+//! | hidden files of extended attributes: durable with the next commit | [`Order::Names`] |
 //! | data, size, mode, owner, times, attributes in the object's own list | [`Order::Object`] |
 //!
 //! Not noted: what has no name, and the hidden files of what has none. If such an object gets a

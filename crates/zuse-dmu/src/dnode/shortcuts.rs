@@ -1,7 +1,8 @@
 //! Shortcuts to cached blocks of one tree.
 //!
 //! ```text
-//!   Synced ── Shortcuts ──► level-1 blocks, and the level-0 blocks that every operation needs (a ZAP's header and table)
+//!   Synced ── Shortcuts ──► level-1 blocks, and the level-0 blocks that every operation needs
+//!                 │         (a ZAP's header and table)
 //!                 └──► level-1 block ── Children ──► its level-0 blocks (metadata only)
 //! ```
 //! A random look-up in a large directory reads the header, a table block and a leaf. From the top,

@@ -3,7 +3,7 @@
 //! ```text
 //!   one list for each txg that is not on disk:
 //!     names    record record record …          in the order in which they were noted
-//!     objects  object ─► record record …       until the object is committed: then behind the names
+//!     objects  object ─► record record …       until its object is committed: then behind names
 //! ```
 //! Records lie one behind the other, as they will in a block. The word for their number says until
 //! then where the data of a write is.
