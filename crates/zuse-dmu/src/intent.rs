@@ -71,7 +71,9 @@ pub trait IntentLog: Send + Sync {
         true
     }
 
-    /// Notes what is one operation in several records: no commit comes between them.
+    /// Notes what is one operation in several records of one order: after a power cut all of them
+    /// are there or none. The data of writes is in them: read later it could be gone, while the
+    /// truncation before it is logged.
     fn add_together(&self, tx: &Tx, intents: Vec<Intent>);
 
     /// Makes durable what was noted before of an object (of all objects: `None`), and all that was

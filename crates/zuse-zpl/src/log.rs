@@ -27,6 +27,7 @@ use zuse_format::zil::{Body, Create, SetAttr as Logged, XattrFlags};
 use crate::attributes::Attributes;
 use crate::file_system::FileSystem;
 use crate::flags;
+use crate::xattr::VALUE_MAX;
 use crate::znode::Znode;
 
 /// Longest value that a record of the log may have: whoever replays refuses longer ones.
@@ -74,9 +75,8 @@ impl FileSystem {
         }
     }
 
-    /// Notes what becomes of a hidden file and the value that it has then. A commit of another
-    /// thread must not come between: a crash after it would leave neither the old value nor the
-    /// new one.
+    /// Notes what becomes of a hidden file and the value that it has then, as one operation: else a
+    /// power cut could leave neither the old value nor the new one.
     pub(crate) fn note_hidden(&self, tx: &Tx, before: &[Body<'_>], file: &Dnode, value: &[u8]) {
         let Some(log) = self.log() else { return };
         let name = |body: &Body<'_>| Intent {
@@ -85,8 +85,13 @@ impl FileSystem {
             write: None,
         };
         let mut intents: Vec<Intent> = before.iter().map(name).collect();
+        if value.len() > VALUE_MAX {
+            log.unlogged(tx);
+            return;
+        }
         if !value.is_empty() {
-            intents.push(write_of(log, file, 0, value, (Order::Names, true)));
+            let state = WriteState::Copied;
+            intents.push(write_of(file, 0, value, (Order::Names, state)));
         }
         log.add_together(tx, intents);
     }
@@ -133,8 +138,10 @@ impl FileSystem {
     ) {
         let Some(log) = self.log() else { return };
         if !data.is_empty() {
-            let how = (Order::Object(file.object()), commit_follows);
-            log.add(tx, write_of(log, file, offset, data, how));
+            let length = data.len() as u64;
+            let state = log.write_state(length, file.block_size(), commit_follows);
+            let how = (Order::Object(file.object()), state);
+            log.add(tx, write_of(file, offset, data, how));
         }
     }
 
@@ -265,19 +272,11 @@ impl FileSystem {
 }
 
 /// The record of a write.
-fn write_of(
-    log: &dyn IntentLog,
-    file: &Dnode,
-    offset: u64,
-    data: &[u8],
-    (order, commit_follows): (Order, bool),
-) -> Intent {
-    let length = data.len() as u64;
-    let state = log.write_state(length, file.block_size(), commit_follows);
+fn write_of(file: &Dnode, offset: u64, data: &[u8], (order, state): (Order, WriteState)) -> Intent {
     let body = Body::Write {
         object: file.object().0,
         offset,
-        length,
+        length: data.len() as u64,
         data: (state == WriteState::Copied).then_some(data),
         block: BlockPointer::HOLE,
     };

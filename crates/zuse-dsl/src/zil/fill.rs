@@ -1,17 +1,20 @@
 //! Putting records into blocks.
 //!
-//! A record is whole in one block; only a write whose data is in the object may be cut into several
-//! records. The data goes straight from the object's blocks to its place in the log block.
+//! The records of one operation are in one block: a power cut has all of them or none. Only a write
+//! whose data is in the object may be cut into several records. The data goes straight from the
+//! object's blocks to its place in the log block.
 
 use zuse_base::{Result, Txg};
 use zuse_format::field::put_u64;
 use zuse_format::zil::CHAIN_HEAD;
 
-use super::lists::{COUNT_AT, LENGTH_AT, OFFSET_AT, SEQ_AT, TXG_AT, WRITE_HEAD};
+use super::lists::{COUNT_AT, LENGTH_AT, OFFSET_AT, Records, SEQ_AT, TXG_AT, WRITE_HEAD};
 
 /// The smallest and the largest block.
 pub(super) const BLOCK_MIN: usize = 4096;
 pub(super) const BLOCK_MAX: usize = 128 << 10;
+/// Bytes of records in the largest block.
+pub(super) const RECORDS_MAX: usize = BLOCK_MAX - CHAIN_HEAD;
 /// A write is cut only where so much of it fits, and at such a multiple in its object.
 const PIECE_MIN: usize = 4096;
 const SECTOR: u64 = 4096;
@@ -31,7 +34,7 @@ fn write_record(data: usize) -> usize {
 /// Bytes that records of a write of so much data take, cut as it may be.
 pub(super) fn bytes_of_write(data: u64) -> usize {
     let data = usize::try_from(data).unwrap_or(usize::MAX / 2);
-    let piece = BLOCK_MAX - CHAIN_HEAD - WRITE_HEAD - PIECE_MIN;
+    let piece = RECORDS_MAX - WRITE_HEAD - PIECE_MIN;
     data.saturating_add((data / piece + 1) * (WRITE_HEAD + 8))
 }
 
@@ -88,11 +91,8 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// A place for a record of `len` bytes, which is no more than fits the largest block.
+    /// A place for a record of `len` bytes, for which there is room.
     fn place(&mut self, len: usize, txg: Txg) -> &mut [u8] {
-        if self.last().room() < len {
-            self.next_block(len);
-        }
         self.seq += 1;
         self.left = self.left.saturating_sub(len);
         let seq = self.seq;
@@ -119,14 +119,21 @@ impl<'a> Filler<'a> {
         self.blocks.push(block);
     }
 
-    /// Puts a whole record in. False: it fits no block.
-    pub fn put(&mut self, txg: Txg, record: &[u8]) -> bool {
-        if record.len() > BLOCK_MAX - CHAIN_HEAD {
+    /// Puts the whole records of one operation in. False: they fit no block.
+    pub fn put(&mut self, txg: Txg, operation: &[u8]) -> bool {
+        if operation.len() > RECORDS_MAX {
             return false;
         }
-        let place = self.place(record.len(), txg);
-        place[..SEQ_AT].copy_from_slice(&record[..SEQ_AT]);
-        place[SEQ_AT + 8..].copy_from_slice(&record[SEQ_AT + 8..]);
+        if self.last().room() < operation.len() {
+            self.next_block(operation.len());
+        }
+        let mut rest = operation;
+        while let Some((record, after)) = Records::split(rest) {
+            rest = after;
+            let place = self.place(record.len(), txg);
+            place[..SEQ_AT].copy_from_slice(&record[..SEQ_AT]);
+            place[SEQ_AT + 8..].copy_from_slice(&record[SEQ_AT + 8..]);
+        }
         true
     }
 
@@ -142,7 +149,7 @@ impl<'a> Filler<'a> {
             let wanted = usize::try_from(length).unwrap_or(usize::MAX);
             let fits = self.last().room().saturating_sub(WRITE_HEAD) / 8 * 8;
             if fits < wanted.min(PIECE_MIN) {
-                let all = bytes_of_write(length).min(BLOCK_MAX - CHAIN_HEAD);
+                let all = bytes_of_write(length).min(RECORDS_MAX);
                 self.next_block(all);
                 continue;
             }
@@ -168,3 +175,6 @@ impl<'a> Filler<'a> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

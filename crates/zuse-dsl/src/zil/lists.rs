@@ -6,7 +6,7 @@
 //!     objects  object ─► record record …       until its object is committed: then behind names
 //! ```
 //! Records lie one behind the other, as they will in a block. The word for their number says until
-//! then where the data of a write is.
+//! then where the data of a write is, and whether the next record belongs to the same operation.
 //!
 //! - Txgs open one after the other, so a record never comes for an older txg than the newest one.
 //! - What is in memory is bounded: neighbouring writes whose data is in the object become one, and
@@ -17,6 +17,8 @@ use std::collections::BTreeMap;
 use zuse_base::{ObjectId, Txg};
 use zuse_dmu::{Intent, Order, WriteState};
 use zuse_format::field::{put_u64, u64_at};
+
+use super::fill::RECORDS_MAX;
 
 /// Bytes of records that are kept.
 const MOST: usize = 32 << 20;
@@ -33,9 +35,11 @@ pub(super) const COUNT_AT: usize = 48;
 pub(super) const WRITE_HEAD: usize = 192;
 
 /// In place of a record's number: nothing is missing.
-pub(super) const WHOLE: u64 = 0;
+const WHOLE: u64 = 0;
 /// In place of a record's number: the data is in the object.
 pub(super) const NEEDS_DATA: u64 = 1;
+/// In place of a record's number: nothing is missing, and the next record is of the same operation.
+const GOES_ON: u64 = 2;
 
 /// Records one behind the other.
 #[derive(Default)]
@@ -46,10 +50,11 @@ pub(super) struct Records {
 }
 
 impl Records {
-    fn push(&mut self, txg: Txg, intent: &Intent) {
-        let state = match intent.write {
-            Some(WriteState::NeedCopy | WriteState::Indirect) => NEEDS_DATA,
-            Some(WriteState::Copied) | None => WHOLE,
+    fn push(&mut self, txg: Txg, intent: &Intent, goes_on: bool) {
+        let state = match (needs_data(intent), goes_on) {
+            (true, _) => NEEDS_DATA,
+            (false, true) => GOES_ON,
+            (false, false) => WHOLE,
         };
         if state == NEEDS_DATA && self.join(&intent.record) {
             return;
@@ -105,6 +110,26 @@ impl Records {
         let length = usize::try_from(u64_at(bytes.get(..32)?, LENGTH_AT)).ok()?;
         bytes.split_at_checked(length)
     }
+
+    /// The records of the first operation and those behind them; `None` at the end.
+    pub fn split_operation(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+        let mut end = 0;
+        loop {
+            let (record, _) = Self::split(bytes.get(end..)?)?;
+            end += record.len();
+            if u64_at(record, SEQ_AT) != GOES_ON {
+                return bytes.split_at_checked(end);
+            }
+        }
+    }
+}
+
+/// Whether the data of a write is to be read from its object later.
+fn needs_data(intent: &Intent) -> bool {
+    match intent.write {
+        Some(WriteState::NeedCopy | WriteState::Indirect) => true,
+        Some(WriteState::Copied) | None => false,
+    }
 }
 
 #[derive(Default)]
@@ -144,7 +169,24 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    pub fn add(&mut self, txg: Txg, intent: &Intent) {
+    /// Notes the records of one operation, which are to be in one block: a power cut between two
+    /// blocks would leave half of it.
+    pub fn add(&mut self, txg: Txg, intents: &[Intent]) {
+        let bytes: usize = intents.iter().map(|i| i.record.len()).sum();
+        if intents.len() > 1 && (bytes > RECORDS_MAX || intents.iter().any(needs_data)) {
+            self.let_go(txg);
+            return;
+        }
+        for (i, intent) in intents.iter().enumerate() {
+            debug_assert!(
+                intent.order == intents[0].order,
+                "an operation in two lists"
+            );
+            self.add_one(txg, intent, i + 1 < intents.len());
+        }
+    }
+
+    fn add_one(&mut self, txg: Txg, intent: &Intent, goes_on: bool) {
         debug_assert!(txg >= self.newest, "{txg:?} after {:?}", self.newest);
         self.newest = self.newest.max(txg);
         if txg <= self.incomplete {
@@ -160,7 +202,7 @@ impl Lists {
             Order::Object(object) => list.objects.entry(object).or_default(),
         };
         let before = records.bytes.len();
-        records.push(txg, intent);
+        records.push(txg, intent, goes_on);
         self.bytes += records.bytes.len() - before;
         if self.bytes > MOST {
             self.let_go(txg);

@@ -107,14 +107,11 @@ impl IntentLog for Log {
     }
 
     fn add(&self, tx: &Tx, intent: Intent) {
-        self.lists.lock().add(tx.txg(), &intent);
+        self.lists.lock().add(tx.txg(), &[intent]);
     }
 
     fn add_together(&self, tx: &Tx, intents: Vec<Intent>) {
-        let mut lists = self.lists.lock();
-        for intent in &intents {
-            lists.add(tx.txg(), intent);
-        }
+        self.lists.lock().add(tx.txg(), &intents);
     }
 
     fn unlogged(&self, tx: &Tx) {

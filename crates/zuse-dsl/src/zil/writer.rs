@@ -130,7 +130,7 @@ impl Log {
         let mut filler = Filler::new(first, seq, size, &mut buffers);
         for (txg, bytes) in batch {
             let mut rest = &bytes[..];
-            while let Some((record, after)) = Records::split(rest) {
+            while let Some((record, after)) = Records::split_operation(rest) {
                 rest = after;
                 if u64_at(record, SEQ_AT) != NEEDS_DATA {
                     if !filler.put(*txg, record) {

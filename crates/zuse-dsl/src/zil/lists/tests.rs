@@ -57,11 +57,11 @@ fn kinds(lists: &mut Lists, synced: u64) -> Vec<u64> {
 #[test]
 fn a_commit_takes_all_names_and_one_object_in_the_order_of_txgs() {
     let mut lists = Lists::default();
-    lists.add(Txg(7), &name(1));
-    lists.add(Txg(7), &of(5, 11));
-    lists.add(Txg(7), &of(6, 13));
-    lists.add(Txg(8), &name(2));
-    lists.add(Txg(8), &of(5, 21));
+    lists.add(Txg(7), &[name(1)]);
+    lists.add(Txg(7), &[of(5, 11)]);
+    lists.add(Txg(7), &[of(6, 13)]);
+    lists.add(Txg(8), &[name(2)]);
+    lists.add(Txg(8), &[of(5, 21)]);
     lists.stage(Some(ObjectId(5)));
     assert_eq!(kinds(&mut lists, 6), [1, 11, 2, 21]);
     lists.stage(None);
@@ -71,10 +71,10 @@ fn a_commit_takes_all_names_and_one_object_in_the_order_of_txgs() {
 #[test]
 fn what_is_on_disk_and_what_lost_its_name_is_not_written() {
     let mut lists = Lists::default();
-    lists.add(Txg(7), &name(1));
-    lists.add(Txg(7), &of(5, 11));
-    lists.add(Txg(8), &of(5, 21));
-    lists.add(Txg(8), &of(6, 13));
+    lists.add(Txg(7), &[name(1)]);
+    lists.add(Txg(7), &[of(5, 11)]);
+    lists.add(Txg(8), &[of(5, 21)]);
+    lists.add(Txg(8), &[of(6, 13)]);
     lists.forget(ObjectId(6));
     lists.stage(None);
     assert_eq!(kinds(&mut lists, 7), [21]);
@@ -84,7 +84,7 @@ fn what_is_on_disk_and_what_lost_its_name_is_not_written() {
 fn writes_that_touch_become_one() {
     let mut lists = Lists::default();
     for (offset, length) in [(0, 100), (100, 50), (40, 10), (300, 8), (280, 20)] {
-        lists.add(Txg(7), &write(5, offset, length));
+        lists.add(Txg(7), &[write(5, offset, length)]);
     }
     lists.stage(None);
     let (_, batch) = lists.drain(Txg(6));
@@ -99,12 +99,12 @@ fn writes_that_touch_become_one() {
 fn a_ticket_is_the_drain_that_has_what_is_staged() {
     let mut lists = Lists::default();
     assert_eq!(lists.ticket(), 0);
-    lists.add(Txg(7), &name(1));
+    lists.add(Txg(7), &[name(1)]);
     assert_eq!(lists.ticket(), 1);
     assert_eq!(lists.drain(Txg(6)).0, 1);
     // Nothing new: who has something in that drain waits for it.
     assert_eq!(lists.ticket(), 1);
-    lists.add(Txg(7), &of(5, 11));
+    lists.add(Txg(7), &[of(5, 11)]);
     assert_eq!(lists.ticket(), 1);
     lists.stage(Some(ObjectId(5)));
     assert_eq!(lists.ticket(), 2);
@@ -116,12 +116,12 @@ fn too_much_is_let_go_and_said() {
     let mut large = name(1);
     large.record.resize(1 << 20, 0);
     while lists.incomplete() == Txg::ZERO {
-        lists.add(Txg(7), &large);
+        lists.add(Txg(7), &[large.clone()]);
         assert!(lists.bytes <= MOST);
     }
     assert_eq!(lists.incomplete(), Txg(7));
-    lists.add(Txg(7), &name(2));
+    lists.add(Txg(7), &[name(2)]);
     assert!(kinds(&mut lists, 6).is_empty());
-    lists.add(Txg(8), &name(3));
+    lists.add(Txg(8), &[name(3)]);
     assert_eq!(kinds(&mut lists, 7), [3]);
 }
