@@ -36,6 +36,10 @@ for form in enabled disabled; do
     is "$(zdb -e -p "$T/$form" -DD "$form" | awk '$1 == "Total" { print $2 }')" "$before" "$form: entries beyond the quota"
     is "$(zuse $at cat "$form:/new" | cmp - new && zuse $at cat "$form:/d" | cmp - one)" "" "$form: bytes beyond the quota"
     says "No leaks" zdb -e -p "$T/$form" -bcc "$form"
+    for word in none auto; do
+        ok zpool $at set dedup_table_quota=$word "$form"
+        is "$(zpool $at get -Ho value,source dedup_table_quota "$form")" "$word	local" "$form: the quota's words"
+    done
     ok zfs $at destroy "$form@s"
     ok zfs $at destroy "$form/e"
     says "No leaks" zdb -e -p "$T/$form" -bcc "$form"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A redacted file system was mounted by an import, as if it were whole. A real kernel leaves it until it is named.
+# A redacted file system was mounted by an import, as if it were whole. A real kernel leaves it until it is
+# named, with -f.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 unset ZUSE_HOST_LINGER
@@ -18,5 +19,11 @@ zfs receive p/red <stream || differs "the stream is refused"
 ok zpool export p
 ok zpool import -d "$T" p
 is "$(zfs get -H -o value mounted p/a p/c p/red | tr '\n' ' ')" "yes yes no " "what is mounted"
-ok zfs mount p/red
+whole="cannot mount 'p/red': Dataset is not complete, was created by receiving a redacted zfs send stream."
+says "$whole" zfs mount p/red
+fails 1 zfs mount p/red
+fails 1 zfs mount -o ro p/red
+ok zfs mount -a
+is "$(zfs get -H -o value mounted p/red)" no "mounted with all"
+ok zfs mount -f p/red
 is "$(zfs get -H -o value mounted p/red)" yes "mounted by name"

@@ -73,6 +73,8 @@ pub struct Holder {
     connections: Arc<AtomicUsize>,
     /// Processes that ask to go on in its place.
     heirs: Mutex<Vec<UnixStream>>,
+    /// Guids that the pool had, with names that still lead here.
+    former: Mutex<Vec<u64>>,
     /// Where commands come in, while it listens.
     door: Mutex<Weak<wire::Listener>>,
 }
@@ -106,6 +108,7 @@ impl Holder {
             begun: AtomicUsize::new(0),
             connections: Arc::default(),
             heirs: Mutex::default(),
+            former: Mutex::default(),
             door: Mutex::new(Weak::new()),
         })
     }
@@ -510,6 +513,24 @@ impl Holder {
         })
     }
 
+    /// Notes that the pool went by this guid. What it was found by goes once nobody needs it.
+    pub fn was_found_by(&self, guid: u64) {
+        self.former.lock().push(guid);
+    }
+
+    /// Takes away what the pool was found by before. Another process may have the name of an old
+    /// guid meanwhile: that of a copy of the pool.
+    fn give_up_former(&self, now: u64, listener: &wire::Listener, session: &Session) {
+        let former = std::mem::take(&mut *self.former.lock());
+        for old in former {
+            if old != now && listener.give_up(&session.state.socket(old)) {
+                let _ = std::fs::remove_file(session.state.held_name(old));
+            } else if old == now {
+                self.former.lock().push(old);
+            }
+        }
+    }
+
     /// Clears up after mounts that others take away, until there is a reason to end, or somebody
     /// asks to go on in its place.
     fn watch(self: &Arc<Self>, listener: &wire::Listener, session: &Session) -> Option<UnixStream> {
@@ -523,7 +544,7 @@ impl Holder {
             // The pool got another guid, and the command that did it made the new names.
             if now != guid && session.state.socket(now).exists() {
                 listener.go_by(&session.state.socket(now));
-                let _ = std::fs::remove_file(session.state.held_name(guid));
+                self.give_up_former(now, listener, session);
                 guid = now;
             }
             if changes != self.pool.spa().tree_changes() {

@@ -580,15 +580,17 @@ impl Session {
         self.state.remember(&pool.config(), passing.as_ref())
     }
 
-    /// Lets the process that holds a pool be found by the pool's new guid. It gives up its old name
-    /// by itself ([`crate::holder`]).
+    /// Lets the process that holds a pool be found by the pool's new guid. It gives up the names of
+    /// the old one by itself ([`crate::holder`]).
     pub fn move_holder(&self, old: u64, new: u64) -> Outcome {
-        if self.holder.is_none() {
+        let Some(holder) = &self.holder else {
             return Ok(());
-        }
-        let moved = std::fs::hard_link(self.state.socket(old), self.state.socket(new))
-            .and_then(|()| std::fs::copy(self.state.held_name(old), self.state.held_name(new)));
+        };
+        // The socket comes last: as soon as it is there the holder goes by it.
+        let moved = std::fs::copy(self.state.held_name(old), self.state.held_name(new))
+            .and_then(|_| std::fs::hard_link(self.state.socket(old), self.state.socket(new)));
         moved.or_cannot(|| "cannot note the pool's new guid".into())?;
+        holder.was_found_by(old);
         Ok(())
     }
 

@@ -350,12 +350,15 @@ impl Listener {
         self.inode.is_some() && inode_of(&self.path.lock()) == self.inode
     }
 
-    /// Goes by another name of the same socket from now on; the old name goes.
+    /// Goes by another name of the same socket from now on.
     pub fn go_by(&self, path: &Path) {
-        let old = std::mem::replace(&mut *self.path.lock(), path.to_owned());
-        if old != path && inode_of(&old) == self.inode {
-            let _ = fs::remove_file(&old);
-        }
+        *self.path.lock() = path.to_owned();
+    }
+
+    /// Takes a former name away; whether it was still one of this socket.
+    pub fn give_up(&self, path: &Path) -> bool {
+        let ours = self.inode.is_some() && inode_of(path) == self.inode;
+        ours && fs::remove_file(path).is_ok()
     }
 
     /// Wakes who waits in [`Self::next_peer`].

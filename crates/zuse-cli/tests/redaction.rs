@@ -174,22 +174,30 @@ fn an_interrupted_redacted_stream_goes_on_redacted() {
 fn redact_says_what_does_not_fit() {
     let env = with_secret();
     env.ok("zfs snapshot tank/a@late");
-    for (words, says) in [
+    for (code, words, says) in [
         (
+            22,
             "tank/a@late book tank/c@hidden",
             "redaction snapshot must be descendent of snapshot being redacted",
         ),
         (
+            2,
             "tank/a@base book tank/c@none",
             "provided snapshot tank/c@none does not exist",
         ),
+        (
+            22,
+            "tank/a@base tank/a#book tank/c@hidden",
+            "redaction bookmark name must not contain '#'",
+        ),
     ] {
-        let done = env.fails(1, &format!("zfs redact {words}"));
+        let done = env.fails(code, &format!("zfs redact {words}"));
         assert!(done.contains(says), "{words}: {done}");
     }
     env.ok("zfs redact tank/a@base book tank/c@hidden");
-    let again = env.fails(1, "zfs redact tank/a@base book tank/c@hidden");
-    assert!(again.contains("already exists"), "{again}");
+    let again = env.fails(17, "zfs redact tank/a@base book tank/c@hidden");
+    let exists = "specified redaction bookmark (book) provided already exists";
+    assert!(again.contains(exists), "{again}");
     env.ok("zfs destroy tank/a#book");
     assert_eq!(env.ok("zfs list -H -t bookmark -o name"), "");
     assert_eq!(

@@ -23,6 +23,7 @@ use crate::context::{Ctx, Dsl};
 use crate::listing::Which;
 use crate::meta::{Meta, is_public};
 use crate::name::split_snapshot;
+use crate::receive::TEMPORARY;
 use crate::sizes::Sizes;
 use crate::tier::{DATASETS_MAX, Listed, Root, RootKey};
 
@@ -81,12 +82,15 @@ pub(crate) struct Met {
     pub head: u64,
     /// Bytes that count as used here and are only reserved.
     pub reserved: u64,
+    /// Directory of what a receive has half made in it, 0 for none.
+    pub half_received: u64,
 }
 
 struct Node {
     name: String,
     below: usize,
     phys: DslDirPhys,
+    half_received: u64,
     children: Vec<usize>,
 }
 
@@ -128,10 +132,13 @@ impl Dsl {
                 {
                     parent.children.push(at);
                 }
+                let mut half_received = 0;
                 if depth.is_none_or(|d| below < d) {
                     for (child, object) in meta.children(&phys)? {
                         if is_public(&child) {
                             next.push((format!("{name}/{child}"), Some(at), object));
+                        } else if child == TEMPORARY {
+                            half_received = object;
                         }
                     }
                 }
@@ -139,6 +146,7 @@ impl Dsl {
                     name,
                     below,
                     phys,
+                    half_received,
                     children: Vec::new(),
                 });
             }
@@ -578,6 +586,7 @@ fn in_order(mut nodes: Vec<Node>) -> Vec<Met> {
             name: std::mem::take(&mut node.name),
             head: node.phys.head_dataset,
             reserved: reserved(&node.phys),
+            half_received: node.half_received,
         });
     }
     out

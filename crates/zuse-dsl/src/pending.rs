@@ -20,6 +20,8 @@ pub(crate) struct Pending {
     pub stuck: Mutex<Option<Error>>,
     /// Blocks that one txg may free in the background.
     pub frees_per_txg: AtomicU64,
+    /// Heads that were half made when the pool was left: destroyed as soon as it is open.
+    pub leftovers: Mutex<Vec<u64>>,
 }
 
 impl Default for Pending {
@@ -30,6 +32,7 @@ impl Default for Pending {
             journal: Mutex::default(),
             stuck: Mutex::default(),
             frees_per_txg: AtomicU64::new(crate::sync::FREES_PER_TXG),
+            leftovers: Mutex::default(),
         }
     }
 }

@@ -8,10 +8,11 @@
 //! Users see the old head until one txg shows the new one with its snapshot: all or nothing, as it
 //! is one sync task. A dataset that is received into is INCONSISTENT and owned; a user's
 //! [`Dataset::objset`] refuses it. One that nobody owns and that has no resume state is what a
-//! crash left behind: the next receive there removes it. Resume state is written in the txg that
+//! crash left behind (`leftovers.rs`). Resume state is written in the txg that
 //! holds the data it speaks of.
 
 mod finish;
+mod leftovers;
 mod plan;
 mod raw;
 mod resume;
@@ -37,7 +38,6 @@ use crate::key_change::NewEncryption;
 use crate::name::{check_dataset, check_snapshot, split_last};
 use plan::Start;
 
-/// Name of the clone that an existing dataset is received into.
 /// Name of what is received into a dataset that exists, below it.
 pub(crate) const TEMPORARY: &str = "%recv";
 
@@ -153,20 +153,6 @@ impl Dsl {
             begin: Arc::unwrap_or_clone(begin),
             temporary,
         })
-    }
-
-    /// Removes what a crash left of a receive into a dataset.
-    fn clear_leftovers(&self, target: &str) -> Result<()> {
-        for dataset in [self.temporary(target), self.dataset(target)] {
-            let Ok(dataset) = dataset else { continue };
-            if dataset.phys()?.flags & DS_FLAG_INCONSISTENT != 0
-                && !dataset.is_owned()
-                && self.resume_state_of(dataset.object().0)?.is_none()
-            {
-                self.destroy_partial(dataset.object())?;
-            }
-        }
-        Ok(())
     }
 
     /// What a receive has half made beside a dataset that exists.

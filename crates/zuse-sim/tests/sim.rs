@@ -20,6 +20,7 @@ mod fragmentation;
 mod gangs;
 mod golden_check;
 mod golden_manifests;
+mod half_received;
 mod healing;
 mod keys;
 mod layouts;

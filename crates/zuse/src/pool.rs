@@ -57,6 +57,7 @@ impl Pool {
         pool.dsl.set_tier(pool.limits().metadata_tier);
         pool.apply_stored_properties()?;
         if pool.is_writable() {
+            pool.dsl.destroy_leftovers()?;
             pool.dsl.release_temporary_holds()?;
             pool.dsl.take_up_scan()?;
         }

@@ -63,7 +63,11 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<PropertyValue> {
         }
         _ => {}
     }
-    let value = known.parse(text).or_else(|e| refuse(e.to_string()))?;
+    let value = match (name, text) {
+        ("dedup_table_quota", "none") => PropertyValue::Number(0),
+        ("dedup_table_quota", "auto") => PropertyValue::Number(u64::MAX),
+        _ => known.parse(text).or_else(|e| refuse(e.to_string()))?,
+    };
     if let ("ashift", PropertyValue::Number(n)) = (name, &value)
         && *n != 0
         && !(9..=16).contains(n)

@@ -173,6 +173,15 @@ impl Ctx<'_> {
         if begin.origin.is_some() {
             return refuse(Errno::INVAL, format!("destination '{target}' exists"));
         }
+        if begin.from_guid == 0 && !begin.force {
+            return self.plan_overwrite(begin, &self.meta.ds(head)?);
+        }
+        if let Some(temporary) = temporary
+            && self.dsl.resume_state_of(temporary)?.is_none()
+        {
+            // Another receive is at work: what one left that is over was taken away before.
+            return refuse(Errno::BUSY, "dataset is busy".to_owned());
+        }
         if temporary.is_some() || self.dsl.resume_state_of(head)?.is_some() {
             return refuse(
                 Errno::BUSY,

@@ -32,7 +32,8 @@ struct Pending {
 
 impl Dsl {
     /// Claims the logs of all heads of a pool that is being opened for writing. `cleared`: the pool
-    /// goes back to an older txg, and its logs with what they promised are given up.
+    /// goes back to an older txg, and its logs with what they promised are given up. As all heads
+    /// are looked at, it notes those that were left half made.
     ///
     /// # Errors
     /// A log's device cannot be read; `Corrupt` for a log of cloned ranges in a pool that cannot
@@ -46,7 +47,9 @@ impl Dsl {
         let tree = self.tree_below(&pool.name(), meta.root_dir, None, none, &mut gather)?;
         let (mut live, mut newest) = (Vec::new(), 0);
         for some in tree.chunks(HEADS_AT_ONCE) {
-            for (name, head, header) in self.log_headers(some, &mut gather)? {
+            let headers = self.log_headers(some, &mut gather)?;
+            self.note_leftovers(some);
+            for (name, head, header) in headers {
                 let wanted =
                     cleared && header != ZilHeader::default() || is_live(&meta.io, &header)?;
                 if wanted && (cleared || !header.is_claimed()) {

@@ -34,7 +34,7 @@ pub struct Mount {
     /// The filesystem and all below it that are to be mounted
     #[arg(short = 'R', requires = "dataset")]
     recursive: bool,
-    /// Accepted: a mount that would need it is not refused
+    /// Also a filesystem that came with a redacted stream: what is left out of it gives errors
     #[arg(short)]
     force: bool,
     /// Accepted: mounting takes no time that would have to be shown
@@ -85,6 +85,14 @@ fn json(rows: Vec<(String, String)>) -> Json {
     });
     let datasets = Json::object(datasets);
     envelope("zfs mount", vec![("datasets".to_owned(), datasets)])
+}
+
+/// The property that only redacted datasets have.
+const REDACTED: &str = "redact_snaps";
+
+fn is_redacted(pool: &Arc<Pool>, dataset: &str) -> bool {
+    let found = pool.dataset(dataset).and_then(|d| d.property(REDACTED));
+    found.is_ok_and(|property| property.is_some())
 }
 
 /// Where a dataset is to be mounted when it is named.
@@ -209,8 +217,10 @@ impl Mount {
         if session.wants_host()? && session.search.is_empty() {
             return self.all_of_host(session, pool);
         }
-        let question =
-            Question::file_systems(pool, &["mountpoint", "canmount", "mounted", "keystatus"]);
+        let question = Question::file_systems(
+            pool,
+            &["mountpoint", "canmount", "mounted", "keystatus", REDACTED],
+        );
         let rows = match question.ask(session) {
             Ok(Answer::Datasets(rows)) => rows,
             Ok(_) => return Ok(true),
@@ -234,7 +244,7 @@ impl Mount {
             if value("mounted") == Some("yes") || value("keystatus") == Some("unavailable") {
                 continue;
             }
-            if places.iter().any(|p| place.starts_with(p)) {
+            if places.iter().any(|p| place.starts_with(p)) || value(REDACTED).is_some() {
                 continue;
             }
             let done = match self.one(session, &row.name) {
@@ -286,6 +296,17 @@ impl Mount {
             );
         }
         let path = mountpoint(&pool, dataset)?;
+        if !self.force && is_redacted(&pool, dataset) {
+            let what = format!(
+                "{}: Dataset is not complete, was created by receiving a redacted zfs send stream.",
+                cannot()
+            );
+            return Err(CommandError::new(what)
+                .hint(format!(
+                    "'zfs mount -f {dataset}' mounts what there is of it"
+                ))
+                .into());
+        }
         if let Some(holder) = session.holder.clone().filter(|h| h.mounts_by_itself()) {
             let args = MountArgs {
                 dataset: dataset.to_owned(),

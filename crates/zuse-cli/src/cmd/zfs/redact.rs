@@ -33,7 +33,17 @@ impl Redact {
         let Some((dataset, _)) = name.split_once('@') else {
             return Err(CommandError::new(format!("'{name}' is not a snapshot")).into());
         };
-        let own = self.bookmark.rsplit('#').next().unwrap_or_default();
+        let fails = |code: u8, text: String| -> Outcome {
+            let error = CommandError::new(text);
+            Err(CommandError { code, ..error }.into())
+        };
+        let own = &self.bookmark;
+        if own.contains('#') {
+            return fails(
+                22,
+                "redaction bookmark name must not contain '#'".to_owned(),
+            );
+        }
         let bookmark = format!("{dataset}#{own}");
         let pool = session.pool_for(name, Need::Write)?;
         let whole = |short: &String| match short.strip_prefix('@') {
@@ -43,20 +53,19 @@ impl Redact {
         let snaps: Vec<String> = self.snapshots.iter().map(whole).collect();
         for snap in std::iter::once(name).chain(&snaps) {
             if !snap.contains('@') || pool.dsl().dataset(snap).is_err() {
-                let text = format!("provided snapshot {snap} does not exist");
-                return Err(CommandError::new(text).into());
+                return fails(2, format!("provided snapshot {snap} does not exist"));
             }
         }
         let done = pool.redact(name, &bookmark, &snaps);
         match done {
-            Err(e) if e.is(Errno::EXIST) => Err(CommandError::new(format!(
-                "specified redaction bookmark ({bookmark}) provided already exists"
-            ))
-            .into()),
-            Err(e) if e.is(Errno::XDEV) => Err(CommandError::new(
-                "redaction snapshot must be descendent of snapshot being redacted",
-            )
-            .into()),
+            Err(e) if e.is(Errno::EXIST) => fails(
+                17,
+                format!("specified redaction bookmark ({own}) provided already exists"),
+            ),
+            Err(e) if e.is(Errno::XDEV) => fails(
+                22,
+                "redaction snapshot must be descendent of snapshot being redacted".to_owned(),
+            ),
             other => other.or_cannot(|| format!("cannot redact '{name}'")),
         }
     }

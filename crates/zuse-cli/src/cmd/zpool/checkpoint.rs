@@ -32,6 +32,12 @@ impl Checkpoint {
             return Err(CommandError::usage(what).into());
         }
         let name = &self.pool;
+        if name.contains('/') {
+            let text = format!("cannot open '{name}': invalid character '/' in pool name");
+            return Err(CommandError::new(text)
+                .hint("'zpool checkpoint' doesn't work on datasets. To save the state of a dataset from a specific point in time please use 'zfs snapshot'")
+                .into());
+        }
         let pool = session.pool(name, Need::Write)?;
         if !self.discard {
             pool.make_checkpoint()

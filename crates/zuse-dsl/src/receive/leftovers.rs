@@ -1,0 +1,62 @@
+//! What a crash left half made: heads that are INCONSISTENT, and that no resume state belongs to. A
+//! receive without one was cut off, or an old version's destroy.
+//!
+//! Nobody can read or go on with one, and a temporary one can't even be named. So they are
+//! destroyed when the pool is opened for writing. All heads are looked at then anyway, for their
+//! logs. One that refuses to go stays: it is in nobody's way, but for a receive of that name.
+
+use zuse_base::{Error, ObjectId, Result};
+use zuse_format::dsl::DS_FLAG_INCONSISTENT;
+
+use crate::ahead::Met;
+use crate::context::Dsl;
+
+impl Dsl {
+    /// Notes which of these heads, and of what is half received into them, are left over. What
+    /// cannot be read is passed over: others need not suffer from it.
+    pub(crate) fn note_leftovers(&self, met: &[Met]) {
+        let Ok(meta) = self.meta() else { return };
+        let temporary = |met: &Met| match met.half_received {
+            0 => None,
+            dir => meta.dir(dir).ok().map(|dir| dir.head_dataset),
+        };
+        let heads = met.iter().flat_map(|m| [temporary(m), Some(m.head)]);
+        let left = heads.flatten().filter(|head| self.is_left_over(*head));
+        self.pending.leftovers.lock().extend(left);
+    }
+
+    fn is_left_over(&self, head: u64) -> bool {
+        let Ok(meta) = self.meta() else { return false };
+        let phys = meta.listed_ds(head);
+        phys.is_ok_and(|ds| ds.flags & DS_FLAG_INCONSISTENT != 0)
+            && matches!(self.resume_state_of(head), Ok(None))
+    }
+
+    /// Destroys what was left half made when the pool was left.
+    ///
+    /// # Errors
+    /// The pool is suspended, or its metadata cannot be read.
+    pub fn destroy_leftovers(&self) -> Result<()> {
+        let left = std::mem::take(&mut *self.pending.leftovers.lock());
+        for head in left {
+            match self.destroy_partial(ObjectId(head)) {
+                Ok(())
+                | Err(Error::Refused { .. } | Error::Corrupt { .. } | Error::Unsupported { .. }) => {
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(())
+    }
+
+    /// The same of a receive into one dataset, for the next one into it.
+    pub(super) fn clear_leftovers(&self, target: &str) -> Result<()> {
+        for dataset in [self.temporary(target), self.dataset(target)] {
+            let Ok(dataset) = dataset else { continue };
+            if !dataset.is_owned() && self.is_left_over(dataset.object().0) {
+                self.destroy_partial(dataset.object())?;
+            }
+        }
+        Ok(())
+    }
+}
