@@ -62,7 +62,7 @@ impl FileSystem {
             };
             self.drop_link(&tx, child, now, Some(&body))?;
         }
-        self.reap_quietly();
+        self.try_reap();
         self.settle(dir.object())
     }
 
@@ -127,7 +127,7 @@ impl FileSystem {
             drop(tx);
             break;
         }
-        self.reap_quietly();
+        self.try_reap();
         self.settle(dir.object())
     }
 
@@ -229,7 +229,7 @@ impl FileSystem {
     /// As [`Self::reap`] for who has something else to do, and has done it: what cannot be freed
     /// now waits in the set. One thread at a time. So no more than one of the threads that forget
     /// files can get stuck on a pool that does not go on.
-    pub fn reap_quietly(&self) {
+    pub fn try_reap(&self) {
         if self.cache.orphans.lock().len() > self.cache.may_wait.load(Relaxed)
             && let Some(_one) = self.cache.reaping.try_lock()
         {

@@ -121,7 +121,7 @@ impl FileSystem {
             let _tree = across.then(|| self.rename.lock());
             while !self.try_rename(who, from, to, how, hole)? {}
         }
-        self.reap_quietly();
+        self.try_reap();
         self.settle(from.dir.object())
     }
 
