@@ -22,6 +22,7 @@ mod asked;
 mod aux_devices;
 mod carry;
 mod details;
+mod room;
 
 pub use carry::answer_here;
 pub use details::{ActivityRow, DedupRow, Details, LostRow, ScanRow, WorkRow};
@@ -266,6 +267,15 @@ pub struct VdevRow {
     /// Room and allocated bytes of a top-level vdev, where known.
     #[serde(default)]
     pub space: Option<(u64, u64)>,
+    /// Bytes that users see of the room of a top-level vdev, without parity; 0 where not known.
+    #[serde(default)]
+    pub deflated: u64,
+    /// Bytes that whatever takes its place must have at least; 0 where not known.
+    #[serde(default)]
+    pub least: u64,
+    /// Blocks that were mended.
+    #[serde(default)]
+    pub repaired: u64,
     /// Percent of fragmentation of a top-level vdev, where that was asked for and is known.
     #[serde(default)]
     pub fragmentation: Option<u64>,
@@ -389,7 +399,7 @@ impl VdevRow {
                 .children
                 .iter()
                 .filter(|c| !matches!(c.kind, VdevKind::Hole | VdevKind::Indirect))
-                .map(Self::of)
+                .map(|c| Self::of(c).below(status.class))
                 .collect(),
             traffic: [
                 status.reads,
@@ -398,6 +408,9 @@ impl VdevRow {
                 status.written_bytes,
             ],
             space: None,
+            deflated: 0,
+            least: 0,
+            repaired: status.repaired,
             fragmentation: None,
             ops: status.ops.iter().map(OpRow::of).collect(),
             path: status.kind.is_device().then(|| status.name.clone()),
@@ -407,6 +420,16 @@ impl VdevRow {
             expandable: 0,
             doing: String::new(),
         }
+    }
+
+    /// What is below a vdev that is not for ordinary data has its class.
+    fn below(mut self, class: zuse::VdevClass) -> Self {
+        if class != zuse::VdevClass::Normal {
+            class.word().clone_into(&mut self.class);
+            let children = self.children.into_iter();
+            self.children = children.map(|c| c.below(class)).collect();
+        }
+        self
     }
 
     /// Whether it is a device.
@@ -700,6 +723,7 @@ fn vdevs_with_space(pool: &Pool, cells: &[(String, Cell)]) -> VdevRow {
         if let (Some(row), Ok(id)) = (row, u32::try_from(status.id)) {
             let by_map = || by_maps.get(&id).copied();
             row.space = pool.spa().vdev_space(id).or_else(by_map);
+            room::tell(pool, row, id);
             if cells.iter().any(|(name, _)| name == "fragmentation") {
                 row.fragmentation = pool.spa().fragmentation_of(id).ok().flatten();
             }
@@ -707,6 +731,9 @@ fn vdevs_with_space(pool: &Pool, cells: &[(String, Cell)]) -> VdevRow {
             row.checkpoint = only.map(|(_, bytes)| *bytes);
         }
     }
+    // As the pool's size: what is in logs is not counted.
+    let data = vdevs.children.iter().filter(|c| !c.is_log);
+    vdevs.deflated = data.map(|c| c.deflated).sum();
     vdevs
 }
 
