@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use zuse::property_table::{Home, dataset_property};
 use zuse::tools::Layers as _;
-use zuse::{Entry, Kind, Needs, Pool, VdevKind, VdevStatus, Which};
+use zuse::{Entry, Kind, Needs, Pool, Which};
 
 use crate::error::{CommandError, Explain, Meaning, Outcome, Stop};
 use crate::forward;
@@ -22,9 +22,12 @@ mod asked;
 mod aux_devices;
 mod carry;
 mod details;
+mod room;
+mod vdev_row;
 
 pub use carry::answer_here;
 pub use details::{ActivityRow, DedupRow, Details, LostRow, ScanRow, WorkRow};
+pub use vdev_row::{OpRow, VdevRow};
 
 /// A question about one pool.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -229,190 +232,6 @@ pub struct TierRow {
     pub name: String,
     /// Hits, misses, entries, bytes, bound.
     pub figures: [u64; 5],
-}
-
-/// A vdev.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct VdevRow {
-    /// Name as shown: a path, or `mirror-0`.
-    pub name: String,
-    /// `mirror`, `file`, …
-    pub kind: String,
-    /// Guid.
-    pub guid: u64,
-    /// ONLINE, …
-    pub state: String,
-    /// Why it is not well.
-    pub note: String,
-    /// Something is where the device should be, without a label of it.
-    #[serde(default)]
-    pub unlabeled: bool,
-    /// Errors: reads, writes, checksums.
-    pub errors: [u64; 3],
-    /// Allocatable bytes of a top-level vdev.
-    pub asize: u64,
-    /// Bytes of a device; 0 where it is not there.
-    #[serde(default)]
-    pub psize: u64,
-    /// A log vdev.
-    pub is_log: bool,
-    /// `normal`, `log`, `special`, `dedup`, …
-    pub class: String,
-    /// Children.
-    pub children: Vec<VdevRow>,
-    /// Reads, writes, bytes read, bytes written since the pool was opened.
-    #[serde(default)]
-    pub traffic: [u64; 4],
-    /// Room and allocated bytes of a top-level vdev, where known.
-    #[serde(default)]
-    pub space: Option<(u64, u64)>,
-    /// Percent of fragmentation of a top-level vdev, where that was asked for and is known.
-    #[serde(default)]
-    pub fragmentation: Option<u64>,
-    /// Times and sizes of reads, writes, writes of labels, trims.
-    #[serde(default)]
-    pub ops: Vec<OpRow>,
-    /// Where a device is.
-    #[serde(default)]
-    pub path: Option<String>,
-    /// Operations of a device that took too long.
-    #[serde(default)]
-    pub slow: u64,
-    /// Of a device, where that was asked for: how far it is initialized, how far trimmed.
-    #[serde(default)]
-    pub work: Option<[WorkRow; 2]>,
-    /// Bytes of a top-level vdev that only the checkpoint needs, where that was asked for.
-    #[serde(default)]
-    pub checkpoint: Option<u64>,
-    /// Bytes by which it would grow, where that was asked for.
-    #[serde(default)]
-    pub expandable: u64,
-    /// What is done to a device, or waits to be done: `resilvering`, `awaiting resilver`.
-    #[serde(default)]
-    pub doing: String,
-}
-
-/// Operations of one kind: see [`zuse::OpFigures`].
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct OpRow {
-    /// Nanoseconds of all together.
-    pub nanoseconds: u64,
-    /// By time.
-    pub latency: Vec<u64>,
-    /// By size, of one buffer.
-    pub single: Vec<u64>,
-    /// By size, joined of several.
-    pub joined: Vec<u64>,
-    /// Under way.
-    pub active: u64,
-}
-
-impl OpRow {
-    fn of(figures: &zuse::OpFigures) -> Self {
-        Self {
-            nanoseconds: figures.nanoseconds,
-            latency: figures.latency.clone(),
-            single: figures.single.clone(),
-            joined: figures.joined.clone(),
-            active: figures.active,
-        }
-    }
-
-    /// How many there were.
-    pub fn count(&self) -> u64 {
-        self.latency.iter().sum()
-    }
-
-    /// What came since an earlier look; all of it if those counted more (the pool was opened anew).
-    pub fn since(&self, earlier: &Self) -> Self {
-        let less = |now: &[u64], then: &[u64]| {
-            let then = then.iter().copied().chain(std::iter::repeat(0));
-            let pairs = now.iter().zip(then);
-            pairs.map(|(n, t)| n.checked_sub(t).unwrap_or(*n)).collect()
-        };
-        Self {
-            nanoseconds: self
-                .nanoseconds
-                .checked_sub(earlier.nanoseconds)
-                .unwrap_or(self.nanoseconds),
-            latency: less(&self.latency, &earlier.latency),
-            single: less(&self.single, &earlier.single),
-            joined: less(&self.joined, &earlier.joined),
-            active: self.active,
-        }
-    }
-
-    /// With those of another kind.
-    pub fn with(&self, other: &Self) -> Self {
-        let both = |a: &[u64], b: &[u64]| {
-            let at = |v: &[u64], i: usize| v.get(i).copied().unwrap_or(0);
-            let both = (0..a.len().max(b.len())).map(|i| at(a, i) + at(b, i));
-            both.collect()
-        };
-        Self {
-            nanoseconds: self.nanoseconds + other.nanoseconds,
-            latency: both(&self.latency, &other.latency),
-            single: both(&self.single, &other.single),
-            joined: both(&self.joined, &other.joined),
-            active: self.active + other.active,
-        }
-    }
-}
-
-impl VdevRow {
-    /// What is known of a vdev.
-    pub fn of(status: &VdevStatus) -> Self {
-        let name = status.shown_name();
-        let lost = status.kind.is_device() && status.health.why == zuse::Aux::OpenFailed;
-        let note = if lost {
-            format!("was {}", status.name)
-        } else {
-            status.health.why.note().to_owned()
-        };
-        Self {
-            name,
-            kind: status.kind.name().to_owned(),
-            guid: status.guid,
-            state: status.health.word().to_owned(),
-            note,
-            unlabeled: lost && std::path::Path::new(&status.name).exists(),
-            errors: [
-                status.read_errors,
-                status.write_errors,
-                status.checksum_errors,
-            ],
-            asize: status.asize,
-            psize: status.psize,
-            is_log: status.is_log,
-            class: status.class.word().to_owned(),
-            children: status
-                .children
-                .iter()
-                .filter(|c| !matches!(c.kind, VdevKind::Hole | VdevKind::Indirect))
-                .map(Self::of)
-                .collect(),
-            traffic: [
-                status.reads,
-                status.writes,
-                status.read_bytes,
-                status.written_bytes,
-            ],
-            space: None,
-            fragmentation: None,
-            ops: status.ops.iter().map(OpRow::of).collect(),
-            path: status.kind.is_device().then(|| status.name.clone()),
-            slow: status.ops.iter().map(|o| o.slow).sum(),
-            work: None,
-            checkpoint: None,
-            expandable: 0,
-            doing: String::new(),
-        }
-    }
-
-    /// Whether it is a device.
-    pub fn is_leaf(&self) -> bool {
-        self.children.is_empty()
-    }
 }
 
 impl Question {
@@ -700,6 +519,7 @@ fn vdevs_with_space(pool: &Pool, cells: &[(String, Cell)]) -> VdevRow {
         if let (Some(row), Ok(id)) = (row, u32::try_from(status.id)) {
             let by_map = || by_maps.get(&id).copied();
             row.space = pool.spa().vdev_space(id).or_else(by_map);
+            room::tell(pool, row, id);
             if cells.iter().any(|(name, _)| name == "fragmentation") {
                 row.fragmentation = pool.spa().fragmentation_of(id).ok().flatten();
             }
@@ -707,6 +527,9 @@ fn vdevs_with_space(pool: &Pool, cells: &[(String, Cell)]) -> VdevRow {
             row.checkpoint = only.map(|(_, bytes)| *bytes);
         }
     }
+    // As the pool's size: what is in logs is not counted.
+    let data = vdevs.children.iter().filter(|c| !c.is_log);
+    vdevs.deflated = data.map(|c| c.deflated).sum();
     vdevs
 }
 

@@ -18,7 +18,11 @@ use zuse::property_table::{DATASET_PROPERTIES, Home, POOL_PROPERTIES, Property};
 pub struct Usage {
     command: &'static str,
     sub: Option<String>,
+    /// The option in it that only `--json` gives a meaning.
+    json_form: Option<&'static str>,
 }
+
+const JSON_FORMS: [&str; 3] = ["--json-int", "--json-flat-vdevs", "--json-pool-key-guid"];
 
 /// The commands whose usage is told.
 const COMMANDS: [&str; 4] = ["zfs", "zpool", "zdb", "zstream"];
@@ -37,7 +41,12 @@ impl Usage {
             "snap" => "snapshot".to_owned(),
             other => other.to_owned(),
         });
-        Some(Self { command, sub })
+        let has = |form: &&&str| argv.iter().any(|word| word == **form);
+        Some(Self {
+            command,
+            sub,
+            json_form: JSON_FORMS.iter().find(has).copied(),
+        })
     }
 
     /// `zdb` says of an option what the C library's own function for it does.
@@ -202,6 +211,11 @@ pub fn unknown_option(error: &clap::Error) -> Option<&str> {
     }
 }
 
+fn lacks_json(error: &clap::Error) -> bool {
+    let named = error.get(ContextKind::InvalidArg);
+    matches!(named, Some(ContextValue::Strings(all)) if all.iter().any(|n| n == "--json"))
+}
+
 /// What is wrong with a command line, in the words of the ZFS commands.
 pub fn complaint(usage: &Usage, error: &clap::Error) -> String {
     if let Some(said) = usage.of_getopt(error) {
@@ -220,6 +234,9 @@ pub fn complaint(usage: &Usage, error: &clap::Error) -> String {
         }
         ErrorKind::InvalidSubcommand => named(ContextKind::InvalidSubcommand)
             .map(|name| format!("unrecognized command '{name}'")),
+        ErrorKind::MissingRequiredArgument if lacks_json(error) => usage
+            .json_form
+            .map(|form| format!("'{form}' only works with '-j' option")),
         ErrorKind::MissingRequiredArgument => named(ContextKind::InvalidArg)
             .map(|name| format!("missing {} argument", plain(&name).to_lowercase().trim())),
         // Only asked for as `--help`: the ZFS commands know no `-h` by itself.

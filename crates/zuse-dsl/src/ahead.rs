@@ -510,13 +510,16 @@ impl Dsl {
         let dirs: Vec<DslDirPhys> = dirs.iter().filter_map(|d| meta.dir(*d).ok()).collect();
         // The heads of snapshots, and the neighbours of all in their chains.
         let heads = dirs.iter().map(|d| d.head_dataset);
-        let near = all.iter().flat_map(|p| [p.prev_snap, p.next_snap]);
-        let near: HashSet<u64> = heads.chain(near).filter(|o| !objects.contains(o)).collect();
-        let near: Vec<u64> = near.into_iter().collect();
-        held.extend(mos.gather_contents(gather, near.iter().copied()));
-        let near = parsed(&near);
+        let beside = all.iter().flat_map(|p| [p.prev_snap, p.next_snap]);
+        let beside: HashSet<u64> = heads
+            .chain(beside)
+            .filter(|o| !objects.contains(o))
+            .collect();
+        let beside: Vec<u64> = beside.into_iter().collect();
+        held.extend(mos.gather_contents(gather, beside.iter().copied()));
+        let beside = parsed(&beside);
         let mut tables: HashSet<u64> = dirs.iter().map(|d| d.props).collect();
-        for phys in all.iter().chain(&near) {
+        for phys in all.iter().chain(&beside) {
             tables.extend([phys.deadlist, phys.snapnames, phys.next_clones]);
         }
         held.extend(mos.gather_contents(gather, tables));

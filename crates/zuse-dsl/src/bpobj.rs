@@ -59,6 +59,7 @@ impl Bpobj {
         let len = match ctx.meta.version() {
             0..3 => BpobjPhys::SIZE_V0,
             3..VERSION_DEADLISTS => BpobjPhys::SIZE_V1,
+            // Only lists that are made while the feature is active can count frees.
             _ if ctx.spa.feature_count(LIVELIST_FEATURE) > 0 => BpobjPhys::SIZE_V3,
             _ => BpobjPhys::SIZE_V2,
         };
@@ -102,6 +103,7 @@ impl Bpobj {
     /// Bytes of everything in it. Lists of before version 3 say less than that: they are read.
     pub fn totals(&self) -> Result<Sizes> {
         let phys = self.phys()?;
+        // Lists of old pools do not say it: then every entry is read.
         if phys.has_sizes() {
             return Ok(Sizes::of(phys.bytes, phys.comp, phys.uncomp));
         }
@@ -138,6 +140,7 @@ impl Bpobj {
 
     fn append_as(&self, tx: &Tx, blocks: &[BlockPointer], total: Sizes, freed: bool) -> Result<()> {
         let mut phys = self.phys()?;
+        // A header without that count would take the frees for allocations.
         if freed && !phys.has_freed() {
             return Err(Error::corrupt(
                 self.dnode.place(),
@@ -152,6 +155,7 @@ impl Bpobj {
             }
             self.dnode
                 .write_at(tx, phys.num_blkptrs * BP_SIZE as u64, &bytes)?;
+            // After they are written, and kept in memory till the end: the header is changed once.
             phys.num_blkptrs += blocks.len() as u64;
         }
         phys.num_freed += if freed { blocks.len() as u64 } else { 0 };
@@ -171,6 +175,7 @@ impl Bpobj {
             let n = left.min(CHUNK as u64);
             left -= n;
             bytes.resize(n as usize * BP_SIZE, 0);
+            // Chunk by chunk from the end: a list may be larger than the memory.
             self.dnode.read_at(left * BP_SIZE as u64, &mut bytes)?;
             for i in (0..n as usize).rev() {
                 let bp = BlockPointer::at(&bytes, i * BP_SIZE).unwrap_or_default();
@@ -184,6 +189,7 @@ impl Bpobj {
         if phys.subobjs == 0 || phys.num_subobjs == 0 {
             return Ok(Vec::new());
         }
+        // All numbers are held at once.
         if phys.num_subobjs > 1 << 24 {
             return Err(Error::corrupt(
                 self.dnode.place(),
@@ -211,6 +217,7 @@ impl Bpobj {
         f: &mut dyn FnMut(&BlockPointer, bool) -> Result<()>,
         depth: u32,
     ) -> Result<()> {
+        // Lists that lead to each other must not recurse for ever.
         if depth > DEPTH_LIMIT {
             return Err(self.too_deep());
         }
@@ -239,9 +246,11 @@ impl Bpobj {
             return Ok(());
         }
         let list = Self::open(&self.mos, sub)?;
+        // A copy of the header: it is changed below only where the list goes on.
         let theirs = list.phys()?;
         let mut subs = list.subobjs(&theirs)?;
         if theirs.num_blkptrs == 0 && subs.is_empty() {
+            // An empty list would only make each walk longer.
             return list.free(ctx);
         }
         let mut phys = self.phys()?;
@@ -268,11 +277,13 @@ impl Bpobj {
                 }
             }
             self.push_subobjs(ctx, &mut phys, &subs)?;
+            // The array alone: the lists in it are ours now.
             ctx.free(theirs.subobjs)?;
             subs.clear();
             if !short {
                 let mut rest = theirs;
                 (rest.subobjs, rest.num_subobjs) = (0, 0);
+                // Its own entries are all that it still has.
                 list.add_totals(&mut rest, -moved)?;
                 list.put_phys(ctx.tx, &rest)?;
             }
@@ -295,6 +306,7 @@ impl Bpobj {
     fn push_subobjs(&self, ctx: &Ctx<'_>, phys: &mut BpobjPhys, subs: &[u64]) -> Result<()> {
         if phys.subobjs == 0 {
             let spec = DnodeSpec::new(ot::BPOBJ_SUBOBJ).block_size(BLOCK);
+            // Made with the first list: most have none.
             phys.subobjs = self.mos.allocate(ctx.tx, &spec)?.object().0;
             phys.num_subobjs = 0;
         }
@@ -345,6 +357,7 @@ impl Bpobj {
         let mut taken = Sizes::default();
         let mut go_on = self.drain_own(ctx, f, flaw, &mut phys, &mut taken)?;
         if before.0 != phys.num_blkptrs {
+            // Also where it stopped: an entry that was freed must not be found again.
             self.dnode.free_range(
                 ctx.tx,
                 phys.num_blkptrs * BP_SIZE as u64,
@@ -354,6 +367,7 @@ impl Bpobj {
         if go_on {
             go_on = self.drain_subs(ctx, f, flaw, depth, &mut phys, &mut taken)?;
         }
+        // Only when all of them are gone: else the array still says which are left.
         if go_on && phys.subobjs != 0 {
             ctx.free(phys.subobjs)?;
             phys.subobjs = 0;
@@ -413,6 +427,7 @@ impl Bpobj {
                 return Ok(false);
             }
         };
+        // The last one first, for the same reason.
         while let Some(sub) = subs.last().copied() {
             let list = match Self::open(&self.mos, sub) {
                 Ok(list) => list,
@@ -428,6 +443,7 @@ impl Bpobj {
             if !empty {
                 return Ok(false);
             }
+            // It was drained: only the object is left.
             list.free(ctx)?;
             subs.pop();
             phys.num_subobjs -= 1;
@@ -472,6 +488,7 @@ fn empty_list(ctx: &Ctx<'_>) -> Result<Option<u64>> {
     if ctx.spa.feature_count(EMPTY_FEATURE) == 0 {
         return Ok(None);
     }
+    // Looked up for each of thousands of keys otherwise.
     let known = ctx.dsl.empty_list.load(Relaxed);
     if known != 0 {
         return Ok(Some(known));
@@ -483,6 +500,7 @@ fn empty_list(ctx: &Ctx<'_>) -> Result<Option<u64>> {
 
 /// Frees the shared empty list, which nobody refers to any more.
 fn free_empty_list(ctx: &Ctx<'_>, list: u64) -> Result<()> {
+    // First forgotten, then freed: its number may be given out again in this txg.
     ctx.dsl.empty_list.store(0, Relaxed);
     ctx.meta.table(DIRECTORY)?.remove(ctx.tx, EMPTY_KEY)?;
     ctx.free(list)
@@ -504,6 +522,7 @@ pub(crate) fn take_empty_list(ctx: &Ctx<'_>) -> Result<u64> {
             object
         }
     };
+    // The feature's count is the number of its users: with the last one the list goes.
     ctx.feature_add(EMPTY_FEATURE, 1)?;
     Ok(object)
 }

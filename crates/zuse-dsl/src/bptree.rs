@@ -62,10 +62,13 @@ impl Ctx<'_> {
         birth_txg: u64,
         sizes: Sizes,
     ) -> Result<()> {
+        // Users see at once that the space is theirs again, though freeing takes many txgs.
         self.move_to_free(dir, UsedKind::Head, sizes)?;
+        // Nothing was written after the origin: there is no tree of its own.
         if bp.is_hole() || sizes.is_zero() {
             return Ok(());
         }
+        // A pool of that age has no queue: all goes in this txg, however large it is.
         if !self.enabled(FEATURE) {
             let mut reaper = Reaper::new(self, birth_txg, [0; 4], Budget::unlimited());
             reaper.tree(&bp)?;
@@ -83,6 +86,7 @@ impl Ctx<'_> {
                     .bonus(ot::UINT64_METADATA, BptreePhys::SIZE as u16);
                 let object = self.meta.mos.allocate(self.tx, &spec)?.object().0;
                 directory.put_u64(self.tx, KEY, object)?;
+                // It counts the queue, not what is in it.
                 self.feature_add(FEATURE, 1)?;
                 object
             }
@@ -99,6 +103,7 @@ impl Ctx<'_> {
             phys.end * BptreeEntry::SIZE as u64,
             &entry.to_bytes(),
         )?;
+        // The entry before the count: a reader goes by the count.
         phys.end += 1;
         add_totals(&mut phys, sizes)?;
         dnode.edit_bonus(self.tx, |b| phys.write_le(b))?;
@@ -118,6 +123,7 @@ impl Ctx<'_> {
             Ok(found) => found,
             Err(e) => return Freeing::stuck(e),
         };
+        // Oldest first: what was destroyed first is free first.
         let mut more = false;
         let mut unreadable = None;
         while phys.begin < phys.end && !more {
@@ -135,6 +141,7 @@ impl Ctx<'_> {
                     self,
                     entry.birth_txg,
                     entry.resume,
+                    // The reaper has the budget while it works, and gives back what is left.
                     std::mem::replace(budget, Budget::unlimited()),
                 );
                 let walk = reaper.tree(&entry.bp);
@@ -142,16 +149,20 @@ impl Ctx<'_> {
                 unreadable = reaper.unreadable;
                 *budget = reaper.budget;
                 if let Walk::Paused(object, block) = walk? {
+                    // The form in which OpenZFS goes on as well (chapter 04).
                     entry.resume = [u64::MAX, object, 0, block];
                     more = true;
                 }
             }
+            // In the txg in which they were freed: a crash must not let the queue say more or less.
             add_totals(&mut phys, -freed)?;
             self.freed(freed)?;
             if more {
                 dnode.write_at(self.tx, at, &entry.to_bytes())?;
             } else {
                 dnode.free_range(self.tx, at, BptreeEntry::SIZE as u64)?;
+                // The place of the entry is freed above; numbers only rise, so that nothing has to
+                // be moved.
                 phys.begin += 1;
             }
         }
@@ -179,6 +190,7 @@ fn queue_of(dnode: &zuse_dmu::Dnode) -> Result<BptreePhys> {
     let place = dnode.place().to_string();
     let phys = dnode.with_bonus(BptreePhys::parse);
     let phys = phys.map_err(|e| e.at(place.clone()))?;
+    // From a disk: an offset is computed from it.
     if phys.begin > phys.end || phys.end > MOST_ENTRIES {
         let what = format!("a queue of trees goes from {} to {}", phys.begin, phys.end);
         return Err(Error::corrupt(place, what));
@@ -239,6 +251,8 @@ impl<'a, 'b> Reaper<'a, 'b> {
         let place = Place::new("a destroyed dataset");
         match self.ctx.meta.io.read_around(bp, &place) {
             Ok(block) => Ok(Fetched::Block(block)),
+            // What only this block led to is lost space. It cannot be found, and must not stop the
+            // rest.
             Err(Error::Corrupt { .. }) => Ok(Fetched::Lost),
             Err(e @ Error::Device { .. }) => {
                 self.unreadable = Some(e);
@@ -250,6 +264,7 @@ impl<'a, 'b> Reaper<'a, 'b> {
 
     /// Where this walk began: its tree cannot be entered.
     fn pause_at_start(&self) -> Walk {
+        // Where the walk began this time: nothing of it was done.
         let (object, block) = self.from.unwrap_or_default();
         Walk::Paused(object, block)
     }
@@ -270,6 +285,8 @@ impl<'a, 'b> Reaper<'a, 'b> {
             }
             self.freed += Sizes::of_block(&self.ctx.meta.io, bp);
             if self.budget.blocks != u64::MAX {
+                // Indirect blocks count too, but do not pause the walk: their children are gone by
+                // now.
                 self.budget.blocks = self.budget.blocks.saturating_sub(1);
             }
         }
@@ -286,6 +303,7 @@ impl<'a, 'b> Reaper<'a, 'b> {
             Fetched::Lost => return Ok(Walk::Done),
             Fetched::Unreadable => return Ok(self.pause_at_start()),
         };
+        // Nothing below it can be believed, so nothing is freed by it.
         let Ok(phys) = ObjsetPhys::parse(block.bytes()) else {
             return Ok(Walk::Done);
         };
@@ -298,6 +316,7 @@ impl<'a, 'b> Reaper<'a, 'b> {
         {
             self.dnode(dnode, Owner::Accounting)?;
         }
+        // A parent goes after its children: a crash in between finds them through it.
         self.free(root)?;
         Ok(Walk::Done)
     }
@@ -326,6 +345,7 @@ impl<'a, 'b> Reaper<'a, 'b> {
             Owner::Object(object) => Some(object),
         };
         self.from
+            // Freed in an earlier txg. Its space may be somebody else's by now.
             .is_some_and(|at| lies_before(at, object, first, count))
     }
 
@@ -383,6 +403,7 @@ impl<'a, 'b> Reaper<'a, 'b> {
             Fetched::Unreadable => return Ok(Walk::Paused(first, 0)),
         };
         for (slot, view) in scan_block(block.bytes()) {
+            // A damaged dnode loses its blocks; those beside it are fine.
             let Ok(view) = view else { continue };
             let object = first.saturating_add(slot as u64);
             if self.from.is_some_and(|(from, _)| object < from) {
@@ -402,6 +423,7 @@ impl<'a, 'b> Reaper<'a, 'b> {
             return Ok(Walk::Done);
         }
         if let Owner::Object(object) = owner
+            // Between two blocks of a file, where the place to go on at can be named.
             && !self.budget.take()
         {
             return Ok(Walk::Paused(object, blkid));

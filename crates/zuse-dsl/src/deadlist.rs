@@ -83,9 +83,12 @@ impl<'a> Deadlist<'a> {
             .object()
             .0;
         let table = ctx.meta.table(object)?;
+        // Two snapshots may lead to the same key: each key is one entry.
         let mut keys = keys.to_vec();
         keys.sort_unstable();
         keys.dedup();
+        // All begin with the one shared empty list: a chain of 10,000 snapshots would make as many
+        // objects else.
         let mut lists = bpobj::EmptyLists::of(ctx)?;
         for key in keys {
             table.put_u64(ctx.tx, &format!("{key:x}"), lists.take(ctx)?)?;
@@ -120,6 +123,7 @@ impl<'a> Deadlist<'a> {
         let new = s.onto(old, || format!("deadlist {}", self.dnode.object().0))?;
         [phys.used, phys.compressed, phys.uncompressed] = new;
         self.dnode.edit_bonus(ctx.tx, |b| phys.write_le(b))?;
+        // What is kept in memory of this object is older than its bonus now.
         self.meta.tier.forget_object(self.dnode.object().0);
         Ok(())
     }
@@ -137,6 +141,7 @@ impl<'a> Deadlist<'a> {
             ));
         };
         let list = if bpobj::is_empty_list(ctx, list)? {
+            // Before the shared one is given up, since that is freed with its last user.
             let own = Bpobj::create(ctx)?;
             bpobj::drop_if_empty_list(ctx, list)?;
             self.set_key(ctx, key, own)?;
@@ -205,6 +210,7 @@ impl<'a> Deadlist<'a> {
                 true => list.append_frees(ctx.tx, &blocks, sizes)?,
                 false => list.append(ctx.tx, &blocks, sizes)?,
             }
+            // Totals of the whole are kept beside those of the lists: a listing reads one number.
             total += sizes;
         }
         self.add_totals(ctx, if freed { -total } else { total })?;
@@ -213,6 +219,7 @@ impl<'a> Deadlist<'a> {
 
     /// The key of the entry for blocks of a birth.
     fn key_below(&self, birth: u64) -> Result<u64> {
+        // Entry K holds births above K and not above the next key (chapter 04 §5).
         let keys = self.keys.iter().flat_map(|keys| keys.range(..birth));
         keys.map(|(key, _)| *key).next_back().ok_or_else(|| {
             Error::missing(
@@ -236,12 +243,14 @@ impl<'a> Deadlist<'a> {
                 format!("key {key:x} of the deadlist is the lowest"),
             ));
         };
+        // The key first: a list must never be in two entries, or its blocks would be freed twice.
         self.forget_key(ctx, key)?;
         self.join(ctx, lower, list)
     }
 
     /// Puts a whole list into the entry of a key.
     fn join(&mut self, ctx: &Ctx<'_>, key: u64, list: u64) -> Result<()> {
+        // An empty entry takes the list over as it is. Else it becomes a list inside of the list.
         let target = self.keys.as_ref().and_then(|k| k.get(&key)).copied();
         match target {
             Some(target) if bpobj::is_empty_list(ctx, target)? => {
@@ -265,6 +274,7 @@ impl<'a> Deadlist<'a> {
             })?;
             return Ok(sum);
         };
+        // A range of the map with its ends the wrong way round would panic.
         if low >= high {
             return Ok(Sizes::default());
         }
@@ -276,6 +286,7 @@ impl<'a> Deadlist<'a> {
     /// Takes everything out of another deadlist, which is freed.
     pub fn merge(&mut self, ctx: &Ctx<'_>, mut other: Deadlist<'_>) -> Result<()> {
         if other.is_flat() {
+            // An old list cannot be taken over entry by entry, since it has none.
             let mut blocks = Vec::new();
             let list = Bpobj::open(&ctx.meta.mos, other.dnode.object().0)?;
             list.for_each(&mut |bp, _| {
@@ -289,6 +300,7 @@ impl<'a> Deadlist<'a> {
         let mut empty = bpobj::EmptyLists::of(ctx)?;
         let mut sum = Sizes::default();
         for (key, list) in other.entries() {
+            // One user less of the shared list.
             if empty.give_back(list) {
                 continue;
             }
@@ -324,6 +336,7 @@ impl<'a> Deadlist<'a> {
             .collect();
         for (key, list) in moved {
             let sizes = Bpobj::open(&ctx.meta.mos, list)?.totals()?;
+            // Out of here before it is in there, for the same reason: one owner at a time.
             self.forget_key(ctx, key)?;
             target.enqueue(ctx, list)?;
             self.add_totals(ctx, -sizes)?;
@@ -343,6 +356,7 @@ impl<'a> Deadlist<'a> {
             }
         }
         empty.note(ctx)?;
+        // The blocks in it stay: they belong to snapshots that are still there.
         ctx.free(self.dnode.object().0)
     }
 

@@ -70,6 +70,7 @@ impl Dsl {
     pub fn destroy_all(&self, names: &[String], recursive: bool, defer: bool) -> Result<()> {
         for name in names {
             let _config = self.read_config();
+            // Asked before anything waits for a txg: a wrong name is an error at once.
             self.find_dir(split_snapshot(name).0)?;
         }
         self.destroy_any(names, recursive, defer)
@@ -101,7 +102,11 @@ impl Dsl {
         let (planned, checked) = handed_on();
         self.task(
             move |ctx| {
+                // Destroying takes room before it gives any. A full pool must be able to do it, so
+                // it may use nearly all of the reserve.
                 ctx.dsl.check_room(Reserve::Most, 0)?;
+                // The whole plan is made before the first step: a refusal in the middle would leave
+                // half of it done.
                 let (mut steps, mut tree) = (Vec::new(), Vec::new());
                 for name in &names {
                     match name.contains('@') {
@@ -109,6 +114,7 @@ impl Dsl {
                         false => ctx.heads_into(name, recursive, &mut tree)?,
                     }
                 }
+                // All heads together, since clones of one may be below another.
                 steps.extend(ctx.plan_heads(&tree, recursive)?.steps);
                 *planned.lock() = Some(steps);
                 Ok(())
@@ -135,6 +141,8 @@ impl Dsl {
             meta.ds(self.find_ds(first)?)?,
             meta.ds(self.find_ds(last)?)?,
         );
+        // Blocks that a range of snapshots holds died after its last one: they are in the deadlists
+        // from there back to the first.
         let mut at = meta.ds(last.next_snap)?;
         let mut sum = Sizes::default();
         loop {
@@ -176,6 +184,7 @@ fn select<'a>(all: &'a [(String, u64)], spec: &str) -> Option<Vec<(&'a str, u64)
                 (from, to)
             }
         };
+        // A set: `a%c,b` names `b` once.
         out.extend(from..=to);
     }
     Some(
@@ -239,10 +248,13 @@ impl Ctx<'_> {
         } else {
             tree.push((name.to_owned(), dir, self.meta.dir(dir)?.head_dataset));
         }
+        // Two of the names may be one inside the other: each directory goes once.
         let there: HashSet<u64> = out.iter().map(|(_, dir, _)| *dir).collect();
         tree.retain(|(_, dir, _)| !there.contains(dir));
         for (name, dir, _) in &tree {
             let children = self.meta.table(self.meta.dir(*dir)?.child_map)?;
+            // A receive that was interrupted has its half below the head it will replace. Nobody
+            // could name it afterwards.
             if let Some(child) = children.get_u64(TEMPORARY)? {
                 let head = self.meta.dir(child)?.head_dataset;
                 out.push((format!("{name}/{TEMPORARY}"), child, head));
@@ -289,6 +301,7 @@ impl Ctx<'_> {
     fn step_of_snapshot(&self, object: u64, full: String, defer: bool) -> Result<Step> {
         let phys = self.meta.ds(object)?;
         let held = self.is_held(&phys)?;
+        // The head itself counts as one child: from two on there is a clone.
         if defer && (held || phys.num_children > 1) {
             if self.meta.version() < VERSION_HOLDS {
                 return Err(too_old());
@@ -336,6 +349,7 @@ impl Ctx<'_> {
         if phys.num_children > 1 {
             for clone in self.dsl.branches_of(object, phys)? {
                 let clone_dir = self.meta.ds(clone)?.dir;
+                // A clone that goes in the same txg is no obstacle; the plan puts it first.
                 if !dirs.contains(&clone_dir) {
                     let clone = self.dsl.dir_name(clone_dir)?;
                     return Err(refuse(
@@ -354,6 +368,7 @@ impl Ctx<'_> {
     /// Order: children before parents, clones before the datasets they come from.
     fn plan_heads(&self, tree: &[(String, u64, u64)], recursive: bool) -> Result<Plan> {
         let dirs: Vec<u64> = tree.iter().map(|(_, dir, _)| *dir).collect();
+        // With `-r` what is below the pool's own file system goes, and that stays.
         if dirs.contains(&self.meta.root_dir) && !recursive {
             return Err(refuse(
                 Errno::INVAL,
@@ -367,6 +382,8 @@ impl Ctx<'_> {
         let mut snaps: HashMap<u64, Vec<(u64, String)>> = HashMap::new();
         for (name, dir, head) in tree {
             let (mut before, own) = self.before_head(name, *dir, *head, &dirs, recursive)?;
+            // A clone may lie inside of its own origin's directory: that is no reason to wait for
+            // oneself.
             before.remove(dir);
             waits.insert(*dir, before.len());
             for other in before {
@@ -395,6 +412,7 @@ impl Ctx<'_> {
                     .rev()
                     .map(|(object, name)| Step::Snapshot(object, name)),
             );
+            // Its snapshots are gone by now: a head with snapshots cannot be taken apart.
             let head = heads.get(&dir).filter(|_| dir != self.meta.root_dir);
             plan.steps
                 .extend(head.map(|(object, name)| Step::Head(*object, (*name).clone())));
@@ -407,6 +425,7 @@ impl Ctx<'_> {
                 }
             }
         }
+        // Something waits for itself in a circle. Nothing has been changed so far.
         if done < dirs.len() {
             return Err(refuse(
                 Errno::EXIST,
@@ -429,6 +448,7 @@ impl Ctx<'_> {
         let ds = self.meta.ds(head)?;
         let is_pool = dir == self.meta.root_dir;
         let mut children = self.meta.children(&phys)?;
+        // `$MOS`, `$FREE` and `$ORIGIN` belong to the pool and stay.
         children.retain(|(name, _)| !is_pool || !name.starts_with('$'));
         if let Some((child, _)) = children.iter().find(|(_, c)| !dirs.contains(c)) {
             return Err(refuse(
@@ -494,6 +514,8 @@ impl Ctx<'_> {
                 let more = list.range(older.prev_snap_txg, d.prev_snap_txg)?.used;
                 self.add_unique(d.prev_snap, more)?;
             }
+            // What was born after the previous snapshot and died after this one is in no other: it
+            // goes.
             let gone = list.range(d.prev_snap_txg, u64::MAX)?;
             self.move_to_free(d.dir, UsedKind::Snap, gone)?;
             list.move_to(self, self.meta.free_bpobj(), d.prev_snap_txg)?;
@@ -502,6 +524,8 @@ impl Ctx<'_> {
         self.inherit_remaps(object, d.next_snap, d.prev_snap_txg)?;
 
         if !keep {
+            // Clones of newer snapshots have the key too: without it the two entries beside it are
+            // one.
             self.remove_key_from_clones(d.dir, d.creation_txg, 0)?;
         }
         if next.is_snapshot() {
@@ -536,6 +560,7 @@ impl Ctx<'_> {
         for table in [d.next_clones, d.props, d.userrefs] {
             if table != 0 {
                 if table == d.props {
+                    // A table that comes later may get the same number.
                     self.dsl.forget_stored(table);
                 }
                 self.free(table)?;
@@ -561,6 +586,7 @@ impl Ctx<'_> {
         self.meta
             .edit_ds(self.tx, head, |h| h.unique_bytes = unique)?;
         let reserved = self.dsl.number_of(head, "refreservation")?;
+        // What is held back for the head shrinks as much as it has become unique.
         if reserved > old {
             let less = unique.saturating_sub(old).min(reserved - old) as i64;
             self.charge(
@@ -578,6 +604,7 @@ impl Ctx<'_> {
     /// Removes a key from the deadlists of all heads that descend from newer snapshots.
     pub(crate) fn remove_key_from_clones(&self, dir: u64, txg: u64, depth: u32) -> Result<()> {
         let clones = self.meta.dir(dir)?.clones;
+        // Clones of clones: the bound keeps bytes from a disk from making a circle endless.
         if clones == 0 || depth > 64 {
             return Ok(());
         }
@@ -632,6 +659,8 @@ impl Ctx<'_> {
     fn forget_handle(&self, object: u64) {
         if let Some(handle) = self.dsl.held(object) {
             self.touched(&handle);
+            // Whoever still has the handle must get an error, and not the blocks that will be
+            // freed.
             handle.close_objset();
         }
         self.dsl.registry.datasets.lock().remove(&object);
@@ -647,10 +676,13 @@ impl Ctx<'_> {
         let d = self.meta.ds(object)?;
         self.log_named("destroy", name, object, "")?;
         let handle = self.dsl.dataset_by_object(ObjectId(object))?;
+        // Its blocks are in no tree: nothing else would free them.
         self.free_log(&handle)?;
         let reserved = self.dsl.number_of(object, "refreservation")?;
         if reserved > 0 {
             self.set_refreservation(d.dir, d.unique_bytes, reserved, 0)?;
+            // First the reservation: what the directory uses must be the tree alone when that is
+            // queued.
             self.clear_property(object, "refreservation")?;
         }
         self.deactivate_all(object)?;
@@ -662,26 +694,31 @@ impl Ctx<'_> {
                     .table(prev.next_clones)?
                     .remove_int(self.tx, object)?;
             }
+            // The count is from the disk.
             let left = prev.num_children.checked_sub(1).ok_or_else(|| {
                 let place = format!("snapshot {}", d.prev_snap);
                 Error::miscounted(place, "it has fewer children than are destroyed")
             })?;
             self.meta
                 .edit_ds(self.tx, d.prev_snap, |p| p.num_children = left)?;
+            // A snapshot that waited for this clone can go with it, in the same txg.
             let last = prev.num_children == 2 && prev.flags & DS_FLAG_DEFER_DESTROY != 0;
             if last && d.prev_snap != self.meta.origin_snap() && !self.is_held(&prev)? {
                 orphan = Some(d.prev_snap);
             }
             let clones = self.meta.dir(prev.dir)?.clones;
             if clones != 0 {
+                // Lists of branches that were remembered in this task name the clone.
                 self.forget_branches();
                 self.meta.table(clones)?.remove_int(self.tx, object)?;
             }
         }
+        // Without snapshots of its own it holds only what belongs to the origin. Those blocks stay.
         Deadlist::open(self.meta, d.deadlist)?.free(self)?;
         self.drop_remap_list(object)?;
         let dir = self.meta.dir(d.dir)?;
         let all = Sizes::of(dir.used_bytes, dir.compressed_bytes, dir.uncompressed_bytes);
+        // A clone with a livelist need not be walked: its own blocks stand in the list.
         if !self.queue_livelist(d.dir, all)? {
             self.queue_tree(d.dir, d.bp, d.prev_snap_txg, all)?;
         }
@@ -690,8 +727,10 @@ impl Ctx<'_> {
         self.scan_head_destroyed(object)?;
         self.drop_error_log(object)?;
         self.free(d.snapnames)?;
+        // Before the number is free: it may be given out again in this very txg.
         self.forget_handle(object);
         self.free_extended(object)?;
+        // After the head: what was charged to the directory has been moved to `$FREE` by now.
         self.destroy_dir(d.dir)?;
         match orphan {
             Some(snap) => self.destroy_snapshot(snap),
@@ -700,6 +739,7 @@ impl Ctx<'_> {
     }
 
     fn destroy_dir(&self, object: u64) -> Result<()> {
+        // The parent gives back what it held for this one.
         self.set_reservation(object, 0)?;
         let dir = self.meta.dir(object)?;
         self.count_up(dir.parent, FS_COUNT, -1)?;
@@ -709,6 +749,7 @@ impl Ctx<'_> {
             }
             self.free(dir.delegations)?;
         }
+        // Clones of one origin share a key: it is freed with the last of them.
         self.release_key(object)?;
         self.dsl.forget_stored(dir.props);
         for table in [dir.child_map, dir.props, dir.clones] {

@@ -66,6 +66,7 @@ impl Ctx<'_> {
     /// The list of a clone's directory, if it has one.
     pub(crate) fn livelist_of(&self, dir: u64) -> Result<Option<Listed>> {
         let phys = self.meta.dir(dir)?;
+        // Without an origin there is no txg since which blocks are its own.
         if !self.meta.is_clone(&phys) {
             return Ok(None);
         }
@@ -83,6 +84,7 @@ impl Ctx<'_> {
         }
         // Parts that are made while the feature is active can count frees.
         self.feature_add(LIVELIST, 1)?;
+        // No keys: a part is begun by the first sync that has something to enter.
         let list = Deadlist::create(self, &[])?;
         let dir = self.meta.ds(head)?.dir;
         self.zapify(dir)?.put_u64(self.tx, LIVELIST, list)
@@ -93,6 +95,7 @@ impl Ctx<'_> {
         let Some((table, list)) = self.livelist_entry(dir)? else {
             return Ok(());
         };
+        // The name goes before the list, so that a damaged list is not met again.
         table.remove(self.tx, LIVELIST)?;
         self.feature_add(LIVELIST, -1)?;
         match Deadlist::open(self.meta, list).and_then(|list| list.free(self)) {
@@ -111,6 +114,7 @@ impl Ctx<'_> {
         pass: u32,
     ) -> Result<()> {
         let limits = self.spa.limits();
+        // A clone that shares little with its origin is destroyed as fast by walking it.
         let own = self.meta.dir(listed.dir)?.used_breakdown[UsedKind::Head as usize];
         let shared = u128::from(referenced.saturating_sub(own)) * 100;
         if shared <= u128::from(referenced) * u128::from(limits.livelist_least_shared) {
@@ -119,6 +123,7 @@ impl Ctx<'_> {
         if sums.listed_born.is_empty() && sums.listed_gone.is_empty() {
             return Ok(());
         }
+        // The list only saves time: damage to it must not stop the sync of the clone.
         let entered = Deadlist::open(self.meta, listed.list)
             .and_then(|mut list| self.enter(&mut list, sums, pass, limits.livelist_entries));
         match entered {
@@ -143,9 +148,12 @@ impl Ctx<'_> {
         };
         if begins {
             let empty = bpobj::take_empty_list(self)?;
+            // Entry K holds births above K: blocks of this txg belong to the new part.
             list.set_key(self, self.txg - 1, empty)?;
             self.condense(list, most)?;
         }
+        // Births first: a block may be born and freed in one txg, and a FREE needs its ALLOC before
+        // it.
         list.insert(self, &sums.listed_born)?;
         list.insert_frees(self, &sums.listed_gone)
     }
@@ -168,7 +176,10 @@ impl Ctx<'_> {
             return Ok(());
         };
         let ((low, first), (high, second)) = (parts[at], parts[at + 1]);
+        // The new part is whole before the old ones go: an error in between leaves them as they
+        // were.
         let joined = self.only_live(&[first, second])?;
+        // Under the lower key, which covers the births of both.
         list.set_key(self, low, joined)?;
         list.forget_key(self, high)?;
         self.free_part(first)?;
@@ -190,6 +201,8 @@ impl Ctx<'_> {
             })
         });
         let have = to.totals()?;
+        // A part that says other bytes than its blocks have would free too much or too little
+        // later.
         let copied = copied.and_then(|()| match have == expected {
             true => Ok(()),
             false => Err(Error::contradiction(
@@ -212,17 +225,22 @@ impl Ctx<'_> {
         f: &mut dyn FnMut(&[BlockPointer]) -> Result<()>,
     ) -> Result<()> {
         let place = || format!("livelist part {}", part.object());
+        // Parts are flat: a list inside of one is not what this or any other system writes.
         if part.phys()?.subobjs != 0 {
             return Err(Error::corrupt(place(), "it has parts of its own"));
         }
         let mut gone: HashMap<(u32, u64), u64> = HashMap::new();
         let mut live = Vec::new();
+        // From the end: a FREE is met before the ALLOC that it undoes, so only those that wait are
+        // in memory.
         part.for_each_back(&mut |bp, freed| {
             if bp.kind() != BpKind::Normal {
                 return Err(Error::corrupt(place(), "an entry that is no block"));
             }
             let at = (bp.dva(0).vdev(), bp.dva(0).offset());
             if freed {
+                // The same place may be allocated and freed several times: each FREE undoes one
+                // ALLOC.
                 *gone.entry(at).or_default() += 1;
             } else if let Some(count) = gone.get_mut(&at) {
                 *count -= 1;
@@ -271,6 +289,7 @@ impl Ctx<'_> {
             return Ok(false);
         }
         table.remove(self.tx, LIVELIST)?;
+        // From the directory to `$FREE`: users see at once that the clone is gone.
         self.charge(dir, UsedKind::Head, -all)?;
         self.freed(-sizes)?;
         let directory = self.meta.table(DIRECTORY)?;
@@ -279,6 +298,7 @@ impl Ctx<'_> {
         if known.is_none() {
             directory.put_u64(self.tx, DELETED, set)?;
         }
+        // The next txg begins with it, though nobody writes.
         self.spa.note_frees();
         Ok(true)
     }
@@ -296,9 +316,12 @@ impl Ctx<'_> {
         };
         for object in objects {
             match self.work_off(object, budget)? {
+                // One list after the other. The rest waits until this one is empty.
                 Freeing::Done => {}
                 other => return Ok(other),
             }
+            // Out of the set in the txg that frees its last block: a crash leads back to both or
+            // neither.
             table.remove_int(self.tx, object)?;
             self.free(object)?;
             self.feature_add(LIVELIST, -1)?;
@@ -316,6 +339,7 @@ impl Ctx<'_> {
             Err(e) => return Freeing::stuck(e),
         };
         while let Some((key, part)) = list.entries().first().copied() {
+            // Between two parts the list is as short as what is left.
             if budget.blocks == 0 {
                 return Ok(Freeing::More);
             }
@@ -333,6 +357,8 @@ impl Ctx<'_> {
                     Ok(settled) => settled,
                     Err(e) => return Freeing::stuck(e),
                 };
+                // No block of it was freed so far. From here on it has only what is left to be
+                // freed.
                 list.set_key(self, key, settled)?;
                 opened.free(self)?;
                 budget.look_through(phys.num_blkptrs);
@@ -353,6 +379,7 @@ impl Ctx<'_> {
                 }
             })?;
             self.freed(sizes)?;
+            // Also where it stopped: what is freed is out of the list, and must be out of its sum.
             list.lower(self, sizes)?;
             if let Some(flaw) = flaw.or(damage) {
                 return Ok(Freeing::Stuck(flaw));

@@ -127,6 +127,7 @@ impl Dsl {
         check_dataset(&begin.target)?;
         check_snapshot(&begin.target, &begin.snapshot)?;
         if !begin.resuming {
+            // What an interrupted receive without `-s` left: nobody can go on with it.
             self.clear_leftovers(&begin.target)?;
         }
         let begin = Arc::new(begin);
@@ -137,8 +138,10 @@ impl Dsl {
         )?;
         let dataset = self.dataset_by_object(ObjectId(object))?;
         if begin.raw.is_some() {
+            // Before anybody can open it: no key must be looked for.
             dataset.set_raw(true);
         }
+        // From here on a destroy or a rename is refused as busy.
         let owner = dataset.own()?;
         let name = if temporary {
             format!("{}/{TEMPORARY}", begin.target)
@@ -225,7 +228,9 @@ impl Ctx<'_> {
                 return Ok((object, temporary));
             }
             Start::New { origin } => {
+                // A new dataset is a clone of the empty `$ORIGIN`, like every other one.
                 let snap = origin.unwrap_or(self.meta.origin_snap());
+                // Until the end has come: a crash leaves a dataset that everybody knows to be half.
                 let flags = DS_FLAG_INCONSISTENT | ci_flag(begin);
                 let ds = self.create_dir_and_head(&begin.target, &Origin { snap }, flags)?;
                 let encryption = match &begin.raw {
@@ -233,6 +238,8 @@ impl Ctx<'_> {
                     None => self.received_encryption(begin)?,
                 };
                 if let (None, Some(raw)) = (origin, &begin.raw) {
+                    // In the same txg: an encrypted dataset without its key object could not be
+                    // opened.
                     self.put_received_key(ds, raw)?;
                 }
                 match (origin, encryption) {
@@ -241,6 +248,7 @@ impl Ctx<'_> {
                         self.inherit_features(snap, ds)?;
                         self.share_key(snap, ds)?;
                     }
+                    // Before the first block is written, since a block is encrypted or it is not.
                     (None, Some(new)) => self.encrypt_new(ds, &new)?,
                     (None, None) => {}
                 }
@@ -249,6 +257,7 @@ impl Ctx<'_> {
             Start::Temporary { source } => {
                 let name = format!("{}/{TEMPORARY}", begin.target);
                 let flags = DS_FLAG_INCONSISTENT | ci_flag(begin);
+                // A clone of the source below the target: its users go on until both change places.
                 let ds = self.create_dir_and_head(&name, &Origin { snap: source }, flags)?;
                 if source != self.meta.origin_snap() {
                     self.create_livelist(ds)?;
@@ -258,6 +267,7 @@ impl Ctx<'_> {
                 (ds, true, source == self.meta.origin_snap())
             }
         };
+        // What is missing in the stream must be known before somebody reads.
         self.set_redacted(object, begin.redacted_by.as_deref())?;
         for guid in &begin.features {
             self.activate(object, guid, &ZapValue::U64(0))?;
@@ -265,6 +275,7 @@ impl Ctx<'_> {
         if let Some(state) = &begin.resumable {
             self.put_resume_state(object, state)?;
         }
+        // Last: it is written by what was set above.
         self.ready_objset(begin, object, fresh)?;
         self.log("receive", object, "")?;
         Ok((object, temporary))
@@ -301,6 +312,7 @@ impl Ctx<'_> {
         } else {
             let os = handle.objset_received()?;
             if os.zil_header().iter().any(|b| *b != 0) {
+                // The log is the source's. It would be replayed on top of what comes.
                 os.set_zil_header(self.tx, [0; ZIL_HEADER_SIZE]);
                 handle.note_dirty(self.tx.txg());
             }
@@ -385,11 +397,13 @@ impl Receiving {
     /// # Errors
     /// The target was changed meanwhile, or limits stand in the way: nothing is changed then.
     pub fn finish(&mut self) -> Result<()> {
+        // The snapshot is of what is on disk.
         self.wait()?;
         let object = self.dataset.object().0;
         let begin = Arc::new(self.begin.clone());
         let temporary = self.temporary;
         let (b, c) = (begin.clone(), begin);
+        // Given up only after the task: nobody may come in between.
         let owner = self.owner.take();
         let done = self.dsl.task(
             move |ctx| ctx.check_finish(&b, object, temporary),

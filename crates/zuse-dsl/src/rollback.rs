@@ -49,13 +49,17 @@ impl Dsl {
             else {
                 return Ok(());
             };
+            // A txg of its own: it can be refused (a hold, a clone), and then the head must be as
+            // it was.
             self.destroy(&format!("{dataset}@{first}%{last}"), false, false)?;
         }
         let spa = self.spa()?;
+        // What was written to the head is in its tree by then: the tree that goes must be whole.
         spa.wait_synced(spa.open_txg())?;
         let (dataset, snap) = (dataset.to_owned(), snap.to_owned());
         let (d, s) = (dataset.clone(), snap.clone());
         self.task(
+            // Again on the sync thread: a snapshot may have been taken meanwhile.
             move |ctx| ctx.check_rollback(&d, &s, destroy_newer).map(|_| ()),
             move |ctx| {
                 let (head, target) = ctx.check_rollback(&dataset, &snap, destroy_newer)?;
@@ -104,6 +108,7 @@ impl Ctx<'_> {
         }
         let old = self.meta.ds(target)?;
         let refquota = self.dsl.number_of(head, "refquota")?;
+        // The quota may have come after the snapshot.
         if refquota != 0 && refquota < old.referenced_bytes {
             return Err(Error::refused(
                 Errno::DQUOT,
@@ -125,10 +130,12 @@ impl Ctx<'_> {
     pub(crate) fn roll_back(&self, head: u64, target: u64) -> Result<()> {
         let handle = self.dsl.dataset_by_object(ObjectId(head))?;
         self.free_log(&handle)?;
+        // Before the books change: nobody may write into the tree that is queued below.
         handle.close_objset();
         let h = self.meta.ds(head)?;
         let s = self.meta.ds(target)?;
         let dir = self.meta.dir(h.dir)?;
+        // It lists blocks of the tree that goes. It would free them once more with the clone.
         self.drop_livelist(h.dir)?;
 
         // What the deadlist holds lives again: it was moved to SNAP when it died, as far as it is

@@ -44,6 +44,7 @@ impl Dsl {
         for (property, value) in properties {
             crate::property::check_on_snapshot(property, value)?;
         }
+        // The same name twice is one snapshot.
         let mut all = BTreeSet::new();
         for name in names {
             let (dataset, Some(snap)) = split_snapshot(name) else {
@@ -65,6 +66,7 @@ impl Dsl {
             move |ctx| {
                 let targets = ctx.snapshot_targets(&all, recursive)?;
                 ctx.dsl
+                    // A few blocks of the MOS for each: deadlist, dataset, name.
                     .check_room(Reserve::None, 64 * 1024 * targets.len() as u64)?;
                 let held = ctx.over_gathered(
                     &targets,
@@ -115,6 +117,7 @@ impl Ctx<'_> {
             }
             for (name, _, head) in tree {
                 let is_below = name != *dataset;
+                // Named itself it is refused; found below it is not what the user meant.
                 if is_below && self.meta.ds(head)?.flags & DS_FLAG_INCONSISTENT != 0 {
                     continue;
                 }
@@ -137,6 +140,8 @@ impl Ctx<'_> {
     pub(crate) fn check_snapshot(&self, name: &str, head: u64, snap: &str) -> Result<()> {
         check_snapshot(name, snap)?;
         let phys = self.meta.ds(head)?;
+        // Blocks are told apart by txg: of two snapshots of one txg nobody could say which has a
+        // block.
         if phys.prev_snap_txg >= self.txg {
             return Err(Error::refused(
                 Errno::AGAIN,
@@ -157,6 +162,8 @@ impl Ctx<'_> {
         }
         self.check_count(phys.dir, SNAP_COUNT, "snapshot_limit", 1)?;
         let reserved = self.dsl.dir_number(phys.dir, "refreservation")?;
+        // What the snapshot keeps no longer comes out of the reservation: that must be free once
+        // more.
         let more = phys.unique_bytes.min(reserved);
         if more > 0 && more > self.dsl.available_of(phys.dir)? {
             return Err(Error::refused(
@@ -170,6 +177,7 @@ impl Ctx<'_> {
     /// Freezes a head as it was written in this txg.
     pub(crate) fn take_snapshot(&self, head: u64, snap: &str) -> Result<u64> {
         let phys = self.meta.ds(head)?;
+        // All was checked before: from here on nothing is refused.
         self.count_up(phys.dir, SNAP_COUNT, 1)?;
         let new = self.allocate_ds()?;
         self.put_ds(
@@ -180,6 +188,7 @@ impl Ctx<'_> {
                 snapnames: 0,
                 creation_time: self.spa.now().0,
                 creation_txg: self.txg,
+                // The head has all of it now. It becomes unique as the head moves on.
                 unique_bytes: 0,
                 fsid_guid: self.id56(),
                 guid: self.guid(),
@@ -210,6 +219,8 @@ impl Ctx<'_> {
             };
             self.charge(phys.dir, UsedKind::RefReservation, held)?;
         }
+        // The head's list stays with the snapshot: it has what died before. The head begins an
+        // empty one.
         let keys = self.keys_after_snapshot(head, &phys, entry(BOOKMARKS).is_some())?;
         let deadlist = Deadlist::create(self, &keys)?;
         if let Some(ZapValue::U64(list)) = entry(REMAP_DEADLIST).cloned() {
@@ -220,6 +231,7 @@ impl Ctx<'_> {
         self.meta.edit_ds(self.tx, head, |h| {
             h.deadlist = deadlist;
             h.prev_snap = new;
+            // From here on a block of before this txg is not freed when the head drops it.
             h.prev_snap_txg = self.txg;
             h.unique_bytes = 0;
             h.flags |= flags;
@@ -227,6 +239,7 @@ impl Ctx<'_> {
         self.meta
             .table(phys.snapnames)?
             .put_u64(self.tx, snap, new)?;
+        // A scan that was to look at the head looks at the snapshot, too: it has the older blocks.
         self.scan_snapshot_taken(head, new)?;
         self.dsl.tier.note_names([(new, snap)]);
         self.note_snapshots_changed(phys.dir)?;
@@ -247,9 +260,12 @@ impl Ctx<'_> {
         } else {
             old.keys()
         };
+        // That of the snapshot before: the entry of what was born after it.
         keys.push(phys.prev_snap_txg);
         if has_bookmarks {
             let txgs = self.bookmark_txgs(head)?.into_iter();
+            // A bookmark wants to know later what was freed since: births are kept apart at its
+            // txg.
             keys.extend(txgs.filter(|txg| *txg > phys.prev_snap_txg));
         }
         keys.sort_unstable();
@@ -267,6 +283,8 @@ impl Ctx<'_> {
         if p.next_clones != 0 {
             let clones = self.meta.table(p.next_clones)?;
             clones.remove_int(self.tx, old)?;
+            // Across a branch the origin lists the first of the branch, which is the new snapshot
+            // now.
             clones.add_int(self.tx, new)?;
         }
         Ok(())

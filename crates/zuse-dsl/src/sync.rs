@@ -77,6 +77,7 @@ impl DslHooks for Dsl {
     }
 
     fn load(&self, pool: &Arc<Pool>) -> Result<()> {
+        // A pool that was just created is loaded: `create` has set it all.
         if self.open.get().is_some() {
             return Ok(());
         }
@@ -91,15 +92,19 @@ impl DslHooks for Dsl {
         self.note_space();
         if pool.is_writable() {
             let older = pool.is_rewound() || pool.uberblock().checkpoint_txg != 0;
+            // Before the first txg, and before anything is freed: log blocks are in no space map
+            // until they are claimed.
             self.claim_logs(pool, older)?;
         }
         if pool.is_writable() && self.frees_wait()? {
             pool.note_frees();
         }
+        // Last: a scan that goes on reads datasets.
         self.load_scan()
     }
 
     fn sync(&self, ctx: &SyncCtx<'_>) -> Result<()> {
+        // A copy: what is written may make another dataset dirty, which the next round takes.
         let dirty: Vec<Arc<Dataset>> = self
             .map(&self.registry.dirty[ctx.txg.slot::<4>()])
             .values()
@@ -109,6 +114,7 @@ impl DslHooks for Dsl {
         dirty
             .iter()
             .try_for_each(|ds| my.sync_dataset(ds, ctx.pass))?;
+        // After the datasets: what could not be read while they were written is in it.
         my.write_error_log()?;
         my.write_history()
     }
@@ -159,6 +165,7 @@ impl DslHooks for Dsl {
             .values()
             .filter_map(std::sync::Weak::upgrade)
         {
+            // What was reserved for this txg is in the books now.
             state.in_flight[slot].store(0, Relaxed);
         }
         // Taken out first: a dataset closes its object set, whose lock has a lower rank.
@@ -178,6 +185,7 @@ impl DslHooks for Dsl {
         self.scanning_ended();
         for slot in &self.registry.dirty {
             let never_written = std::mem::take(&mut *slot.lock());
+            // Without the lock: a dataset that is dropped takes others.
             drop(never_written);
         }
     }
@@ -248,23 +256,31 @@ impl Ctx<'_> {
         let Some(os) = ds.open_objset() else {
             return Ok(());
         };
+        // Before the objset is looked at: the header is in it, and freeing log blocks makes it
+        // dirty.
         self.advance_log(ds, &os)?;
         if !os.is_dirty(self.tx.txg()) {
             return Ok(());
         }
         let object = ds.object().0;
         let before = ds.phys()?;
+        // The books decide by it whether a block that dies is in a snapshot. It must be that of
+        // this txg.
         ds.books.set_prev_snap_txg(before.prev_snap_txg);
         let list = self.livelist_of(before.dir)?;
         ds.books.set_listed_since(list.map(|l| l.since));
+        // The blocks are written here. All below is what that changed in the books.
         let Some(done) = os.sync(self.tx.txg(), pass)? else {
             return Ok(());
         };
         self.sync_progress(ds)?;
         let sums = ds.books.take();
         let old_unique = self.meta.unique_of(&before)?;
+        // Before the head's sums are changed: space moves from HEAD to SNAP by the old ones.
         let dead = self.note_dead(object, &before, &sums.dead)?;
 
+        // Freed are blocks that no snapshot has; the dead stay allocated, so they count for the
+        // pool and not for the head.
         let own = sums.born - sums.freed;
         let change = own - dead;
         let reserved = self.dsl.number_of(object, "refreservation")?;
@@ -288,6 +304,8 @@ impl Ctx<'_> {
         let [_, compressed, uncompressed] =
             Sizes { used: 0, ..change }.onto(old, || format!("dataset {object}"))?;
         self.meta.edit_ds(self.tx, object, |d| {
+            // The new root and the books change in one edit of the MOS: no crash sees one without
+            // the other.
             d.bp = done.root;
             d.referenced_bytes = referenced;
             d.compressed_bytes = compressed;
@@ -296,6 +314,7 @@ impl Ctx<'_> {
         })?;
         ds.referenced.store(referenced, Relaxed);
         if let Some(list) = list {
+            // After the directory's sums: whether the list is worth it goes by them.
             self.keep_livelist(list, referenced, &sums, pass)?;
         }
         if ds.has_longname() {
@@ -318,10 +337,12 @@ impl Ctx<'_> {
         let dir = self.meta.dir(before.dir)?;
         let dead = Deadlist::open(self.meta, before.deadlist)?.insert(self, blocks)?;
         let size_after = |txg: u64| -> i64 {
+            // Physical birth: a clone of a block may be younger than the block.
             let late = blocks.iter().filter(|bp| bp.allocation_birth() > txg);
             late.map(|bp| Sizes::of_block(&self.meta.io, bp).used).sum()
         };
         let prev = self.meta.ds(before.prev_snap)?;
+        // Not across a branch: the origin's own next dataset may have the block, too.
         if prev.next_snap == object {
             self.add_unique(before.prev_snap, size_after(prev.prev_snap_txg))?;
         }
@@ -339,6 +360,8 @@ impl Ctx<'_> {
     /// space is not allocated) is lost. It must leave its queue, or what lay before it there would
     /// be freed twice.
     pub(crate) fn free_or_leak(&self, bp: &BlockPointer) -> Result<()> {
+        // Embedded blocks have no space. In a task that may be undone nothing is freed before its
+        // end.
         if bp.kind() != BpKind::Normal || self.free_later(bp) {
             return Ok(());
         }
@@ -353,11 +376,13 @@ impl Ctx<'_> {
         if self.meta.free_bpobj() == 0 {
             return Ok(Freeing::Done);
         }
+        // Blocks of snapshots first: they stand in lists. Trees have to be walked.
         let list = match Bpobj::open(&self.meta.mos, self.meta.free_bpobj()) {
             Ok(list) => list,
             Err(e) => return Freeing::stuck(e),
         };
         let mut unreadable = None;
+        // From the end, and what is freed is cut off in the same txg: no entry is freed twice.
         let (sizes, empty, flaw) = list.drain(self, &mut |bp| {
             if !budget.take() {
                 return Ok(false);

@@ -89,6 +89,7 @@ impl Candidate for OnItsWay<'_> {
     fn place(&self, bp: &mut BlockPointer, copies: u8, whole: bool) -> Result<bool> {
         let policy = WritePolicy {
             copies,
+            // A dedup entry with more copies needs its gang headers as often.
             gang_copies: self.policy.gang_copies.max(copies),
             ..*self.policy
         };
@@ -122,6 +123,7 @@ impl Pipeline {
         let sum = checksum(kind, stored, order, &context)
             .map_err(|e| Error::unsupported("write pipeline", e))?;
         if is_truncated(bp) {
+            // Half of the checksum's words hold the MAC there.
             bp.set_truncated_checksum(truncate(kind, sum));
         } else {
             bp.set_checksum(sum);
@@ -152,7 +154,9 @@ impl Pipeline {
         while policy.dedup != Dedup::Off
             && let Some(contents) = self.contents()
         {
+            // Before it is counted: the table keeps the pointer as it will be.
             bp.set_dedup(true);
+            // The table claims the key meanwhile, so that two writers of one content meet here.
             match contents.count(txg, bp, policy.copies, &block)? {
                 Fate::Counted => return Ok(()),
                 // Two blocks with one weak checksum: a strong one tells them apart.
@@ -164,6 +168,7 @@ impl Pipeline {
                 Fate::Differs | Fate::Refused => break,
             }
         }
+        // A pointer with this bit that no table knows would be freed by nobody.
         bp.set_dedup(false);
         self.store(txg, policy, bp, stored)
     }

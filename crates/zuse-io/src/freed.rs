@@ -58,6 +58,7 @@ impl Freed {
     pub fn note(&self, txg: Txg, dva: &Dva) {
         let mut state = self.lock();
         if state.pieces.len() >= PIECES_MAX {
+            // Bounded: from here on every older block counts as freed, which only forgoes healing.
             state.pieces.clear();
             state.elsewhere = txg.0;
         }
@@ -98,6 +99,7 @@ impl Freed {
             Some(watch) if !state.overflowed => bp
                 .dvas()
                 .any(|dva| watch.contains(&(dva.vdev(), dva.offset()))),
+            // Without a watch nothing is known: the client passes the block over.
             _ => true,
         }
     }
@@ -106,6 +108,7 @@ impl Freed {
     pub fn is_current(&self, bp: &BlockPointer) -> bool {
         let born = bp.physical_birth();
         let state = self.lock();
+        // Strictly: a place may be freed and given out again within one txg.
         state.elsewhere < born
             && bp
                 .dvas()

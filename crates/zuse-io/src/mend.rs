@@ -24,6 +24,7 @@ impl Pipeline {
         let Some(kind) = ChecksumKind::from_u8(bp.checksum_kind()) else {
             return false;
         };
+        // A log block carries its checksum in itself.
         if matches!(kind, ChecksumKind::Zilog | ChecksumKind::Zilog2) {
             return log_block_order(bp, stored).is_some();
         }
@@ -40,6 +41,7 @@ impl Pipeline {
     /// # Errors
     /// A device refuses; the header of a gang block cannot be read.
     pub fn mend(&self, bp: &BlockPointer, stored: &[u8], place: &dyn Display) -> Result<bool> {
+        // A stream may bring anything. Only bytes that the pointer itself accepts go further.
         if bp.kind() != BpKind::Normal || stored.len() as u64 != bp.psize() {
             return Ok(false);
         }
@@ -54,6 +56,7 @@ impl Pipeline {
         depth: u32,
     ) -> Result<bool> {
         if bp.is_gang() {
+            // Gang headers are from the disk and might lead back to themselves.
             if depth >= MAX_DEPTH {
                 return Ok(false);
             }
@@ -64,6 +67,8 @@ impl Pipeline {
                     return Ok(false);
                 };
                 rest = after;
+                // Each member has a checksum of its own: what was mended before is right whatever
+                // comes now.
                 if !self.mend_tree(member, piece, place, depth + 1)? {
                     return Ok(false);
                 }
@@ -74,6 +79,8 @@ impl Pipeline {
             return Ok(false);
         }
         for dva in bp.dvas() {
+            // All copies: which of them is bad was not asked, and right bytes over right bytes do
+            // no harm.
             self.vdevs().write(address_of(&dva, bp), stored)?;
         }
         Ok(true)
@@ -91,6 +98,7 @@ impl Pipeline {
     ) -> Option<Vec<u8>> {
         let kind = Compression::from_u8(bp.compression())?;
         if content.len() as u64 != bp.lsize()
+            // Its stored form was made by another machine from swapped numbers.
             || bp.byte_order() == ByteOrder::Big && object_type::is_metadata(bp.object_type())
         {
             return None;
@@ -109,6 +117,7 @@ impl Pipeline {
         }
         let others = (1..=19).filter_map(ZstdLevel::from_library);
         let levels = std::iter::once(level).chain(others.filter(|l| *l != level));
+        // The level is not in the pointer. That of the stream's sender is tried first, then all.
         let tries = if kind == Compression::Zstd { 20 } else { 1 };
         let (mut out, mut workspace) = (Vec::new(), Workspace::default());
         levels.take(tries).find_map(|level| {

@@ -321,7 +321,7 @@ impl Session {
         if let Some(volume) = volume
             && let Ok(fs) = volume.enter()
         {
-            fs.reap_quietly();
+            fs.try_reap();
         }
     }
 

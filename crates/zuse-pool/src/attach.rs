@@ -70,19 +70,24 @@ impl Pool {
         purpose: Purpose,
         defer: bool,
     ) -> Result<()> {
+        // All that can be refused is refused before the labels of the device are written over.
         let plan = self.plan(target, new, purpose)?;
         if let Some(device) = &plan.device {
+            // A smaller device could not hold what its sibling has at the end.
             self.vdevs.check_fits(target, &**device)?;
             let mut tree = self.config.lock().vdev_tree.clone();
             tree.put_beside(target, plan.kind.clone(), plan.above, plan.leaf.clone());
             let guid = plan.leaf.guid;
             let top = tree.children.iter().find(|top| top.find(guid).is_some());
             if let Some((top, leaf)) = top.and_then(|top| Some((top, top.find(guid)?))) {
+                // Outside of the sync: it is I/O to a device that may be slow, and txg 0 keeps it
+                // out of the pool.
                 self.init_leaf(&**device, top, leaf, self.open_txg())?;
             }
         }
         let new = new.clone();
         self.sync_task(
+            // Once more on the sync thread: the tree may have changed since.
             move |ctx| ctx.pool.plan(target, &new, purpose).map(drop),
             move |ctx| ctx.pool.put_beside_in(ctx, target, plan, defer),
         )
@@ -99,18 +104,23 @@ impl Pool {
         {
             return Err(refused(Errno::NODEV, "no such device in pool"));
         }
+        // Both lack everything. A distributed spare has no labels to write.
         match plan.device {
             Some(device) => change.bring(guid, device, Lacks::Everything),
             None => change.bring_spare_space(guid),
         }
+        // The last thing that may refuse. After it the MOS is changed.
         change.check()?;
         self.step_aside(&mut change, target, guid);
         let zap = change.make_zap()?;
+        // The mark and the feature's count change in one txg: no uberblock has one without the
+        // other.
         let defer = defer && self.count_deferred(ctx, 1)?;
         if let Some(leaf) = change.tree().find_mut(guid) {
             leaf.zap_leaf = zap;
             leaf.resilver_defer = defer;
         }
+        // After the ZAP's number is in the tree: the labels carry it.
         change.publish()?;
         self.vdevs.post("vdev_attach", guid);
         if is_spare {
@@ -129,6 +139,7 @@ impl Pool {
         };
         let aside = format!("{place}{OLD}");
         if let Some(leaf) = self.vdevs.leaf(old) {
+            // Two leaves of one path would both be taken for the new device at the next import.
             leaf.set_path(&aside);
         }
         if let Some(node) = change.tree().find_mut(old) {
@@ -138,6 +149,7 @@ impl Pool {
 
     /// What is made of a device that comes; refused where it cannot be.
     fn plan(&self, target: u64, new: &Newcomer, purpose: Purpose) -> Result<Plan> {
+        // The checkpoint's tree must fit the devices that are there when somebody rewinds to it.
         self.refuse_with_checkpoint()?;
         let tree = self.config.lock().vdev_tree.clone();
         let missing = || refused(Errno::NODEV, "no such device in pool");
@@ -165,6 +177,7 @@ impl Pool {
                 (leaf, Some(device.clone()))
             }
             Newcomer::Spare(guid, device) => {
+                // One spare stands in for one device.
                 if tree.find(*guid).is_some() {
                     return Err(refused(Errno::BUSY, "device is already in use"));
                 }
@@ -187,11 +200,13 @@ impl Pool {
             .into_iter()
             .find(|s| s.guid == guid)
             .ok_or_else(missing)?;
+        // Fields of the list of spares that a leaf's configuration must not have.
         leaf.top = None;
         leaf.is_spare = true;
         leaf.other.clear();
         if let VdevKind::DraidSpare { top_guid, .. } = leaf.kind {
             let top = tree.children.iter().find(|top| top.find(target).is_some());
+            // Its space is rows of that dRAID, which no other vdev can read.
             if top.is_none_or(|top| top.guid != top_guid) {
                 let what = "a distributed spare stands in for devices of its own dRAID only";
                 return Err(refused(Errno::NOTSUP, what));
@@ -209,6 +224,7 @@ impl Pool {
         }
         let wanted = more > 0 || !self.deferred().is_empty();
         match (wanted, self.features.is_active(DEFER)) {
+            // The feature counts whether, not how many.
             (true, false) => self.features.add(ctx, DEFER, 1)?,
             (false, true) => self.features.add(ctx, DEFER, -1)?,
             _ => {}
@@ -239,6 +255,7 @@ impl Pool {
         let mut config = self.config.lock();
         let end = &mut |node: &mut VdevConfig| node.resilver_defer = false;
         config.vdev_tree.visit_mut(end);
+        // `config_changed` and the count take the lock themselves.
         drop(config);
         self.config_changed();
         self.count_deferred(ctx, 0).map(drop)

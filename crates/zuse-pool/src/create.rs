@@ -100,6 +100,8 @@ impl Pool {
         let guid = || env.entropy.guid().get();
         let mut tops = Vec::new();
         let mut devices = BTreeMap::new();
+        // All checks come before the first label: a refused command must leave the devices as they
+        // were.
         let groups = layout::groups(&options.vdevs, layout)?;
         if !groups.iter().any(|(s, _)| s.class == VdevClass::Normal) {
             let what = "at least one toplevel vdev must be specified";
@@ -127,6 +129,7 @@ impl Pool {
             .filter_map(|(top, _)| top.top.as_ref()?.min_alloc);
         config.min_alloc = units.clone().min();
         config.max_alloc = units.max();
+        // Labels of txg 0: until the first uberblock is there, no system takes them for a pool.
         init_labels(&config, &root, &devices)?;
         let vdevs = Arc::new(Vdevs::open(
             &root,
@@ -206,6 +209,7 @@ impl Pool {
             self.vdevs.count_as_allocated();
         }
         if options.version >= SPA_VERSION {
+            // Before all that asks whether a feature is enabled, which is nearly everything below.
             self.features.create(&ctx, &directory)?;
             self.enable_first(&ctx, options)?;
         }
@@ -219,12 +223,14 @@ impl Pool {
         self.make_spares(&ctx)?;
         self.config_changed();
 
+        // The first file system is written in the same txg: there is no pool without one on disk.
         self.hooks.sync(&ctx)?;
         self.clones.attach(self);
         self.dedup.attach(self)?;
         self.converge(FIRST_TXG, &tx)?;
         self.meter.clear(FIRST_TXG);
         self.hooks.synced(FIRST_TXG);
+        // Before the threads are there, so that none can begin in a txg that was used here.
         self.txgs.done_first(FIRST_TXG);
         self.hooks.load(self)?;
         self.start()
@@ -275,6 +281,7 @@ impl Pool {
         )?;
         directory.add_u64(tx, b"config", config.object().0)?;
         self.config_object.store(config.object().0, Relaxed);
+        // Blocks whose freeing waits (chapter 04). It stays empty here.
         let deferred = mos.allocate(
             tx,
             &DnodeSpec::new(object_type::BPOBJ)
@@ -337,12 +344,14 @@ impl Pool {
             map.add_int(ctx.tx, zap.0, zap.0)?;
             top.zap_top = Some(zap.0);
             if open.class() != VdevClass::Normal {
+                // With its zero byte: OpenZFS reads it as a C string.
                 let word = format!("{}\0", open.class().word()).into_bytes();
                 Zap::open(&mos.dnode(zap)?)?.add(ctx.tx, BIAS, &ZapValue::Bytes(word))?;
             }
         }
         let mut config = self.config.lock();
         config.vdev_tree = tree;
+        // The word and the ZAPs' numbers go together: one without the other is refused at import.
         config.has_per_vdev_zaps = true;
         Ok(())
     }

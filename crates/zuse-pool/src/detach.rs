@@ -23,6 +23,7 @@ impl Pool {
     /// something, a checkpoint is kept; `Refused(ROFS)`.
     pub fn detach(&self, guid: u64) -> Result<()> {
         self.sync_task(
+            // On the sync thread: only there does it stand still what the siblings lack.
             move |ctx| ctx.pool.check_detach(guid),
             move |ctx| ctx.pool.detach_in(ctx, guid),
         )
@@ -50,6 +51,7 @@ impl Pool {
         if !is_leaf || !parent.kind.is_mirror_like() {
             return Err(refused(Errno::NOTSUP, only));
         }
+        // A sibling that lacks even one txg would lose it for good.
         if parent.children.len() < 2 || self.is_needed(guid) {
             return Err(refused(Errno::BUSY, "no valid replicas"));
         }
@@ -60,7 +62,9 @@ impl Pool {
     pub(crate) fn detach_in(&self, ctx: &SyncCtx<'_>, guid: u64) -> Result<()> {
         let mut change = TreeChange::begin(ctx);
         let gone = || Error::refused(Errno::NODEV, "no such device in pool");
+        // As it is before: afterwards it may have made way for its last child.
         let parent = change.tree().parent_of(guid).ok_or_else(gone)?.clone();
+        // Before the child is taken out, since then nobody could tell who was the spare.
         if parent.kind == VdevKind::Spare {
             let out = parent.children.iter().find(|c| c.guid == guid);
             self.settle_spares(ctx, &mut change, &parent, out.ok_or_else(gone)?)?;
@@ -68,11 +72,13 @@ impl Pool {
         let out = change.tree().take_out(guid).ok_or_else(gone)?;
         for node in leaves(&out.node) {
             change.drop_zap(node.zap_leaf)?;
+            // Objects that only the old configuration names would leak.
             self.free_dtl_object(ctx, node.dtl)?;
             self.dtls.forget(node.guid);
         }
         self.give_place_back(&mut change, &parent, &out);
         if let Some((old, new)) = out.renamed {
+            // The last child has its parent's place now. Its log and its counters follow.
             change.rename(old, new);
         }
         change.publish()
@@ -87,6 +93,7 @@ impl Pool {
                 continue;
             };
             if let Some(leaf) = self.vdevs.leaf(sibling.guid) {
+                // Its own path, without `/old`: the next import looks for it there.
                 leaf.set_path(place);
             }
             let renamed = out.renamed.filter(|(old, _)| *old == sibling.guid);
@@ -108,6 +115,7 @@ impl Pool {
         // Whatever stays, nothing is left that a spare would step back for.
         let children: Vec<u64> = parent.children.iter().map(|c| c.guid).collect();
         change.tree().visit_mut(&mut |node| {
+            // The mark would send a spare back that this vdev does not have any more.
             node.unspare &= !children.contains(&node.guid);
         });
         if out.is_spare {
@@ -128,6 +136,7 @@ impl Pool {
                 .get_u64("guid")
                 .is_some_and(|guid| stays.contains(&guid))
         });
+        // A spare that stays for good must not be offered to another vdev.
         if lists.len() < before {
             self.write_aux_devices(ctx, "spares", lists)?;
         }

@@ -96,6 +96,7 @@ impl Pool {
                 format!("txg {counts} cannot be"),
             ));
         }
+        // Before the MOS is read: where its blocks are depends on how far an expansion has come.
         tell_reflow(&name, &vdevs, &choice.uberblock, options.writable)?;
         if options.writable {
             check_writing(&env, labels, &choice.uberblock, options)?;
@@ -153,10 +154,12 @@ impl Pool {
         let open = || {
             let settings = Settings::mos();
             let mos = Objset::open(probe.objset_env("MOS", settings), uberblock.root)?;
+            // Only the MOS is needed: no allocator, no tables, and nothing is written.
             let _ = probe.mos.set(mos);
             probe.checkpointed()
         };
         let found = open();
+        // Also after a failure, or the probe would keep the devices open.
         probe.hooks.let_go();
         found?.ok_or_else(|| {
             let what = "checkpoint does not exist";
@@ -173,6 +176,8 @@ impl Pool {
         split_off: Option<Vec<VdevConfig>>,
     ) -> Result<()> {
         let mut config = self.config.lock();
+        // In the first labels that are written: whoever finds the pool after a crash sees that it
+        // was in use.
         config.state = PoolState::Active;
         drop(config);
         self.config_changed();
@@ -182,6 +187,8 @@ impl Pool {
             self.abandon();
             return Err(error);
         }
+        // After the rewind is on disk. A thread that writes before it could overwrite the newer
+        // state.
         self.start()?;
         let back_to = self.uberblock().checkpoint_txg;
         let first = match split_off {
@@ -192,6 +199,7 @@ impl Pool {
                     ctx.pool.hooks.record(ctx, "checkpoint rewind", &text)
                 },
             ),
+            // The first txg says on disk that this host has the pool, before users are let in.
             None => self.sync_now(),
             Some(rest) => {
                 self.sync_task(|_| Ok(()), move |ctx| ctx.pool.tidy_split_off(ctx, &rest))
@@ -222,6 +230,8 @@ impl Pool {
         let key = |key: &str| -> Result<Option<ObjectId>> {
             Ok(directory.lookup_u64(key.as_bytes())?.map(ObjectId))
         };
+        // The configuration in the MOS is the trusted one: labels may be of another txg, or of a
+        // device that was away.
         let config_object =
             key("config")?.ok_or_else(|| Error::missing("MOS directory", "config is missing"))?;
         self.config_object.store(config_object.0, Relaxed);
@@ -239,6 +249,7 @@ impl Pool {
         }
         self.adopt_config(&trusted, find)?;
         self.count_space_as(&directory)?;
+        // Blocks of removed vdevs are found through these. Anything read after this may be one.
         self.load_mappings(&directory)?;
         self.believe_whole_leaves();
         self.load_classes()?;
@@ -266,6 +277,8 @@ impl Pool {
             self.open_allocator(&directory)?;
             self.open_removed()?;
             self.open_checkpoint()?;
+            // Both tables decide whether a pointer that is dropped frees its block, so they come
+            // before any free.
             self.clones.load(self)?;
             self.clones.attach(self);
             self.dedup.load(self)?;
@@ -297,6 +310,7 @@ impl Pool {
     ) -> Result<()> {
         let mut config = self.config.lock();
         let mut tree = trusted.vdev_tree.clone();
+        // Where a device was found just now beats the path of the last import.
         adopt_paths(&mut tree, &config.vdev_tree);
         self.vdevs.reconfigure(&tree, find, false)?;
         config.vdev_tree = tree;
@@ -308,6 +322,7 @@ impl Pool {
         config.max_alloc = trusted.max_alloc;
         config.has_per_vdev_zaps = trusted.has_per_vdev_zaps;
         config.other.clone_from(&trusted.other);
+        // These belong to the label of one device, and would be wrong in that of the others.
         config.create_txg = None;
         config.top_guid = None;
         config.guid = None;
@@ -347,11 +362,14 @@ impl Pool {
             }
             Some(objects) => allocator.open_with_logs(infos, &objects)?,
         }
+        // Only a whole allocator is handed out: before, a write fails rather than takes space that
+        // is in use.
         self.io.set_allocator(allocator.clone());
         let _ = self.allocator.set(allocator);
         if self.writable {
             self.load_thresholds()?;
         }
+        // Before the first block is placed: nothing may come to a vdev that is to stay as it is.
         self.close_non_allocating()
     }
 
@@ -363,6 +381,7 @@ impl Pool {
         let mut unflushed = BTreeMap::new();
         let tree = self.config.lock().vdev_tree.clone();
         for (id, top) in tree.children.iter().enumerate() {
+            // Pools older than these ZAPs have no logs to flush.
             let Some(top_zap) = top.zap_top.filter(|z| *z != 0) else {
                 continue;
             };
@@ -404,6 +423,7 @@ impl Pool {
         }
         let len = dnode.with_bonus(|b| b.first_chunk::<8>().map(|c| u64::from_le_bytes(*c)));
         let len = len
+            // A length from the disk becomes an allocation: it is bounded first.
             .filter(|n| *n > 0 && *n <= MAX_CONFIG)
             .ok_or_else(|| Error::corrupt(place, "its length makes no sense"))?;
         let mut bytes = vec![0; len as usize];

@@ -38,11 +38,15 @@ impl Pool {
             || self.hooks.is_dirty(txg)
             || self.frees_pending.load(Relaxed)
             || self.clones.is_dirty(txg)
+            // A checkpoint's map is given back in parts: each part is a txg, though nobody wrote
+            // anything.
             || self.is_discarding()
             || self.dedup.is_dirty()
             || self
                 .allocator
                 .get()
+                // Logs of space maps are flushed in part by every txg: without new ones they shrink
+                // to nothing.
                 .is_some_and(|a| a.is_dirty(txg) || a.has_logs())
             || self.tasks.lock().iter().any(|t| t.txg <= txg)
     }
@@ -58,6 +62,7 @@ impl Pool {
     /// Takes the tasks of a txg out of the queue: the early ones, or the others.
     fn due_tasks(&self, txg: Txg, early: bool) -> Vec<Task> {
         let mut tasks = self.tasks.lock();
+        // What is left keeps its order: tasks of one txg may build on each other.
         let all = std::mem::take(&mut *tasks).into_iter();
         let (due, rest) = all.partition(|t: &Task| t.txg <= txg && t.early == early);
         *tasks = rest;
@@ -76,11 +81,17 @@ impl Pool {
     fn write_txg(self: &Arc<Self>, txg: Txg) -> Result<()> {
         self.suspension.check_whole()?;
         if !self.anything_dirty(txg) {
+            // No uberblock: the one on disk says the same. What was counted as dirty has been
+            // undone.
             self.meter.clear(txg);
             return Ok(());
         }
         let (began, before) = (Instant::now(), self.io.bytes_written());
+        // A log block names its successor, which this txg allocates. The uberblock must not call it
+        // free while a write to it is on its way.
         self.logs.wait_written(txg);
+        // Not a transaction like others: the txg is closed, and what is made dirty now is written
+        // by this very sync.
         let tx = Tx::syncing(txg);
         let ctx = SyncCtx {
             pool: self,
@@ -88,13 +99,19 @@ impl Pool {
             txg,
             pass: 1,
         };
+        // Before anything is allocated: blocks of this txg may go to the new vdevs.
         self.open_new_tops(txg)?;
+        // They take the MOS as the last uberblock has it: a checkpoint, for one.
         for task in self.due_tasks(txg, true) {
             (task.run)(Ok(&ctx));
         }
+        // Asked once: all blocks of the txg go into tables of the same form.
         self.dedup.prepare(self);
+        // Pointers that clones added must count before pointers are dropped: else the last real
+        // owner would free a block that a clone still needs.
         self.clones.apply(self, txg)?;
         self.hooks.sync(&ctx)?;
+        // After the files: a snapshot holds all that was written before it in this txg.
         for task in self.due_tasks(txg, false) {
             (task.run)(Ok(&ctx));
         }
@@ -103,10 +120,14 @@ impl Pool {
         if let Some(error) = self.half_done.lock().take() {
             return Err(error);
         }
+        // Tasks may have dirtied datasets again (a new file system, a received one).
         if self.hooks.is_dirty(txg) {
             self.hooks.sync(&ctx)?;
         }
+        // How far initializing and trimming are goes into the vdevs' ZAPs, which the MOS writes
+        // below.
         self.sync_sweeps(&ctx)?;
+        // After the tasks: what a destroy of this txg left can begin to go at once.
         self.process_frees(&ctx)?;
         self.discard_some(&ctx)?;
         self.converge(txg, &tx)?;
@@ -117,6 +138,8 @@ impl Pool {
             .note_pace(written.max(self.meter.of(txg)), began.elapsed());
         self.allow_values();
         self.meter.clear(txg);
+        // Only now may the versions of this txg be dropped from memory: before the uberblock a
+        // failed sync would need them.
         self.hooks.synced(txg);
         if self.is_discarding() {
             // The rest goes on without being asked for.
@@ -147,6 +170,8 @@ impl Pool {
         })?;
         let mos = self.mos();
         let writer = MosWriter::new(mos, tx);
+        // Each pass writes what the one before changed. Space maps describe the MOS, and are in it,
+        // so one pass is never enough.
         let mut new_config = None;
         let mut pass = 1;
         loop {
@@ -156,6 +181,8 @@ impl Pool {
                 txg,
                 pass,
             };
+            // The logs of devices that lack something are space maps: they come before the pass
+            // that counts maps.
             self.sync_dtls(&ctx)?;
             if self.config_dirty.swap(false, Relaxed) {
                 if allocator.create_arrays(&writer)? {
@@ -166,10 +193,13 @@ impl Pool {
                 new_config = Some(config);
             }
             self.sync_dedup(&ctx)?;
+            // Last of those that allocate: it writes into the maps what all others took in this
+            // pass.
             allocator.sync_pass(&writer)?;
             self.count_maps(&ctx, allocator)?;
             self.clones.sync(&ctx)?;
             self.features.write_changed(&ctx)?;
+            // From pass 2 on blocks born in this txg are written in place, so that this comes true.
             if !mos.is_dirty(txg) {
                 break;
             }
@@ -188,9 +218,13 @@ impl Pool {
                 ));
             }
         }
+        // Nothing may be allocated from here on: no map would know of it.
         self.last_passes.store(pass, Relaxed);
         self.commit(txg, new_config)?;
+        // After the commit: until then the old labels still named these devices.
         self.let_leaves_go();
+        // What was freed two txgs ago can be given out now: older uberblocks that lead to it are
+        // not opened any more.
         let released = allocator.sync_done(txg);
         if self.autotrim.load(Relaxed) {
             self.trim_released(&released);
@@ -200,6 +234,7 @@ impl Pool {
 
     /// Blocks of files are freed before the MOS is written for the first time, not later.
     fn sync_dedup(&self, ctx: &SyncCtx<'_>) -> Result<()> {
+        // Later passes write only the MOS, in which nothing is deduplicated or cloned.
         if ctx.pass > 1 {
             return Ok(());
         }
@@ -210,6 +245,8 @@ impl Pool {
     /// The features learn how many space maps there are.
     fn count_maps(&self, ctx: &SyncCtx<'_>, allocator: &Allocator) -> Result<()> {
         const HISTOGRAM: &str = "com.delphix:spacemap_histogram";
+        // Counted here, since the features' own ZAP is in the MOS too, and each map that is made
+        // changes it.
         let histograms = allocator.take_histogram_delta();
         if self.features.is_enabled(HISTOGRAM) {
             self.features.add(ctx, HISTOGRAM, histograms)?;
@@ -244,13 +281,16 @@ impl Pool {
 
     pub(crate) fn config_for(&self, txg: Txg) -> PoolConfig {
         let mut config = self.config.lock();
+        // Labels of a txg whose uberblock did not come are told by this number, and not believed.
         config.txg = txg.0;
         config.features_for_read = self.features.label_list();
+        // Another host sees by it that the pool was in use elsewhere, and asks for force.
         config.hostid = self.env.host.id;
         config.hostname = (!self.env.host.name.is_empty()).then(|| self.env.host.name.clone());
         config.count_children();
         let mut config = config.clone();
         if let Some(name) = self.label_name.get() {
+            // A name that holds only for this import: on disk the old one stays.
             config.name.clone_from(name);
         }
         config
@@ -262,7 +302,9 @@ impl Pool {
         let packed = config.to_mos_nvlist().encode_xdr();
         let size = dnode.block_size() as usize;
         let mut padded = packed.clone();
+        // Whole blocks: how much of them counts is in the bonus buffer (chapter 03).
         padded.resize(packed.len().next_multiple_of(size), 0);
+        // A shorter configuration must not keep the end of a longer one.
         dnode.free_blocks(ctx.tx, 0, u64::MAX)?;
         dnode.write_at(ctx.tx, 0, &padded)?;
         dnode.set_bonus(ctx.tx, &(packed.len() as u64).to_le_bytes())
@@ -278,6 +320,7 @@ impl Pool {
             if self.suspension.check_whole().is_err() {
                 return;
             }
+            // Held, so that nobody is given the space between the look at it and the discard.
             if let Ok(parts) = allocator.hold_free(r.vdev, r.span) {
                 for part in &parts {
                     let _ = self.vdevs.discard(r.vdev, part.start, part.size);
@@ -314,6 +357,8 @@ impl Pool {
         for top in plain {
             for m in 0..top.asize() >> top.metaslab_shift() {
                 for span in allocator.free_spans(top.id(), m)? {
+                    // It may have been given out since the list was made: only what is still free
+                    // is held.
                     let parts = allocator.hold_free(top.id(), span)?;
                     let mut result = self.suspension.check_whole();
                     for part in parts.iter().filter(|_| result.is_ok()) {
@@ -326,6 +371,8 @@ impl Pool {
                             }
                         }
                     }
+                    // Also after a failure: space that stays held is lost until the pool is opened
+                    // again.
                     allocator.release_held(top.id(), &parts)?;
                     result?;
                 }

@@ -62,6 +62,7 @@ impl<'a> TreeChange<'a> {
     pub fn begin(ctx: &SyncCtx<'a>) -> Self {
         Self {
             ctx: *ctx,
+            // A copy: what is refused half-way leaves the tree as it was.
             tree: ctx.pool.config.lock().vdev_tree.clone(),
             change: Change::default(),
             spares: Vec::new(),
@@ -101,6 +102,7 @@ impl<'a> TreeChange<'a> {
     /// # Errors
     /// The MOS cannot be read.
     pub fn make_zap(&self) -> Result<Option<u64>> {
+        // Pools of before these ZAPs have no map, and stay without.
         let Some(map) = self.zap_map()? else {
             return Ok(None);
         };
@@ -108,6 +110,7 @@ impl<'a> TreeChange<'a> {
         let tx = self.ctx.tx;
         let zap = Zap::create(mos, tx, object_type::ZAP_METADATA, &Default::default())?;
         let object = zap.dnode().object().0;
+        // What the map does not list would be an object without an owner.
         map.add_int(tx, object, object)?;
         Ok(Some(object))
     }
@@ -149,14 +152,18 @@ impl<'a> TreeChange<'a> {
     /// The new tree cannot be, or a device does not fit; the old one then stays.
     pub fn publish(self) -> Result<()> {
         let pool = self.ctx.pool;
+        // First what may fail: after it only memory changes.
         let left = pool.vdevs.change(&self.tree, &self.change)?;
         pool.config.lock().vdev_tree = self.tree;
+        // Logs follow their vdev before any of this txg is written under the new guid.
         for (old, new) in self.change.renamed {
             pool.dtls.rename(old, new);
         }
+        // From the first to this txg: whatever a sibling has, the new one may not.
         for guid in self.change.lacking {
             pool.dtls.lack_all(guid, self.ctx.txg);
         }
+        // They keep their labels until the commit: a crash before it leads back to the old tree.
         let mut leaving = pool.leaving.0.lock();
         for leaf in left {
             let spare = self.spares.iter().find(|(guid, _)| *guid == leaf.guid());
@@ -167,6 +174,7 @@ impl<'a> TreeChange<'a> {
         }
         drop(leaving);
         pool.leaving.1.fetch_add(1, Relaxed);
+        // The labels of this txg must name the new tree.
         pool.config_changed();
         Ok(())
     }
@@ -185,6 +193,7 @@ impl Pool {
         leaf: &VdevConfig,
         txg: Txg,
     ) -> Result<()> {
+        // With txg 0 in it no system counts the device as a member.
         let config = self.config.lock().clone();
         label::init(device, &label::initial_label(&config, top, leaf, txg.0))
     }
@@ -198,6 +207,8 @@ impl Pool {
     pub(crate) fn let_leaves_go(&self) {
         let leaving = std::mem::take(&mut *self.leaving.0.lock());
         for Departure { leaf, spare } in leaving {
+            // The guid may come back as that of another device: it must not inherit what this one
+            // lacked.
             self.dtls.forget(leaf.guid());
             if let Some(device) = leaf.device() {
                 // It is out of the pool whatever it says: an old label fits no uberblock any more.
@@ -206,6 +217,7 @@ impl Pool {
                     None => label::retire(&*device),
                 };
             }
+            // Last: the device is needed to write its label.
             leaf.unseat(Health::new(VdevState::Closed, Aux::None));
         }
     }
@@ -226,6 +238,7 @@ impl Pool {
         let mut bytes = packed.encode_xdr();
         let len = bytes.len() as u64;
         let directory = self.directory()?;
+        // The object is made when the first device comes, and is kept when the last one goes.
         let dnode = match directory.lookup_u64(list.as_bytes())? {
             Some(object) => self.mos().dnode(ObjectId(object))?,
             None => {
@@ -238,7 +251,9 @@ impl Pool {
             }
         };
         let size = dnode.block_size() as usize;
+        // Whole blocks: how much of it counts is in the bonus buffer.
         bytes.resize(bytes.len().next_multiple_of(size), 0);
+        // A shorter list must not keep the end of a longer one.
         dnode.free_blocks(ctx.tx, 0, u64::MAX)?;
         dnode.write_at(ctx.tx, 0, &bytes)?;
         dnode.set_bonus(ctx.tx, &len.to_le_bytes())

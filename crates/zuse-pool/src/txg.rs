@@ -125,6 +125,7 @@ const BULK: u64 = 32 << 20;
 impl DirtyBounds {
     /// As they are for devices of that pace.
     fn at_pace(self, pace: u64) -> Self {
+        // Never so little that each write would wait for a txg of its own.
         let data = pace.saturating_mul(AT_MOST.as_secs()).max(AT_LEAST);
         Self {
             data: self.data.min(data),
@@ -140,6 +141,7 @@ impl DirtyBounds {
     /// Whether the open txg is worth writing as soon as no other is being written.
     fn enough(&self, meter: &DirtyMeter, open: Txg) -> bool {
         let data = (self.data / 5).max(WORTH.min(self.data / 2));
+        // A fifth is enough to keep the devices busy, while the rest still comes in.
         meter.data() >= data || meter.metadata() >= self.metadata / 2 || self.all_new(meter, open)
     }
 
@@ -162,6 +164,7 @@ impl Txgs {
     ) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
+                // The txg on disk is closed for good: its number is never used again.
                 open: synced.next(),
                 holds: 0,
                 reserved: [0; 4],
@@ -194,6 +197,7 @@ impl Txgs {
         let mut state = self.lock();
         state.timeout = timeout;
         state.limits = bounds;
+        // What is known of the devices stays: new bounds of the user do not make them faster.
         state.bounds = bounds.at_pace(state.pace);
         self.changed.notify_all();
     }
@@ -203,9 +207,11 @@ impl Txgs {
         if bytes < TELLING {
             return;
         }
+        // A txg in no time at all would divide by zero.
         let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX).max(1);
         let this = bytes.saturating_mul(1000) / millis;
         let mut state = self.lock();
+        // Half of the old pace, so that one slow flush does not brake everybody.
         state.pace = state.pace / 2 + this / 2;
         state.bounds = state.limits.at_pace(state.pace);
         // Whoever waits looks again when the txg is done.
@@ -249,6 +255,8 @@ impl Txgs {
     /// A thread panicked: the sync thread is to find out now, and those who wait look again.
     pub fn torn(&self) {
         let mut state = self.lock();
+        // Without a txg the sync thread would not look at the tripwire, and those who wait would
+        // wait for good.
         state.wanted = state.wanted.max(state.open);
         self.changed.notify_all();
     }
@@ -272,6 +280,7 @@ impl Txgs {
     ) -> Result<Tx> {
         let mut state = self.lock();
         loop {
+            // First: a suspended pool must refuse those who come, not only those who wait.
             brake()?;
             if let Some(error) = &state.failed {
                 return Err(error.clone());
@@ -281,13 +290,17 @@ impl Txgs {
             }
             let full = bounded && state.bounds.reached(&self.meter);
             if !state.closing && !full {
+                // Under the lock that the quiesce thread closes under: it sees this hold, or we see
+                // the next txg.
                 state.holds += 1;
                 if std::mem::take(&mut state.untouched) {
                     state.opened_at = Instant::now();
                 }
                 let txg = state.open;
                 debug_assert!(txg > state.synced, "{txg:?} is on disk already");
+                // Kept until the txg is on disk: only then does the space itself show what it took.
                 state.reserved[txg.slot::<4>()] += reserve;
+                // Told once a txg. Each transaction would wake the thread otherwise.
                 if !state.kicked && state.bounds.enough(&self.meter, txg) {
                     state.kicked = true;
                     self.changed.notify_all();
@@ -332,6 +345,8 @@ impl Txgs {
     /// Waits until a txg is on disk, unless `brake` says that waiting is no use.
     pub fn wait_synced(&self, txg: Txg, brake: impl Fn() -> Result<()>) -> Result<()> {
         let mut state = self.lock();
+        // A txg that is not open yet cannot be asked for: it would be closed while nothing is in
+        // it.
         state.wanted = state.wanted.max(txg.min(state.open));
         self.tell(&state);
         self.changed.notify_all();
@@ -339,6 +354,7 @@ impl Txgs {
             if let Some(error) = &state.failed {
                 return Err(error.clone());
             }
+            // Closing writes what is under way first, so this one may still come.
             if state.stop && state.syncing.is_none() && state.quiesced.is_none() {
                 return Err(Error::refused(Errno::NODEV, "the pool was closed"));
             }
@@ -358,6 +374,7 @@ impl Txgs {
     pub fn quiesce_next(self: &Arc<Self>) -> bool {
         let mut state = self.lock();
         loop {
+            // After a failure no txg may follow: it would build on what is not on disk.
             if state.stop || state.failed.is_some() {
                 return false;
             }
@@ -367,6 +384,8 @@ impl Txgs {
                     && dirty > 0
                     && (state.streams || state.bounds.enough(&self.meter, state.open))
                 || state.opened_at.elapsed() >= state.timeout;
+            // One quiesced at a time: blocks have four slots, of which these three txgs and the one
+            // just synced take one each.
             if due && state.quiesced.is_none() {
                 break;
             }
@@ -376,7 +395,9 @@ impl Txgs {
                 .max(Duration::from_millis(1));
             state = self.changed.wait_timeout(state, left);
         }
+        // Before the door closes: the most of it is done while others still begin.
         state = self.do_put_off(state);
+        // From here on nobody new comes in, so the count of holds only falls.
         state.closing = true;
         while state.holds > 0 {
             state = self.wait(state);
@@ -389,6 +410,8 @@ impl Txgs {
             state.holds == 0 && state.quiesced.is_none(),
             "a txg closes before its transactions have ended"
         );
+        // The sync thread and those who begin see both changes together: the lock is kept in
+        // between.
         state.quiesced = Some(state.open);
         self.tell(&state);
         state.open = state.open.next();
@@ -397,6 +420,7 @@ impl Txgs {
         state.closing = false;
         state.kicked = false;
         state.streams = false;
+        // The slot was that of a txg which is on disk by now.
         let slot = state.open.slot::<4>();
         state.reserved[slot] = 0;
         self.changed.notify_all();

@@ -43,6 +43,11 @@ pub(crate) fn message(text: &str) -> String {
     if inner.starts_with("constant") {
         return format!("{before} a {kind} value");
     }
+    // What an index is called that is a number.
+    let inner = match inner {
+        "field 'integer index'" => "field '?'",
+        named => named,
+    };
     format!("{before} {inner} (a {kind} value)")
 }
 

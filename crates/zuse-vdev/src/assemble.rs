@@ -157,10 +157,12 @@ impl<'a> Group<'a> {
         let Some(top) = label.top_guid else {
             return;
         };
+        // The newest label knows the most: which slots are holes, and how many there are.
         if self.newest.is_none_or(|n| n.txg < label.txg) {
             self.newest = Some(label);
         }
         let of_top = self.tops.entry(top).or_insert(label);
+        // A device that was away describes its vdev as it was then.
         if of_top.txg < label.txg {
             *of_top = label;
         }
@@ -193,6 +195,7 @@ impl<'a> Group<'a> {
         } else {
             newest.vdev_children
         }
+        // A number from a disk, and a slot each is made below.
         .min(MAX_SLOTS);
         let mut tops: Vec<VdevConfig> = (0..slots)
             .map(|id| {
@@ -217,6 +220,8 @@ impl<'a> Group<'a> {
                 .id
                 .and_then(|id| usize::try_from(id).ok())
                 .and_then(|id| tops.get_mut(id));
+            // A hole that the newest label knows was a vdev once: its devices still carry that
+            // label.
             if let Some(slot) = slot.filter(|slot| slot.kind != VdevKind::Hole) {
                 *slot = label.vdev_tree.clone();
             }
@@ -234,6 +239,7 @@ impl<'a> Group<'a> {
             .collect();
         config.vdev_tree.visit_mut(&mut |node| {
             if let Some(path) = devices.get(&node.guid).filter(|_| node.kind.is_device()) {
+                // Where it was found just now, not where it was when the label was written.
                 node.path = Some(path.clone());
             }
         });

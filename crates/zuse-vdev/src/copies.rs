@@ -74,12 +74,16 @@ impl Copies {
         if n == 1 {
             return (!tried.has(0)).then_some(0);
         }
+        // Neighbours go to the same copy, so that its device reads on; each MiB goes to another
+        // one.
         let first = (offset >> 20) as usize % n;
         (0..n)
             .map(|k| (first + k) % n)
             .filter(|&i| !tried.has(i))
             .min_by_key(|&i| {
                 let leaf = &self.leaves[i];
+                // One that lacks something is asked only after all others, even where it would be
+                // free.
                 (!leaf.is_usable(), leaf.is_outdated(), leaf.pending())
             })
     }
@@ -107,6 +111,7 @@ impl Copies {
         verify: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<ReadOutcome> {
         let (outcome, wrong) = self.search(offset, buf, psize, verify, &|| false)?;
+        // Without a good copy the checksum may be what is wrong: nobody is blamed.
         if outcome == ReadOutcome::Good {
             self.blame(wrong);
         }
@@ -139,6 +144,7 @@ impl Copies {
             match read_leaf(leaf, offset, buf, psize) {
                 Ok(()) if verify(buf) => {
                     if !wrong.is_empty() && heal() {
+                        // Only with bytes that the checksum accepted.
                         self.heal(offset, buf, wrong);
                     }
                     return Ok((ReadOutcome::Good, blamed));
@@ -206,6 +212,7 @@ impl Copies {
                 proof.lacking.push(leaf.guid());
                 continue;
             }
+            // Not asked at all: what is there is older than the block.
             if leaf.lacks(birth) {
                 wrong.insert(i);
                 continue;
@@ -225,10 +232,13 @@ impl Copies {
                 Err(_) => wrong.insert(i),
             }
         }
+        // Its dirty time log may say too much. Bytes that the checksum accepts are right, whoever
+        // has them.
         if good.is_none() {
             good = self.last_resort(offset, birth, buf, psize, judge);
         }
         proof.good = good.is_some();
+        // Freed meanwhile: other bytes in its place are no damage, and must not be written over.
         if !wrong.is_empty() && !(judge.is_live)() {
             proof.stale = true;
         } else {
@@ -270,6 +280,7 @@ impl Copies {
                     leaf.counters().repaired.bump();
                     proof.mended += bytes.len().next_multiple_of(1 << self.ashift) as u64;
                 }
+                // The resilver must not take it for whole.
                 _ => proof.lacking.push(self.leaves[i].guid()),
             }
         }
@@ -353,6 +364,8 @@ impl Copies {
                 }
             }
         }
+        // Where nobody took it the txg fails, and nothing was missed. Else those that failed lack
+        // this txg.
         if result.is_ok() && !failed.is_empty() {
             let missed = self.leaves.iter().enumerate();
             missed
@@ -365,6 +378,7 @@ impl Copies {
     }
 
     fn write_leaf(&self, leaf: &Leaf, offset: u64, data: &[u8]) -> Result<()> {
+        // Whole sectors: the rest is zeros, so that a resilver finds the same bytes on every copy.
         let pad = data.len().next_multiple_of(1 << self.ashift) - data.len();
         match ZEROS.get(..pad) {
             None | Some([]) => leaf.write(offset, &[IoSlice::new(data)]),
@@ -391,6 +405,7 @@ impl Copies {
 
 /// Fills `buf` with `psize` bytes of a leaf, reading whole device sectors.
 fn read_leaf(leaf: &Leaf, offset: u64, buf: &mut Vec<u8>, psize: usize) -> Result<()> {
+    // The device's sectors, which may be larger than the pool's.
     let whole = round_up(psize as u64, leaf.sector_shift()).map_or(psize, |n| n as usize);
     buf.resize(whole, 0);
     leaf.read(offset, buf)?;

@@ -67,9 +67,11 @@ impl Mapping {
         let len = u32::try_from(moved.len >> 9).map_err(|_| wrong())?;
         let ends = moved.from.checked_add(moved.len).is_some()
             && moved.to.checked_add(moved.len).is_some();
+        // In order and without overlap, or a look-up by halves would find the wrong range.
         if !whole || len == 0 || moved.from >> 9 < after || !ends {
             return Err(wrong());
         }
+        // All of it is kept in memory, and the count is from a disk.
         if self.0.len() >= MAX_ENTRIES {
             return Err(Error::unsupported(
                 place,
@@ -110,6 +112,7 @@ impl Mapping {
         let after = self.0.partition_point(|e| e.from << 9 <= offset);
         let entry = self.0.get(after.checked_sub(1)?)?;
         let skip = offset - (entry.from << 9);
+        // A block may begin in one range and end in the next: the caller asks again for the rest.
         let left = (u64::from(entry.len) << 9)
             .checked_sub(skip)
             .filter(|left| *left > 0)?;

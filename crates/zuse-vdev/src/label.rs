@@ -69,6 +69,7 @@ impl Labels {
             written: None,
         };
         if labels.rival().is_some() {
+            // Only where two pools claim it: the rings are more to read than the labels.
             labels.written = labels.newest(u64::MAX).map(|l| written_txg(device, l));
         }
         labels
@@ -92,6 +93,7 @@ impl Labels {
     pub fn newest(&self, limit: u64) -> Option<&PoolConfig> {
         self.good()
             .filter_map(|(_, config)| config.member())
+            // Txg 0 is a device that is on its way into a pool or out of one.
             .filter(|c| c.txg != 0 && c.txg <= limit)
             .max_by_key(|c| c.txg)
     }
@@ -112,6 +114,8 @@ impl Labels {
         let written = self.written.unwrap_or(u64::MAX);
         let rival = self
             .rival()
+            // The newest label is of a txg whose uberblock never came: the other pool may still be
+            // right.
             .filter(|_| newest.is_some_and(|n| n.txg > written));
         (newest, rival)
     }
@@ -172,6 +176,7 @@ pub(crate) fn write_sealed(
     block: &mut [u8],
     write: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<()> {
+    // The checksum covers the place, so that a label that was copied elsewhere is not believed.
     let at = label_offset(size, label) + at;
     seal_trailer(block, Trailer::label_verifier(at));
     write(at, block)
@@ -211,6 +216,7 @@ pub fn init(device: &dyn BlockDevice, list: &NvList) -> Result<()> {
     let mut boot = vec![0; BOOT_ENV_SIZE];
     let mut ring = vec![0; RING_SIZE as usize];
     let write = &mut write_to(device);
+    // What lies behind the last label may look like one of a smaller device.
     let end = label_offset(device.size(), LABELS - 1) + LABEL_SIZE;
     let behind = device.size().saturating_sub(end).min(LABEL_SIZE);
     write(end, &vec![0; behind as usize])?;
@@ -220,6 +226,7 @@ pub fn init(device: &dyn BlockDevice, list: &NvList) -> Result<()> {
             &vec![0; BOOT_ENV_AT as usize],
         )?;
         write_sealed(device.size(), label, CONFIG_AT, &mut config, write)?;
+        // Sealed although empty, so that nobody takes it for damaged.
         write_sealed(device.size(), label, BOOT_ENV_AT, &mut boot, write)?;
         // One trailer at the ring's end: the last slot looks sealed and fails its own checksum.
         write_sealed(device.size(), label, RING_AT, &mut ring, write)?;
@@ -232,6 +239,7 @@ pub fn init(device: &dyn BlockDevice, list: &NvList) -> Result<()> {
 /// # Errors
 /// `Device` when any label could not be written.
 pub fn clear(device: &dyn BlockDevice) -> Result<()> {
+    // Not the first bytes: a boot sector or a partition table may be there.
     let zeros = vec![0; (LABEL_SIZE - BOOT_ENV_AT) as usize];
     if device.size() < LABELS as u64 * LABEL_SIZE {
         return Err(Error::refused(
@@ -248,6 +256,7 @@ pub fn clear(device: &dyn BlockDevice) -> Result<()> {
 /// The label of a leaf that is being added in `txg`: as it will be, but not yet a member (txg 0).
 pub fn initial_label(pool: &PoolConfig, top: &VdevConfig, leaf: &VdevConfig, txg: u64) -> NvList {
     let mut pool = pool.clone();
+    // A member of nothing yet: the first commit that knows the device writes its txg.
     pool.txg = 0;
     pool.create_txg = Some(txg);
     pool.to_label_nvlist(top, leaf)
@@ -260,6 +269,7 @@ pub fn initial_label(pool: &PoolConfig, top: &VdevConfig, leaf: &VdevConfig, txg
 pub fn retire(device: &dyn BlockDevice) -> Result<()> {
     for (label, slot) in Labels::read(device).slots.into_iter().enumerate() {
         if let Ok(mut content) = slot {
+            // The rest stays, so that a person can see what the device was part of.
             content.list.replace("txg", 0u64);
             write_config(device, label, &content.list)?;
         }

@@ -149,6 +149,7 @@ impl Leaf {
         let shift = u8::try_from(device.sector_shift()).unwrap_or(u8::MAX);
         self.sector_shift
             .store(shift.min(geometry::ASHIFT_MAX), Ordering::Relaxed);
+        // After all that asks the device: the lock is not held over I/O.
         let mut seat = self.change_seat();
         let before = seat.health;
         seat.path = Some(path);
@@ -167,6 +168,7 @@ impl Leaf {
                 seat.health = Health::new(VdevState::CantOpen, Aux::TooSmall);
             }
         }
+        // An event may wake somebody who looks at this leaf.
         drop(seat);
         self.report_state(before);
     }
@@ -199,6 +201,7 @@ impl Leaf {
             let before = std::mem::replace(&mut seat.health, health);
             (seat.device.take(), before)
         };
+        // Without the lock: closing a device may wait for it.
         drop(gone);
         self.report_state(before);
     }
@@ -278,6 +281,8 @@ impl Leaf {
 
     /// Tells whether the leaf's DTL holds anything; what, is not known then.
     pub fn set_outdated(&self, outdated: bool) {
+        // Without a list it lacks everything. First that, so that nobody trusts an old list
+        // meanwhile.
         *self.missing.write() = Box::default();
         self.outdated.store(outdated, Ordering::Relaxed);
     }
@@ -295,6 +300,7 @@ impl Leaf {
         }
         let missing = self.missing.read();
         let at = missing.partition_point(|txgs| txgs.start <= birth.0);
+        // Outdated without a list: of no txg is it known that the device has it.
         missing.is_empty()
             || at
                 .checked_sub(1)
@@ -326,6 +332,7 @@ impl Leaf {
 
     /// Whether there were too many checksum errors, and too many I/O errors, since the last call.
     pub(crate) fn take_exceeded(&self) -> (bool, bool) {
+        // Taken once: two threads must not both fault the leaf.
         let bits = self.exceeded.swap(0, Ordering::AcqRel);
         (bits & 1 != 0, bits & 2 != 0)
     }
@@ -333,6 +340,7 @@ impl Leaf {
     /// Forgets all errors: counts, and those that were on the way to too many.
     pub(crate) fn clear_errors(&self) {
         self.counters.clear_errors();
+        // Errors that a person has seen and cleared do not count towards the next alarm.
         self.watch.forget();
         self.exceeded.store(0, Ordering::Release);
     }

@@ -88,11 +88,13 @@ impl Watch {
         let last = &mut seen.last[kind as usize];
         last.push_back(now);
         let since = now.saturating_sub(Duration::from_secs(seconds));
+        // No more than the last few: a device that fails all day takes no memory.
         while last.len() > wanted || last.front().is_some_and(|t| *t < since) {
             last.pop_front();
         }
         let reached = last.len() >= wanted;
         if reached {
+            // The next alarm wants as many new errors.
             last.clear();
         }
         reached

@@ -198,8 +198,11 @@ impl FileSystem {
         if !mode::is_valid(new.mode) {
             return refuse(Errno::INVAL, "a file type");
         }
+        // The leaf is prefetched while the rest is checked; nothing is decided by it.
         let mut expected = entries.expect(name);
         self.check_access(who, dir, MAY_WRITE | MAY_EXEC)?;
+        // Until the name is there: two of one name cannot be made, and the directory cannot be
+        // removed.
         let _names = dir.names.lock();
         self.check_alive(dir)?;
         let parent = dir.attributes();
@@ -211,6 +214,7 @@ impl FileSystem {
         }
         let mut mode = new.mode;
         let acls = self.first_acls(dir, &mut mode, who.umask)?;
+        // Before the transaction: a refusal must not leave an object.
         self.check_object_quota(who, &parent, mode)?;
         // Making the object takes longer than the memory does.
         entries.expect_version(&expected);
@@ -228,12 +232,14 @@ impl FileSystem {
         let znode = match named {
             Ok(znode) => znode,
             Err(error) => {
+                // In the same transaction: no txg has an object that nothing leads to.
                 let free = || self.objset.free(&tx, object);
                 self.cache.discard(object, free)?;
                 return Err(error);
             }
         };
         let texts = [name, new.target.unwrap_or_default()];
+        // After the name is there, which could have been refused.
         self.note_created(&tx, znode.dnode(), &attrs, texts);
         self.change_dir(&tx, dir, 1, i64::from(is_dir), now)?;
         self.put_first_acls(&tx, &znode, acls)?;
@@ -270,8 +276,11 @@ impl FileSystem {
             self.make_object(&tx, &parent, dir.object(), who, mode, &new, self.now())?;
         attrs.links = 0;
         self.store.store(&tx, &dnode, &attrs, field::LINKS)?;
+        // From the start: after a crash nobody holds it, and it is freed when the file system is
+        // opened.
         self.unlinked_set()?
             .add_int(&tx, dnode.object().0, dnode.object().0)?;
+        // May get a name: it is not freed while somebody holds it.
         let znode = self.cache.insert(dnode, attrs, true)?;
         self.put_first_acls(&tx, &znode, acls)?;
         Ok(znode)
@@ -289,6 +298,7 @@ impl FileSystem {
             None
         };
         let Some(bytes) = inherited else {
+            // The umask counts only where no default ACL says what is allowed.
             *mode &= !(umask & 0o777);
             return Ok(FirstAcls::default());
         };

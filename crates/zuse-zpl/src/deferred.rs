@@ -58,6 +58,8 @@ impl Deferred {
             "txg {:?} closed, and its nameless objects are not in the set",
             inside.asked
         );
+        // Asked for once a txg. In a txg that is just closing it is too late: then the set is
+        // changed at once.
         if inside.asked == Some(tx.txg()) || tx.before_close(self.clone()) {
             inside.asked = Some(tx.txg());
             inside.objects.insert(object.0);
@@ -89,6 +91,7 @@ impl Deferred {
         let objects: Vec<u64> = {
             let mut inside = self.inside.lock();
             inside.asked = None;
+            // A copy: an object that is freed meanwhile takes itself out, which is seen below.
             inside.objects.iter().copied().collect()
         };
         for object in objects {

@@ -46,6 +46,7 @@ impl FileSystem {
         let znode = self.znode(object)?;
         {
             let mut state = znode.write();
+            // The number may be another object's by now, or the object may have got a name.
             if znode.generation() != generation || state.attrs.links != 0 {
                 drop(state);
                 return refuse(Errno::NOENT, "an object without a name");

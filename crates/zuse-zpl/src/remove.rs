@@ -43,6 +43,7 @@ impl FileSystem {
         }
         self.check_access(who, dir, MAY_WRITE | MAY_EXEC)?;
         {
+            // From the look-up to the removal: the name must lead to the same object.
             let _names = dir.names.lock();
             let Some((object, _)) = self.find(dir, name)? else {
                 return Err(self.absent(name));
@@ -52,6 +53,7 @@ impl FileSystem {
                 return refuse(Errno::ISDIR, "unlink of a directory");
             }
             self.check_removal(who, dir, &child)?;
+            // Removing must work on a full pool, so it may use the reserve.
             let tx = self.begin_freeing(estimate::REMOVE)?;
             let now = self.now();
             self.remove_entry(&tx, dir, name)?;
@@ -62,7 +64,8 @@ impl FileSystem {
             };
             self.drop_link(&tx, child, now, Some(&body))?;
         }
-        self.reap_quietly();
+        // Without the lock: it frees others' objects too, and waits for transactions.
+        self.try_reap();
         self.settle(dir.object())
     }
 
@@ -93,6 +96,7 @@ impl FileSystem {
                     format!("directory {} contains itself", object.0),
                 ));
             }
+            // The order in which renames take them.
             let (first, second) = if dir.object() < child.object() {
                 (dir, &child)
             } else {
@@ -105,6 +109,7 @@ impl FileSystem {
                 continue;
             }
             self.check_removal(who, dir, &child)?;
+            // Under both locks: nobody can make a file in it between this and the removal.
             if child.entries()?.count()? != 0 {
                 return refuse(Errno::NOTEMPTY, "rmdir");
             }
@@ -124,10 +129,11 @@ impl FileSystem {
             drop(second_names);
             drop(first_names);
             self.drop_link(&tx, child, now, None)?;
+            // Reaping begins transactions of its own, and nobody may hold two.
             drop(tx);
             break;
         }
-        self.reap_quietly();
+        self.try_reap();
         self.settle(dir.object())
     }
 
@@ -174,6 +180,7 @@ impl FileSystem {
         };
         if last {
             self.forget_access(&znode);
+            // A mount gives back what it holds, so that the object may go in this very transaction.
             self.tell_keepers(&znode);
         }
         let block = u64::from(znode.dnode().block_size()).max(1);
@@ -193,6 +200,7 @@ impl FileSystem {
         }
         if links == 0 {
             if let Some(log) = self.log() {
+                // Records of an object that goes need not be written any more.
                 log.forget(object);
             }
             if small && self.cache.kill_if_alone(&znode) {
@@ -204,6 +212,7 @@ impl FileSystem {
             }
             self.deferred()?.enter(tx, object)?;
         }
+        // An object that was freed above has no attributes to store.
         let a = &mut state.attrs;
         a.links = links;
         a.ctime = now;
@@ -229,7 +238,7 @@ impl FileSystem {
     /// As [`Self::reap`] for who has something else to do, and has done it: what cannot be freed
     /// now waits in the set. One thread at a time. So no more than one of the threads that forget
     /// files can get stuck on a pool that does not go on.
-    pub fn reap_quietly(&self) {
+    pub fn try_reap(&self) {
         if self.cache.orphans.lock().len() > self.cache.may_wait.load(Relaxed)
             && let Some(_one) = self.cache.reaping.try_lock()
         {
@@ -274,6 +283,7 @@ impl FileSystem {
             let is_end = entry.is_none();
             let object = entry.and_then(|e| e.value.first());
             if let Some(object) = object.filter(|o| !in_use.is_some_and(|set| set.contains(o))) {
+                // Without a generation: what the set names has lost its name, whoever it was.
                 some.push((ObjectId(object), None));
             }
             if is_end || some.len() == REAP_AT_ONCE {
@@ -313,6 +323,7 @@ impl FileSystem {
                 Ok(tx) => tx,
                 Err(e) if e.is(Errno::NOSPC) && at_once > 1 => {
                     at_once = (at_once / 8).max(1);
+                    // Fewer at once may fit.
                     queue.extend(simple.iter().map(|(z, g)| (z.object(), *g)));
                     continue;
                 }
@@ -345,6 +356,8 @@ impl FileSystem {
             return Ok(None);
         }
         let is_attribute_space = znode.is_dir() && znode.read().attrs.flags & flags::XATTR != 0;
+        // A large file is shortened in several txgs: it would not fit into a transaction with
+        // others.
         let simple = !is_attribute_space
             && (!znode.is_file() || znode.dnode().max_block() < FREE_AT_ONCE)
             && self.attribute_space_of(&znode)? == 0;
@@ -354,6 +367,7 @@ impl FileSystem {
     /// Frees an object that [`Self::is_simple`] gave, unless somebody took hold of it: the last one
     /// to go queues it again.
     fn free_simple(&self, tx: &Tx, znode: &Arc<Znode>) -> Result<()> {
+        // A file that may get a name again stays for whoever holds it.
         let held = znode.read().nameless && Arc::strong_count(znode) > 1;
         if held || !self.cache.kill_if_alone(znode) {
             return Ok(());
@@ -369,10 +383,13 @@ impl FileSystem {
     /// Frees an object that nobody can find any more, and takes it out of the unlinked set.
     fn free_killed(&self, tx: &Tx, znode: &Znode) -> Result<()> {
         let object = znode.object();
+        // Out of the set and freed in one transaction: a number in the set must never be somebody
+        // else's.
         let was_deferred = match self.deferred()?.leave(tx, object) {
             Err(error) if !error.is(Errno::NOENT) => return Err(error),
             other => other.unwrap_or(false),
         };
+        // What only this object leads to goes first.
         let freed = match self.store.external_acl(znode.dnode()) {
             0 => Ok(()),
             acl => self.objset.free(tx, ObjectId(acl)),
@@ -409,6 +426,7 @@ impl FileSystem {
                 continue;
             }
             if znode.is_file() {
+                // Before the transaction: it has its own ones.
                 self.shorten(&znode)?;
             }
             let xattr = self.attribute_space_of(&znode)?;

@@ -43,6 +43,7 @@ fn in_order(from: Spot<'_>, to: Spot<'_>, target: Option<&Arc<Znode>>) -> Vec<Ar
     let mut dirs = vec![from.dir.clone(), to.dir.clone()];
     // A directory that is to be replaced must stay empty.
     dirs.extend(target.filter(|t| t.is_dir()).cloned());
+    // One order for everybody: two renames in opposite directions would wait for each other.
     dirs.sort_by_key(|d| d.object());
     dirs.dedup_by_key(|d| d.object());
     dirs
@@ -103,6 +104,7 @@ impl FileSystem {
         if name::is_dots(from_name) || name::is_dots(to_name) {
             return refuse(Errno::BUSY, "rename of . or ..");
         }
+        // Of the new name alone: an old one that is too long or ill-formed must be able to go.
         self.check_new_name(to_dir, to_name)?;
         self.check_access(who, from_dir, MAY_WRITE | MAY_EXEC)?;
         self.check_access(who, to_dir, MAY_WRITE | MAY_EXEC)?;
@@ -118,10 +120,13 @@ impl FileSystem {
         );
         {
             let across = !Arc::ptr_eq(from_dir, to_dir);
+            // Only one rename changes the shape of the tree at a time: else two of them could put
+            // directories into each other.
             let _tree = across.then(|| self.rename.lock());
             while !self.try_rename(who, from, to, how, hole)? {}
         }
-        self.reap_quietly();
+        // Without the locks: freeing waits for transactions.
+        self.try_reap();
         self.settle(from.dir.object())
     }
 
@@ -166,6 +171,7 @@ impl FileSystem {
                 self.note_name(&tx, &renamed(from, to, how, None));
             }
             _ => {
+                // First the new name: an error leaves the object with two names, not with none.
                 self.set_entry(&tx, to, target.as_ref(), &source)?;
                 let hole = if how.whiteout {
                     Some(self.leave_whiteout(&tx, who, from, &source, remade, now)?)
@@ -234,6 +240,7 @@ impl FileSystem {
                     (false, true) => {
                         return refuse(Errno::ISDIR, "something else over a directory");
                     }
+                    // Under the lock of its names: it stays empty.
                     (true, true) if target.entries()?.count()? != 0 => {
                         return refuse(Errno::NOTEMPTY, "the new name");
                     }
@@ -266,6 +273,7 @@ impl FileSystem {
         if !same_dir {
             self.change_dir(tx, to.dir, 0, to_delta, now)?;
         }
+        // Both have another parent now, also where the directory is the same: the ctime changes.
         self.moved(tx, source, to.dir, now)?;
         self.moved(tx, target, from.dir, now)?;
         Ok(())
@@ -296,6 +304,7 @@ impl FileSystem {
             &new,
             now,
         )?;
+        // The replay needs the same object again: the log has its number and attributes.
         let made = log::created(&dnode, &attrs, b"", b"");
         let hole = self.cache.insert(dnode, attrs, false)?;
         self.set_entry(tx, from, Some(source), &hole)?;

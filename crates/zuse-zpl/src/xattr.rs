@@ -220,7 +220,7 @@ impl FileSystem {
                 self.put_mode(&tx, znode, mode, self.now())?;
             }
         }
-        self.reap_quietly();
+        self.try_reap();
         self.settle(znode.object())
     }
 

@@ -238,6 +238,7 @@ impl Pool {
                 Error::refused(Errno::NODEV, format!("no such device in pool: {guid}"))
             })?;
             let of = Of {
+                pool: self.name(),
                 place,
                 config: place.config(&config),
                 stored: self.stored_on(zap_of(place.config(&config)))?,
@@ -259,7 +260,7 @@ impl Pool {
                 kind: place.status.kind.name().to_owned(),
                 guid: *guid,
                 path: of.config.and_then(|c| c.path.clone()),
-                class: place.status.class.word(),
+                class: place.top.unwrap_or(place.status).class.word(),
                 state: place.status.health.word(),
                 properties: of.properties(names),
             });
@@ -392,6 +393,8 @@ fn parse(name: &str, text: &str) -> Result<Option<ZapValue>> {
 
 /// What is known of one vdev.
 struct Of<'a> {
+    /// The pool's name.
+    pool: String,
     place: &'a Place<'a>,
     config: Option<&'a VdevConfig>,
     stored: Vec<(String, ZapValue)>,
@@ -439,10 +442,13 @@ impl Of<'_> {
     }
 
     fn native(&self, known: &Property) -> PoolProperty {
+        // Whether anything goes to a vdev is told of all that space is allocated on.
+        let told = self.place.takes(known.name)
+            || known.name == "allocating" && (self.place.is_root() || self.place.is_top());
         let (value, source) = match known.access {
-            _ if !self.place.takes(known.name) => (None, Source::None),
-            Access::ReadOnly => (self.computed(known.name), Source::None),
-            _ if known.name == "path" => (self.config.and_then(|c| c.path.clone()), Source::None),
+            _ if known.name == "path" => Self::found(self.config.and_then(|c| c.path.clone())),
+            _ if !told => (None, Source::None),
+            Access::ReadOnly => self.read_only(known.name),
             _ => self.settable(known),
         };
         PoolProperty {
@@ -450,6 +456,24 @@ impl Of<'_> {
             value,
             source,
         }
+    }
+
+    fn read_only(&self, name: &str) -> (Option<String>, Source) {
+        let value = self.computed(name);
+        match name {
+            "bootsize" => (value, Source::Default),
+            "devid" | "physpath" | "encpath" | "fru" | "parent" | "children" => Self::found(value),
+            _ => (value, Source::None),
+        }
+    }
+
+    /// What a vdev need not have: where it has none, that is the default.
+    fn found(value: Option<String>) -> (Option<String>, Source) {
+        let source = match value {
+            Some(_) => Source::None,
+            None => Source::Default,
+        };
+        (value, source)
     }
 
     fn settable(&self, known: &Property) -> (Option<String>, Source) {
@@ -496,6 +520,7 @@ impl Of<'_> {
             }
             "state" => Some(status.health.word().to_owned()),
             "guid" => number(status.guid),
+            "asize" if self.place.is_root() => number(0),
             "asize" if status.asize > 0 => number(status.asize),
             "asize" if status.psize > 0 => number(leaf_asize(status.psize)),
             "psize" => number(status.psize),
@@ -515,6 +540,8 @@ impl Of<'_> {
             "physpath" => config.and_then(|c| c.phys_path.clone()),
             "encpath" => config.and_then(|c| c.enclosure_path.clone()),
             "fru" => config.and_then(|c| c.fru.clone()),
+            // The root goes by the pool's name there.
+            "parent" if self.place.is_top() => Some(self.pool.clone()),
             "parent" => parent.map(VdevStatus::shown_name),
             "children" => {
                 let names: Vec<_> = shown_children(status).map(VdevStatus::shown_name).collect();

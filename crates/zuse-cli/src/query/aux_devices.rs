@@ -1,6 +1,6 @@
 //! Spares that wait, and cache devices: listed with their pool, and not used by it.
 
-use super::VdevRow;
+use super::{VdevRow, room};
 
 /// One of them; whether it is there is looked up by path.
 pub fn row(config: &zuse::VdevConfig, list: &str, tree: &VdevRow) -> VdevRow {
@@ -28,6 +28,14 @@ pub fn row(config: &zuse::VdevConfig, list: &str, tree: &VdevRow) -> VdevRow {
         "spares" => ("AVAIL", ""),
         _ => ("ONLINE", ""),
     };
+    // No data goes to a cache device here; how large it is can be said.
+    let (space, least) = match list {
+        "l2cache" if there => {
+            let (total, least) = room::of_cache(psize);
+            (Some((total, 0)), least)
+        }
+        _ => (None, 0),
+    };
     VdevRow {
         path: config.kind.is_device().then(|| name.clone()),
         name,
@@ -43,8 +51,11 @@ pub fn row(config: &zuse::VdevConfig, list: &str, tree: &VdevRow) -> VdevRow {
         class: if list == "spares" { "spare" } else { "l2cache" }.into(),
         children: Vec::new(),
         traffic: [0; 4],
-        space: None,
-        fragmentation: None,
+        space,
+        deflated: 0,
+        least,
+        repaired: 0,
+        fragmentation: space.map(|_| 0),
         ops: Vec::new(),
         slow: 0,
         work: None,

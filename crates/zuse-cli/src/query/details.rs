@@ -236,19 +236,10 @@ fn activity(pool: &Pool, warnings: &mut Vec<String>) -> ActivityRow {
 }
 
 fn rebuild_words(r: &zuse::Rebuild) -> [u64; 9] {
-    let zuse::Rebuild {
-        vdev,
-        state,
-        start,
-        end,
-        scanned,
-        issued,
-        rebuilt,
-        estimate,
-        errors,
-    } = *r;
+    let bytes = [r.scanned, r.issued, r.rebuilt, r.estimate];
+    let [scanned, issued, rebuilt, all] = bytes;
     [
-        vdev, state, start, end, scanned, issued, rebuilt, estimate, errors,
+        r.vdev, r.state, r.start, r.end, scanned, issued, rebuilt, all, r.errors,
     ]
 }
 

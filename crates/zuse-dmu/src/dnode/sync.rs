@@ -110,9 +110,11 @@ impl Dnode {
         // lock.
         let (before, head, blocks, freed, spill, dies, born) = {
             let state = self.read_state();
+            // The oldest: versions are written in the order of their txgs.
             let Some(d) = state.dirty.first().filter(|d| d.txg == txg) else {
                 return Ok(None);
             };
+            // The blocks themselves are shared, not copied: nobody changes those of a closed txg.
             let blocks = d.blocks.to_vec();
             (
                 state.synced.clone(),
@@ -149,6 +151,7 @@ impl Dnode {
             }
             None
         } else {
+            // A number that was freed and given out again in one txg begins with an empty tree.
             let mut now = start_of(head, before.as_deref().filter(|_| !born));
             tree.sync_data(&mut now, blocks, &freed)?;
             tree.sync_spill(&mut now, &spill)?;
@@ -158,6 +161,7 @@ impl Dnode {
             now.flags = now.flags & !counted | FLAG_USED_BYTES | flags;
             Some(now)
         };
+        // Only after all blocks are written: readers go by the pointers from here on.
         let after = self.settle(txg, after);
         Ok(Some(SyncedObject {
             before,
@@ -190,6 +194,7 @@ impl Dnode {
             if state.dirty.is_empty() {
                 state.dirty = Vec::new();
             }
+            // Under the same lock: who finds no version must find the txg of what is on disk.
             self.written.store(txg.0, Relaxed);
             (done, after)
         };
@@ -235,6 +240,7 @@ impl Tree {
         }
         let core = &self.dnode.core;
         self.used.fetch_sub(core.io.dsize(bp) as i64, Relaxed);
+        // Freed or dead is decided there, by what the newest snapshot has.
         core.ledger.kill(self.txg, bp)
     }
 
@@ -272,6 +278,7 @@ impl Tree {
         // written.
         let last = blocks.last().map_or(0, |(id, _)| *id);
         self.grow(now, last.max(now.head.max_block))?;
+        // The tree may have grown all the same, which changes the dnode alone.
         if blocks.is_empty() && freed.is_empty() {
             return Ok(());
         }
@@ -283,12 +290,15 @@ impl Tree {
                 .checked_shl(shift)
                 .filter(|e| e >> shift == i as u64 + 1)
                 .unwrap_or(u64::MAX);
+            // Blocks are in order, so each pointer of the dnode has a run of them.
             let cut = rest.partition_point(|(id, _)| *id < end);
             let (mine, later) = rest.split_at(cut);
             rest = later;
             let root = self.sync_node(level, i as u64, *now.blkptr.at(i), mine, freed)?;
             now.blkptr.set(i, root);
         }
+        // The dnode's own numbers are from the disk: they may say less levels than there are
+        // blocks.
         if !rest.is_empty() {
             return Err(Error::corrupt(
                 self.place(0, rest[0].0),
@@ -317,6 +327,8 @@ impl Tree {
     fn add_level(&self, now: &mut Synced) -> Result<()> {
         let old = now.blkptr.all();
         let level = now.levels;
+        // An empty tree needs no block above it, only the birth of its holes for an incremental
+        // send.
         let top = if old.iter().all(BlockPointer::is_hole) {
             let any = old.iter().find(|bp| bp.logical_birth() != 0);
             match any {
@@ -356,6 +368,7 @@ impl Tree {
             .filter(|e| e >> shift == id + 1)
             .unwrap_or(u64::MAX);
         let span = Span::between(first, end);
+        // Where there is nothing, a free has nothing to do.
         let touched_by_free = !old.is_hole() && freed.intersects(span);
         if dirty.is_empty() && !touched_by_free {
             return Ok(old);
@@ -370,12 +383,16 @@ impl Tree {
             };
         }
         if dirty.is_empty() && freed.contains(span) {
+            // All of it: the blocks below are found by reading the tree, and it is not written
+            // again.
             self.free_subtree(level, id, &old)?;
             return Ok(self.hole(&old, level));
         }
+        // A copy of the old one: the cache's stays as readers of the old pointer know it.
         let mut bytes = self.open_indirect(level, id, &old)?;
         let child_shift = shift - self.fanout();
         let touched = self.touched_children(&bytes, first, child_shift, dirty, freed);
+        // Level 0 is most of the work, and its blocks need nothing of each other.
         if level == 1 && touched.len() > 1 {
             self.sync_leaves(&mut bytes, touched, dirty, first)?;
         } else {
@@ -420,6 +437,8 @@ impl Tree {
                 for child in lo as usize..=(hi as usize).min(slots - 1) {
                     if bytes[child * BP_SIZE..(child + 1) * BP_SIZE]
                         .iter()
+                        // A hole with a birth counts as something: it is one more child to look at,
+                        // and stays as it is.
                         .any(|b| *b != 0)
                     {
                         out.push(child);
@@ -428,6 +447,7 @@ impl Tree {
             }
         }
         out.sort_unstable();
+        // A block may be dirty in a range that was freed before it was written.
         out.dedup();
         out
     }
@@ -452,6 +472,7 @@ impl Tree {
                 .filter(|(b, _)| *b == blkid)
                 .map(|(_, block)| block.clone());
             let old = BlockPointer::parse(slot_of(bytes, child), zuse_base::ByteOrder::Little);
+            // Freed, and there was nothing.
             if block.is_none() && old.is_hole() {
                 continue;
             }

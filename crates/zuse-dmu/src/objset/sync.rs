@@ -222,6 +222,7 @@ impl Objset {
         how: How,
     ) -> Result<(Vec<Vec<Arc<Dnode>>>, Done)> {
         let mut all = Done::default();
+        // Of so few a job for other threads costs more than it saves.
         if dnodes.len() <= 2 {
             all.sync(&dnodes, how)?;
             return Ok((vec![dnodes], all));
@@ -248,6 +249,7 @@ impl Objset {
             .map_err(|e| Error::corrupt(self.place(), e))?;
         let mut pinned = Vec::with_capacity(done.len());
         for (batch, done) in done {
+            // Also those of a batch that failed: the error is told only when all have ended.
             pinned.push(batch);
             all.join(done?);
         }
@@ -266,12 +268,15 @@ impl Objset {
             let meta = self.meta.sync(tx.txg(), pass, 0)?;
             return Ok((Arc::new(changes), meta));
         }
+        // By number, so that the changes of one dnode block stand together.
         changes.sort_unstable_by_key(|(object, _)| *object);
         let changes = Arc::new(changes);
         let mut blocks: Vec<u64> = changes.iter().map(|(o, _)| block_of(*o)).collect();
         blocks.dedup();
         let last = blocks.last().copied().unwrap_or(0);
         self.meta
+            // Also where no version of the meta dnode was made: its blocks are made while they are
+            // written.
             .dirty(tx, |d| d.head.max_block = d.head.max_block.max(last))?;
         let fill = {
             let changes = changes.clone();
@@ -288,6 +293,7 @@ impl Objset {
     }
 
     fn write_objset_block(self: &Arc<Self>, txg: Txg, pass: u32) -> Result<BlockPointer> {
+        // In the txg that has what was replayed: a crash replays the rest, and nothing twice.
         let replayed = self.replayed[txg.slot::<4>()].swap(0, Relaxed);
         let rest = {
             let mut rest = self.rest.lock();
@@ -317,10 +323,12 @@ impl Objset {
             group_used: special.next().flatten(),
             project_used: special.next().flatten(),
         };
+        // The fill of an objset block is the number of its objects (chapter 02).
         let fill = meta.blkptr.all().iter().map(BlockPointer::fill).sum();
         let mut bytes = phys.to_bytes();
         let key = self.core.key.as_deref();
         if let Some(key) = key {
+            // The MACs cover what stands in the block, so they come last.
             key.sign_objset(&mut bytes)?;
         }
         let policy = self
@@ -335,6 +343,7 @@ impl Objset {
             .core
             .io
             .write_keyed(txg, &policy, key, &old, &bytes, fill)?;
+        // In later passes of the MOS the same place is written again: nothing was freed or born.
         if !written.in_place {
             if !old.is_hole() {
                 self.core.ledger.kill(txg, &old)?;
@@ -343,7 +352,10 @@ impl Objset {
         }
         self.core
             .io
+            // The next sync reads it as the old one.
             .remember(&written.bp, Arc::new(Block::new(bytes)));
+        // Readers that open the set from now on see this txg, though its uberblock is still to
+        // come.
         *self.root.write() = written.bp;
         Ok(written.bp)
     }

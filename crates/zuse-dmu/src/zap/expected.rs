@@ -1,5 +1,5 @@
-//! A name that will be added soon: its leaf is found, and brought near, while the caller does
-//! something else.
+//! A name that will be added soon: its leaf is found and prefetched into the processor's caches
+//! while the caller does something else.
 //!
 //! ```text
 //!   expect ─► hash, word of the table                    asks for where the leaf's version is

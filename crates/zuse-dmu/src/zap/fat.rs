@@ -62,7 +62,7 @@ pub(crate) struct Aim<'a> {
     h: Header,
     key: Key<'a>,
     /// The leaf, and how many hash bits it probably covers.
-    near: Option<(u64, u32)>,
+    pointer: Option<(u64, u32)>,
 }
 
 impl<'a> Aim<'a> {
@@ -72,7 +72,7 @@ impl<'a> Aim<'a> {
         Ok(Aim {
             key: ask.key(h, how, longest)?,
             h: *h,
-            near: None,
+            pointer: None,
         })
     }
 }
@@ -89,13 +89,13 @@ pub(crate) fn aim<'a>(
         Ok(key) => key,
         Err(e) => return Ok(Err(e)),
     };
-    let near = if h.table_blocks == 0 {
+    let pointer = if h.table_blocks == 0 {
         let index = top_bits(key.hash, h.shift);
         Some((table::pointer_in(&h, block0, index)?, h.shift))
     } else {
         None
     };
-    Ok(Ok(Aim { h, key, near }))
+    Ok(Ok(Aim { h, key, pointer }))
 }
 
 /// Reads block 0 and looks at it.
@@ -111,7 +111,7 @@ pub(crate) fn take_aim<'a, S: Blocks>(
 impl Aim<'_> {
     /// The leaf's block (`None`: the table has no leaf there).
     fn leaf<S: Blocks>(&self, s: &S) -> Result<Option<u64>> {
-        let leaf = match self.near {
+        let leaf = match self.pointer {
             Some((leaf, _)) => leaf,
             None => table::pointer(s, &self.h, top_bits(self.key.hash, self.h.shift))?,
         };
@@ -122,7 +122,7 @@ impl Aim<'_> {
     pub(crate) fn lead_to(&mut self, target: &Target) -> bool {
         let same = target.hash == self.key.hash;
         if same {
-            self.near = Some((target.leaf, target.depth));
+            self.pointer = Some((target.leaf, target.depth));
         }
         same
     }
@@ -130,8 +130,8 @@ impl Aim<'_> {
     /// The same (0: no leaf), and how many hash bits the leaf probably covers.
     #[inline]
     fn leaf_and_depth<S: Blocks>(&self, s: &S) -> Result<(u64, u32)> {
-        match self.near {
-            Some(near) => Ok(near),
+        match self.pointer {
+            Some(pointer) => Ok(pointer),
             None => table::pointer_and_depth(s, &self.h, top_bits(self.key.hash, self.h.shift)),
         }
     }

@@ -58,6 +58,7 @@ impl Pipeline {
         let zero_test = policy.compression != Compression::Off
             || policy.dedup != Dedup::Off
             || key.is_some() && policy.object_type == object_type::DNODE && policy.level == 0;
+        // A block that is stored as it is stays a block: with `compression=off` zeros are written.
         if zero_test && is_zero(data) {
             // The hole keeps the txg in which it came, so that an incremental send finds what was
             // freed.
@@ -170,6 +171,7 @@ impl Pipeline {
         let packed = compression != Compression::Off;
         let (bytes, compression) = if packed && scratch.len() <= room && room < data.len() {
             let len = scratch.len();
+            // Zeros behind a compressed block are no part of it: decompressing stops before them.
             pad(scratch, len, room);
             (&scratch[..], compression)
         } else if room == data.len() {
@@ -211,6 +213,7 @@ impl Pipeline {
             stored.len() as u64,
             usize::from(policy.copies),
             match policy.class {
+                // By the stored size, which is known only here.
                 AllocClass::Normal if stored.len() as u64 <= u64::from(policy.small) => {
                     AllocClass::Small
                 }
@@ -221,6 +224,8 @@ impl Pipeline {
                 for (i, dva) in dvas[..count.min(3)].iter().enumerate() {
                     bp.set_dva(i, *dva);
                 }
+                // All places first, then the writes: a failed allocation leaves nothing on the
+                // disk.
                 for dva in bp.dvas() {
                     self.put(txg, &dva, stored)?;
                 }
@@ -254,6 +259,7 @@ impl Pipeline {
         bp.set_checksum(sum);
         bp.set_birth(txg.0, txg.0);
         bp.set_fill(fill);
+        // Every copy: one that stayed as it was would no longer have the pointer's checksum.
         for (i, dva) in old.dvas().enumerate() {
             bp.set_dva(i, dva);
             // A reader that still has the old pointer must not "heal" this place with the old
@@ -302,11 +308,13 @@ impl Pipeline {
         if n <= EMBEDDED_MAX && policy.embed {
             return Squeezed::Embed(n);
         }
+        // Whole sectors are allocated: the rest of the last one is zeros.
         let size = if n <= unit {
             unit
         } else {
             n.next_multiple_of(unit)
         };
+        // After rounding nothing may be left of what was saved.
         if size >= len {
             return Squeezed::Plain;
         }
@@ -347,10 +355,13 @@ fn pad(buf: &mut Vec<u8>, used: usize, size: usize) {
 
 fn can_nopwrite(new: &BlockPointer, old: &BlockPointer, policy: &WritePolicy) -> bool {
     old.kind() == BpKind::Normal
+        // A fresh IV makes other bytes of the same content. And a shared dedup entry counts
+        // pointers.
         && !old.uses_crypt()
         && !old.dedup()
         // Word 6 holds sizes, compression, checksum function, type and level.
         && old.words[6] == new.words[6]
+        // `copies` may have changed since: then the block is to be written anew.
         && old.dvas().count() == usize::from(policy.copies)
         && old.checksum() == new.checksum()
 }
@@ -388,9 +399,11 @@ fn seal(
     data: &[u8],
     scratch: &mut [u8],
 ) -> Result<()> {
+    // Before the MAC is made, which covers this bit.
     bp.set_crypt();
     key.seal_stored(bp, scratch, policy.dedup)?;
     if policy.level > 0 {
+        // An indirect block is not encrypted: its MAC is that of the MACs in it.
         bp.set_mac(&indirect_mac(data));
     }
     Ok(())

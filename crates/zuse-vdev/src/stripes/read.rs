@@ -87,16 +87,21 @@ impl<'a> Reading<'a> {
         heal: &dyn Fn() -> bool,
     ) -> Result<ReadOutcome> {
         let columns = &self.plan.columns;
+        // Data first, and of devices that are sound: on a good day parity is never read.
         let sound = (0..columns.len())
             .filter(|&i| !columns[i].data.is_empty() && self.standing(i) == Standing::Sound);
         self.fetch(sound.collect());
+        // What failed is computed from parity. The block's checksum decides whether that was right.
         if self.supply() && verify(&self.data[..psize]) {
             self.heal_failed(heal);
             return Ok(ReadOutcome::Good);
         }
+        // Wrong bytes somewhere, and nobody knows where: every column is needed to find out.
         self.fetch_all();
         match self.settle(psize, verify, heal) {
             Some(_) => Ok(ReadOutcome::Good),
+            // Enough columns came, so the devices answered: the bytes are wrong. Else they are
+            // missing.
             None if self.is_enough() => Ok(ReadOutcome::BadChecksum),
             None => Err(self
                 .error
@@ -123,9 +128,11 @@ impl<'a> Reading<'a> {
             data.filter(|&c| !this.is_read(c)).count()
         };
         let short: Vec<&Stripe> = plan.stripes.iter().filter(|s| lacks(self, s) > 0).collect();
+        // All data came, and no parity has to be read.
         if short.is_empty() {
             return true;
         }
+        // Only of stripes that lack something.
         let sound = short.iter().flat_map(|s| self.parity_columns(s));
         let sound = sound.filter(|&c| self.standing(c) == Standing::Sound);
         self.fetch(sound.collect());
@@ -167,11 +174,14 @@ impl<'a> Reading<'a> {
         let plan = self.plan;
         let place = |c: usize| (plan.columns[c].at.child, plan.columns[c].at.offset);
         if plan.stripes.len() > 1 {
+            // Columns of a wide block that follow each other on a device become one read.
             columns.sort_unstable_by_key(|&c| place(c));
         }
         let follows = |a: usize, b: usize| {
             let (a, b) = (&plan.columns[a], &plan.columns[b]);
             a.at.child == b.at.child
+                // During an expansion the first rows may lie in the boot area: two places, two
+                // reads.
                 && a.at.boot == b.at.boot
                 && a.at.offset.checked_add(a.len as u64) == Some(b.at.offset)
         };
@@ -228,6 +238,7 @@ impl<'a> Reading<'a> {
         self.seen[column] = match result {
             Ok(()) => Seen::Read,
             Err(error) => {
+                // The first error is told: later ones are often its consequence.
                 self.error.get_or_insert(error);
                 Seen::Failed
             }
@@ -253,6 +264,7 @@ impl<'a> Reading<'a> {
         if wanted.is_empty() {
             return true;
         }
+        // More unknowns than equations.
         if wanted.len() > self.stripes.nparity() {
             return false;
         }
@@ -266,12 +278,14 @@ impl<'a> Reading<'a> {
             .collect();
         let data: Vec<Option<&[u8]>> = (self.parity_columns(stripe).end..stripe.columns.end)
             .map(|c| match plan.columns[c].data.clone() {
+                // A column that is too short for this row counts as zeros, for parity too.
                 none if none.is_empty() => Some(&[][..]),
                 _ if is_bad(c) => None,
                 range => Some(&self.data[range]),
             })
             .chain(std::iter::repeat_n(Some(&[][..]), stripe.zeros))
             .collect();
+        // Apart from the data, which the equations read.
         let mut found: [Vec<u8>; MAX_PARITY] = Default::default();
         let mut out: Vec<&mut [u8]> = found
             .iter_mut()
@@ -298,9 +312,11 @@ impl<'a> Reading<'a> {
         verify: &mut dyn FnMut(&[u8]) -> bool,
         heal: &dyn Fn() -> bool,
     ) -> Option<(u32, u32)> {
+        // What the devices said: needed to undo a guess, and to see at last who was wrong.
         let before = self.data.clone();
         let found = self.guess(&before, psize, verify);
         if !found {
+            // No guess was right: the caller may not see bytes of one.
             self.data = before;
             return None;
         }
@@ -317,13 +333,16 @@ impl<'a> Reading<'a> {
         let plan = self.plan;
         let mut suspects: Vec<u16> = (0..self.seen.len())
             .filter(|&c| self.is_read(c))
+            // By device, not by column: a device that lies in one row may lie in all of them.
             .map(|c| plan.columns[c].at.child)
             .collect();
         suspects.sort_unstable();
         suspects.dedup();
         let seen = self.seen.clone();
         let nothing_lost = seen.iter().all(|s| *s == Seen::Read);
+        // Of wide vdevs there are many sets. A damaged block must not occupy a thread for minutes.
         let mut left = (MAX_TRIED / plan.size.max(1)).min(MAX_GUESSES);
+        // Few suspects first: one bad device is likelier than two.
         for size in 0..=self.stripes.nparity() {
             let mut set: Vec<usize> = (0..size).collect();
             if size > suspects.len() {
@@ -351,6 +370,7 @@ impl<'a> Reading<'a> {
                     for (c, column) in plan.columns.iter().enumerate() {
                         if is_bad(c) {
                             let range = column.data.clone();
+                            // The next guess begins with what was read.
                             self.data[range.clone()].copy_from_slice(&before[range]);
                         }
                     }
@@ -367,12 +387,14 @@ impl<'a> Reading<'a> {
     fn compare(&mut self, before: &[u8], heal: &dyn Fn() -> bool) -> (u32, u32) {
         let plan = self.plan;
         let nparity = self.stripes.nparity();
+        // The data is proved by now, so parity that differs from this is wrong.
         let right = self.stripes.parity_of(plan, &self.data);
         let mut wrong = Vec::new();
         let mut bad = 0;
         for (c, column) in plan.columns.iter().enumerate() {
             let lies = match self.seen[c] {
                 Seen::Unread => continue,
+                // A device that said so itself did not lie: no checksum error is counted.
                 Seen::Failed => false,
                 Seen::Read if !column.data.is_empty() => {
                     self.data[column.data.clone()] != before[column.data.clone()]
@@ -394,6 +416,7 @@ impl<'a> Reading<'a> {
 
     fn blame(&self, column: &Column) {
         let children = &self.stripes.children;
+        // Not one that is known to lack this txg: old bytes are what is expected of it.
         if let Some((leaf, false)) = children.best(self.draid(), column.at) {
             leaf.note_checksum_error();
         }
@@ -411,12 +434,14 @@ impl<'a> Reading<'a> {
     }
 
     fn rewrite(&self, columns: &[usize], parity: &[u8], heal: &dyn Fn() -> bool) -> u32 {
+        // Asked last: the block may have been freed while its devices were read.
         if columns.is_empty() || !heal() {
             return 0;
         }
         let mut healed = 0;
         for &c in columns {
             let column = &self.plan.columns[c];
+            // There is nothing to write to.
             if self.standing(c) == Standing::Gone {
                 continue;
             }

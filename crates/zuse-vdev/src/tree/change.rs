@@ -42,13 +42,16 @@ impl Vdevs {
     /// `RANGE`) for a device that does not fit; the old tree then stays.
     pub fn change(&self, root: &VdevConfig, change: &Change) -> Result<Vec<Arc<Leaf>>> {
         self.refuse_if_read_only()?;
+        // All that may fail is done on a copy: from here on nothing does.
         let (tops, before) = self.changed(root, change)?;
         for (old, new) in &change.renamed {
             let own = before.iter().filter(|leaf| leaf.guid() == *old);
             own.for_each(|leaf| leaf.rename(*new));
         }
         self.pool_guid.store(root.guid, Ordering::Relaxed);
+        // Before the tree can be seen: a block's columns depend on how far the expansion is.
         self.tell_reflow(&tops);
+        // Readers that are under way go on with the old tree, whose leaves are the same.
         *self.tripwire.hold(at::TREE, self.tops.write()) = tops;
         let now = self.leaves();
         let left = |leaf: &Arc<Leaf>| !now.iter().any(|l| Arc::ptr_eq(l, leaf));
@@ -75,6 +78,7 @@ impl Vdevs {
             alarm: self.alarm.clone(),
             tripwire: self.tripwire.clone(),
             events: self.events.clone(),
+            // Those of a device that comes have txg 0, and would be refused.
             check_labels: false,
             reopen: false,
             lacking: &change.lacking,
@@ -98,6 +102,7 @@ impl Vdevs {
         let Some(top) = top else {
             return Err(Error::refused(Errno::NODEV, "no such device in pool"));
         };
+        // Blocks lie on the vdev's sectors. The device could not write half of its own one.
         if device.sector_shift() > u32::from(top.ashift()) {
             return Err(wrong_sectors());
         }
@@ -115,10 +120,12 @@ impl Vdevs {
             survivors.collect(&top.node);
             survivors
                 .classes
+                // The class is not in the configuration: the new tree would forget it.
                 .insert(top.id(), top.class.load(Ordering::Relaxed));
             if let Layout::Indirect(indirect) = &top.layout
                 && let Some(mapping) = indirect.get()
             {
+                // It was read from the MOS once, and is not read again.
                 survivors.mappings.insert(top.guid(), mapping);
             }
         }

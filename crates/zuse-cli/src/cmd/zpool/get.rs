@@ -180,6 +180,7 @@ impl Get {
                 let text = |t: &str| Json::Text(t.to_owned());
                 let mut entries = vec![
                     ("name".to_owned(), text(&vdev.name)),
+                    ("type".to_owned(), text("VDEV")),
                     ("vdev_type".to_owned(), text(&vdev.kind)),
                     ("guid".to_owned(), Json::number(vdev.guid, self.json_int)),
                 ];
@@ -192,11 +193,10 @@ impl Get {
                 entries.push(("properties".to_owned(), properties));
                 (vdev.name.clone(), Json::Object(entries))
             });
+            let head = head_json(&answer.pool, self.json_int).into_iter();
+            let head = head.filter(|(key, _)| key != "type");
             let payload = vec![
-                (
-                    "pool".to_owned(),
-                    Json::Object(head_json(&answer.pool, self.json_int)),
-                ),
+                ("pool".to_owned(), Json::object(head)),
                 ("vdevs".to_owned(), Json::object(vdevs.collect::<Vec<_>>())),
             ];
             session

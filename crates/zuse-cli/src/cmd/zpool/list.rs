@@ -144,8 +144,8 @@ impl List {
                     )
                 })
                 .collect::<Vec<_>>();
-            let mut payload: Vec<_> = self.stamp.json().into_iter().collect();
-            payload.push(("pools".to_owned(), Json::Object(pools)));
+            let mut payload = vec![("pools".to_owned(), Json::Object(pools))];
+            payload.extend(self.stamp.json(self.json_int));
             session
                 .ui
                 .line(envelope("zpool list", payload).to_string())?;

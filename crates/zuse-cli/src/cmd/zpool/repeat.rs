@@ -105,10 +105,10 @@ impl Stamp {
     }
 
     /// The same for JSON, with its key.
-    pub fn json(&self) -> Option<(String, Json)> {
+    pub fn json(&self, as_int: bool) -> Option<(String, Json)> {
         let form = self.time.as_deref()?;
         let time = match form {
-            "u" => Json::Number(now()),
+            "u" => Json::number(now(), as_int),
             _ => Json::Text(date::seconds(now())),
         };
         Some(("time".to_owned(), time))

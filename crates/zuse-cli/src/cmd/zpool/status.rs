@@ -1,6 +1,7 @@
 //! `zpool status`
 
 mod activity;
+mod object;
 mod reason;
 
 use std::fmt::Write as _;
@@ -8,7 +9,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::list::{ask_for, head_json, json_key};
+use super::list::{ask_for, json_key};
 use super::repeat::{Repeat, Stamp, VdevNames};
 use crate::date;
 use crate::error::{CommandError, Outcome};
@@ -142,8 +143,8 @@ impl Status {
             rows.iter_mut().for_each(|row| self.narrow(row));
             let key = |r: &PoolRow| json_key(r, self.json_pool_key_guid);
             let pools: Vec<_> = rows.iter().map(|r| (key(r), self.pool_json(r))).collect();
-            let mut payload: Vec<_> = self.stamp.json().into_iter().collect();
-            payload.push(("pools".to_owned(), Json::Object(pools)));
+            let mut payload = vec![("pools".to_owned(), Json::Object(pools))];
+            payload.extend(self.stamp.json(self.json_int));
             session
                 .ui
                 .line(envelope("zpool status", payload).to_string())?;
@@ -370,222 +371,6 @@ fn width(vdev: &VdevRow, level: usize) -> usize {
         .iter()
         .map(|c| width(c, level + 1))
         .fold(own, usize::max)
-}
-
-impl Status {
-    fn pool_json(&self, row: &PoolRow) -> Json {
-        let as_int = self.json_int;
-        let mut entries: Vec<_> = head_json(row, as_int)
-            .into_iter()
-            .filter(|(k, _)| k != "type")
-            .collect();
-        if let Some(reason) = reason::of(row) {
-            let text = |text: &str| Json::Text(text.replace("\n\t", " "));
-            entries.push(("status".into(), text(&reason.status)));
-            entries.push(("action".into(), text(&reason.action)));
-            if let Some(id) = reason.message {
-                entries.push(("msgid".into(), text(id)));
-                entries.push((
-                    "moreinfo".into(),
-                    text(&format!("{}{id}", reason::MESSAGES)),
-                ));
-            }
-        }
-        let size = |n: u64| self.bytes_json(n);
-        entries.extend(activity::json(row, &size, &|n| Json::number(n, as_int)));
-        entries.push(("vdevs".into(), self.tree_json(row)));
-        entries.extend(self.classes_json(row));
-        entries.push((
-            "error_count".into(),
-            Json::number(row.lost_blocks.max(row.warnings.len() as u64), as_int),
-        ));
-        if !row.damaged.is_empty() {
-            let names = row.damaged.iter().map(|d| Json::Text(d.name.clone()));
-            entries.push(("errlist".into(), Json::Array(names.collect())));
-        }
-        if let Some(dedup) = &row.dedup {
-            let figures = [
-                ("entries", dedup.entries),
-                ("dspace", dedup.on_disk),
-                ("mspace", dedup.in_memory),
-            ];
-            let figures = figures.map(|(k, n)| (k, Json::number(n, as_int)));
-            entries.push(("dedup_stats".into(), Json::object(figures)));
-        }
-        Json::Object(entries)
-    }
-
-    /// A number of bytes, for people or exact.
-    fn bytes_json(&self, n: u64) -> Json {
-        match self.parsable || self.json_int {
-            true => Json::number(n, self.json_int),
-            false => Json::Text(nicebytes(n)),
-        }
-    }
-
-    /// A count, for people or exact.
-    fn count_json(&self, n: u64) -> Json {
-        match self.parsable || self.json_int {
-            true => Json::number(n, self.json_int),
-            false => Json::Text(nicenum(n)),
-        }
-    }
-
-    /// The root with the vdevs of ordinary data; where that is wanted, then all vdevs beside it.
-    fn tree_json(&self, row: &PoolRow) -> Json {
-        let mut root = row.vdevs.clone();
-        root.kind = "root".into();
-        root.state.clone_from(&row.state);
-        let all = root.clone();
-        root.children.retain(|c| c.class == "normal");
-        let tree = self.vdev_json(&root, Some(row));
-        let mut vdevs = vec![(row.name.clone(), tree)];
-        if self.json_flat_vdevs {
-            flatten(&all, &row.name, &mut |vdev, parent| {
-                let mut json = self.vdev_json(vdev, None);
-                if let Json::Object(entries) = &mut json {
-                    entries.insert(
-                        3.min(entries.len()),
-                        ("parent".into(), Json::Text(parent.to_owned())),
-                    );
-                }
-                vdevs.push((vdev.name.clone(), json));
-            });
-        }
-        Json::Object(vdevs)
-    }
-
-    /// The vdevs that are not of ordinary data.
-    fn classes_json(&self, row: &PoolRow) -> Vec<(String, Json)> {
-        let of_class = |class: &str| {
-            let tops = row.vdevs.children.iter();
-            tops.filter(|c| c.class == class).collect::<Vec<_>>()
-        };
-        let mut entries = Vec::new();
-        for (title, vdevs) in [
-            ("dedup", of_class("dedup")),
-            ("special", of_class("special")),
-            ("logs", of_class("log")),
-            ("l2cache", row.cache.iter().collect()),
-            ("spares", row.spares.iter().collect()),
-        ] {
-            if !vdevs.is_empty() {
-                let vdevs = vdevs.iter();
-                let vdevs = vdevs.map(|v| (v.name.clone(), self.vdev_json(v, None)));
-                entries.push((title.into(), Json::Object(vdevs.collect())));
-            }
-        }
-        entries
-    }
-
-    fn vdev_json(&self, vdev: &VdevRow, pool: Option<&PoolRow>) -> Json {
-        let text = |t: &str| Json::Text(t.to_owned());
-        let mut entries = vec![
-            ("name".to_owned(), text(&vdev.name)),
-            ("vdev_type".into(), text(&vdev.kind)),
-            ("guid".into(), Json::number(vdev.guid, self.json_int)),
-        ];
-        if let Some(path) = &vdev.path {
-            entries.push(("path".into(), text(path)));
-        }
-        entries.push(("class".into(), text(&vdev.class)));
-        entries.push(("state".into(), text(&vdev.state)));
-        if let Some(pool) = pool {
-            entries.push(("alloc_space".into(), self.bytes_json(pool.allocated)));
-            entries.push(("total_space".into(), self.bytes_json(pool.size)));
-            entries.push(("def_space".into(), self.bytes_json(pool.size)));
-        }
-        if vdev.asize > 0 {
-            entries.push(("rep_dev_size".into(), self.bytes_json(vdev.asize)));
-        }
-        for (name, n) in ["read_errors", "write_errors", "checksum_errors"]
-            .iter()
-            .zip(vdev.errors)
-        {
-            entries.push(((*name).to_owned(), self.count_json(n)));
-        }
-        if vdev.path.is_some() {
-            entries.push(("slow_ios".into(), self.count_json(vdev.slow)));
-        }
-        if self.direct {
-            entries.push(("dio_verify_errors".into(), self.count_json(0)));
-        }
-        if let Some([initialize, trim]) = &vdev.work {
-            if self.initialized {
-                entries.extend(self.work_json(&INITIALIZE, initialize));
-            }
-            if self.trimmed {
-                entries.extend(self.work_json(&TRIM, trim));
-            }
-        }
-        if !vdev.children.is_empty() {
-            let children: Vec<_> = vdev
-                .children
-                .iter()
-                .map(|c| (c.name.clone(), self.vdev_json(c, None)))
-                .collect();
-            entries.push(("vdevs".into(), Json::Object(children)));
-        }
-        Json::Object(entries)
-    }
-
-    /// How far work on a device is.
-    fn work_json(&self, words: &WorkWords, work: &WorkRow) -> Vec<(String, Json)> {
-        let text = |t: &str| Json::Text(t.to_owned());
-        let since = match work.since {
-            0 => "-".to_owned(),
-            since => date::ctime(since),
-        };
-        let state = match work.state {
-            1 => "ACTIVE",
-            2 => "CANCELED",
-            3 => "SUSPENDED",
-            4 => "COMPLETE",
-            _ => words.none,
-        };
-        let [done, all] = work.bytes.map(|n| self.bytes_json(n));
-        let values = [text(state), done, all, text(&since), self.count_json(0)];
-        let names = words.names.iter();
-        names.map(|n| (*n).to_owned()).zip(values).collect()
-    }
-}
-
-/// How work on a device is called in JSON.
-struct WorkWords {
-    /// State, bytes that are done, all bytes, time, errors.
-    names: [&'static str; 5],
-    /// The state of a device on which none was done.
-    none: &'static str,
-}
-
-const INITIALIZE: WorkWords = WorkWords {
-    names: [
-        "init_state",
-        "initialized",
-        "to_initialize",
-        "init_time",
-        "init_errors",
-    ],
-    none: "UNINITIALIZED",
-};
-
-const TRIM: WorkWords = WorkWords {
-    names: [
-        "trim_state",
-        "trimmed",
-        "to_trim",
-        "trim_time",
-        "trim_errors",
-    ],
-    none: "UNTRIMMED",
-};
-
-/// Calls `f` with all vdevs below one and the names of their parents.
-fn flatten(vdev: &VdevRow, name: &str, f: &mut dyn FnMut(&VdevRow, &str)) {
-    for child in &vdev.children {
-        f(child, name);
-        flatten(child, &child.name, f);
-    }
 }
 
 #[cfg(test)]

@@ -264,16 +264,17 @@ pub fn json(
     row: &PoolRow,
     size: &dyn Fn(u64) -> Json,
     count: &dyn Fn(u64) -> Json,
+    time: &dyn Fn(u64) -> Json,
 ) -> Vec<(String, Json)> {
     let mut out = Vec::new();
     let mut put = |name: &str, entries: Vec<(&str, Json)>| {
         out.push((name.to_owned(), Json::object(entries)));
     };
     if let Some(scan) = &row.activity.scan {
-        put("scan_stats", scan_json(scan, size, count));
+        put("scan_stats", scan_json(scan, size, count, time));
     }
     if let Some(removal) = &row.activity.removal {
-        put("removal_stats", removal_json(removal, size, count));
+        put("removal_stats", removal_json(removal, size, count, time));
     }
     if let Some([since, bytes]) = row.activity.checkpoint {
         let word = if since == 0 { "DISCARDING" } else { "EXISTS" };
@@ -281,7 +282,7 @@ pub fn json(
             "checkpoint_stats",
             vec![
                 ("state", word_json(word)),
-                ("start_time", time_json(since)),
+                ("start_time", time(since)),
                 ("space", size(bytes)),
             ],
         );
@@ -293,8 +294,8 @@ pub fn json(
             vec![
                 ("name", word_json(vdev.map_or("-", |v| &v.name))),
                 ("state", state_json(at)),
-                ("start_time", time_json(start)),
-                ("end_time", time_json(end)),
+                ("start_time", time(start)),
+                ("end_time", time(end)),
                 ("reflowed", size(copied)),
             ],
         );
@@ -306,6 +307,7 @@ fn scan_json(
     scan: &ScanRow,
     size: &dyn Fn(u64) -> Json,
     count: &dyn Fn(u64) -> Json,
+    time: &dyn Fn(u64) -> Json,
 ) -> Vec<(&'static str, Json)> {
     let function = match scan.function {
         1 => "SCRUB",
@@ -319,8 +321,8 @@ fn scan_json(
     vec![
         ("function", word_json(function)),
         ("state", state_json(scan.state)),
-        ("start_time", time_json(start)),
-        ("end_time", time_json(end)),
+        ("start_time", time(start)),
+        ("end_time", time(end)),
         ("to_examine", size(to_examine)),
         ("examined", size(examined)),
         ("skipped", size(skipped)),
@@ -328,7 +330,7 @@ fn scan_json(
         ("errors", count(scan.errors)),
         ("bytes_per_scan", size(pass_examined)),
         ("pass_start", count(pass_start)),
-        ("scrub_pause", time_json(paused)),
+        ("scrub_pause", time(paused)),
         ("scrub_spent_paused", count(spent_paused)),
         ("issued_bytes_per_scan", size(pass_issued)),
         ("issued", size(scan.issued)),
@@ -339,13 +341,14 @@ fn removal_json(
     removal: &[u64; 8],
     size: &dyn Fn(u64) -> Json,
     count: &dyn Fn(u64) -> Json,
+    time: &dyn Fn(u64) -> Json,
 ) -> Vec<(&'static str, Json)> {
     let [at, vdev, _, start, end, to_copy, copied, mappings] = *removal;
     vec![
         ("state", state_json(at)),
         ("removing_vdev", count(vdev)),
-        ("start_time", time_json(start)),
-        ("end_time", time_json(end)),
+        ("start_time", time(start)),
+        ("end_time", time(end)),
         ("to_copy", size(to_copy)),
         ("copied", size(copied)),
         ("mapping_memory", size(mappings)),
@@ -354,13 +357,6 @@ fn removal_json(
 
 fn word_json(word: &str) -> Json {
     Json::Text(word.to_owned())
-}
-
-fn time_json(time: u64) -> Json {
-    match time {
-        0 => word_json("-"),
-        time => Json::Text(date::with_zone(time)),
-    }
 }
 
 fn state_json(state: u64) -> Json {
