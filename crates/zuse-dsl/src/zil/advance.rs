@@ -75,13 +75,13 @@ impl Log {
         if chain.links.is_empty() {
             chain.next_generation();
             drop(chain);
-            self.changed.notify_all();
+            self.wake_all();
             return None;
         }
         chain.doom(txg);
         let freed = chain.take_doomed(txg);
         drop(chain);
-        self.changed.notify_all();
+        self.wake_all();
         Some(freed)
     }
 

@@ -61,10 +61,8 @@ pub(super) struct Chain {
     pub records: u64,
     /// Nothing is written before this txg is on disk.
     pub stalled: Txg,
-    /// Somebody drains the lists and fills blocks.
-    pub filling: bool,
-    /// Somebody flushes.
-    pub flushing: bool,
+    /// Somebody drains the lists, writes and flushes.
+    pub led: bool,
     /// The last drain that was begun, and the last one that is durable.
     pub begun: u64,
     pub done: u64,
@@ -79,8 +77,6 @@ pub(super) struct Chain {
     ahead: BTreeSet<u64>,
     /// Written and not flushed.
     pub marks: Vec<(u64, Mark)>,
-    /// Blocks on their way to a device.
-    pub in_flight: u64,
     /// The txg that has looked at the links.
     pub looked_in: Txg,
     /// Bytes of the last bursts.
@@ -120,13 +116,6 @@ impl Chain {
         while self.ahead.remove(&(self.written + 1)) {
             self.written += 1;
         }
-    }
-
-    /// The last drain that is written, block by block.
-    pub fn written_drain(&self) -> u64 {
-        let whole = |(_, last): &&(u64, u64)| *last <= self.written;
-        let last = self.drains.iter().take_while(whole).last();
-        last.map_or(self.done, |(drain, _)| *drain)
     }
 
     /// All blocks up to one are durable.

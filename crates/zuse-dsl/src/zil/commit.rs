@@ -1,13 +1,17 @@
-//! Commits: many who wait, one who writes, one who flushes.
+//! Commits: many wait, one leads.
 //!
 //! ```text
 //!   ticket: the drain that has the caller's records
-//!     not begun, nobody fills     ─► drain, fill, write (for all who wait)
-//!     written, nobody flushes     ─► flush (for all whose drains are written)
-//!     else                        ─► wait
+//!     answered             ─► return
+//!     somebody leads       ─► wait
+//!     else                 ─► lead: drain, fill, write, flush (for all who wait), wake
 //! ```
-//! While one flushes the next drains are written; the flush after it answers all of them. Blocks
-//! are reported in the order of the chain: a reader's walk ends at the first that is missing.
+//! Whoever comes while one leads has records in the next drain, at the latest. So the longer a
+//! write and its flush take, the more callers the next flush answers. Nobody waits for company.
+//!
+//! Two groups wait: for the drain under way, and for the next one. When a leader is done the first
+//! group is woken, and one of the second, to lead. All others sleep on: waking every caller at
+//! every step took more time than the writes.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -68,53 +72,56 @@ impl Log {
     /// Whether a drain is durable in the chain on return; else it is for the txg.
     fn through_chain(&self, ds: &Arc<Dataset>, ticket: u64) -> Result<bool> {
         let mut chain = self.chain.lock();
-        loop {
-            if chain.done >= ticket {
-                return Ok(true);
+        while chain.done < ticket && chain.lost < ticket {
+            if chain.led {
+                chain = self.waiting_for(ticket).wait(chain);
+                continue;
             }
-            if chain.lost >= ticket {
-                return Ok(false);
-            }
-            if chain.begun < ticket && !chain.filling {
-                if !self.is_usable(ds, &chain)? {
-                    return Ok(false);
+            let drains = chain.begun < ticket;
+            if drains {
+                let usable = self.is_usable(ds, &chain);
+                if !matches!(usable, Ok(true)) {
+                    // One was woken to lead: the others of its group must not sleep on.
+                    self.waiting_for(ticket).notify_all();
+                    return usable;
                 }
-                let synced = ds.dsl.spa()?.synced_txg();
-                let (drain, batch) = self.lists.lock().drain(synced);
-                chain.begun = drain;
-                chain.filling = true;
-                drop(chain);
-                match self.write_drain(ds, drain, batch) {
-                    Drained::Written | Drained::ByTxg => {}
-                }
-                chain = self.chain.lock();
-            } else if chain.written_drain() >= ticket && !chain.flushing {
-                chain = self.flush(ds, chain)?;
-            } else {
-                chain = self.changed.wait(chain);
             }
+            chain.led = true;
+            drop(chain);
+            self.lead(ds, drains)?;
+            chain = self.chain.lock();
+            break;
         }
+        Ok(chain.done >= ticket)
     }
 
-    /// Flushes what is written. The lock is free meanwhile.
-    fn flush<'a>(
-        &'a self,
-        ds: &Arc<Dataset>,
-        mut chain: zuse_base::sync::MutexGuard<'a, Chain>,
-    ) -> Result<zuse_base::sync::MutexGuard<'a, Chain>> {
-        let spa = ds.dsl.spa()?;
-        let (through, generation) = (chain.written, chain.generation);
-        let mut marks: Vec<Mark> = Vec::new();
-        chain.marks.retain(|(seq, mark)| {
-            let later = *seq > through;
-            if !later {
-                marks.push(mark.clone());
+    /// Takes what waits to disk. The caller has set `led`.
+    fn lead(&self, ds: &Arc<Dataset>, drains: bool) -> Result<()> {
+        let _turn = Turn(self);
+        if drains {
+            let synced = ds.dsl.spa()?.synced_txg();
+            let (drain, batch) = self.lists.lock().drain(synced);
+            self.chain.lock().begun = drain;
+            match self.write_drain(ds, drain, batch) {
+                Drained::Written => {}
+                Drained::ByTxg => return Ok(()),
             }
-            later
-        });
-        chain.flushing = true;
-        drop(chain);
-        let turn = FlushTurn(self);
+        }
+        self.flush(ds)
+    }
+
+    /// Flushes what is written.
+    fn flush(&self, ds: &Arc<Dataset>) -> Result<()> {
+        let spa = ds.dsl.spa()?;
+        let (through, generation, marks) = {
+            let mut chain = self.chain.lock();
+            let marks = std::mem::take(&mut chain.marks);
+            (chain.written, chain.generation, marks)
+        };
+        if marks.is_empty() {
+            return Ok(());
+        }
+        let marks: Vec<Mark> = marks.into_iter().map(|(_, mark)| mark).collect();
         let began = Instant::now();
         let flushed = spa.io().vdevs().flush_marked(&marks);
         let figures = &spa.0.logs().figures;
@@ -129,8 +136,7 @@ impl Log {
             }
             Err(error) => self.fail(ds, generation, error),
         }
-        drop(turn);
-        Ok(self.chain.lock())
+        Ok(())
     }
 
     /// The head is not used any more: everything noted becomes durable, and the header leads to one
@@ -162,8 +168,8 @@ impl Log {
     /// Waits until nobody works on the chain.
     pub(super) fn wait_idle(&self) {
         let mut chain = self.chain.lock();
-        while !chain.is_idle() {
-            chain = self.changed.wait(chain);
+        while chain.led {
+            chain = self.idle.wait(chain);
         }
     }
 }
@@ -172,12 +178,17 @@ fn nanos_since(began: Instant) -> u64 {
     u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The turn of who flushes.
-struct FlushTurn<'a>(&'a Log);
+/// The turn of who leads.
+pub(super) struct Turn<'a>(pub &'a Log);
 
-impl Drop for FlushTurn<'_> {
+impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.0.chain.lock().flushing = false;
-        self.0.changed.notify_all();
+        let mut chain = self.0.chain.lock();
+        chain.led = false;
+        let begun = chain.begun;
+        drop(chain);
+        self.0.waiting_for(begun).notify_all();
+        self.0.waiting_for(begun + 1).notify_one();
+        self.0.idle.notify_all();
     }
 }

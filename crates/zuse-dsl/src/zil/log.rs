@@ -32,8 +32,10 @@ pub(crate) struct Log {
     /// A leaf, but that it is taken under `chain`.
     pub(super) lists: Mutex<Lists>,
     pub(super) chain: Mutex<Chain>,
-    /// The chain changed.
-    pub(super) changed: Condvar,
+    /// Who waits for a drain of an even number, and of an odd one: the one under way and the next.
+    waiting: [Condvar; 2],
+    /// Nobody leads.
+    pub(super) idle: Condvar,
     /// Buffers of blocks that were written.
     pub(super) buffers: Mutex<Vec<Vec<u8>>>,
 }
@@ -46,9 +48,20 @@ impl Log {
             is_on: AtomicBool::new(false),
             lists: Mutex::default(),
             chain: Mutex::default(),
-            changed: Condvar::default(),
+            waiting: Default::default(),
+            idle: Condvar::default(),
             buffers: Mutex::default(),
         })
+    }
+
+    /// Where callers wait for a drain.
+    pub(super) fn waiting_for(&self, drain: u64) -> &Condvar {
+        &self.waiting[usize::from(!drain.is_multiple_of(2))]
+    }
+
+    /// Whoever waits looks again: what was being written does not count any more.
+    pub(super) fn wake_all(&self) {
+        self.waiting.iter().for_each(Condvar::notify_all);
     }
 
     pub(super) fn data(&self) -> Option<Arc<dyn IntentData>> {

@@ -4,8 +4,7 @@
 //!   drain the lists ─► fill blocks ─► allocate a successor for each ─► write them in order
 //!                                     (in the open txg)                 (that txg waits for it)
 //! ```
-//! - One thread at a time fills and allocates: it takes the place of all who wait. It lets the next
-//!   one begin before it writes, so several blocks may be in flight.
+//! - One thread at a time fills, allocates and writes: it takes the place of all who wait.
 //! - No lock is held over I/O, and the transaction that allocates ends before the first write.
 //! - A block that cannot be written ends the chain. Its successors are freed with a later txg, not
 //!   with their own. The block may have reached the disk all the same, and lead to them.
@@ -21,7 +20,8 @@ use zuse_format::zil::{CHAIN_HEAD, ZilHeader};
 use zuse_io::{AllocClass, DatasetKey, log_pointer, seal_log_block};
 use zuse_pool::Writing;
 
-use super::chain::{Chain, Link};
+use super::chain::Link;
+use super::commit::Turn;
 use super::fill::{BLOCK_MIN, Filled, Filler, bytes_of_write, size_for};
 use super::lists::{Batch, COUNT_AT, NEEDS_DATA, OBJECT_AT, OFFSET_AT, Records, SEQ_AT};
 use super::log::Log;
@@ -52,10 +52,8 @@ struct Ready<'a> {
 }
 
 impl Log {
-    /// Takes what is staged to disk, but for the flush. The caller has set `filling`, which ends
-    /// before the blocks are written.
+    /// Takes what was drained to disk, but for the flush. The caller leads.
     pub(super) fn write_drain(&self, ds: &Arc<Dataset>, drain: u64, batch: Batch) -> Drained {
-        let turn = Turn(Some(self));
         let spa = match ds.dsl.spa() {
             Ok(spa) => spa,
             Err(_) => return self.give_up(drain),
@@ -82,7 +80,6 @@ impl Log {
         let ready = spa
             .begin_log()
             .and_then(|tx| self.append(ds, &tx, (drain, generation), tail, blocks));
-        drop(turn);
         match ready {
             Ok(Some(ready)) => self.write_all(ds, generation, ready),
             Ok(None) | Err(_) => self.give_up(drain),
@@ -94,12 +91,12 @@ impl Log {
         let Ok(spa) = ds.dsl.spa() else { return };
         let mut chain = self.chain.lock();
         let none = chain.links.is_empty() || chain.broken;
-        if !none || chain.filling || spa.0.logs().is_resting() {
+        if !none || chain.led || spa.0.logs().is_resting() {
             return;
         }
-        chain.filling = true;
+        chain.led = true;
         drop(chain);
-        let _turn = Turn(Some(self));
+        let _turn = Turn(self);
         // Without one the next commit tries again.
         let _ = self.begin_chain(ds);
     }
@@ -210,7 +207,6 @@ impl Log {
             link.newest = filled.newest;
             let link = *link;
             chain.links.push_back(Link::tail(next, txg));
-            chain.in_flight += 1;
             ready.push(Ready {
                 link,
                 filled,
@@ -254,15 +250,12 @@ impl Log {
         for block in ready {
             if failed.is_none() {
                 failed = self.write_one(ds, generation, block).err();
-            } else {
-                self.chain.lock().in_flight -= 1;
             }
         }
         if let Some(error) = failed {
             self.fail(ds, generation, &error);
             return Drained::ByTxg;
         }
-        self.changed.notify_all();
         Drained::Written
     }
 
@@ -273,7 +266,6 @@ impl Log {
             next,
             writing,
         } = block;
-        let flight = Flight(self);
         let spa = ds.dsl.spa()?;
         let figures = &spa.0.logs().figures;
         let began = Instant::now();
@@ -304,9 +296,7 @@ impl Log {
             chain.note_written(link.seq(), mark);
         }
         drop(chain);
-        drop(flight);
         drop(writing);
-        self.changed.notify_all();
         Ok(())
     }
 
@@ -322,7 +312,7 @@ impl Log {
             chain.stalled = chain.stalled.max(open);
         }
         drop(chain);
-        self.changed.notify_all();
+        self.wake_all();
     }
 
     /// Begins a chain: from its txg on the header leads to its first block.
@@ -409,32 +399,4 @@ fn batch_size(batch: &Batch) -> usize {
         }
     }
     size
-}
-
-/// The turn of who fills blocks.
-struct Turn<'a>(Option<&'a Log>);
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        if let Some(log) = self.0.take() {
-            log.chain.lock().filling = false;
-            log.changed.notify_all();
-        }
-    }
-}
-
-/// A block on its way.
-struct Flight<'a>(&'a Log);
-
-impl Drop for Flight<'_> {
-    fn drop(&mut self) {
-        self.0.chain.lock().in_flight -= 1;
-    }
-}
-
-impl Chain {
-    /// Whether nobody works on it.
-    pub fn is_idle(&self) -> bool {
-        !self.filling && !self.flushing && self.in_flight == 0
-    }
 }
