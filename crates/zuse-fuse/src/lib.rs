@@ -53,8 +53,8 @@ pub use caller::Caller;
 pub use mount_point::MountError;
 pub use notifier::{Notifier, QueueFull};
 pub use ops::{
-    CopyRange, DirSink, OPEN_EXEC, Opened, Ops, ReadReply, RenameFlags, Replied, ValueReply,
-    Whence, WriteFlags, XattrMode,
+    Attributes, CopyRange, DirSink, OPEN_EXEC, Opened, Ops, ReadReply, RenameFlags, Replied,
+    ValueReply, Whence, WriteFlags, XattrMode,
 };
 pub use options::{FOREVER, MountOptions};
 pub use session::{Handed, Mounted, go_on, mount};

@@ -7,7 +7,7 @@
 //! References. The kernel holds one reference on an inode for each successful
 //! [`lookup`](Ops::lookup), [`mknod`](Ops::mknod), [`mkdir`](Ops::mkdir),
 //! [`symlink`](Ops::symlink), [`link`](Ops::link) and [`create`](Ops::create). It holds another for
-//! each entry with attributes that a `plus` [`readdir`](Ops::readdir) added, except `.` and `..`.
+//! each entry that a [`readdir`](Ops::readdir) added with attributes, except `.` and `..`.
 //! [`forget`](Ops::forget) gives them back. At unmount nothing is forgotten one by one.
 //!
 //! Privileges. The kernel leaves it to the server to drop set-id bits. Otherwise it asks for the
@@ -147,20 +147,31 @@ impl ValueReply<'_> {
     }
 }
 
+/// Whether the entries of a directory should bring their attributes, and so a reference each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attributes {
+    /// Names alone.
+    No,
+    /// It is not known whether the client looks at them: those that cost little, of some entries.
+    Some,
+    /// The client looks at them.
+    All,
+}
+
 /// Takes the entries of a directory.
 pub trait DirSink {
-    /// Whether entries should bring their attributes (and so a reference each).
-    fn plus(&self) -> bool;
+    /// Which entries should bring their attributes.
+    fn attributes(&self) -> Attributes;
 
-    /// Bytes that are left; an entry takes 24, with attributes 152, and its name, in whole
-    /// multiples of 8.
+    /// Bytes that are left; an entry takes 24 or, where the kernel asked for attributes, 152, and
+    /// its name, in whole multiples of 8.
     fn room(&self) -> usize;
 
     /// Adds an entry; `true` says it did *not* fit and the listing has to stop before it.
     ///
     /// `next` is the offset from which the listing goes on after this entry: any number but 0,
-    /// stable while the directory is open. `mode` needs only type bits. With `plus` an entry brings
-    /// its attributes and is referenced. One without (`.`, `..`, what is dear to open) is looked up
+    /// stable while the directory is open. `mode` needs only type bits. An entry with
+    /// attributes is referenced. One without (`.`, `..`, what is dear to open) is looked up
     /// by the kernel before it uses it. Its number must be none that is ever looked up under, since
     /// the kernel forgets a reference that was not given.
     #[must_use]

@@ -19,6 +19,7 @@ mod dispatch;
 mod listing;
 mod message;
 mod seeking;
+mod walkers;
 mod workers;
 
 use std::io::{self, IoSlice};
@@ -236,7 +237,6 @@ impl Hello {
             | init::MAX_PAGES
             | init::PARALLEL_DIROPS
             | init::DO_READDIRPLUS
-            | init::READDIRPLUS_AUTO
             | init::CACHE_SYMLINKS
             | init::EXPLICIT_INVAL_DATA
             | init::HANDLE_KILLPRIV_V2

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use zuse_base::Errno;
-use zuse_fuse::{Attr, Caller, DirSink};
+use zuse_fuse::{Attr, Attributes, Caller, DirSink};
 use zuse_zpl::{FileSystem, SnapDir};
 
 use crate::attributes;
@@ -146,7 +146,7 @@ impl Session {
             .enumerate()
             .skip(usize::try_from(offset).unwrap_or(usize::MAX))
         {
-            let attr = if i == 2 && sink.plus() {
+            let attr = if i == 2 && sink.attributes() != Attributes::No {
                 Some(self.in_dot_zfs(volume, name)?)
             } else {
                 None

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use zuse_fuse::{Attr, DirSink};
+use zuse_fuse::{Attr, Attributes, DirSink};
 use zuse_zpl::{DirEntry, Wanted, Znode};
 
 use crate::covers::Cover;
@@ -70,17 +70,17 @@ impl Session {
         offset: u64,
         sink: &mut dyn DirSink,
     ) -> Answer<bool> {
-        let plus = sink.plus();
+        let attributes = sink.attributes();
         let covers = self.covers();
         let covered = covers.names(ino);
         let mut full = false;
-        let likely = if plus {
+        let likely = if attributes != Attributes::No {
             sink.room() / LIKELY_ENTRY
         } else {
             // Names alone cost little to fetch.
             usize::MAX
         };
-        let (wanted, most) = extent(plus, offset, dir.size());
+        let (wanted, most) = extent(attributes, dir.size());
         let (mut given, mut last) = (0, 0);
         let ended = fs.readdir_some(dir, offset, wanted, (likely, most), &mut |entry| {
             let cover = covered.and_then(|c| c.get(entry.name));
@@ -196,12 +196,11 @@ impl Session {
 }
 
 /// What a listing brings beside names, and of how many entries at most.
-fn extent(plus: bool, offset: u64, size: u64) -> (Wanted, usize) {
-    // The kernel always asks for attributes at first, and goes on so if they were used.
-    match (plus, offset == 0, size > LARGE) {
-        (false, ..) => (Wanted::Names, usize::MAX),
-        (true, true, true) => (Wanted::Cached, FIRST_OF_LARGE),
-        (true, true, false) => (Wanted::Attributes, FIRST),
-        (true, false, _) => (Wanted::Attributes, usize::MAX),
+fn extent(attributes: Attributes, size: u64) -> (Wanted, usize) {
+    match attributes {
+        Attributes::No => (Wanted::Names, usize::MAX),
+        Attributes::Some if size > LARGE => (Wanted::Cached, FIRST_OF_LARGE),
+        Attributes::Some => (Wanted::Attributes, FIRST),
+        Attributes::All => (Wanted::Attributes, usize::MAX),
     }
 }

@@ -8,14 +8,18 @@ use super::crew::{Line, Serve};
 use super::listing::Listing;
 use super::message::{Fields, Malformed, Message, Out};
 use super::seeking::Seek;
+use super::walkers::Walkers;
 use super::{Channel, call};
 use crate::notifier::Notice;
 use crate::{
-    Attr, Caller, CopyRange, Errno, MountOptions, Opened, Ops, ReadReply, RenameFlags, SetAttr,
-    TimeSet, ValueReply, Whence, WriteFlags, XattrMode,
+    Attr, Attributes, Caller, CopyRange, Errno, MountOptions, Opened, Ops, ReadReply, RenameFlags,
+    SetAttr, TimeSet, ValueReply, Whence, WriteFlags, XattrMode,
 };
 
 const O_DSYNC: u32 = 0o10_000;
+/// The type of a file in its mode, and that of a directory.
+const S_IFMT: u32 = 0o170_000;
+const S_IFDIR: u32 = 0o040_000;
 const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;
 const SEEK_DATA: u32 = 3;
@@ -65,6 +69,7 @@ fn wanted_place(mut body: Fields<'_>) -> Result<(u64, u64, Whence), Errno> {
 pub(super) struct Server<O: Ops> {
     ops: Arc<O>,
     options: MountOptions,
+    walkers: Walkers,
 }
 
 impl<O: Ops> Server<O> {
@@ -72,6 +77,7 @@ impl<O: Ops> Server<O> {
         Self {
             ops,
             options: options.clone(),
+            walkers: Walkers::default(),
         }
     }
 }
@@ -198,7 +204,12 @@ impl<O: Ops> Server<O> {
     fn lookup(&self, m: &Message<'_>, out: &mut Out) -> Done {
         let name = m.body.clone().name()?;
         match self.ops.lookup(&m.caller, m.node, name) {
-            Ok(attr) => self.entry(out, m.node, &attr),
+            Ok(attr) => {
+                if attr.mode & S_IFMT != S_IFDIR {
+                    self.walkers.looks_up_file(m.caller.pid);
+                }
+                self.entry(out, m.node, &attr);
+            }
             Err(Errno::NOENT) => {
                 let ttl = self.name_ttl(m.node, self.options.negative_ttl);
                 if ttl.is_zero() {
@@ -430,7 +441,11 @@ impl<O: Ops> Server<O> {
             let entry_ttl = self.name_ttl(m.node, self.options.entry_ttl);
             (entry_ttl, self.options.attr_ttl)
         });
-        let mut sink = Listing::new(out, limit, ttls);
+        let attributes = match ttls {
+            Some(_) => self.walkers.lists(m.caller.pid, offset == 0),
+            None => Attributes::No,
+        };
+        let mut sink = Listing::new(out, limit, ttls, attributes);
         self.ops.readdir(&m.caller, m.node, fh, offset, &mut sink)
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::abi;
 use super::message::Out;
-use crate::{Attr, DirSink};
+use crate::{Attr, Attributes, DirSink};
 
 /// The bytes of a READDIR or READDIRPLUS.
 pub(super) struct Listing<'a> {
@@ -12,19 +12,31 @@ pub(super) struct Listing<'a> {
     limit: usize,
     /// How long names and attributes stay valid; `None` is a plain listing.
     ttls: Option<(Duration, Duration)>,
+    /// What of them is wanted.
+    attributes: Attributes,
 }
 
 impl<'a> Listing<'a> {
     /// An empty listing of at most `limit` bytes.
-    pub(super) fn new(out: &'a mut Out, limit: usize, ttls: Option<(Duration, Duration)>) -> Self {
+    pub(super) fn new(
+        out: &'a mut Out,
+        limit: usize,
+        ttls: Option<(Duration, Duration)>,
+        attributes: Attributes,
+    ) -> Self {
         out.0.clear();
-        Self { out, limit, ttls }
+        Self {
+            out,
+            limit,
+            ttls,
+            attributes,
+        }
     }
 }
 
 impl DirSink for Listing<'_> {
-    fn plus(&self) -> bool {
-        self.ttls.is_some()
+    fn attributes(&self) -> Attributes {
+        self.attributes
     }
 
     fn room(&self) -> usize {

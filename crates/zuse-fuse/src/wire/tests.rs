@@ -1,6 +1,6 @@
 use super::listing::Listing;
 use super::*;
-use crate::{Attr, DirSink};
+use crate::{Attr, Attributes, DirSink};
 use std::time::Duration;
 
 /// A message as the kernel sends it.
@@ -105,14 +105,14 @@ fn answers_have_the_sizes_that_the_kernel_expects() {
 fn a_listing_stops_before_the_entry_that_does_not_fit() {
     let attr = Attr::default();
     let mut out = Out::default();
-    let mut plain = Listing::new(&mut out, 64, None);
+    let mut plain = Listing::new(&mut out, 64, None, Attributes::No);
     assert!(!plain.add(2, 1, 0o100_000, b"12345678", None));
     assert!(!plain.add(3, 2, 0o040_000, b"1", None));
     assert!(plain.add(4, 3, 0o040_000, b"1", None));
     assert_eq!(out.0.len(), 64);
     assert_eq!(out.0[20], 8, "the type of a regular file");
     let ttls = Some((Duration::ZERO, Duration::ZERO));
-    let mut plus = Listing::new(&mut out, 400, ttls);
+    let mut plus = Listing::new(&mut out, 400, ttls, Attributes::All);
     assert!(!plus.add(2, 1, 0o100_000, b"with", Some(&attr)));
     assert!(!plus.add(3, 2, 0o100_000, b"without", None));
     assert!(plus.add(4, 3, 0o100_000, b"no room", Some(&attr)));

@@ -6,8 +6,8 @@ use std::sync::{Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use zuse_fuse::{
-    Attr, Caller, CopyRange, DirSink, Errno, Notifier, Opened, Ops, ReadReply, RenameFlags,
-    Replied, SetAttr, StatFs, Time, TimeSet, Whence, WriteFlags, XattrMode,
+    Attr, Attributes, Caller, CopyRange, DirSink, Errno, Notifier, Opened, Ops, ReadReply,
+    RenameFlags, Replied, SetAttr, StatFs, Time, TimeSet, Whence, WriteFlags, XattrMode,
 };
 
 type Result<T> = std::result::Result<T, Errno>;
@@ -528,7 +528,7 @@ impl Ops for MemoryFs {
         for (i, (name, ino)) in list.iter().enumerate().skip(offset as usize) {
             let Ok(node) = state.node(*ino) else { continue };
             let dot = name == b"." || name == b"..";
-            let attr = (sink.plus() && !dot).then_some(&node.attr);
+            let attr = (sink.attributes() != Attributes::No && !dot).then_some(&node.attr);
             if sink.add(*ino, i as u64 + 1, node.attr.mode, name, attr) {
                 break;
             }
