@@ -12,7 +12,7 @@ as_postgres() { setpriv --reuid=postgres --regid=postgres --clear-groups env -C 
 server() { # start | end | bench | rows
     case $1 in
         start)
-            as_postgres pg_ctl -s -w -t 60 -D "$T/m/pg" -l "$T/pg.log" -o "-k /tmp/pg -h ''" start 2>/dev/null
+            as_postgres pg_ctl -s -w -t 600 -D "$T/m/pg" -l "$T/pg.log" -o "-k /tmp/pg -h ''" start 2>/dev/null
             master=$(head -n 1 m/pg/postmaster.pid)
             ;;
         end)

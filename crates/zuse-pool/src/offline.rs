@@ -2,6 +2,7 @@
 //!
 //! - A device goes only where its siblings have every txg (`no valid replicas`). It goes in the
 //!   middle of a txg: its log gets that txg and all that follow.
+//! - A log device may always go: the caller has seen to it that no log is on it.
 //! - For good (`offline`, `faulted` with `aux_state` "external" in the configuration), or until the
 //!   next import: then only its log remembers.
 //! - One that comes back is never read before its siblings until it was resilvered. It does not
@@ -41,6 +42,10 @@ impl Pool {
 
     fn check_offline(&self, guid: u64) -> Result<()> {
         let tree = self.config.lock().vdev_tree.clone();
+        let is_log = tree
+            .children
+            .iter()
+            .any(|top| top.find(guid).is_some() && top.top.as_ref().is_some_and(|top| top.is_log));
         match tree.find(guid) {
             Some(node) if node.kind.is_leaf() => {}
             Some(_) => {
@@ -51,7 +56,7 @@ impl Pool {
             }
             None => return Err(refused(Errno::NODEV, "no such device in pool")),
         }
-        if self.vdevs.is_usable(guid) && self.is_needed(guid) {
+        if !is_log && self.vdevs.is_usable(guid) && self.is_needed(guid) {
             return Err(refused(Errno::BUSY, "no valid replicas"));
         }
         Ok(())
@@ -139,6 +144,7 @@ impl Pool {
         }
         drop(config);
         self.config_changed();
+        self.logs.try_log_vdevs();
         self.want_step_back(ctx.txg.next());
         Ok(leaf.health())
     }

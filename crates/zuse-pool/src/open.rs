@@ -43,6 +43,8 @@ pub struct OpenOptions {
     pub ours: bool,
     /// The name that stays on disk while the pool goes by another one here.
     pub label_name: Option<String>,
+    /// Without log devices that are missing: intent logs, with what they promised, are given up.
+    pub without_logs: bool,
 }
 
 impl Pool {
@@ -261,6 +263,7 @@ impl Pool {
                 format!("pool {name}: a device that it cannot do without is missing"),
             ));
         }
+        self.mind_missing_logs(options)?;
         if self.version() >= 5000 {
             self.features.load(&mos, &directory)?;
             self.features.check(&mos, &name, options.writable)?;
@@ -287,6 +290,21 @@ impl Pool {
             self.load_tables();
         }
         self.hooks.load(self)
+    }
+
+    /// A pool whose log devices are missing is written only by who gives up what is on them, and by
+    /// its own host: that one had opened it without them, or finds below that no log leads there.
+    fn mind_missing_logs(&self, options: &OpenOptions) -> Result<()> {
+        if !options.writable || !self.vdevs.is_any_log_missing() {
+            return Ok(());
+        }
+        if options.without_logs {
+            self.vdevs.forgo_missing_logs();
+        } else if !options.ours {
+            let what = format!("pool {}: a log device is missing", self.name());
+            return Err(Error::refused(Errno::NXIO, what));
+        }
+        Ok(())
     }
 
     fn load_mos(self: &Arc<Self>) -> Result<Arc<Objset>> {

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use zuse::tools::Layers as _;
-use zuse::{NewVolume, Pool, PoolAccess, VdevClass, Volume};
+use zuse::{NewVolume, Offline, Pool, PoolAccess, Shape, VdevClass, Volume};
+use zuse_base::Errno;
 use zuse_base::sync::{Condvar, Mutex};
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, DeviceError, FaultyDevice, MemDevice, Op, Rule};
@@ -107,15 +108,20 @@ fn spec(device: Arc<dyn BlockDevice>) -> VdevSpec {
     }
 }
 
-/// A pool with a volume on a device, and a log device if there is one.
-fn pool(data: Arc<dyn BlockDevice>, log: Option<Arc<dyn BlockDevice>>) -> (Arc<Pool>, Volume) {
+/// A pool with a volume on a device, and a log vdev over the others: a mirror if there are several.
+fn pool(data: Arc<dyn BlockDevice>, logs: &[Arc<dyn BlockDevice>]) -> (Arc<Pool>, Volume) {
     let pool = Pool::create_on_devices(env(), "logs", vec![spec(data)], None, &[]).expect("create");
-    if let Some(log) = log {
+    if !logs.is_empty() {
+        let shape = match logs.len() {
+            1 => Shape::Single,
+            _ => Shape::Mirror,
+        };
         let added = pool.spa().add_vdevs(NewVdevs {
-            devices: vec![spec(log)],
+            devices: logs.iter().cloned().map(spec).collect(),
             layout: vec![TopSpec {
+                shape,
+                devices: logs.len(),
                 class: VdevClass::Log,
-                ..TopSpec::SINGLE
             }],
             ..NewVdevs::default()
         });
@@ -146,23 +152,95 @@ fn clean(pool: &Arc<Pool>) {
     assert!(report.is_clean(), "{:#?}", report.problems);
 }
 
+fn writable() -> PoolAccess {
+    PoolAccess {
+        writable: true,
+        force: true,
+        ..PoolAccess::default()
+    }
+}
+
+/// What the volume begins with.
+fn content(pool: &Arc<Pool>, len: usize) -> Vec<u8> {
+    let volume = pool.volume("logs/v").expect("volume");
+    let mut found = vec![0; len];
+    volume.read(0, &mut found).expect("read");
+    found
+}
+
+/// Guid of the log vdev's only device.
+fn log_guid(pool: &Pool) -> u64 {
+    pool.config().vdev_tree.children[1].guid
+}
+
+/// Where each of those who commit writes.
+const PLACE: u64 = 8192;
+
+/// Three write and commit all the while `then` happens. It is given how many commits were answered.
+/// Gives what the volume has then: all of it was promised.
+fn while_committing(volume: &Volume, then: impl FnOnce(&AtomicU64)) -> Vec<u8> {
+    let (commits, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let mut last = Vec::new();
+    std::thread::scope(|scope| {
+        // If something fails meanwhile, they end all the same.
+        let ends = Ends(&stop);
+        let work = |at: u64| {
+            let (commits, stop) = (&commits, &stop);
+            move || {
+                let mut number = 0u64;
+                while !stop.load(Ordering::Acquire) {
+                    number += 1;
+                    volume
+                        .write(at * PLACE, &number.to_le_bytes())
+                        .expect("write");
+                    volume.sync().expect("sync");
+                    commits.fetch_add(1, Ordering::AcqRel);
+                }
+                number
+            }
+        };
+        let threads: Vec<_> = (0..3).map(|at| scope.spawn(work(at))).collect();
+        then(&commits);
+        drop(ends);
+        for thread in threads {
+            last.extend(thread.join().expect("thread").to_le_bytes());
+            last.resize(last.len().next_multiple_of(PLACE as usize), 0);
+        }
+    });
+    last
+}
+
+/// Ends those who commit.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Waits until so many commits were answered.
+fn wait_for(commits: &AtomicU64, many: u64) {
+    let until = commits.load(Ordering::Acquire) + many;
+    while commits.load(Ordering::Acquire) < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn break_down(device: &FaultyDevice) {
+    device.add(Rule::broken(Op::Write));
+    device.add(Rule::broken(Op::Flush));
+    device.add(Rule::broken(Op::Read));
+}
+
 /// What a copy of the devices has after replay, as after a crash.
 fn after_a_crash(images: &[(&str, &MemDevice)], expected: &[u8]) {
     let devices: Vec<Arc<dyn BlockDevice>> = images
         .iter()
         .map(|(path, d)| Arc::new(MemDevice::from_image(*path, &d.snapshot())) as _)
         .collect();
-    let access = PoolAccess {
-        writable: true,
-        force: true,
-        ..PoolAccess::default()
-    };
-    let pool = open_whole(env(), &devices, &access).expect("open");
-    let volume = pool.volume("logs/v").expect("volume");
-    let mut found = vec![0; expected.len()];
-    volume.read(0, &mut found).expect("read");
-    assert_eq!(found, expected);
-    drop(volume);
+    let pool = open_whole(env(), &devices, &writable()).expect("open");
+    assert_eq!(content(&pool, expected.len()), expected);
     pool.sync().expect("sync");
     clean(&pool);
     pool.close().expect("close");
@@ -173,7 +251,7 @@ fn after_a_crash(images: &[(&str, &MemDevice)], expected: &[u8]) {
 #[test]
 fn a_txg_waits_for_log_blocks_whose_successors_it_allocated() {
     let gate = Gate::new("sim0");
-    let (pool, volume) = pool(gate.clone(), None);
+    let (pool, volume) = pool(gate.clone(), &[]);
     gate.set(true);
     let done = AtomicBool::new(false);
     let mut too_early = false;
@@ -207,7 +285,7 @@ fn a_txg_waits_for_log_blocks_whose_successors_it_allocated() {
 #[test]
 fn log_blocks_go_to_the_log_device_and_it_can_be_removed() {
     let (data, log) = (Gate::new("sim0"), Gate::new("sim1"));
-    let (pool, volume) = pool(data.clone(), Some(log.clone()));
+    let (pool, volume) = pool(data.clone(), &[log.clone()]);
     for i in 0..20u8 {
         volume.write(0, &[i; 9]).expect("write");
         volume.sync().expect("sync");
@@ -217,7 +295,7 @@ fn log_blocks_go_to_the_log_device_and_it_can_be_removed() {
     assert_eq!(answers(&pool).0, 20);
     after_a_crash(&[("sim0", &data.inner), ("sim1", &log.inner)], &[19; 9]);
 
-    let guid = pool.config().vdev_tree.children[1].guid;
+    let guid = log_guid(&pool);
     volume.write(0, &[20; 9]).expect("write");
     let removable = pool.find_removable(&guid.to_string()).expect("found");
     pool.remove(&removable).expect("removed");
@@ -237,7 +315,7 @@ fn log_blocks_go_to_the_log_device_and_it_can_be_removed() {
 fn what_a_failing_log_device_does_not_take_a_txg_does() {
     let data = Gate::new("sim0");
     let log = Arc::new(FaultyDevice::new(Gate::new("sim1")));
-    let (pool, volume) = pool(data.clone(), Some(log.clone()));
+    let (pool, volume) = pool(data.clone(), &[log.clone()]);
     volume.write(0, b"second").expect("write");
     volume.sync().expect("sync");
     assert_eq!(answers(&pool).0, 1);
@@ -265,12 +343,189 @@ fn what_a_failing_log_device_does_not_take_a_txg_does() {
 fn a_failed_flush_of_the_log_is_answered_by_no_later_one() {
     let data = Gate::new("sim0");
     let log = Arc::new(FaultyDevice::new(Gate::new("sim1")));
-    let (pool, volume) = pool(data, Some(log.clone()));
+    let (pool, volume) = pool(data, &[log.clone()]);
     log.add(Rule::broken(Op::Flush).times(1));
     let before = answers(&pool);
     volume.write(0, b"second").expect("write");
     volume.sync().expect("a txg answers");
     assert_eq!(answers(&pool), (before.0, before.1 + 1));
     drop(volume);
+    pool.close().expect("close");
+}
+
+#[test]
+fn a_mirrored_log_goes_on_with_either_half_and_without_both_nothing_promised_is_lost() {
+    let data = Gate::new("sim0");
+    let gates = [Gate::new("sim1"), Gate::new("sim2")];
+    let halves = gates.clone().map(|gate| Arc::new(FaultyDevice::new(gate)));
+    let logs = halves.clone().map(|half| half as Arc<dyn BlockDevice>);
+    let (pool, volume) = pool(data.clone(), &logs);
+    let images = || {
+        let [one, two] = &gates;
+        [
+            ("sim0", &data.inner),
+            ("sim1", &one.inner),
+            ("sim2", &two.inner),
+        ]
+    };
+
+    let promised = while_committing(&volume, |commits| {
+        wait_for(commits, 20);
+        break_down(&halves[0]);
+        wait_for(commits, 20);
+    });
+    assert_eq!(data.logged.load(Ordering::Acquire), 0);
+    after_a_crash(&images(), &promised);
+
+    let promised = while_committing(&volume, |commits| {
+        wait_for(commits, 20);
+        break_down(&halves[1]);
+        wait_for(commits, 20);
+    });
+    assert!(data.logged.load(Ordering::Acquire) > 0);
+    after_a_crash(&images(), &promised);
+    assert!(pool.spa().suspended().is_none());
+    drop(volume);
+    pool.close().expect("close");
+}
+
+#[test]
+fn a_lone_log_device_goes_offline_and_comes_back() {
+    let (data, log) = (Gate::new("sim0"), Gate::new("sim1"));
+    let (pool, volume) = pool(data.clone(), &[log.clone()]);
+    let guid = log_guid(&pool);
+    let logged = || [&data, &log].map(|d| d.logged.load(Ordering::Acquire));
+    let again = log.clone();
+    pool.spa().set_reopen(move |_, _| Some(again.clone()));
+
+    let promised = while_committing(&volume, |commits| {
+        wait_for(commits, 10);
+        pool.offline(guid, Offline::default()).expect("offline");
+        wait_for(commits, 10);
+    });
+    let [on_data, on_log] = logged();
+    assert!(on_data > 0 && on_log > 0, "{on_data} {on_log}");
+    assert_eq!(pool.health_word(), "DEGRADED");
+    after_a_crash(&[("sim0", &data.inner)], &promised);
+    after_a_crash(&[("sim0", &data.inner), ("sim1", &log.inner)], &promised);
+
+    let promised = while_committing(&volume, |commits| {
+        wait_for(commits, 10);
+        pool.online(guid).expect("online");
+        wait_for(commits, 10);
+    });
+    assert!(logged()[1] > on_log);
+    assert_eq!(pool.health_word(), "ONLINE");
+    after_a_crash(&[("sim0", &data.inner), ("sim1", &log.inner)], &promised);
+    drop(volume);
+    pool.sync().expect("sync");
+    clean(&pool);
+    pool.close().expect("close");
+}
+
+#[test]
+fn a_log_device_is_removed_while_logs_are_written() {
+    let (data, log) = (Gate::new("sim0"), Gate::new("sim1"));
+    let (pool, volume) = pool(data.clone(), &[log.clone()]);
+    let guid = log_guid(&pool);
+    let promised = while_committing(&volume, |commits| {
+        wait_for(commits, 10);
+        let removable = pool.find_removable(&guid.to_string()).expect("found");
+        pool.remove(&removable).expect("removed");
+        wait_for(commits, 10);
+    });
+    assert!(log.logged.load(Ordering::Acquire) > 0);
+    assert!(data.logged.load(Ordering::Acquire) > 0);
+    after_a_crash(&[("sim0", &data.inner)], &promised);
+    drop(volume);
+    pool.sync().expect("sync");
+    clean(&pool);
+    pool.close().expect("close");
+}
+
+/// Refused, unless what is on the device is given up. Then the pool goes on, and does so too when
+/// its own host opens it again; nobody else may without saying so.
+#[test]
+fn what_is_on_a_missing_log_device_is_given_up_only_where_that_is_asked_for() {
+    let (data, log) = (Gate::new("sim0"), Gate::new("sim1"));
+    let (crashed, volume) = pool(data.clone(), &[log.clone()]);
+    volume.write(0, b"promised").expect("write");
+    volume.sync().expect("sync");
+    let left: Arc<dyn BlockDevice> =
+        Arc::new(MemDevice::from_image("sim0", &data.inner.snapshot()));
+    drop(volume);
+    crashed.close().expect("close");
+
+    let left = [left];
+    let refused = |access: &PoolAccess| match open_whole(env(), &left, access) {
+        Err(error) => assert!(error.is(Errno::NXIO), "{error}"),
+        Ok(_) => panic!("it was opened with {access:?}"),
+    };
+    let own = PoolAccess {
+        ours: true,
+        ..writable()
+    };
+    let without = PoolAccess {
+        without_logs: true,
+        ..writable()
+    };
+    refused(&writable());
+    refused(&own);
+    let pool = open_whole(env(), &left, &without).expect("opened without");
+    assert_eq!(content(&pool, 8), b"first\0\0\0");
+    assert_eq!(pool.health_word(), "DEGRADED");
+    for text in [b"second", b"third!"] {
+        let volume = pool.volume("logs/v").expect("volume");
+        volume.write(0, text).expect("write");
+        volume.sync().expect("sync");
+    }
+    pool.close().expect("close");
+    drop(pool);
+
+    refused(&writable());
+    let pool = open_whole(env(), &left, &own).expect("opened by its host");
+    assert_eq!(content(&pool, 6), b"third!");
+    let removable = pool.find_removable(&log_guid(&pool).to_string());
+    pool.remove(&removable.expect("found")).expect("removed");
+    assert_eq!(pool.health_word(), "ONLINE");
+    clean(&pool);
+    pool.close().expect("close");
+    drop(pool);
+    let pool = open_whole(env(), &left, &writable()).expect("whole again");
+    assert_eq!(content(&pool, 6), b"third!");
+    pool.close().expect("close");
+}
+
+#[test]
+fn with_logbias_throughput_log_devices_are_left_alone() {
+    let (data, log) = (Gate::new("sim0"), Gate::new("sim1"));
+    let (pool, volume) = pool(data.clone(), &[log.clone()]);
+    let logged = || [&data, &log].map(|d| d.logged.load(Ordering::Acquire));
+    let commits = |many: u8| {
+        for i in 0..many {
+            volume.write(0, &[i; 9]).expect("write");
+            volume.sync().expect("sync");
+        }
+    };
+    commits(5);
+    assert_eq!(logged(), [0, 5]);
+    let bias = |value: &str| {
+        let head = pool.dataset("logs/v").expect("dataset");
+        let wanted = [("logbias".to_owned(), value.to_owned())];
+        head.set(&wanted).expect("set");
+    };
+    bias("throughput");
+    // The next block has its place already; its successors go elsewhere.
+    commits(1);
+    let [_, on_log] = logged();
+    commits(5);
+    assert_eq!(logged(), [5, on_log]);
+    after_a_crash(&[("sim0", &data.inner), ("sim1", &log.inner)], &[4; 9]);
+    bias("latency");
+    commits(6);
+    assert!(logged()[1] >= on_log + 5);
+    drop(volume);
+    pool.sync().expect("sync");
+    clean(&pool);
     pool.close().expect("close");
 }

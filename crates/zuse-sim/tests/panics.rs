@@ -16,7 +16,7 @@ use zuse_sim::golden::open_whole;
 use zuse_zpl::WriteOptions;
 
 /// What is watched and met by [`work`]; the locks of devices have a test beside them.
-const PLACES: [&str; 9] = [
+const PLACES: [&str; 10] = [
     at::CONFIG,
     at::SLOT,
     at::ZAP,
@@ -26,6 +26,7 @@ const PLACES: [&str; 9] = [
     at::CLONES,
     at::DEDUP,
     at::METASLAB,
+    at::LOG,
 ];
 
 const SIZE: u64 = 256 << 20;
@@ -39,6 +40,7 @@ struct Bench {
 fn environment() -> Environment {
     let mut environment = Environment::default();
     environment.limits.txg_timeout = Duration::from_millis(300);
+    environment.limits.intent_log = true;
     environment
 }
 
@@ -97,6 +99,7 @@ fn work(pool: &Arc<zuse::Pool>, round: u32) -> Result<()> {
     fs.unlink(&root, &fs.root()?, name.as_bytes())?;
     let old = fs.resolve(&root, b"kept")?;
     fs.write(&old, 0, &[round as u8; 140_000], WriteOptions::default())?;
+    fs.fsync(&old)?;
     clone(&fs, "old", &format!("clone {round}"))?;
     fs.sync()?;
     let child = format!("tank/child{round}");

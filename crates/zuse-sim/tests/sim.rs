@@ -44,3 +44,4 @@ mod round_trips;
 mod scrubs;
 mod streams;
 mod sweeps;
+mod sync_property;

@@ -312,6 +312,7 @@ type Tops = Arc<[Arc<Top>]>;
 pub struct Vdevs {
     pool_guid: AtomicU64,
     writable: bool,
+    forgoes_logs: AtomicBool,
     tops: RankedRwLock<Tops, TREE_RANK>,
     /// Progress of a raidz expansion: bytes, and whether they lie in the boot area.
     reflow: (AtomicU64, AtomicBool),
@@ -352,9 +353,10 @@ impl Vdevs {
         top.ok_or_else(|| Error::missing(format!("vdev {vdev}"), "the pool has no such vdev"))
     }
 
-    /// Whether a vdev is a log device that a pool which is only read has to do without.
+    /// Whether a vdev is a log device that the pool has to do without: it is only read, or what was
+    /// on its log devices is given up.
     pub fn is_lost_log(&self, vdev: u32) -> bool {
-        !self.writable
+        (!self.writable || self.forgoes_logs.load(Ordering::Relaxed))
             && self
                 .top(vdev)
                 .is_ok_and(|top| top.is_log() && !top.health().state.is_usable())

@@ -30,6 +30,8 @@ pub struct Access {
     pub checkpoint: bool,
     /// The name that stays on disk: the other one is for now only.
     pub label_name: Option<String>,
+    /// Without log devices that are missing: what was promised and is in no txg yet is given up.
+    pub without_logs: bool,
 }
 
 /// Places to look for pools in.
@@ -118,6 +120,7 @@ impl Pool {
             checkpoint: access.checkpoint,
             ours: access.ours,
             label_name: access.label_name.clone(),
+            without_logs: access.without_logs,
         };
         let dsl = Dsl::new();
         let spa = zuse_pool::Pool::open(env, config, devices, &options, dsl.clone())?;

@@ -8,15 +8,16 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use zuse_base::{Error, Result, Txg};
+use zuse_base::{Errno, Error, Result, Txg};
 use zuse_dmu::{Ahead, Tx};
 use zuse_format::dsl::DS_FLAG_INCONSISTENT;
 use zuse_format::objset::{ZIL_HEADER_AT, ZIL_HEADER_SIZE};
 use zuse_format::zil::{Body, CLAIM_LR_SEQ_VALID, REPLAY_NEEDED, Record, ZilHeader};
 use zuse_format::{BlockPointer, BpKind};
+use zuse_io::Pipeline;
 use zuse_pool::Pool;
 
-use super::{Met, clones_of, header_of, is_live, reached_disk, walk};
+use super::{Met, clones_of, header_of, is_live, is_log_block, reached_disk, walk};
 use crate::ahead::{HEADS_AT_ONCE, Needs};
 use crate::context::Dsl;
 
@@ -32,8 +33,8 @@ struct Pending {
 
 impl Dsl {
     /// Claims the logs of all heads of a pool that is being opened for writing. `cleared`: the pool
-    /// goes back to an older txg, and its logs with what they promised are given up. As all heads
-    /// are looked at, it notes those that were left half made.
+    /// goes back to an older txg or does without its log devices. Its logs with what they promised
+    /// are given up. As all heads are looked at, it notes those that were left half made.
     ///
     /// # Errors
     /// A log's device cannot be read; `Corrupt` for a log of cloned ranges in a pool that cannot
@@ -50,6 +51,9 @@ impl Dsl {
             let headers = self.log_headers(some, &mut gather)?;
             self.note_leftovers(some);
             for (name, head, header) in headers {
+                if !cleared {
+                    refuse_missing(&meta.io, name, &header)?;
+                }
                 let wanted =
                     cleared && header != ZilHeader::default() || is_live(&meta.io, &header)?;
                 if wanted && (cleared || !header.is_claimed()) {
@@ -211,6 +215,22 @@ impl Dsl {
             flags: CLAIM_LR_SEQ_VALID | if needed { REPLAY_NEEDED } else { 0 },
             ..*header
         })
+    }
+}
+
+/// A log that begins on a device which is missing may have promised anything.
+fn refuse_missing(io: &Pipeline, name: &str, header: &ZilHeader) -> Result<()> {
+    let missing = is_log_block(&header.log)
+        && header
+            .log
+            .dvas()
+            .any(|dva| io.vdevs().is_log_missing(dva.vdev()));
+    match missing {
+        true => Err(Error::refused(
+            Errno::NXIO,
+            format!("the log device with the intent log of '{name}' is missing"),
+        )),
+        false => Ok(()),
     }
 }
 

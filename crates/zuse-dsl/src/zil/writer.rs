@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use zuse_base::{Error, Result, Txg};
-use zuse_dmu::Tx;
+use zuse_dmu::{Objset, Tx};
 use zuse_format::BlockPointer;
 use zuse_format::field::{put_u64, u64_at};
 use zuse_format::zil::{CHAIN_HEAD, ZilHeader};
-use zuse_io::{AllocClass, DatasetKey, log_pointer, seal_log_block};
+use zuse_io::{AllocClass, log_pointer, seal_log_block};
 use zuse_pool::Writing;
 
 use super::chain::Link;
@@ -169,7 +169,6 @@ impl Log {
     ) -> Result<Option<Vec<Ready<'a>>>> {
         let spa = ds.dsl.spa()?;
         let (objset, txg) = (ds.objset()?, tx.txg());
-        let key = objset.key().map(AsRef::as_ref);
         let sizes: Vec<usize> = blocks.iter().map(|b| b.bytes.len()).collect();
         let burst: usize = blocks.iter().map(|b| b.used - CHAIN_HEAD).sum();
         let predicted = {
@@ -184,7 +183,7 @@ impl Log {
         for i in 0..blocks.len() {
             verifier[3] += 1;
             let size = sizes.get(i + 1).copied().unwrap_or(predicted);
-            match self.allocate(&ds.dsl, txg, size, verifier, key)? {
+            match allocate(&ds.dsl, &objset, txg, size, verifier)? {
                 Some(bp) => places.push(bp),
                 None => break,
             }
@@ -219,29 +218,6 @@ impl Log {
         let flushed = chain.flushed;
         chain.note_flushed(flushed);
         Ok(Some(ready))
-    }
-
-    fn allocate(
-        &self,
-        dsl: &Dsl,
-        txg: Txg,
-        size: usize,
-        verifier: [u64; 4],
-        key: Option<&DatasetKey>,
-    ) -> Result<Option<BlockPointer>> {
-        let spa = dsl.spa()?;
-        let class = match spa.0.logs().avoids_log_vdevs() {
-            true => AllocClass::Normal,
-            false => AllocClass::Log,
-        };
-        // What was admitted must find its place, whatever logs take.
-        let space = dsl.space();
-        let limit = space.capacity.saturating_sub(space.slop / 2);
-        if space.allocated >= limit {
-            return Ok(None);
-        }
-        spa.io()
-            .allocate_log(txg, size as u64, class, verifier, key)
     }
 
     /// Writes blocks in order.
@@ -319,7 +295,6 @@ impl Log {
     fn begin_chain(&self, ds: &Arc<Dataset>) -> Result<()> {
         let spa = ds.dsl.spa()?;
         let objset = ds.objset()?;
-        let key = objset.key().map(AsRef::as_ref);
         let verifier = [spa.random(), spa.random(), ds.object().0, 1];
         let header = ZilHeader::parse(&objset.zil_header());
         let is_first = { self.chain.lock().links.is_empty() };
@@ -336,7 +311,7 @@ impl Log {
         let txg = tx.txg();
         let bp = match kept {
             Some(bp) => Some(bp),
-            None => self.allocate(&ds.dsl, txg, BLOCK_MIN, verifier, key)?,
+            None => allocate(&ds.dsl, &objset, txg, BLOCK_MIN, verifier)?,
         };
         let Some(bp) = bp else { return Ok(()) };
         ds.note_dirty(txg);
@@ -360,7 +335,7 @@ impl Log {
         let key = objset.key().map(AsRef::as_ref);
         let old = header.log;
         let mut new = log_pointer(old.lsize(), verifier, key);
-        let avoided = ds.dsl.spa()?.0.logs().avoids_log_vdevs();
+        let avoided = !takes_log_vdevs(&ds.dsl, &objset)?;
         let usable = is_log_block(&old)
             && old.props() == new.props()
             && old.lsize().is_multiple_of(BLOCK_MIN as u64)
@@ -374,6 +349,39 @@ impl Log {
         new.set_birth(old.logical_birth(), old.physical_birth());
         Ok(Some(new))
     }
+}
+
+/// A log block's place; `None`: there is no space for it.
+fn allocate(
+    dsl: &Dsl,
+    objset: &Objset,
+    txg: Txg,
+    size: usize,
+    verifier: [u64; 4],
+) -> Result<Option<BlockPointer>> {
+    let spa = dsl.spa()?;
+    let class = match takes_log_vdevs(dsl, objset)? {
+        true => AllocClass::Log,
+        false => AllocClass::Normal,
+    };
+    // What was admitted must find its place, whatever logs take.
+    let space = dsl.space();
+    let limit = space.capacity.saturating_sub(space.slop / 2);
+    if space.allocated >= limit {
+        return Ok(None);
+    }
+    let key = objset.key().map(AsRef::as_ref);
+    spa.io()
+        .allocate_log(txg, size as u64, class, verifier, key)
+}
+
+/// Whether a head's log goes to log devices: not with `logbias=throughput`, nor while none of them
+/// works.
+fn takes_log_vdevs(dsl: &Dsl, objset: &Objset) -> Result<bool> {
+    let spa = dsl.spa()?;
+    Ok(!objset.settings().log_throughput
+        && !spa.0.logs().avoids_log_vdevs()
+        && !spa.io().vdevs().has_only_lost_logs())
 }
 
 /// Whether a top-level vdev is for logs only.

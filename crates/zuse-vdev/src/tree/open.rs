@@ -131,6 +131,7 @@ impl Vdevs {
         Ok(Self {
             pool_guid: AtomicU64::new(root.guid),
             writable: mode.writable,
+            forgoes_logs: AtomicBool::new(false),
             tops: RankedRwLock::new(tops),
             reflow: Default::default(),
             alarm,
@@ -186,7 +187,8 @@ impl Vdevs {
     /// Takes a leaf offline, after a flush.
     ///
     /// # Errors
-    /// `Refused`: `NODEV` for no such leaf, `BUSY` when its top-level vdev cannot do without it.
+    /// `Refused`: `NODEV` for no such leaf, `BUSY` when its top-level vdev cannot do without it and
+    /// is no log vdev.
     pub fn offline(&self, guid: u64) -> Result<()> {
         self.take_out(guid, Health::new(VdevState::Offline, Aux::None))
     }
@@ -274,7 +276,9 @@ impl Vdevs {
                     .map(|l| (t, l))
             })
             .ok_or_else(|| no_such_vdev(guid))?;
-        if !top.node.health_without(guid).state.is_usable() {
+        // Who asks for it has seen to it that no log is on a log vdev.
+        let asked_for = health.state == VdevState::Offline || health.why == Aux::External;
+        if !(top.is_log() && asked_for) && !top.node.health_without(guid).state.is_usable() {
             return Err(Error::refused(
                 Errno::BUSY,
                 format!("{}: no valid replicas", leaf.name()),

@@ -1,8 +1,12 @@
 //! What `zpool status` and `zpool iostat` ask.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::{Node, Top, VdevClass, Vdevs};
 use crate::config::VdevKind;
-use crate::health::{Aux, Health};
+use crate::health::{Aux, Health, VdevState};
+use crate::leaf::Leaf;
 use crate::op_figures::{OpCounters, OpFigures};
 
 /// A vdev as shown: its place in the tree, health, and counters. Numbers of an interior vdev are
@@ -182,9 +186,54 @@ impl VdevStatus {
 }
 
 impl Vdevs {
-    /// Health of the whole: a lost log vdev or any lost top-level vdev makes it unusable.
+    /// Health of the whole: any lost top-level vdev makes it unusable, but for one that has logs
+    /// only.
     pub fn health(&self) -> Health {
-        Health::of_children(self.tops().iter().map(|t| t.health()), 0)
+        let tops = self.tops();
+        let (logs, others): (Vec<_>, Vec<_>) = tops.iter().partition(|top| top.is_log());
+        let health = Health::of_children(others.iter().map(|top| top.health()), 0);
+        let is_well = |health: Health| health.state == VdevState::Healthy;
+        match is_well(health) && !logs.iter().all(|log| is_well(log.health())) {
+            true => Health::new(VdevState::Degraded, Aux::None),
+            false => health,
+        }
+    }
+
+    /// Whether a log vdev is not there although nobody took it out: what was promised may be on it.
+    pub fn is_log_missing(&self, vdev: u32) -> bool {
+        let taken_out = |leaf: &Arc<Leaf>| {
+            matches!(leaf.health().state, VdevState::Offline | VdevState::Faulted)
+        };
+        let tops = self.tops();
+        let top = tops.get(vdev as usize).filter(|top| top.is_log());
+        top.is_some_and(|top| {
+            let leaves = top.leaves();
+            !top.health().state.is_usable() && (leaves.is_empty() || !leaves.iter().all(taken_out))
+        })
+    }
+
+    /// Whether any log vdev is missing so.
+    pub fn is_any_log_missing(&self) -> bool {
+        (0u32..)
+            .take(self.tops().len())
+            .any(|vdev| self.is_log_missing(vdev))
+    }
+
+    /// Whether there are log vdevs, and none of them can be written.
+    pub fn has_only_lost_logs(&self) -> bool {
+        let tops = self.tops();
+        let mut logs = tops.iter().filter(|top| top.is_log()).peekable();
+        logs.peek().is_some() && logs.all(|log| !log.health().state.is_usable())
+    }
+
+    /// From now on what is on missing log vdevs is given up.
+    pub fn forgo_missing_logs(&self) {
+        self.forgoes_logs.store(true, Relaxed);
+    }
+
+    /// Whether it is.
+    pub fn forgoes_missing_logs(&self) -> bool {
+        self.forgoes_logs.load(Relaxed)
     }
 
     /// The tree with health and counters; the root carries the pool's guid.

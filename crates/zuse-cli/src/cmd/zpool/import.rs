@@ -43,7 +43,7 @@ pub struct Import {
     /// Look at the devices that this cache file names
     #[arg(short = 'c', value_name = "CACHEFILE", conflicts_with = "devices")]
     cache_file: Option<PathBuf>,
-    /// Accepted: a pool that can be opened without a log device is
+    /// Without log devices that are missing: what was promised and is not in the pool yet is lost
     #[arg(short = 'm')]
     missing_log: bool,
     /// Accepted: devices are always looked for by their labels
@@ -188,6 +188,7 @@ impl Import {
             ("-l", self.load_keys),
             ("-F", self.rewind),
             ("-X", self.extreme),
+            ("-m", self.missing_log),
             ("--rewind-to-checkpoint", self.rewind_to_checkpoint),
         ];
         words.extend(switches.iter().filter(|s| s.1).map(|s| s.0.into()));
@@ -237,9 +238,20 @@ impl Import {
             rewind_to: self.txg.or(rewind.map(|r| r.uberblock.txg)),
             checkpoint: self.rewind_to_checkpoint,
             label_name,
+            without_logs: self.missing_log,
         };
-        let pool = patiently(|| Pool::open(env.clone(), found, &access))
-            .map_err(|e| refusal(&name, found, host, &e))?;
+        let pool = patiently(|| Pool::open(env.clone(), found, &access)).map_err(|e| {
+            let said = refusal(&name, found, host, &e);
+            match e.is(Errno::NXIO) && lacks_log_only(&env, found) {
+                true => said.hint(WITHOUT_LOG),
+                false => said,
+            }
+        })?;
+        if self.missing_log && !read_only && has_lost_log(&pool) {
+            session.ui.say(format!(
+                "warning: a log device of '{name}' is missing: what its intent logs had promised and was not in the pool yet is lost"
+            ));
+        }
         session.adopt(pool.clone());
         pool.events().post(Event::system("pool_import"));
         if let Some(passing) = &passing {
@@ -287,6 +299,28 @@ impl Import {
             }
         ));
     }
+}
+
+/// What to do where a log device is missing.
+const WITHOUT_LOG: &str = "A log device is missing. 'zpool import -m' imports the pool without it: \
+    what its intent logs had promised and was not in the pool yet is lost then.";
+
+/// Whether vdevs are missing, and all of them are for logs: found out by opening it for reading.
+fn lacks_log_only(env: &Environment, found: &FoundPool) -> bool {
+    let Ok(pool) = Pool::open(env.clone(), found, &PoolAccess::default()) else {
+        return false;
+    };
+    let tops = pool.vdev_status().children;
+    let lost = tops.iter().filter(|top| !top.health.state.is_usable());
+    let is_log: Vec<bool> = lost.map(|top| top.is_log).collect();
+    let _ = pool.close();
+    is_log.contains(&true) && !is_log.contains(&false)
+}
+
+/// Whether the pool goes on without a log vdev.
+fn has_lost_log(pool: &Pool) -> bool {
+    let is_lost = |top: &zuse::VdevStatus| top.is_log && !top.health.state.is_usable();
+    pool.vdev_status().children.iter().any(is_lost)
 }
 
 /// The version of pools with features.
