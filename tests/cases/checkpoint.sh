@@ -11,6 +11,9 @@ says "cannot discard checkpoint in 'tank': checkpoint does not exist" zpool chec
 fails 2 zpool checkpoint -w tank
 ok zpool checkpoint tank
 says "cannot checkpoint 'tank': checkpoint exists" zpool checkpoint tank
+says "'zpool checkpoint' doesn't work on datasets." zpool checkpoint tank/a
+fails 1 zpool checkpoint tank/a
+says "warning: will not scrub state that belongs to the checkpoint of pool 'tank'" zpool scrub -w tank
 says 'checkpoint: created ' zpool status tank
 says 'spa checkpoint checkpointed uberblock txg=' zpool history -i tank
 is "$(zpool get -Ho value feature@zpool_checkpoint tank)" active 'the feature'

@@ -15,7 +15,9 @@ says "cannot attach $T/b to $T/zz: no such device in pool" zpool attach p "$T/zz
 says "device is too small" zpool attach p "$T/a" "$T/small"
 says "$T/a is busy" zpool attach -f p "$T/a" "$T/a"
 says "cannot resolve path '$T/nothing'" zpool attach p "$T/a" "$T/nothing"
-fails 1 zpool detach p "$T/a"
+fails 255 zpool detach p "$T/a"
+fails 255 zpool attach p "$T/zz" "$T/b"
+fails 255 zpool replace p "$T/a" "$T/small"
 says "cannot detach $T/a: only applicable to mirror and replacing vdevs" zpool detach p "$T/a"
 says "cannot offline $T/a: no valid replicas" zpool offline p "$T/a"
 says "cannot offline zz: no such device in pool" zpool offline p zz

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use zuse_base::range_tree::{ByPlace, Ranges};
 use zuse_base::{ByteOrder, Result, Span};
-use zuse_format::zil::{Body, LogBlock, Record};
+use zuse_format::zil::{Body, CLAIM_LR_SEQ_VALID, LogBlock, Record, ZilHeader};
 use zuse_format::{BlockPointer, BpKind, Dva, object_type};
 use zuse_io::Pipeline;
 
@@ -164,31 +164,48 @@ impl Claims {
         }
     }
 
-    /// The blocks that records of a claimed log point to once more.
-    pub fn note_logged(&mut self, block: &[u8], bp: &BlockPointer) {
-        let order = ByteOrder::Little;
+    /// Notes the blocks that records of a claimed log clone, which they point to once more. Gives
+    /// those that hold what records wrote.
+    pub fn note_logged(
+        &mut self,
+        block: &[u8],
+        (bp, order): (&BlockPointer, ByteOrder),
+        log: &ZilHeader,
+    ) -> Vec<BlockPointer> {
+        let mut written = Vec::new();
         let Ok(block) = LogBlock::parse(block, order, false, bp.checksum()) else {
-            return;
+            return written;
         };
         let mut rest = block.records;
         while let Ok(Some((_, bytes))) = Record::split(rest, order) {
-            if let Ok(Record {
-                body: Body::Clone { blocks, .. },
-                ..
-            }) = Record::parse(bytes, order)
-            {
-                let normal = blocks.iter().filter(|b| b.kind() == BpKind::Normal);
-                for bp in normal {
-                    if !bp.dedup() || self.tables.meet(bp, false).is_none() {
-                        let mut own = *bp;
-                        own.set_dedup(false);
-                        if is_shareable(&own) {
-                            let _ = self.clones.meet(&own, false);
-                        }
-                    }
-                }
-            }
             rest = &rest[bytes.len()..];
+            let Ok(record) = Record::parse(bytes, order) else {
+                continue;
+            };
+            match record.body {
+                Body::Clone { blocks, .. } => blocks.iter().for_each(|bp| self.note_cloned(bp)),
+                // Those of txgs that reached the disk are found elsewhere, or are free.
+                Body::Write {
+                    data: None, block, ..
+                } if block.logical_birth() >= log.claim_txg
+                    && (record.seq <= log.claim_lr_seq || log.flags & CLAIM_LR_SEQ_VALID == 0) =>
+                {
+                    written.push(block);
+                }
+                _ => {}
+            }
+        }
+        written
+    }
+
+    fn note_cloned(&mut self, bp: &BlockPointer) {
+        if bp.kind() != BpKind::Normal || bp.dedup() && self.tables.meet(bp, false).is_some() {
+            return;
+        }
+        let mut own = *bp;
+        own.set_dedup(false);
+        if is_shareable(&own) {
+            let _ = self.clones.meet(&own, false);
         }
     }
 

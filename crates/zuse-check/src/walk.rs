@@ -3,12 +3,15 @@
 //! All blocks are visited; those born after `since` are claimed, the others belong to an older
 //! snapshot, which claims them. Sizes are summed over all.
 
+use std::collections::BTreeSet;
+
 use zuse_base::Result;
 use zuse_codec::Compression;
 use zuse_dmu::Settings;
 use zuse_format::block_pointer::CHECKSUM_LIMIT;
 use zuse_format::dnode::{DNODE_SLOT, DnodeView};
-use zuse_format::objset::ObjsetPhys;
+use zuse_format::objset::{ObjsetPhys, ZIL_HEADER_SIZE};
+use zuse_format::zil::ZilHeader;
 use zuse_format::{BlockPointer, BpKind, DnodePhys, object_type};
 use zuse_io::Pipeline;
 use zuse_pool::Pool;
@@ -228,12 +231,11 @@ impl<'a> Walk<'a> {
     }
 
     /// Claims the chain of the intent log. It ends at the first block that is not one of it, which
-    /// is claimed too.
-    fn log(&mut self, header: &[u8]) {
-        let Some(mut bp) = BlockPointer::at(header, 16) else {
-            return;
-        };
-        let claimed = header.first_chunk::<8>().is_some_and(|b| *b != [0; 8]);
+    /// is claimed too. So is what records point to, of a log that waits to be replayed.
+    fn log(&mut self, header: &[u8; ZIL_HEADER_SIZE]) {
+        let header = ZilHeader::parse(header);
+        let mut bp = header.log;
+        let mut written = BTreeSet::new();
         for block in 0..1_000_000 {
             if bp.is_hole() || bp.kind() != BpKind::Normal || bp.logical_birth() > self.last_txg {
                 return;
@@ -245,7 +247,7 @@ impl<'a> Walk<'a> {
             }
             let verifier = bp.checksum();
             let mut buf = Vec::new();
-            let mut good = false;
+            let mut order = None;
             let read = self.io.vdevs().read_perhaps(
                 zuse_vdev::Address::new(
                     bp.dva(0).vdev(),
@@ -255,15 +257,21 @@ impl<'a> Walk<'a> {
                 &mut buf,
                 bp.psize() as usize,
                 &mut |bytes| {
-                    good = zuse_io::log_block_order(&bp, bytes).is_some();
-                    good
+                    order = zuse_io::log_block_order(&bp, bytes);
+                    order.is_some()
                 },
             );
-            if read.is_err() || !good {
+            let Some(order) = order.filter(|_| read.is_ok()) else {
                 return;
-            }
-            if claimed {
-                self.claims.note_logged(&buf, &bp);
+            };
+            if header.is_claimed() {
+                for block in self.claims.note_logged(&buf, (&bp, order), &header) {
+                    let first = block.dva(0);
+                    let new = written.insert((first.vdev(), first.offset()));
+                    if new && let Err(e) = self.claims.claim(self.io, &block, &place, self.report) {
+                        self.problem(Finding::Unreadable, &at, e);
+                    }
+                }
             }
             bp = BlockPointer::at(&buf, 8).unwrap_or_default();
             let [a, b, c, seq] = verifier;

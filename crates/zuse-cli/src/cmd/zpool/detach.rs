@@ -20,8 +20,10 @@ impl Detach {
     pub fn run(self, session: &mut Session) -> Outcome {
         let pool = session.pool(&self.pool, Need::Write)?;
         let cannot = format!("cannot detach {}", self.device);
-        let guid = devices::find(session, &pool, &self.device, &cannot)?;
-        pool.detach(guid).or_cannot_pool(|| cannot)?;
+        let leaked = |stop| devices::leaked(stop, &cannot);
+        let guid = devices::find(session, &pool, &self.device, &cannot).map_err(leaked)?;
+        let done = pool.detach(guid).or_cannot_pool(|| cannot.clone());
+        done.map_err(leaked)?;
         session.remember_again(&pool, pool.guid())?;
         session.log(&pool);
         Ok(())

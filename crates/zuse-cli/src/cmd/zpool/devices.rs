@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use zuse::{Errno, Error, Pool, Refusal, TakeDevice};
 
-use crate::error::{CommandError, Explain, Outcome, explain};
+use crate::error::{CommandError, Explain, Outcome, Stop, explain};
 use crate::session::Session;
 
 /// How often it is looked whether devices are whole.
@@ -75,6 +75,17 @@ pub fn refusal(cannot: &str, error: &Error) -> CommandError {
                 .hint(what.clone())
         }
         error => explain(cannot, error, true),
+    }
+}
+
+/// The status of `attach`, `detach` and `replace` where the pool refuses: OpenZFS's commands end
+/// with the library's −1 there.
+pub fn leaked(stop: Stop, cannot: &str) -> Stop {
+    match stop {
+        Stop::Failed(error) if error.message.starts_with(cannot) => {
+            CommandError { code: 255, ..error }.into()
+        }
+        stop => stop,
     }
 }
 

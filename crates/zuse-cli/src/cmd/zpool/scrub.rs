@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use zuse::Pool;
+use zuse::tools::Layers as _;
 
 use crate::date;
 use crate::error::{CommandError, Explain, Outcome, Stop};
@@ -125,6 +126,11 @@ impl Scrub {
         session.log(&pool);
         if self.stop || self.pause {
             return Ok(());
+        }
+        if pool.spa().keeps_checkpoint() {
+            session.ui.say(format!(
+                "warning: will not scrub state that belongs to the checkpoint of pool '{name}'"
+            ));
         }
         finish(session, &pool, "scrub", self.wait)
     }
