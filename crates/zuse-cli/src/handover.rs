@@ -99,6 +99,8 @@ pub fn start(session: &mut Session, pool: &str, guid: u64, host: u32) -> Outcome
         .into());
     }
     let socket = session.state.socket(guid);
+    // The old host is asked before the new process is there: one of another format must go on
+    // undisturbed.
     let stream = match wire::ask_to_hand_over(&socket, FORMAT).or_cannot(cannot)? {
         Asked::Heard(stream) => stream,
         Asked::Strange => return Ok(false),
@@ -118,6 +120,7 @@ pub fn start(session: &mut Session, pool: &str, guid: u64, host: u32) -> Outcome
     }
     let why: Option<CommandError> = serde_json::from_str(&said).ok();
     let why = why.map_or_else(|| "the new process ended".to_owned(), |e| e.message);
+    // A question that it refuses: only whether it answers counts.
     let goes_on = wire::ask_to_hand_over(&socket, NO_FORMAT);
     let after = match goes_on {
         Ok(Asked::Strange) => "the old version goes on".to_owned(),
@@ -225,6 +228,7 @@ impl Holder {
         })?;
         let ready = self.come_to_rest();
         if ready.is_err() {
+            // A refusal leaves everything as it was: commands that wait outside come in.
             self.let_in();
         }
         ready
@@ -234,9 +238,11 @@ impl Holder {
         let write = |me: &Arc<Self>| me.while_running(|me| me.pool().sync());
         // What can be written while all is served is not waited for later.
         write(self).map_err(|e| e.to_string())?;
+        // From here on requests of the kernel wait. So this is as late as it can be.
         if !self.mounts().rest() {
             return Err("what is asked of the mounts takes too long".to_owned());
         }
+        // What came in between: little, since most was written above.
         let written = write(self).and_then(|()| self.pool().dsl().wrapping_keys());
         written.map_err(|e| {
             self.mounts().go_on();
@@ -261,12 +267,14 @@ impl Holder {
             })
             .and_then(|()| {
                 heir.let_be()?;
+                // Before the other side begins: two processes must not read from one connection.
                 self.mounts().leave();
                 link.put(GO_ON)?;
                 link.flush()
             });
         done.map_err(|e| {
             let why = heir.end();
+            // The new process is gone by now, so the connections are ours again.
             self.mounts().keep();
             format!("the new process: {}", why.unwrap_or_else(|| e.to_string()))
         })
@@ -298,6 +306,7 @@ impl Holder {
         link.put(offer.keys.len() as u64)?;
         for (root, key) in &offer.keys {
             link.put_bytes(root.as_bytes())?;
+            // Not by `put_bytes`, whose buffer would keep it.
             link.put_secret(key.expose())?;
         }
         link.put(offer.errors.len() as u64)?;
@@ -333,6 +342,7 @@ fn tuned(pool: &Pool) -> Vec<(&'static str, String)> {
 fn successor() -> io::Result<Link> {
     let (ours, theirs) = UnixStream::pair()?;
     Command::new("/proc/self/exe")
+        // By its inode: the file may have been replaced or removed by an update.
         .arg0("zuse")
         .args(["serve", "--take-over"])
         .env(crate::inherited::MARK, "1")
@@ -354,6 +364,7 @@ pub fn take_over(session: &mut Session) -> Outcome<(Arc<Holder>, Listener)> {
     let own = pidfd_open(getpid(), PidfdFlags::empty()).map_err(io::Error::from);
     let own = own.or_cannot(cannot)?;
     link.put_descriptor(own.as_fd()).or_cannot(cannot)?;
+    // Kept to the end of this function: without it the old process ends this one.
     let (theirs, _pulse) = pulse().or_cannot(cannot)?;
     link.put_descriptor(theirs.as_fd()).or_cannot(cannot)?;
     drop(theirs);
@@ -366,6 +377,7 @@ pub fn take_over(session: &mut Session) -> Outcome<(Arc<Holder>, Listener)> {
     let listener = link.take_descriptor().or_cannot(cannot)?;
     let listener =
         Listener::handed(listener, &session.state.socket(taken.guid)).or_cannot(cannot)?;
+    // The old process has closed it before it said that it is here.
     let pool = session.take_over(&taken)?;
     for _ in 0..link.take().or_cannot(cannot)? {
         let root = link.take_text().or_cannot(cannot)?;
@@ -373,11 +385,13 @@ pub fn take_over(session: &mut Session) -> Outcome<(Arc<Holder>, Listener)> {
         let key = WrappingKey::from_raw(&*key).map_err(|e| CommandError::new(e.to_string()))?;
         pool.dsl().take_wrapping_key(&root, key).or_cannot(cannot)?;
     }
+    // A person who has not seen the errors yet must find them in `zpool status`.
     let errors = take_errors(&mut link).or_cannot(cannot)?;
     pool.spa().vdevs().add_error_counts(&errors);
     let holder = Holder::new(pool, life);
     let all = holder.mounts().take(&mut link);
     all.map_err(|e| CommandError::new(format!("{}: {e}", cannot())))?;
+    // A newer format would have more, without which nobody can go on.
     if link.take().or_cannot(cannot)? != END {
         return Err(CommandError::new(format!("{}: more came than is known", cannot())).into());
     }
@@ -392,6 +406,7 @@ pub fn take_over(session: &mut Session) -> Outcome<(Arc<Holder>, Listener)> {
         Ok(_) => return Err(CommandError::new(cannot()).into()),
         Err(e) => return Err(e).or_cannot(cannot),
     }
+    // Only now: until the last word the old one might have gone on itself.
     holder.mounts().begin();
     // Without it the old process's number is shown.
     let _ = listener.claim();

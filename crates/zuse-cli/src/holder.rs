@@ -193,6 +193,8 @@ impl Holder {
         let (send, receive) = std::sync::mpsc::channel();
         let me = self.clone();
         std::thread::Builder::new()
+            // A thread of its own: if the pool is suspended meanwhile, the work waits and the
+            // caller does not.
             .name("zuse-unmount".into())
             .spawn(move || {
                 let _ = send.send(work(&me));
@@ -230,6 +232,7 @@ impl Holder {
             let below = servers.iter().filter(|s| s.is_placed());
             going.extend(below.filter(|s| s.dataset().starts_with(&above)).cloned());
         }
+        // What is mounted deepest goes first: what stands in a mount keeps it busy.
         going.sort_by_key(|s| std::cmp::Reverse(s.mount_point().components().count()));
         for server in &going {
             let one = server.clone();
@@ -242,6 +245,7 @@ impl Holder {
         {
             let child = child.to_owned();
             if !force {
+                // The kernel knows of no mount there, so it cannot say that it is busy.
                 self.check_unused(std::slice::from_ref(&child))?;
             }
             self.while_running(move |me| me.mounts.unmount_child(&child, force))
@@ -264,6 +268,7 @@ impl Holder {
     /// What was written through a mount that is gone is on disk, as unmounting promises. When none
     /// is left the memory of the cache is given back.
     fn after_unmount(&self) -> Result<()> {
+        // Whoever unmounts a device wants to pull it: nothing may wait in memory.
         if !self.pool.is_clean() {
             self.pool.sync()?;
         }
@@ -289,6 +294,7 @@ impl Holder {
     pub fn unmount_each(self: &Arc<Self>, force: bool) -> Result<Vec<CommandError>> {
         self.while_running(move |me| {
             let mut failed = Vec::new();
+            // The last ones first: they may stand in those before.
             for server in me.mounts.servers().iter().rev() {
                 if let Err(error) = me.mounts.end(server, force) {
                     failed.push(not_unmounted(server.mount_point(), &error));
@@ -361,6 +367,7 @@ impl Holder {
     /// Lets the process end when the command that is running is done.
     pub fn end(&self) {
         self.ending.store(true, SeqCst);
+        // After the flag: the main thread looks at it when it wakes.
         self.mounts.bell().ring();
     }
 
@@ -381,6 +388,7 @@ impl Holder {
         if let Err(error) = self.while_running(|me| me.pool.sync()) {
             let said = explain("cannot write what the command has changed", &error, true);
             crate::say_error(&mut command.session.ui, &said);
+            // A command whose change is not on disk must not say that it worked.
             command.code = command.code.max(1);
         }
     }
@@ -418,6 +426,7 @@ impl Holder {
     /// Somebody asks to go on in its place.
     pub fn ask_to_hand_over(&self, mut heir: UnixStream) {
         if wire::hear(&mut heir).is_ok() {
+            // The main thread hands over: it alone owns the session.
             self.heirs.lock().push(heir);
             self.mounts.bell().ring();
         }
@@ -455,6 +464,7 @@ impl Holder {
         listener: wire::Listener,
         session: &mut Session,
     ) -> Outcome<Ended> {
+        // Before the first connection: a signal that comes early must not end the process half-way.
         let signals = signal_hook::iterator::Signals::new([2, 15, 1])?;
         let handle = signals.handle();
         let me = self.clone();
@@ -468,6 +478,7 @@ impl Holder {
                 }
             })?;
         let listener = Arc::new(listener);
+        // Weak: the socket must close when the main thread lets go of it.
         *self.door.lock() = Arc::downgrade(&listener);
         let (me, theirs) = (self.clone(), Arc::downgrade(&listener));
         let state = session.state.clone();
@@ -494,12 +505,15 @@ impl Holder {
                 return Ok(ended);
             }
         }
+        // Before the socket closes: a command that was just taken in must not begin.
         self.over.store(true, SeqCst);
         let closed = self.ending.load(SeqCst) && !self.interrupted.load(SeqCst);
         // Nobody comes in any more: who tries now finds no socket and waits for the devices.
         listener.wake();
         drop(listener);
         self.abandon();
+        // Commands end with an error when the pool is closed; one that does not must not hold the
+        // process for ever.
         let until = Instant::now() + GRACE;
         while self.commands.load(SeqCst) > 0 && Instant::now() < until {
             std::thread::sleep(TICK);
@@ -566,6 +580,7 @@ impl Holder {
                 let _ = self.while_running(|me| me.after_unmount());
             }
             let busy = self.commands.load(SeqCst) > 0;
+            // `export` waits for the commands that are running, a signal does not.
             if self.ending.load(SeqCst) && (!busy || self.interrupted.load(SeqCst)) {
                 return None;
             }
@@ -575,11 +590,13 @@ impl Holder {
             let scans = self.pool.is_scanning() && self.life == Life::Imported;
             let scans = scans && self.pool.suspended().is_none();
             let idle = !busy && !scans && self.mounts.servers().is_empty();
+            // A command may have begun and ended between two looks: it was not idle then.
             let before = std::mem::replace(&mut begun, self.begun.load(SeqCst));
             if !idle || !was_idle || before != begun {
                 idle_since = Instant::now();
             }
             was_idle = idle;
+            // Somebody removed the socket: nobody can reach this process any more.
             let lost = !busy && self.life == Life::Imported && !listener.is_there();
             let patience = self.patience().saturating_sub(idle_since.elapsed());
             let patient = !patience.is_zero();
@@ -630,6 +647,7 @@ impl Holder {
                 let ran = Forwarded::run(stream, &state, Some(&me), may_run);
                 if let Some((mut command, _running)) = ran {
                     me.write(&mut command);
+                    // Before the answer: whoever runs `ls` next must see what the command did.
                     me.settle();
                     command.end();
                 }
@@ -683,6 +701,7 @@ impl Running {
                 .fetch_update(SeqCst, SeqCst, |n| (n < MOST_COMMANDS).then_some(n + 1));
             let counted = began.is_ok().then(|| Self(holder.clone()));
             if counted.is_some() {
+                // Counted before the look at the flags: `shuts_the_door` must see it.
                 holder.begun.fetch_add(1, SeqCst);
             }
             // While it ends its pool is being closed: the caller finds no socket next, and waits

@@ -94,6 +94,7 @@ impl Pool {
         };
         let bytes: Vec<u8> = ints.iter().flat_map(|w| w.to_le_bytes()).collect();
         let (uberblock, _) = Uberblock::parse(&bytes).map_err(|e| e.at(place()))?;
+        // It would lead forwards: the bytes are no checkpoint of this pool.
         if uberblock.txg == 0 || uberblock.txg >= self.uberblock().txg {
             let what = format!("it is of txg {}", uberblock.txg);
             return Err(Error::corrupt(place(), what));
@@ -114,6 +115,8 @@ impl Pool {
             }
             allocator.set_checkpoint(Txg(uberblock.txg));
             self.checkpoint.kept.store(true, Relaxed);
+        // The feature counts until all is given back, and the uberblock goes first: so this is a
+        // discard that was interrupted.
         } else if self.features.is_active(FEATURE) {
             self.checkpoint.discarding.store(true, Relaxed);
         }
@@ -171,10 +174,13 @@ impl Pool {
                 int_size: 8,
                 ints: stored.to_words().to_vec(),
             };
+            // A map of an earlier checkpoint may still be there, empty.
             pool.open_kept_maps()?;
             pool.directory()?.add(ctx.tx, KEY, &value)?;
             pool.features.add(ctx, FEATURE, 1)?;
             if let Some(allocator) = pool.allocator.get() {
+                // Before anything of this txg is freed: from now on a block of that txg or before
+                // is kept.
                 allocator.set_checkpoint(Txg(last.txg));
             }
             pool.checkpoint.kept.store(true, Relaxed);
@@ -232,6 +238,7 @@ impl Pool {
             false => Err(refused(Errno::NOENT, "checkpoint does not exist")),
         };
         let apply = |ctx: &SyncCtx<'_>| {
+            // First nobody can rewind to it. Then its blocks may go, over many txgs.
             ctx.pool.directory()?.remove(ctx.tx, KEY)?;
             if let Some(allocator) = ctx.pool.allocator.get() {
                 allocator.set_checkpoint(Txg::ZERO);
@@ -254,6 +261,7 @@ impl Pool {
         match allocator.discard_some(&writer, step)? {
             Discarding::More => return Ok(()),
             Discarding::Done => {
+                // All of them: each vdev with a map may have counted one.
                 let uses = i64::try_from(self.features.refcount(FEATURE)).unwrap_or(1);
                 self.features.add(ctx, FEATURE, -uses)?;
                 let text = "finished discarding checkpointed state from the pool";

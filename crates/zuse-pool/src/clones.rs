@@ -124,6 +124,7 @@ impl Table {
             } else {
                 count.saturating_sub(1)
             };
+            // Only blocks of counts that changed are written: the table is as large as the vdev.
             self.dirty.insert(index / PER_BLOCK);
         }
         (self.total, self.used) = if comes {
@@ -198,11 +199,13 @@ pub(crate) struct Clones {
 
 /// Vdev and offset of a block's first copy, if it is one that can be cloned.
 fn key_of(bp: &BlockPointer) -> Option<(u32, u64)> {
+    // Only these are ever cloned: everything else is spared the look-up.
     let data = bp.kind() == BpKind::Normal
         && bp.level() == 0
         && !object_type::is_metadata(bp.object_type());
     data.then(|| {
         let dva = bp.dva(0);
+        // By its first copy, as on disk: the others are freed with it.
         (dva.vdev(), dva.offset())
     })
 }
@@ -291,10 +294,12 @@ impl Clones {
             let Some(table) = state.tables.get(&vdev) else {
                 return Ok(0);
             };
+            // Newer than what is stored.
             if let Some(count) = table.changed.get(&offset) {
                 return Ok(count.now);
             }
             match (&state.mos, table.objects) {
+                // Most ranges have no clone: then no ZAP is read.
                 (Some(mos), Some((_, entries))) if table.in_range(offset) > 0 => {
                     (mos.clone(), entries)
                 }
@@ -311,6 +316,7 @@ impl Clones {
         let Some(table) = state.tables.get_mut(&vdev) else {
             return Ok(0);
         };
+        // Somebody may have been faster while the ZAP was read: theirs stands.
         let count = table.changed.entry(offset).or_insert(Count {
             stored,
             now: stored,
@@ -321,6 +327,7 @@ impl Clones {
 
     /// `more` further pointers to a block of `dsize` bytes.
     fn add(&self, key: (u32, u64), more: u64, dsize: u64) -> Result<()> {
+        // The stored count comes into memory first, since what is added is added to that.
         self.now(key)?;
         let (vdev, offset) = key;
         let tops = self.vdevs.tops();
@@ -352,6 +359,7 @@ impl Clones {
         let first = count.now == 0;
         count.now = count.now.saturating_add(more);
         table.saved = table.saved.saturating_add(dsize.saturating_mul(more));
+        // A block counts once in its range, however many pointers it has.
         if first {
             table.entry(offset, dsize, true);
         }
@@ -365,11 +373,13 @@ impl Clones {
             .store(pool.features().is_enabled(FEATURE), Relaxed);
         let waiting = {
             let mut state = self.state();
+            // Under the lock with the taking: a reference that comes later is refused, not lost.
             state.applied = txg;
             std::mem::take(&mut state.waiting[txg.slot::<4>()])
         };
         for (key, wait) in waiting {
             let counted = match &wait.dedup {
+                // A block that a dedup table knows is counted there alone.
                 Some(bp) => self.dedup.refer(bp, wait.count)?,
                 None => false,
             };
@@ -413,8 +423,10 @@ impl Clones {
             let mut changes: Vec<(u64, Count)> = table
                 .changed
                 .drain()
+                // Cloned and freed again within the txg: nothing to write.
                 .filter(|(_, c)| c.now != c.stored)
                 .collect();
+            // In the order of the disk, so that two runs write the same bytes.
             changes.sort_unstable_by_key(|(offset, _)| *offset);
             (changes, table.objects, table.total)
         };
@@ -423,6 +435,7 @@ impl Clones {
         }
         if total == 0 {
             if let Some(objects) = objects {
+                // With the last entry the table goes: an empty one would keep the feature active.
                 destroy(ctx, vdev, objects)?;
             }
             let mut state = self.state();
@@ -448,6 +461,7 @@ impl Clones {
             let Some(table) = state.tables.get_mut(&vdev) else {
                 return Ok(());
             };
+            // After the entries: an error before leaves no table that says it has them.
             table.objects = Some(objects);
             let dirty = std::mem::take(&mut table.dirty);
             let blocks: Vec<_> = dirty

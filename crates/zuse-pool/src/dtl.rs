@@ -58,6 +58,7 @@ impl Dtls {
             .leaves
             .get(&guid)
             .is_some_and(|r| r.contains(Span::new(txg.0, 1)));
+        // One that already lacks this txg needs no other entry, and the labels need not change.
         if !known {
             state.late.insert(guid, txg);
         }
@@ -67,6 +68,7 @@ impl Dtls {
     /// A leaf that comes in a txg lacks all that was written before, and what other threads write
     /// meanwhile by the old tree.
     pub(crate) fn lack_all(&self, guid: u64, txg: Txg) {
+        // Txgs that are open now may have written to the siblings already.
         let end = txg.0 + UNDER_WAY;
         let mut state = self.0.lock();
         let ranges = state.leaves.entry(guid).or_default();
@@ -76,6 +78,8 @@ impl Dtls {
 
     /// A leaf goes by another guid.
     pub(crate) fn rename(&self, old: u64, new: u64) {
+        // All three under one lock: a txg that is synced meanwhile sees the old guid or the new
+        // one.
         let state = &mut *self.0.lock();
         if let Some(ranges) = state.leaves.remove(&old) {
             state.leaves.insert(new, ranges);
@@ -117,6 +121,7 @@ impl Pool {
         for (guid, object) in found {
             let ranges = self.read_dtl(object)?;
             self.dtls.0.lock().leaves.insert(guid, ranges);
+            // Before the first read of data that only a sibling has.
             self.tell_missing(guid);
         }
         Ok(())
@@ -131,6 +136,7 @@ impl Pool {
             let Some(object) = node.dtl.filter(|object| *object != 0) else {
                 return;
             };
+            // A label that says outdated may be older than the resilver that made the device whole.
             if self.read_dtl(ObjectId(object)).is_ok_and(|r| r.is_empty()) {
                 let own = leaves.iter().filter(|leaf| leaf.guid() == node.guid);
                 own.for_each(|leaf| leaf.set_outdated(false));
@@ -153,6 +159,7 @@ impl Pool {
             let word = b.get(8..16).and_then(|w| w.first_chunk::<8>());
             word.map_or(0, |w| u64::from_le_bytes(*w))
         });
+        // The length is from the disk, and is allocated below.
         if dnode.object_type() != object_type::SPACE_MAP || length / 8 > MAX_WORDS {
             return Err(Error::corrupt(place, "its header makes no sense"));
         }
@@ -166,6 +173,7 @@ impl Pool {
             .map(|w| u64::from_le_bytes(*w));
         while let Some(word) = words.next() {
             let (start, run, free) = match word >> 62 {
+                // Debug entries: who wrote what follows, and when.
                 2 => continue,
                 3 => {
                     let second = words.next().unwrap_or(0);
@@ -175,6 +183,7 @@ impl Pool {
                 _ => (word >> 16, (word & 0x7fff) + 1, word >> 15 & 1 == 1),
             };
             let span = Span::new(start, run);
+            // A span that wraps would break the range tree.
             if start.checked_add(run).is_none() {
                 return Err(Error::corrupt(place, format!("the txgs {start}+{run}")));
             }
@@ -196,6 +205,7 @@ impl Pool {
             // A lone leaf that is gone stops the pool; there is nothing to copy from.
             let leaves = top.leaves();
             let lacking = leaves.iter().filter(|l| !l.is_usable() || l.has_missed());
+            // With siblings, which have what this one missed.
             if leaves.len() > 1 {
                 missed.extend(lacking.map(|l| (l.guid(), ctx.txg)));
             }
@@ -207,6 +217,7 @@ impl Pool {
                 state.changed.insert(guid);
             }
         }
+        // Taken before they are written: what is missed meanwhile asks for another pass.
         let changed = std::mem::take(&mut state.changed);
         drop(state);
         for guid in changed {
@@ -237,6 +248,7 @@ impl Pool {
     pub(crate) fn free_dtl(&self, ctx: &SyncCtx<'_>, guid: u64) -> Result<()> {
         let mut config = self.config.lock();
         let node = config.vdev_tree.find_mut(guid);
+        // First out of the tree: no label may name an object that is freed.
         let object = node.and_then(|n| n.dtl.take());
         drop(config);
         self.free_dtl_object(ctx, object)?;
@@ -283,6 +295,7 @@ impl Pool {
                 }
                 let object = dnode.object();
                 if let Some(node) = self.config.lock().vdev_tree.find_mut(guid) {
+                    // In the configuration of this very txg, or the log would be lost with a crash.
                     node.dtl = Some(object.0);
                 }
                 self.config_changed();
@@ -292,6 +305,7 @@ impl Pool {
         let words = words_of(ranges, ctx);
         let mut bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         let length = bytes.len() as u64;
+        // Old entries behind the new ones do not count: the header says the length.
         bytes.resize(bytes.len().next_multiple_of(4096), 0);
         let dnode = self.mos().dnode(object)?;
         dnode.write_at(ctx.tx, 0, &bytes)?;
@@ -313,6 +327,7 @@ fn words_of(ranges: &[Span], ctx: &SyncCtx<'_>) -> Vec<u64> {
     for range in ranges {
         let (mut start, mut left) = (range.start, range.size);
         while left > 0 {
+            // One word holds no longer run (chapter 04).
             let run = left.min(MAX_RUN);
             words.push(start << 16 | (run - 1));
             start += run;

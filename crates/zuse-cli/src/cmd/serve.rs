@@ -132,12 +132,14 @@ pub fn spawn(
     }
     command.args(words);
     command.current_dir(&session.cwd);
+    // The child lets go of descriptors that are not meant for it.
     command.env(crate::inherited::MARK, "1");
     command.stdin(input).stdout(Stdio::piped()).stderr(errors);
     let mut child = command
         .spawn()
         .or_cannot(|| "cannot start the process that holds the pool".into())?;
     let mut said = String::new();
+    // Its output ends when it is ready or gone: nothing else tells both.
     if let Some(mut out) = child.stdout.take() {
         std::io::Read::read_to_string(&mut out, &mut said)?;
     }
@@ -174,6 +176,7 @@ pub fn host(session: &mut Session, name: &str, foreground: bool) -> Outcome {
     // This process is the host that everybody else would start.
     session.becoming = true;
     let pool = match session.pool(name, Need::Write) {
+        // Another one was faster, and that is as good.
         Err(Stop::Held(_)) => return ready(session),
         other => other?,
     };
@@ -181,6 +184,7 @@ pub fn host(session: &mut Session, name: &str, foreground: bool) -> Outcome {
         return ready(session);
     };
     let holder = Holder::new(pool.clone(), Life::Imported);
+    // Before it says that it is ready: the command that waits may use the mounts next.
     let said = holder.mount_all();
     drop(pool);
     if !foreground {
@@ -210,6 +214,7 @@ fn first(session: &mut Session, socket: &Path) -> Outcome {
     let Some(stream) = listener.accept_for(FIRST_COMMAND)? else {
         return Ok(());
     };
+    // It served one command. From here on the pool's own socket is the way in.
     drop(listener);
     let Some((mut command, ())) = Forwarded::run(stream, &session.state, None, |_| Some(())) else {
         return Ok(());
@@ -221,6 +226,7 @@ fn first(session: &mut Session, socket: &Path) -> Outcome {
     };
     let log = session.state.log(pool.guid());
     go_quiet(session, &log)?;
+    // The command that made or imported the pool leaves it to this process.
     session.adopt(pool.clone());
     let claim = match Claim::of(session, &pool) {
         Ok(Some(claim)) => claim,
@@ -238,6 +244,7 @@ fn first(session: &mut Session, socket: &Path) -> Outcome {
     let holder = Holder::new(pool.clone(), Life::Imported);
     if command.code == 0 && command.session.loads_keys {
         command.session.holder = Some(holder.clone());
+        // Keys before mounts: without its key a dataset cannot be mounted.
         let load = super::zfs::LoadKey::of(pool.name(), true);
         if let Err(Stop::Failed(e)) = load.run(&mut command.session) {
             crate::say_error(&mut command.session.ui, &e);
@@ -249,6 +256,7 @@ fn first(session: &mut Session, socket: &Path) -> Outcome {
         command.code = u8::from(said.failed);
     }
     drop(pool);
+    // The caller goes on now; what follows is for the next one.
     command.end();
     claim.hold(session, &holder)
 }
@@ -314,6 +322,8 @@ impl Claim {
         let (guid, name) = (pool.guid(), pool.name());
         session.state.sockets()?;
         let listener = match Listener::bind(&session.state.socket(guid)) {
+            // Whoever has the socket is the host: binding it decides between two that start at
+            // once.
             Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => return Ok(None),
             other => other.or_cannot(|| format!("cannot hold pool '{name}'"))?,
         };
@@ -362,6 +372,7 @@ fn go_quiet(session: &mut Session, log: &Path) -> Outcome {
         .read(true)
         .write(true)
         .open("/dev/null")?;
+    // All that may fail comes before it says that it is ready.
     let streams = [null.as_fd(), null.as_fd(), file.as_fd()].map(|fd| fd.try_clone_to_owned());
     let [a, b, c] = streams;
     session
@@ -373,6 +384,7 @@ fn go_quiet(session: &mut Session, log: &Path) -> Outcome {
     rustix::stdio::dup2_stdin(&null).map_err(std::io::Error::from)?;
     rustix::stdio::dup2_stdout(&null).map_err(std::io::Error::from)?;
     rustix::stdio::dup2_stderr(&file).map_err(std::io::Error::from)?;
+    // A host that stands in a directory would keep its file system busy.
     std::env::set_current_dir("/")?;
     session.cwd = PathBuf::from("/");
     Ok(())

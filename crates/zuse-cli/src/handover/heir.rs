@@ -50,6 +50,8 @@ impl Heir {
     pub fn hello(link: &mut Link) -> Result<Self, String> {
         let who = limit(link, HELLO).and_then(|()| {
             Ok(Self {
+                // A descriptor of the process rather than its number, which may be another one's
+                // when it is ended.
                 process: Arc::new(link.take_descriptor()?),
                 pulse: UnixStream::from(link.take_descriptor()?),
             })
@@ -66,6 +68,7 @@ impl Heir {
         let watch = thread::Builder::new()
             .name("zuse-heir".into())
             .spawn(move || {
+                // Also one that shows life must be done some time: requests of the kernel wait.
                 let until = Instant::now() + patience.whole;
                 let mut last = Instant::now();
                 let mut bytes = [0; 64];
@@ -125,9 +128,11 @@ impl Watched {
 
     /// Ends it, and waits until it is gone: it may have the pool open. Says why it was too late.
     pub fn end(mut self) -> Option<String> {
+        // First the watch: it must not end a process whose number we wait for.
         self.look_away();
         // One that is gone already need not be ended.
         let _ = pidfd_send_signal(&*self.process, Signal::KILL);
+        // Waits for its end: until then it may hold the devices.
         let mut gone = [PollFd::new(&*self.process, PollFlags::IN)];
         let limit = Timespec {
             tv_sec: HELLO.as_secs().cast_signed(),

@@ -75,8 +75,11 @@ impl Allocator {
                     Ok(None) => break,
                     Err(error) => return Ok(Discarding::Stuck(error)),
                 };
+                // Out of the map in the txg that frees it: a crash in between must not free it
+                // twice.
                 space.kept.cut(writer, &tail)?;
                 for span in spans {
+                    // As if born in this txg: it is of no checkpoint any more.
                     self.free_at(space, txg, txg, span)?;
                 }
                 left = left.saturating_sub(tail.entries.len().max(1));
@@ -84,6 +87,7 @@ impl Allocator {
                     return Ok(Discarding::More);
                 }
             }
+            // Empty: the vdev has no map, as before the checkpoint.
             let gone = space.kept.drop_map(writer)?;
             self.count_maps(gone);
         }
@@ -99,6 +103,7 @@ impl Allocator {
 fn spans_of(space: &VdevSpace, entries: &[MapEntry]) -> Result<Vec<Span>> {
     let one = |entry: &MapEntry| {
         let span = Span::new(entry.offset, entry.run);
+        // Only frees are kept there (chapter 01).
         if entry.op != MapOp::Free {
             return Err(Error::corrupt(
                 format!("vdev {}, checkpoint", space.info.vdev),

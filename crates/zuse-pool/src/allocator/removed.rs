@@ -75,6 +75,8 @@ impl Allocator {
         while let Some((vdev, span)) = open.pop() {
             let wrong =
                 |what: &str| Error::corrupt(format!("vdev {vdev}, range {span}"), what.to_owned());
+            // A vdev may have been removed after it took the data of another: the walk goes on
+            // until it comes to one that is there.
             if let Some(space) = spaces.vdevs.get(&vdev) {
                 moved.places.push((Arc::clone(space), span));
                 continue;
@@ -83,12 +85,14 @@ impl Allocator {
                 .removed
                 .get(&vdev)
                 .ok_or_else(|| wrong("a block refers to a vdev that has no space"))?;
+            // Nobody needs the mapping of this range any more once the block is free.
             moved.obsolete.push((Arc::clone(removed), span));
             let mut at = span.start;
             while at < span.end() {
                 let part = removed
                     .mapping
                     .first_part(at, span.end() - at)
+                    // Mappings are from a disk, and might lead in a circle.
                     .filter(|_| steps < MAX_PARTS)
                     .ok_or_else(|| wrong("nothing was copied from there"))?;
                 steps += 1;
@@ -100,6 +104,7 @@ impl Allocator {
     }
 
     pub(super) fn note_obsolete(&self, ranges: &[(Arc<Removed>, Span)]) -> Result<()> {
+        // A pool without the feature has no place to note it.
         if !self.note_obsolete.load(Relaxed) {
             return Ok(());
         }
@@ -144,6 +149,7 @@ impl Allocator {
             two_words: options.two_words,
         };
         let changed = removed.obsolete.merge(&*self.store(), how, older)?;
+        // The feature counts maps, and one of them has gone.
         self.count_maps(changed);
         Ok(changed.maps)
     }

@@ -49,6 +49,7 @@ impl Allocator {
             .values()
             .filter(|vdev| vdev.array().is_none())
         {
+            // Before the configuration is written, which names the arrays.
             vdev.set_array(writer.create_array()?);
             made = true;
         }
@@ -62,6 +63,7 @@ impl Allocator {
     /// The MOS cannot be changed. The txg must not be committed then; calling again tries again.
     pub fn sync_pass(&self, writer: &dyn MapWriter) -> Result<bool> {
         let options = self.options();
+        // Counted here: the allocator is asked more often than the MOS is written.
         let pass = self.next_pass(writer.txg());
         let how = SyncPass {
             writer,
@@ -127,11 +129,14 @@ impl Allocator {
             let Some(metaslab) = metaslabs.get(index) else {
                 return Ok(());
             };
+            // Freed without the tree in memory: only with it can be told whether that was allocated
+            // at all.
             if metaslab.frees_unseen(txg) {
                 metaslab.load(&*self.store())?;
             }
             let done = metaslab.sync(how)?;
             if done.defers {
+                // It has its turn when the txg is on disk, though nothing else changes it.
                 vdev.mark_defers(index);
             }
             written |= done.appended;
@@ -142,6 +147,7 @@ impl Allocator {
                 };
                 vdev.set_array(array);
                 how.writer
+                    // The array tells the next import where the map is: in the txg that made it.
                     .write_at(array, index as u64 * 8, &object.0.to_le_bytes())?;
                 self.histogram_delta
                     .fetch_add(i64::from(metaslab.set_listed()), Relaxed);
@@ -208,6 +214,7 @@ impl Allocator {
                 }
             }
         }
+        // After the frees are settled: one that waits cannot be unloaded.
         self.unload_idle();
         released
     }

@@ -65,6 +65,7 @@ impl Metaslab {
                 mem::take(&mut state.freeing[slot]),
             )
         };
+        // Entries that stood only in a log go into the map together with those of this txg.
         let unflushed = mem::take(&mut side.unflushed);
         let mut done = Synced::default();
         let result = self.write(&mut side.map, how, &allocs, &frees, &unflushed, &mut done);
@@ -82,6 +83,7 @@ impl Metaslab {
                 .add(span)
                 .map_err(|e| Error::corrupt(self.region.to_string(), e))?;
         }
+        // Freed now, free only two txgs later: until then an older uberblock may still lead there.
         done.defers = !state.freed.is_empty();
         done.unlisted = side
             .map
@@ -104,20 +106,24 @@ impl Metaslab {
             return Ok(());
         }
         let map = match map {
+            // A metaslab gets its map with its first block: most of a large vdev have none.
             Some(map) => map,
             None => map.insert(SpaceMap::create(how.writer, how.shape, self.region)?),
         };
+        // Before the map is touched: it is made from what is free, and not from the map.
         let histogram = self.histogram(map, how.pass, frees);
         let append = Append {
             pass: how.pass,
             two_words: how.two_words,
             histogram: histogram.as_ref(),
         };
+        // Not in later passes, which would condense the map again and again while it changes.
         if how.pass == 1
             && let Some(free) = self.worth_condensing(map, how, frees)
         {
             map.condense(how.writer, append, &free)?;
         } else {
+            // The older entries first: a map is read from the beginning.
             map.append(how.writer, append, &unflushed.allocs, &unflushed.frees)?;
             map.append(how.writer, append, allocs, frees)?;
         }
@@ -133,6 +139,7 @@ impl Metaslab {
         how: SyncPass<'_>,
         frees: &RangeTree,
     ) -> Option<RangeTree> {
+        // Nothing is gained by rewriting a short one.
         if map.blocks() <= CONDENSE_BLOCKS {
             return None;
         }
@@ -161,7 +168,10 @@ impl Metaslab {
                     .flat_map(RangeTree::iter);
                 Some(histogram_of(tree.iter().chain(waiting), shift))
             }
+            // A large tree in a later pass: the map keeps the histogram of the pass before.
             Some(_) => None,
+            // Not loaded: what was freed is added. Neighbours that it touches are not joined, which
+            // is only less exact.
             None => {
                 let mut buckets = *old;
                 frees
@@ -205,6 +215,7 @@ impl Metaslab {
             "{}: a block is freed that waits already",
             self.region()
         );
+        // The oldest has its turn in the next txg.
         state.defer.rotate_right(1);
         state.defer[0] = freed;
         if let Some(tree) = &mut state.free {
@@ -242,6 +253,8 @@ impl State {
                 .iter()
                 .chain(&self.defer)
                 .chain([&self.freed, &self.held, frees]);
+        // All that the disk takes for free, though memory knows better: it was allocated or freed
+        // in txgs to come.
         sets.flat_map(RangeTree::iter)
             .try_for_each(|span| free.add(span))
             .ok()?;
