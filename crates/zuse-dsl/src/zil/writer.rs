@@ -112,6 +112,8 @@ impl Log {
         chain.lost = chain.lost.max(drain);
         chain.stalled = chain.stalled.max(newest);
         chain.drains.retain(|(d, _)| *d != drain);
+        drop(chain);
+        self.changed.notify_all();
         Drained::ByTxg
     }
 
