@@ -109,7 +109,7 @@ impl Default for Limits {
             pbkdf2_rounds: PBKDF2_ROUNDS,
             no_ivset_check: false,
             host_linger: None,
-            intent_log: false,
+            intent_log: true,
             events_kept: zuse_base::Events::USUAL,
         }
     }

@@ -88,6 +88,12 @@ impl Default for Files {
 }
 
 impl Files {
+    fn put_limits(&self, env: &mut Environment) {
+        env.limits.clone_blocks = self.clones;
+        // The model is that of a txg: an intent log would bring what came after it.
+        env.limits.intent_log = false;
+    }
+
     /// Files that share blocks.
     pub fn that_share() -> Self {
         let record = copies::RECORD.to_string();
@@ -667,7 +673,7 @@ impl Workload for Files {
     type Pool = Arc<zuse::Pool>;
 
     fn create(&self, mut env: Environment, vdevs: Vec<VdevSpec>) -> Result<Self::Pool> {
-        env.limits.clone_blocks = self.clones;
+        self.put_limits(&mut env);
         let features = self.features.clone();
         zuse::Pool::create_on_devices(env, self.pool, vdevs, features, &self.properties)
     }
@@ -678,7 +684,7 @@ impl Workload for Files {
         devices: &[Arc<dyn BlockDevice>],
         writable: bool,
     ) -> Result<Self::Pool> {
-        env.limits.clone_blocks = self.clones;
+        self.put_limits(&mut env);
         let pool = open_whole(
             env,
             devices,

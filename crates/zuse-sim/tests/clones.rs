@@ -33,6 +33,14 @@ fn writable() -> PoolAccess {
     }
 }
 
+/// Pools that get a log by hand have none of their own.
+fn without_log() -> Limits {
+    Limits {
+        intent_log: false,
+        ..Limits::default()
+    }
+}
+
 fn sound(pool: &zuse::Pool) -> u64 {
     let report = check(pool.spa(), Depth::All).expect("check");
     assert!(report.is_clean(), "{:#?}", report.problems);
@@ -347,7 +355,7 @@ fn pointers(dnode: &Dnode, count: u64) -> Vec<BlockPointer> {
 /// file `b` of other bytes. A log that nobody has claimed makes `b` a clone of `a`.
 fn with_clone_in_the_log(dedup: &str) -> (Arc<MemDevice>, Vec<u8>) {
     const BLOCK: usize = 1 << 17;
-    let (pool, device) = memory_pool("tank", 256 << 20, 12, Limits::default()).expect("create");
+    let (pool, device) = memory_pool("tank", 256 << 20, 12, without_log()).expect("create");
     let dataset = pool.dataset("tank").expect("dataset");
     let set = [("dedup".to_owned(), dedup.to_owned())];
     dataset.set(&set).expect("set");
@@ -473,7 +481,7 @@ const SIZE: u64 = 8 << 10;
 /// A pool with a volume. Noise, a hole, what fits into a pointer, and behind them what a log that
 /// nobody has claimed puts clones of them over. The first half as it will be.
 fn with_clones_of_a_volume_in_the_log() -> (Arc<MemDevice>, Vec<u8>) {
-    let (pool, device) = memory_pool("tank", 256 << 20, 12, Limits::default()).expect("create");
+    let (pool, device) = memory_pool("tank", 256 << 20, 12, without_log()).expect("create");
     let new = zuse::NewVolume {
         size: 2 * BLOCKS * SIZE,
         block_size: SIZE,

@@ -27,6 +27,17 @@ struct Bench {
 }
 
 fn bench(properties: &[(&str, &str)]) -> Bench {
+    bench_with(properties, Environment::default())
+}
+
+/// With an intent log fsync writes that, and without one its txg.
+fn bench_with_log(intent_log: bool) -> Bench {
+    let mut env = Environment::default();
+    env.limits.intent_log = intent_log;
+    bench_with(&[], env)
+}
+
+fn bench_with(properties: &[(&str, &str)], env: Environment) -> Bench {
     let device = Arc::new(FaultyDevice::new(Arc::new(MemDevice::new("mem", SIZE))));
     let spec = VdevSpec {
         device: device.clone(),
@@ -36,9 +47,7 @@ fn bench(properties: &[(&str, &str)]) -> Bench {
     let own = |(n, v): &(&str, &str)| ((*n).to_owned(), (*v).to_owned());
     let mut all: Vec<_> = properties.iter().map(own).collect();
     all.push(("compression".into(), "off".into()));
-    let pool =
-        zuse::Pool::create_on_devices(Environment::default(), "tank", vec![spec], None, &all)
-            .expect("create");
+    let pool = zuse::Pool::create_on_devices(env, "tank", vec![spec], None, &all).expect("create");
     let fs = pool.file_system("tank").expect("file system");
     Bench { device, pool, fs }
 }
@@ -117,15 +126,16 @@ fn still_waits<T>(waiter: &Receiver<T>) {
 #[test]
 fn a_write_that_fails_makes_everybody_wait_until_clear_and_nothing_is_lost() {
     let labels = |at| Rule::broken(Op::Write).within(Span::new(at, 512 << 10));
-    for rules in [
-        vec![Rule::broken(Op::Write)],
-        vec![Rule::new(Op::Write, Fault::Fail(Errno::NOSPC))],
-        // In the middle of the txg.
-        vec![Rule::broken(Op::Write).after(7)],
+    for (intent_log, rules) in [
+        (false, vec![Rule::broken(Op::Write)]),
+        (false, vec![Rule::new(Op::Write, Fault::Fail(Errno::NOSPC))]),
+        // In the middle of the txg, or of the log.
+        (false, vec![Rule::broken(Op::Write).after(7)]),
+        (true, vec![Rule::broken(Op::Write).after(7)]),
         // Only uberblocks.
-        vec![labels(0), labels(SIZE - (512 << 10))],
+        (false, vec![labels(0), labels(SIZE - (512 << 10))]),
     ] {
-        let b = bench(&[]);
+        let b = bench_with_log(intent_log);
         let (old, new) = (noise(1, 300_000), noise(2, 3_000_000));
         write(&b.fs, "old", &old).expect("write");
         fsync(&b.fs, "old").expect("fsync");
@@ -184,9 +194,10 @@ fn with_failmode_continue_writers_get_an_error_even_those_that_wait_already() {
 
 #[test]
 fn a_flush_that_fails_is_final_until_the_pool_is_opened_again() {
-    // The flush before the uberblock, and the one after it.
-    for skip in [0, 1] {
-        let b = bench(&[]);
+    // The flush before the uberblock, and the one after it; that of a log: what it had not made
+    // durable may be the txg's as well.
+    for (intent_log, skip) in [(false, 0), (false, 1), (true, 0)] {
+        let b = bench_with_log(intent_log);
         let data = noise(4, 1 << 20);
         write(&b.fs, "old", &data).expect("write");
         fsync(&b.fs, "old").expect("fsync");

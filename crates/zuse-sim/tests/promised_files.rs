@@ -16,12 +16,8 @@ fn run(seeds: std::ops::Range<u64>, ignore_flushes: bool) -> (Tally, Vec<String>
                 return;
             }
             let rules = Rules {
-                threads: 1 + seed % 4,
-                encrypted: seed % 3 == 1,
-                hidden: seed % 2 == 1,
-                within: [40, 150, 600][(seed % 3) as usize],
                 ignore_flushes,
-                ..Rules::default()
+                ..Rules::of_seed(seed)
             };
             let done = chain(&rules, seed);
             let mut all = all.lock();

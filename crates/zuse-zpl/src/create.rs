@@ -10,6 +10,7 @@ use zuse_format::zil::Body;
 
 use crate::acl::TrivialAcl;
 use crate::attributes::{Attributes, field};
+use crate::backing::XattrPlace;
 use crate::credentials::{Credentials, MAY_EXEC, MAY_WRITE};
 use crate::file_system::{FileSystem, refuse};
 use crate::posix_acl::{self, PosixAcl};
@@ -58,6 +59,20 @@ pub struct Remade {
 struct FirstAcls {
     access: Option<Vec<u8>>,
     default: Option<Vec<u8>>,
+}
+
+impl FirstAcls {
+    /// Names and values of the attributes that they are kept in.
+    fn all(&self) -> Vec<(&'static [u8], &[u8])> {
+        let both = [
+            (posix_acl::ACCESS, &self.access),
+            (posix_acl::DEFAULT, &self.default),
+        ];
+        let given = both.into_iter();
+        given
+            .filter_map(|(name, value)| Some((name, value.as_deref()?)))
+            .collect()
+    }
 }
 
 impl FileSystem {
@@ -239,10 +254,17 @@ impl FileSystem {
             }
         };
         let texts = [name, new.target.unwrap_or_default()];
+        // One that cannot be noted with its ACLs is for its txg.
+        let listed = self.list_first_acls(&tx, &znode, &acls).unwrap_or(false);
+        if let Some(log) = self.log().filter(|_| !listed) {
+            log.unlogged(&tx);
+        }
         // After the name is there, which could have been refused.
-        self.note_created(&tx, znode.dnode(), &attrs, texts);
+        self.note_created(&tx, (znode.dnode(), &attrs), texts, &acls.all());
         self.change_dir(&tx, dir, 1, i64::from(is_dir), now)?;
-        self.put_first_acls(&tx, &znode, acls)?;
+        if !listed {
+            self.put_first_acls(&tx, &znode, &acls)?;
+        }
         if name.len() > name::NAME_MAX {
             self.backing.note_longname(&tx);
         }
@@ -282,7 +304,7 @@ impl FileSystem {
             .add_int(&tx, dnode.object().0, dnode.object().0)?;
         // May get a name: it is not freed while somebody holds it.
         let znode = self.cache.insert(dnode, attrs, true)?;
-        self.put_first_acls(&tx, &znode, acls)?;
+        self.put_first_acls(&tx, &znode, &acls)?;
         Ok(znode)
     }
 
@@ -314,14 +336,19 @@ impl FileSystem {
         })
     }
 
-    fn put_first_acls(&self, tx: &Tx, znode: &Arc<Znode>, acls: FirstAcls) -> Result<()> {
-        if let Some(access) = acls.access {
-            self.put_xattr(tx, znode, posix_acl::ACCESS, &access)?;
+    fn put_first_acls(&self, tx: &Tx, znode: &Arc<Znode>, acls: &FirstAcls) -> Result<()> {
+        (acls.all().iter()).try_for_each(|(name, value)| self.put_xattr(tx, znode, name, value))
+    }
+
+    /// Puts them into the object's own list. False: they do not all belong there, or fit.
+    fn list_first_acls(&self, tx: &Tx, znode: &Arc<Znode>, acls: &FirstAcls) -> Result<bool> {
+        let sa = self.backing.props().xattr == XattrPlace::Sa;
+        for (name, value) in acls.all() {
+            if !sa || !self.put_listed(tx, znode, name, Some(value))? {
+                return Ok(false);
+            }
         }
-        if let Some(default) = acls.default {
-            self.put_xattr(tx, znode, posix_acl::DEFAULT, &default)?;
-        }
-        Ok(())
+        Ok(true)
     }
 
     /// The attributes that an object made below a parent begins with.

@@ -79,12 +79,7 @@ impl FileSystem {
     /// power cut could leave neither the old value nor the new one.
     pub(crate) fn note_hidden(&self, tx: &Tx, before: &[Body<'_>], file: &Dnode, value: &[u8]) {
         let Some(log) = self.log() else { return };
-        let name = |body: &Body<'_>| Intent {
-            order: Order::Names,
-            record: body.to_bytes(),
-            write: None,
-        };
-        let mut intents: Vec<Intent> = before.iter().map(name).collect();
+        let mut intents: Vec<Intent> = before.iter().map(of_name).collect();
         if value.len() > VALUE_MAX {
             log.unlogged(tx);
             return;
@@ -117,14 +112,33 @@ impl FileSystem {
         }
     }
 
-    /// Notes that an object was made with a name. What it has of its directory's project is said
-    /// too: when this is replayed the directory may have another one.
-    pub(crate) fn note_created(&self, tx: &Tx, dnode: &Dnode, a: &Attributes, texts: [&[u8]; 2]) {
-        let [name, target] = texts;
-        self.note_name(tx, &Body::Create(created(dnode, a, name, target)));
-        if a.flags & flags::PROJINHERIT != 0 || a.projid != 0 {
-            self.note_flags(tx, dnode.object(), a, flags::PROJINHERIT, true);
+    /// Notes that an object was made with a name, and in the same operation what it has of its
+    /// directory. Of the project: when this is replayed the directory may have another one. The
+    /// ACLs in its own list: without them more might be allowed.
+    pub(crate) fn note_created(
+        &self,
+        tx: &Tx,
+        (dnode, a): (&Dnode, &Attributes),
+        [name, target]: [&[u8]; 2],
+        acls: &[(&[u8], &[u8])],
+    ) {
+        let Some(log) = self.log() else { return };
+        let object = dnode.object();
+        let fit = |(_, value): &(&[u8], &[u8])| fits_record(value);
+        if !acls.is_empty() && !(acls.iter().all(fit) && log.takes_sa_xattrs()) {
+            log.unlogged(tx);
+            return;
         }
+        let mut bodies = vec![Body::Create(created(dnode, a, name, target))];
+        if a.flags & flags::PROJINHERIT != 0 || a.projid != 0 {
+            bodies.push(given_flags(object, a, flags::PROJINHERIT, true));
+        }
+        bodies.extend(acls.iter().map(|(name, value)| Body::SetXattr {
+            object: object.0,
+            name,
+            value: Some(value),
+        }));
+        log.add_together(tx, bodies.iter().map(of_name).collect());
     }
 
     /// Notes bytes that were written to a file.
@@ -197,26 +211,8 @@ impl FileSystem {
         which: u64,
         project: bool,
     ) {
-        let mut given = XattrFlags::default();
-        for (bit, flag) in LOGGED_FLAGS {
-            if which & flag != 0 {
-                given.asked |= bit;
-                if a.flags & flag != 0 {
-                    given.values |= u64::from(bit);
-                }
-            }
-        }
-        if project {
-            given.asked |= LOGGED_PROJECT;
-            given.values |= u64::from(LOGGED_PROJECT);
-            given.projid = a.projid;
-        }
-        let set = Logged {
-            object: object.0,
-            flags: Some(given),
-            ..Logged::default()
-        };
-        self.note_in_order(tx, object, a.links, &Body::SetAttr(set));
+        let body = given_flags(object, a, which, project);
+        self.note_in_order(tx, object, a.links, &body);
     }
 
     /// Notes that an extended attribute of an object's own list was set or, where `value` is
@@ -224,8 +220,7 @@ impl FileSystem {
     pub(crate) fn note_xattr(&self, tx: &Tx, znode: &Znode, name: &[u8], value: Option<&[u8]>) {
         let Some(log) = self.log() else { return };
         let links = znode.read().attrs.links;
-        // An empty value means the removal.
-        let fits = value.is_none_or(|v| !v.is_empty() && v.len() <= SA_VALUE_MAX);
+        let fits = value.is_none_or(fits_record);
         if links != 0 && !(fits && log.takes_sa_xattrs()) {
             log.unlogged(tx);
             return;
@@ -269,6 +264,42 @@ impl FileSystem {
         }
         self.backing.wait_synced(txg)
     }
+}
+
+/// Whether a record of the log may have this value of an attribute; an empty one means its removal.
+fn fits_record(value: &[u8]) -> bool {
+    !value.is_empty() && value.len() <= SA_VALUE_MAX
+}
+
+fn of_name(body: &Body<'_>) -> Intent {
+    Intent {
+        order: Order::Names,
+        record: body.to_bytes(),
+        write: None,
+    }
+}
+
+/// Those flags of `which` as they are, and the project id if `project`.
+fn given_flags(object: ObjectId, a: &Attributes, which: u64, project: bool) -> Body<'static> {
+    let mut given = XattrFlags::default();
+    for (bit, flag) in LOGGED_FLAGS {
+        if which & flag != 0 {
+            given.asked |= bit;
+            if a.flags & flag != 0 {
+                given.values |= u64::from(bit);
+            }
+        }
+    }
+    if project {
+        given.asked |= LOGGED_PROJECT;
+        given.values |= u64::from(LOGGED_PROJECT);
+        given.projid = a.projid;
+    }
+    Body::SetAttr(Logged {
+        object: object.0,
+        flags: Some(given),
+        ..Logged::default()
+    })
 }
 
 /// The record of a write.

@@ -404,10 +404,14 @@ impl FileSystem {
         {
             match self.status_changed(tx, znode, self.now(), Some(list)) {
                 Ok(()) => {
+                    // In this order: without what goes the value is there twice, and not gone.
+                    self.note_xattr(tx, znode, name, Some(value));
                     if let Some(other) = other {
                         self.note_unlisted(tx, znode, old, &[other])?;
                     }
-                    self.note_xattr(tx, znode, name, Some(value));
+                    if let Some(log) = self.log().filter(|_| znode.attributes().xattr != 0) {
+                        log.before_rename(znode.object());
+                    }
                     return self.remove_hidden_names(tx, znode, &both);
                 }
                 // No room among the object's own attributes after all.

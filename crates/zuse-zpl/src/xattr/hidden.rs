@@ -230,6 +230,8 @@ impl FileSystem {
     ) -> Result<()> {
         let who = owner_of(&znode.attributes());
         let now = self.now();
+        let noted = znode.read().attrs.links != 0;
+        let mut notes = Vec::new();
         let space = match self.attribute_space(znode)? {
             Some(space) => space,
             None => {
@@ -242,17 +244,14 @@ impl FileSystem {
                     self.make_object(tx, &parent, znode.object(), &who, SPACE_MODE, &new, now)?;
                 let made = created(&dnode, &attrs, b"", b"");
                 let space = self.cache.insert(dnode, attrs, false)?;
+                notes.push(Body::MakeXattrDir(made));
                 let mut state = znode.write();
-                if state.attrs.links != 0 {
-                    self.note_name(tx, &Body::MakeXattrDir(made));
-                }
                 state.attrs.xattr = space.object().0;
                 self.store
                     .store(tx, znode.dnode(), &state.attrs, field::XATTR)?;
                 space
             }
         };
-        let noted = znode.read().attrs.links != 0;
         if let Some((object, _)) = self.find(&space, name)? {
             let file = self.znode(object)?;
             file.dnode().free_range(tx, 0, u64::MAX)?;
@@ -274,11 +273,11 @@ impl FileSystem {
         let entry = dirent::pack(dnode.object(), VALUE_MODE, self.version);
         space.entries()?.add_u64(tx, name, entry)?;
         self.change_dir(tx, &space, 1, 0, now)?;
-        let made = noted.then(|| Body::Create(created(&dnode, &attrs, name, b"")));
+        notes.push(Body::Create(created(&dnode, &attrs, name, b"")));
         let file = self.cache.insert(dnode, attrs, false)?;
         self.fill_hidden(tx, &file, value, now)?;
-        if let Some(made) = made {
-            self.note_hidden(tx, &[made], file.dnode(), value);
+        if noted {
+            self.note_hidden(tx, &notes, file.dnode(), value);
         }
         Ok(())
     }
