@@ -32,7 +32,7 @@ fn a_vdev_has_its_properties_in_the_usual_order() {
         "state\tONLINE\t-".to_owned(),
         "size\t117440512\t-".to_owned(),
         format!("children\t{a},{b}\t-"),
-        "parent\troot-0\t-".to_owned(),
+        "parent\ttank\t-".to_owned(),
         "numchildren\t2\t-".to_owned(),
         "allocating\ton\tdefault".to_owned(),
         "failfast\ton\tdefault".to_owned(),
