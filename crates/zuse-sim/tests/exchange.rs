@@ -68,6 +68,13 @@ fn disk(i: usize) -> Device {
     Arc::new(MemDevice::new(format!("/d/{i}"), SIZE))
 }
 
+/// No txg comes by itself: a scan goes on when a test says so, however slow the machine is.
+fn environment() -> Environment {
+    let mut env = Environment::default();
+    env.limits.txg_timeout = std::time::Duration::from_secs(3600);
+    env
+}
+
 fn make(disks: &[Device], shape: Shape) -> Arc<zuse::Pool> {
     let specs = disks.iter().map(|device| VdevSpec {
         device: device.clone(),
@@ -80,8 +87,7 @@ fn make(disks: &[Device], shape: Shape) -> Arc<zuse::Pool> {
         class: VdevClass::Normal,
     }];
     let properties = [("compression".to_owned(), "off".to_owned())];
-    let env = Environment::default();
-    zuse::Pool::create_with_layout(env, "tank", specs.collect(), &layout, &properties)
+    zuse::Pool::create_with_layout(environment(), "tank", specs.collect(), &layout, &properties)
         .expect("create")
 }
 
@@ -91,7 +97,7 @@ fn open(disks: &[Device]) -> Arc<zuse::Pool> {
         ours: true,
         ..PoolAccess::default()
     };
-    open_whole(Environment::default(), disks, &access).expect("open")
+    open_whole(environment(), disks, &access).expect("open")
 }
 
 fn sound(pool: &zuse::Pool, what: &str) {

@@ -25,7 +25,10 @@ fn open(golden: &Golden) -> Arc<Pool> {
         force: true,
         ..PoolAccess::default()
     };
-    open_whole(Environment::default(), &golden.block_devices(), &access)
+    // No txg comes by itself: a scrub goes on when a test says so.
+    let mut env = Environment::default();
+    env.limits.txg_timeout = std::time::Duration::from_secs(3600);
+    open_whole(env, &golden.block_devices(), &access)
         .unwrap_or_else(|e| panic!("{e}"))
 }
 
