@@ -8,7 +8,8 @@
 //! - with all names to a thread that looked up a file after a listing, for its next [`ROUNDS`]
 //!   directories. Then it has to show again that it wants them.
 //!
-//! Memory: a word for each of [`SLOTS`] threads. One that loses its slot to another is guessed anew.
+//! Memory: a word for each of [`SLOTS`] threads. One that loses its slot to another is guessed
+//! anew.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -34,8 +35,8 @@ impl Walkers {
         &self.0[thread as usize % SLOTS]
     }
 
-    /// Which names that a thread lists now come with attributes. `begins`: it is at the beginning of
-    /// a directory.
+    /// Which names that a thread lists now come with attributes. `begins`: it is at the beginning
+    /// of a directory.
     pub(super) fn lists(&self, thread: u32, begins: bool) -> Attributes {
         let slot = self.slot(thread);
         let known = slot.load(Relaxed);
