@@ -49,6 +49,8 @@ pub fn anew(session: &mut Session, argv: &[OsString]) -> Outcome<u8> {
     let name = format!("{FIRST}-{}.sock", std::process::id());
     let socket = session.state.sockets()?.join(name);
     let words = ["serve".into(), "--first".into(), socket.clone().into()];
+    // Of places that are not there the command line itself tells: the new process must begin.
+    session.search.retain(|place| place.exists());
     let (said, _) = spawn(session, &words, Stdio::null(), Stdio::null())?;
     if said != READY {
         return Err(refusal(&said).into());

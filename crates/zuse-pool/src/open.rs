@@ -232,8 +232,7 @@ impl Pool {
         let key = |key: &str| -> Result<Option<ObjectId>> {
             Ok(directory.lookup_u64(key.as_bytes())?.map(ObjectId))
         };
-        // The configuration in the MOS is the trusted one: labels may be of another txg, or of a
-        // device that was away.
+        // The configuration in the MOS is the trusted one: labels may be of another txg.
         let config_object =
             key("config")?.ok_or_else(|| Error::missing("MOS directory", "config is missing"))?;
         self.config_object.store(config_object.0, Relaxed);

@@ -31,10 +31,32 @@ mod zone;
 pub use keys::LoadKey;
 
 use clap::{Args, Subcommand};
-use zuse::QuotaOwner;
+use zuse::{Kind, Pool, QuotaOwner};
 
-use crate::error::Outcome;
+use std::sync::Arc;
+
+use crate::error::{CommandError, Explain, Outcome};
 use crate::session::Session;
+
+/// Refuses what is named and is no file system, in the words of OpenZFS. `snapshots` may be named
+/// too.
+fn check_file_system(pool: &Arc<Pool>, name: &str, snapshots: bool) -> Outcome {
+    let cannot = || format!("cannot open '{name}'");
+    let why = match pool
+        .dataset(name)
+        .and_then(|d| d.kind())
+        .or_cannot(cannot)?
+    {
+        Kind::Filesystem => return Ok(()),
+        Kind::Snapshot if snapshots => return Ok(()),
+        Kind::Snapshot => "snapshot delimiter '@' is not expected here",
+        _ => WRONG_KIND,
+    };
+    Err(CommandError::new(format!("{}: {why}", cannot())).into())
+}
+
+/// What is said of a dataset of a kind that a command does not take.
+const WRONG_KIND: &str = "operation not applicable to datasets of this type";
 
 /// Datasets: filesystems, snapshots and their properties
 #[derive(Args, Debug)]

@@ -21,15 +21,19 @@ impl Ctx<'_> {
     ) -> Result<u64> {
         let phys = self.meta.ds(object)?;
         if let Some(table) = self.meta.extension(object)? {
+            // The state for a resume: whole datasets have none.
             for key in ALL_KEYS {
                 table.remove(self.tx, key)?;
             }
         }
         self.meta
+            // Before the snapshot, which takes the flags along.
             .edit_ds(self.tx, object, |d| d.flags &= !DS_FLAG_INCONSISTENT)?;
         let head = if temporary {
             let head = self.dsl.find_ds(&begin.target)?;
             for snap in self.newer_snapshots(head, phys.prev_snap)? {
+                // With force: what is newer than the source has no place between that and what
+                // came.
                 self.destroy_snapshot(snap)?;
             }
             self.swap(object, head)?;
@@ -39,6 +43,7 @@ impl Ctx<'_> {
         };
         let snap = self.take_snapshot(head, &begin.snapshot)?;
         self.meta.edit_ds(self.tx, snap, |s| {
+            // The sender's guid: by it the next stream finds what it builds on.
             s.guid = begin.to_guid;
             s.creation_time = begin.creation_time;
         })?;
@@ -51,11 +56,13 @@ impl Ctx<'_> {
             &format!("snap={}", begin.snapshot),
         )?;
         if temporary {
+            // The temporary one has the old content now, whose blocks are freed in the background.
             self.destroy_head(object)?;
             if self.dsl.frees_wait()? {
                 self.spa.note_frees();
             }
         }
+        // Handles that others hold learn what their dataset is now.
         self.dsl.refresh_all()?;
         Ok(snap)
     }
@@ -64,6 +71,7 @@ impl Ctx<'_> {
     fn newer_snapshots(&self, head: u64, source: u64) -> Result<Vec<u64>> {
         let mut out = Vec::new();
         let mut at = self.meta.ds(head)?.prev_snap;
+        // A chain from a disk might never come to its source.
         while at != source && at != 0 && out.len() < 1 << 20 {
             out.push(at);
             at = self.meta.ds(at)?.prev_snap;
@@ -84,6 +92,7 @@ impl Ctx<'_> {
             object
         };
         let phys = self.meta.ds(head)?;
+        // Two snapshots of one txg would have the same place in the chain.
         if phys.prev_snap_txg >= self.txg {
             return refuse(
                 Errno::AGAIN,
@@ -101,6 +110,7 @@ impl Ctx<'_> {
             return Ok(());
         }
         let newer = self.newer_snapshots(head, mine.prev_snap)?;
+        // Asked again at the end: the target stayed mounted while the stream came.
         if !begin.force && (!newer.is_empty() || self.is_modified(&phys)?) {
             return refuse(
                 Errno::TXTBSY,
@@ -136,12 +146,14 @@ impl Ctx<'_> {
         let (c, h) = (self.meta.ds(clone)?, self.meta.ds(head)?);
         let source = self.meta.ds(h.prev_snap)?;
         let dir = self.meta.dir(h.dir)?;
+        // Both lists are about a content that the other one has now.
         self.drop_livelist(h.dir)?;
         self.drop_livelist(c.dir)?;
         self.swap_features(clone, head)?;
 
         let theirs = Deadlist::open(self.meta, c.deadlist)?;
         let mine = Deadlist::open(self.meta, h.deadlist)?;
+        // What the new head has dropped of the source is that snapshot's alone.
         let lost = theirs.range(source.prev_snap_txg, u64::MAX)?;
         let what = || format!("unique bytes of dataset {}", h.prev_snap);
         let unique = counted(0, lost.used, what)?;
@@ -182,6 +194,7 @@ impl Ctx<'_> {
         self.scan_swapped(clone, head)?;
         for (object, now) in [(head, &c), (clone, &h)] {
             let handle = self.dsl.dataset_by_object(ObjectId(object))?;
+            // Whoever holds the handle opens the other object set the next time.
             handle.close_objset();
             // The object set block has the log with it.
             if let Some(log) = handle.log.get() {

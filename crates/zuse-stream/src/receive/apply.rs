@@ -110,9 +110,13 @@ impl<'a> Applier<'a> {
             Ok(())
         });
         if result.is_ok() {
+            // Where a resume would go on: only whole batches count, since a batch may be torn by a
+            // txg.
             self.progress.bytes = self.before + (end - self.start);
             let progress = self.progress;
             let tx = self.begin()?;
+            // In the transaction of the batch's last record: the token on disk never says more than
+            // the objects.
             self.receiving.note(&tx, progress);
             self.tx = Some(tx);
         }
@@ -123,6 +127,7 @@ impl<'a> Applier<'a> {
     /// The stream is whole. A full one that went on top of another snapshot is all there is: what
     /// lies behind its last object is the other one's.
     pub fn ended(&mut self) -> Result<()> {
+        // A full stream on top of something: objects behind its last one are of the old content.
         if self.full && self.receiving.is_on_top()? {
             let from = self.highest.saturating_add(1);
             self.free_objects(from, u64::MAX - from)?;
@@ -146,6 +151,7 @@ impl<'a> Applier<'a> {
     /// some of it, and the next one is admitted or waits.
     fn make_room(&mut self, bytes: u64) {
         self.unpacked += bytes;
+        // The estimate was of packed bytes. What unpacks to more goes into several transactions.
         if self.unpacked > BATCH_BYTES {
             self.unpacked = bytes;
             self.tx = None;
@@ -176,10 +182,12 @@ impl<'a> Applier<'a> {
     }
 
     fn item(&mut self, mut item: Item) -> Result<()> {
+        // Before anything of the record is done.
         self.demands.check(&item)?;
         if let Record::Object(record) = &item.record {
             self.highest = self.highest.max(record.object);
         }
+        // Raw records go in as they are: nothing of them is understood here.
         if self.receiving.is_raw() {
             return self.raw_item(item);
         }
@@ -207,6 +215,7 @@ impl<'a> Applier<'a> {
             Record::Write(w) => {
                 let (object, offset) = (w.object, w.offset);
                 self.write(&item, &w, payload)?;
+                // After it is done: a resume asks the sender for what comes behind this.
                 (self.progress.object, self.progress.offset) = (object, offset);
                 Ok(())
             }
@@ -227,6 +236,7 @@ impl<'a> Applier<'a> {
                 Ok(())
             }
             Record::Spill(s) => {
+                // The sender says that what is there is right. Older senders do not know the flag.
                 if s.flags & SPILL_UNMODIFIED != 0 && self.spill_flags {
                     let has = self.open(&item, s.object)?.has_spill();
                     if has {
@@ -264,6 +274,7 @@ impl<'a> Applier<'a> {
     }
 
     fn write(&mut self, item: &Item, w: &WriteRecord, bytes: Vec<u8>) -> Result<()> {
+        // A resume goes by the last place: a stream that jumps back could not be resumed.
         if (w.object, w.offset) < self.last {
             return Err(item.invalid("blocks are not in order").into());
         }
@@ -276,6 +287,7 @@ impl<'a> Applier<'a> {
             && whole
             && bytes.len().is_multiple_of(512)
             && (bytes.len() as u64) < size
+            // Metadata may need its bytes swapped, and is compressed by the pool's own rule.
             && !object_type::is_metadata(dnode.object_type());
         let bytes = match packed && !as_stored {
             true => {
@@ -298,6 +310,7 @@ impl<'a> Applier<'a> {
         } else if whole {
             dnode.write_block(&tx, w.offset / size, bytes)
         } else {
+            // Another block size than the sender's: the block is made of its parts.
             dnode.write_at(&tx, w.offset, &bytes)
         };
         self.tx = Some(tx);
@@ -319,6 +332,7 @@ impl<'a> Applier<'a> {
 
     pub(super) fn free_objects(&mut self, first: u64, count: u64) -> Result<()> {
         let end = first.saturating_add(count);
+        // From hole to hole: the range may be all numbers there are.
         let mut at = first.saturating_sub(1);
         let mut done = 0;
         while let Some(next) = self.os.next_object(ObjectId(at))? {
@@ -365,6 +379,7 @@ impl<'a> Applier<'a> {
                 let freed = self.os.free(&tx, object);
                 self.tx = Some(tx);
                 freed?;
+                // Its dnode may be another size now: the slots must be free on the disk first.
                 self.settle()?;
                 self.allocate(item, object, &spec)?
             }
@@ -372,6 +387,7 @@ impl<'a> Applier<'a> {
         };
         let tx = self.begin()?;
         let done = (|| {
+            // The sender has none any more. An old sender does not say, and then it stays.
             if dnode.has_spill() && self.spill_flags && record.flags & OBJECT_SPILL == 0 {
                 dnode.set_spill(&tx, None)?;
             }
@@ -421,6 +437,8 @@ impl<'a> Applier<'a> {
                         ));
                     }
                 } else {
+                    // Another file under this number, or one that shrank: its blocks come anew in
+                    // the stream.
                     dnode.free_blocks(&tx, 0, u64::MAX)?;
                     dnode.set_block_size(&tx, record.block_size)?;
                 }
@@ -445,6 +463,7 @@ impl<'a> Applier<'a> {
     ) -> Result<Arc<Dnode>> {
         let slots = u64::from(spec.slots);
         if slots > 1 {
+            // Objects that lie where the larger dnode is to be. The sender has none there.
             self.free_objects(object.0 + 1, slots - 1)?;
         }
         for attempt in 0..2 {

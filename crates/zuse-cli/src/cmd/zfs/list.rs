@@ -153,7 +153,7 @@ impl Scope {
         };
         // A dataset that is named and of none of the kinds that are.
         if rows.is_empty() && named.is_some() && !of_one && depth == Some(0) {
-            let what = "operation not applicable to datasets of this type";
+            let what = super::WRONG_KIND;
             return Err(CommandError::new(format!("cannot open '{root}': {what}")).into());
         }
         if of_one {

@@ -271,6 +271,7 @@ impl Mount {
     fn one(&self, session: &mut Session, dataset: &str) -> Outcome {
         let cannot = || format!("cannot mount '{dataset}'");
         let pool = session.pool_for(dataset, Need::Read)?;
+        super::check_file_system(&pool, dataset, false)?;
         let is_locked = || place_of(&pool, dataset).is_ok_and(|p| p.locked && p.can != "off");
         if is_locked() && self.load_keys {
             let root = pool.encryption(dataset).or_cannot(cannot)?.map(|e| e.root);

@@ -99,8 +99,7 @@ impl Space {
         let wanted = types.is_none_or(|t| t.iter().any(|t| t == own || t == "all"));
         let name = &self.dataset;
         let pool = session.pool_for(name, Need::Read)?;
-        pool.dataset(name)
-            .or_cannot(|| format!("cannot open '{name}'"))?;
+        super::check_file_system(&pool, name, true)?;
         let rows = if wanted {
             pool.space_by_owner(name, owner)
                 .or_cannot(|| format!("cannot get used/quota for {name}"))?

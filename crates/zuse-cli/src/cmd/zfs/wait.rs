@@ -25,6 +25,7 @@ impl Wait {
             return Err(CommandError::usage(format!("invalid activity '{odd}'")).into());
         }
         let pool = session.pool_for(name, Need::Write)?;
+        super::check_file_system(&pool, name, false)?;
         let cannot = || format!("cannot wait for '{name}'");
         let fs = pool
             .file_system(name)

@@ -101,15 +101,17 @@ pub fn ask_for(
             Ok(_) => {}
             Err(crate::error::Stop::Failed(e)) => {
                 crate::say_error(&mut session.ui, &e);
-                failed = Some(e);
+                failed = Some(e.code);
             }
             Err(stop) => return Err(stop),
         }
     }
-    match failed {
-        Some(e) if rows.is_empty() => Err(CommandError::silent(e.code).into()),
-        _ => Ok(rows),
+    if let (Some(code), true) = (failed, rows.is_empty()) {
+        return Err(CommandError::silent(code).into());
     }
+    // The others are shown, and the command has failed all the same.
+    session.worst = session.worst.max(failed.unwrap_or(0));
+    Ok(rows)
 }
 
 impl List {
