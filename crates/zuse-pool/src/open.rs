@@ -292,7 +292,7 @@ impl Pool {
     }
 
     /// A pool whose log devices are missing is written only by who gives up what is on them, and by
-    /// its own host: that one had opened it without them, or finds below that no log leads there.
+    /// its own host. That one had opened it without them, or finds below that no log leads there.
     fn mind_missing_logs(&self, options: &OpenOptions) -> Result<()> {
         if !options.writable || !self.vdevs.is_any_log_missing() {
             return Ok(());

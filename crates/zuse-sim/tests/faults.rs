@@ -194,8 +194,8 @@ fn with_failmode_continue_writers_get_an_error_even_those_that_wait_already() {
 
 #[test]
 fn a_flush_that_fails_is_final_until_the_pool_is_opened_again() {
-    // The flush before the uberblock, and the one after it; that of a log: what it had not made
-    // durable may be the txg's as well.
+    // The flush before the uberblock, and the one after it. And that of a log: what it had not
+    // made durable may be the txg's as well.
     for (intent_log, skip) in [(false, 0), (false, 1), (true, 0)] {
         let b = bench_with_log(intent_log);
         let data = noise(4, 1 << 20);

@@ -28,8 +28,7 @@ fn open(golden: &Golden) -> Arc<Pool> {
     // No txg comes by itself: a scrub goes on when a test says so.
     let mut env = Environment::default();
     env.limits.txg_timeout = std::time::Duration::from_secs(3600);
-    open_whole(env, &golden.block_devices(), &access)
-        .unwrap_or_else(|e| panic!("{e}"))
+    open_whole(env, &golden.block_devices(), &access).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn scrub(pool: &Arc<Pool>) -> LastScan {

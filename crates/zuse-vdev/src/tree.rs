@@ -353,8 +353,8 @@ impl Vdevs {
         top.ok_or_else(|| Error::missing(format!("vdev {vdev}"), "the pool has no such vdev"))
     }
 
-    /// Whether a vdev is a log device that the pool has to do without: it is only read, or what was
-    /// on its log devices is given up.
+    /// Whether a vdev is a log device that the pool has to do without. The pool is only read, or
+    /// what was on its log devices is given up.
     pub fn is_lost_log(&self, vdev: u32) -> bool {
         (!self.writable || self.forgoes_logs.load(Ordering::Relaxed))
             && self

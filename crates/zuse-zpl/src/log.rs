@@ -75,7 +75,7 @@ impl FileSystem {
         }
     }
 
-    /// Notes what becomes of a hidden file and the value that it has then, as one operation: else a
+    /// Notes what becomes of a hidden file and the value that it has then, as one operation. Else a
     /// power cut could leave neither the old value nor the new one.
     pub(crate) fn note_hidden(&self, tx: &Tx, before: &[Body<'_>], file: &Dnode, value: &[u8]) {
         let Some(log) = self.log() else { return };

@@ -39,11 +39,10 @@ impl Dsl {
     pub fn destroy_leftovers(&self) -> Result<()> {
         let left = std::mem::take(&mut *self.pending.leftovers.lock());
         for head in left {
-            match self.destroy_partial(ObjectId(head)) {
-                Ok(())
-                | Err(Error::Refused { .. } | Error::Corrupt { .. } | Error::Unsupported { .. }) => {
-                }
-                Err(other) => return Err(other),
+            if let Err(error) = self.destroy_partial(ObjectId(head))
+                && !stays(&error)
+            {
+                return Err(error);
             }
         }
         Ok(())
@@ -59,4 +58,12 @@ impl Dsl {
         }
         Ok(())
     }
+}
+
+/// Whether an error is about what is to be destroyed, and not about the pool.
+fn stays(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Refused { .. } | Error::Corrupt { .. } | Error::Unsupported { .. }
+    )
 }

@@ -276,7 +276,7 @@ impl Vdevs {
                     .map(|l| (t, l))
             })
             .ok_or_else(|| no_such_vdev(guid))?;
-        // Who asks for it has seen to it that no log is on a log vdev.
+        // The caller has seen to it that no log is on a log vdev.
         let asked_for = health.state == VdevState::Offline || health.why == Aux::External;
         if !(top.is_log() && asked_for) && !top.node.health_without(guid).state.is_usable() {
             return Err(Error::refused(

@@ -669,7 +669,7 @@ fn orders(noted: Vec<Note>) -> [Vec<Vec<Intent>>; 2] {
     [came, names]
 }
 
-/// Does an operation, and gives what a cut may leave of it: another thread's commit comes between
+/// Does an operation, and gives what a cut may leave of it. Another thread's commit comes between
 /// two notes, or the power goes between two blocks.
 fn cuts_within(
     work: &Work,
