@@ -1,4 +1,4 @@
-//! Shows the files of a pool with their attributes, and puts a file into it. Then it sends it all to
+//! Shows the files of a pool with their attributes, and puts a file into it. Then it sends all to
 //! another pool, which is made for that:
 //!
 //! `cargo run -p zuse --example move_between -- IMAGE FILE NEW-IMAGE`
