@@ -125,7 +125,8 @@ impl FileSystem {
         let Some(log) = self.log() else { return };
         let object = dnode.object();
         let fit = |(_, value): &(&[u8], &[u8])| fits_record(value);
-        if !acls.is_empty() && !(acls.iter().all(fit) && log.takes_sa_xattrs()) {
+        let told = acls.iter().all(fit) && log.takes_sa_xattrs();
+        if !(acls.is_empty() || told) {
             log.unlogged(tx);
             return;
         }

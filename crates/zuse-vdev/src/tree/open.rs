@@ -278,7 +278,8 @@ impl Vdevs {
             .ok_or_else(|| no_such_vdev(guid))?;
         // The caller has seen to it that no log is on a log vdev.
         let asked_for = health.state == VdevState::Offline || health.why == Aux::External;
-        if !(top.is_log() && asked_for) && !top.node.health_without(guid).state.is_usable() {
+        let may_go = top.is_log() && asked_for;
+        if !(may_go || top.node.health_without(guid).state.is_usable()) {
             return Err(Error::refused(
                 Errno::BUSY,
                 format!("{}: no valid replicas", leaf.name()),
