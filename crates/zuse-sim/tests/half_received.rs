@@ -1,5 +1,5 @@
-//! What a crash leaves of receives: what can go on stays, the rest goes when the pool is opened for
-//! writing, and the pool is whole after it.
+//! What a crash leaves of receives. What can go on stays; the rest goes when the pool is opened for
+//! writing. The pool is whole after it.
 
 use std::io::Read;
 use std::sync::Arc;

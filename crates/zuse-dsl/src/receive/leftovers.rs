@@ -40,10 +40,9 @@ impl Dsl {
         let left = std::mem::take(&mut *self.pending.leftovers.lock());
         for head in left {
             match self.destroy_partial(ObjectId(head)) {
-                Ok(())
-                | Err(Error::Refused { .. } | Error::Corrupt { .. } | Error::Unsupported { .. }) => {
-                }
-                Err(other) => return Err(other),
+                Err(e @ (Error::Device { .. } | Error::Suspended { .. })) => return Err(e),
+                // It stays.
+                Err(_) | Ok(()) => {}
             }
         }
         Ok(())

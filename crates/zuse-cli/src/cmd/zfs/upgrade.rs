@@ -80,18 +80,8 @@ impl Upgrade {
                     same += 1;
                     continue;
                 }
-                if version > to {
-                    let what = "can not be downgraded; it is already at version";
-                    session.ui.say(format!("{name}: {what} {version}"));
-                    failed = true;
-                    continue;
-                }
-                if pool.spa().version() < pool_version_for(to) {
-                    let what = "can not be upgraded; the pool version needs to first be upgraded";
-                    session.ui.say(format!("{name}: {what}"));
-                    session
-                        .ui
-                        .say(format!("to version {}", pool_version_for(to)));
+                if let Some(why) = refusal(version, to, pool.spa().version()) {
+                    session.ui.say_lines(&format!("{name}: {why}"));
                     failed = true;
                     continue;
                 }
@@ -119,6 +109,20 @@ impl Upgrade {
             return Err(CommandError::new("").into());
         }
         Ok(())
+    }
+}
+
+/// Why a filesystem cannot become one of that version in a pool of its version.
+fn refusal(version: u64, to: u64, pool: u64) -> Option<String> {
+    let needed = pool_version_for(to);
+    match () {
+        () if version > to => Some(format!(
+            "can not be downgraded; it is already at version {version}"
+        )),
+        () if pool < needed => Some(format!(
+            "can not be upgraded; the pool version needs to first be upgraded\nto version {needed}"
+        )),
+        () => None,
     }
 }
 
