@@ -1,4 +1,4 @@
-//! What a crash leaves of receives. What can go on stays, the rest goes when the pool is opened for
+//! What a crash leaves of receives. What can go on stays; the rest goes when the pool is opened for
 //! writing. The pool is whole after it.
 
 use std::io::Read;

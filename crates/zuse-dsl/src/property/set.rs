@@ -270,7 +270,8 @@ impl Ctx<'_> {
         match property {
             "recordsize" if value > 128 * 1024 => self.need_feature("org.open-zfs:large_blocks"),
             "longname" if value != 0 => self.need_feature("org.zfsonlinux:longname"),
-            "checksum" => match value {
+            // Beside the checksum stands whether bytes are compared too.
+            "checksum" | "dedup" => match value & 0xff {
                 11 => self.need_feature("org.illumos:sha512"),
                 12 => self.need_feature("org.illumos:skein"),
                 13 => self.need_feature("org.illumos:edonr"),

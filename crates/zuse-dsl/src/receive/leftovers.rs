@@ -39,10 +39,10 @@ impl Dsl {
     pub fn destroy_leftovers(&self) -> Result<()> {
         let left = std::mem::take(&mut *self.pending.leftovers.lock());
         for head in left {
-            if let Err(error) = self.destroy_partial(ObjectId(head))
-                && !stays(&error)
-            {
-                return Err(error);
+            match self.destroy_partial(ObjectId(head)) {
+                Err(e @ (Error::Device { .. } | Error::Suspended { .. })) => return Err(e),
+                // It stays.
+                Err(_) | Ok(()) => {}
             }
         }
         Ok(())
@@ -58,12 +58,4 @@ impl Dsl {
         }
         Ok(())
     }
-}
-
-/// Whether an error is about what is to be destroyed, and not about the pool.
-fn stays(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Refused { .. } | Error::Corrupt { .. } | Error::Unsupported { .. }
-    )
 }

@@ -43,10 +43,18 @@ impl Pool {
     /// `Refused(NOTSUP)` for tables of the old form, `Refused(ROFS)`; a table cannot be read.
     pub fn prune_dedup(&self, what: Prune) -> Result<u64> {
         let mut pruned = 0;
+        let unsupported = || {
+            Error::refused(
+                Errno::NOTSUP,
+                "operation not supported on this type of pool",
+            )
+        };
+        if !self.features().is_enabled(super::live::FAST) {
+            return Err(unsupported());
+        }
         for table in tables(self)? {
             if !table.is_flat() {
-                let what = "operation not supported on this type of pool";
-                return Err(Error::refused(Errno::NOTSUP, what));
+                return Err(unsupported());
             }
             let Some(mut cut) = self.cut(&table, what)? else {
                 continue;

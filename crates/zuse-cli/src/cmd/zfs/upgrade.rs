@@ -24,8 +24,8 @@ pub struct Upgrade {
     #[arg(short)]
     recursive: bool,
     /// To this version; the newest by default
-    #[arg(short = 'V', id = "to", value_name = "VERSION", value_parser = clap::value_parser!(u64).range(1..=ZPL_VERSION))]
-    to: Option<u64>,
+    #[arg(short = 'V', id = "to", value_name = "VERSION")]
+    to: Option<String>,
     /// The filesystems
     #[arg(value_name = "FILESYSTEM")]
     filesystems: Vec<String>,
@@ -55,7 +55,13 @@ impl Upgrade {
             }
             return list(session);
         }
-        let to = self.to.unwrap_or(ZPL_VERSION);
+        let to = match &self.to {
+            None => ZPL_VERSION,
+            Some(text) => match text.parse() {
+                Ok(to) if (1..=ZPL_VERSION).contains(&to) => to,
+                _ => return Err(CommandError::usage(format!("invalid version {text}")).into()),
+            },
+        };
         let roots = if self.all {
             session.pool_names()?
         } else {
@@ -70,8 +76,13 @@ impl Upgrade {
                 Some(0)
             };
             for (name, version) in filesystems(&pool, root, depth)? {
-                if version >= to {
+                if version == to {
                     same += 1;
+                    continue;
+                }
+                if let Some(why) = refusal(version, to, pool.spa().version()) {
+                    session.ui.say_lines(&format!("{name}: {why}"));
+                    failed = true;
                     continue;
                 }
                 match pool
@@ -98,6 +109,30 @@ impl Upgrade {
             return Err(CommandError::new("").into());
         }
         Ok(())
+    }
+}
+
+/// Why a filesystem cannot become one of that version in a pool of its version.
+fn refusal(version: u64, to: u64, pool: u64) -> Option<String> {
+    let needed = pool_version_for(to);
+    match () {
+        () if version > to => Some(format!(
+            "can not be downgraded; it is already at version {version}"
+        )),
+        () if pool < needed => Some(format!(
+            "can not be upgraded; the pool version needs to first be upgraded\nto version {needed}"
+        )),
+        () => None,
+    }
+}
+
+/// The pool version that filesystems of a version need.
+fn pool_version_for(version: u64) -> u64 {
+    match version {
+        5.. => 24,
+        4 => 15,
+        3 => 9,
+        _ => 1,
     }
 }
 

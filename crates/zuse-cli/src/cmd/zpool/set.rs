@@ -28,6 +28,13 @@ impl Set {
         let (name, value) = &self.property;
         let pool_name = &self.pool;
         let pool = session.pool(pool_name, Need::Write)?;
+        if name == "compatibility" && self.vdev.is_none() && !value.is_empty() {
+            // An upgrade could not tell what it asks for.
+            crate::sets::requested(
+                Some(value),
+                &format!("cannot set property for '{pool_name}'"),
+            )?;
+        }
         match &self.vdev {
             None if name == "cachefile" => set_cache_file(session, &pool, value)?,
             None => pool
