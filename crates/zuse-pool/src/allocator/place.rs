@@ -17,6 +17,9 @@ use crate::metaslab::{Attempt, Metaslab};
 const TURN: u64 = 512 << 10;
 /// Small blocks of files go to special vdevs that are filled less than this.
 const SMALL_PERCENT: u64 = 75;
+/// Where log blocks on vdevs for all kinds of blocks have their active metaslab. They come and go:
+/// among blocks that stay they would leave holes. Others take it when it is the last with room.
+const LOG_SLOT: usize = 3;
 /// Largest DVA, in bytes.
 const MAX_ASIZE: u64 = ((1 << 24) - 1) * 512;
 
@@ -113,8 +116,12 @@ impl Allocator {
             if class == AllocClass::Small && at == AllocClass::Special && self.is_special_full() {
                 continue;
             }
-            let class = at;
-            if let Some(found) = self.place_in(&spaces, class, txg, psize, copies, &mut trouble)? {
+            let slot = match class == AllocClass::Log && at != AllocClass::Log {
+                true => LOG_SLOT,
+                false => 0,
+            };
+            let many = (copies, slot);
+            if let Some(found) = self.place_in(&spaces, at, txg, psize, many, &mut trouble)? {
                 return Ok(Some(found));
             }
         }
@@ -141,7 +148,7 @@ impl Allocator {
         class: AllocClass,
         txg: Txg,
         psize: u64,
-        copies: usize,
+        (copies, slot): (usize, usize),
         trouble: &mut Option<Error>,
     ) -> Result<Option<Allocation>> {
         let members = &spaces.classes[class_index(class)];
@@ -151,7 +158,7 @@ impl Allocator {
         let mut start = self.rotors[class_index(class)].turn(members, psize);
         let mut placed: [Option<Placed>; 3] = [const { None }; 3];
         for copy in 0..copies {
-            match self.place_copy(members, start, copy, txg, psize, &placed, trouble) {
+            match self.place_copy(members, start, slot + copy, txg, psize, &placed, trouble) {
                 Some((position, found)) => {
                     start = position + 1;
                     placed[copy] = Some(found);
@@ -194,7 +201,7 @@ impl Allocator {
         &self,
         members: &[Arc<VdevSpace>],
         start: usize,
-        copy: usize,
+        slot: usize,
         txg: Txg,
         psize: u64,
         placed: &[Option<Placed>; 3],
@@ -218,7 +225,7 @@ impl Allocator {
                             .filter(here)
                             .any(|p| p.index == index)
                 };
-                match self.place_on(vdev, copy, txg, psize, &avoid) {
+                match self.place_on(vdev, slot, txg, psize, &avoid) {
                     Ok(Some(found)) => return Some((position, found)),
                     Ok(None) => {}
                     // One unreadable map must not stop the pool while others have space.
@@ -231,11 +238,11 @@ impl Allocator {
         None
     }
 
-    /// A place on one vdev, in the copy's active metaslab or the best other one.
+    /// A place on one vdev, in the slot's active metaslab or the best other one.
     fn place_on(
         &self,
         vdev: &Arc<VdevSpace>,
-        copy: usize,
+        slot: usize,
         txg: Txg,
         psize: u64,
         avoid: &dyn Fn(usize) -> bool,
@@ -246,7 +253,7 @@ impl Allocator {
             return Err(Error::corrupt(format!("vdev {}", vdev.info.vdev), what));
         }
         let metaslabs = vdev.metaslabs();
-        let active = vdev.active.get(copy).map_or(NONE, |a| a.load(Relaxed));
+        let active = vdev.active.get(slot).map_or(NONE, |a| a.load(Relaxed));
         if let Some(metaslab) = metaslabs
             .get(active)
             .filter(|m| m.longest() >= asize && !avoid(active))
@@ -266,7 +273,7 @@ impl Allocator {
             .filter_map(|index| Some((index, metaslabs.get(index)?)))
             .filter(|(_, metaslab)| metaslab.longest() >= asize)
             .map(|(index, metaslab)| {
-                let rank = Self::rank(vdev, copy, asize, index, metaslab);
+                let rank = Self::rank(vdev, slot, asize, index, metaslab);
                 Reverse((rank, Reverse(index)))
             })
             .collect();
@@ -278,7 +285,7 @@ impl Allocator {
             };
             match self.load_and_allocate(metaslab, txg, asize) {
                 Ok(Attempt::Got { offset, first }) => {
-                    if let Some(active) = vdev.active.get(copy) {
+                    if let Some(active) = vdev.active.get(slot) {
                         active.store(index, Relaxed);
                     }
                     return Ok(Some(self.placed(
@@ -299,11 +306,11 @@ impl Allocator {
         trouble.map_or(Ok(None), Err)
     }
 
-    /// How well a metaslab suits a block, the best last: room by the estimate, no other copy's,
+    /// How well a metaslab suits a block, the best last: room by the estimate, no other slot's,
     /// much room, in memory.
     fn rank(
         vdev: &VdevSpace,
-        copy: usize,
+        slot: usize,
         asize: u64,
         index: usize,
         metaslab: &Metaslab,
@@ -312,7 +319,7 @@ impl Allocator {
             .active
             .iter()
             .enumerate()
-            .all(|(c, a)| c == copy || a.load(Relaxed) != index);
+            .all(|(c, a)| c == slot || a.load(Relaxed) != index);
         let estimate = metaslab.estimate();
         (
             estimate >= asize,

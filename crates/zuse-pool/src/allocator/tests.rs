@@ -389,6 +389,25 @@ fn classes_take_their_own_blocks_and_fall_back_to_normal() {
 }
 
 #[test]
+fn logs_have_a_metaslab_of_their_own_while_others_have_room() {
+    let memory = Arc::new(Memory::new());
+    let allocator = pool(&memory, &[disk(0, 4, AllocClass::Normal)]);
+    let metaslab = |class, size| {
+        let found = allocator.allocate(Txg(4), size, 1, class).unwrap();
+        found.unwrap().dvas[0].offset() >> 24
+    };
+    let first = metaslab(AllocClass::Normal, 1 << 20);
+    let log = metaslab(AllocClass::Log, 4096);
+    assert_ne!(log, first);
+    for _ in 1..48 {
+        assert_ne!(metaslab(AllocClass::Normal, 1 << 20), log);
+        assert_eq!(metaslab(AllocClass::Log, 4096), log);
+    }
+    // The last one with room serves all.
+    assert_eq!(metaslab(AllocClass::Normal, 1 << 20), log);
+}
+
+#[test]
 fn large_blocks_are_refused_when_only_pieces_are_wanted() {
     let memory = Arc::new(Memory::new());
     let allocator = pool(&memory, &[disk(0, 2, AllocClass::Normal)]);

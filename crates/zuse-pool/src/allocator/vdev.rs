@@ -134,8 +134,8 @@ struct Work {
 pub(crate) struct VdevSpace {
     pub(crate) info: VdevInfo,
     metaslabs: Vec<Arc<Metaslab>>,
-    /// The metaslab that the copies 0, 1, 2 of blocks go to.
-    pub(super) active: [AtomicUsize; 3],
+    /// The metaslab that the copies 0, 1, 2 of blocks go to, and that of log blocks.
+    pub(super) active: [AtomicUsize; 4],
     work: Mutex<Work>,
     array: AtomicU64,
     pub(super) open_for_new: AtomicBool,
@@ -183,7 +183,7 @@ impl VdevSpace {
             array: AtomicU64::new(info.metaslab_array.0),
             info,
             metaslabs,
-            active: [const { AtomicUsize::new(NONE) }; 3],
+            active: [const { AtomicUsize::new(NONE) }; 4],
             work: Mutex::new(work),
             open_for_new: AtomicBool::new(true),
             allocated: AtomicU64::new(allocated),
@@ -216,7 +216,7 @@ impl VdevSpace {
             array: AtomicU64::new(self.array.load(Relaxed)),
             info,
             metaslabs,
-            active: [0, 1, 2].map(|copy| AtomicUsize::new(active(copy))),
+            active: [0, 1, 2, 3].map(|copy| AtomicUsize::new(active(copy))),
             work: Mutex::new(mem::take(&mut *self.work())),
             open_for_new: AtomicBool::new(self.open_for_new.load(Relaxed)),
             allocated: AtomicU64::new(self.allocated.load(Relaxed)),
