@@ -192,7 +192,7 @@ impl Pool {
                     ctx.pool.hooks.record(ctx, "checkpoint rewind", &text)
                 },
             ),
-            None => self.sync_now(),
+            None => self.complete_split(),
             Some(rest) => {
                 self.sync_task(|_| Ok(()), move |ctx| ctx.pool.tidy_split_off(ctx, &rest))
             }
@@ -298,6 +298,7 @@ impl Pool {
         let mut config = self.config.lock();
         let mut tree = trusted.vdev_tree.clone();
         adopt_paths(&mut tree, &config.vdev_tree);
+        tree.mark_departed(&config.departed, &|leaf| find(leaf).is_some());
         self.vdevs.reconfigure(&tree, find, false)?;
         config.vdev_tree = tree;
         config.version = trusted.version;
