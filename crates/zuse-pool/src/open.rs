@@ -202,7 +202,7 @@ impl Pool {
                 },
             ),
             // The first txg says on disk that this host has the pool, before users are let in.
-            None => self.sync_now(),
+            None => self.complete_split(),
             Some(rest) => {
                 self.sync_task(|_| Ok(()), move |ctx| ctx.pool.tidy_split_off(ctx, &rest))
             }
@@ -329,6 +329,7 @@ impl Pool {
         let mut tree = trusted.vdev_tree.clone();
         // Where a device was found just now beats the path of the last import.
         adopt_paths(&mut tree, &config.vdev_tree);
+        tree.mark_departed(&config.departed, &|leaf| find(leaf).is_some());
         self.vdevs.reconfigure(&tree, find, false)?;
         config.vdev_tree = tree;
         config.version = trusted.version;

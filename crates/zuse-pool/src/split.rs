@@ -8,8 +8,9 @@
 //! - The devices hold the state of T - 1 as a whole: nothing of T has been written.
 //! - A power cut before the new pool's uberblock leaves the old pool as it was
 //!   ([`zuse_vdev::Labels::claims`]). A cut between the two uberblocks leaves the new pool, and the
-//!   old one with mirrors that each lack a device. That device is of another pool now. A detach
-//!   takes it out.
+//!   old one with mirrors that each lack a device. The labels of the devices show it
+//!   ([`VdevConfig::split_off`]). Whoever opens the old pool for writing lets them go in its first
+//!   txg; until then they are no part of it.
 //! - What the new pool has no use for goes in its first txg: logs, spares, cache devices, what is
 //!   noted of devices that stayed behind.
 
@@ -140,6 +141,33 @@ impl Pool {
         let off = self.split_off(name, chosen)?;
         self.take_leaves_out(ctx, chosen)?;
         make(self, off)
+    }
+
+    /// The first txg of a pool that was opened. Where a split was interrupted after the new pool was
+    /// made, its devices leave now.
+    pub(crate) fn complete_split(self: &Arc<Self>) -> Result<()> {
+        let mut left = Vec::new();
+        let config = self.config.lock();
+        config.vdev_tree.visit(&mut |node| {
+            if node.split_off {
+                left.push(node.guid);
+            }
+        });
+        drop(config);
+        if left.is_empty() {
+            return self.sync_now();
+        }
+        self.sync_task(
+            |_| Ok(()),
+            move |ctx| {
+                // What only they have is lost with them: the user is to see that they are missing.
+                left.retain(|guid| !ctx.pool.is_needed(*guid));
+                match ctx.pool.refuse_with_checkpoint() {
+                    Ok(()) if !left.is_empty() => ctx.pool.take_leaves_out(ctx, &left),
+                    _ => Ok(()),
+                }
+            },
+        )
     }
 
     /// Devices leave their mirrors, and are let go of here and now: from this moment on nothing of

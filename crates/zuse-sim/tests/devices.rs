@@ -1,21 +1,24 @@
-//! Devices come into a pool and leave it, and its guid changes, with the power cut at any moment.
-//! Afterwards the pool is as before or as it was to be, whole. `ZUSE_SIM_CUTS` makes it longer.
+//! Devices come into a pool and leave it, are exchanged, and its guid changes, with the power cut
+//! at any operation. Afterwards the pool is as before, as it was to be, or at one of the places
+//! between where it may rest, with all data. `ZUSE_SIM_CUTS` makes it longer: with 1000 every
+//! operation of every change is cut.
 
 use std::sync::Arc;
 
 use zuse::tools::Layers as _;
-use zuse::{Credentials, PoolAccess, VdevClass, VdevKind};
+use zuse::{Credentials, Offline, PoolAccess, VdevClass, VdevKind};
 use zuse_base::{Entropy, ManualClock, Result, SeededPrng, Timestamp};
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice, MemImage, PowerSupply, SimDisk};
-use zuse_pool::{Environment, Host, NewVdevs, Shape, TopSpec, VdevSpec};
+use zuse_pool::{Environment, Host, NewVdevs, Newcomer, Purpose, Shape, TopSpec, VdevSpec};
 use zuse_sim::memory_pool::narrow;
 use zuse_vdev::assemble::{assemble, read_labels};
+use zuse_vdev::{VdevConfig, VdevState};
 use zuse_zpl::WriteOptions;
 
 type Devices = Vec<Arc<dyn BlockDevice>>;
 
-const SIZE: u64 = 96 << 20;
+const SIZE: u64 = 80 << 20;
 
 /// A change of a pool's devices.
 struct Act {
@@ -23,9 +26,11 @@ struct Act {
     /// Devices and vdevs of the pool before; the rest of six are blank.
     devices: usize,
     layout: &'static [TopSpec],
+    /// What is done before, with the power on.
+    prepare: fn(&Arc<zuse::Pool>, &Devices) -> Result<()>,
     run: fn(&Arc<zuse::Pool>, &Devices) -> Result<()>,
-    /// Whether a pool is as it was to be.
-    is_done: fn(&zuse::Pool) -> bool,
+    /// The trees in which the pool may rest, from that before to that after.
+    rests: &'static [&'static str],
 }
 
 const MIRROR: TopSpec = TopSpec {
@@ -41,8 +46,14 @@ const fn single(class: VdevClass) -> TopSpec {
     }
 }
 
+const SPLIT: &str = "a pool is split";
 const LONE: &[TopSpec] = &[TopSpec::SINGLE];
 const PAIR: &[TopSpec] = &[MIRROR];
+const RAIDZ: &[TopSpec] = &[TopSpec {
+    shape: Shape::Raidz { nparity: 1 },
+    devices: 3,
+    class: VdevClass::Normal,
+}];
 const MIRRORS: &[TopSpec] = &[MIRROR, single(VdevClass::Log), MIRROR];
 const WITH_LOG: &[TopSpec] = &[MIRROR, single(VdevClass::Log), TopSpec::SINGLE];
 
@@ -54,27 +65,112 @@ fn spec(device: &Arc<dyn BlockDevice>) -> VdevSpec {
     }
 }
 
-fn tops(pool: &zuse::Pool) -> usize {
-    pool.config().vdev_tree.children.len()
+/// The tree in words: kinds, devices, and what is said of them. A pool with the guid 4711 has it in
+/// front.
+fn tree(pool: &zuse::Pool) -> String {
+    let tops = pool.config().vdev_tree.children;
+    let spares = pool.spa().aux_devices("spares").expect("the list");
+    let tops = tops.iter().map(words).collect::<Vec<_>>().join(" ");
+    let spares: Vec<_> = spares.iter().map(VdevConfig::name).collect();
+    let guid = if pool.guid() == 4711 { "4711: " } else { "" };
+    let spares = match spares.is_empty() {
+        true => String::new(),
+        false => format!(" spares {}", spares.join(" ")),
+    };
+    format!("{guid}{tops}{spares}")
 }
 
-const ACTS: [Act; 6] = [
+fn words(node: &VdevConfig) -> String {
+    let state = match node {
+        node if node.faulted => "!",
+        node if node.offline => "-",
+        _ => "",
+    };
+    if node.kind.is_device() {
+        return format!("{}{state}", node.name().trim_start_matches("sim"));
+    }
+    let children: Vec<_> = node.children.iter().map(words).collect();
+    match node.kind {
+        VdevKind::Hole => "hole".to_owned(),
+        _ => format!("{}({})", node.kind.name(), children.join(" ")),
+    }
+}
+
+fn guid_of(pool: &zuse::Pool, path: &str) -> u64 {
+    let found = pool.vdev_by_name(path);
+    found.unwrap_or_else(|| panic!("{path} is of the pool"))
+}
+
+fn put(pool: &zuse::Pool, beside: &str, new: &Newcomer, purpose: Purpose) -> Result<()> {
+    let guid = guid_of(pool, beside);
+    pool.spa().put_beside(guid, new, purpose, false)
+}
+
+fn newcomer(device: &Arc<dyn BlockDevice>) -> Newcomer {
+    Newcomer::Device {
+        device: device.clone(),
+        is_disk: false,
+    }
+}
+
+/// Fills what lacks something; what waited for that leaves in the txgs that follow.
+fn resilver(pool: &zuse::Pool) -> Result<()> {
+    pool.restart_resilver()?;
+    pool.finish_scan()?;
+    (0..3).try_for_each(|_| pool.spa().sync_now())
+}
+
+fn nothing(_: &Arc<zuse::Pool>, _: &Devices) -> Result<()> {
+    Ok(())
+}
+
+fn with_spare(pool: &Arc<zuse::Pool>, devices: &Devices) -> Result<()> {
+    pool.spa().add_vdevs(NewVdevs {
+        spares: vec![spec(&devices[2])],
+        ..NewVdevs::default()
+    })
+}
+
+/// The second device fails, and the spare stands in.
+fn spare_in(pool: &Arc<zuse::Pool>, devices: &Devices) -> Result<()> {
+    let how = Offline {
+        fault: true,
+        temporary: false,
+    };
+    pool.offline(guid_of(pool, "sim1"), how)?;
+    let spare = pool.spares()?.remove(0).guid;
+    let spare = Newcomer::Spare(spare, Some(devices[2].clone()));
+    put(pool, "sim1", &spare, Purpose::Replace)?;
+    resilver(pool)
+}
+
+fn come_back(pool: &Arc<zuse::Pool>, devices: &Devices) -> Result<()> {
+    let shelf = devices.clone();
+    pool.spa()
+        .set_reopen(move |_, path| shelf.iter().find(|d| Some(d.path()) == path).cloned());
+    pool.online(guid_of(pool, "sim1"))?;
+    resilver(pool)
+}
+
+const ACTS: [Act; 14] = [
     Act {
         name: "a vdev for data is added",
         devices: 1,
         layout: LONE,
+        prepare: nothing,
         run: |pool, devices| {
             pool.spa().add_vdevs(NewVdevs {
                 devices: vec![spec(&devices[1])],
                 ..NewVdevs::default()
             })
         },
-        is_done: |pool| tops(pool) == 2,
+        rests: &["0", "0 1"],
     },
     Act {
         name: "vdevs of all classes are added",
         devices: 2,
         layout: PAIR,
+        prepare: nothing,
         run: |pool, devices| {
             pool.spa().add_vdevs(NewVdevs {
                 devices: devices[2..5].iter().map(spec).collect(),
@@ -87,45 +183,128 @@ const ACTS: [Act; 6] = [
                 ..NewVdevs::default()
             })
         },
-        is_done: |pool| {
-            let spares = pool.spa().aux_devices("spares").expect("the list");
-            assert_eq!(spares.len() == 1, tops(pool) == 4, "half of it is there");
-            tops(pool) == 4
-        },
+        rests: &["mirror(0 1)", "mirror(0 1) 2 3 4 spares sim5"],
     },
     Act {
         name: "a log vdev is removed",
         devices: 4,
         layout: WITH_LOG,
+        prepare: nothing,
         run: |pool, _| {
             let log = pool.config().vdev_tree.children[1].guid;
             pool.spa().remove_log(log)
         },
-        is_done: |pool| pool.config().vdev_tree.children[1].kind == VdevKind::Hole,
+        rests: &["mirror(0 1) 2 3", "mirror(0 1) hole 3"],
     },
     Act {
         name: "a pool of one device gets another guid",
         devices: 1,
         layout: LONE,
+        prepare: nothing,
         run: |pool, _| pool.reguid(Some(4711)).map(drop),
-        is_done: |pool| pool.guid() == 4711,
+        rests: &["0", "4711: 0"],
     },
     Act {
         name: "a pool of several devices gets another guid",
         devices: 4,
         layout: WITH_LOG,
+        prepare: nothing,
         run: |pool, _| pool.reguid(Some(4711)).map(drop),
-        is_done: |pool| pool.guid() == 4711,
+        rests: &["mirror(0 1) 2 3", "4711: mirror(0 1) 2 3"],
     },
     Act {
-        name: "a pool is split",
+        name: SPLIT,
         devices: 5,
         layout: MIRRORS,
+        prepare: nothing,
         run: |pool, _| pool.split("half", &[], &[]),
-        is_done: |pool| {
-            let children = &pool.config().vdev_tree.children;
-            children[0].kind == VdevKind::File && children[2].kind == VdevKind::File
+        rests: &["mirror(0 1) 2 mirror(3 4)", "0 2 3"],
+    },
+    Act {
+        name: "a device is attached",
+        devices: 1,
+        layout: LONE,
+        prepare: nothing,
+        run: |pool, devices| {
+            put(pool, "sim0", &newcomer(&devices[1]), Purpose::Attach)?;
+            resilver(pool)
         },
+        rests: &["0", "mirror(0 1)"],
+    },
+    Act {
+        name: "a device is detached",
+        devices: 2,
+        layout: PAIR,
+        prepare: nothing,
+        run: |pool, _| pool.detach(guid_of(pool, "sim0")),
+        rests: &["mirror(0 1)", "1"],
+    },
+    Act {
+        name: "a device of a mirror is replaced",
+        devices: 2,
+        layout: PAIR,
+        prepare: nothing,
+        run: |pool, devices| {
+            put(pool, "sim0", &newcomer(&devices[2]), Purpose::Replace)?;
+            resilver(pool)
+        },
+        rests: &["mirror(0 1)", "mirror(2 1)"],
+    },
+    Act {
+        name: "a device of a raidz is replaced",
+        devices: 3,
+        layout: RAIDZ,
+        prepare: nothing,
+        run: |pool, devices| {
+            put(pool, "sim1", &newcomer(&devices[3]), Purpose::Replace)?;
+            resilver(pool)
+        },
+        rests: &["raidz(0 1 2)", "raidz(0 3 2)"],
+    },
+    Act {
+        name: "a device is taken offline",
+        devices: 3,
+        layout: RAIDZ,
+        prepare: nothing,
+        run: |pool, _| pool.offline(guid_of(pool, "sim1"), Offline::default()),
+        rests: &["raidz(0 1 2)", "raidz(0 1- 2)"],
+    },
+    Act {
+        name: "a device comes back",
+        devices: 3,
+        layout: RAIDZ,
+        prepare: |pool, _| {
+            pool.offline(guid_of(pool, "sim1"), Offline::default())?;
+            pool.sync()
+        },
+        run: come_back,
+        rests: &["raidz(0 1- 2)", "raidz(0 1 2)"],
+    },
+    Act {
+        name: "a spare stands in",
+        devices: 2,
+        layout: PAIR,
+        prepare: with_spare,
+        run: spare_in,
+        rests: &[
+            "mirror(0 1) spares sim2",
+            "mirror(0 1!) spares sim2",
+            "mirror(0 spare(1! 2)) spares sim2",
+        ],
+    },
+    Act {
+        name: "a spare steps back",
+        devices: 2,
+        layout: PAIR,
+        prepare: |pool, devices| {
+            with_spare(pool, devices)?;
+            spare_in(pool, devices)
+        },
+        run: come_back,
+        rests: &[
+            "mirror(0 spare(1! 2)) spares sim2",
+            "mirror(0 1) spares sim2",
+        ],
     },
 ];
 
@@ -166,6 +345,8 @@ fn start(act: &Act) -> Vec<MemImage> {
     fs.write(&file, 0, &content(), WriteOptions::default())
         .expect("written");
     drop((file, root, fs));
+    let devices: Devices = disks.iter().map(|d| d.clone() as _).collect();
+    (act.prepare)(&pool, &devices).expect("prepared");
     pool.close().expect("closed");
     disks.iter().map(|d| d.snapshot()).collect()
 }
@@ -183,7 +364,9 @@ fn cut(act: &Act, images: &[MemImage], after: u64, seed: u64) -> (Vec<MemImage>,
     };
     let disks: Vec<Arc<SimDisk>> = images.iter().enumerate().map(disk).collect();
     let devices: Devices = disks.iter().map(|d| d.clone() as _).collect();
-    let pool = open(environment(seed), &devices, "tank", true).expect("opened");
+    // Not the guids that the pool was made with.
+    let env = environment(100 + seed);
+    let pool = open(env, &devices, "tank", true).expect("opened");
     pool.set_patient(false);
     power.cut_after(after);
     let done = (act.run)(&pool, &devices).is_ok();
@@ -230,9 +413,10 @@ fn look(pool: &Arc<zuse::Pool>, what: &str) {
     assert!(wrong.is_empty(), "{what}: {wrong:?}");
 }
 
-/// Opens the pool, holds it against what it should be, and closes it. Gives whether the change is
-/// in it, and what the disks hold then.
-fn judge(act: &Act, images: &[MemImage], writable: bool, what: &str) -> (bool, Vec<MemImage>) {
+/// Opens the pool, holds it against what it should be, and closes it. Whoever opens it for writing
+/// goes on with what was begun. Gives the tree, whether a half was split off, and what the disks
+/// hold then.
+fn judge(images: &[MemImage], writable: bool, what: &str) -> (String, bool, Vec<MemImage>) {
     let disks: Vec<Arc<MemDevice>> = images
         .iter()
         .enumerate()
@@ -243,20 +427,57 @@ fn judge(act: &Act, images: &[MemImage], writable: bool, what: &str) -> (bool, V
     let pool = pool.unwrap_or_else(|| panic!("{what}: there is no pool"));
     if writable {
         pool.sync().expect("synced");
-        pool.sync().expect("synced");
+        resilver(&pool).expect("filled");
+        // Each device is whole, or one that the user knows to be out.
+        assert!(pool.spa().resilver_range().is_none(), "{what}: not filled");
+        for leaf in pool.spa().vdevs().leaves() {
+            let health = leaf.health();
+            let out = matches!(health.state, VdevState::Offline | VdevState::Faulted);
+            assert!(
+                leaf.is_usable() || out,
+                "{what}: {} is {health:?}",
+                leaf.guid()
+            );
+        }
     }
     look(&pool, what);
-    let done = (act.is_done)(&pool);
+    let tree = tree(&pool);
     pool.close().expect("closed");
     let half = open(environment(3), &devices, "half", writable);
-    if act.name == "a pool is split" {
-        assert!(half.is_some() || !done, "{what}: the other half is lost");
-    }
+    let split = half.is_some();
     if let Some(half) = half {
         look(&half, what);
         half.close().expect("closed");
     }
-    (done, disks.iter().map(|d| d.snapshot()).collect())
+    (tree, split, disks.iter().map(|d| d.snapshot()).collect())
+}
+
+/// Cuts an act, and looks at what is left: as it is, and after somebody went on with it. Gives at
+/// which of its rests the pool is then.
+fn cut_and_judge(act: &Act, images: &[MemImage], after: u64, seed: u64) -> usize {
+    let (left, done) = cut(act, images, after, seed);
+    let what = format!("{}, cut after {after}, seed {seed}", act.name);
+    let at = |tree: &String| act.rests.iter().position(|rest| rest == tree);
+    let (now, split, _) = judge(&left, false, &what);
+    let (later, still, left) = judge(&left, true, &what);
+    let rest = at(&later).unwrap_or_else(|| panic!("{what}: {now}, then {later}"));
+    let last = rest + 1 == act.rests.len();
+    assert!(
+        last || !done,
+        "{what}: it was done, and is not there: {later}"
+    );
+    let before = at(&now).unwrap_or(0);
+    assert!(rest >= before, "{what}: {now}, and then {later}");
+    assert_eq!(split, still, "{what}");
+    if act.name == SPLIT {
+        assert_eq!(
+            split, last,
+            "{what}: each device is of one pool: {now}, {later}"
+        );
+    }
+    let again = judge(&left, false, &what).0;
+    assert_eq!(again, later, "{what}");
+    rest
 }
 
 #[test]
@@ -270,24 +491,20 @@ fn a_change_of_devices_is_there_or_not_after_any_cut() {
         // How many operations it takes.
         let (whole, done) = cut(act, &images, u64::MAX / 2, 5);
         assert!(done, "{}: it does not come to its end", act.name);
-        assert!(judge(act, &whole, true, act.name).0, "{}", act.name);
+        let end = judge(&whole, true, act.name).0;
+        assert_eq!(Some(&end.as_str()), act.rests.last(), "{}", act.name);
         let mut within = 4;
         while !cut(act, &images, within, 5).1 {
             within *= 2;
         }
         let prng = SeededPrng::new(11);
-        let mut seen = [0; 2];
+        let mut seen = vec![0; act.rests.len()];
+        // A few, spread over all of it; or each.
+        let cuts = cuts.min(within);
         for seed in 0..cuts {
-            let after = prng.below(within);
-            let (left, done) = cut(act, &images, after, seed);
-            let what = format!("{}, cut after {after}, seed {seed}", act.name);
-            let (now, _) = judge(act, &left, false, &what);
-            assert!(now || !done, "{what}: it was done, and is not there");
-            seen[usize::from(now)] += 1;
-            // Whoever opens it next brings it to its end, or goes on without.
-            let (later, left) = judge(act, &left, true, &what);
-            assert_eq!(now, later, "{what}");
-            assert_eq!(judge(act, &left, false, &what).0, now, "{what}");
+            let (from, to) = (seed * within / cuts, (seed + 1) * within / cuts);
+            let after = from + prng.below(to - from);
+            seen[cut_and_judge(act, &images, after, seed)] += 1;
         }
         println!("{}: {seen:?} of {cuts} cuts within {within}", act.name);
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use zuse_base::pool::run_all_borrowed;
 use zuse_device::{Access, BlockDevice, DeviceError, FileDevice};
 
-use crate::config::{AuxLabel, LabelConfig, PoolConfig, VdevConfig, VdevKind};
+use crate::config::{AuxLabel, Departed, LabelConfig, PoolConfig, VdevConfig, VdevKind};
 use crate::health::{Aux, Health, VdevState};
 use crate::label::Labels;
 
@@ -115,6 +115,13 @@ pub fn assemble(scanned: &[Scanned]) -> Scan {
             scan.aux.push((aux.clone(), device.path.clone()));
         }
     }
+    for device in scanned {
+        if let Some(label) = meant(&device.labels, &sure)
+            && let Some(old) = label.split_guid.and_then(|guid| groups.get_mut(&guid))
+        {
+            old.departed.extend(Departed::of(label, &device.path));
+        }
+    }
     scan.pools = groups.into_values().filter_map(Group::into_pool).collect();
     scan.pools.sort_by(|a, b| {
         (&a.config.name, a.config.pool_guid).cmp(&(&b.config.name, b.config.pool_guid))
@@ -150,6 +157,8 @@ struct Group<'a> {
     newest: Option<&'a PoolConfig>,
     /// Txg and path of each leaf.
     leaves: BTreeMap<u64, (u64, &'a str)>,
+    /// Devices of pools that were split from this one.
+    departed: Vec<Departed>,
 }
 
 impl<'a> Group<'a> {
@@ -232,6 +241,9 @@ impl<'a> Group<'a> {
         config.guid = None;
         config.is_spare = false;
         config.is_log = false;
+        let is_there = |leaf: &VdevConfig| self.leaves.contains_key(&leaf.guid);
+        config.vdev_tree.mark_departed(&self.departed, &is_there);
+        config.departed = self.departed;
         let devices: BTreeMap<u64, String> = self
             .leaves
             .into_iter()
@@ -256,6 +268,9 @@ impl FoundPool {
         match &node.kind {
             VdevKind::Disk | VdevKind::File if self.devices.contains_key(&node.guid) => {
                 Health::GOOD
+            }
+            VdevKind::Disk | VdevKind::File if node.split_off => {
+                Health::new(VdevState::CantOpen, Aux::SplitPool)
             }
             VdevKind::Disk | VdevKind::File => Health::new(VdevState::CantOpen, Aux::OpenFailed),
             VdevKind::Hole | VdevKind::Indirect | VdevKind::DraidSpare { .. } => Health::GOOD,

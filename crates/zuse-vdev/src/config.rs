@@ -15,10 +15,12 @@
 //! All else is `Corrupt` ([`VdevConfig::parse`]).
 
 mod change;
+mod departed;
 mod nv;
 mod pool;
 
 pub use change::Detached;
+pub use departed::Departed;
 pub use nv::NvPair;
 pub use pool::{AuxLabel, LabelConfig, PoolConfig, PoolState};
 
@@ -227,6 +229,8 @@ pub struct VdevConfig {
     pub aux_state: Option<String>,
     /// Its guid before a split.
     pub orig_guid: Option<u64>,
+    /// Its device is of a pool that was split off. Not stored: whoever looked at the labels says so.
+    pub split_off: bool,
     /// The children, in order of id.
     pub children: Vec<VdevConfig>,
     /// Keys that Zuse does not know, kept.
@@ -274,6 +278,7 @@ impl VdevConfig {
             rebuild_txg: None,
             aux_state: None,
             orig_guid: None,
+            split_off: false,
             children: Vec::new(),
             other: Vec::new(),
         }

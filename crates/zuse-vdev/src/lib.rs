@@ -29,7 +29,8 @@ mod watch;
 
 pub use assemble::{FoundPool, Scan, Scanned};
 pub use config::{
-    Form, IndirectConfig, LabelConfig, PoolConfig, PoolState, TopConfig, VdevConfig, VdevKind,
+    Departed, Form, IndirectConfig, LabelConfig, PoolConfig, PoolState, TopConfig, VdevConfig,
+    VdevKind,
 };
 pub use copies::ReadOutcome;
 pub use health::{Aux, Health, VdevState};

@@ -404,6 +404,20 @@ pub fn account(lab: &Lab, s: &Surgeon, at: usize) -> Result<()> {
     })
 }
 
+/// Changes numbers of the configuration inside the pool: the first one of each name.
+pub fn config(s: &Surgeon, names: &[&str], change: &dyn Fn(u64) -> u64) -> Result<()> {
+    let object = s.object(&s.mos(), s.entry("config")?)?;
+    s.edit(&*s.block(&object, 0, 0)?, &mut |b| {
+        for name in names.iter().map(|name| name.as_bytes()) {
+            let at = b.windows(name.len()).position(|w| w == name);
+            // Behind the name: its type, and how many there are.
+            let at = at.expect("the name") + name.len().next_multiple_of(4) + 8;
+            let word = b[at..].first_chunk_mut::<8>().expect("a number");
+            *word = change(u64::from_be_bytes(*word)).to_be_bytes();
+        }
+    })
+}
+
 /// Puts other bytes of the same length in the place of some.
 pub fn replace(block: &mut [u8], from: &[u8], to: &[u8]) {
     for at in 0..block.len() - from.len() {

@@ -137,3 +137,38 @@ fn the_newest_label_decides_and_two_pools_stay_apart() {
     assert_eq!(scan.pools[1].devices.len(), 3);
     assert_eq!(scan.aux, [(aux, "/spare".to_owned())]);
 }
+
+/// The half 22 of the mirror is of another pool.
+fn split_off(path: &str) -> Arc<dyn BlockDevice> {
+    let mut node = top(disk(1, 77));
+    node.path = Some(path.to_owned());
+    let hole = |id| VdevConfig::new(VdevKind::Hole, id, 0);
+    let tree = VdevConfig::root(2, vec![hole(0), node, hole(2), hole(3)]);
+    let mut half = PoolConfig::new("half", 5000, tree);
+    (half.txg, half.split_guid) = (101, Some(1));
+    make(&half, 77)
+}
+
+#[test]
+fn a_device_of_a_pool_that_was_split_off_is_known_by_its_slot_and_path() {
+    let pool = pool();
+    let state = |device: Arc<dyn BlockDevice>, others: &[u64]| {
+        let mut devices: Vec<_> = others.iter().map(|leaf| make(&pool, *leaf)).collect();
+        devices.push(device);
+        let scan = assemble(&read_labels(&devices));
+        let found = scan.pools.iter().find(|p| p.config.name == "tank").unwrap();
+        let node = found.config.vdev_tree.find(22).unwrap();
+        assert_eq!(found.config.departed.len(), 1);
+        (node.split_off, found.health_of(node).word())
+    };
+    assert_eq!(state(split_off("/old/22"), &[10, 21, 40]), (true, "SPLIT"));
+    // Another place, or the pool has the device: it is not that one.
+    assert_eq!(
+        state(split_off("/old/9"), &[10, 21, 40]),
+        (false, "UNAVAIL")
+    );
+    assert_eq!(
+        state(split_off("/old/22"), &[10, 21, 22, 40]),
+        (false, "ONLINE")
+    );
+}

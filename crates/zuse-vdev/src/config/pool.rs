@@ -4,7 +4,7 @@ use zuse_base::{Error, Result};
 use zuse_format::nvlist::NvList;
 
 use super::nv::{Emit, Keys, NvPair};
-use super::{Form, VdevConfig};
+use super::{Departed, Form, VdevConfig};
 
 /// What a pool's labels say about its use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +72,8 @@ pub struct PoolConfig {
     pub vdev_children: u64,
     /// Pool that this one was split from.
     pub split_guid: Option<u64>,
+    /// Devices that left with pools that were split from this one. Not stored: of the labels.
+    pub departed: Vec<Departed>,
     /// Root, or the top-level vdev of a label.
     pub vdev_tree: VdevConfig,
     /// Active features without which the MOS cannot be read.
@@ -119,6 +121,7 @@ impl PoolConfig {
             hole_array: Vec::new(),
             vdev_children: vdev_tree.children.len() as u64,
             split_guid: None,
+            departed: Vec::new(),
             vdev_tree,
             features_for_read: Vec::new(),
             create_txg: None,
@@ -171,6 +174,7 @@ impl PoolConfig {
             hole_array: keys.u64s("hole_array")?,
             vdev_children: keys.u64("vdev_children")?.unwrap_or(0),
             split_guid: keys.u64("split_guid")?,
+            departed: Vec::new(),
             vdev_tree: VdevConfig::parse(tree, place)?,
             features_for_read: features
                 .map(|f| f.iter().map(|(n, _)| n.to_owned()).collect())

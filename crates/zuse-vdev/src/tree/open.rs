@@ -629,6 +629,10 @@ fn is_copies(config: &VdevConfig) -> bool {
 /// Finds a leaf's device and seats it, if it is the right one.
 fn seat(leaf: &Leaf, config: &VdevConfig, fit: &Fit, devices: Devices<'_>) {
     let cannot = |why| leaf.unseat(Health::new(VdevState::CantOpen, why));
+    // Whatever an older label of its device still says.
+    if config.split_off {
+        return cannot(Aux::SplitPool);
+    }
     let Some(device) = devices(config) else {
         return cannot(Aux::OpenFailed);
     };

@@ -1,0 +1,57 @@
+//! Devices that left with a pool that was split off, as long as the old pool does not know it.
+//!
+//! A split makes the new pool before the old one lets its devices go. Where it is interrupted in
+//! between, the old pool's tree still has them. The labels of the new pool, which name the old one,
+//! say whose they are. What they say is matched with the tree of the old pool's uberblock, which may
+//! be older than its labels.
+
+use super::{PoolConfig, VdevConfig, VdevKind};
+
+/// A device of a pool that was split off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Departed {
+    /// The slot of its mirror.
+    id: u64,
+    metaslab_array: u64,
+    /// Where it is, and where it was.
+    paths: Vec<String>,
+}
+
+impl Departed {
+    /// The device at a path, whose label is of the new pool.
+    pub(crate) fn of(label: &PoolConfig, path: &str) -> Option<Self> {
+        let node = &label.vdev_tree;
+        let mut paths = vec![path.to_owned()];
+        paths.extend(node.path.clone());
+        Some(Self {
+            id: node.id?,
+            metaslab_array: node.top.as_ref()?.metaslab_array,
+            paths,
+        })
+    }
+
+    /// Whether a top-level vdev is the mirror that it left.
+    fn is_of(&self, top: &VdevConfig) -> bool {
+        let array = top.top.as_ref().map(|top| top.metaslab_array);
+        top.kind == VdevKind::Mirror
+            && top.id == Some(self.id)
+            && array == Some(self.metaslab_array)
+    }
+}
+
+impl VdevConfig {
+    /// Marks the leaves whose devices are of pools that were split off: halves of mirrors that were
+    /// at the same path and in the same slot. `is_there`: the pool has the device of a leaf.
+    pub fn mark_departed(&mut self, all: &[Departed], is_there: &dyn Fn(&VdevConfig) -> bool) {
+        for departed in all {
+            let top = self.children.iter_mut().find(|top| departed.is_of(top));
+            let leaves = top.into_iter().flat_map(|top| top.children.iter_mut());
+            for leaf in leaves.filter(|leaf| !is_there(leaf)) {
+                leaf.split_off |= leaf
+                    .path
+                    .as_ref()
+                    .is_some_and(|p| departed.paths.contains(p));
+            }
+        }
+    }
+}
