@@ -115,7 +115,9 @@ fn place(pool: &Arc<Pool>, rules: &Rules, i: u64) -> Result<(Arc<FileSystem>, Ar
 }
 
 fn env(prng: &SeededPrng, clock: &Arc<ManualClock>) -> Environment {
-    environment(prng, clock)
+    let mut env = environment(prng, clock);
+    env.limits.clone_blocks = true;
+    env
 }
 
 fn key() -> KeyMaterial {

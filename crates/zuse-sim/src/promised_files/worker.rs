@@ -22,10 +22,10 @@ pub(super) struct Fate {
     pub tried: Vec<Option<u64>>,
 }
 
-/// What a thread changes. Clones are not among it: of a replay that was cut short the checker, and
-/// zdb, take for lost what only the records of the log still hold.
-const KINDS: [&str; 12] = [
-    "log", "log", "place", "xattr", "f", "f", "f", "d", "d", "link", "symlink", "cut",
+/// What a thread changes.
+const KINDS: [&str; 14] = [
+    "log", "log", "place", "xattr", "f", "f", "f", "d", "d", "link", "symlink", "source", "clone",
+    "cut",
 ];
 
 fn content(number: u64) -> Vec<u8> {
@@ -76,7 +76,12 @@ impl Worker<'_> {
             let mut known = self.known.lock().expect("whole");
             known.next += 1;
             let number = known.next;
-            let becomes = (!removes).then_some(number);
+            // A clone is what its source was promised to be.
+            let source = known.fates.get("source").and_then(|f| f.promised);
+            let becomes = match kind {
+                "clone" => source,
+                _ => (!removes).then_some(number),
+            };
             let fate = known.fates.entry(name.clone()).or_default();
             match kind {
                 "d" | "cut" => fate.tried.extend([HALF, becomes]),
@@ -102,6 +107,8 @@ impl Worker<'_> {
                     .symlink(&who(), &self.dir, b"symlink", target.as_bytes())?;
                 self.fs.fsync(&made)?;
             }
+            "clone" if was.is_some() => self.cloned()?,
+            "clone" => {}
             "cut" => self.cut(number)?,
             _ if removes => {
                 if_there(self.fs.unlink(&who(), &self.dir, name.as_bytes()))?;
@@ -211,6 +218,21 @@ impl Worker<'_> {
         self.fs.link(&who(), &file, &self.dir, b"link")?;
         self.fs.unlink(&who(), &self.dir, b"first")?;
         self.fs.fsync(&file)
+    }
+
+    /// A file that points to the blocks of another, as far as they are on disk.
+    fn cloned(&self) -> Result<()> {
+        let source = self.fs.lookup(&who(), &self.dir, b"source")?;
+        let file = self.new_file(&self.dir, b"clone.new")?;
+        let mut at = 0;
+        while at < source.size() {
+            let left = source.size() - at;
+            at += self.fs.copy_range(&source, at, &file, at, left)?.max(1);
+        }
+        let how = RenameFlags::default();
+        self.fs
+            .rename(&who(), &self.dir, b"clone.new", &self.dir, b"clone", how)?;
+        self.fs.fsync(&self.dir)
     }
 
     fn cut(&self, number: u64) -> Result<()> {
