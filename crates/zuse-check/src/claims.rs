@@ -7,6 +7,7 @@
 //! ```
 //! Memory: two range trees, one entry for each run of allocated bytes, and the entries of the
 //! tables of shared blocks. Only those may be claimed more than once, and are counted by entry.
+//! And what logs that wait to be replayed clone.
 
 use std::collections::BTreeMap;
 
@@ -34,6 +35,8 @@ pub(super) struct Claims {
     pub obsolete: Allocated,
     pub tables: Tables,
     pub clones: Clones,
+    /// Blocks that records of claimed logs clone, by place.
+    pub logged: BTreeMap<(u32, u64), BlockPointer>,
     /// Another state of the pool: it may claim what the newest one does.
     pub beside: bool,
     /// Bytes claimed so far, and bytes held.
@@ -84,6 +87,20 @@ impl Claims {
         let idle = self.tables.idle();
         idle.iter()
             .try_for_each(|bp| self.take(io, bp, "a dedup table", report))
+    }
+
+    /// Claims the blocks that nothing but records of claimed logs holds any more: of a replay that
+    /// was cut short the files may have given them back.
+    pub fn claim_logged(&mut self, io: &Pipeline, report: &mut Report) -> Result<()> {
+        for ((vdev, offset), bp) in std::mem::take(&mut self.logged) {
+            let claimed = self.claimed.get(&vdev);
+            let span = span_of(offset, bp.asize());
+            let is_held = |span| claimed.is_some_and(|c| c.intersects(span));
+            if !span.is_some_and(is_held) {
+                self.take(io, &bp, "records of an intent log", report)?;
+            }
+        }
+        Ok(())
     }
 
     fn take(
@@ -206,6 +223,8 @@ impl Claims {
         own.set_dedup(false);
         if is_shareable(&own) {
             let _ = self.clones.meet(&own, false);
+            let first = own.dva(0);
+            self.logged.insert((first.vdev(), first.offset()), own);
         }
     }
 

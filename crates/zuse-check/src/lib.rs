@@ -171,6 +171,8 @@ impl Check<'_> {
         self.claims.clones.compare(self.report);
         let done = self.claims.claim_idle(self.pool.io(), self.report);
         self.note("dedup tables", done);
+        let done = self.claims.claim_logged(self.pool.io(), self.report);
+        self.note("intent logs", done);
         // Without space maps everything would seem to be free.
         if whole {
             self.claims.compare(self.report);

@@ -351,6 +351,9 @@ fn pointers(dnode: &Dnode, count: u64) -> Vec<BlockPointer> {
         .collect()
 }
 
+/// The object of the file that is cloned there.
+const SOURCE: u64 = 7;
+
 /// A pool with file `a` of four blocks, a hole and a block that is small when compressed, and a
 /// file `b` of other bytes. A log that nobody has claimed makes `b` a clone of `a`.
 fn with_clone_in_the_log(dedup: &str) -> (Arc<MemDevice>, Vec<u8>) {
@@ -381,6 +384,7 @@ fn with_clone_in_the_log(dedup: &str) -> (Arc<MemDevice>, Vec<u8>) {
     let blocks = pointers(a.dnode(), 6);
     assert!(blocks[4] == BlockPointer::HOLE && !blocks[5].is_hole());
     let object = b.object().0;
+    assert_eq!(a.object().0, SOURCE);
     drop((a, b, root, fs));
     leave_log(&pool, &device, "tank", |txg| {
         clone_record(1, txg, object, 0, &blocks)
@@ -441,6 +445,35 @@ fn cloned_ranges_of_a_log_are_replayed_into_a_pool_that_is_written() {
     assert!(read(&pool, "b") == data, "it has the blocks alone now");
     fs.unlink(&who, &root, b"b").expect("unlink");
     drop((root, fs));
+    (0..4).for_each(|_| pool.sync().expect("sync"));
+    nothing_is_shared(&pool);
+    pool.export().expect("export");
+}
+
+/// As after a replay that was cut short, of which a later record freed the source.
+#[test]
+fn blocks_that_only_records_of_a_log_hold_are_not_lost() {
+    let (device, data) = with_clone_in_the_log("off");
+    let devices: Vec<Arc<dyn BlockDevice>> = vec![device];
+    let open = || open_whole(Environment::default(), &devices, &writable()).expect("open");
+    let pool = open();
+    let handle = pool.dsl().dataset("tank").expect("dataset");
+    let objset = handle.objset().expect("objset");
+    let freed = zuse_dsl::Estimate {
+        write_bytes: 1 << 20,
+        frees: true,
+    };
+    let source = objset.dnode(ObjectId(SOURCE)).expect("source");
+    assert!(!pointers(&source, 6)[0].is_hole());
+    let tx = handle.begin(freed).expect("begin");
+    source.free_range(&tx, 0, u64::MAX).expect("freed");
+    drop((tx, source, objset, handle));
+    (0..4).for_each(|_| pool.sync().expect("sync"));
+    sound(&pool);
+    pool.close().expect("close");
+
+    let pool = open();
+    assert!(read(&pool, "b") == data);
     (0..4).for_each(|_| pool.sync().expect("sync"));
     nothing_is_shared(&pool);
     pool.export().expect("export");
