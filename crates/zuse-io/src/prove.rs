@@ -82,7 +82,12 @@ impl Pipeline {
         let asked = |dva: &Dva| !lacking || self.vdevs.may_lack(address_of(dva, bp));
         let mut verify = |bytes: &[u8]| self.is_block(bp, bytes);
         let psize = bp.psize() as usize;
-        self.prove_copies(bp, psize, &asked, &mut verify, is_live, place)
+        let judge = Judge {
+            verify: &mut verify,
+            is_live,
+            fills: lacking,
+        };
+        self.prove_copies(bp, psize, &asked, judge, place)
     }
 
     /// Proves what lies at the places of a pointer, and writes a copy that is wrong as a whole from
@@ -92,15 +97,13 @@ impl Pipeline {
         bp: &BlockPointer,
         size: usize,
         asked: &dyn Fn(&Dva) -> bool,
-        verify: &mut dyn FnMut(&[u8]) -> bool,
-        is_live: &dyn Fn() -> bool,
+        mut judge: Judge<'_>,
         place: &dyn Display,
     ) -> Result<(Proof, Vec<u8>)> {
         let mut all = Proof::default();
         let (mut good, mut bad) = (None, Vec::new());
         let mut buf = Vec::new();
         for dva in bp.dvas().filter(|dva| asked(dva)) {
-            let mut judge = Judge { verify, is_live };
             let at = address_of(&dva, bp);
             match self.vdevs.prove(at, &mut buf, size, &mut judge) {
                 Ok(proof) if proof.good => {
@@ -121,7 +124,9 @@ impl Pipeline {
         }
         all.good = good.is_some();
         for (at, proof) in bad {
-            let right = good.as_deref().filter(|_| !proof.stale && is_live());
+            let right = good
+                .as_deref()
+                .filter(|_| !proof.stale && (judge.is_live)());
             match right.map(|bytes| self.vdevs.write(at, bytes)) {
                 Some(Ok(())) => all.mended += size as u64,
                 _ => all.add(proof),
@@ -166,8 +171,12 @@ impl Pipeline {
             false => open_trailer(bytes, verifier).is_ok(),
         };
         let all = &|_: &Dva| true;
-        let (mut all, _) =
-            self.prove_copies(bp, size as usize, all, &mut verify, is_live, place)?;
+        let judge = Judge {
+            verify: &mut verify,
+            is_live,
+            fills: false,
+        };
+        let (mut all, _) = self.prove_copies(bp, size as usize, all, judge, place)?;
         let mut stored = Vec::new();
         for member in members.iter().filter(|m| !m.is_hole()) {
             if member.kind() != BpKind::Normal {

@@ -143,8 +143,8 @@ impl Pool {
         make(self, off)
     }
 
-    /// The first txg of a pool that was opened. Where a split was interrupted after the new pool was
-    /// made, its devices leave now.
+    /// The first txg of a pool that was opened. Where a split was interrupted after the new pool
+    /// was made, its devices leave now.
     pub(crate) fn complete_split(self: &Arc<Self>) -> Result<()> {
         let mut left = Vec::new();
         let config = self.config.lock();

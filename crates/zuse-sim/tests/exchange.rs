@@ -326,6 +326,82 @@ fn what_was_replaced_leaves_when_the_new_device_is_whole() {
     pool.export().expect("export");
 }
 
+/// Bytes that the devices gave so far, and that one of them took.
+fn traffic(pool: &zuse::Pool, new: &str) -> (u64, u64) {
+    let leaves = pool.spa().vdevs().leaves();
+    let given = leaves.iter().map(|leaf| leaf.counters().read_bytes.get());
+    let new = leaves
+        .iter()
+        .find(|leaf| leaf.path().as_deref() == Some(new));
+    let taken = new.map_or(0, |leaf| leaf.counters().written_bytes.get());
+    (given.sum(), taken)
+}
+
+#[test]
+fn a_resilver_reads_each_block_once_and_mends_what_it_meets() {
+    // Bytes read for each byte that is written, in tenths, with what metadata takes.
+    for (shape, devices, most) in [
+        (Shape::Mirror, 2, 15),
+        (Shape::Raidz { nparity: 1 }, 4, 38),
+        (Shape::Raidz { nparity: 2 }, 5, 38),
+    ] {
+        let all: Vec<Device> = (0..devices + 1).map(disk).collect();
+        let pool = make(&all[..devices], shape);
+        let fs = pool.file_system("tank").expect("file system");
+        write(&fs, 0..60).expect("written");
+        pool.spa().sync_now().expect("sync");
+        attach(&pool, "/d/1", &all[devices], Purpose::Replace).expect("replaced");
+        let new = format!("/d/{devices}");
+        let before = traffic(&pool, &new);
+        pool.restart_resilver().expect("begun");
+        pool.finish_scan().expect("done");
+        let after = traffic(&pool, &new);
+        let (given, taken) = (after.0 - before.0, after.1 - before.1);
+        assert!(taken > 1 << 20, "{shape:?}: {taken} bytes were written");
+        assert!(given * 10 <= taken * most, "{shape:?}: {given} for {taken}");
+        (0..3).for_each(|_| pool.spa().sync_now().expect("sync"));
+        assert!(pool.spa().lacking().is_empty(), "{shape:?}");
+        sound(&pool, "after the replacement");
+        // The new one is needed.
+        pool.offline(guid_of(&pool, "/d/0"), Offline::default())
+            .expect("offline");
+        pool.drop_cache();
+        verify(&fs, 0..60, "with the new device");
+        assert!(!pool.vdev_status().has_errors(), "{shape:?}");
+        drop(fs);
+        pool.export().expect("export");
+    }
+}
+
+#[test]
+fn a_resilver_finds_its_way_round_a_device_that_lies() {
+    let all: Vec<Device> = (0..6).map(disk).collect();
+    let pool = make(&all[..5], Shape::Raidz { nparity: 2 });
+    let fs = pool.file_system("tank").expect("file system");
+    write(&fs, 0..40).expect("written");
+    pool.spa().sync_now().expect("sync");
+    pool.offline(guid_of(&pool, "/d/1"), Offline::default())
+        .expect("offline");
+    for at in (8u64 << 20..40 << 20).step_by(1 << 16) {
+        all[3].write_at(&noise(at, 1 << 14), at).expect("noise");
+    }
+    attach(&pool, "/d/1", &all[5], Purpose::Replace).expect("replaced");
+    resilver(&pool);
+    assert!(pool.spa().lacking().is_empty());
+    assert_eq!(shape(&pool).1, ["/d/0", "/d/5", "/d/2", "/d/3", "/d/4"]);
+    // What lied about data was met, and is right now.
+    let errors = pool.vdev_status().has_errors();
+    assert!(errors, "nobody noticed");
+    pool.drop_cache();
+    verify(&fs, 0..40, "with the new device");
+    pool.offline(guid_of(&pool, "/d/0"), Offline::default())
+        .expect("offline");
+    pool.drop_cache();
+    verify(&fs, 0..40, "with the new device needed");
+    drop(fs);
+    pool.export().expect("export");
+}
+
 /// Puts a device into the pool's list of spares.
 fn add_spare(pool: &zuse::Pool, guid: u64, path: &str) {
     list_spare(pool, guid, path).expect("listed");

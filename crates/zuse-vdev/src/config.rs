@@ -229,7 +229,7 @@ pub struct VdevConfig {
     pub aux_state: Option<String>,
     /// Its guid before a split.
     pub orig_guid: Option<u64>,
-    /// Its device is of a pool that was split off. Not stored: whoever looked at the labels says so.
+    /// Its device is of a pool that was split off. Not stored: the labels say so.
     pub split_off: bool,
     /// The children, in order of id.
     pub children: Vec<VdevConfig>,

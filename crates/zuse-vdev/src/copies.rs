@@ -32,6 +32,9 @@ pub enum ReadOutcome {
 /// Room for the leaves of one mirror; more are refused when the tree is built.
 pub(crate) const MAX_COPIES: usize = 256;
 
+/// Pieces in which copies take turns at filling others: 4 MiB.
+const FILL_SHIFT: u32 = 22;
+
 /// A small set of copies, without allocation.
 #[derive(Default, Clone, Copy)]
 struct Set([u64; MAX_COPIES / 64]);
@@ -204,6 +207,11 @@ impl Copies {
         psize: usize,
         judge: &mut Judge<'_>,
     ) -> Proof {
+        if judge.fills
+            && let Some(proof) = self.fill(offset, birth, buf, psize, judge)
+        {
+            return proof;
+        }
         let mut proof = Proof::default();
         let (mut wrong, mut blamed) = (Set::default(), Set::default());
         let mut good: Option<Vec<u8>> = None;
@@ -249,6 +257,63 @@ impl Copies {
             *buf = block;
         }
         proof
+    }
+
+    /// Gives the block to the copies that may lack it, from one that has it. `None` where that one
+    /// has it not.
+    fn fill(
+        &self,
+        offset: u64,
+        birth: Txg,
+        buf: &mut Vec<u8>,
+        psize: usize,
+        judge: &mut Judge<'_>,
+    ) -> Option<Proof> {
+        let source = self.source(offset, |leaf| leaf.lacks(birth))?;
+        read_leaf(source, offset, buf, psize).ok()?;
+        (judge.verify)(buf).then_some(())?;
+        let mut proof = Proof {
+            good: true,
+            ..Proof::default()
+        };
+        let mut lacking = Set::default();
+        for (i, leaf) in self.leaves.iter().enumerate() {
+            match leaf.is_usable() {
+                false => proof.lacking.push(leaf.guid()),
+                true if leaf.lacks(birth) => lacking.insert(i),
+                true => {}
+            }
+        }
+        if !lacking.is_empty() && !(judge.is_live)() {
+            proof.stale = true;
+        } else {
+            self.put_right(offset, Some(buf), lacking, &mut proof);
+        }
+        Some(proof)
+    }
+
+    /// The copy that the others are filled from. Those that have all take turns, in pieces that are
+    /// as long as what is announced at once.
+    fn source(&self, offset: u64, lacks: impl Fn(&Leaf) -> bool) -> Option<&Arc<Leaf>> {
+        let sound = |leaf: &&Arc<Leaf>| leaf.is_usable() && !lacks(leaf);
+        let count = self.leaves.iter().filter(sound).count();
+        let turn = (offset >> FILL_SHIFT) as usize % count.max(1);
+        self.leaves.iter().filter(sound).nth(turn)
+    }
+
+    /// A hint that what lacks these blocks will be filled soon.
+    pub(crate) fn will_fill(&self, blocks: &[(u64, usize)]) {
+        for turn in blocks.chunk_by(|a, b| a.0 >> FILL_SHIFT == b.0 >> FILL_SHIFT) {
+            let ([(first, _), ..], [.., (last, size)]) = (turn, turn) else {
+                continue;
+            };
+            let len = last.saturating_sub(*first).saturating_add(*size as u64);
+            if let Some(leaf) = self.source(*first, |leaf| leaf.is_outdated())
+                && let Ok(len) = usize::try_from(len)
+            {
+                leaf.will_read(*first, len);
+            }
+        }
     }
 
     /// The block from a copy that may lack it.

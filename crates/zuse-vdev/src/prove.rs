@@ -4,6 +4,8 @@
 //! - A leaf whose dirty time log has the block's birth is not asked: it gets the bytes.
 //! - Before anything is counted or written, the caller says whether the block is still there. Its
 //!   space may have been freed since its pointer was read, and be another block's.
+//! - A resilver reads no more than it needs to fill what is lacking ([`Judge::fills`]). What is
+//!   wrong elsewhere is the scrub's business, unless the block cannot be had without.
 //! - What stays without the right bytes is told by its leaf: its dirty time log keeps the birth.
 
 /// What the block must be, and whether it is still there.
@@ -12,6 +14,9 @@ pub struct Judge<'a> {
     pub verify: &'a mut dyn FnMut(&[u8]) -> bool,
     /// Asked before something is counted or written.
     pub is_live: &'a dyn Fn() -> bool,
+    /// Only what leaves lack is of interest. The others are asked for no more than the block needs;
+    /// where that is not the block, all is proved.
+    pub fills: bool,
 }
 
 /// What was found.

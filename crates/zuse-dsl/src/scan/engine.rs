@@ -8,7 +8,7 @@ use zuse_base::{Errno, Error, Result};
 use zuse_io::LostBlock;
 
 use super::prover::{Counts, Failed, Prover};
-use super::record::{Bookmark, NOWHERE, Position, Record};
+use super::record::{Bookmark, Function, NOWHERE, Position, Record};
 use super::stop::Stop;
 use super::task::Next;
 use super::walk::{Item, Room, Turn, Walk, Walker};
@@ -430,11 +430,17 @@ fn prove_all(prover: &Prover<'_>, mut items: Vec<Item>, stop: &Stop) {
         runs.push(run);
         rest = after;
     }
-    run_all_borrowed(THREADS, runs, |run| {
-        let (began, asked) = (Instant::now(), prover.spa.io().vdevs().asked());
-        if !stop.is_set() && run.iter().any(|item| prover.asks(&item.bp)) {
+    // The devices are told of a run while those before it are proved.
+    let tell = |run: Option<&&[Item]>| {
+        if let Some(run) = run.filter(|_| !stop.is_set()) {
             announce(prover, run);
         }
+    };
+    (0..THREADS).for_each(|at| tell(runs.get(at)));
+    run_all_borrowed(THREADS, (0..runs.len()).collect(), |at| {
+        let (began, asked) = (Instant::now(), prover.spa.io().vdevs().asked());
+        tell(runs.get(at + THREADS));
+        let run = runs.get(at).copied().unwrap_or(&[]);
         for item in run {
             if stop.is_set() {
                 return;
@@ -457,11 +463,20 @@ fn place(item: &Item) -> ((u32, u64), u64) {
 
 /// Tells the devices of a run.
 fn announce(prover: &Prover<'_>, run: &[Item]) {
+    let vdevs = prover.spa.io().vdevs();
+    if prover.record.function == Function::Resilver {
+        let wanted = run.iter().filter(|item| prover.asks(&item.bp));
+        let block = |item: &Item| (item.bp.dva(0).offset(), item.bp.psize() as usize);
+        let blocks: Vec<_> = wanted.map(block).collect();
+        if let Some(first) = run.first() {
+            vdevs.will_fill(first.bp.dva(0).vdev(), &blocks);
+        }
+        return;
+    }
     let (Some(first), Some(last)) = (run.first(), run.last()) else {
         return;
     };
     let ((vdev, start), end) = (place(first).0, place(last).1);
-    let vdevs = prover.spa.io().vdevs();
     vdevs.will_prove(vdev, start, end.saturating_sub(start));
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A split makes the new pool before the old one lets its devices go. Where it is interrupted in
 //! between, the old pool's tree still has them. The labels of the new pool, which name the old one,
-//! say whose they are. What they say is matched with the tree of the old pool's uberblock, which may
-//! be older than its labels.
+//! say whose they are. What they say is matched with the tree of the old pool's uberblock. That
+//! may be older than its labels.
 
 use super::{PoolConfig, VdevConfig, VdevKind};
 
@@ -40,7 +40,7 @@ impl Departed {
 }
 
 impl VdevConfig {
-    /// Marks the leaves whose devices are of pools that were split off: halves of mirrors that were
+    /// Marks the leaves whose devices are of pools that were split off. They are halves of mirrors,
     /// at the same path and in the same slot. `is_there`: the pool has the device of a leaf.
     pub fn mark_departed(&mut self, all: &[Departed], is_there: &dyn Fn(&VdevConfig) -> bool) {
         for departed in all {

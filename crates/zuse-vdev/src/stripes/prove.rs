@@ -7,11 +7,14 @@ use std::sync::Arc;
 use zuse_base::{Result, Txg, ZEROS};
 
 use super::Stripes;
-use super::plan::Plan;
+use super::plan::{Column, Plan, Spot};
 use super::read::{Reading, Seen, parity_at};
 use super::write::Part;
 use crate::leaf::Leaf;
 use crate::prove::{Judge, Proof};
+
+/// The gap over which neighbours on a child are announced together.
+const GAP: u64 = 64 << 10;
 
 /// A column of a leaf that has to be written anew.
 struct Wrong<'a> {
@@ -33,6 +36,11 @@ impl Stripes {
         judge: &mut Judge<'_>,
     ) -> Proof {
         let plan = self.plan(offset, psize, birth.0);
+        if judge.fills
+            && let Some(proof) = self.fill(&plan, birth, buf, psize, judge)
+        {
+            return proof;
+        }
         let mut reading = Reading::new(self, &plan, std::mem::take(buf));
         let before = reading.find(birth, psize, judge);
         let found = Found {
@@ -60,6 +68,111 @@ impl Stripes {
         proof
     }
 
+    /// Writes the columns that leaves may lack, from no more than the block needs. `None` where
+    /// that is not the block.
+    fn fill(
+        &self,
+        plan: &Plan,
+        birth: Txg,
+        buf: &mut Vec<u8>,
+        psize: usize,
+        judge: &mut Judge<'_>,
+    ) -> Option<Proof> {
+        let mut reading = Reading::new(self, plan, std::mem::take(buf));
+        let known = reading.fetch_what_is_had(birth) && (judge.verify)(&reading.data[..psize]);
+        let data = std::mem::take(&mut reading.data);
+        let proof = known.then(|| {
+            let mut proof = Proof {
+                good: true,
+                ..Proof::default()
+            };
+            let lacking = self.lacking(plan, birth, &mut proof);
+            let some_parity = lacking
+                .iter()
+                .any(|l| parity_at(plan, self.nparity(), l.column).is_some());
+            let found = Found {
+                stripes: self,
+                plan,
+                birth,
+                parity: match some_parity {
+                    true => self.parity_of(plan, &data),
+                    false => Vec::new(),
+                },
+                good: true,
+            };
+            if !lacking.is_empty() && !(judge.is_live)() {
+                proof.stale = true;
+            } else {
+                found.put_right(&data, lacking, &mut proof);
+            }
+            proof
+        });
+        *buf = data;
+        buf.truncate(psize);
+        proof
+    }
+
+    /// The columns of leaves that may lack the block.
+    fn lacking(&self, plan: &Plan, birth: Txg, proof: &mut Proof) -> Vec<Wrong<'_>> {
+        let mut lacking = Vec::new();
+        for (column, of) in plan.columns.iter().enumerate() {
+            let (child, offset) = (of.at.child, of.at.offset);
+            self.children
+                .each(self.draid(), child, offset, |leaf, outdated| {
+                    if !leaf.is_usable() {
+                        proof.lacking.push(leaf.guid());
+                    } else if leaf.lacks(birth) || outdated && !leaf.is_outdated() {
+                        lacking.push(Wrong {
+                            column,
+                            leaf,
+                            blamed: false,
+                        });
+                    }
+                });
+        }
+        lacking
+    }
+
+    /// A hint that what lacks these blocks will be filled soon.
+    pub(crate) fn will_fill(&self, blocks: &[(u64, usize)]) {
+        let mut spots = Vec::new();
+        for (offset, size) in blocks {
+            let plan = self.plan(*offset, *size, u64::MAX);
+            for stripe in &plan.stripes {
+                let columns = plan.columns.get(stripe.columns.clone()).unwrap_or(&[]);
+                let sound = |c: &&Column| {
+                    let best = self.children.best(self.draid(), c.at);
+                    best.is_some_and(|(leaf, outdated)| leaf.is_usable() && !outdated)
+                };
+                let (parity, data) = columns.split_at(self.nparity().min(columns.len()));
+                let all = data.iter().all(|c| sound(&c));
+                let parity = if all { &[] } else { parity };
+                let needed = parity.iter().chain(data).filter(sound);
+                spots.extend(needed.map(|c| (c.at.child, c.at.offset, c.len)));
+            }
+        }
+        spots.sort_unstable();
+        let near = |a: &(u16, u64, usize), b: &(u16, u64, usize)| {
+            a.0 == b.0 && b.1 <= a.1.saturating_add(a.2 as u64).saturating_add(GAP)
+        };
+        for run in spots.chunk_by(near) {
+            let ([(child, first, _), ..], [.., (_, last, len)]) = (run, run) else {
+                continue;
+            };
+            let spot = Spot {
+                child: *child,
+                offset: *first,
+                boot: false,
+            };
+            let len = last.saturating_sub(*first).saturating_add(*len as u64);
+            if let Some((leaf, _)) = self.children.best(self.draid(), spot)
+                && let Ok(len) = usize::try_from(len)
+            {
+                leaf.will_read(*first, len);
+            }
+        }
+    }
+
     /// A hint that all columns of a range will be read soon.
     pub(crate) fn will_prove(&self, offset: u64, len: u64) {
         for (child, offset, len) in self.pieces(offset, len) {
@@ -81,6 +194,20 @@ impl Stripes {
 }
 
 impl Reading<'_> {
+    /// Reads the data that leaves have, and parity where some is not had. Whether that is enough.
+    fn fetch_what_is_had(&mut self, birth: Txg) -> bool {
+        let (children, draid) = (&self.stripes.children, self.stripes.draid());
+        for (seen, column) in self.seen.iter_mut().zip(&self.plan.columns) {
+            if !children.has(draid, column.at, birth) {
+                *seen = Seen::Failed;
+            }
+        }
+        let data = (0..self.seen.len())
+            .filter(|&c| self.seen[c] == Seen::Unread && !self.plan.columns[c].data.is_empty());
+        self.fetch(data.collect());
+        self.supply()
+    }
+
     /// Puts the block together from what is sound, then from everything. Gives the data as it was
     /// read, where that was not the block; `None` if there is no way.
     fn find(&mut self, birth: Txg, psize: usize, judge: &mut Judge<'_>) -> Option<Option<Vec<u8>>> {

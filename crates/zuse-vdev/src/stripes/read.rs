@@ -121,7 +121,7 @@ impl<'a> Reading<'a> {
 
     /// Computes data that was not read from parity, which is read for it; false where there is too
     /// little.
-    fn supply(&mut self) -> bool {
+    pub(super) fn supply(&mut self) -> bool {
         let plan = self.plan;
         let lacks = |this: &Self, stripe: &Stripe| {
             let data = this.data_columns(stripe);
@@ -170,7 +170,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Reads columns, neighbours on a child together.
-    fn fetch(&mut self, mut columns: Vec<usize>) {
+    pub(super) fn fetch(&mut self, mut columns: Vec<usize>) {
         let plan = self.plan;
         let place = |c: usize| (plan.columns[c].at.child, plan.columns[c].at.offset);
         if plan.stripes.len() > 1 {

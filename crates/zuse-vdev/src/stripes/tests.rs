@@ -384,6 +384,7 @@ fn blocks_survive_the_loss_or_damage_of_as_many_children_as_there_is_parity() {
                 let mut judge = Judge {
                     verify: &mut |b| b == data,
                     is_live: &|| true,
+                    fills: false,
                 };
                 let (offset, birth) = (*offset, Txg(birth));
                 let found = stripes.prove(offset, birth, &mut buf, data.len(), &mut judge);
@@ -501,6 +502,7 @@ fn what_was_written_before_an_expansion_is_read_at_every_moment_of_it() {
         let mut judge = Judge {
             verify: &mut |b| b == data,
             is_live: &|| true,
+            fills: false,
         };
         let found = during.prove(offset, Txg(9), &mut buf, psize, &mut judge);
         assert!(found.good && found.mended == 0, "seed {seed}");
@@ -568,6 +570,7 @@ fn a_device_beside_a_child_gets_the_columns_that_it_lacks() {
         let mut judge = Judge {
             verify: &mut |b| b == data,
             is_live: &|| true,
+            fills: false,
         };
         stripes.prove(0, Txg(9), &mut Vec::new(), data.len(), &mut judge)
     };
@@ -604,6 +607,7 @@ fn what_was_freed_meanwhile_is_neither_blamed_nor_written() {
     let mut judge = Judge {
         verify: &mut |b| b == data,
         is_live: &|| false,
+        fills: false,
     };
     let found = stripes.prove(0, Txg(9), &mut Vec::new(), data.len(), &mut judge);
     assert!(found.stale && found.mended == 0);

@@ -31,6 +31,7 @@ impl Vdevs {
         let judge = &mut Judge {
             verify: &mut *judge.verify,
             is_live: &is_live,
+            fills: judge.fills,
         };
         let proof = match pieces.as_slice() {
             [one] => one.prove(buf, judge)?,
@@ -52,6 +53,23 @@ impl Vdevs {
             Layout::Copies(copies) => copies.will_prove(offset, len),
             Layout::Stripes(stripes) => stripes.will_prove(offset, len),
             Layout::Branches(branches) => branches.will_prove(offset, len),
+            _ => {}
+        }
+    }
+
+    /// A hint that leaves will soon be filled with what they lack of these blocks. Each has its
+    /// offset and size; they are in the order of their places.
+    pub fn will_fill(&self, vdev: u32, blocks: &[(u64, usize)]) {
+        let Ok(top) = self.top(vdev) else {
+            return;
+        };
+        match (&top.layout, blocks) {
+            (Layout::Copies(copies), _) => copies.will_fill(blocks),
+            (Layout::Stripes(stripes), _) => stripes.will_fill(blocks),
+            (Layout::Branches(branches), [(first, _), .., (last, size)]) => {
+                let len = last.saturating_add(*size as u64).saturating_sub(*first);
+                branches.will_prove(*first, len);
+            }
             _ => {}
         }
     }
@@ -114,6 +132,7 @@ fn prove_split(pieces: &[Piece], buf: &mut Vec<u8>, judge: &mut Judge<'_>) -> Re
         let mut judge = Judge {
             verify: &mut verify,
             is_live: judge.is_live,
+            fills: judge.fills,
         };
         let proof = piece.prove(&mut one, &mut judge)?;
         if !proof.good && !proof.stale && (judge.is_live)() {

@@ -230,6 +230,7 @@ fn prove(vdevs: &Vdevs, buf: &mut Vec<u8>, block: &[u8]) -> Proof {
     let mut judge = Judge {
         verify: &mut |bytes| bytes == block,
         is_live: &|| true,
+        fills: false,
     };
     let place = at(0, 0);
     vdevs.prove(place, buf, block.len(), &mut judge).unwrap()

@@ -123,6 +123,7 @@ fn a_leaf_with_too_many_wrong_blocks_is_degraded_and_still_read() {
         let mut judge = Judge {
             verify: &mut |b| b == content(i),
             is_live: &|| true,
+            fills: false,
         };
         let found = vdevs.prove(at(0, i << 14), &mut buf, 4096, &mut judge);
         let found = found.unwrap();

@@ -103,6 +103,7 @@ fn a_check_of_all_copies_counts_and_mends_branches() {
         let mut judge = Judge {
             verify: &mut |b| b == content(3),
             is_live: &|| true,
+            fills: false,
         };
         let found = vdevs.prove(at(0, 0), &mut buf, 20_000, &mut judge);
         found.unwrap()

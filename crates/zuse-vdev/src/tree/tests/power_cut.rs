@@ -121,6 +121,7 @@ fn cut_everywhere(labels: bool, few: u32) {
             let mut judge = Judge {
                 verify: &mut |b| b == data,
                 is_live: &|| true,
+                fills: false,
             };
             let place = at(vdev, txg << 16);
             let found = vdevs.prove(place, &mut buf, data.len(), &mut judge);
