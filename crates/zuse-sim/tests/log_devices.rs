@@ -109,6 +109,11 @@ fn spec(device: Arc<dyn BlockDevice>) -> VdevSpec {
 }
 
 /// A pool with a volume on a device, and a log vdev over the others: a mirror if there are several.
+/// The only log device of a pool.
+fn alone<D: BlockDevice + 'static>(log: &Arc<D>) -> [Arc<dyn BlockDevice>; 1] {
+    [log.clone()]
+}
+
 fn pool(data: Arc<dyn BlockDevice>, logs: &[Arc<dyn BlockDevice>]) -> (Arc<Pool>, Volume) {
     let pool = Pool::create_on_devices(env(), "logs", vec![spec(data)], None, &[]).expect("create");
     if !logs.is_empty() {
@@ -285,7 +290,7 @@ fn a_txg_waits_for_log_blocks_whose_successors_it_allocated() {
 #[test]
 fn log_blocks_go_to_the_log_device_and_it_can_be_removed() {
     let (data, log) = (Gate::new("sim0"), Gate::new("sim1"));
-    let (pool, volume) = pool(data.clone(), &[log.clone()]);
+    let (pool, volume) = pool(data.clone(), &alone(&log));
     for i in 0..20u8 {
         volume.write(0, &[i; 9]).expect("write");
         volume.sync().expect("sync");
@@ -315,7 +320,7 @@ fn log_blocks_go_to_the_log_device_and_it_can_be_removed() {
 fn what_a_failing_log_device_does_not_take_a_txg_does() {
     let data = Gate::new("sim0");
     let log = Arc::new(FaultyDevice::new(Gate::new("sim1")));
-    let (pool, volume) = pool(data.clone(), &[log.clone()]);
+    let (pool, volume) = pool(data.clone(), &alone(&log));
     volume.write(0, b"second").expect("write");
     volume.sync().expect("sync");
     assert_eq!(answers(&pool).0, 1);
@@ -343,7 +348,7 @@ fn what_a_failing_log_device_does_not_take_a_txg_does() {
 fn a_failed_flush_of_the_log_is_answered_by_no_later_one() {
     let data = Gate::new("sim0");
     let log = Arc::new(FaultyDevice::new(Gate::new("sim1")));
-    let (pool, volume) = pool(data, &[log.clone()]);
+    let (pool, volume) = pool(data, &alone(&log));
     log.add(Rule::broken(Op::Flush).times(1));
     let before = answers(&pool);
     volume.write(0, b"second").expect("write");
@@ -392,7 +397,7 @@ fn a_mirrored_log_goes_on_with_either_half_and_without_both_nothing_promised_is_
 #[test]
 fn a_lone_log_device_goes_offline_and_comes_back() {
     let (data, log) = (Gate::new("sim0"), Gate::new("sim1"));
-    let (pool, volume) = pool(data.clone(), &[log.clone()]);
+    let (pool, volume) = pool(data.clone(), &alone(&log));
     let guid = log_guid(&pool);
     let logged = || [&data, &log].map(|d| d.logged.load(Ordering::Acquire));
     let again = log.clone();
@@ -426,7 +431,7 @@ fn a_lone_log_device_goes_offline_and_comes_back() {
 #[test]
 fn a_log_device_is_removed_while_logs_are_written() {
     let (data, log) = (Gate::new("sim0"), Gate::new("sim1"));
-    let (pool, volume) = pool(data.clone(), &[log.clone()]);
+    let (pool, volume) = pool(data.clone(), &alone(&log));
     let guid = log_guid(&pool);
     let promised = while_committing(&volume, |commits| {
         wait_for(commits, 10);
@@ -448,7 +453,7 @@ fn a_log_device_is_removed_while_logs_are_written() {
 #[test]
 fn what_is_on_a_missing_log_device_is_given_up_only_where_that_is_asked_for() {
     let (data, log) = (Gate::new("sim0"), Gate::new("sim1"));
-    let (crashed, volume) = pool(data.clone(), &[log.clone()]);
+    let (crashed, volume) = pool(data.clone(), &alone(&log));
     volume.write(0, b"promised").expect("write");
     volume.sync().expect("sync");
     let left: Arc<dyn BlockDevice> =
@@ -499,7 +504,7 @@ fn what_is_on_a_missing_log_device_is_given_up_only_where_that_is_asked_for() {
 #[test]
 fn with_logbias_throughput_log_devices_are_left_alone() {
     let (data, log) = (Gate::new("sim0"), Gate::new("sim1"));
-    let (pool, volume) = pool(data.clone(), &[log.clone()]);
+    let (pool, volume) = pool(data.clone(), &alone(&log));
     let logged = || [&data, &log].map(|d| d.logged.load(Ordering::Acquire));
     let commits = |many: u8| {
         for i in 0..many {

@@ -39,10 +39,11 @@ impl Dsl {
     pub fn destroy_leftovers(&self) -> Result<()> {
         let left = std::mem::take(&mut *self.pending.leftovers.lock());
         for head in left {
-            match self.destroy_partial(ObjectId(head)) {
-                Err(e @ (Error::Device { .. } | Error::Suspended { .. })) => return Err(e),
-                // It stays.
-                Err(_) | Ok(()) => {}
+            // One that refuses for another reason stays.
+            if let Err(e @ (Error::Device { .. } | Error::Suspended { .. })) =
+                self.destroy_partial(ObjectId(head))
+            {
+                return Err(e);
             }
         }
         Ok(())
