@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use zuse::Pool;
+use zuse::{Errno, Pool};
 use zuse::tools::Layers as _;
 
 use crate::date;
@@ -111,7 +111,11 @@ impl Scrub {
             pool.cancel_scan().or_cannot_pool(cannot)?;
         } else if self.pause {
             let cannot = || format!("cannot pause scrubbing {name}");
-            pool.pause_scrub().or_cannot_pool(cannot)?;
+            match pool.pause_scrub() {
+                // Where none goes on, OpenZFS pauses nothing and says nothing.
+                Err(error) if error.is(Errno::NOENT) => {}
+                paused => paused.or_cannot_pool(cannot)?,
+            }
         } else if self.errors {
             let cannot = || format!("cannot scrub {name}");
             pool.scrub_errors().or_cannot_pool(cannot)?;
