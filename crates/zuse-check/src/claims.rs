@@ -89,8 +89,8 @@ impl Claims {
             .try_for_each(|bp| self.take(io, bp, "a dedup table", report))
     }
 
-    /// Claims the blocks that nothing but records of claimed logs holds any more. Where a replay was
-    /// cut short, the files may have given them back.
+    /// Claims the blocks that nothing but records of claimed logs holds any more. Where a replay
+    /// was cut short, the files may have given them back.
     pub fn claim_logged(&mut self, io: &Pipeline, report: &mut Report) -> Result<()> {
         for ((vdev, offset), bp) in std::mem::take(&mut self.logged) {
             let claimed = self.claimed.get(&vdev);

@@ -56,7 +56,7 @@ fn a_vdev_has_its_properties_in_the_usual_order() {
     assert_eq!(
         env.ok("zpool get -H -o name,value ashift,allocating tank all-vdevs"),
         format!(
-            "root-0\t0\nroot-0\t-\nmirror-0\t9\nmirror-0\ton\n{a}\t9\n{a}\t-\n{b}\t9\n{b}\t-\n"
+            "root-0\t0\nroot-0\ton\nmirror-0\t9\nmirror-0\ton\n{a}\t9\n{a}\t-\n{b}\t9\n{b}\t-\n"
         )
     );
     let root = env.ok("zpool get -H -o value guid tank root");
