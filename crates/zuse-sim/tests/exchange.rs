@@ -297,8 +297,22 @@ fn a_replacement_is_replaced_half_way_and_either_side_may_go() {
 fn resilver(pool: &zuse::Pool) {
     pool.restart_resilver().expect("begun");
     pool.finish_scan().expect("done");
-    for _ in 0..3 {
+    settle(pool);
+}
+
+/// Waits until nothing leaves any more: each device that steps back asks for a txg more, and a pool
+/// is checked when it is quiet.
+fn settle(pool: &zuse::Pool) {
+    let leaves = || -> Vec<u64> {
+        let all = pool.spa().vdevs().leaves();
+        all.iter().map(|leaf| leaf.guid()).collect()
+    };
+    let (mut before, mut quiet) = (leaves(), 0);
+    while quiet < 3 {
         pool.spa().sync_now().expect("sync");
+        let now = leaves();
+        quiet = if now == before { quiet + 1 } else { 0 };
+        before = now;
     }
 }
 

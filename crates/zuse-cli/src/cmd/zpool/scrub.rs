@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use zuse::{Errno, Pool};
 use zuse::tools::Layers as _;
+use zuse::{Errno, Pool};
 
 use crate::date;
 use crate::error::{CommandError, Explain, Outcome, Stop};
