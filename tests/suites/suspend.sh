@@ -73,14 +73,14 @@ sound() { # directory, what
     scripts/zdb-check "$1" tank -bcc >"$SUITE_TMP/zdb.txt" 2>&1 || { tail -n 20 "$SUITE_TMP/zdb.txt" >&2; fail "$2: zdb does not pass"; }
 }
 
-mount -t tmpfs -o size=200M tmpfs "$host"
+mount -t tmpfs -o size=300M tmpfs "$host"
 : >"$SUITE_TMP/safe"
 "$ZUSE" zpool create -m none tank "$host/tank.img" --size 1G
 "$ZUSE" zfs set compression=off tank
 
 step "full, failmode=wait"
 mounted
-head -c 60M /dev/zero >"$host/ballast"
+head -c 160M /dev/zero >"$host/ballast"
 start w
 wait_state SUSPENDED "writing to a full host"
 soon zpool status tank >"$SUITE_TMP/status"
@@ -120,7 +120,7 @@ step "full, failmode=continue"
 "$ZUSE" zpool import -d "$host" tank
 "$ZUSE" zpool set failmode=continue tank
 mounted
-head -c 300M /dev/zero >"$host/ballast" 2>/dev/null || true
+head -c 400M /dev/zero >"$host/ballast" 2>/dev/null || true
 # All of it may be dirty already when the host turns out to be full: it has to fit once there is room again.
 if timeout 60 dd if=/dev/urandom of="$mnt/c" bs=1M count=40 conv=fsync status=none 2>"$SUITE_TMP/err"; then
     fail "a write to a full host was acknowledged"
@@ -146,7 +146,7 @@ for how in SIGTERM export; do
     step "full, ended by $how"
     "$ZUSE" zpool import -d "$host" tank
     mounted
-    head -c 300M /dev/zero >"$host/ballast" 2>/dev/null || true
+    head -c 400M /dev/zero >"$host/ballast" 2>/dev/null || true
     start "$how"
     wait_state SUSPENDED "before $how"
     if [ $how = SIGTERM ]; then
@@ -169,7 +169,7 @@ for how in SIGTERM export; do
 done
 
 step "a command that holds the pool for itself ends with an error"
-head -c 300M /dev/zero >"$host/ballast" 2>/dev/null || true
+head -c 400M /dev/zero >"$host/ballast" 2>/dev/null || true
 "$ZUSE" zpool import -d "$host" tank || fail "import on a full host"
 head -c 60M /dev/urandom >"$SUITE_TMP/data"
 code=0

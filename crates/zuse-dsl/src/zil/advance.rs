@@ -55,6 +55,13 @@ impl Log {
         }
         chain.looked_in = txg;
         let mut freed = chain.take_synced(txg);
+        if chain.broken && !chain.led && chain.links.iter().all(|l| l.newest <= txg) {
+            // Its records are on disk with this txg, and nothing is written to it any more. The
+            // next commit begins another one, which may be never.
+            chain.doom(txg);
+            chain.ended = Some(txg);
+            chain.taken_apart = true;
+        }
         freed.append(&mut chain.take_doomed(txg));
         let first = match chain.links.front() {
             Some(link) => Some(link.bp).filter(|_| link.born <= txg),

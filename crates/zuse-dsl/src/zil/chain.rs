@@ -53,6 +53,8 @@ pub(super) struct Chain {
     pub links: VecDeque<Link>,
     /// A block could not be written: nothing is written to these links any more.
     pub broken: bool,
+    /// A broken chain was freed: what the header may still lead to is no block to be kept.
+    pub taken_apart: bool,
     /// From this txg on there is no chain: the header leads nowhere.
     pub ended: Option<Txg>,
     /// Blocks that nothing leads to once that txg is on disk: it frees them.
@@ -103,6 +105,7 @@ impl Chain {
         self.flushed = self.written;
         self.stalled = tail.born;
         self.ended = None;
+        self.taken_apart = false;
         self.links.push_back(tail);
     }
 

@@ -57,7 +57,17 @@ impl Log {
             return Ok(());
         }
         figures.by_txg.bump();
-        spa.wait_synced(newest)
+        spa.wait_synced(newest)?;
+        self.free_broken(ds)
+    }
+
+    /// Has the next txg free a chain that was broken off. Nobody may commit after this one.
+    fn free_broken(&self, ds: &Arc<Dataset>) -> Result<()> {
+        if self.chain.lock().broken {
+            let tx = ds.dsl.spa()?.begin_log()?;
+            ds.note_dirty(tx.txg());
+        }
+        Ok(())
     }
 
     /// Whether drains may go to the chain now.

@@ -297,7 +297,10 @@ impl Log {
         let objset = ds.objset()?;
         let verifier = [spa.random(), spa.random(), ds.object().0, 1];
         let header = ZilHeader::parse(&objset.zil_header());
-        let is_first = { self.chain.lock().links.is_empty() };
+        let is_first = {
+            let chain = self.chain.lock();
+            chain.links.is_empty() && !chain.taken_apart
+        };
         let mut kept = None;
         if is_first && header != ZilHeader::default() {
             kept = self.keep_first(ds, &header, verifier)?;
