@@ -58,16 +58,19 @@ impl Log {
         }
         figures.by_txg.bump();
         spa.wait_synced(newest)?;
-        self.free_broken(ds)
+        self.free_broken(ds);
+        Ok(())
     }
 
-    /// Has the next txg free a chain that was broken off. Nobody may commit after this one.
-    fn free_broken(&self, ds: &Arc<Dataset>) -> Result<()> {
-        if self.chain.lock().broken {
-            let tx = ds.dsl.spa()?.begin_log()?;
+    /// Has the next txg free a chain that was broken off: it may be that nobody commits after this.
+    fn free_broken(&self, ds: &Arc<Dataset>) {
+        // What the caller waited for is on disk, whatever becomes of this.
+        if self.chain.lock().broken
+            && let Ok(spa) = ds.dsl.spa()
+            && let Ok(tx) = spa.begin_log()
+        {
             ds.note_dirty(tx.txg());
         }
-        Ok(())
     }
 
     /// Whether drains may go to the chain now.
