@@ -174,7 +174,7 @@ impl Pool {
             if spa.vdevs().leaves().iter().any(seated) {
                 return Err(refused(Errno::BUSY, format!("{} is busy", path.display())));
             }
-            if !take.force {
+            if !take.force && !used.never_came(path, self)? {
                 let what = format!("{} is part of active pool '{}'", path.display(), own.name);
                 return Err(Error::refused(Errno::EXIST, what));
             }
