@@ -106,6 +106,32 @@ fn sound(pool: &zuse::Pool, what: &str) {
     assert!(wrong.is_empty(), "{what}: {wrong:?}");
 }
 
+/// Nothing changes a pool any more: what goes on by itself ends, or rests.
+fn quiet(pool: &zuse::Pool) {
+    let leaves = pool.spa().vdevs().leaves();
+    let guids: Vec<u64> = leaves.iter().map(|leaf| leaf.guid()).collect();
+    for (kind, guid) in [SweepKind::Initialize, SweepKind::Trim]
+        .into_iter()
+        .flat_map(|kind| guids.iter().map(move |guid| (kind, *guid)))
+    {
+        // Most of them do nothing at all.
+        let _ = pool.order_sweep(kind, SweepOrder::Suspend, &[guid]);
+    }
+    pool.finish_scan().expect("done");
+    settle(pool);
+}
+
+/// What lies on the disks, before anybody goes on with it.
+fn sound_as_left(disks: &[Device], what: &str) {
+    let access = PoolAccess {
+        ours: true,
+        ..PoolAccess::default()
+    };
+    let pool = open_whole(environment(), disks, &access).expect("open");
+    sound(&pool, what);
+    pool.close().expect("closed");
+}
+
 fn guid_of(pool: &zuse::Pool, path: &str) -> u64 {
     let found = pool.vdev_by_name(path);
     found.unwrap_or_else(|| panic!("{path} is of the pool"))
@@ -298,6 +324,71 @@ fn resilver(pool: &zuse::Pool) {
     pool.restart_resilver().expect("begun");
     pool.finish_scan().expect("done");
     settle(pool);
+}
+
+/// A pool on one disk with more blocks than a batch of a scan has; some of them are scanned.
+fn half_scanned(disks: &[Device], after: Txg) -> Arc<zuse::Pool> {
+    let mut env = environment();
+    env.limits.scan_memory_fact = 1 << 20;
+    let spec = VdevSpec {
+        device: disks[0].clone(),
+        is_disk: false,
+        ashift: Some(12),
+    };
+    let small = [("recordsize".to_owned(), "4k".to_owned())];
+    let pool = zuse::Pool::create_on_devices(env, "tank", vec![spec], None, &small);
+    let pool = pool.expect("create");
+    let fs = pool.file_system("tank").expect("file system");
+    write(&fs, 0..60).expect("written");
+    pool.sync().expect("sync");
+    pool.dsl()
+        .begin_scan(NewScan::Scrub(after, None))
+        .expect("begun");
+    pool.scan_batches(1).expect("some");
+    assert!(pool.is_scanning(), "there is more");
+    pool
+}
+
+/// The device that came lacks what it lacked: it is filled, and alone has everything.
+fn stands_alone(pool: &Arc<zuse::Pool>, disks: &[Device]) {
+    pool.finish_scan().expect("done");
+    assert_eq!(
+        pool.spa().lacking().len(),
+        1,
+        "the scan came too early for it"
+    );
+    resilver(pool);
+    let first = guid_of(pool, disks[0].path());
+    pool.detach(first).expect("not needed");
+    pool.drop_cache();
+    let fs = pool.file_system("tank").expect("file system");
+    verify(&fs, 0..60, "from the device that came");
+}
+
+#[test]
+fn a_device_that_comes_during_a_scrub_lacks_what_was_scrubbed_before() {
+    let disks = [disk(0), disk(1)];
+    let pool = half_scanned(&disks, Txg::ZERO);
+    attach(&pool, "/d/0", &disks[1], Purpose::Attach).expect("attached");
+    stands_alone(&pool, &disks);
+}
+
+#[test]
+fn a_scrub_of_newer_blocks_gives_a_device_no_older_ones() {
+    let disks = [disk(0), disk(1)];
+    let pool = make(&disks[..1], Shape::Single);
+    let fs = pool.file_system("tank").expect("file system");
+    write(&fs, 0..60).expect("written");
+    pool.sync().expect("sync");
+    attach(&pool, "/d/0", &disks[1], Purpose::Attach).expect("attached");
+    let since = pool.spa().open_txg();
+    for _ in 0..4 {
+        pool.spa().sync_now().expect("sync");
+    }
+    pool.dsl()
+        .begin_scan(NewScan::Scrub(since, None))
+        .expect("begun");
+    stands_alone(&pool, &disks);
 }
 
 /// Waits until nothing leaves any more: each device that steps back asks for a txg more, and a pool
@@ -673,6 +764,7 @@ fn whole_again(pool: &Arc<zuse::Pool>, disks: &[Device], what: &str) {
     }
     resilver(pool);
     assert!(pool.spa().lacking().is_empty(), "{what}");
+    quiet(pool);
     sound(pool, what);
     let leaves = pool.spa().vdevs().leaves();
     if leaves.len() > 1 {
@@ -706,11 +798,11 @@ fn histories(shape: Shape, devices: usize, seeds: std::ops::Range<u64>) {
             .iter()
             .map(|(i, image)| Arc::new(MemDevice::from_image(format!("/d/{i}"), image)) as Device)
             .collect();
+        let what = format!("seed {seed}, {shape:?}");
+        sound_as_left(&disks, &what);
         let pool = open(&disks);
         let fs = pool.file_system("tank").expect("file system");
-        let what = format!("seed {seed}, {shape:?}");
         verify(&fs, 0..written, &what);
-        sound(&pool, &what);
         whole_again(&pool, &disks, &what);
         verify(&fs, 0..written, &what);
         drop(fs);

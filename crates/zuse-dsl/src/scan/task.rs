@@ -410,8 +410,8 @@ impl Ctx<'_> {
                 .into_iter()
                 .map(|(leaf, (first, last))| (leaf, Span::new(first, last - first + 1)))
                 .collect();
-            let max = Txg(record.max_txg);
-            self.spa.scan_done(self.tx, max, &failed)?;
+            let births = (Txg(record.min_txg), Txg(record.max_txg));
+            self.spa.scan_done(self.tx, births, &failed)?;
         }
         self.tell_scan(record.function, Step::Done);
         self.log_pool("scan done", &format!("errors={}", record.errors))
