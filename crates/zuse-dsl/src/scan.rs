@@ -16,9 +16,11 @@
 //!   position in the same txg. That is the one on disk and that of the batch in hand
 //!   ([`Position`]).
 //! - A batch whose dataset was destroyed, or in which more was freed than is noted, is thrown away.
-//! - Blocks with an entry in a dedup table are proved where the walk meets them, each time. The
-//!   tables themselves are not walked, and the state says so (`ddt_class_max` 0). A kernel that
-//!   goes on with it skips nothing that was not proved.
+//! - Blocks that a dedup table shares are proved with the table, once, before the trees are walked.
+//!   The walk passes over them. One that comes to be shared meanwhile is not passed over, nor one
+//!   that was found lost: its pointers have names. From the first such block on the state says that
+//!   nothing may be passed over (`ddt_class_max` 0). Whoever goes on with the scan does not know
+//!   which they are.
 //! - `Scan`'s lock is a leaf: nothing is read or waited for under it.
 
 mod engine;
@@ -83,6 +85,8 @@ struct State {
     /// Leaves that did not get what they should have.
     failed: Failed,
     error_scrub: ErrorScrub,
+    /// The last class of dedup tables whose blocks are passed over in the trees.
+    shared: u64,
     worker: Option<Worker>,
     /// No worker is begun any more: the pool is being closed.
     closing: bool,

@@ -119,6 +119,14 @@ impl DslHooks for Dsl {
         my.write_history()
     }
 
+    fn pointers_counted(&self, ctx: &SyncCtx<'_>) -> Result<()> {
+        // Taken even where no scan goes on: doubts are of the one that does.
+        match ctx.pool.has_new_doubts() {
+            true => self.ctx(ctx.tx)?.stop_passing_over(),
+            false => Ok(()),
+        }
+    }
+
     fn mos_delta(&self, ctx: &SyncCtx<'_>, [used, comp, uncomp]: [i64; 3]) -> Result<()> {
         let my = self.ctx(ctx.tx)?;
         my.charge(

@@ -130,6 +130,7 @@ impl Pool {
         // After the tasks: what a destroy of this txg left can begin to go at once.
         self.process_frees(&ctx)?;
         self.discard_some(&ctx)?;
+        self.hooks.pointers_counted(&ctx)?;
         self.converge(txg, &tx)?;
         // Of what is compressed the devices take more; values for which the cache lends are not
         // counted as dirty.

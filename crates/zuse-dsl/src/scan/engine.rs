@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use zuse_base::pool::run_all_borrowed;
 use zuse_base::{Errno, Error, Result};
+use zuse_format::BlockPointer;
 use zuse_io::LostBlock;
+use zuse_pool::dedup::SharedAt;
 
 use super::prover::{Counts, Failed, Prover};
 use super::record::{Bookmark, Function, NOWHERE, Position, Record};
@@ -171,9 +173,9 @@ impl Dsl {
                 Next::Rest => return Ok(()),
                 // The step has brought the last batch to disk.
                 Next::Batch(..) if left == 0 => break,
-                Next::Batch(record, epoch) => {
+                Next::Batch(record, epoch, shared) => {
                     left -= 1;
-                    done = self.scan_batch(record, epoch, &mut speed, stop)?;
+                    done = self.scan_batch(record, (epoch, shared), &mut speed, stop)?;
                 }
             }
         }
@@ -198,20 +200,28 @@ impl Dsl {
     fn scan_batch(
         &self,
         record: Record,
-        epoch: u64,
+        (epoch, shared): (u64, Vec<BlockPointer>),
         speed: &mut Speed,
         stop: &Stop,
     ) -> Result<Option<Done>> {
         let began = Instant::now();
         let spa = self.spa()?;
-        let counts = self.scan.state.lock().counts.clone();
-        let prover = Prover::new(spa, record, &counts);
+        let (counts, passes_over) = {
+            let state = self.scan.state.lock();
+            (state.counts.clone(), state.shared > 0)
+        };
+        let mut prover = Prover::new(spa, record, &counts);
+        prover.passes_over = passes_over;
         let mut room = Room {
             blocks: usize::try_from(speed.blocks).unwrap_or(usize::MAX),
             bytes: speed.bytes,
         };
-        let mut items = Vec::new();
-        self.collect(&prover, epoch, &mut items, &mut room, stop)?;
+        let met = shared.into_iter().filter(|bp| prover.meet(bp));
+        let mut items: Vec<Item> = met.map(|bp| Item { bp, name: None }).collect();
+        // Until the tables are done nothing of the trees may be passed over.
+        if items.is_empty() && self.ahead(epoch, |p| p.tables) == Some(SharedAt::END) {
+            self.collect(&prover, epoch, &mut items, &mut room, stop)?;
+        }
         let bytes = speed.bytes - room.bytes;
         prove_all(&prover, items, stop);
         let blind = spa.io().watch_is_blind();

@@ -63,6 +63,8 @@ pub(crate) struct Prover<'a> {
     pub spa: &'a Spa,
     pub record: Record,
     pub counts: &'a Counts,
+    /// Blocks that were proved with the dedup tables are passed over.
+    pub passes_over: bool,
     lost: Mutex<Vec<LostBlock>>,
     failed: Mutex<Failed>,
 }
@@ -79,6 +81,7 @@ impl<'a> Prover<'a> {
             spa,
             record,
             counts,
+            passes_over: false,
             lost: Mutex::default(),
             failed: Mutex::default(),
         }
@@ -94,13 +97,18 @@ impl<'a> Prover<'a> {
         wanted
     }
 
+    /// Whether a block was proved with its dedup table.
+    pub fn was_proved(&self, bp: &BlockPointer) -> bool {
+        self.passes_over && self.spa.0.was_proved_shared(bp)
+    }
+
     /// Whether a block of data is read at all.
     pub fn asks(&self, bp: &BlockPointer) -> bool {
         self.record.function != Function::Resilver || self.spa.io().may_lack(bp)
     }
 
     /// Proves a block of data: of a resilver only where a leaf may lack it.
-    pub fn prove_data(&self, bp: &BlockPointer, name: LostBlock) {
+    pub fn prove_data(&self, bp: &BlockPointer, name: Option<LostBlock>) {
         if self.asks(bp) {
             self.prove(bp, name, self.record.function == Function::Resilver);
         }
@@ -109,10 +117,10 @@ impl<'a> Prover<'a> {
 
     /// Proves a block that is needed.
     pub fn prove_pointers(&self, bp: &BlockPointer, name: LostBlock) -> Proven {
-        self.prove(bp, name, false)
+        self.prove(bp, Some(name), false)
     }
 
-    fn prove(&self, bp: &BlockPointer, name: LostBlock, lacking: bool) -> Proven {
+    fn prove(&self, bp: &BlockPointer, name: Option<LostBlock>, lacking: bool) -> Proven {
         let io = self.spa.io();
         // Space that is freed is not given out while this transaction's txg is open. What is still
         // there now cannot be another block's before it was written.
@@ -124,10 +132,13 @@ impl<'a> Prover<'a> {
             }
             tx.is_some() && !io.freed_since_watch(bp)
         };
-        let place = Place::new(format!(
-            "dataset {}, object {}, level {}, block {}",
-            name.dataset, name.object, name.level, name.block
-        ));
+        let place = Place::new(match name {
+            Some(name) => format!(
+                "dataset {}, object {}, level {}, block {}",
+                name.dataset, name.object, name.level, name.block
+            ),
+            None => "a dedup table".to_owned(),
+        });
         // A pointer that makes no sense leads nowhere.
         let look = || io.prove(bp, lacking, &is_live, &place).unwrap_or_default();
         let (mut proof, mut stored) = look();
@@ -150,10 +161,11 @@ impl<'a> Prover<'a> {
         if proof.good {
             return Proven::Good(stored);
         }
-        self.note_lost(LostBlock {
-            birth: bp.physical_birth(),
-            ..name
-        });
+        let birth = bp.physical_birth();
+        match name {
+            Some(name) => self.note_lost(LostBlock { birth, ..name }),
+            None => self.spa.0.doubt_shared(bp),
+        }
         Proven::Lost
     }
 

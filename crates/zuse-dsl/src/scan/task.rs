@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use zuse_base::{Errno, Error, Refusal, Result, Span, Txg};
 use zuse_dmu::zap::ZapValue;
-use zuse_format::object_type as ot;
+use zuse_format::{BlockPointer, object_type as ot};
 use zuse_io::LostBlock;
+use zuse_pool::dedup::SharedAt;
 
 use super::engine::Done;
 use super::record::{Bookmark, CANCELED, FINISHED, Function, Position, Record, SCANNING};
@@ -16,16 +17,18 @@ use crate::context::{Ctx, Dsl};
 use crate::error_log::{LAST, SCRUB};
 use crate::table::Table;
 
-/// Class of a dedup table behind all that are walked.
-const DDT_DONE: u64 = 3;
+/// Class of stores of dedup tables with shared blocks.
+const SHARED: u64 = 1;
+/// A scan from a later txg on passes over too much for the tables to be walked first.
+const FROM_BEGIN: u64 = 4;
 /// Words of the entry of an error scrub.
 const ERROR_SCRUB_WORDS: usize = 9;
 
 /// Whether there is more for the scan thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Next {
-    /// The next batch, of that epoch.
-    Batch(Record, u64),
+    /// The next batch, of that epoch; blocks of dedup tables, if it is one of those.
+    Batch(Record, u64, Vec<BlockPointer>),
     /// Nothing to do.
     Rest,
 }
@@ -167,7 +170,20 @@ impl Dsl {
             };
             position.queue = queue;
         }
+        let shared = if record.is_scanning() {
+            record.ddt_class_max.min(SHARED)
+        } else {
+            0
+        };
+        // What came to be shared before was noted on disk, or proved by whom this scan is of.
+        if shared > 0 {
+            self.spa()?.0.watch_shared(Txg(record.max_txg));
+        }
+        if position.tables.class <= shared {
+            position.tables = SharedAt::default();
+        }
         let mut state = self.scan.state.lock();
+        state.shared = shared;
         state.pass = Pass {
             start: self.spa()?.now().0,
             paused: if record.paused {
@@ -204,7 +220,7 @@ impl Ctx<'_> {
             max_txg: max.0,
             start: now,
             to_examine: self.spa.0.space().allocated,
-            ddt: [DDT_DONE, 0, 0, 0],
+            ddt_class_max: if min.0 > FROM_BEGIN { 0 } else { SHARED },
             ..Record::default()
         };
         let directory = self.meta.directory()?;
@@ -212,10 +228,12 @@ impl Ctx<'_> {
         directory.put(self.tx, ERROR_SCRUB, &zeros)?;
         let position = Position::default();
         self.write_scan(&record, &position)?;
+        self.spa.0.watch_shared(max);
         {
             let mut state = self.dsl.scan.state.lock();
             state.forget_batch();
             state.mended = 0;
+            state.shared = record.ddt_class_max;
             state.record = Some(record);
             state.position = position;
             state.error_scrub = ErrorScrub::default();
@@ -340,10 +358,52 @@ impl Ctx<'_> {
             }
         }
         io.watch_frees();
+        let (mut ahead, last) = {
+            let state = self.dsl.scan.state.lock();
+            (state.position.clone(), state.shared)
+        };
+        let blocks = self.shared_blocks(&mut ahead, last);
         let mut state = self.dsl.scan.state.lock();
         state.forget_batch();
-        state.ahead = Some(state.position.clone());
-        Ok(Next::Batch(record, state.epoch))
+        state.ahead = Some(ahead);
+        Ok(Next::Batch(record, state.epoch, blocks))
+    }
+
+    /// The next blocks of dedup tables; none once all are done.
+    fn shared_blocks(&self, position: &mut Position, last: u64) -> Vec<BlockPointer> {
+        if last == 0 {
+            position.tables = SharedAt::END;
+        }
+        if position.tables.class > last {
+            return Vec::new();
+        }
+        let ctx = self.spa.sync_ctx(self.tx);
+        match self.spa.0.shared_blocks(&ctx, position.tables, last) {
+            Ok((blocks, next)) => {
+                position.tables = next;
+                blocks
+            }
+            // What of it is lost is found with the MOS. Nothing is passed over.
+            Err(_) => {
+                self.dsl.scan.state.lock().shared = 0;
+                position.tables = SharedAt::END;
+                Vec::new()
+            }
+        }
+    }
+
+    /// Something is shared that the tables' walk has not proved. This scan knows what; no other
+    /// would.
+    pub(crate) fn stop_passing_over(&self) -> Result<()> {
+        let (record, position) = {
+            let mut state = self.dsl.scan.state.lock();
+            let Some(record) = state.record.as_mut().filter(|r| r.is_scanning()) else {
+                return Ok(());
+            };
+            record.ddt_class_max = 0;
+            (*record, state.position.clone())
+        };
+        self.write_scan(&record, &position)
     }
 
     /// What a scrub finds lost becomes the log when it is done; a resilver adds to what is known.
@@ -380,6 +440,7 @@ impl Ctx<'_> {
             bookmark: Bookmark::NOWHERE,
             queue: Default::default(),
             again: false,
+            tables: SharedAt::END,
             ..before
         };
         if record.queue_object != 0 {
@@ -393,6 +454,7 @@ impl Ctx<'_> {
             (std::mem::take(&mut state.failed), state.pass.begun_here)
         };
         self.spa.io().unwatch_frees();
+        self.spa.0.unwatch_shared();
         if !complete {
             self.tell_scan(record.function, Step::Given);
             let text = format!("errors={}", record.errors);

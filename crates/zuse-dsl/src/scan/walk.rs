@@ -20,7 +20,8 @@ const SPILL: u64 = u64::MAX - 1;
 /// A block that was collected.
 pub(crate) struct Item {
     pub bp: BlockPointer,
-    pub name: LostBlock,
+    /// None: a dedup table has it, and its pointers are told later where it is lost.
+    pub name: Option<LostBlock>,
 }
 
 /// How a walk ended.
@@ -202,7 +203,7 @@ impl<'a> Walker<'a> {
                 let block = bp.checksum()[3];
                 self.take(Item {
                     bp,
-                    name: self.name(0, 0, block),
+                    name: Some(self.name(0, 0, block)),
                 });
             }
         }
@@ -318,8 +319,9 @@ impl<'a> Walker<'a> {
                 return self.pause();
             }
         }
-        if bp.physical_birth() <= self.turn.cur_max && self.prover.meet(bp) {
-            let name = self.name(owner.object(), 0, blkid);
+        let is_new = bp.physical_birth() <= self.turn.cur_max && !self.prover.was_proved(bp);
+        if is_new && self.prover.meet(bp) {
+            let name = Some(self.name(owner.object(), 0, blkid));
             self.take(Item { bp: *bp, name });
         }
         Walk::Done
