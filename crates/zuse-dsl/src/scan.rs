@@ -38,7 +38,7 @@ use std::sync::Arc;
 use zuse_base::Txg;
 use zuse_base::sync::Mutex;
 
-use prover::{Counts, Failed};
+use prover::{Counts, Short};
 use record::{Position, Record};
 use stop::Stop;
 
@@ -82,8 +82,8 @@ struct State {
     /// they are met again.
     mended: u64,
     pass: Pass,
-    /// Leaves that did not get what they should have.
-    failed: Failed,
+    /// What it could not see to.
+    short: Short,
     error_scrub: ErrorScrub,
     /// The last class of dedup tables whose blocks are passed over in the trees.
     shared: u64,

@@ -9,7 +9,7 @@ use zuse_format::BlockPointer;
 use zuse_io::LostBlock;
 use zuse_pool::dedup::SharedAt;
 
-use super::prover::{Counts, Failed, Prover};
+use super::prover::{Counts, Prover, Short};
 use super::record::{Bookmark, Function, NOWHERE, Position, Record};
 use super::stop::Stop;
 use super::task::Next;
@@ -44,7 +44,7 @@ const ITEMS: (u64, u64) = (1 << 10, 1 << 18);
 pub(super) struct Done {
     pub epoch: u64,
     pub lost: Vec<LostBlock>,
-    pub failed: Failed,
+    pub short: Short,
 }
 
 /// How fast it goes, from batch to batch.
@@ -237,12 +237,8 @@ impl Dsl {
                 .unwrap_or(u64::MAX)
                 .clamp(LEAST_BYTES, speed.bytes.saturating_mul(4)),
         };
-        let (lost, failed) = prover.end();
-        Ok((!stop.is_set()).then_some(Done {
-            epoch,
-            lost,
-            failed,
-        }))
+        let (lost, short) = prover.end();
+        Ok((!stop.is_set()).then_some(Done { epoch, lost, short }))
     }
 
     fn most_items(&self) -> u64 {
@@ -261,7 +257,7 @@ impl Dsl {
     ) -> Result<()> {
         while let Some(turn) = self.turn(prover, epoch)? {
             match Walker::new(prover, turn, items, room, stop).tree() {
-                Walk::Done => self.dataset_done(epoch)?,
+                Walk::Done => self.dataset_done(prover, epoch)?,
                 Walk::Paused(object, blkid) => {
                     self.ahead(epoch, |position| {
                         position.bookmark = Bookmark {
@@ -329,7 +325,8 @@ impl Dsl {
                 }));
             }
             let Ok(phys) = meta.ds(bookmark.objset) else {
-                // It cannot be read: what is below it is lost.
+                // It cannot be read: what is below it is lost, whenever it was born.
+                prover.note_hidden(max);
                 prover.note_lost(LostBlock {
                     dataset: 0,
                     object: bookmark.objset,
@@ -358,7 +355,7 @@ impl Dsl {
     }
 
     /// A tree is done: what comes after it waits.
-    fn dataset_done(&self, epoch: u64) -> Result<()> {
+    fn dataset_done(&self, prover: &Prover<'_>, epoch: u64) -> Result<()> {
         let _config = self.read_config();
         let meta = self.meta()?;
         let Some((objset, again)) = self.ahead(epoch, |p| (p.bookmark.objset, p.again)) else {
@@ -375,10 +372,13 @@ impl Dsl {
                 next.push((phys.next_snap, phys.creation_txg));
             }
             // Clones that cannot be found are lost, and said to be by whoever reads that object.
-            if phys.next_clones != 0
-                && let Ok(clones) = meta.table(phys.next_clones).and_then(|t| t.ints())
-            {
-                next.extend(clones.into_iter().map(|ds| (ds, phys.creation_txg)));
+            if phys.next_clones != 0 {
+                match meta.table(phys.next_clones).and_then(|t| t.ints()) {
+                    Ok(clones) => {
+                        next.extend(clones.into_iter().map(|ds| (ds, phys.creation_txg)));
+                    }
+                    Err(_) => prover.note_hidden(prover.record.max_txg),
+                }
             }
         }
         self.ahead(epoch, |position| {

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use zuse_base::Place;
 use zuse_base::sync::Mutex;
+use zuse_base::{Place, Txg};
 use zuse_dmu::Tx;
 use zuse_format::BlockPointer;
 use zuse_io::{LOST_MAX, LostBlock};
@@ -48,6 +48,25 @@ impl Counts {
 /// Leaves that did not get what they should have, with the births of the first and last such block.
 pub(crate) type Failed = BTreeMap<u64, (u64, u64)>;
 
+/// What a scan could not see to, in a batch or since it began.
+#[derive(Default)]
+pub(crate) struct Short {
+    pub failed: Failed,
+    /// Blocks that were born up to here may lie below one that is lost, where nobody came.
+    pub hidden: u64,
+}
+
+impl Short {
+    /// Joins what another batch could not see to.
+    pub fn add(&mut self, more: &Self) {
+        self.hidden = self.hidden.max(more.hidden);
+        for (leaf, (first, last)) in &more.failed {
+            let mine = self.failed.entry(*leaf).or_insert((*first, *last));
+            *mine = (mine.0.min(*first), mine.1.max(*last));
+        }
+    }
+}
+
 /// How a block was found.
 pub(crate) enum Proven {
     /// Its stored bytes; none where nothing had to be read.
@@ -67,6 +86,7 @@ pub(crate) struct Prover<'a> {
     pub passes_over: bool,
     lost: Mutex<Vec<LostBlock>>,
     failed: Mutex<Failed>,
+    hidden: AtomicU64,
 }
 
 /// Bytes that a block takes, all copies together.
@@ -84,6 +104,7 @@ impl<'a> Prover<'a> {
             passes_over: false,
             lost: Mutex::default(),
             failed: Mutex::default(),
+            hidden: AtomicU64::new(0),
         }
     }
 
@@ -121,6 +142,7 @@ impl<'a> Prover<'a> {
     }
 
     fn prove(&self, bp: &BlockPointer, name: Option<LostBlock>, lacking: bool) -> Proven {
+        self.reach_the_disk(bp);
         let io = self.spa.io();
         // Space that is freed is not given out while this transaction's txg is open. What is still
         // there now cannot be another block's before it was written.
@@ -169,6 +191,17 @@ impl<'a> Prover<'a> {
         Proven::Lost
     }
 
+    /// A block of the txg that is being written may be on its way to the devices. There it would
+    /// seem lost.
+    fn reach_the_disk(&self, bp: &BlockPointer) {
+        let (birth, pool) = (Txg(bp.physical_birth()), &self.spa.0);
+        // A birth in the future is a pointer that makes no sense.
+        if birth > pool.synced_txg() && birth <= pool.open_txg() {
+            // The pool is suspended or closed: no step takes over what this batch finds.
+            let _ = pool.wait_synced(birth);
+        }
+    }
+
     fn note_failed(&self, leaves: &[u64], birth: u64) {
         let mut failed = self.failed.lock();
         for leaf in leaves {
@@ -186,8 +219,17 @@ impl<'a> Prover<'a> {
         }
     }
 
-    /// What was lost, and which leaves lack what.
-    pub fn end(self) -> (Vec<LostBlock>, Failed) {
-        (self.lost.into_inner(), self.failed.into_inner())
+    /// Notes that what is below a lost block was not walked: its birth, the newest of them all.
+    pub fn note_hidden(&self, birth: u64) {
+        self.hidden.fetch_max(birth, Relaxed);
+    }
+
+    /// What was lost, and what leaves may lack.
+    pub fn end(self) -> (Vec<LostBlock>, Short) {
+        let short = Short {
+            failed: self.failed.into_inner(),
+            hidden: self.hidden.into_inner(),
+        };
+        (self.lost.into_inner(), short)
     }
 }

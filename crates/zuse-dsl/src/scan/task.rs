@@ -10,6 +10,7 @@ use zuse_io::LostBlock;
 use zuse_pool::dedup::SharedAt;
 
 use super::engine::Done;
+use super::prover::Short;
 use super::record::{Bookmark, CANCELED, FINISHED, Function, Position, Record, SCANNING};
 use super::report::Step;
 use super::{ERROR_SCRUB, ErrorScrub, KEY, LAST_SCRUBBED, NewScan, Pass};
@@ -237,7 +238,7 @@ impl Ctx<'_> {
             state.record = Some(record);
             state.position = position;
             state.error_scrub = ErrorScrub::default();
-            state.failed.clear();
+            state.short = Short::default();
             state.pass = Pass {
                 start: now,
                 begun_here: true,
@@ -343,7 +344,7 @@ impl Ctx<'_> {
                     state.counts = Arc::default();
                     state.pass.examined += examined;
                     state.pass.issued += issued;
-                    join(&mut state.failed, &done.failed);
+                    state.short.add(&done.short);
                     (before, ahead)
                 })
             };
@@ -447,11 +448,11 @@ impl Ctx<'_> {
             self.free(record.queue_object)?;
         }
         self.write_scan(&ended, &position)?;
-        let (failed, begun_here) = {
+        let (short, begun_here) = {
             let mut state = self.dsl.scan.state.lock();
             state.record = Some(ended);
             state.position = position;
-            (std::mem::take(&mut state.failed), state.pass.begun_here)
+            (std::mem::take(&mut state.short), state.pass.begun_here)
         };
         self.spa.io().unwatch_frees();
         self.spa.0.unwatch_shared();
@@ -468,11 +469,15 @@ impl Ctx<'_> {
                 .put_u64(self.tx, LAST_SCRUBBED, max)?;
         }
         if record.errors == 0 || begun_here {
-            let failed: Vec<(u64, Span)> = failed
+            let failed: Vec<(u64, Span)> = short
+                .failed
                 .into_iter()
                 .map(|(leaf, (first, last))| (leaf, Span::new(first, last - first + 1)))
                 .collect();
-            let births = (Txg(record.min_txg), Txg(record.max_txg));
+            // What nobody came upon is lacked as before: a device that failed for a moment may have
+            // hidden a tree.
+            let seen_after = record.min_txg.max(short.hidden);
+            let births = (Txg(seen_after), Txg(record.max_txg));
             self.spa.scan_done(self.tx, births, &failed)?;
         }
         self.tell_scan(record.function, Step::Done);
@@ -515,12 +520,5 @@ impl Ctx<'_> {
     /// Two datasets exchange their content.
     pub(crate) fn scan_swapped(&self, a: u64, b: u64) -> Result<()> {
         self.note_change(|position| position.swapped(a, b))
-    }
-}
-
-fn join(all: &mut super::Failed, more: &super::Failed) {
-    for (leaf, (first, last)) in more {
-        let (known_first, known_last) = all.entry(*leaf).or_insert((*first, *last));
-        (*known_first, *known_last) = ((*first).min(*known_first), (*last).max(*known_last));
     }
 }

@@ -124,12 +124,16 @@ impl<'a> Walker<'a> {
     fn read(&self, bp: &BlockPointer, name: LostBlock) -> Result<Vec<u8>, Walk> {
         let stored = match self.prover.prove_pointers(bp, name) {
             Proven::Good(stored) => stored,
-            Proven::Lost => return Err(Walk::Done),
+            Proven::Lost => {
+                self.prover.note_hidden(bp.physical_birth());
+                return Err(Walk::Done);
+            }
             Proven::Gone => return Err(self.pause()),
         };
         let place = Place::new("a scan");
         let decoded = self.prover.spa.io().decode(bp, None, stored, &place);
         decoded.map_err(|_| {
+            self.prover.note_hidden(bp.physical_birth());
             self.prover.note_lost(LostBlock {
                 birth: bp.physical_birth(),
                 ..name
@@ -158,6 +162,7 @@ impl<'a> Walker<'a> {
             Err(walk) => return walk,
         };
         let Ok(phys) = ObjsetPhys::parse(&bytes) else {
+            self.prover.note_hidden(root.physical_birth());
             self.prover.note_lost(self.name(0, ROOT_LEVEL, 0));
             return Walk::Done;
         };
