@@ -638,9 +638,12 @@ fn what_a_scan_cannot_reach_stays_lacking() {
     let fs = pool.file_system("tank").expect("file system");
     write(&fs, 0..60).expect("written");
     drop(fs);
-    pool.sync().expect("sync");
+    for _ in 0..4 {
+        pool.spa().sync_now().expect("sync");
+    }
     attach(&pool, "/d/0", &disks[1], Purpose::Attach).expect("attached");
-    faulty.add(Rule::broken(Op::Read).times(100));
+    // The root of the MOS, three copies of it, looked at twice.
+    faulty.add(Rule::broken(Op::Read).times(6));
     resilver(&pool);
     faulty.clear();
     let lacking = pool.spa().lacking();
