@@ -2,9 +2,8 @@
 //! for what does not fit.
 //!
 //! ```text
-//!  bonus (or spill)   0 magic 0x002F505A   4 layout (10 bits) | header/8 (6 bits)   6 lengths of
-//!  variable attributes, u16 each header             attribute values in layout order, each at a
-//!  multiple of 8
+//!  bonus (or spill)   0 magic 0x002F505A   4 layout (10 bits) | header/8 (6 bits)   6 lengths of variable attributes, u16 each
+//!  header             attribute values in layout order, each at a multiple of 8
 //! ```
 //! A layout is a sequence of attribute numbers; names, numbers and layouts are in two tables per
 //! object set ([`SaTable`]). Old objects (bonus type 17) have one fixed layout without a header;

@@ -2,8 +2,8 @@
 //! tables of the MOS.
 //!
 //! ```text
-//!  micro   one block of 64-byte slots, u64 values; an index of packed u64 rides with the cached
-//!  block fat     header block → pointer table → leaves; parsed in place
+//!  micro   one block of 64-byte slots, u64 values; an index of packed u64 rides with the cached block
+//!  fat     header block → pointer table → leaves; parsed in place
 //! ```
 //! A ZAP begins micro. It becomes fat when it outgrows the largest micro block. So it does when it
 //! gets a name of 50 bytes, a value that is not one u64, or too many names of one hash. A directory

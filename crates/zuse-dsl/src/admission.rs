@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   refused   used on disk ≥ quota, or nothing is in flight and the change alone is too large
-//!   waits     used + in flight + estimate > limit: the sync of what is in flight shows what really
-//!   remains admitted  else
+//!   waits     used + in flight + estimate > limit: the sync of what is in flight shows what really remains
+//!   admitted  else
 //! ```
 //! Why the root is strict: what is admitted must fit, or the sync runs out of space in the middle
 //! of a txg. Changes that free space skip the quotas and may use half of the slop, so that a full

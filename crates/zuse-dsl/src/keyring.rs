@@ -2,8 +2,7 @@
 //!
 //! ```text
 //!   directory ─ com.datto:crypto_key_obj ─► key object ─ DSL_CRYPTO_ROOT_DDOBJ ─► directory of the encryption root
-//!                                            (wrapped keys)                        its key object:
-//!                                            format, salt, rounds
+//!                                            (wrapped keys)                        its key object: format, salt, rounds
 //! ```
 //! Loaded is the *wrapping* key of an encryption root, by its directory. A dataset's own keys are
 //! unwrapped with it when the dataset is first used, once per key object: clones share one, and so

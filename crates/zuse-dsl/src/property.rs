@@ -2,8 +2,7 @@
 //! changes.
 //!
 //! ```text
-//!   snapshot's own ZAP → received value (unless inherited) → own directory → parents (inheritable
-//!   ones) → default
+//!   snapshot's own ZAP → received value (unless inherited) → own directory → parents (inheritable ones) → default
 //! ```
 //! The rule is chapter 04a §1.2 of the format notes. What takes effect for a directory is worked
 //! out once and kept until it changes (`tier.rs`).

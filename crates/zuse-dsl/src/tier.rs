@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   stored    property ZAP           → decoded entries
-//!   resolved  directory              → every property that takes effect there, with where it comes
-//!   from roots     root block pointer     → type of the object set, properties that stand inside
-//!   it datasets  dataset or snapshot    → its bonus, whether it has extension entries deadlists
-//!   deadlist               → what it holds in all names     directory or snapshot  → the name
-//!   under which its parent lists it
+//!   resolved  directory              → every property that takes effect there, with where it comes from
+//!   roots     root block pointer     → type of the object set, properties that stand inside it
+//!   datasets  dataset or snapshot    → its bonus, whether it has extension entries
+//!   deadlists deadlist               → what it holds in all
+//!   names     directory or snapshot  → the name under which its parent lists it
 //! ```
 //! File data never pushes anything out of here. Each table has a bound of its own and forgets what
 //! was not asked for since it last filled up.

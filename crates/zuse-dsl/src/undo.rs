@@ -1,10 +1,10 @@
 //! Taking back what a sync task did.
 //!
 //! ```text
-//!   savepoint   the MOS is written as it is: nothing leads there until the uberblock of this txg
-//!   does task     changes the MOS in memory; what it frees and which handles it touches is noted
-//!   keep        what was to be freed is freed undo        the versions of this txg are dropped;
-//!   what is in memory beside the MOS follows it
+//!   savepoint   the MOS is written as it is: nothing leads there until the uberblock of this txg does
+//!      task     changes the MOS in memory; what it frees and which handles it touches is noted
+//!   keep        what was to be freed is freed
+//!   undo        the versions of this txg are dropped; what is in memory beside the MOS follows it
 //! ```
 //! What happened in the txg before the savepoint (datasets written, earlier tasks) stays in either
 //! case, and the txg goes on.

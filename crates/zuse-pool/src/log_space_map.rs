@@ -3,8 +3,7 @@
 //! ```text
 //! directory: com.delphix:log_spacemap_zap ─▶ ZAP: txg in hex ─▶ log: two-word entries of all metaslabs of all vdevs
 //! top ZAP:   com.delphix:ms_unflushed_phys_txgs ─▶ array: U per metaslab
-//! state of a metaslab = its own map, then its entries in logs with txg ≥ U, by txg; U = 0: no log
-//! counts
+//! state of a metaslab = its own map, then its entries in logs with txg ≥ U, by txg; U = 0: no log counts
 //! ```
 //!
 //! Zuse reads logs and writes none. In the first writable txg every metaslab appends its log

@@ -6,8 +6,7 @@
 //!                 │   what was put off until now is done, in two rounds: the first beside everybody else
 //!              quiescing: no new transaction begins until those of the txg have ended
 //!                 │
-//!              syncing N: the sync thread writes it; N+1 is open meanwhile, N+2 may quiesce behind
-//!              it
+//!              syncing N: the sync thread writes it; N+1 is open meanwhile, N+2 may quiesce behind it
 //! ```
 //! Invariants, asserted at each step of a txg
 //! - A transaction of txg N + 1 begins only after the last one of N has ended: versions of a block

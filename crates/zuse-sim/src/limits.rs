@@ -2,19 +2,19 @@
 //! what is available, and what must be refused.
 //!
 //! ```text
-//!   facts of the pool (proved by the recount)   data D, snapshots S, unique U, referenced R of
-//!   each dataset; room of the top model   REFRSRV = max(0, refreservation − U)          used = D +
-//!   S + CHILD + REFRSRV CHILD   = Σ max(used, reservation) of children room    = min(room above +
-//!   max(0, reservation − used), quota − used) available = min(room + REFRSRV, refquota − R)
+//!   facts of the pool (proved by the recount)   data D, snapshots S, unique U, referenced R of each dataset; room of the top
+//!   model   REFRSRV = max(0, refreservation − U)          used = D + S + CHILD + REFRSRV
+//!           CHILD   = Σ max(used, reservation) of children
+//!           room    = min(room above + max(0, reservation − used), quota − used)
+//!           available = min(room + REFRSRV, refquota − R)
 //! ```
 //! Clones, promotions, renames and rollbacks move space from one dataset to another; each must fit
 //! where it goes:
 //!
 //! ```text
-//!   rename     max(used, reservation) below the new parent, up to the ancestor that both places
-//!   have promote    Σ written of the snapshots that change hands, the same way; not against the
-//!   clone's own quota rollback   referenced of the snapshot ≤ refquota, min(U, refreservation) ≤
-//!   room
+//!   rename     max(used, reservation) below the new parent, up to the ancestor that both places have
+//!   promote    Σ written of the snapshots that change hands, the same way; not against the clone's own quota
+//!   rollback   referenced of the snapshot ≤ refquota, min(U, refreservation) ≤ room
 //! ```
 //! What a reservation on the way up keeps free may be counted or not: there either answer is right.
 //!

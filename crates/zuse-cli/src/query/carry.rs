@@ -2,8 +2,8 @@
 //! the next are being made.
 //!
 //! ```text
-//!   datasets   [name, kind, txg of creation, [[value, source, received] or null, …], [names]]
-//!   a line each others     one object
+//!   datasets   [name, kind, txg of creation, [[value, source, received] or null, …], [names]]     a line each
+//!   others     one object
 //! ```
 //! The names of the properties stand in a row only where nobody asked for certain ones. Budget for
 //! a row of a listing: an allocation for its name, one for its cells, and one for each value. Rows

@@ -2,8 +2,7 @@
 //!
 //! ```text
 //! header  0 type 0x8000000000000003   8 salt   16 normflags   24..64 reserved
-//! slot    0 value u64   8 cd u32   12 zero u16   14 name, 50 bytes with its NUL; first byte 0 =
-//! free
+//! slot    0 value u64   8 cd u32   12 zero u16   14 name, 50 bytes with its NUL; first byte 0 = free
 //! ```
 //!
 //! The functions here work on the bytes and the block's [`MicroIndex`] together and keep the two in

@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!   stream, allowed      NAME$recvd                       source "received"
-//!   -o on the top        NAME$recvd, NAME                 "local"; `inherit -S` brings the
-//!   received value back -o below, -x         NAME$recvd, NAME$inherit         inherited; `inherit
-//!   -S` likewise -x, not inheritable  nothing changes
+//!   -o on the top        NAME$recvd, NAME                 "local"; `inherit -S` brings the received value back
+//!   -o below, -x         NAME$recvd, NAME$inherit         inherited; `inherit -S` likewise
+//!   -x, not inheritable  nothing changes
 //! ```
 //! A package replaces what was received before: values that it no longer has are cleared. A receive
 //! that fails puts every entry back.
