@@ -1,4 +1,4 @@
-//! Bytes that are read into the memory in which they stay.
+//! Bytes of a device that are read straight into the memory in which they stay.
 
 use std::ops::Deref;
 #[cfg(target_os = "linux")]

@@ -8,12 +8,12 @@
 //!
 //! Zuse reads logs and writes none. In the first writable txg every metaslab appends its log
 //! entries to its own map. Then the logs are freed, the ZAP emptied and every U set to 0. From then
-//! on all goes to the maps. That is a state that OpenZFS itself can load. The feature stays active.
+//! on changes go straight to the maps. OpenZFS can load that state. The feature stays active.
 //!
 //! Invariants:
 //! - Every U that is not 0 has a log of that txg; else the pool's history is incomplete: `Corrupt`.
-//! - The logs go only in the same txg in which the last metaslab has its entries, after them; the
-//!   allocator asserts that none waits.
+//! - The logs are freed in the txg in which the last metaslab gets its entries, and after that. The
+//!   allocator asserts that no entry waits.
 //!
 //! Entries for vdevs that have no metaslabs any more (indirect, hole) are skipped.
 //!

@@ -1,4 +1,4 @@
-//! Streams and differences, in the form in which most programs want them.
+//! Sending, receiving and comparing, in the form in which most programs want them.
 
 use std::io::{Read, Write};
 use std::path::Path;

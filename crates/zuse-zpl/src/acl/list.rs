@@ -198,7 +198,7 @@ impl Acl {
                 });
             put(u32::from(special != 0));
             put(e.mask);
-            // Ids of other domains are no ids here.
+            // Ids of other domains are not known here.
             put(if special != 0 {
                 special
             } else {
