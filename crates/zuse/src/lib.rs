@@ -36,10 +36,14 @@
 //!   bounds of memory come in through [`Environment`].
 //!
 //! # Targets
-//! Built and tested on `x86_64-unknown-linux-gnu`. Other 64-bit Linux targets use the same code,
-//! with scalar checksums, compression and parity in place of the vectors of x86. Devices need
-//! Linux (`flock`, `BLKGETSIZE64`). On 32 bits a file above 4 GiB is read in parts only
-//! ([`fs::File`]), because [`fs::Files::read`] gives one `Vec`.
+//! - `x86_64-unknown-linux-gnu`: built and tested.
+//! - `aarch64-unknown-linux-gnu`, `i686-unknown-linux-gnu`: they pass `cargo check`, and were never
+//!   run. Checksums, compression and parity are scalar there instead of the vectors of x86.
+//! - Systems other than Linux: the crate `zuse-device` does not build there. It needs Linux's
+//!   `fallocate`, `posix_fadvise` and ioctls of block devices.
+//!
+//! On 32 bits a file above 4 GiB is read in parts only ([`fs::File`]), because
+//! [`fs::Files::read`] gives one `Vec`.
 //!
 //! # Features
 //! None is on by default. `lua` adds channel programs ([`Pool::run_program`]) and with them the C
