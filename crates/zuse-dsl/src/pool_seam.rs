@@ -1,4 +1,4 @@
-//! The pool below, in the words of this layer.
+//! The interface to the pool below, in the terms of this layer.
 
 use std::sync::Arc;
 
@@ -121,7 +121,7 @@ impl Spa {
                 .saturating_add(s.deduped)
                 .saturating_add(s.beside)
                 .saturating_sub(s.checkpointed),
-            // What only the checkpoint has is nobody's room, and nobody's in use.
+            // Space that only the checkpoint has is neither free nor used.
             allocated: s
                 .dused
                 .saturating_add(s.beside)

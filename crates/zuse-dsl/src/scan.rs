@@ -78,9 +78,9 @@ struct State {
     epoch: u64,
     /// Figures of the batch in hand.
     counts: Arc<Counts>,
-    /// Bytes that batches of a scrub mended before they were thrown away: they are found whole when
-    /// they are met again.
-    mended: u64,
+    /// Bytes that batches of a scrub repaired before they were thrown away. The next batch finds
+    /// them whole.
+    repaired: u64,
     pass: Pass,
     /// What it could not see to.
     short: Short,
@@ -115,15 +115,15 @@ struct Worker {
 }
 
 impl State {
-    /// The batch in hand is of no use any more. What it mended stays so. (A resilver writes all of
-    /// it again.)
+    /// The batch in hand is of no use any more. What it repaired stays repaired. (A resilver writes
+    /// all of it again.)
     fn forget_batch(&mut self) {
         self.ahead = None;
         self.epoch += 1;
         let counts = std::mem::take(&mut self.counts);
         let is_scrub = |record: &Record| record.function == Function::Scrub;
         if self.record.as_ref().is_some_and(is_scrub) {
-            self.mended += counts.mended();
+            self.repaired += counts.repaired();
         }
     }
 }

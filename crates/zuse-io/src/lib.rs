@@ -19,11 +19,11 @@ mod gang;
 mod gather;
 mod log_block;
 mod lost;
-mod mend;
 mod pipeline;
 mod policy;
 mod prove;
 mod raw;
+mod repair;
 mod shared;
 mod shelf;
 

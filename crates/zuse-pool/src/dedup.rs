@@ -421,7 +421,7 @@ fn log(pool: &Pool, names: &Zap, checksum: &str, index: u8) -> Result<Option<Log
     let header = dnode.bonus_vec();
     let block = u64::from(dnode.block_size());
     let end = dnode.max_block().saturating_add(1).saturating_mul(block);
-    // Of a pool in use the log may have been emptied between the two.
+    // In a pool in use the log may have been emptied between the two reads.
     let header = match u64_at(&header, 8) > end {
         true => dnode.bonus_vec(),
         false => header,

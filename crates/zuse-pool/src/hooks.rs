@@ -1,4 +1,4 @@
-//! The seam to the layer of datasets, which knows the pool but is not known by it.
+//! The interface to the layer of datasets, which knows the pool but is not known by it.
 
 use std::sync::Arc;
 use zuse_base::sync::RwLock;

@@ -444,7 +444,7 @@ fn traffic(pool: &zuse::Pool, new: &str) -> (u64, u64) {
 }
 
 #[test]
-fn a_resilver_reads_each_block_once_and_mends_what_it_meets() {
+fn a_resilver_reads_each_block_once_and_repairs_what_it_meets() {
     // Bytes read for each byte that is written, in tenths, with what metadata takes.
     for (shape, devices, most) in [
         (Shape::Mirror, 2, 15),

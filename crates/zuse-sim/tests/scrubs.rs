@@ -1,5 +1,5 @@
 //! Scrubs of pools that OpenZFS made, of every layout. What is whole is found whole, and what is
-//! wrong is mended. Among the blocks are gang blocks, blocks on removed vdevs, encrypted,
+//! wrong is repaired. Among the blocks are gang blocks, blocks on removed vdevs, encrypted,
 //! deduplicated and cloned ones, and logs.
 
 use std::sync::Arc;
@@ -71,7 +71,7 @@ fn a_scrub_of_a_whole_pool_meets_all_of_it_and_changes_nothing() {
 }
 
 #[test]
-fn one_scrub_mends_all_that_a_layout_can_bear() {
+fn one_scrub_repairs_all_that_a_layout_can_bear() {
     // Of parity and mirrors two each are enough here.
     let some = [
         "raidz1", "raidz3", "expanded", "draid", "mirrors", "classes",

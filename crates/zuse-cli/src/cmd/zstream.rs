@@ -112,7 +112,7 @@ impl Token {
 /// Decompress single blocks of a stream, from standard input to standard output
 #[derive(Args, Debug)]
 struct Decompress {
-    /// Say which
+    /// Print which ones
     #[arg(short)]
     verbose: bool,
     /// The blocks; 'off' as type only resets what the record says
@@ -168,7 +168,7 @@ impl Decompress {
     }
 }
 
-/// Compress the blocks of a stream anew, from standard input to standard output
+/// Recompress the blocks of a stream, from standard input to standard output
 #[derive(Args, Debug)]
 struct Recompress {
     /// Level, for zstd
@@ -225,7 +225,7 @@ impl Redup {
 /// use.
 #[derive(Args, Debug)]
 struct DropRecord {
-    /// Say which
+    /// Print which ones
     #[arg(short)]
     verbose: bool,
     /// The blocks

@@ -288,7 +288,7 @@ impl Dsl {
 
     /// The next tree to walk, `None` at the end.
     fn turn(&self, prover: &Prover<'_>, epoch: u64) -> Result<Option<Turn>> {
-        // No dataset comes or goes between the look at the position and that at the dataset.
+        // No dataset is created or destroyed between reading the position and reading the dataset.
         let _config = self.read_config();
         let (meta, spa) = (self.meta()?, self.spa()?);
         let (min, max) = (prover.record.min_txg, prover.record.max_txg);
@@ -325,7 +325,7 @@ impl Dsl {
                 }));
             }
             let Ok(phys) = meta.ds(bookmark.objset) else {
-                // It cannot be read: what is below it is lost, whenever it was born.
+                // It cannot be read, and so everything below it is lost, whenever it was born.
                 prover.note_hidden(max);
                 prover.note_lost(LostBlock {
                     dataset: 0,
@@ -371,7 +371,7 @@ impl Dsl {
             if phys.is_snapshot() && phys.next_snap != 0 {
                 next.push((phys.next_snap, phys.creation_txg));
             }
-            // Clones that cannot be found are lost, and said to be by whoever reads that object.
+            // If the list of clones is lost, the read of that object reports it.
             if phys.next_clones != 0 {
                 match meta.table(phys.next_clones).and_then(|t| t.ints()) {
                     Ok(clones) => {
@@ -457,7 +457,7 @@ fn prove_all(prover: &Prover<'_>, mut items: Vec<Item>, stop: &Stop) {
             }
             prover.prove_data(&item.bp, item.name);
         }
-        // Others read or write: they get the devices for most of the time.
+        // If other threads read or write, they get the devices for most of the time.
         if prover.spa.io().vdevs().asked() != asked {
             stop.sleep((began.elapsed() * GIVES_WAY).min(LONGEST_PAUSE));
         }

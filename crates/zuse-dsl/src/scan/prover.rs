@@ -1,4 +1,4 @@
-//! Proving the blocks that a walk comes upon, and what is noted of it.
+//! Verifying the blocks that a walk collects, and noting the results.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -39,8 +39,8 @@ impl Counts {
         .map(|count| count.load(Relaxed))
     }
 
-    /// Bytes that were written anew.
-    pub fn mended(&self) -> u64 {
+    /// Bytes that were rewritten.
+    pub fn repaired(&self) -> u64 {
         self.processed.load(Relaxed)
     }
 }
@@ -144,8 +144,8 @@ impl<'a> Prover<'a> {
     fn prove(&self, bp: &BlockPointer, name: Option<LostBlock>, lacking: bool) -> Proven {
         self.reach_the_disk(bp);
         let io = self.spa.io();
-        // Space that is freed is not given out while this transaction's txg is open. What is still
-        // there now cannot be another block's before it was written.
+        // Freed space is not given out while this transaction's txg is open. So a block that exists
+        // now cannot be overwritten by another before the repair is written.
         let tx: RefCell<Option<Tx>> = RefCell::new(None);
         let is_live = || {
             let mut tx = tx.borrow_mut();
@@ -161,15 +161,15 @@ impl<'a> Prover<'a> {
             ),
             None => "a dedup table".to_owned(),
         });
-        // A pointer that makes no sense leads nowhere.
+        // A pointer that makes no sense is skipped.
         let look = || io.prove(bp, lacking, &is_live, &place).unwrap_or_default();
         let (mut proof, mut stored) = look();
         if !proof.good && !proof.stale && !proof.lacking.is_empty() {
             // A device that is not there may have left the pool just now: its blocks are elsewhere.
             (proof, stored) = look();
         }
-        if proof.mended > 0 {
-            self.counts.processed.fetch_add(proof.mended, Relaxed);
+        if proof.repaired > 0 {
+            self.counts.processed.fetch_add(proof.repaired, Relaxed);
         }
         if proof.stale || !proof.good && !is_live() {
             return match proof.good {

@@ -1,5 +1,5 @@
-//! What of a scan happens on the sync thread: its begin and end, the position after each batch, and
-//! what happens to datasets meanwhile.
+//! The part of a scan that runs on the sync thread: its begin and end, the position after each
+//! batch, and changes of datasets meanwhile.
 
 use std::sync::Arc;
 
@@ -154,7 +154,7 @@ impl Dsl {
     /// none.
     pub(crate) fn load_scan(&self) -> Result<()> {
         let meta = self.meta()?;
-        // A scan is no reason for not opening a pool.
+        // A damaged record of a scan must not keep the pool from opening.
         if let Ok(Some(value)) = meta.directory()?.get(ERROR_SCRUB) {
             self.scan.state.lock().error_scrub = ErrorScrub::parse(&value.ints());
         }
@@ -233,7 +233,7 @@ impl Ctx<'_> {
         {
             let mut state = self.dsl.scan.state.lock();
             state.forget_batch();
-            state.mended = 0;
+            state.repaired = 0;
             state.shared = record.ddt_class_max;
             state.record = Some(record);
             state.position = position;
@@ -314,7 +314,7 @@ impl Ctx<'_> {
         let position = {
             let mut state = self.dsl.scan.state.lock();
             state.forget_batch();
-            record.processed += std::mem::take(&mut state.mended);
+            record.processed += std::mem::take(&mut state.repaired);
             state.record = Some(record);
             pass(&mut state.pass, self.spa.now().0);
             state.position.clone()
@@ -338,7 +338,7 @@ impl Ctx<'_> {
                     let [examined, skipped, issued, processed, errors] = state.counts.now();
                     record.examined += examined;
                     record.skipped += skipped;
-                    record.processed += processed + std::mem::take(&mut state.mended);
+                    record.processed += processed + std::mem::take(&mut state.repaired);
                     record.errors += errors;
                     state.record = Some(record);
                     state.counts = Arc::default();
@@ -424,17 +424,17 @@ impl Ctx<'_> {
 
     /// A scan is over: done, or canceled.
     pub(super) fn end_scan(&self, record: Record, complete: bool) -> Result<()> {
-        let (before, mended) = {
+        let (before, repaired) = {
             let mut state = self.dsl.scan.state.lock();
             state.forget_batch();
-            (state.position.clone(), std::mem::take(&mut state.mended))
+            (state.position.clone(), std::mem::take(&mut state.repaired))
         };
         let ended = Record {
             state: if complete { FINISHED } else { CANCELED },
             end: self.spa.now().0,
             queue_object: 0,
             paused: false,
-            processed: record.processed + mended,
+            processed: record.processed + repaired,
             ..record
         };
         let position = Position {

@@ -1,8 +1,8 @@
-//! What a pool's vdevs lack together, and which device they cannot do without.
+//! Which txgs the vdevs of a pool lack together, and which devices the pool cannot do without.
 //!
-//! A leaf lacks the txgs of its log, and everything while it is not there. A mirror lacks what all
-//! its children lack, a vdev with parity what more children lack than it has parity. A device is
-//! needed where its top-level vdev would lack something without it.
+//! A leaf lacks the txgs of its log, and everything while it is missing. A mirror lacks what all
+//! its children lack. A vdev with parity lacks what more children lack than it has parity. A device
+//! is needed if its top-level vdev would lack something without it.
 
 use zuse_base::{Result, Span, Txg};
 use zuse_vdev::{VdevConfig, VdevKind};

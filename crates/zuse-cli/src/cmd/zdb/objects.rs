@@ -1,4 +1,4 @@
-//! `zdb -d`: datasets and their objects, and what else of the pool hangs on them.
+//! `zdb -d`: datasets and their objects, and other objects of the pool that belong to them.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

@@ -13,7 +13,7 @@ use crate::session::{Need, Session};
 #[derive(Args, Debug)]
 #[command(disable_version_flag = true)]
 pub struct Create {
-    /// Make the datasets above it too, and be content if it exists
+    /// Also create its parents; no error if it exists
     #[arg(short)]
     parents: bool,
     /// Do not mount it
@@ -37,7 +37,7 @@ pub struct Create {
     /// Block size of the volume
     #[arg(short = 'b', value_name = "SIZE", value_parser = size)]
     block_size: Option<u64>,
-    /// Keep no space for the volume
+    /// Sparse: reserve no space for the volume
     #[arg(short = 's')]
     sparse: bool,
     /// The filesystem or volume
@@ -127,7 +127,7 @@ impl Create {
             return Err(CommandError::new(format!("{}: {why}", cannot())).into());
         }
         let parent = name.rsplit_once('/').map(|(parent, _)| parent);
-        // With -p a pool that is there is a dataset that is there.
+        // With -p the pool itself is a dataset that exists.
         let Some(parent) = parent.or_else(|| self.parents.then_some(name)) else {
             return Err(
                 CommandError::new(format!("{}: missing dataset name", cannot()))

@@ -9,17 +9,17 @@ use crate::session::{Need, Session};
 /// Seconds of a day.
 const DAY: u64 = 24 * 60 * 60;
 
-/// Make the dedup tables of a pool smaller
+/// Remove entries from the dedup tables of a pool
 ///
 /// Entries of blocks that came only once go, the oldest first. Such a block takes its room once
 /// more if it comes again. Tables of the old form, from before the feature fast_dedup, stay as they
 /// are.
 #[derive(Args, Debug)]
 pub struct DdtPrune {
-    /// Entries that did not change for so many days
+    /// Entries that did not change for this many days
     #[arg(short = 'd', value_name = "DAYS")]
     days: Option<String>,
-    /// So many hundredths of the entries that came once
+    /// This percentage of the entries with one reference
     #[arg(short = 'p', value_name = "PERCENTAGE")]
     percent: Option<String>,
     /// The pool

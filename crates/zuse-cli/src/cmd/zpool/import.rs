@@ -126,7 +126,7 @@ impl Import {
         session.loads_keys = self.load_keys;
         if let Some(name) = &self.pool {
             if !self.dry_run && session.wants_host()? {
-                return Err(Stop::Anew);
+                return Err(Stop::NewProcess);
             }
             let found = pick(&candidates, name, &scan.problems)?;
             return self.import(session, found, self.new_name.as_deref());
@@ -156,7 +156,7 @@ impl Import {
         let mut code = 0;
         for found in candidates {
             let done = if !self.dry_run && session.wants_host()? {
-                crate::host::anew(session, &self.line_for(session, found))
+                crate::host::in_new_process(session, &self.line_for(session, found))
             } else {
                 self.import(session, found, None).map(|()| 0)
             };
@@ -455,7 +455,7 @@ fn errata_of(session: &Session, found: &FoundPool) -> Outcome<u64> {
     if told != 0 || !is_left || !found.health().state.is_usable() {
         return Ok(told);
     }
-    // One that cannot be opened is listed all the same.
+    // A pool that cannot be opened is listed all the same.
     let pool = Pool::open(session.environment()?, found, &PoolAccess::default());
     Ok(pool.map_or(0, |pool| pool.errata()))
 }
