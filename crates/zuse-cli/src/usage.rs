@@ -257,6 +257,16 @@ pub fn complaint(usage: &Usage, error: &clap::Error) -> String {
                 (None, false) => "too many arguments".to_owned(),
             }
         }),
+        // The option stands last, without its value.
+        ErrorKind::InvalidValue
+            if named(ContextKind::InvalidValue).is_some_and(|v| v.is_empty()) =>
+        {
+            let name = named(ContextKind::InvalidArg).unwrap_or_default();
+            let letter = name.strip_prefix('-').and_then(|n| n.chars().next());
+            letter
+                .filter(|letter| *letter != '-')
+                .map(|letter| format!("missing argument for '{letter}' option"))
+        }
         ErrorKind::ValueValidation => {
             std::error::Error::source(error).map(|inner| match inner.to_string() {
                 text if text.contains("invalid digit") => {
