@@ -59,6 +59,11 @@ const SAID: &[(&str, i32, &str)] = &[
         "missing argument for 'o' option\nusage:\n",
     ),
     (
+        "zpool import -n tank",
+        2,
+        "missing -F argument\nusage:\n",
+    ),
+    (
         "zpool import -d",
         2,
         "missing argument for 'd' option\nusage:\n",
