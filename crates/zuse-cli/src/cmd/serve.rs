@@ -22,7 +22,7 @@ use zuse_mount::ServerOptions;
 
 use super::mount::MountArgs;
 use crate::args::tunables;
-use crate::error::{CommandError, Explain, Outcome, Stop};
+use crate::error::{CommandError, Explain, Outcome, Stop, explain};
 use crate::forwarded::Forwarded;
 use crate::holder::{Ended, Holder, Life};
 use crate::session::{Need, Session};
@@ -224,6 +224,20 @@ fn first(session: &mut Session, socket: &Path) -> Outcome {
         command.end();
         return Ok(());
     };
+    let is_imported = session.state.imported()?;
+    if !is_imported
+        .values()
+        .any(|c| c.config.pool_guid == pool.guid())
+    {
+        // It failed after it had opened the pool: nobody would find this process, nor get past it.
+        if let Err(e) = pool.export() {
+            let what = format!("cannot close '{}'", pool.name());
+            crate::say_error(&mut command.session.ui, &explain(&what, &e, true));
+        }
+        command.end();
+        return Ok(());
+    }
+    drop(is_imported);
     let log = session.state.log(pool.guid());
     go_quiet(session, &log)?;
     // The command that made or imported the pool leaves it to this process.

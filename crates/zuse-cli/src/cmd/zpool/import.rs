@@ -207,6 +207,7 @@ impl Import {
         let name = new_name.unwrap_or(&found.config.name).to_owned();
         check_name(&name, new_name.is_some())?;
         let (mut passing, properties) = passing(self.root.as_ref(), &self.options)?;
+        check_properties(&name, &properties)?;
         let label_name = self.temporary.then(|| found.config.name.clone());
         if label_name.is_some() {
             let extra = passing.get_or_insert_default();
@@ -325,6 +326,16 @@ fn has_lost_log(pool: &Pool) -> bool {
 
 /// The version of pools with features.
 const NEWEST: u64 = 5000;
+
+/// Refuses what cannot be set before the pool is opened: afterwards it would be imported half-way.
+fn check_properties(name: &str, properties: &[(String, String)]) -> Outcome {
+    let stored = properties.iter().filter(|(n, _)| n != "readonly");
+    for (property, value) in stored.filter(|(n, _)| !n.starts_with("feature@")) {
+        zuse::check_split_property(property, value)
+            .map_err(|e| explain(&format!("cannot set property for '{name}'"), &e, true))?;
+    }
+    Ok(())
+}
 
 /// Refuses names that no pool can have.
 fn check_name(name: &str, is_new: bool) -> Outcome {

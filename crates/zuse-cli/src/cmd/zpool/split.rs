@@ -52,6 +52,10 @@ impl Split {
         if self.load_keys && self.root.is_none() {
             return Err(CommandError::usage("-l is only valid with -R").into());
         }
+        if let Some(root) = &self.root {
+            // Before anything is done: the import that checks it comes after the split.
+            crate::args::passing(Some(root), &[])?;
+        }
         let properties = self.properties()?;
         let name = self.pool.clone();
         let pool = session.pool(&name, Need::Write)?;
