@@ -733,19 +733,25 @@ impl MountServer {
     }
 
     /// Ends a file system and its snapshots: waits for who is inside, lets go of every object.
+    ///
+    /// The kernel may know the names of these snapshots. It keeps them where `.zfs` merely expires,
+    /// and who opens a directory by such a name, and looks at it then, finds it stale.
     fn retire(&self, volume: &Arc<Volume>) {
         let snapshots: Vec<_> = volume
             .snapshots
             .lock()
             .drain()
-            .filter_map(|(_, w)| w.upgrade())
+            .filter_map(|(name, w)| Some((name, w.upgrade()?)))
             .collect();
-        for one in snapshots.iter().chain([volume]) {
+        for one in snapshots.iter().map(|(_, s)| s).chain([volume]) {
             let fs = one.close().take();
             self.session.table.purge(one);
             if let Some(fs) = fs {
                 settle(&fs);
             }
+        }
+        for (name, _) in &snapshots {
+            self.tell(|n| n.inval_entry(number::snapshots(volume.slot), name));
         }
     }
 

@@ -59,11 +59,8 @@ pub fn name_error(name: &str) -> Option<String> {
     if name.split('/').any(str::is_empty) {
         return Some("empty component or misplaced '@' or '#' delimiter in name".into());
     }
-    if name.contains('@') {
-        return Some("snapshot delimiter '@' is not expected here".into());
-    }
-    if name.contains('#') {
-        return Some("bookmark delimiter '#' is not expected here".into());
+    if let Some(why) = super::not_a_dataset(name) {
+        return Some(why.into());
     }
     let bad = name
         .chars()

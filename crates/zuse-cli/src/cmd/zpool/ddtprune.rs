@@ -31,14 +31,18 @@ impl DdtPrune {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         let what = self.what()?;
+        self.prune(session, what).map_err(|stop| match stop {
+            Stop::Failed(error) => CommandError { code: 255, ..error }.into(),
+            stop => stop,
+        })
+    }
+
+    fn prune(&self, session: &mut Session, what: Prune) -> Outcome {
         let name = &self.pool;
+        zuse::check_pool_name(name).or_cannot(|| format!("cannot open '{name}'"))?;
         let pool = session.pool(name, Need::Write)?;
         pool.prune_dedup(what)
-            .or_cannot_pool(|| format!("cannot prune dedup table on '{name}'"))
-            .map_err(|stop| match stop {
-                Stop::Failed(error) => CommandError { code: 255, ..error }.into(),
-                stop => stop,
-            })?;
+            .or_cannot_pool(|| format!("cannot prune dedup table on '{name}'"))?;
         session.log(&pool);
         Ok(())
     }
