@@ -59,7 +59,7 @@ fn a_scrub_of_a_whole_pool_meets_all_of_it_and_changes_nothing() {
         let scan = scrub(&pool);
         assert_eq!((scan.processed, scan.errors), (0, 0), "{name}: {scan:?}");
         assert!(!pool.vdev_status().has_errors(), "{name}");
-        // Cloned blocks are met more than once; deduplicated ones with their table, and passed over.
+        // Cloned blocks are met more than once.
         let shared = name == "brt";
         let (seen, all) = (scan.examined, scan.to_examine);
         assert!(
@@ -159,8 +159,8 @@ fn rot(device: &MemDevice, bytes: &[u8]) {
     device.write_at(&junk, (at * RECORD) as u64).expect("write");
 }
 
-/// The scan's state, as it is stored: 14 is the class of tables up to which it passes over, 15 the
-/// one that it is at.
+/// The scan's state, as it is stored. 14 is the class of tables up to which it passes over; 15 is
+/// where it is.
 fn words(pool: &Arc<Pool>) -> Vec<u64> {
     let directory = pool.spa().directory().expect("directory");
     let scan = directory.lookup(b"scan").expect("lookup");

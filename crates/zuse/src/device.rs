@@ -86,7 +86,7 @@ impl DeviceUse {
         }
     }
 
-    /// Whether a device was on its way into an open pool when the power went, and never came: the
+    /// Whether a device was on its way into an open pool when the power went, and never came. The
     /// pool does not know it, and the txg of its labels was never committed. Nothing is lost with
     /// it, and the command that was interrupted is given again as it was.
     ///

@@ -10,7 +10,7 @@
 //!
 //! What is passed over was proved since the scan began. So a key is doubted, and its block proved
 //! at each pointer, where its second pointer came after the scan's begin. Or where it was found
-//! lost: only a pointer has a name that can be told. Who asks is told that there are doubts, and
+//! lost: only a pointer has a name that can be told. The caller is told that there are doubts, and
 //! notes it on disk in the same txg: they are known here alone.
 //!
 //! A part is taken in syncing context. Nobody brings an entry from a log into a store meanwhile.
