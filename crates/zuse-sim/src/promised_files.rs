@@ -27,6 +27,7 @@ use zuse_zpl::{Credentials, FileSystem, Hashing, Znode, manifest};
 
 use crate::golden::open_whole;
 use crate::power::environment;
+use crate::promises::Pace;
 
 mod worker;
 
@@ -215,11 +216,12 @@ fn run(
             power.cut();
             pool.spa().give_up();
         });
-        let pace = Duration::from_micros(500 + prng.below(20_000));
+        let pace = Pace::of(prng, rules.throughput);
+        let (kept_too, done_too) = (&kept, &done);
         scope.spawn(move || {
             let spa = pool.spa();
             loop {
-                std::thread::sleep(pace);
+                pace.wait(kept_too, done_too);
                 if spa.wait_synced(spa.synced_txg().next()).is_err() {
                     return;
                 }

@@ -306,6 +306,34 @@ impl Volume {
     }
 }
 
+/// When a txg ends.
+pub(crate) enum Pace {
+    /// After some time: also in the middle of what it is to promise.
+    Time(Duration),
+    /// After so many promises: however slow the machine is, several are of one open txg.
+    Promises(u64),
+}
+
+impl Pace {
+    pub fn of(prng: &SeededPrng, by_promises: bool) -> Self {
+        let micros = 500 + prng.below(20_000);
+        match by_promises {
+            true => Self::Promises(2 + micros % 7),
+            false => Self::Time(Duration::from_micros(micros)),
+        }
+    }
+
+    pub fn wait(&self, kept: &AtomicU64, done: &AtomicBool) {
+        let until = match self {
+            Self::Time(pace) => return std::thread::sleep(*pace),
+            Self::Promises(many) => kept.load(Ordering::Acquire) + many,
+        };
+        while kept.load(Ordering::Acquire) < until && !done.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
 fn work(rules: &Rules, volume: &Volume, prng: &SeededPrng, kept: &AtomicU64) -> Result<()> {
     for _ in 0..400 {
         for _ in 0..=prng.below(3) {
@@ -357,12 +385,12 @@ fn run(
                 }
             });
         }
-        let pace = Duration::from_micros(500 + prng.below(20_000));
-        let done_too = &done;
+        let pace = Pace::of(prng, rules.throughput || rules.block_size > 16384);
+        let (done_too, kept) = (&done, &kept);
         scope.spawn(move || {
             let done = done_too;
             while !done.load(Ordering::Acquire) {
-                std::thread::sleep(pace);
+                pace.wait(kept, done);
                 let spa = pool.spa();
                 if spa.wait_synced(spa.synced_txg().next()).is_err() {
                     return;

@@ -28,6 +28,7 @@ fn rules() -> Vec<Rules> {
         },
         Rules {
             throughput: true,
+            disks: 2,
             ..base
         },
         Rules {
