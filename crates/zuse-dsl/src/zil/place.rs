@@ -13,8 +13,8 @@
 //!   links it, or frees it.
 //! - A block is in one record by its pointer. Were it in two, both would count it when they are
 //!   claimed.
-//! - What lies behind the record's end in a placed block is behind the end of the file, and zeros.
-//!   Else it belongs to a write that this drain does not promise, and replay would show it once the
+//! - What lies behind the record's end in a placed block is zeros. Else it may belong to a write
+//!   behind the end of the file that this drain does not promise. Replay would show it once the
 //!   file grows.
 
 use std::collections::VecDeque;
