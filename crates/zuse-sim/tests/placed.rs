@@ -9,7 +9,7 @@ use zuse::tools::Layers as _;
 use zuse::{Credentials, NewVolume, Pool, PoolAccess};
 use zuse_base::{Entropy, SeededPrng};
 use zuse_check::{Depth, check};
-use zuse_device::{BlockDevice, FaultyDevice, MemDevice, Op, Rule};
+use zuse_device::{BlockDevice, FaultyDevice, MemDevice, Op, PowerSupply, Rule, SimDisk};
 use zuse_format::zil::Body;
 use zuse_pool::{Environment, VdevSpec};
 use zuse_sim::golden::open_whole;
@@ -430,5 +430,40 @@ fn volumes_place_whole_blocks() {
         pool.sync().expect("sync");
         sound(&pool);
         pool.close().expect("close");
+    }
+}
+
+/// The log's blocks and the data lie on different devices: both are flushed before the answer.
+#[test]
+fn placed_data_is_on_its_device_when_it_is_promised() {
+    for seed in 0..6 {
+        let (prng, power) = (SeededPrng::new(seed), PowerSupply::new());
+        let empty = MemDevice::new("empty", SIZE).snapshot();
+        let disk = |name: &str| Arc::new(SimDisk::with_content(name, &empty, power.clone()));
+        let disks = [disk("sim0"), disk("sim1")];
+        let specs = disks.iter().map(|d| spec(d.clone())).collect();
+        let pool = Pool::create_on_devices(env(), "placed", specs, None, &[]).expect("create");
+        pool.create_filesystem(NAME, &[], (0, 0))
+            .expect("file system");
+        let fs = pool.file_system(NAME).expect("file system");
+        let file = new_file(&fs, b"file");
+        fs.fsync(&file).expect("fsync");
+        let bytes = noise(seed, 12 * BLOCK);
+        put(&fs, &file, 0, &bytes);
+        fs.fsync(&file).expect("fsync");
+        assert_eq!(placed(&pool), 12);
+        power.cut();
+        let left: Vec<Arc<dyn BlockDevice>> = (disks.iter())
+            .map(|d| Arc::new(d.crash(&prng)) as _)
+            .collect();
+        let again = open_whole(env(), &left, &writable()).expect("open");
+        let found = get(&again.file_system(NAME).expect("file system"), b"file");
+        assert!(found.is_some_and(|f| f == bytes), "seed {seed}: it is gone");
+        again.sync().expect("sync");
+        sound(&again);
+        again.close().expect("close");
+        pool.spa().give_up();
+        drop((file, fs));
+        let _ = pool.close();
     }
 }
