@@ -1,16 +1,15 @@
 //! A pool of named threads for work on the processor: checksums, compression, parity.
 //!
-//! - The queue has a bound, and nobody waits for room in it. A worker that did could wait for a
-//!   place that only workers can free.
-//! - [`WorkPool::run_all`] lets the caller work too, and waits only for items that some thread has
-//!   already begun. An item can wait only for batches made inside it, so nesting cannot deadlock,
-//!   and a full queue only costs parallelism.
-//! - What is put by ([`WorkPool::put_by`]) goes on beside the caller, who helps with the rest of it
-//!   in the end ([`WorkPool::finish`]).
-//! - While nobody waits for batches that compute ([`WorkPool::hurry`]), they leave half of the
-//!   processors to others. Who begins to wait is helped with the next item, not with the next
-//!   batch.
-//! - A panic in a job does not end its thread: it is counted, tears the pool's tripwire, and a
+//! - The queue has a bound, and nobody waits for room in it. A worker that waited could wait for
+//!   room that only workers can make.
+//! - In [`WorkPool::run_all`] the caller works too. It waits only for items that some thread has
+//!   already begun. An item can wait only for batches made inside it, so nesting cannot deadlock. A
+//!   full queue only costs parallelism.
+//! - A batch of [`WorkPool::run_in_background`] goes on beside the caller. [`WorkPool::finish`]
+//!   helps with what is left of it, and waits for its end.
+//! - While nobody waits for a result ([`WorkPool::set_awaited`]), batches that compute use at most
+//!   half of the processors. As soon as somebody waits, more threads help with them.
+//! - A panic in a job does not end its thread. It is counted, it tears the pool's tripwire, and the
 //!   batch reports it to its caller.
 //! - Dropping the pool runs what is queued, then joins the threads.
 
@@ -45,14 +44,14 @@ pub struct WorkPool {
     threads: Vec<JoinHandle<()>>,
     /// Processors, as they were when the pool was made.
     processors: usize,
-    /// What was put by and is perhaps not done.
-    put_by: Mutex<Vec<Arc<dyn PutBy>>>,
+    /// Batches in the background that may not be done.
+    background: Mutex<Vec<Arc<dyn BackgroundBatch>>>,
     /// Nobody waits for what is computed.
-    at_leisure: AtomicBool,
+    nobody_waits: AtomicBool,
 }
 
 /// A batch whose results nobody needs.
-trait PutBy: Send + Sync {
+trait BackgroundBatch: Send + Sync {
     /// Work until every item is begun.
     fn help(&self);
     /// Wait for the items that others have begun.
@@ -97,8 +96,8 @@ impl WorkPool {
             shared,
             threads: Vec::new(),
             processors: processors(),
-            put_by: Mutex::default(),
-            at_leisure: AtomicBool::new(false),
+            background: Mutex::default(),
+            nobody_waits: AtomicBool::new(false),
         };
         for n in 0..threads.max(1) {
             let shared = pool.shared.clone();
@@ -173,7 +172,7 @@ impl WorkPool {
 
     /// Helpers for items that compute and of which so many wait for devices.
     fn worth(&self, waiting: usize) -> usize {
-        if self.at_leisure.load(Ordering::Relaxed) {
+        if self.nobody_waits.load(Ordering::Relaxed) {
             // The caller is one of those who compute, and who wait.
             (self.processors / 2).max(waiting).saturating_sub(1)
         } else {
@@ -183,10 +182,10 @@ impl WorkPool {
 
     /// Says whether somebody waits for what is computed; as long as nobody has said so, somebody
     /// does.
-    pub fn hurry(&self, awaited: bool) {
-        let before = self.at_leisure.swap(!awaited, Ordering::SeqCst);
+    pub fn set_awaited(&self, awaited: bool) {
+        let before = self.nobody_waits.swap(!awaited, Ordering::SeqCst);
         if before && awaited {
-            for batch in &*self.put_by.lock() {
+            for batch in &*self.background.lock() {
                 self.call_for_help(batch, self.worth(0), |batch| batch.help());
             }
         }
@@ -194,7 +193,7 @@ impl WorkPool {
 
     /// Whether somebody waits for what is computed, as far as was said.
     pub fn is_awaited(&self) -> bool {
-        !self.at_leisure.load(Ordering::Relaxed)
+        !self.nobody_waits.load(Ordering::Relaxed)
     }
 
     fn try_run_with<T, R, F>(&self, helpers: usize, items: Vec<T>, f: F) -> Result<Vec<R>, JobPanic>
@@ -245,19 +244,19 @@ impl WorkPool {
 
     /// Begin to apply `f` to every item, on as many threads as leave the caller his processor and
     /// others theirs, and return. It is done when [`Self::finish`] returns, or earlier.
-    pub fn put_by<T, F>(&self, items: Vec<T>, f: F)
+    pub fn run_in_background<T, F>(&self, items: Vec<T>, f: F)
     where
         T: Send + 'static,
         F: Fn(T) + Send + Sync + 'static,
     {
         let batch = Arc::new(Batch::new(items, f));
         {
-            let mut put_by = self.put_by.lock();
-            put_by.retain(|b| !b.is_done());
-            put_by.push(batch.clone());
+            let mut background = self.background.lock();
+            background.retain(|b| !b.is_done());
+            background.push(batch.clone());
         }
         // Who hurries from now on finds it in the list.
-        let leisure = self.at_leisure.load(Ordering::SeqCst);
+        let leisure = self.nobody_waits.load(Ordering::SeqCst);
         let helpers = self.worth(0).max(usize::from(!leisure));
         let helpers = helpers.min(self.threads.len()).min(batch.slots.len());
         if self.call_for_help(&batch, helpers, Batch::help) == 0 && helpers > 0 {
@@ -265,14 +264,14 @@ impl WorkPool {
         }
     }
 
-    /// Help with all that was put by, and wait until it is done.
+    /// Help with all batches in the background, and wait until they are done.
     ///
     /// # Errors
     /// Something of it panicked; the rest is done all the same.
     pub fn finish(&self) -> Result<(), JobPanic> {
         let mut result = Ok(());
-        let put_by = std::mem::take(&mut *self.put_by.lock());
-        for batch in put_by {
+        let background = std::mem::take(&mut *self.background.lock());
+        for batch in background {
             batch.help();
             if let Err(message) = batch.wait() {
                 result = Err(self.panicked(message));
@@ -382,7 +381,7 @@ where
     }
 }
 
-impl<T: Send, F: Fn(T) + Send + Sync> PutBy for Batch<T, (), F> {
+impl<T: Send, F: Fn(T) + Send + Sync> BackgroundBatch for Batch<T, (), F> {
     fn help(&self) {
         Batch::help(self);
     }

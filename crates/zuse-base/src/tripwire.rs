@@ -1,22 +1,22 @@
-//! A pool's tripwire: torn by a thread that panics where it may have left something half changed,
-//! and by books that contradict themselves.
+//! A pool's tripwire. A thread tears it when it panics where it may have left something half
+//! changed. It is also torn when the pool's own accounting contradicts itself.
 //!
 //! ```text
 //!   a thread panics ─► what it holds is dropped, and a `Watch` among it tears the wire
 //!     ├─► the listener wakes those who wait
 //!     └─► the sync thread looks before each uberblock: none is written
 //! ```
-//! Why: a panic unwinds, locks open, and others go on. What the thread was changing may be changed
-//! by half, in memory. The next uberblock would make that lasting. The pool as of its last
+//! Why: a panic unwinds, locks open, and other threads go on. What the thread was changing may be
+//! half changed in memory. The next uberblock would make that permanent. The pool as of its last
 //! uberblock is whole, so it is left as it is.
 //!
 //! Invariants
-//! - It is never mended: the pool has to be opened anew. A `OnceLock` holds what was said.
-//! - What is torn belongs to one pool; the other pools of a process go on. Each pool makes its own
-//!   wire, and nothing here is static.
+//! - A torn wire stays torn: the pool has to be opened again. A `OnceLock` holds the reason.
+//! - A wire belongs to one pool; the other pools of a process go on. Each pool makes its own wire,
+//!   and nothing here is static.
 //!
-//! The listener runs while the thread unwinds, with the locks that it held. So it must take none of
-//! those (`zuse-sim/tests/panics.rs` panics under each of them).
+//! The listener runs while the thread unwinds, with the locks that the thread held. So it must take
+//! none of those (`zuse-sim/tests/panics.rs` panics under each of them).
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -155,7 +155,7 @@ pub struct Watched<'a, G> {
 impl<'a, G> Watched<'a, G> {
     /// As [`Tripwire::hold`], where there may be no pool yet.
     pub fn of(wire: Option<&'a Tripwire>, at: &'static str, guard: G) -> Self {
-        // A trap springs with the lock in hand, as a panic of its holder would.
+        // A trap of the tests springs here with the lock held, as a panic of its holder would.
         let mut watched = Self { watch: None, guard };
         watched.watch = wire.map(|wire| wire.watch(at));
         watched

@@ -5,9 +5,11 @@
 //!   a pointer ──► its copies ──► in held? ──► not claimed before? ──► claimed
 //!                                                                       └─ at the end: held − claimed = leaks
 //! ```
+//! Only blocks with an entry in a table of shared blocks may be claimed more than once. So may
+//! blocks that a log clones when it is replayed. They are counted by entry.
+//!
 //! Memory: two range trees, one entry for each run of allocated bytes, and the entries of the
-//! tables of shared blocks. Only those may be claimed more than once, and are counted by entry.
-//! And what logs that wait to be replayed clone.
+//! tables of shared blocks.
 
 use std::collections::BTreeMap;
 

@@ -60,7 +60,7 @@ pub(super) fn dataset(
                 ..
             }),
         ) => report.problem(Finding::Unreadable, place, e),
-        // The bytes are those that were written: whoever wrote them is to blame.
+        // The checksum was right, so the bytes are wrong as they were written.
         Err(e) => report.problem(Finding::Contents, place, e),
     }
 }

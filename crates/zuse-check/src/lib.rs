@@ -1,4 +1,4 @@
-//! The offline judge of a pool that nobody is changing: `zuse check`.
+//! The offline checker of a pool that nobody is changing: `zuse check`.
 //!
 //! ```text
 //!   uberblock ─► MOS ─► datasets, snapshots ─► every block pointer ─┐
@@ -8,20 +8,19 @@
 //!   object sets ─► ZAPs, files ──────────► hashes, names, links, owners
 //!   labels ──────────────────────────────► what the pool says of itself
 //! ```
-//! It reads with its own walk; the pipeline and the parsers are shared with the reader under test.
-//! What must hold is the table of [`Finding`]s.
+//! It has a walk of its own. The read pipeline and the parsers are those of the code that it
+//! judges. What must hold is the table of [`Finding`]s.
 //!
-//! A problem has a place, and the walk goes on after it. Pools are checked when quiet: what a txg
-//! in flight would do is not known here.
+//! A problem is reported with its place, and the walk goes on after it. The pool must be quiet: the
+//! changes of a txg under way are not known here.
 //!
 //! Memory
-//! - two range trees of allocated space: some 40 bytes for each run of allocated bytes and each;
+//! - two range trees of allocated space: some 40 bytes each for each run of allocated bytes;
 //! - the entries of tables of shared blocks: 100 bytes each;
 //! - 1 KiB a dataset or snapshot, and 24 bytes for each owner of files;
 //! - [`zpl::WINDOW`] objects of one file system, 16 bytes each.
 #![forbid(unsafe_code)]
 
-mod beside;
 mod books;
 mod claims;
 mod clones;
@@ -36,6 +35,7 @@ mod livelists;
 mod maps;
 mod owners;
 mod report;
+mod side_maps;
 mod walk;
 mod zap;
 pub mod zpl;
@@ -213,11 +213,11 @@ impl Check<'_> {
         let pool = self.pool;
         let held = maps::allocated(pool, self.report)?;
         let seen = (&mut *self.report, self.watch);
-        let mut held = beside::checkpoint(pool, self.depth, held, seen)?;
-        beside::take_kept(pool, &mut held, self.report)?;
+        let mut held = side_maps::checkpoint(pool, self.depth, held, seen)?;
+        side_maps::take_kept(pool, &mut held, self.report)?;
         self.claims.total = held.values().map(|ranges| ranges.space()).sum();
         self.claims.held = held;
-        let obsolete = beside::obsolete(pool, self.report)?;
+        let obsolete = side_maps::obsolete(pool, self.report)?;
         self.report.obsolete = obsolete.values().map(|ranges| ranges.space()).sum();
         self.claims.obsolete = obsolete;
         Ok(())

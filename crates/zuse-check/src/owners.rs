@@ -1,4 +1,4 @@
-//! Whom the objects of a file system belong to: what the accounting objects must say.
+//! Space and objects of each user, group and project, against what the accounting objects say.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a check found, and how far it is.
+//! What a check found, and its progress.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
-//! The allocator: the C library's, with three of its settings.
+//! The memory allocator: the C library's, with three of its settings changed.
 //!
-//! As it comes, glibc gives each thread an arena and keeps what they free. After a gigabyte through
-//! a mount that was 430 MiB more than with two arenas which give back what is free at their ends.
-//! `docs/performance.md` has the table, other allocators in it.
+//! By default glibc gives each thread an arena and keeps what they free. After a gigabyte through a
+//! mount that took 430 MiB more than two arenas which return free memory at their ends.
+//! `docs/decisions/0002-allocator.md` has the table, with other allocators.
 
 /// Arenas that threads share.
 #[cfg(target_env = "gnu")]

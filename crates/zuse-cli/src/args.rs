@@ -57,7 +57,7 @@ pub fn passing(
         cache_file,
         read_only: value("readonly").is_some_and(|v| v == "on"),
     };
-    // What holds only until the restart is not remembered longer than that.
+    // Options that end with the host's restart are not remembered longer than that.
     let passing = (!kept || extra.altroot.is_some() || extra.read_only).then_some(extra);
     Ok((passing, rest.cloned().collect()))
 }

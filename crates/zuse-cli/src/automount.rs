@@ -1,14 +1,15 @@
-//! What a host mounts without being asked for it by name: what ZFS mounts.
+//! What a host mounts without a `mount` command: the same that ZFS mounts.
 //!
 //! ```text
 //!   zpool create, zpool import     all with canmount=on, a mountpoint and their keys
 //!   zfs create, clone, receive     the new ones
-//!   zfs set, inherit, rename       what was mounted moves; what is to be mounted now comes, what
-//!                                  is not goes
+//!   zfs set, inherit, rename       mounted ones move; those that now should be mounted are, and the
+//!                                  others are unmounted
 //! ```
-//! Root's datasets are mounts of their own, where their mountpoints say. Other users' lie inside
-//! their parents' mounts, on directories that are theirs or below an alternate root: the kernel
-//! lets nobody else mount elsewhere. What is left unmounted is said, with what to do.
+//! Root's datasets are mounts of their own, where their mountpoints say. Those of other users lie
+//! inside their parents' mounts, on directories of the user or below an alternate root. The kernel
+//! lets nobody else mount elsewhere. A line names each dataset that is left unmounted, and what to
+//! do.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -72,13 +73,13 @@ impl Holder {
     pub fn mount_all(&self) -> Said {
         let name = self.pool().name();
         let mut dead = orphan::orphans(|source, _| pool_of(source) == name);
-        // With the outer ones go those inside.
+        // Unmounting an outer one takes away those inside.
         dead.sort_by_key(|gone| gone.dir.components().count());
         for gone in &dead {
             let _ = gone.take_away();
         }
         let said = self.mount_below(&name);
-        // What led to so many file systems is not asked for again soon.
+        // Memory for so many file systems is probably not needed again soon.
         self.give_memory_back();
         said
     }

@@ -1,15 +1,16 @@
-//! The thread of a forwarded command, put into its caller's place.
+//! A forwarded command runs with its caller's umask, groups and time zone: one thread of the host
+//! takes them over.
 //!
 //! ```text
 //!   caller's process      ──►  thread of the host
 //!   umask                      its own file-system attributes (unshare), until its end
-//!   group, groups              the thread's own, where that is permitted: a host of root has the
-//!                              groups of who started it, which this caller may not have
+//!   group, groups              the thread's own, where that is permitted: a host of root has the groups
+//!                              of the user who started it, which this caller may not have
 //!   TZ                         dates that this thread prints
 //! ```
 //! The working directory travels with the command line and is put in front of relative paths.
-//! Threads that begin here and outlive the command must keep no directory of the caller's busy.
-//! Both ends are the same user (`wire.rs`), so that nothing is opened for anybody else.
+//! Threads that outlive the command must not keep a directory of the caller busy. Both ends are the
+//! same user (`wire.rs`), so nothing is opened for anybody else.
 
 use std::cell::Cell;
 

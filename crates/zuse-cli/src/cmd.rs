@@ -45,16 +45,15 @@ pub struct Cli {
     /// It is tried on every encryption root of pools that are opened in place
     #[arg(id = "key-file", long = "key", global = true, value_name = "FILE")]
     pub keys: Vec<PathBuf>,
-    /// Look at pools as they were: of this transaction group, or 'checkpoint'; nothing can be
-    /// changed there
+    /// Open pools as of this transaction group, or of their 'checkpoint', for reading only
     #[arg(long, global = true, value_name = "TXG|checkpoint", value_parser = at)]
     pub at: Option<At>,
     /// Set a tunable for the pools that this command opens (may be repeated; 'zuse tunables' lists
     /// them)
     #[arg(long = "tune", global = true, value_name = "NAME=VALUE", value_parser = pair)]
     pub tune: Vec<(String, String)>,
-    /// When done, say as JSON on standard error what the pools that this command opened kept and
-    /// read. 'zuse stats' shows it of a pool that is mounted
+    /// At the end, print as JSON on standard error what the pools that this command opened kept in
+    /// memory and read from devices. 'zuse stats' shows it of a mounted pool
     #[arg(id = "show-stats", long = "stats", global = true)]
     pub stats: bool,
     /// Open the pool in this process, instead of starting a host that goes on holding it

@@ -23,7 +23,7 @@ pub enum Stop {
     /// Another process holds the pool with this guid and can do it.
     Held(u64),
     /// A new process has to do it, and goes on holding the pool that it makes or imports.
-    Anew,
+    NewProcess,
     /// Whoever read our output went away.
     Hangup,
 }
@@ -210,7 +210,7 @@ pub fn explain(action: &str, error: &Error, pool: bool) -> CommandError {
             CommandError::new(format!("{action}: pool I/O is currently suspended: {what}"))
                 .meaning(Meaning::Lasting)
         }
-        // What the host refuses says nothing about the pool's devices.
+        // These errors come from the host, not from the pool's devices.
         Error::Device { errno, .. } if REFUSALS.contains(errno) => {
             CommandError::new(format!("{action}: {error}"))
         }

@@ -54,7 +54,7 @@ impl Line {
 
     /// Sends it, and waits for its end.
     pub fn send(&self) {
-        // Nobody there: no events.
+        // If nobody listens, no event is sent.
         let _ = forward(&self.socket, &self.request, &self.streams);
     }
 }

@@ -1,4 +1,4 @@
-//! A command line of another process, run here on that process's streams.
+//! A command line of another process, run in this one with the streams of the other.
 //!
 //! ```text
 //!   connection ─ receive ─ (may it run?) ─ taken ─ the command ─ what it changed is on disk ─ code
@@ -81,7 +81,7 @@ fn execute(argv: &[OsString], session: &mut Session) -> u8 {
     let run = std::panic::AssertUnwindSafe(|| crate::execute(argv, session));
     match std::panic::catch_unwind(run) {
         Ok(crate::Executed::Done(code)) => code,
-        Ok(crate::Executed::Elsewhere(_) | crate::Executed::Anew) => {
+        Ok(crate::Executed::Elsewhere(_) | crate::Executed::NewProcess) => {
             session.ui.say(
                 "that concerns pools which different processes hold: run it for one pool at a time",
             );

@@ -99,8 +99,8 @@ pub fn start(session: &mut Session, pool: &str, guid: u64, host: u32) -> Outcome
         .into());
     }
     let socket = session.state.socket(guid);
-    // The old host is asked before the new process is there: one of another format must go on
-    // undisturbed.
+    // The old host is asked before the new process starts. If it has another format it must not be
+    // disturbed.
     let stream = match wire::ask_to_hand_over(&socket, FORMAT).or_cannot(cannot)? {
         Asked::Heard(stream) => stream,
         Asked::Strange => return Ok(false),
@@ -120,7 +120,7 @@ pub fn start(session: &mut Session, pool: &str, guid: u64, host: u32) -> Outcome
     }
     let why: Option<CommandError> = serde_json::from_str(&said).ok();
     let why = why.map_or_else(|| "the new process ended".to_owned(), |e| e.message);
-    // A question that it refuses: only whether it answers counts.
+    // The old host refuses this format: only whether it answers counts.
     let goes_on = wire::ask_to_hand_over(&socket, NO_FORMAT);
     let after = match goes_on {
         Ok(Asked::Strange) => "the old version goes on".to_owned(),
@@ -153,7 +153,7 @@ impl Holder {
         session: &mut Session,
     ) -> Option<Ended> {
         let mut link = Link::new(heir);
-        // Nothing has been done yet that one which does not begin could spoil.
+        // If the new process does not start, nothing has been changed yet.
         let process = match Heir::hello(&mut link) {
             Ok(process) => process,
             Err(why) => {
@@ -166,7 +166,7 @@ impl Holder {
         let keys = match self.get_ready() {
             Ok(keys) => keys,
             Err(why) => {
-                // Who is not there any more need not know.
+                // If the new process is gone, the refusal need not reach it.
                 let told = link
                     .put(REFUSED)
                     .and_then(|()| link.put_bytes(why.as_bytes()));
@@ -211,7 +211,7 @@ impl Holder {
             .say(format!("nobody goes on with the mounts, which end: {why}"));
         self.mounts().go_on();
         for server in self.servers() {
-            // What cannot be unmounted ends with this process.
+            // A mount that cannot be unmounted ends with this process.
             let _ = self.mounts().end(&server, true);
         }
         Some(Ended::Lost)
@@ -236,13 +236,13 @@ impl Holder {
 
     fn come_to_rest(self: &Arc<Self>) -> Result<Vec<(String, WrappingKey)>, String> {
         let write = |me: &Arc<Self>| me.while_running(|me| me.pool().sync());
-        // What can be written while all is served is not waited for later.
+        // Written while requests are still served, so that they wait less later.
         write(self).map_err(|e| e.to_string())?;
         // From here on requests of the kernel wait. So this is as late as it can be.
         if !self.mounts().rest() {
             return Err("what is asked of the mounts takes too long".to_owned());
         }
-        // What came in between: little, since most was written above.
+        // The rest is little, since most was written above.
         let written = write(self).and_then(|()| self.pool().dsl().wrapping_keys());
         written.map_err(|e| {
             self.mounts().go_on();
@@ -338,7 +338,7 @@ fn tuned(pool: &Pool) -> Vec<(&'static str, String)> {
         .collect()
 }
 
-/// Starts this program anew, as it was when this process began, to go on in its place.
+/// Starts this program again, as it was when this process began, to go on in its place.
 fn successor() -> io::Result<Link> {
     let (ours, theirs) = UnixStream::pair()?;
     Command::new("/proc/self/exe")
@@ -355,7 +355,7 @@ fn successor() -> io::Result<Link> {
 /// Takes all that the process at the other end of standard input holds, and goes on with it.
 pub fn take_over(session: &mut Session) -> Outcome<(Arc<Holder>, Listener)> {
     let cannot = || "cannot go on with what was handed over".to_owned();
-    // Memory that is asked for must not wait for pages that nobody writes meanwhile.
+    // Its memory allocations must not wait for pages that nobody writes meanwhile.
     let _ = rustix::process::configure_io_flusher_behavior(true);
     let socket = rustix::stdio::stdin()
         .try_clone_to_owned()

@@ -317,8 +317,8 @@ impl Holder {
         for _ in 0..2 {
             self.pool.give_up();
             let me = self.clone();
-            // The second round: the pool was suspended during the first one, and what waited has
-            // its error now.
+            // A second round: the pool was suspended during the first one, and its waiting
+            // operations have failed by now.
             let done = std::thread::spawn(move || me.end_all(true).is_ok());
             while !done.is_finished() {
                 self.pool.give_up();
@@ -435,7 +435,7 @@ impl Holder {
     /// Lets no command begin, and waits for those that run.
     pub fn shut_out(&self, limit: Duration) -> std::result::Result<(), usize> {
         self.over.store(true, SeqCst);
-        // Who listens is to see that, before it takes one more in.
+        // The listener must see that before it accepts one more.
         let door = self.door.lock().upgrade();
         if let Some(door) = door {
             door.wake();
@@ -487,7 +487,7 @@ impl Holder {
             .spawn(move || {
                 while let Some(listener) = theirs.upgrade() {
                     if me.over.load(SeqCst) {
-                        // Who comes now waits for whoever listens next.
+                        // A client that comes now waits for the next listener.
                         std::thread::sleep(TICK / 4);
                         continue;
                     }
@@ -508,7 +508,7 @@ impl Holder {
         // Before the socket closes: a command that was just taken in must not begin.
         self.over.store(true, SeqCst);
         let closed = self.ending.load(SeqCst) && !self.interrupted.load(SeqCst);
-        // Nobody comes in any more: who tries now finds no socket and waits for the devices.
+        // No command is accepted any more: a client finds no socket, and waits for the devices.
         listener.wake();
         drop(listener);
         self.abandon();
@@ -563,12 +563,13 @@ impl Holder {
             }
             if changes != self.pool.spa().tree_changes() {
                 changes = self.pool.spa().tree_changes();
-                // Devices came or went: who opens the pool next looks for those that are there now.
+                // Devices were added or removed: the next opening of the pool must look for the
+                // present ones.
                 let _ = session.remember_again(&self.pool, self.pool.guid());
             }
             if attended.elapsed() >= ATTEND && self.pool.needs_attention() {
                 attended = Instant::now();
-                // What cannot be done now is tried again.
+                // If it fails it is tried again.
                 let _ = self.while_running(|me| me.pool.attend());
             }
             let over: Vec<_> = self.mounts.servers();
@@ -616,7 +617,7 @@ impl Holder {
     /// Lets no command begin any more, unless one has begun since it was looked.
     fn shuts_the_door(&self) -> bool {
         self.over.store(true, SeqCst);
-        // Who counted itself before it could see that has begun.
+        // A command that counted itself before it could see that has begun.
         let is_free = self.commands.load(SeqCst) == 0 && self.mounts.servers().is_empty();
         if !is_free {
             self.over.store(false, SeqCst);
@@ -634,7 +635,7 @@ impl Holder {
     }
 
     fn serve(self: &Arc<Self>, stream: UnixStream, state: &State) {
-        // Who is turned away finds that the holder is there still, and comes again.
+        // A client that is turned away sees that the holder still exists, and comes again.
         let Some(connection) = Connection::new(&self.connections) else {
             return;
         };
@@ -652,7 +653,7 @@ impl Holder {
                     command.end();
                 }
             });
-        // Without a thread the connection is closed, and counted no more.
+        // Without a thread the connection is closed and no longer counted.
         drop(thread);
     }
 }

@@ -45,11 +45,12 @@ fn refusal(said: &str) -> CommandError {
 
 /// Runs a command line in a new process, which becomes the host of the pool that it makes or
 /// imports.
-pub fn anew(session: &mut Session, argv: &[OsString]) -> Outcome<u8> {
+pub fn in_new_process(session: &mut Session, argv: &[OsString]) -> Outcome<u8> {
     let name = format!("{FIRST}-{}.sock", std::process::id());
     let socket = session.state.sockets()?.join(name);
     let words = ["serve".into(), "--first".into(), socket.clone().into()];
-    // Of places that are not there the command line itself tells: the new process must begin.
+    // The command itself reports missing places. Here they must not keep the new process from
+    // starting.
     session.search.retain(|place| place.exists());
     let (said, _) = spawn(session, &words, Stdio::null(), Stdio::null())?;
     if said != READY {

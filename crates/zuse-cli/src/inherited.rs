@@ -1,4 +1,4 @@
-//! What a process that goes on in the background gets from whoever started it, and must not keep.
+//! What a background process inherits from the process that started it, and must not keep.
 
 /// In the environment of a process that is started to go on in the background.
 pub const MARK: &str = "ZUSE_IN_BACKGROUND";

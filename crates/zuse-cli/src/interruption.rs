@@ -1,4 +1,4 @@
-//! Whether the user of a command that is running wants it to end.
+//! Whether the user of a running command wants it to end.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -94,7 +94,7 @@ impl Guarded {
             }
             match poll(&mut [PollFd::new(&self.stream, way)], Some(&LOOK)) {
                 Ok(0) | Err(rustix::io::Errno::INTR) => {}
-                // What cannot be waited for says so itself.
+                // If it cannot be waited for, reading it reports the error.
                 Ok(_) | Err(_) => return Ok(()),
             }
         }

@@ -124,7 +124,7 @@ pub fn stream(
 ) -> std::io::Result<()> {
     let mut out = String::with_capacity(BATCH + 4096);
     envelope(command, Vec::new()).write(&mut out);
-    // The envelope is still open.
+    // The last bracket is removed, so that more can follow.
     out.pop();
     out.push(',');
     quote(key, &mut out);

@@ -131,8 +131,8 @@ fn ask(session: &mut Session, input: &File, prompt: &str) -> Outcome<Vec<u8>> {
     tcsetattr(input, OptionalActions::Flush, &quiet).map_err(std::io::Error::from)?;
     let mut line = Vec::with_capacity(KEY_MATERIAL_MAX);
     let mut byte = [0];
-    // Who gives up at the prompt gets the terminal back as it was, and nobody goes on reading from
-    // it.
+    // If the user gives up at the prompt, the terminal is restored and nobody reads from it any
+    // more.
     let mut typed = session.input()?;
     let result = loop {
         match typed.read(&mut byte) {

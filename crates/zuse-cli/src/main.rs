@@ -76,7 +76,7 @@ pub enum Executed {
     /// The process that holds this pool has to run it.
     Elsewhere(u64),
     /// A new process has to run it.
-    Anew,
+    NewProcess,
 }
 
 fn main() -> ExitCode {
@@ -133,7 +133,7 @@ fn run_line(argv: &[OsString], state: &State) -> Outcome<u8> {
                 // It has just ended: its pool can be opened here soon.
                 None => std::thread::sleep(forward::PAUSE),
             },
-            Executed::Anew => return host::anew(&mut session, argv),
+            Executed::NewProcess => return host::in_new_process(&mut session, argv),
         }
     }
 }
@@ -155,7 +155,7 @@ pub fn execute(argv: &[OsString], session: &mut Session) -> Executed {
     };
     session.command = command_text(&argv);
     let result = cli.run(session);
-    let closed = if matches!(result, Err(Stop::Held(_) | Stop::Anew)) {
+    let closed = if matches!(result, Err(Stop::Held(_) | Stop::NewProcess)) {
         Ok(())
     } else {
         session.finish()
@@ -164,7 +164,7 @@ pub fn execute(argv: &[OsString], session: &mut Session) -> Executed {
     match result.and(closed).and(flushed) {
         Ok(()) => Executed::Done(session.worst),
         Err(Stop::Held(guid)) => Executed::Elsewhere(guid),
-        Err(Stop::Anew) => Executed::Anew,
+        Err(Stop::NewProcess) => Executed::NewProcess,
         Err(Stop::Hangup) => Executed::Done(141),
         Err(Stop::Failed(mut error)) => {
             if error.meaning == Meaning::KeyNotLoaded {

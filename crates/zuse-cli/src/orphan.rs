@@ -1,7 +1,7 @@
-//! Mounts whose process is gone: killed, or ended by a crash.
+//! Mounts whose process was killed or has crashed.
 //!
-//! Everything in such a mount fails with ENOTCONN, its directory too, until it is taken away. No
-//! pool is in use by it, and nothing that was promised is lost with it.
+//! Everything in such a mount fails with ENOTCONN, its directory too, until it is unmounted. No
+//! pool is in use by it, and nothing that was acknowledged is lost with it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -58,7 +58,7 @@ fn is_dead(dir: &Path) -> bool {
     let (send, receive) = mpsc::channel();
     let dir = dir.to_owned();
     let asked = std::thread::Builder::new().spawn(move || {
-        // Attributes the kernel may still know; for space it asks the process.
+        // Attributes may be in the kernel's cache; for the free space it always asks the process.
         let _ = send.send(rustix::fs::statfs(&dir).err());
     });
     asked.is_ok() && receive.recv_timeout(PATIENCE) == Ok(Some(rustix::io::Errno::NOTCONN))

@@ -263,7 +263,7 @@ impl Question {
                 let mut row = pool_row(pool, properties.as_deref())
                     .and_then(|mut row| details.put_on(pool, &mut row).map(|()| row))
                     .or_cannot_pool(|| format!("cannot open '{name}'"))?;
-                // It is opened to be read for the question only.
+                // It was opened read-only for this question alone.
                 if imported && !pool.for_now().read_only {
                     for (_, cell) in row.cells.iter_mut().filter(|(n, _)| n == "readonly") {
                         cell.value = Some("off".into());
@@ -503,7 +503,7 @@ fn vdevs_with_space(pool: &Pool, cells: &[(String, Cell)]) -> VdevRow {
     if cells.iter().any(|(name, _)| name == "expandsize") {
         tell_expandable(pool, &mut vdevs);
     }
-    // Of a single vdev everything is known by that of the pool.
+    // With a single vdev, the pool's own sums are the vdev's.
     let by_maps = match vdevs.children.len() {
         2.. if !pool.is_writable() => {
             zuse::tools::traverse::space_by_maps(pool).unwrap_or_default()

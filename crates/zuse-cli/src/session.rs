@@ -1,9 +1,13 @@
 //! One command at work: its streams, its directory, the pools it opened.
 //!
-//! How a pool is found, in this order. This process holds it (a mount) → it was opened by this
-//! command → `--in`/`-d` names its devices → the cache file names them. A pool whose holder's
-//! socket answers is not opened: the command line goes there ([`Stop::Held`]). Devices that
-//! somebody else has locked for a moment are waited for.
+//! How a pool is found, in this order:
+//! 1. This process holds it (a mount).
+//! 2. This command has opened it.
+//! 3. `--in` or `-d` names its devices.
+//! 4. The cache file names them.
+//!
+//! A pool whose holder's socket answers is not opened: the command line goes there
+//! ([`Stop::Held`]). If somebody else has locked the devices for a moment, the command waits.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -371,7 +375,7 @@ impl Session {
             limits,
             ..Environment::default()
         };
-        // What it was imported with holds for every command that opens it.
+        // Options of the import apply to every later command that opens the pool.
         let passing = match cached {
             true => self.state.passing_of(found.config.pool_guid).ok().flatten(),
             false => None,

@@ -1,7 +1,8 @@
-//! Text of others on a terminal: names, properties, history, whatever a disk or stream brought.
+//! Foreign text on a terminal: names, properties, history, and everything else from a disk or
+//! stream.
 //!
 //! A terminal obeys control characters: they move the cursor, set titles, write over lines. So they
-//! are spelled on a terminal, as `ls -b` does: `\n`, `\t`, `\033`. Pipes, files, `-H` and JSON get
+//! are escaped on a terminal, as `ls -b` does: `\n`, `\t`, `\033`. Pipes, files, `-H` and JSON get
 //! exact bytes.
 
 use std::borrow::Cow;

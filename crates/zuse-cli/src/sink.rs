@@ -1,12 +1,12 @@
-//! Where events go besides `zpool events`: a file of JSON lines, a command for each.
+//! Where events go besides `zpool events`: a file of JSON lines, and a command for each event.
 //!
 //! ```text
 //!   events of the pool ──follow──► one thread ──► zuse_events_file      one line each, {"eid":…,"class":…}
 //!                                        └──────► zuse_events_command   environment as ZED's scripts get it, the line on its input
 //! ```
-//! - The pool never waits for it: who is too slow is overtaken, and a line says by how many.
+//! - The pool never waits for it. A thread that is too slow loses events, and a line says how many.
 //! - One command runs at a time, no longer than [`LONGEST_COMMAND`].
-//! - A file of [`LONGEST_FILE`] bytes is put aside (`.old`), and the one before it goes.
+//! - A file of [`LONGEST_FILE`] bytes is renamed (`.old`), and the one before it is removed.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;

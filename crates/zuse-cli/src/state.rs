@@ -278,7 +278,7 @@ fn home_by_passwd() -> Option<PathBuf> {
 fn trusted(dir: &Path) -> Outcome {
     trust::check(dir).map_err(|why| {
         CommandError::new(format!("the state directory is not safe: {why}"))
-            .hint("it has to be yours alone: mend its owner and mode, or set XDG_STATE_HOME")
+            .hint("it has to be yours alone: repair its owner and mode, or set XDG_STATE_HOME")
             .into()
     })
 }

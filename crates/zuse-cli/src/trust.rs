@@ -1,13 +1,13 @@
 //! Whether a directory is this user's alone.
 //!
-//! Who may write to the directory of the sockets, or to one above it, may put a socket of their own
-//! there. So a state directory is refused that another user owns or may change. Root's word counts
-//! as this user's.
+//! A user who may write to the directory of the sockets, or to one above it, can put a socket of
+//! their own there. So a state directory is refused that another user owns or may change.
+//! Directories of root are trusted like this user's.
 //!
 //! - The directory itself: ours, and nobody else may write to it.
-//! - Those above it: nobody else may take a name away there. A sticky bit (`/tmp`) does for that,
-//!   and so does a group that is our own. An owner that this user namespace does not know (a
-//!   directory from outside of a container) is let pass.
+//! - Those above it: nobody else may rename or remove an entry. A sticky bit (`/tmp`) ensures that,
+//!   and so does a group of which this user is the only member. An owner unknown to this user
+//!   namespace (a directory from outside of a container) is accepted.
 //! - Links on the way: ours or root's.
 
 use std::fs::Metadata;

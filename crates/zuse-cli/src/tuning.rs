@@ -1,8 +1,7 @@
 //! Tunables as users set them: on the command line, in the environment, in files.
 //!
 //! ```text
-//!   -o / --tune NAME=VALUE  >  ZUSE_NAME in the environment  >  $XDG_CONFIG_HOME/zuse/tunables  >
-//!   /etc/zuse/tunables  >  default
+//!   -o / --tune NAME=VALUE  >  ZUSE_NAME in the environment  >  $XDG_CONFIG_HOME/zuse/tunables  >  /etc/zuse/tunables  >  default
 //! ```
 //! Names and ranges are in the library's table ([`zuse::TUNABLES`]). A file has one `NAME=VALUE` a
 //! line; `#` begins a comment. A value that is refused ends the command: a pool must not run with

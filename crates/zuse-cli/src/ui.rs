@@ -1,9 +1,9 @@
-//! The three standard streams of one command, which need not be those of this process. A command
-//! that was forwarded by another process brings its own.
+//! The three standard streams of one command, which need not be those of this process. A forwarded
+//! command has its own.
 //!
-//! Nothing that a disk or stream brought reaches a terminal raw ([`shown`]): what goes to one is
-//! spelled here, whoever prints it. Pipes and files get exact bytes, and so does every caller that
-//! asks for a scripted form or for a file's content.
+//! Nothing from a disk or stream reaches a terminal raw ([`shown`]): it is escaped here, whoever
+//! prints it. Pipes and files get exact bytes, and so do callers that ask for a scripted form or
+//! for a file's content.
 
 use std::borrow::Cow;
 use std::fs::File;

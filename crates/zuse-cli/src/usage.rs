@@ -237,8 +237,14 @@ pub fn complaint(usage: &Usage, error: &clap::Error) -> String {
         ErrorKind::MissingRequiredArgument if lacks_json(error) => usage
             .json_form
             .map(|form| format!("'{form}' only works with '-j' option")),
-        ErrorKind::MissingRequiredArgument => named(ContextKind::InvalidArg)
-            .map(|name| format!("missing {} argument", plain(&name).to_lowercase().trim())),
+        ErrorKind::MissingRequiredArgument => named(ContextKind::InvalidArg).map(|name| {
+            // Letters of options are not those of other options: `-f` is not `-F`.
+            let plain = match is_operand(&name) {
+                true => plain(&name).to_lowercase(),
+                false => plain(&name),
+            };
+            format!("missing {} argument", plain.trim())
+        }),
         // Only asked for as `--help`: the ZFS commands know no `-h` by itself.
         ErrorKind::DisplayHelp if usage.sub.is_none() => {
             Some("unrecognized command '-h'".to_owned())
@@ -257,6 +263,16 @@ pub fn complaint(usage: &Usage, error: &clap::Error) -> String {
                 (None, false) => "too many arguments".to_owned(),
             }
         }),
+        // The option stands last, without its value.
+        ErrorKind::InvalidValue
+            if named(ContextKind::InvalidValue).is_some_and(|v| v.is_empty()) =>
+        {
+            let name = named(ContextKind::InvalidArg).unwrap_or_default();
+            let letter = name.strip_prefix('-').and_then(|n| n.chars().next());
+            letter
+                .filter(|letter| *letter != '-')
+                .map(|letter| format!("missing argument for '{letter}' option"))
+        }
         ErrorKind::ValueValidation => {
             std::error::Error::source(error).map(|inner| match inner.to_string() {
                 text if text.contains("invalid digit") => {

@@ -1,7 +1,8 @@
-//! Processes that stand in a directory or have something open below it.
+//! Processes that stand in a directory or have a file open below it.
 //!
 //! A dataset that appears inside its parent's mount has no mount of its own that the kernel could
-//! call busy. Links in `/proc` tell as much, and are answered without asking the file system.
+//! call busy. Links in `/proc` show the same, and reading them needs no answer from the file
+//! system.
 
 use std::fs;
 use std::path::{Path, PathBuf};

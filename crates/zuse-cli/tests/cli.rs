@@ -8,6 +8,7 @@ mod mounts;
 mod pools;
 mod programs;
 mod redaction;
+mod refusals;
 mod reports;
 mod stopped;
 mod streams;

@@ -109,7 +109,7 @@ fn a_temporary_name_is_never_written_to_the_devices() {
     assert_eq!(env.ok("zpool get -H -o value cachefile fornow"), "none\n");
     env.ok("zfs create fornow/a");
     env.ok("cp file fornow/a:/file");
-    // Labels are written anew with it.
+    // Labels are rewritten with it.
     env.ok("zpool set comment=new fornow");
     assert_eq!(name_on_disk(), "    name: 'tank'");
     assert!(env.ok("zdb -l tank.img").contains("comment: 'new'"));

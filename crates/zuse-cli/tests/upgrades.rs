@@ -105,3 +105,84 @@ fn a_pool_of_a_version_before_features_is_upgraded_only_when_asked() {
     assert!(listed.contains("async_destroy                         (read-only compatible)\n     "));
     assert!(listed.contains("\nlz4_compress\n     ") && listed.contains("\n28   "));
 }
+
+#[test]
+fn a_feature_that_is_set_brings_an_old_pool_to_the_version_with_features() {
+    let env = TestEnv::new();
+    env.ok("zpool create -o version=14 old old.img --size 64M");
+    let cannot = "cannot set property for 'old': ";
+    for (setting, why) in [
+        (
+            "nonsense=enabled",
+            "feature 'nonsense' unsupported by kernel",
+        ),
+        (
+            "bookmarks=disabled",
+            "property 'feature@bookmarks' can only be set to 'disabled' at creation time",
+        ),
+        (
+            "bookmarks=maybe",
+            "property 'feature@bookmarks' can only be set to 'enabled' or 'disabled'",
+        ),
+    ] {
+        let said = env.fails(1, &format!("zpool set feature@{setting} old"));
+        assert!(said.starts_with(&format!("{cannot}{why}\n")), "{said}");
+    }
+    assert_eq!(env.ok("zpool get -H -o value version old"), "14\n");
+    env.ok("zpool set feature@bookmarks=enabled old");
+    assert_eq!(env.ok("zpool get -H -o value version old"), "-\n");
+    let features = env.ok("zpool get -H -o property,value all old");
+    let disabled = |l: &&str| l.starts_with("feature@") && !l.ends_with("disabled");
+    let enabled: Vec<&str> = features.lines().filter(disabled).collect();
+    let [needed, asked] = enabled[..] else {
+        panic!("{enabled:?}");
+    };
+    assert!(needed.starts_with("feature@extensible_dataset\t"));
+    assert_eq!(asked, "feature@bookmarks\tenabled");
+    env.ok("zfs upgrade old");
+    env.ok("zfs snapshot old@s");
+    env.ok("zfs bookmark old@s old#b");
+    env.ok("zpool export old");
+    env.ok("zdb -e -p . -bcc old");
+}
+
+#[test]
+fn only_filesystems_are_upgraded_and_the_others_are_named() {
+    let env = TestEnv::new();
+    env.ok("zpool create -o version=24 old old.img --size 64M");
+    env.ok("zfs create -o version=3 old/a");
+    env.ok("zfs create -V 1M old/v");
+    env.ok("zfs snapshot old/a@s");
+    for (name, why) in [
+        ("old/a@s", "snapshot delimiter '@' is not expected here"),
+        ("old/a@no", "snapshot delimiter '@' is not expected here"),
+        ("old/a#b", "bookmark delimiter '#' is not expected here"),
+        ("old/v", "operation not applicable to datasets of this type"),
+        ("old/none", "dataset does not exist"),
+        ("none", "dataset does not exist"),
+    ] {
+        for flag in ["", "-r "] {
+            let said = env.fails(1, &format!("zfs upgrade {flag}{name}"));
+            let first = format!("cannot open '{name}': {why}\n");
+            assert!(said.starts_with(&first), "{said}");
+        }
+    }
+    // The others are upgraded all the same.
+    let said = env.run("zfs upgrade old/a@s old/a");
+    assert_eq!((said.code, &*said.out), (1, "1 filesystems upgraded\n"));
+    assert_eq!(env.ok("zfs get -H -o value version old/a"), "5\n");
+}
+
+#[test]
+fn what_is_no_pool_is_not_pruned() {
+    let env = TestEnv::with_pool();
+    for (name, why) in [
+        ("none", "no such pool"),
+        ("tank/a", "invalid character '/' in pool name"),
+        ("9x", "name must begin with a letter"),
+    ] {
+        let said = env.fails(255, &format!("zpool ddtprune -p 10 {name}"));
+        let first = format!("cannot open '{name}': {why}\n");
+        assert!(said.starts_with(&first), "{said}");
+    }
+}

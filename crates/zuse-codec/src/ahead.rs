@@ -1,4 +1,4 @@
-//! Asking the processor for bytes before they are needed.
+//! Prefetching bytes from memory into the processor's caches.
 
 /// A line of the processor's caches.
 const LINE: usize = 64;

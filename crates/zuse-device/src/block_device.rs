@@ -24,7 +24,7 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// Bytes on the device.
     fn size(&self) -> u64;
 
-    /// Bytes on the device, asked for anew: it may have grown.
+    /// Bytes on the device, asked for again: it may have grown.
     fn look_again(&self) -> u64 {
         self.size()
     }

@@ -1,4 +1,4 @@
-//! Bytes that are read into the memory in which they stay.
+//! Bytes of a device that are read straight into the memory in which they stay.
 
 use std::ops::Deref;
 #[cfg(target_os = "linux")]
@@ -81,7 +81,8 @@ pub(crate) fn read_parts(
         rooms.push(room);
         from = part.end.max(part.start);
     }
-    let offset = i64::try_from(at.checked_add(start as u64)?).ok()?;
+    // 32 bits on some 32-bit hosts: what lies beyond is read in the ordinary way.
+    let offset = libc::off_t::try_from(at.checked_add(start as u64)?).ok()?;
     let count = i32::try_from(vectors.len()).ok()?;
     // SAFETY: each vector is room of `gap` or of one of `rooms`. They live until the call has
     // returned and hold nothing yet that could be looked at. Moving a `Fresh` does not move its

@@ -2,11 +2,12 @@
 //! partitions.
 //!
 //! A lock on one name says nothing about the others. The host lets a program write a file although
-//! a file system is mounted from a loop device over it. So who opens a loop device also locks what
-//! lies below it, down to the file: that is where all names meet. Who opens a file to write asks
-//! each loop device over it whether the host itself uses it (mounts, swap, md, LVM).
+//! a file system is mounted from a loop device over it. Therefore
+//! - opening a loop device also locks what lies below it, down to the file, where all names meet;
+//! - opening a file for writing asks of each loop device over it whether the host uses it (mounts,
+//!   swap, md, LVM).
 //!
-//! Only Linux has these; elsewhere a file has its own name.
+//! Only Linux has loop devices; elsewhere a file has its own name only.
 
 use std::fs::{File, Metadata};
 use std::io;

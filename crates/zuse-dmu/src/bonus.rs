@@ -1,10 +1,9 @@
-//! The bonus of an object in memory.
+//! The bonus buffer of an object in memory.
 //!
 //! Every object that a txg touches has one. That of a plain file is 168 bytes of system attributes,
-//! 184 with a hidden directory. Up to that length they stand in the object's own allocation, longer
-//! ones in one of their own. A value of an extended attribute that takes a hidden directory would
-//! make six such allocations. Each costs a call of the allocator and a first write to memory that
-//! is in no cache.
+//! or 184 with a hidden directory. Up to that length it lies in the object's own allocation, a
+//! longer one in an allocation of its own. Without this, setting an extended attribute in a hidden
+//! directory would need six more allocations.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

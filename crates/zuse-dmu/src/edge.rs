@@ -1,13 +1,13 @@
-//! How far an object set is proved that was made of a stream which ends early.
+//! How far the content of an object set is proved, when it was made of a stream that ends early.
 //!
 //! ```text
 //!   … all of object 40 │ 41: bytes up to `offset` │ 42…63: dnodes, no data │ nothing is known of the rest
 //!                      └ `object`                                        `dnodes` ┘
 //! ```
-//! A stream brings the dnodes of a block of 32, then the data of each in order of objects and
-//! offsets. Each object's spill block comes last. What lies beyond the edge was not brought. In
-//! place of a full stream's data there are holes, in place of an incremental one's the bytes of its
-//! source. Neither may be given for what the stream was to hold.
+//! A stream has the dnodes of a block of 32, then the data of each in order of objects and offsets.
+//! The spill block of each object comes last. What lies beyond the edge was not in the stream.
+//! There a full stream leaves holes, and an incremental one the bytes of its source. Neither may be
+//! returned as if the stream had contained it.
 
 use std::collections::BTreeSet;
 

@@ -1,10 +1,10 @@
-//! Blocks of many trees brought into the cache together, level by level.
+//! Blocks of many trees prefetched together, level by level.
 //!
 //! ```text
 //!   level 5 of a thousand trees ─► sorted by place, read ─► level 4 of them ─► … ─► level 0
 //! ```
-//! Whoever then reads the objects one after the other finds everything in the cache. It is a hint
-//! throughout: what is wrong is met again, and named, by whoever reads it.
+//! A caller that then reads the objects one after the other finds everything in the cache. It is a
+//! hint throughout: errors are ignored here, and reported by the read that meets them.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use crate::dnode::blocks::shifted;
 use crate::objset::{Objset, Stored};
 use crate::zap::numbers_of;
 
-/// Blocks of one object that are brought along at most.
+/// Blocks of one object that are prefetched along at most.
 const BLOCKS: u64 = 64;
 /// Fewer blocks are not worth being put in order.
 const FEW: u64 = 8;
-/// Object sets whose insides are brought in one go: their blocks are within what a [`Ahead`] keeps.
+/// Object sets whose insides are prefetched together: their blocks fit into what [`Ahead`] keeps.
 const AT_ONCE: usize = 256;
 
 /// On the way from the top of a tree to one of its blocks.
@@ -77,7 +77,7 @@ impl Way {
 /// Walks ways to their ends; gives the pointers that stand there.
 fn go(gather: &mut Ahead, mut ways: Vec<Way>) {
     while !ways.is_empty() {
-        gather.bring(ways.iter().map(|w| w.bp));
+        gather.prefetch(ways.iter().map(|w| w.bp));
         let io = gather.io().clone();
         ways = ways.iter().filter_map(|w| w.down(&io)).collect();
     }
@@ -96,7 +96,7 @@ impl Objset {
         let tree = self.meta_tree();
         let mut ways = self.ways_to(&tree, objects);
         while ways.iter().any(|w| w.level > 0) {
-            gather.bring(ways.iter().filter(|w| w.level > 0).map(|w| w.bp));
+            gather.prefetch(ways.iter().filter(|w| w.level > 0).map(|w| w.bp));
             let io = gather.io().clone();
             let down = |w: &Way| if w.level > 0 { w.down(&io) } else { Some(*w) };
             ways = ways.iter().filter_map(down).collect();
@@ -134,13 +134,13 @@ impl Objset {
         blocks.into_iter().filter_map(way).collect()
     }
 
-    /// Brings the dnode blocks of objects into the cache.
+    /// Prefetches the dnode blocks of objects.
     pub fn gather_objects(&self, gather: &mut Ahead, objects: impl IntoIterator<Item = u64>) {
         let tree = self.meta_tree();
         go(gather, self.ways_to(&tree, objects));
     }
 
-    /// Brings all blocks of an object into the cache, in the order in which they lie on the
+    /// Prefetches all blocks of an object, in the order in which they lie on the
     /// devices. Only if these are more than a few and a small part of what the cache holds, and
     /// nobody is changing it. For who is going to read all of them in an order of its own. Returns
     /// when they are there.
@@ -158,7 +158,7 @@ impl Objset {
         }
     }
 
-    /// Brings dnode blocks into the cache in the same way.
+    /// Prefetches dnode blocks in the same way.
     pub(crate) fn gather_dnode_blocks(&self, tree: &Synced, blocks: RangeInclusive<u64>) {
         self.gather_range(tree, blocks, self.io().cache().stats().limit / 4);
     }
@@ -176,13 +176,13 @@ impl Objset {
         );
     }
 
-    /// Brings what listings of directories begin with into the cache. Gives the objects, as
+    /// Prefetches what listings of directories begin with. Gives the objects, as
     /// [`Self::gather_contents`] does.
     pub fn gather_listings(self: &Arc<Self>, dirs: Vec<u64>) -> Vec<Arc<Dnode>> {
         self.gather_contents(&mut Ahead::new(self.io(), self.work()), dirs)
     }
 
-    /// Brings the spill blocks of objects into the cache. Gives the objects, as
+    /// Prefetches the spill blocks of objects. Gives the objects, as
     /// [`Self::gather_contents`] does.
     pub fn gather_spills(
         self: &Arc<Self>,
@@ -194,11 +194,11 @@ impl Objset {
             .into_iter()
             .filter_map(|object| self.dnode(ObjectId(object)).ok())
             .collect();
-        gather.bring(held.iter().filter_map(|dnode| dnode.spill_pointer()));
+        gather.prefetch(held.iter().filter_map(|dnode| dnode.spill_pointer()));
         held
     }
 
-    /// Brings the dnode blocks of objects into the cache, and shows each object as it is stored,
+    /// Prefetches the dnode blocks of objects, and shows each object as it is stored,
     /// without putting it into memory. A caller that asks for it meanwhile finds it as it was.
     /// Gives those that `show` made nothing of, and those that are in memory or cannot be read.
     pub fn gather_stored(
@@ -215,7 +215,7 @@ impl Objset {
         objects
     }
 
-    /// Brings the blocks of small objects into the cache, and the first ones of large objects.
+    /// Prefetches the blocks of small objects, and the first ones of large objects.
     /// Gives the objects: who works with them next need not put them into memory again while it has
     /// them.
     pub fn gather_contents(

@@ -1,4 +1,5 @@
-//! Who is told about blocks that come and go while an object set is written.
+//! The trait of those who must know about blocks that are born and freed while an object set is
+//! written.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,7 +8,7 @@ use zuse_base::{Result, Txg};
 use zuse_format::BlockPointer;
 use zuse_io::Pipeline;
 
-/// The books of one object set: the dataset's space and deadlist, or the pool's own usage.
+/// The accounting of one object set: the dataset's space and deadlist, or the pool's own usage.
 ///
 /// Called from several threads at once, in syncing context only.
 pub trait Ledger: Send + Sync {
@@ -24,7 +25,7 @@ pub trait Ledger: Send + Sync {
     }
 }
 
-/// Tells the books of a block that was written in `txg`.
+/// Tells the ledger of a block that was written in `txg`.
 ///
 /// The pointer is of that txg: who sends or frees what came after another txg goes by births.
 pub(crate) fn note_born(ledger: &dyn Ledger, txg: Txg, bp: &BlockPointer) {

@@ -1,18 +1,17 @@
-//! A hasher for maps by object number: numbers are given out in a row, and nobody outside chooses
+//! A hasher for maps by object number. Numbers are given out in sequence, and no outsider chooses
 //! them.
 //!
 //! ```text
 //!   number   … where in the table a search begins │ 5 bits: the shard │ 2 bits: four neighbours
 //! ```
-//! Maps are split into [`SHARDS`]. Four numbers in a row are of one shard and begin at the same
-//! place of its table. The standard library's map looks at sixteen places at once. Objects that are
-//! made, written and given back one after the other then find their places in cache lines that were
-//! used just before. A hash that spreads them made each wait for two lines of its own: 0.3 µs of
-//! making a file. They are in a row, not one of each shard after the other. Between two files whose
-//! values are long are more bytes than the processor's caches hold. Not more than four: sixteen
-//! made objects that are needed in another order a tenth dearer, because parts of the table were
-//! full. Beginnings are spread as by any hash, so that no stride of numbers makes a long chain. The
-//! seven bits by which places are told apart come from the whole number.
+//! - Maps are split into [`SHARDS`]. Four consecutive numbers share a shard and the place in its
+//!   table where a search begins. The standard library's map looks at sixteen places at once. So
+//!   objects that are made, written and released in sequence meet cache lines that were just used.
+//!   A hash that spreads them cost 0.3 µs of making a file.
+//! - Groups of sixteen were worse: parts of the table became full, and objects in another order
+//!   cost a tenth more.
+//! - Beginnings are spread as by any hash, so that no stride of numbers makes a long chain. The
+//!   seven bits that tell entries apart come from the whole number.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

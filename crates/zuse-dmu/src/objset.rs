@@ -539,8 +539,8 @@ impl Objset {
     /// What a dnode block has of an object.
     fn stored_in(&self, block: &zuse_io::Block, object: ObjectId) -> Result<Option<Synced>> {
         let slot = (object.0 % SLOTS_PER_BLOCK as u64) as usize;
-        // Who takes one object after the other waits for memory while the answer is on
-        // its way.
+        // The client probably wants the next object too: its slot is prefetched from memory
+        // meanwhile.
         peek::ask_for(block, slot + 1);
         if starts_of(block) >> slot & 1 == 0 {
             return Ok(None);
@@ -642,7 +642,7 @@ impl Objset {
         let slots = u64::from(spec.slots.clamp(1, 32));
         let start = object.0 / per * per;
         let mut at = self.next_object(ObjectId(start.saturating_sub(1)))?;
-        // What lives in the block must not reach into the slots; what died there does not count.
+        // Live objects of the block must not reach into the slots; freed ones do not matter.
         while let Some(there) = at.filter(|o| o.0 < object.0 + slots) {
             let end = there.0 + u64::from(self.dnode(there)?.slots().max(1));
             if end > object.0 {
@@ -662,7 +662,7 @@ impl Objset {
         spec: &DnodeSpec,
     ) -> Result<Option<Arc<Dnode>>> {
         let mut state = State::default();
-        // One, mostly: a vector that grows by itself begins with room for four.
+        // Mostly one: a vector that grows by itself begins with room for four.
         state.dirty.reserve_exact(1);
         let mut d = DirtyTxg::new(tx.txg(), spec.head(&self.core.settings()));
         d.born = true;

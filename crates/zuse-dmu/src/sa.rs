@@ -2,23 +2,22 @@
 //! for what does not fit.
 //!
 //! ```text
-//!  bonus (or spill)   0 magic 0x002F505A   4 layout (10 bits) | header/8 (6 bits)   6 lengths of
-//!  variable attributes, u16 each header             attribute values in layout order, each at a
-//!  multiple of 8
+//!  bonus (or spill)   0 magic 0x002F505A   4 layout (10 bits) | header/8 (6 bits)   6 lengths of variable attributes, u16 each
+//!  header             attribute values in layout order, each at a multiple of 8
 //! ```
-//! A layout is a sequence of attribute numbers; names, numbers and layouts are in two tables per
+//! A layout is a sequence of attribute numbers. Names, numbers and layouts are in two tables per
 //! object set ([`SaTable`]). Old objects (bonus type 17) have one fixed layout without a header;
 //! the same view reads them.
 //!
 //! Invariants
 //! - A layout number is in the LAYOUTS table in the same txg, before any buffer uses it. A buffer
 //!   is built with a [`Layout`](layout::Layout), which the table gives out once it has it.
-//! - New sets are written in canonical order: space accounting reads owner ids at fixed offsets.
-//!   [`SaTable::init`] puts them there, whatever the caller's order.
-//! - Layouts are only ever added, so a reader that holds one needs no lock. The tables have no way
-//!   to take one out, and a second one of a number is `Corrupt`.
+//! - New sets are written in canonical order, because space accounting reads owner ids at fixed
+//!   offsets. [`SaTable::init`] puts them there, whatever the caller's order.
+//! - Layouts are only added, so a reader that holds one needs no lock. The tables have no way to
+//!   remove one, and a second one with the same number is `Corrupt`.
 //!
-//! Bytes beyond the last attribute are never read; attributes nobody here knows are carried along.
+//! Bytes beyond the last attribute are never read. Unknown attributes are kept.
 
 pub mod attribute;
 mod buffer;

@@ -203,7 +203,7 @@ impl Settings {
                 },
             )
         } else {
-            // What stands in a forged dnode and can be no object's is as if it were not there.
+            // Values in a forged dnode that no object can have are ignored.
             let own = Compression::from_u8(compress)
                 .filter(|c| !matches!(c, Compression::Inherit | Compression::Empty));
             let sum = match ChecksumKind::from_u8(checksum).filter(|k| is_for_objects(*k)) {

@@ -1,9 +1,9 @@
-//! Blocks as streams bring them: compressed, or ciphertext of a dataset whose key is not here.
+//! Blocks as streams contain them: compressed, or ciphertext of a dataset whose key is not loaded.
 //!
-//! Such a block is written as it is. Raw object sets ([`crate::Objset::open_raw`]) are made of
-//! nothing else. Their level-0 blocks, dnode blocks and bonuses are what another pool stored,
-//! because every MAC covers those very bytes. What is not sent is made here so that the MACs above
-//! fit: the shape of each block tree, the pointers' properties, indirect blocks.
+//! Such a block is written as it is. Raw object sets ([`crate::Objset::open_raw`]) consist of
+//! nothing else. Their level-0 blocks, dnode blocks and bonuses are the bytes that another pool
+//! stored, because every MAC covers those very bytes. What a stream leaves out is rebuilt so that
+//! the MACs above fit: the shape of each block tree, the properties of pointers, indirect blocks.
 
 use zuse_base::{ByteOrder, Errno, Error, Result};
 use zuse_codec::{Compression, decompress};

@@ -5,20 +5,18 @@
 //!   more         rows of 16 by number ─► block      where they lie close enough for that
 //!                far: a tree                        the others, all of higher numbers
 //! ```
-//! Most objects have one: it stands here by itself. A tree begins with a node for eleven, 192 bytes
-//! of which one entry uses 16. Over the objects that a txg brings that is a tenth of their memory.
+//! - Most objects have one block, which stands here by itself. A tree begins with a node for eleven
+//!   entries, 192 bytes. For one block that would waste a tenth of the memory of the object.
+//! - A directory of a million names has some thousand leaves, and each new name needs another one.
+//!   A tree would wait for memory at two or three nodes, a row waits at one.
+//! - The table of rows is at most [`SPARSE`] times as long as there are rows (and [`FIRST`]). So a
+//!   few blocks of a large file do not make it long. Those stay in the tree, until they are many
+//!   themselves.
+//! - The address of its bytes stands beside each block. So the lines of a block that will be read
+//!   are prefetched into the processor's caches together with the block's header. The address is a
+//!   hint: the bytes may have moved.
 //!
-//! A directory of a million names has some thousand leaves, of which each name needs another one.
-//! In a tree that is a wait for memory at two or three nodes, in a row it is one. The rows' table
-//! is at most [`SPARSE`] times as long as there are rows (and [`FIRST`]). So a few blocks of a
-//! large file don't make it long. Those stay in the tree, until they are many themselves.
-//!
-//! The address of its bytes stands beside each block. So the lines of a block that will be read can
-//! be prefetched while the block itself is fetched. A name for a directory of a million then waits
-//! for memory once. Else it waits for the block, the leaf's header and its bucket one after the
-//! other. The address is a hint: the bytes may have moved.
-//!
-//! Invariant: what is in `far` has a higher number than any that the rows could hold. Asserted
+//! Invariant: a block in `far` has a higher number than any that the rows could hold. Asserted
 //! where a block is put.
 
 use std::collections::BTreeMap;
@@ -186,7 +184,7 @@ impl Versions {
         if let Self::Many(blocks) = self
             && let Some(there) = blocks.get(blkid)
         {
-            // What counts the references stands in front of it.
+            // The reference counts stand in front of the block.
             let block = Arc::as_ptr(&there.block).addr();
             zuse_codec::read_soon_at(block.wrapping_sub(16));
             zuse_codec::read_soon_at(block.wrapping_add(48));

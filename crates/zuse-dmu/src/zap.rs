@@ -2,29 +2,33 @@
 //! tables of the MOS.
 //!
 //! ```text
-//!  micro   one block of 64-byte slots, u64 values; an index of packed u64 rides with the cached
-//!  block fat     header block → pointer table → leaves; parsed in place
+//!  micro   one block of 64-byte slots, u64 values; an index of packed u64 rides with the cached block
+//!  fat     header block → pointer table → leaves; parsed in place
 //! ```
-//! A ZAP begins micro. It becomes fat when it outgrows the largest micro block. So it does when it
-//! gets a name of 50 bytes, a value that is not one u64, or too many names of one hash. A directory
-//! that falls back to a few short names becomes micro again.
+//! A ZAP begins micro. It becomes fat when
+//! - it outgrows the largest micro block,
+//! - a name has 50 bytes or more,
+//! - a value is not one u64, or
+//! - too many names have one hash.
 //!
-//! Logical operations of one object exclude each other by one read-write lock, found through the
-//! object ([`Dnode::companion`]): two [`Zap`]s of the same object share it. It is held across the
-//! reads that an operation needs. What is kept of block 0 beside the lock ([`known`]) holds as long
-//! as nothing about the object has changed, which its stamp tells. So a ZAP can never disagree with
-//! its object. Tests with several threads hold both.
+//! A directory that falls back to a few short names becomes micro again.
 //!
-//! A hostile ZAP gives `Corrupt` that names object and block ([`flaw`]); no walk is longer than its
+//! Lock: logical operations of one object exclude each other by one read-write lock, found through
+//! the object ([`Dnode::companion`]). So two [`Zap`]s of the same object share it. It is held
+//! across the reads that an operation needs. What is remembered of block 0 beside the lock
+//! ([`known`]) is valid as long as the object's stamp is unchanged. So a ZAP never disagrees with
+//! its object. Tests with several threads check both.
+//!
+//! A hostile ZAP gives `Corrupt` that names object and block ([`flaw`]). No walk is longer than its
 //! block. No memory grows with the number of entries, except 8 bytes each in the index of a cached
 //! micro block (≤ 128 KiB; `tests/index_memory.rs`).
 //!
-//! Budget: a warm look-up by the library stays below 500 ns, also in a ZAP of a million names.
-//! There the table's word, the leaf's header with the bucket, and the entry with its name are in
-//! none of the processor's caches. Nothing is allocated or copied; each of the three blocks costs
-//! one lock that nobody else wants and one reference.
+//! Budget: a warm look-up by the library stays below 500 ns, also in a ZAP of a million names. It
+//! waits for memory three times: the table's word, the leaf's header with the bucket, the entry
+//! with its name. Nothing is allocated or copied. Each of the three blocks costs one uncontended
+//! lock and one reference.
 //!
-//! Why a position (cookie) survives changes: entries are listed by (hash, cd) and an entry keeps
+//! Positions (cookies) survive changes, because entries are listed by (hash, cd) and an entry keeps
 //! both while it lives.
 
 mod change;

@@ -1,5 +1,5 @@
-//! A checker that recomputes the books: what directories, datasets and deadlists say against what
-//! is there.
+//! A checker that recounts the books: what directories, datasets and deadlists say, against the
+//! blocks that are there.
 
 use std::collections::{BTreeMap, BTreeSet};
 

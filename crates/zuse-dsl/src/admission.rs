@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   refused   used on disk ≥ quota, or nothing is in flight and the change alone is too large
-//!   waits     used + in flight + estimate > limit: the sync of what is in flight shows what really
-//!   remains admitted  else
+//!   waits     used + in flight + estimate > limit: the sync of what is in flight shows what really remains
+//!   admitted  else
 //! ```
-//! Why the root is strict: what is admitted must fit, or the sync runs out of space in the middle
-//! of a txg. Changes that free space skip the quotas and may use half of the slop, so that a full
-//! pool can be emptied.
+//! Why the pool's own limit is strict: what is admitted must fit, or the sync runs out of space in
+//! the middle of a txg. Changes that free space skip the quotas and may use half of the slop space,
+//! so that a full pool can be emptied.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -138,8 +138,8 @@ impl Dataset {
             let space = self.dsl.space();
             let reserve = if frees { Reserve::Most } else { Reserve::None };
             let limit = space.capacity.saturating_sub(reserve.kept(space.slop));
-            // What was freed is not free before two more txgs are on disk: the allocator's own
-            // figure counts it.
+            // Freed space is not free before two more txgs are on disk: the allocator's own figure
+            // still counts it.
             let used = root.used.load(Relaxed).max(space.allocated);
             let in_flight = flying(&root.in_flight);
             if used >= limit {

@@ -1,12 +1,12 @@
-//! What a listing is going to read, brought together before it asks: whole layers in disk order
-//! instead of one object after the other.
+//! Prefetching what a listing is going to read: whole layers in disk order, instead of one object
+//! after the other.
 //!
 //! ```text
 //!   directories of a level ─► their child maps, property tables ─► … next level
 //!   heads ─► tables of snapshots ─► snapshots ─► deadlists, object sets
 //! ```
-//! What is gathered goes into the block cache, the numbers inside object sets into the metadata
-//! tier. Nothing here fails: what is wrong is met again by the listing itself.
+//! Blocks go into the block cache, the numbers inside object sets into the metadata tier. Nothing
+//! here fails: the listing itself meets an error again and reports it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -188,7 +188,7 @@ impl Dsl {
         Ok(())
     }
 
-    /// Brings together what a listing of these heads reads; says for how many of them it did.
+    /// Prefetches what a listing of these heads reads; says for how many of them it did.
     pub(crate) fn gather_heads(
         &self,
         gather: &mut Ahead,
@@ -198,7 +198,7 @@ impl Dsl {
     ) -> Result<usize> {
         let meta = self.meta()?;
         let mos = &meta.mos;
-        gather.start_anew();
+        gather.allow_as_much_again();
         self.learn(gather, self.tier.unknown_datasets(heads.iter().copied()))?;
         let listed = |object: &u64| meta.listed_ds(*object).ok();
         let mut heads = heads;
@@ -291,7 +291,7 @@ impl Dsl {
     }
 }
 
-/// Objects that were brought together.
+/// Objects that were prefetched together.
 #[derive(Default)]
 pub(crate) struct Held(Vec<Arc<Dnode>>);
 
@@ -304,11 +304,11 @@ pub(crate) fn handed_on<T>() -> (HandedOn<T>, HandedOn<T>) {
     (place.clone(), place)
 }
 
-/// Objects that are being brought together by a thread of their own.
+/// Objects that are being prefetched together by a thread of their own.
 struct OnTheWay(Option<JoinHandle<Vec<Arc<Dnode>>>>);
 
 impl OnTheWay {
-    /// Waits for them. A hint: if it failed, nothing was brought.
+    /// Waits for them. A hint: if it failed, nothing was prefetched.
     fn wait(mut self) -> Vec<Arc<Dnode>> {
         let thread = self.0.take();
         thread.map_or_else(Vec::new, |t| t.join().unwrap_or_default())
@@ -349,18 +349,18 @@ struct Chunk {
 }
 
 /// What was listed inside a sync task and will probably be changed in that order, a chunk at a
-/// time. When the first item of one is named its objects are brought together. While it is worked
-/// on, another thread brings those of the next.
+/// time. When the first item of one is named its objects are prefetched together. Meanwhile another
+/// thread prefetches those of the next.
 #[derive(Default)]
-pub(crate) struct Coming {
+pub(crate) struct Upcoming {
     /// Chunks by the name of their first item.
     first: HashMap<String, usize>,
     chunks: Vec<Chunk>,
-    /// What was brought last.
+    /// What was prefetched last.
     held: Vec<Arc<Dnode>>,
 }
 
-impl Coming {
+impl Upcoming {
     /// Notes what was listed below a name.
     pub fn note(&mut self, ctx: &Ctx<'_>, above: &str, sign: char, names: &[(String, u64)]) {
         if names.len() < 2 || self.chunks.len() > MOST_CHUNKS {
@@ -378,7 +378,7 @@ impl Coming {
         }
     }
 
-    /// Brings together what comes after a name, or after the dataset of a snapshot, if that is the
+    /// Prefetches what comes after a name, or after the dataset of a snapshot, if that is the
     /// first of a chunk.
     pub fn look_ahead(&mut self, ctx: &Ctx<'_>, name: &str) {
         if self.first.is_empty() {
@@ -395,7 +395,7 @@ impl Coming {
             chunk
                 .on_the_way
                 .take()
-                .or_else(|| Some(ctx.gather_beside(objects, true)))
+                .or_else(|| Some(ctx.gather_in_background(objects, true)))
         };
         let Some(now) = self.chunks.get_mut(at) else {
             return;
@@ -415,9 +415,9 @@ impl Ctx<'_> {
         (limit / 4 / BYTES_OF_ONE).clamp(CHANGED_FIRST, CHANGED_AT_ONCE)
     }
 
-    /// Begins to bring together what changing these objects reads, in another thread; `dirs` if
+    /// Begins to prefetch what changing these objects reads, in another thread; `dirs` if
     /// they may be directories, which stand for their heads.
-    fn gather_beside(&self, objects: Vec<u64>, dirs: bool) -> OnTheWay {
+    fn gather_in_background(&self, objects: Vec<u64>, dirs: bool) -> OnTheWay {
         let Ok(dsl) = self.dsl.arc() else {
             return OnTheWay(None);
         };
@@ -433,8 +433,8 @@ impl Ctx<'_> {
         OnTheWay(begun.ok())
     }
 
-    /// Calls `f` for items one after the other; what changing their datasets reads is brought
-    /// together for many at a time. Gives what was brought together, if it is not too much to be
+    /// Calls `f` for items one after the other; what changing their datasets reads is prefetched
+    /// together for many at a time. Gives what was prefetched together, if it is not too much to be
     /// kept for who comes next.
     pub(crate) fn over_gathered<T>(
         &self,
@@ -445,7 +445,7 @@ impl Ctx<'_> {
         let mut all = Held::default();
         let begin = |some: &[T]| {
             let objects: Vec<u64> = some.iter().map(&object).collect();
-            (objects.len() > 1).then(|| self.gather_beside(objects, false))
+            (objects.len() > 1).then(|| self.gather_in_background(objects, false))
         };
         let mut chunks = in_chunks(items, self.changed_at_once()).peekable();
         let mut coming = chunks.peek().and_then(|some| begin(some));
@@ -460,7 +460,7 @@ impl Ctx<'_> {
         Ok(all)
     }
 
-    /// As [`Self::over_gathered`], after it: for items of which `held` was brought together.
+    /// As [`Self::over_gathered`], after it: for items of which `held` was prefetched together.
     pub(crate) fn over_held<T>(
         &self,
         items: &[T],
@@ -492,7 +492,7 @@ impl Dsl {
         objects.iter().map(head).collect()
     }
 
-    /// Heads, or snapshots, and everything that changing them reads: brought into the cache, and in
+    /// Heads, or snapshots, and everything that changing them reads: prefetched, and in
     /// memory as long as what this gives is kept.
     fn gather_for_change(&self, objects: &[u64]) -> Vec<Arc<Dnode>> {
         let (Ok(meta), Ok(Some(mut gather))) = (self.meta(), self.gatherer()) else {

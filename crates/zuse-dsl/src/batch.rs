@@ -1,16 +1,15 @@
-//! Many administrative changes in one sync task: what a channel program works with.
+//! Many administrative changes in one sync task: the interface of channel programs.
 //!
 //! ```text
 //!   Dsl::batch(f) ── sync task ── f(&Batch): look, check, change, look again …       all in one txg
 //! ```
-//! Each operation is checked, and then done at once, so later ones see what earlier ones did. An
-//! operation that is refused changes nothing; what was done before it stays, unless [`Batch::undo`]
-//! says that nothing is to stay.
+//! Each operation is checked and then done at once, so later ones see what earlier ones did. A
+//! refused operation changes nothing, and earlier ones stay. With [`Batch::undo`] nothing stays.
 //!
-//! Everything runs on the sync thread with the configuration lock held for writing: nothing here
-//! takes it again (its rank would tell). A head whose next txg has changes already is not rolled
-//! back or destroyed, but refused: those changes belong to another tree. A device or corruption
-//! error ends the batch: [`Batch::fatal`] remembers it, and the sync task fails with it.
+//! Everything runs on the sync thread with the configuration lock held for writing, so nothing here
+//! takes it again (its rank would tell). If the next txg has already changed a head, rolling it
+//! back or destroying it is refused: those changes belong to another tree. A device or corruption
+//! error ends the batch: [`Batch::fatal`] keeps it, and the sync task fails with it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -20,7 +19,7 @@ use zuse_base::{Errno, Error, Result, Txg};
 use zuse_format::property::{dataset_property, is_user_property};
 
 use crate::admission::Reserve;
-use crate::ahead::Coming;
+use crate::ahead::Upcoming;
 use crate::bookmark::NOT_AN_ANCESTOR;
 use crate::context::{Ctx, Dsl};
 use crate::dataset::Kind;
@@ -84,7 +83,7 @@ pub struct Batch<'a> {
     /// destroyed; nothing else that a batch does takes a directory its name.
     known: RefCell<HashMap<String, u64>>,
     /// Children and snapshots that were listed and are likely to be asked for or changed next.
-    coming: RefCell<Coming>,
+    coming: RefCell<Upcoming>,
     fatal: RefCell<Option<Error>>,
     /// Nothing of it is to stay.
     undone: Cell<bool>,
@@ -114,7 +113,7 @@ impl Dsl {
                     undone: Cell::new(false),
                 };
                 let made = f(&batch);
-                // Nobody looks at the MOS any more when it is written.
+                // The prefetched objects are not needed when the MOS is written.
                 drop(batch.coming.take());
                 ctx.dsl.tier.forget_resolved();
                 match (batch.fatal.into_inner(), before) {
@@ -217,7 +216,7 @@ impl Batch<'_> {
         self.coming.borrow_mut().note(&self.ctx, above, sign, names);
     }
 
-    /// Brings together what comes after a name that was listed, if it is time to.
+    /// Prefetches what comes after a name that was listed, if it is time to.
     fn look_ahead(&self, name: &str) {
         self.coming.borrow_mut().look_ahead(&self.ctx, name);
     }
@@ -399,7 +398,7 @@ impl Batch<'_> {
 
     fn try_it(&self, operation: &Operation, doing: bool) -> Result<Outcome> {
         let ctx = &self.ctx;
-        // Between here and the sync thread is an interpreter, which might catch what it is thrown.
+        // An interpreter stands between this code and the sync thread, and might catch a panic.
         let _watch = ctx.spa.tripwire().watch(at::CHANGE);
         match operation {
             Operation::Destroy(name, defer) => self.try_destroy(name, *defer, doing)?,

@@ -1,5 +1,5 @@
-//! Bookmarks: what must be kept in step so that those that count freed space stay right, and their
-//! removal.
+//! Bookmarks: removing them, and what has to change with snapshots so that those which count freed
+//! space stay right.
 
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_dmu::zap::ZapValue;
@@ -248,7 +248,7 @@ impl Ctx<'_> {
         bookmark: &BookmarkPhys,
     ) -> Result<()> {
         self.put_new_bookmark(to, name, bookmark)?;
-        // The redaction list goes along: what is removed here is the entry only.
+        // The redaction list is kept: only the entry is removed here.
         self.remove_bookmark_entry(from, name, bookmark)
     }
 }
@@ -392,7 +392,7 @@ impl Ctx<'_> {
         let head = self.dsl.find_ds(dataset)?;
         if source.contains('#') {
             let mut copy = self.find_bookmark(source)?;
-            // The redaction list belongs to the one it was made for.
+            // A redaction list belongs to one bookmark only.
             copy.redaction_obj = 0;
             self.put_new_bookmark(head, name, &copy)?;
             let text = format!(
@@ -402,7 +402,8 @@ impl Ctx<'_> {
             return self.log_named("bookmark", dataset, head, &text);
         }
         let object = self.dsl.find_ds(source)?;
-        // What a redacted snapshot lacks, its bookmark remembers as a source.
+        // The bookmark of a redacted snapshot records the redaction snapshots too: sends from it
+        // need them.
         let list = match self.dsl.redacted_by(ObjectId(object))? {
             Some(snaps) if self.enabled(crate::redact::LISTS) => {
                 self.create_empty_redaction(snaps)?
@@ -431,7 +432,7 @@ impl Ctx<'_> {
             ..BookmarkPhys::default()
         };
         if self.enabled(V2_FEATURE) {
-            // A raw increment from the bookmark names it.
+            // A raw increment from the bookmark names this guid.
             phys.ivset_guid = self.dsl.ivset_of(object)?;
         }
         if self.enabled(WRITTEN_FEATURE) {

@@ -1,8 +1,8 @@
-//! The books of one head while it is written: what was born, what was freed, what goes to the
-//! deadlist.
+//! The books of one head while it is written: which blocks were born, which were freed, which go to
+//! the deadlist.
 //!
-//! Called from many threads during a sync; the sync thread takes the sums afterwards and puts them
-//! into the MOS.
+//! Many threads of a sync call it. Afterwards the sync thread takes the sums and puts them into the
+//! MOS.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};

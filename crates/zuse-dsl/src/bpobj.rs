@@ -427,7 +427,7 @@ impl Bpobj {
                 return Ok(false);
             }
         };
-        // The last one first, for the same reason.
+        // The last one first, so that what is freed can be cut off at the end.
         while let Some(sub) = subs.last().copied() {
             let list = match Self::open(&self.mos, sub) {
                 Ok(list) => list,

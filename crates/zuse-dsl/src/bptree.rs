@@ -123,7 +123,7 @@ impl Ctx<'_> {
             Ok(found) => found,
             Err(e) => return Freeing::stuck(e),
         };
-        // Oldest first: what was destroyed first is free first.
+        // The oldest first: it was destroyed first.
         let mut more = false;
         let mut unreadable = None;
         while phys.begin < phys.end && !more {
@@ -170,7 +170,7 @@ impl Ctx<'_> {
             dnode.edit_bonus(self.tx, |b| phys.write_le(b))?;
             return Ok(unreadable.map_or(Freeing::More, Freeing::Stuck));
         }
-        // What blocks did not account for (a tree with lost blocks) goes with the queue.
+        // The rest of the entry's sums (blocks of a damaged tree) leaves the queue with it.
         self.freed(Sizes::of(phys.bytes, phys.comp, phys.uncomp))?;
         directory.remove(self.tx, KEY)?;
         self.free(object)?;
@@ -251,8 +251,7 @@ impl<'a, 'b> Reaper<'a, 'b> {
         let place = Place::new("a destroyed dataset");
         match self.ctx.meta.io.read_around(bp, &place) {
             Ok(block) => Ok(Fetched::Block(block)),
-            // What only this block led to is lost space. It cannot be found, and must not stop the
-            // rest.
+            // Blocks that only this block leads to are lost space. They must not stop the rest.
             Err(Error::Corrupt { .. }) => Ok(Fetched::Lost),
             Err(e @ Error::Device { .. }) => {
                 self.unreadable = Some(e);

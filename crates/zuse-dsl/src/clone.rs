@@ -63,7 +63,7 @@ impl Ctx<'_> {
             ));
         }
         if self.dsl.is_encrypted(snap)? {
-            // The clone's object set is signed anew.
+            // The clone's object set is signed again.
             self.dsl.dataset_key(snap)?;
         }
         self.check_new(name)?;

@@ -328,8 +328,8 @@ impl Ctx<'_> {
             let snap = self.meta.ds(origin.snap)?;
             phys.prev_snap = origin.snap;
             phys.prev_snap_txg = snap.creation_txg;
-            // Keys of the origin's own head cover bookmarks too; those of the chain are what is
-            // needed.
+            // The keys have to be those of the chain of snapshots. Keys of the origin's own head
+            // also cover bookmarks.
             let above = self.meta.ds(self.meta.dir(snap.dir)?.head_dataset)?;
             let list = Deadlist::open(self.meta, above.deadlist)?;
             let mut keys: Vec<u64> = list.keys();

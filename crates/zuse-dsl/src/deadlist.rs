@@ -123,7 +123,7 @@ impl<'a> Deadlist<'a> {
         let new = s.onto(old, || format!("deadlist {}", self.dnode.object().0))?;
         [phys.used, phys.compressed, phys.uncompressed] = new;
         self.dnode.edit_bonus(ctx.tx, |b| phys.write_le(b))?;
-        // What is kept in memory of this object is older than its bonus now.
+        // The tier's copy of this object is older than its bonus now.
         self.meta.tier.forget_object(self.dnode.object().0);
         Ok(())
     }
@@ -321,7 +321,7 @@ impl<'a> Deadlist<'a> {
         }
         empty.note(ctx)?;
         self.add_totals(ctx, sum)?;
-        // All its lists are someone else's now.
+        // All its lists belong to this deadlist now.
         other.keys = Some(BTreeMap::new());
         other.free(ctx)
     }
@@ -336,7 +336,7 @@ impl<'a> Deadlist<'a> {
             .collect();
         for (key, list) in moved {
             let sizes = Bpobj::open(&ctx.meta.mos, list)?.totals()?;
-            // Out of here before it is in there, for the same reason: one owner at a time.
+            // Removed here before it is added there: a list in two entries would be freed twice.
             self.forget_key(ctx, key)?;
             target.enqueue(ctx, list)?;
             self.add_totals(ctx, -sizes)?;

@@ -248,13 +248,13 @@ impl Ctx<'_> {
         } else {
             tree.push((name.to_owned(), dir, self.meta.dir(dir)?.head_dataset));
         }
-        // Two of the names may be one inside the other: each directory goes once.
+        // One name may be inside another: each directory is destroyed once.
         let there: HashSet<u64> = out.iter().map(|(_, dir, _)| *dir).collect();
         tree.retain(|(_, dir, _)| !there.contains(dir));
         for (name, dir, _) in &tree {
             let children = self.meta.table(self.meta.dir(*dir)?.child_map)?;
-            // A receive that was interrupted has its half below the head it will replace. Nobody
-            // could name it afterwards.
+            // An interrupted receive has its partial dataset below the head that it will replace.
+            // Nobody could name it afterwards.
             if let Some(child) = children.get_u64(TEMPORARY)? {
                 let head = self.meta.dir(child)?.head_dataset;
                 out.push((format!("{name}/{TEMPORARY}"), child, head));
@@ -382,8 +382,7 @@ impl Ctx<'_> {
         let mut snaps: HashMap<u64, Vec<(u64, String)>> = HashMap::new();
         for (name, dir, head) in tree {
             let (mut before, own) = self.before_head(name, *dir, *head, &dirs, recursive)?;
-            // A clone may lie inside of its own origin's directory: that is no reason to wait for
-            // oneself.
+            // A clone may lie inside of its own origin's directory: it does not wait for itself.
             before.remove(dir);
             waits.insert(*dir, before.len());
             for other in before {
@@ -425,7 +424,7 @@ impl Ctx<'_> {
                 }
             }
         }
-        // Something waits for itself in a circle. Nothing has been changed so far.
+        // Some of them wait for each other in a circle. Nothing has been changed so far.
         if done < dirs.len() {
             return Err(refuse(
                 Errno::EXIST,
@@ -514,8 +513,8 @@ impl Ctx<'_> {
                 let more = list.range(older.prev_snap_txg, d.prev_snap_txg)?.used;
                 self.add_unique(d.prev_snap, more)?;
             }
-            // What was born after the previous snapshot and died after this one is in no other: it
-            // goes.
+            // Blocks born after the previous snapshot that died after this one are in no other
+            // snapshot: they are freed.
             let gone = list.range(d.prev_snap_txg, u64::MAX)?;
             self.move_to_free(d.dir, UsedKind::Snap, gone)?;
             list.move_to(self, self.meta.free_bpobj(), d.prev_snap_txg)?;
@@ -739,7 +738,7 @@ impl Ctx<'_> {
     }
 
     fn destroy_dir(&self, object: u64) -> Result<()> {
-        // The parent gives back what it held for this one.
+        // The parent releases what it reserved for this directory.
         self.set_reservation(object, 0)?;
         let dir = self.meta.dir(object)?;
         self.count_up(dir.parent, FS_COUNT, -1)?;

@@ -5,11 +5,11 @@
 //!   older form    "dataset:object:level:block"            one table
 //!   by head       head in hex ─► table of "object:level:block:birth"     (feature head_errlog)
 //! ```
-//! What reads find goes into `errlog_last`, in the next txg; a scrub writes the other one and both
-//! are shown. An entry by head stands for the snapshots and clones too: who shows it asks which of
-//! them have the block.
+//! Errors of reads go into `errlog_last`, in the next txg. A scrub writes the other one, and both
+//! are shown. An entry by head stands for the head's snapshots and clones too. The reader of the
+//! log asks which of them have the block.
 //!
-//! A log that cannot be changed costs the entries, not the txg.
+//! If a log cannot be changed, its entries are lost, and the txg goes on.
 
 use std::collections::BTreeSet;
 

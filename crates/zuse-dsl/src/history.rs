@@ -235,7 +235,7 @@ impl Ctx<'_> {
             .map_err(|e| e.at(dnode.place().to_string()))?;
         let ring = phys.phys_max_offset.saturating_sub(phys.create_len);
         if phys.eof > 1 << 62 || phys.eof.checked_sub(phys.bof).is_none_or(|n| n > ring) {
-            // Damaged or forged: what it had cannot be told, and is no reason to stop the pool.
+            // A damaged or forged ring loses its records, but does not stop the pool.
             phys.eof = phys.create_len;
             phys.bof = phys.create_len;
         }

@@ -1,4 +1,4 @@
-//! Holds: tags that keep snapshots from being destroyed.
+//! Holds: tags that keep a snapshot from being destroyed.
 
 use zuse_base::{Errno, Error, Result};
 use zuse_format::dsl::DS_FLAG_DEFER_DESTROY;
@@ -150,7 +150,7 @@ impl Ctx<'_> {
             let Some((snap, tag)) = key.split_once('-') else {
                 continue;
             };
-            // An entry of a snapshot that is none, or has no such hold, is only taken out.
+            // A forged entry (no snapshot, or no such hold) is only removed.
             if let Ok(snap) = u64::from_str_radix(snap, 16)
                 && self.has_hold(snap, tag)
             {

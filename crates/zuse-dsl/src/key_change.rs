@@ -1,15 +1,16 @@
 //! Key objects as they are made and changed: new encrypted datasets, new keys, keys inherited
 //! again.
 //!
-//! A key object is wrapped with the wrapping key of its encryption root and names the root's
-//! directory. Data are never encrypted anew: only the few bytes of the wrapping change. So a change
-//! touches one object per dataset below the root.
+//! A key object is wrapped with the wrapping key of its encryption root, and names the root's
+//! directory. Data are never encrypted again: only the few bytes of the wrapping change. So a
+//! change touches one object per dataset below the root.
 //!
 //! Rules
 //! - Each wrapping takes a fresh IV.
-//! - A clone shares its origin's key object: it is counted, and rewrapped with the origin, never on
-//!   its own.
-//! - What follows a root is found by `key_root.rs`; all of it is rewrapped in the same txg.
+//! - A clone shares its origin's key object. The object counts its users, and is rewrapped with the
+//!   origin, never by itself.
+//! - `key_root.rs` finds the datasets that follow a root; all of them are rewrapped in the same
+//!   txg.
 
 use std::sync::Arc;
 
@@ -149,7 +150,7 @@ impl Dsl {
                 let location = Value::Text(key.location.clone());
                 ctx.set_local(head, "keylocation", &location)?;
                 ctx.log("change key", head, "")?;
-                // Before anybody meets a key object that is wrapped anew.
+                // Before anybody can read a rewrapped key object.
                 ctx.dsl.keep_wrapping_key(dir, key.wrapping);
                 ctx.dsl.move_loaded(&done, dir);
                 Ok(())
@@ -237,7 +238,8 @@ impl Ctx<'_> {
         if !self.dsl.is_loaded(root) {
             return refused(Errno::ACCES, "Key must be loaded.");
         }
-        // Nothing that will be rewrapped may turn out not to be readable in the middle.
+        // All key objects are read before the first is rewrapped: a failure in the middle would
+        // lock some of them out.
         for follower in self.followers(dir, root)? {
             let head = self.meta.dir(follower.dir)?.head_dataset;
             self.dsl.dataset_key(head)?;

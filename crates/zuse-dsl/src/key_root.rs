@@ -1,4 +1,4 @@
-//! Whose encryption root is which directory: what follows when a root changes, promotions, raw
+//! Which directory is the encryption root of which: when a root changes, after promotions and raw
 //! receives.
 //!
 //! ```text
@@ -6,17 +6,18 @@
 //!               ╎                   out/c: an own key object, wrapped with the key of p
 //!              out ─ out/c ╌ out2   out2: a clone of out/c, and so on
 //! ```
-//! A key object names its root, and is wrapped with that root's key. Both change together, or
-//! nobody opens it any more.
+//! A key object names its root, and is wrapped with that root's key. Both change together.
+//! Otherwise nobody could open it any more.
 //!
-//! All directories that share a key object (a dataset and its clones) have one root: it stands in
-//! the object. Who changes a root finds what follows by children and by clones, wherever in the
-//! pool they are. `zuse-sim/tests/keys.rs` opens every dataset with the key of its root after each
-//! of many such changes.
+//! All directories that share a key object (a dataset and its clones) have one root: its name
+//! stands in the object. A change of a root finds the datasets that follow by children and by
+//! clones, wherever in the pool they are. After each of many such changes `zuse-sim/tests/keys.rs`
+//! opens every dataset with the key of its root.
 //!
-//! Invariants
-//! - A wrapping that came with a raw stream is that of another root only where that is proved. The
-//!   root's key opens it, or both are made of one passphrase. Else it becomes a root of its own.
+//! Invariant
+//! - A wrapping that came with a raw stream is that of another root only if that is proved. Either
+//!   the root's key opens it, or both were made of one passphrase. Otherwise the dataset becomes a
+//!   root of its own.
 
 use std::collections::HashSet;
 
@@ -48,7 +49,7 @@ impl Dsl {
     }
 
     /// A dataset that was received raw has become an encryption root where it comes from: it is one
-    /// here too. Its key came wrapped anew; no key is needed.
+    /// here too. Its key came rewrapped; no key is needed.
     ///
     /// # Errors
     /// As [`Self::inherit_received_key`].

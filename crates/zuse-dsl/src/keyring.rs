@@ -2,8 +2,7 @@
 //!
 //! ```text
 //!   directory ─ com.datto:crypto_key_obj ─► key object ─ DSL_CRYPTO_ROOT_DDOBJ ─► directory of the encryption root
-//!                                            (wrapped keys)                        its key object:
-//!                                            format, salt, rounds
+//!                                            (wrapped keys)                        its key object: format, salt, rounds
 //! ```
 //! Loaded is the *wrapping* key of an encryption root, by its directory. A dataset's own keys are
 //! unwrapped with it when the dataset is first used, once per key object: clones share one, and so
@@ -342,7 +341,7 @@ impl Dsl {
                 (dir, self.derivation(dir)?)
             };
             let (dir, (format, salt, rounds)) = asked;
-            // That takes seconds: everybody else goes on meanwhile.
+            // This takes seconds, so no lock is held.
             let patience = Patience::while_wanted(self.spa()?.limits().pbkdf2_rounds, go_on);
             let wrapping = material.wrapping_key(format, salt, rounds, &patience)?;
             let _config = self.read_config();
@@ -440,7 +439,7 @@ impl Dsl {
     /// use.
     pub fn unload_key(&self, name: &str) -> Result<()> {
         let until = Instant::now() + IN_PASSING;
-        // Not under the lock: what is waited for may need it.
+        // Not under the lock: the sync that it waits for may need it.
         while !self.try_to_unload_key(name)? {
             if Instant::now() >= until {
                 return Err(is_busy(name));

@@ -6,13 +6,13 @@
 //!    │                  │ Ledger (what a txg gave birth to and killed)
 //!    └── sync tasks ────┴──► dirs, deadlists, queues in the MOS      syncing context
 //! ```
-//! Truth lives in the MOS, in bonus buffers and small ZAPs. Handles in memory pin objects and carry
-//! what is not on disk (open object sets, in-flight reservations). Administrative changes are sync
-//! tasks: all or nothing in one txg.
+//! The truth is in the MOS, in bonus buffers and small ZAPs. Handles in memory pin objects, and
+//! hold what is not on disk (open object sets, reservations in flight). Administrative changes are
+//! sync tasks: all or nothing in one txg.
 //!
-//! Invariants of the books in the MOS. [`check_accounting`] and the simulator's checker recount
-//! them, and the tests call both after each step. Figures that a disk forged and that would fall
-//! below zero end the txg.
+//! "Books" are the sums that the MOS keeps of blocks: sizes of directories, datasets and deadlists.
+//! Their invariants are recounted by [`check_accounting`] and by the simulator's checker. The tests
+//! call both after each step. A forged figure that would fall below zero ends the txg.
 //! - `used` of a directory is the sum of its breakdown; a parent's CHILD is the sum of its
 //!   children's `used`.
 //! - Every `prev_snap_txg` of the older snapshots of a dataset is a key of its deadlist.

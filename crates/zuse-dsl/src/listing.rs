@@ -1,7 +1,7 @@
-//! What there is: datasets, snapshots and bookmarks as a walk meets them, with their names.
+//! Datasets, snapshots and bookmarks in the order of a walk, with their names.
 //!
-//! Names stand in the ZAPs of parents only: whoever has an object and wants its name searches a
-//! whole ZAP. A walk carries the names down, so listing costs a constant per entry.
+//! Names stand only in the ZAPs of parents. Finding the name of an object means searching a whole
+//! ZAP. A walk carries the names down instead, so listing costs a constant per entry.
 
 use std::sync::Arc;
 
@@ -119,7 +119,7 @@ impl Dsl {
         self.walk_for(root, depth, which, Needs::default(), f)
     }
 
-    /// As [`Self::walk`], with what `f` is going to ask for brought together before.
+    /// As [`Self::walk`], with what `f` is going to ask for prefetched together before.
     ///
     /// # Errors
     /// As [`Self::walk`].
@@ -138,7 +138,7 @@ impl Dsl {
         let mut gather = self.gatherer()?;
         let tree = {
             let _config = self.read_config();
-            // What is being received is seen by who knows its name.
+            // A dataset that is being received is shown only to a caller that knows its name.
             let dir = match root.rsplit('/').next() {
                 Some(crate::receive::TEMPORARY) => self.find_any_dir(root)?,
                 _ => self.find_dir(root)?,

@@ -4,21 +4,24 @@
 //!   directory ─► livelist (a deadlist): key ─► part: ALLOC ALLOC FREE ALLOC …   oldest first
 //!                                       key ─► part: …                         a key is a txg
 //! ```
-//! An entry says that a block came into the clone's tree, or left it again. It stands in the part
-//! with the largest key below the block's birth, so that both entries of a block are in one part.
+//! An entry says that a block came into the clone's tree, or left it. It stands in the part with
+//! the largest key below the block's birth, so that both entries of a block are in one part.
 //!
 //! Invariants
-//! - All blocks of the head that are younger than the origin stand once more as ALLOC than as FREE.
+//! - Each block of the head that is younger than the origin has one ALLOC more than it has FREEs.
 //!   Blocks that have no place on disk are left out.
-//! - Of each txg the ALLOCs come before the FREEs. Who reads a part from its end meets a FREE
-//!   before its ALLOC. They match by place: cloned and deduplicated blocks have several of both.
-//! - A part gets no rival within a txg: its key is decided before the first entry of that txg.
+//! - Within a txg the ALLOCs come before the FREEs. A reader that starts at the end meets a FREE
+//!   before its ALLOC. They match by place; a cloned or deduplicated block has several of both.
+//! - No second part with the same range begins within a txg: the key is decided before the first
+//!   entry of that txg.
 //! - The list's sizes are those of the head's own blocks (HEAD of the directory). A destroy that
 //!   finds them different walks the tree.
 //!
-//! That a clone has no list is always valid. So a list that turns out to be damaged is dropped, and
-//! the clone is freed by a walk. Memory: the entries of one txg's blocks, which the txg holds as
-//! dirty blocks of the MOS anyway. Also the FREEs of one part while it is condensed or worked off.
+//! A clone without a list is always valid. So a damaged list is dropped, and the clone is freed by
+//! a walk.
+//!
+//! Memory: the entries of one txg's blocks, which the txg holds as dirty blocks of the MOS anyway.
+//! Also the FREEs of one part while it is condensed or processed.
 
 use std::collections::HashMap;
 
@@ -66,7 +69,7 @@ impl Ctx<'_> {
     /// The list of a clone's directory, if it has one.
     pub(crate) fn livelist_of(&self, dir: u64) -> Result<Option<Listed>> {
         let phys = self.meta.dir(dir)?;
-        // Without an origin there is no txg since which blocks are its own.
+        // Without an origin no block is "younger than the origin".
         if !self.meta.is_clone(&phys) {
             return Ok(None);
         }
@@ -99,7 +102,7 @@ impl Ctx<'_> {
         table.remove(self.tx, LIVELIST)?;
         self.feature_add(LIVELIST, -1)?;
         match Deadlist::open(self.meta, list).and_then(|list| list.free(self)) {
-            // Of a damaged list some objects are lost, not the pool.
+            // A damaged list costs its own objects, not the pool.
             Err(e) => bpobj::damage(e).map(drop),
             Ok(()) => Ok(()),
         }
@@ -283,7 +286,7 @@ impl Ctx<'_> {
                 Sizes::default()
             }
         };
-        // Logical bytes of embedded blocks are the directory's alone.
+        // Embedded blocks have logical bytes in the directory's sums only.
         if sizes.is_zero() || sizes.used != all.used || sizes.comp != all.comp {
             self.drop_livelist(dir)?;
             return Ok(false);
@@ -316,7 +319,7 @@ impl Ctx<'_> {
         };
         for object in objects {
             match self.work_off(object, budget)? {
-                // One list after the other. The rest waits until this one is empty.
+                // One list at a time: the rest waits until this one is empty.
                 Freeing::Done => {}
                 other => return Ok(other),
             }

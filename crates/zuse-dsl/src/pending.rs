@@ -1,4 +1,4 @@
-//! What the sync thread keeps from one step to the next.
+//! State that the sync thread keeps from one step to the next.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -16,7 +16,7 @@ pub(crate) struct Pending {
     pub history: Mutex<Vec<Vec<u8>>>,
     /// What a task that can be undone did beside the MOS, while one runs.
     pub journal: Mutex<Option<Journal>>,
-    /// A queue that could not be read: left alone until the pool is opened anew.
+    /// A queue that could not be read: left alone until the pool is opened again.
     pub stuck: Mutex<Option<Error>>,
     /// Blocks that one txg may free in the background.
     pub frees_per_txg: AtomicU64,

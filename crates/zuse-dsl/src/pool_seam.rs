@@ -1,4 +1,4 @@
-//! The pool below, in the words of this layer.
+//! The interface to the pool below, in the terms of this layer.
 
 use std::sync::Arc;
 
@@ -73,8 +73,6 @@ impl Spa {
             pass: 1,
         }
     }
-    /// A scan of all blocks born before a txg has ended: devices lack nothing older any more, but
-    /// what is told.
     /// A resilver begins: sequential rebuilds of other hosts end.
     pub fn end_rebuilds(&self, tx: &Tx) -> Result<()> {
         let ctx = SyncCtx {
@@ -85,14 +83,16 @@ impl Spa {
         };
         self.0.end_rebuilds(&ctx)
     }
-    pub fn scan_done(&self, tx: &Tx, max: Txg, failed: &[(u64, Span)]) -> Result<()> {
+    /// A scan of all blocks born between two txgs has ended: devices lack nothing of between any
+    /// more, but what is told.
+    pub fn scan_done(&self, tx: &Tx, births: (Txg, Txg), failed: &[(u64, Span)]) -> Result<()> {
         let ctx = SyncCtx {
             pool: &self.0,
             tx,
             txg: tx.txg(),
             pass: 1,
         };
-        self.0.dtl_scan_done(&ctx, max, failed)
+        self.0.dtl_scan_done(&ctx, births, failed)
     }
     pub fn features_now(&self) -> FeaturesThen {
         self.0.features().now()
@@ -121,7 +121,7 @@ impl Spa {
                 .saturating_add(s.deduped)
                 .saturating_add(s.beside)
                 .saturating_sub(s.checkpointed),
-            // What only the checkpoint has is nobody's room, and nobody's in use.
+            // Space that only the checkpoint has is neither free nor used.
             allocated: s
                 .dused
                 .saturating_add(s.beside)

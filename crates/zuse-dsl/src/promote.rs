@@ -1,12 +1,12 @@
-//! Promoting a clone: it becomes the owner of the snapshots it descends from, its origin becomes
+//! Promoting a clone: it takes over the snapshots up to its origin, and the former owner becomes
 //! the clone.
 //!
 //! ```text
 //!   S1 ─ S2(O) ─ S3 ─ H            S1 ─ S2(O) ─ C1 ─ C
 //!           └─ C1 ─ C      ──►             └─ S3 ─ H
 //! ```
-//! Deadlists, sizes and features stay as they are: only who is next to whom, and whose the space
-//! is, changes.
+//! Deadlists, sizes and features stay as they are. What changes is which snapshots are neighbours,
+//! and to which directory the space is charged.
 
 use zuse_base::{Errno, Error, Result};
 use zuse_format::dsl::{BOOKMARK_HAS_FBN, DS_FLAG_NOPROMOTE, DslDatasetPhys, DslDirPhys, UsedKind};
@@ -170,7 +170,7 @@ impl Ctx<'_> {
             ));
         }
         if self.spa.feature_count(LIMITS) > 0 {
-            // Who counts the snapshots already counts no more of them afterwards.
+            // Ancestors that count the snapshots already count the same number afterwards.
             let counted = self.meta.ancestry(plan.origin_dir)?;
             let mut new = self.meta.ancestry(plan.clone_dir)?;
             new.truncate(new.iter().take_while(|d| !counted.contains(d)).count());
@@ -250,7 +250,7 @@ impl Ctx<'_> {
         self.meta
             .edit_dir(self.tx, plan.origin_dir, |d| d.origin = plan.origin)?;
 
-        // Who descends from a snapshot of which directory.
+        // The remembered branches are outdated now.
         self.forget_branches();
         let mut set = 0;
         if self.meta.version() >= VERSION_DEADLISTS {
@@ -357,7 +357,7 @@ impl Ctx<'_> {
                 continue;
             }
             if bookmark.creation_txg == txg && bookmark.flags & BOOKMARK_HAS_FBN != 0 {
-                // Its next snapshot is another one now: what was freed before that.
+                // The promotion gives it another next snapshot, so the sum of that one counts.
                 let mut next = self.meta.ds(to)?;
                 while next.prev_snap_txg > txg {
                     next = self.meta.ds(next.prev_snap)?;

@@ -2,11 +2,10 @@
 //! changes.
 //!
 //! ```text
-//!   snapshot's own ZAP → received value (unless inherited) → own directory → parents (inheritable
-//!   ones) → default
+//!   snapshot's own ZAP → received value (unless inherited) → own directory → parents (inheritable ones) → default
 //! ```
-//! The rule is chapter 04a §1.2 of the format notes. What takes effect for a directory is worked
-//! out once and kept until it changes (`tier.rs`).
+//! The rule is chapter 04a §1.2 of the format notes. The effective values of a directory are
+//! computed once and kept until they change (`tier.rs`).
 
 mod computed;
 mod received;

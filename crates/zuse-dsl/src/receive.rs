@@ -1,15 +1,17 @@
-//! Receiving: the dataset that a stream goes into until it is whole, and the step in which it takes
-//! its place.
+//! Receiving: the dataset that a stream goes into until it is whole, and the step in which it
+//! replaces the old content.
 //!
 //! ```text
 //!   target missing    target (INCONSISTENT) ── finish: snapshot, flag off
 //!   target exists     target/%recv, a clone of the source (or empty) ── finish: swap contents, snapshot, destroy %recv
 //! ```
-//! Users see the old head until one txg shows the new one with its snapshot: all or nothing, as it
-//! is one sync task. A dataset that is received into is INCONSISTENT and owned; a user's
-//! [`Dataset::objset`] refuses it. One that nobody owns and that has no resume state is what a
-//! crash left behind (`leftovers.rs`). Resume state is written in the txg that
-//! holds the data it speaks of.
+//! Users see the old head until one txg shows the new one with its snapshot. It is one sync task,
+//! so all or nothing.
+//!
+//! - A dataset that is received into is INCONSISTENT and owned; [`Dataset::objset`] refuses it to
+//!   users.
+//! - One that has no owner and no resume state was left behind by a crash (`leftovers.rs`).
+//! - Resume state is written in the same txg as the data that it describes.
 
 mod finish;
 mod leftovers;
@@ -127,7 +129,7 @@ impl Dsl {
         check_dataset(&begin.target)?;
         check_snapshot(&begin.target, &begin.snapshot)?;
         if !begin.resuming {
-            // What an interrupted receive without `-s` left: nobody can go on with it.
+            // An interrupted receive without `-s` cannot be continued.
             self.clear_leftovers(&begin.target)?;
         }
         let begin = Arc::new(begin);
@@ -138,7 +140,7 @@ impl Dsl {
         )?;
         let dataset = self.dataset_by_object(ObjectId(object))?;
         if begin.raw.is_some() {
-            // Before anybody can open it: no key must be looked for.
+            // Before anybody can open it: raw content has to be opened without a key.
             dataset.set_raw(true);
         }
         // From here on a destroy or a rename is refused as busy.
@@ -230,7 +232,8 @@ impl Ctx<'_> {
             Start::New { origin } => {
                 // A new dataset is a clone of the empty `$ORIGIN`, like every other one.
                 let snap = origin.unwrap_or(self.meta.origin_snap());
-                // Until the end has come: a crash leaves a dataset that everybody knows to be half.
+                // Inconsistent until the end: so after a crash everybody knows that the dataset is
+                // incomplete.
                 let flags = DS_FLAG_INCONSISTENT | ci_flag(begin);
                 let ds = self.create_dir_and_head(&begin.target, &Origin { snap }, flags)?;
                 let encryption = match &begin.raw {
@@ -257,7 +260,8 @@ impl Ctx<'_> {
             Start::Temporary { source } => {
                 let name = format!("{}/{TEMPORARY}", begin.target);
                 let flags = DS_FLAG_INCONSISTENT | ci_flag(begin);
-                // A clone of the source below the target: its users go on until both change places.
+                // A clone of the source below the target: users of the target go on until both are
+                // swapped.
                 let ds = self.create_dir_and_head(&name, &Origin { snap: source }, flags)?;
                 if source != self.meta.origin_snap() {
                     self.create_livelist(ds)?;
@@ -267,7 +271,7 @@ impl Ctx<'_> {
                 (ds, true, source == self.meta.origin_snap())
             }
         };
-        // What is missing in the stream must be known before somebody reads.
+        // Redacted ranges must be known before anybody reads.
         self.set_redacted(object, begin.redacted_by.as_deref())?;
         for guid in &begin.features {
             self.activate(object, guid, &ZapValue::U64(0))?;
@@ -275,7 +279,7 @@ impl Ctx<'_> {
         if let Some(state) = &begin.resumable {
             self.put_resume_state(object, state)?;
         }
-        // Last: it is written by what was set above.
+        // Last, because the settings above decide how it is written.
         self.ready_objset(begin, object, fresh)?;
         self.log("receive", object, "")?;
         Ok((object, temporary))
@@ -397,20 +401,20 @@ impl Receiving {
     /// # Errors
     /// The target was changed meanwhile, or limits stand in the way: nothing is changed then.
     pub fn finish(&mut self) -> Result<()> {
-        // The snapshot is of what is on disk.
+        // The snapshot is taken of what is on disk.
         self.wait()?;
         let object = self.dataset.object().0;
         let begin = Arc::new(self.begin.clone());
         let temporary = self.temporary;
         let (b, c) = (begin.clone(), begin);
-        // Given up only after the task: nobody may come in between.
+        // Ownership ends only after the task, so that nobody can come in between.
         let owner = self.owner.take();
         let done = self.dsl.task(
             move |ctx| ctx.check_finish(&b, object, temporary),
             move |ctx| ctx.finish_receive(&c, object, temporary),
         );
         if self.begin.raw.is_some() {
-            // From now on the content is seen with its key, or in clear as far as it is.
+            // From now on the content is read with its key; what is in clear is readable without.
             self.dataset.set_raw(false);
         }
         drop(owner);

@@ -1,13 +1,13 @@
-//! Redaction: lists of blocks that a send leaves out, and what received datasets remember of
-//! theirs. Chapters 04 §12.5 and 05b §5.6 of the format notes.
+//! Redaction: lists of blocks that a send leaves out, and what received datasets keep of theirs.
+//! Chapters 04 §12.5 and 05b §5.6 of the format notes.
 //!
 //! ```text
 //!   bookmark ─ redaction_obj ─► object: bonus or spill: header with the guids of the redaction snapshots
 //!                                       data: 32 bytes per run of blocks, by object and block
 //!   dataset  ─ extension entry com.delphix:redacted_datasets: the guids it was redacted with respect to
 //! ```
-//! A list is written over several txgs, a piece in each, and says how far it is: one that is not
-//! complete is not used. Memory is bounded by a piece.
+//! A list is written in parts, one in each txg, and says how far it is. An incomplete list is not
+//! used. Memory is bounded by one part.
 
 use std::sync::Arc;
 
@@ -145,7 +145,7 @@ impl Dsl {
     /// # Errors
     /// The MOS cannot be read.
     pub fn redacted_by(&self, object: ObjectId) -> Result<Option<Vec<u64>>> {
-        // In most pools nothing is: then no table has to be read to say so.
+        // Most pools have no redacted dataset, so no table has to be read.
         if self.spa()?.feature_count(REDACTED) == 0 {
             return Ok(None);
         }
@@ -234,8 +234,8 @@ impl Ctx<'_> {
             .bonus(UINT64_METADATA, len.min(BONUS_MAX) as u16);
         let dnode = self.meta.mos.allocate(self.tx, &spec)?;
         if len > BONUS_MAX {
-            // A full bonus has left one block pointer; the spill block's takes the place of its
-            // end.
+            // A full bonus was requested, so that the dnode has one block pointer. It is emptied,
+            // because the spill pointer takes the end of its place.
             dnode.set_bonus(self.tx, &[])?;
             self.feature_add(SPILLED, 1)?;
         }

@@ -1,7 +1,7 @@
-//! What is in memory of a pool's datasets and directories.
+//! The datasets and directories of a pool that are in memory.
 //!
-//! Each is there once: who opens one finds the handle of whoever has it already. A map is looked up
-//! or changed through [`Dsl::map`](crate::Dsl), so that a panic in between ends the pool.
+//! Each is there once: a second opener finds the handle of the first one. A map is read or changed
+//! through [`Dsl::map`](crate::Dsl), so that a panic in between ends the pool.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};

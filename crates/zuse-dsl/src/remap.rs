@@ -1,14 +1,15 @@
-//! Ranges of removed vdevs that older snapshots still name while newer datasets name the copy
+//! Ranges of removed vdevs that older snapshots still name, while newer datasets name the copy
 //! (chapter 04b §4 of the format notes).
 //!
 //! ```text
-//! OpenZFS writes a block pointer's new address ─▶ old range: remap deadlist of the head
-//! snapshot: the list goes with it     last snapshot with the old form goes ─▶ obsolete_bpobj ─▶ obsolete
+//! OpenZFS rewrites a block pointer to the new address     ─▶ old range: into the head's remap deadlist
+//! a snapshot is taken                                     ─▶ the list goes with it
+//! the last snapshot with the old address is destroyed     ─▶ obsolete_bpobj ─▶ obsolete
 //! ```
 //!
-//! Zuse never gives a pointer a new address itself; it keeps the lists of those who do. An entry is
-//! no block that could be freed: its copy lives on. It says which range of a removed vdev nobody
-//! will ask for any more.
+//! Zuse never rewrites a pointer itself; it only keeps these lists. An entry is not a block that
+//! could be freed, because its copy is in use. It is a range of a removed vdev that nobody will
+//! look up any more.
 
 use zuse_base::{Error, Result, Span};
 
@@ -106,7 +107,7 @@ impl Ctx<'_> {
             let range = bp.dva(0);
             let span = Span::new(range.offset(), range.asize());
             match self.spa.mark_obsolete(range.vdev(), span) {
-                // A range that cannot be obsolete says nothing.
+                // A range that cannot be obsolete is ignored.
                 Err(Error::Corrupt { .. }) => Ok(true),
                 other => other.map(|()| true),
             }

@@ -19,7 +19,7 @@ use crate::sizes::Sizes;
 impl Dsl {
     /// Rolls a filesystem or volume back to a snapshot (`pool/a@s`). With `destroy_newer` snapshots
     /// and bookmarks that are newer go first. The owner of the dataset, if any, has stopped all
-    /// work on it and opens its object set anew afterwards.
+    /// work on it and opens its object set again afterwards.
     ///
     /// # Errors
     /// `Refused`: NOENT, EXIST if newer snapshots or bookmarks are in the way, DQUOT, NOSPC.
@@ -135,17 +135,18 @@ impl Ctx<'_> {
         let h = self.meta.ds(head)?;
         let s = self.meta.ds(target)?;
         let dir = self.meta.dir(h.dir)?;
-        // It lists blocks of the tree that goes. It would free them once more with the clone.
+        // Its blocks are those of the tree that is freed. With it the clone would free them a
+        // second time.
         self.drop_livelist(h.dir)?;
 
-        // What the deadlist holds lives again: it was moved to SNAP when it died, as far as it is
-        // this directory's.
+        // Blocks in the deadlist are the head's again. When they died, those of this directory were
+        // moved to SNAP.
         let old = Deadlist::open(self.meta, h.deadlist)?;
         let revived = old.range(self.meta.origin_txg(&dir)?, u64::MAX)?;
         let all_dead = old.totals()?;
         self.transfer(h.dir, UsedKind::Snap, UsedKind::Head, revived.used)?;
 
-        // The head's own tree goes: sizes of what was born after the snapshot.
+        // The head's own tree is freed: sizes of blocks born after the snapshot.
         let own = Sizes::of(h.referenced_bytes, h.compressed_bytes, h.uncompressed_bytes)
             + all_dead
             - Sizes::of(s.referenced_bytes, s.compressed_bytes, s.uncompressed_bytes);
@@ -176,8 +177,7 @@ impl Ctx<'_> {
             h.uncompressed_bytes = s.uncompressed_bytes;
             h.unique_bytes = 0;
         })?;
-        // No block of this directory's snapshots is referenced by one alone on behalf of the head
-        // any more.
+        // The head has all blocks of the snapshot, so none is unique to the snapshot.
         self.meta.edit_ds(self.tx, target, |t| t.unique_bytes = 0)?;
         self.bookmarks_restart(head, h.prev_snap_txg)?;
 

@@ -16,9 +16,11 @@
 //!   position in the same txg. That is the one on disk and that of the batch in hand
 //!   ([`Position`]).
 //! - A batch whose dataset was destroyed, or in which more was freed than is noted, is thrown away.
-//! - Blocks with an entry in a dedup table are proved where the walk meets them, each time. The
-//!   tables themselves are not walked, and the state says so (`ddt_class_max` 0). A kernel that
-//!   goes on with it skips nothing that was not proved.
+//! - Blocks that a dedup table shares are proved with the table, once, before the trees are walked.
+//!   The walk passes over them. One that comes to be shared meanwhile is not passed over, nor one
+//!   that was found lost: its pointers have names. From the first such block on the state says that
+//!   nothing may be passed over (`ddt_class_max` 0). Whoever goes on with the scan does not know
+//!   which they are.
 //! - `Scan`'s lock is a leaf: nothing is read or waited for under it.
 
 mod engine;
@@ -36,7 +38,7 @@ use std::sync::Arc;
 use zuse_base::Txg;
 use zuse_base::sync::Mutex;
 
-use prover::{Counts, Failed};
+use prover::{Counts, Short};
 use record::{Position, Record};
 use stop::Stop;
 
@@ -76,13 +78,15 @@ struct State {
     epoch: u64,
     /// Figures of the batch in hand.
     counts: Arc<Counts>,
-    /// Bytes that batches of a scrub mended before they were thrown away: they are found whole when
-    /// they are met again.
-    mended: u64,
+    /// Bytes that batches of a scrub repaired before they were thrown away. The next batch finds
+    /// them whole.
+    repaired: u64,
     pass: Pass,
-    /// Leaves that did not get what they should have.
-    failed: Failed,
+    /// What it could not see to.
+    short: Short,
     error_scrub: ErrorScrub,
+    /// The last class of dedup tables whose blocks are passed over in the trees.
+    shared: u64,
     worker: Option<Worker>,
     /// No worker is begun any more: the pool is being closed.
     closing: bool,
@@ -111,15 +115,15 @@ struct Worker {
 }
 
 impl State {
-    /// The batch in hand is of no use any more. What it mended stays so. (A resilver writes all of
-    /// it again.)
+    /// The batch in hand is of no use any more. What it repaired stays repaired. (A resilver writes
+    /// all of it again.)
     fn forget_batch(&mut self) {
         self.ahead = None;
         self.epoch += 1;
         let counts = std::mem::take(&mut self.counts);
         let is_scrub = |record: &Record| record.function == Function::Scrub;
         if self.record.as_ref().is_some_and(is_scrub) {
-            self.mended += counts.mended();
+            self.repaired += counts.repaired();
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What a send asks of this layer: which point of a dataset's history it starts from, and which
-//! features are in use.
+//! What a send needs from this layer: the point of a dataset's history where it starts, and the
+//! features in use.
 
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_dmu::MetaShape;
@@ -56,7 +56,7 @@ impl Dsl {
                     Error::refused(Errno::NOENT, format!("bookmark '{from}' does not exist"))
                 })?;
             let dir = meta.ds(head)?.dir;
-            // The history of the target up to where it left that dataset.
+            // The history of the target, up to the point where it branched off that dataset.
             let mut at = target;
             for _ in 0..MAX_HISTORY {
                 if at.dir == dir {
@@ -246,7 +246,7 @@ impl Dsl {
         };
         let mut out = Vec::new();
         for (key, stored) in &entries {
-            // A value that older software does not know stands beside the default, which is there
+            // A value unknown to older software stands in an entry of its own, beside the default
             // for that software.
             let newer = entries
                 .iter()

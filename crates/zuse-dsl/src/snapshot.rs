@@ -1,4 +1,4 @@
-//! Snapshots: any number in one txg.
+//! Taking snapshots: any number in one txg.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -117,7 +117,7 @@ impl Ctx<'_> {
             }
             for (name, _, head) in tree {
                 let is_below = name != *dataset;
-                // Named itself it is refused; found below it is not what the user meant.
+                // Named by the user it is refused; found below a dataset it is skipped.
                 if is_below && self.meta.ds(head)?.flags & DS_FLAG_INCONSISTENT != 0 {
                     continue;
                 }
@@ -162,8 +162,8 @@ impl Ctx<'_> {
         }
         self.check_count(phys.dir, SNAP_COUNT, "snapshot_limit", 1)?;
         let reserved = self.dsl.dir_number(phys.dir, "refreservation")?;
-        // What the snapshot keeps no longer comes out of the reservation: that must be free once
-        // more.
+        // Blocks that the snapshot keeps no longer count against the reservation. So that much
+        // space must be free a second time.
         let more = phys.unique_bytes.min(reserved);
         if more > 0 && more > self.dsl.available_of(phys.dir)? {
             return Err(Error::refused(
@@ -219,8 +219,7 @@ impl Ctx<'_> {
             };
             self.charge(phys.dir, UsedKind::RefReservation, held)?;
         }
-        // The head's list stays with the snapshot: it has what died before. The head begins an
-        // empty one.
+        // The snapshot gets the deadlist, which has what died before it; the head an empty one.
         let keys = self.keys_after_snapshot(head, &phys, entry(BOOKMARKS).is_some())?;
         let deadlist = Deadlist::create(self, &keys)?;
         if let Some(ZapValue::U64(list)) = entry(REMAP_DEADLIST).cloned() {
@@ -239,7 +238,7 @@ impl Ctx<'_> {
         self.meta
             .table(phys.snapnames)?
             .put_u64(self.tx, snap, new)?;
-        // A scan that was to look at the head looks at the snapshot, too: it has the older blocks.
+        // A scan that will visit the head also visits the snapshot: it has the older blocks.
         self.scan_snapshot_taken(head, new)?;
         self.dsl.tier.note_names([(new, snap)]);
         self.note_snapshots_changed(phys.dir)?;

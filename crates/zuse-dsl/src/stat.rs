@@ -1,5 +1,5 @@
-//! The figures of a dataset: what listing and `get` show. All of it comes from bonus buffers and
-//! headers, no list is read.
+//! The figures of a dataset, for listings and `get`. They come from bonus buffers and headers; no
+//! list is read.
 
 use zuse_base::Result;
 use zuse_dmu::zap::ZapValue;

@@ -1,5 +1,5 @@
-//! What the pool asks of this layer in every txg: write the datasets, keep the books, drain what
-//! waits to be freed.
+//! What the pool calls in this layer in every txg: write the datasets, keep the books, work on the
+//! queues of blocks to be freed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -104,7 +104,7 @@ impl DslHooks for Dsl {
     }
 
     fn sync(&self, ctx: &SyncCtx<'_>) -> Result<()> {
-        // A copy: what is written may make another dataset dirty, which the next round takes.
+        // A copy: writing a dataset may make another one dirty, which the next round takes.
         let dirty: Vec<Arc<Dataset>> = self
             .map(&self.registry.dirty[ctx.txg.slot::<4>()])
             .values()
@@ -119,6 +119,14 @@ impl DslHooks for Dsl {
         my.write_history()
     }
 
+    fn pointers_counted(&self, ctx: &SyncCtx<'_>) -> Result<()> {
+        // Taken even where no scan goes on: doubts are of the one that does.
+        match ctx.pool.has_new_doubts() {
+            true => self.ctx(ctx.tx)?.stop_passing_over(),
+            false => Ok(()),
+        }
+    }
+
     fn mos_delta(&self, ctx: &SyncCtx<'_>, [used, comp, uncomp]: [i64; 3]) -> Result<()> {
         let my = self.ctx(ctx.tx)?;
         my.charge(
@@ -129,7 +137,8 @@ impl DslHooks for Dsl {
     }
 
     fn is_dirty(&self, txg: Txg) -> bool {
-        // A change that was begun and did nothing counts too: its reservation ends with its txg.
+        // A change that was begun without doing anything counts too: its reservation ends with its
+        // txg.
         !self.map(&self.registry.dirty[txg.slot::<4>()]).is_empty() || self.has_lost()
     }
 
@@ -269,7 +278,7 @@ impl Ctx<'_> {
         ds.books.set_prev_snap_txg(before.prev_snap_txg);
         let list = self.livelist_of(before.dir)?;
         ds.books.set_listed_since(list.map(|l| l.since));
-        // The blocks are written here. All below is what that changed in the books.
+        // The blocks are written here. Everything below updates the sums.
         let Some(done) = os.sync(self.tx.txg(), pass)? else {
             return Ok(());
         };
@@ -279,8 +288,8 @@ impl Ctx<'_> {
         // Before the head's sums are changed: space moves from HEAD to SNAP by the old ones.
         let dead = self.note_dead(object, &before, &sums.dead)?;
 
-        // Freed are blocks that no snapshot has; the dead stay allocated, so they count for the
-        // pool and not for the head.
+        // `freed` are blocks that no snapshot has. Dead ones stay allocated: they still count for
+        // the pool, but not for the head.
         let own = sums.born - sums.freed;
         let change = own - dead;
         let reserved = self.dsl.number_of(object, "refreservation")?;

@@ -1,25 +1,25 @@
-//! The metadata tier: what listing and `get` ask for, decoded, apart from the block cache.
+//! The metadata tier: decoded metadata for listings and `get`, kept apart from the block cache.
 //!
 //! ```text
 //!   stored    property ZAP           → decoded entries
-//!   resolved  directory              → every property that takes effect there, with where it comes
-//!   from roots     root block pointer     → type of the object set, properties that stand inside
-//!   it datasets  dataset or snapshot    → its bonus, whether it has extension entries deadlists
-//!   deadlist               → what it holds in all names     directory or snapshot  → the name
-//!   under which its parent lists it
+//!   resolved  directory              → every property that takes effect there, with where it comes from
+//!   roots     root block pointer     → type of the object set, properties that stand inside it
+//!   datasets  dataset or snapshot    → its bonus, whether it has extension entries
+//!   deadlists deadlist               → what it holds in all
+//!   names     directory or snapshot  → the name under which its parent lists it
 //! ```
-//! File data never pushes anything out of here. Each table has a bound of its own and forgets what
-//! was not asked for since it last filled up.
+//! File data never evicts anything here. Each table has a bound of its own. When it is full it
+//! drops the entries that were not used since it was full before.
 //!
-//! Why what is here is right:
-//! - `stored` and `resolved` are true to the MOS. A sync task that changes properties or moves
-//!   directories drops what it makes wrong, under the configuration lock.
-//! - `datasets` and `deadlists` are true to the newest state of the MOS: whoever changes or frees
-//!   such an object drops its entry afterwards ([`Tier::forget_object`]). Only listings ask here;
-//!   what is changed is read from the MOS itself.
-//! - `names` are guesses: whoever takes one looks it up in the parent's ZAP, which proves it
+//! Why an entry is right
+//! - `stored` and `resolved` follow the MOS. A sync task that changes properties or moves
+//!   directories drops the entries that become wrong, under the configuration lock.
+//! - `datasets` and `deadlists` follow the newest state of the MOS. Whatever changes or frees such
+//!   an object drops its entry afterwards ([`Tier::forget_object`]). Only listings use them; a
+//!   change reads the MOS itself.
+//! - `names` are guesses. Their user looks the name up in the parent's ZAP, which proves it
 //!   ([`Dsl::name_in`]).
-//! - `roots` is keyed by the address and birth of a block that never changes: an entry cannot
+//! - `roots` is keyed by the address and birth of a block that never changes, so an entry cannot
 //!   become wrong.
 
 use std::collections::HashMap;
@@ -198,8 +198,8 @@ impl Tier {
         let before = self.changes.load(Relaxed);
         let made = load()?;
         let mut table = table.lock();
-        // Changes are counted before their table is locked: one that is not seen here removes this
-        // entry itself.
+        // A change is counted before it locks its table. One that is not counted here yet will
+        // remove this entry itself.
         if !off && self.changes.load(Relaxed) == before {
             table.put(key, made.clone());
         }
@@ -266,7 +266,7 @@ impl Tier {
             return;
         }
         let (mut phys, mut dead) = (self.datasets.lock(), self.deadlists.lock());
-        // As in `get_or`: a change that is not seen here removes its entry itself.
+        // As in `get_or`: a change that is not counted yet removes its entry itself.
         if self.changes() == before {
             datasets.into_iter().for_each(|(o, p)| phys.put(o, p));
             deadlists.into_iter().for_each(|(o, s)| dead.put(o, s));

@@ -1,25 +1,25 @@
-//! Taking back what a sync task did.
+//! Undoing a sync task.
 //!
 //! ```text
-//!   savepoint   the MOS is written as it is: nothing leads there until the uberblock of this txg
-//!   does task     changes the MOS in memory; what it frees and which handles it touches is noted
-//!   keep        what was to be freed is freed undo        the versions of this txg are dropped;
-//!   what is in memory beside the MOS follows it
+//!   savepoint   the MOS is written as it is: nothing leads there until the uberblock of this txg does
+//!      task     changes the MOS in memory; what it frees and which handles it touches is noted
+//!   keep        what was to be freed is freed
+//!   undo        the versions of this txg are dropped; what is in memory beside the MOS follows it
 //! ```
 //! What happened in the txg before the savepoint (datasets written, earlier tasks) stays in either
 //! case, and the txg goes on.
 //!
 //! Invariants
-//! - The MOS changes in syncing context only, so that all its versions after a savepoint are the
-//!   task's: asserted where they are dropped ([`zuse_dmu::Objset::forget_changes`]).
-//! - There is one savepoint at a time, which ends before the MOS is written; asserted.
-//! - Nothing is freed between savepoint and keep: a block is in use until it is known that it is
-//!   not. All that a task frees goes through [`Ctx::free_or_leak`], which notes it.
-//! - Runs with the configuration lock held for writing: nobody has seen what is taken back, no key
-//!   was loaded or unloaded. Asserted at both ends.
+//! - The MOS changes in syncing context only, so all its versions after a savepoint are the task's.
+//!   Asserted where they are dropped ([`zuse_dmu::Objset::forget_changes`]).
+//! - There is one savepoint at a time, which ends before the MOS is written. Asserted.
+//! - Nothing is freed between savepoint and keep: a block is in use until it is certain that it is
+//!   not. All frees of a task go through [`Ctx::free_or_leak`], which notes them.
+//! - The configuration lock is held for writing. So nobody has seen what is undone, and no key was
+//!   loaded or unloaded. Asserted at both ends.
 //!
-//! Heads that somebody owns, or that a later txg has changed, are refused by a batch: their object
-//! sets are the same before and after.
+//! A batch refuses heads that are owned, or that a later txg has changed. So their object sets are
+//! the same before and after.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -110,8 +110,8 @@ impl Ctx<'_> {
         dsl.empty_list.store(0, Relaxed);
         dsl.tier.forget_all();
 
-        // What was made has no object any more: nobody is to write it. The sync thread alone notes
-        // something in this txg.
+        // New handles have no object any more, and must not be written. Only the sync thread adds
+        // to this txg's set now.
         let dirty = &dsl.registry.dirty[self.tx.txg().slot::<4>()];
         let mut noted = std::mem::take(&mut *dirty.lock());
         noted.retain(|_, ds| ds.phys().is_ok());

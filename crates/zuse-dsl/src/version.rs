@@ -1,5 +1,5 @@
-//! What pools of versions before features (1 to 28) keep in another form, and how a pool gets
-//! from one version to a newer one.
+//! What pools of versions before features (1 to 28) keep in another form, and the upgrade of a pool
+//! to a newer version.
 //!
 //! ```text
 //!   9   unique bytes are exact, and say so        18  holds
@@ -7,10 +7,10 @@
 //!   12  properties of snapshots                   26  $FREE, lists of what waits to be freed,
 //!   13  parts of used bytes                           deadlists with keys, clones of directories
 //! ```
-//! Chapter 04 §10 of the format notes. A pool is brought to a newer version on request only. Each
-//! place that writes something of a version asks [`Meta::version`] first. What is there stays as it
-//! was made, so a pool that was upgraded has old and new forms side by side. Before version 26
-//! nothing waits to be freed: a destroyed snapshot or head is freed in one txg.
+//! Chapter 04 §10 of the format notes. A pool is upgraded on request only. Code that writes
+//! something of a version asks [`Meta::version`] first. Existing data keep their form, so an
+//! upgraded pool has old and new forms side by side. Before version 26 nothing waits to be freed: a
+//! destroyed snapshot or head is freed in one txg.
 
 use zuse_base::{Errno, Error, Result};
 use zuse_dmu::zap::normalize::TOUPPER;

@@ -1,8 +1,8 @@
-//! Gang headers: the list of pieces of a block for which no contiguous space was found.
+//! Gang headers: the list of members of a block for which no contiguous space was found.
 //!
 //! (size − 40) / 128 block pointers (3 in 512 bytes, 31 in 4096), zeros, and the 40-byte trailer of
 //! self-checksummed blocks. The trailer's magic tells the byte order. Verifying the hash is the
-//! caller's work (see [`crate::label::Trailer`]); when the leader has its X bit set, the stored
+//! caller's work (see [`crate::label::Trailer`]). When the leader has its X bit set, the stored
 //! words are `(s0^s2, s1^s3, 0, 0)`.
 
 use zuse_base::ByteOrder;

@@ -1,8 +1,8 @@
 //! Vdev labels: where they lie, what is in them, and the frame of a self-checksummed block.
 //!
 //! ```text
-//! device:  L0 256K | L1 256K | boot area 3.5M | data … | L2 256K | L3 256K    (size rounded down
-//! to 256K) label:   blank 8K | boot environment 8K | configuration 112K | uberblock ring 128K
+//! device:  L0 256K | L1 256K | boot area 3.5M | data … | L2 256K | L3 256K    (size rounded down to 256K)
+//! label:   blank 8K | boot environment 8K | configuration 112K | uberblock ring 128K
 //! ```
 //!
 //! Boot block, configuration and each uberblock slot end in a 40-byte trailer: a magic and four

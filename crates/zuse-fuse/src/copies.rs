@@ -1,9 +1,9 @@
 //! Copies of a mount in other mount namespaces.
 //!
-//! A container or service that starts while a mount is there takes a copy of it along. Unmounting
-//! here leaves that copy, and with it the session: nobody may know how to reach it. So the kernel
-//! is asked to write what the copy has not written, and then the connection is cut: whoever is
-//! inside gets ENOTCONN.
+//! A container or service that starts while a mount exists gets a copy of it. Unmounting here
+//! leaves that copy, and with it the session: often nobody knows how to reach it. So the kernel is
+//! asked to write the dirty data of the copy, and then the connection is cut. Processes that use
+//! the copy get ENOTCONN.
 
 use std::collections::BTreeSet;
 use std::fs;

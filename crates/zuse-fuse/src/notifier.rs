@@ -183,7 +183,7 @@ impl Notifier {
             let me = self.clone();
             let thread = thread::Builder::new().name("zuse-fuse-inval".into());
             if thread.spawn(move || me.run(REST)).is_err() {
-                // The next one tries again, and so does who waits.
+                // The next request tries again, and so does a caller that waits.
                 self.shared.lock().runs = false;
             }
         }

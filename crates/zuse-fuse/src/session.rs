@@ -90,7 +90,7 @@ pub fn mount<O: Ops>(
     let session = match wire::open(ops, fd, options) {
         Ok(session) => session,
         Err(e) => {
-            // What is mounted and not served is in the way of everybody.
+            // A mount that nobody serves would hang its users.
             let _ = point.detach(UnmountFlags::DETACH, false);
             return Err(MountError::Session(e));
         }
@@ -232,8 +232,8 @@ impl Mounted {
             return Ok(None);
         };
         let keepers = copies::keepers(device);
-        // Without a copy it ends by itself: it is slow, or somebody has a file open still, whose
-        // data must not be cut off.
+        // Without a copy it ends by itself. It is slow, or somebody has a file open still, whose
+        // data must not be lost.
         let Some(who) = keepers.first().map(ToString::to_string) else {
             return Ok(None);
         };

@@ -111,7 +111,7 @@ impl Channel {
     }
 
     fn refuse(&self, unique: u64, errno: Errno) {
-        // What is no error number would not be taken, and its client would wait for ever.
+        // The kernel ignores an answer that is no error number, and its client would wait for ever.
         let code = if (1..=511).contains(&errno.0) {
             -errno.0
         } else {

@@ -1,30 +1,25 @@
-//! Bringing many blocks into the cache in the order in which they lie on the devices.
+//! Prefetching many blocks into the cache, in the order in which they lie on the devices.
 //!
 //! ```text
 //!   pointers in any order ─► sorted by place ─► runs ─► one device read each ─► every block's checksum ─► cache
 //! ```
-//! What was written in one txg lies together: an object set's blocks within some dozen KiB. So the
-//! bytes of the last runs are kept for a while, and a run begins somewhat before its first block.
-//! The layer below then often needs no read.
+//! - Blocks that one txg wrote lie together: those of an object set within some dozen KiB. So the
+//!   bytes of the last runs are kept for a while, and a run begins somewhat before its first block.
+//!   The next layer of a tree then often needs no device read.
+//! - No block is read twice. A block that another thread is reading is left to that thread. A
+//!   thread that needs a block of a run under way waits for that run. The blocks of a run are
+//!   claimed when its turn comes, so nobody waits for more than one run.
+//! - The device is told of the next [`TOLD`] runs, so that it works on them together. It is not
+//!   told of a run right behind another one, because the host detects sequential reads itself.
+//!   There the advice costs more than it saves: 20 µs of the processor for 64 KiB instead of 4.
+//! - Long uncompressed blocks side by side on a lone disk are read straight into the memory where
+//!   they stay, past the host's page cache ([`zuse_device::BlockDevice::read_apart`]). There is no
+//!   buffer between, and nothing is cleared. The host is not told of these: it would read them into
+//!   its page cache. 64 KiB cost 18 µs of a processor this way instead of 33.
 //!
-//! A block that another thread reads meanwhile is left to that thread. Whoever needs a block of a
-//! run that is being read waits for it. None is read twice. A run's blocks are taken up when its
-//! turn comes, so that nobody waits for more than one run.
-//!
-//! The device is told of the next [`TOLD`] runs, so that it works on them together. Threads that
-//! each wait for one read after the other leave most of a disk idle. It is not told of a run that
-//! comes right behind another one: the host sees by itself that reads go on. Being told costs it
-//! more: 20 µs of the processor for 64 KiB instead of 4, at half the speed.
-//!
-//! Long blocks that are stored as they are read, side by side on a lone disk, are read straight
-//! into where they stay. There is no buffer between and nothing is cleared. The host's cache is
-//! passed by where the device can ([`zuse_device::BlockDevice::read_apart`]). Such a device is not
-//! told of them, as it would bring them into that cache. A value of 64 KiB then costs 18 µs of a
-//! processor instead of 33. Fresh memory takes 6 of them, its sum 3.
-//!
-//! It is only a hint. What cannot be read or verified this way is left to whoever needs it. That
-//! reader has the other copies, heals, and says what is wrong. Encrypted blocks and such that lie
-//! in several pieces (raidz, gangs) are left out.
+//! Prefetching is only a hint. What cannot be read or verified this way is left to the reader that
+//! needs it. That reader tries the other copies, heals, and reports what is wrong. Encrypted blocks
+//! and blocks in several parts (raidz, gangs) are left out.
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
@@ -90,7 +85,7 @@ pub struct Ahead {
     runs: VecDeque<Arc<Run>>,
     kept: usize,
     room: u64,
-    brought: u64,
+    prefetched: u64,
     before: u64,
 }
 
@@ -103,7 +98,7 @@ impl Ahead {
             runs: VecDeque::new(),
             kept: 0,
             room: io.cache().stats().limit as u64 / 4 * 3,
-            brought: 0,
+            prefetched: 0,
             before: 0,
         }
     }
@@ -116,14 +111,14 @@ impl Ahead {
         }
     }
 
-    /// What was brought so far has served: as much may be brought again.
-    pub fn start_anew(&mut self) {
+    /// What was prefetched so far has served: as much may be brought again.
+    pub fn allow_as_much_again(&mut self) {
         self.room = self.io.cache().stats().limit as u64 / 4 * 3;
     }
 
-    /// Decoded bytes of what was not in the cache and was to be brought, so far.
-    pub fn brought(&self) -> u64 {
-        self.brought
+    /// Decoded bytes of what was not in the cache and was to be prefetched, so far.
+    pub fn prefetched(&self) -> u64 {
+        self.prefetched
     }
 
     /// The pipeline that it reads through.
@@ -131,12 +126,12 @@ impl Ahead {
         &self.io
     }
 
-    /// Brings blocks into the cache that are not there.
-    pub fn bring(&mut self, bps: impl IntoIterator<Item = BlockPointer>) {
+    /// Prefetches blocks that are not there.
+    pub fn prefetch(&mut self, bps: impl IntoIterator<Item = BlockPointer>) {
         let mut seen = HashSet::new();
         let wanted: Vec<(usize, BlockPointer)> = bps
             .into_iter()
-            .filter(|bp| self.io.may_bring(bp) && seen.insert(Key::of(bp)))
+            .filter(|bp| self.io.can_prefetch(bp) && seen.insert(Key::of(bp)))
             .filter(|bp| self.io.peek(bp).is_none())
             .map(|bp| (0, bp))
             .collect();
@@ -146,7 +141,7 @@ impl Ahead {
             None::<()>
         });
         self.room = self.room.saturating_sub(used);
-        self.brought += used;
+        self.prefetched += used;
     }
 
     /// What `f` makes of each block, in their order, without keeping them in the cache: `None`
@@ -167,7 +162,7 @@ impl Ahead {
             };
             match there {
                 Some(block) => out[i] = f(i, block.bytes()),
-                None if self.io.may_bring(bp) => wanted.push((i, *bp)),
+                None if self.io.can_prefetch(bp) => wanted.push((i, *bp)),
                 None => {}
             }
         }
@@ -337,9 +332,9 @@ fn leave_out_rows(places: &mut [Option<Place>]) {
 type Done<T> = (Option<Arc<Run>>, Vec<(usize, T)>);
 
 impl Pipeline {
-    /// Whether a block can be brought ahead. What may not have reached the devices yet would look
+    /// Whether a block can be prefetched. What may not have reached the devices yet would look
     /// damaged there.
-    pub fn may_bring(&self, bp: &BlockPointer) -> bool {
+    pub fn can_prefetch(&self, bp: &BlockPointer) -> bool {
         plain(bp)
             && !bp.uses_crypt()
             && !self.gather.may_hold(bp.physical_birth())
@@ -359,7 +354,7 @@ impl Pipeline {
         let keys = job.blocks.iter().map(|(_, bp)| Key::of(bp));
         let taken = self.cache().take_up(keys);
         job.blocks.retain(|(_, bp)| taken.has(&Key::of(bp)));
-        if self.bring_apart(&job) {
+        if self.prefetch_direct(&job) {
             taken.wait();
             return (None, Vec::new());
         }
@@ -376,7 +371,7 @@ impl Pipeline {
 
     /// Brings blocks that are stored as they are read straight into where they stay. False: not all
     /// of them are long and such.
-    fn bring_apart(&self, job: &Job) -> bool {
+    fn prefetch_direct(&self, job: &Job) -> bool {
         let (Some(parts), Some((vdev, start, _))) = (self.parts(job), job.place(0)) else {
             return false;
         };

@@ -1,4 +1,4 @@
-//! Reading many blocks once: sends, which look into the cache but leave no trace in it.
+//! Reading many blocks once, for sends. They use what the cache has, and leave nothing in it.
 //!
 //! ```text
 //!   pointers in stream order ─► runs of neighbours ─► one device read each ─► every block's checksum ─► slices
@@ -176,7 +176,8 @@ impl Pipeline {
         let Some(first) = bps.first().filter(|bp| plain(bp)) else {
             return 1;
         };
-        // Some bytes of a run may not be on the device yet: block by block they are found.
+        // Some bytes of a run may not be on the device yet. Block by block they are read from
+        // memory.
         if self.gather.may_hold(first.physical_birth()) {
             return 1;
         }

@@ -1,35 +1,40 @@
 //! The block cache (ARC): one entry per block, decoded, charged by its real bytes against one
 //! budget.
 //!
-//! A scan does not empty it, because each shard has three queues (the S3-FIFO shape). New blocks
-//! enter `probation`, a tenth of the budget. What is used again while there moves to `main`. A key
-//! that fell out of probation is remembered in `ghost`, and goes to `main` at once if it returns.
-//! `main` is a clock with small counters. Metadata and file data have queues of their own. While
-//! metadata hold more than their share of the budget they make room, else data do. So neither a
-//! scan of files nor a walk of directories takes the whole cache.
+//! A scan does not empty it, because each shard has three queues (the S3-FIFO shape):
+//! - `probation`, a tenth of the budget, takes new blocks;
+//! - `main` takes blocks that are used again while in probation; it is a clock with small counters;
+//! - `ghost` remembers keys that fell out of probation; a block that returns goes to `main` at
+//!   once.
+//!
+//! Metadata and file data have queues of their own. While metadata hold more than their share of
+//! the budget they are evicted first, else data are. So neither a scan of files nor a walk of
+//! directories takes the whole cache.
 //!
 //! Invariants
 //! - A block is given out for its own key only: place, birth and a word of the checksum. A [`Key`]
 //!   is compared as a whole, and what is rewritten in place is removed.
 //! - `used` is the sum of `charge` over all entries, `metadata` the part of it that entries of
-//!   [`Class::Metadata`] hold. Giving up more than there is fails at once. The sums of a shard are
+//!   [`Class::Metadata`] hold. Taking off more than there is fails at once. The sums of a shard are
 //!   compared when it is swept or emptied ([`Shard::check_invariants`]).
 //! - A key is in exactly one of `probation` and `main` iff it is in `map`. A stale queue slot,
-//!   whose key was removed, is skipped when it reaches the front. A sweep, which drops those,
-//!   looks.
+//!   whose key was removed, is skipped when it reaches the front. The sweep that drops stale slots
+//!   checks this.
 //!
-//! The budget: `used` passes `limit` at most by one block a thread. Loans go to copies of cached
-//! blocks that are being changed, and to values of extended attributes. They are taken off `limit`,
-//! so that cache and loans together stay within the budget. At most half is lent; three quarters,
-//! where the last of it goes to values and no cached block goes for it. Values for which there is
-//! nothing left have a budget of their own ([`Cache::allow_beside`]): none, unless the owner gives
-//! it.
+//! Budget
+//! - `used` exceeds `limit` at most by one block a thread.
+//! - Loans are taken off `limit`, so that cache and loans together stay within the budget. They are
+//!   for copies of cached blocks that are being changed, and for values of extended attributes.
+//! - At most half is lent. Up to three quarters are lent to values, as long as no cached block has
+//!   to go for it.
+//! - Values beyond that have a budget of their own ([`Cache::set_extra_budget`]), which is 0 unless
+//!   the owner sets it.
 //!
-//! A block read by several threads at once is fetched by one of them, also if that one only reads
-//! ahead. No shard lock is held meanwhile. Who has taken blocks upon itself waits for nobody else's
-//! before they have come or it gave them up. The tests show each of these.
+//! Flights: a block that several threads want at once is read by one of them, even if that one only
+//! prefetches. No shard lock is held meanwhile. A thread with flights of its own waits for no other
+//! thread's flight until its own have ended. The tests show each of these.
 //!
-//! Hot path budget: a hit is one hash, one shard lock, one `Arc` clone and a counter.
+//! Hot path: a hit is one hash, one shard lock, one `Arc` clone and a counter.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -301,7 +306,7 @@ impl Cache {
     }
 
     /// How much may be lent beside the budget. What is lent already stays.
-    pub fn allow_beside(&self, bytes: usize) {
+    pub fn set_extra_budget(&self, bytes: usize) {
         self.most_beside.store(bytes, Relaxed);
     }
 
@@ -342,7 +347,7 @@ impl Cache {
 
     /// The block, from here or by `fetch`; several callers at once share one fetch. What has failed
     /// is tried again by who came while it went on. What was wrong when it began may have been
-    /// mended before he asked.
+    /// repaired before he asked.
     pub(crate) fn get_or(
         &self,
         key: Key,

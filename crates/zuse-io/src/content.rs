@@ -1,11 +1,11 @@
-//! Blocks that are found by their content: what a dedup table has is not written again.
+//! Deduplication while writing: a block that a dedup table already has is not written again.
 //!
 //! ```text
 //!   checksum of what would be stored ─► the table ─┬─ has it ─► its place, one pointer more
 //!                                                  └─ has not ─► written; the table has it now
 //! ```
 //! A table may refuse (it is full), and a block with the same checksum may have other bytes. Then
-//! the block is written as one that no table knows of.
+//! the block is written as an ordinary one, outside the table.
 
 use zuse_base::{ByteOrder, Error, Result, Txg};
 use zuse_codec::{ChecksumKind, checksum, truncate};
@@ -105,7 +105,7 @@ impl Candidate for OnItsWay<'_> {
             // It may still wait for its neighbours.
             self.io.drain()?;
         }
-        // What cannot be read is no block to point to once more.
+        // A block that cannot be read is not shared.
         Ok((self.same)(bp).unwrap_or(false))
     }
 }

@@ -125,7 +125,7 @@ impl DatasetKey {
         }
     }
 
-    /// The master key and the HMAC key, to be wrapped anew.
+    /// The master key and the HMAC key, to be rewrapped.
     pub fn master(&self) -> &MasterKey {
         &self.master
     }
@@ -243,7 +243,7 @@ impl DatasetKey {
         let stored = |at: usize| block.get(at..at + 32).unwrap_or_default();
         let fits =
             |message: &[u8], at: usize| equal(&self.master.hmac().objset_mac(message), stored(at));
-        // Where no local MAC can be made, datasets exist that hold one.
+        // A local MAC that cannot be computed is not checked: some datasets hold one all the same.
         if fits(&portable, PORTABLE_MAC_AT) && local.is_none_or(|local| fits(&local, LOCAL_MAC_AT))
         {
             Ok(())

@@ -1,17 +1,17 @@
-//! Where space was freed, or rewritten in place, since the pool was opened: there a pointer that
-//! somebody still holds may be stale.
+//! Where space was freed, or rewritten in place, since the pool was opened. A pointer to such a
+//! place that a reader still holds may be stale.
 //!
-//! A slow reader, or one of a snapshot that was destroyed meanwhile, may ask for a block that is
+//! Why: a slow reader, or one of a snapshot that was just destroyed, may ask for a block that is
 //! gone. Its first copy may hold another block by then, while its second is not yet reused. By
-//! checksums alone that looks like a rotten copy. To "heal" it would overwrite the other block. So
-//! a copy is healed only where nothing was freed since the block was born. Elsewhere the reader
-//! gets the good copy and the bad one stays.
+//! checksums alone the first copy looks damaged. Healing it would overwrite the other block. So a
+//! copy is healed only where nothing was freed since the block was born. Elsewhere the reader gets
+//! the good copy, and the bad one stays.
 //!
-//! Kept by pieces of 1 MiB and bounded: too many pieces become "everywhere".
+//! Places are noted by regions of 1 MiB, up to a bound. Beyond it everything counts as freed.
 //!
 //! A scan collects pointers and reads their blocks later. While it does, each place that is freed
-//! is noted by itself ([`Freed::watch`]): what was freed meanwhile is passed over.
-//! That is bounded too: past it everything counts as freed, and the scan collects anew.
+//! is noted by itself ([`Freed::watch`]), and the scan skips it. That is bounded too: beyond the
+//! bound everything counts as freed, and the scan collects again.
 
 use std::collections::{HashMap, HashSet};
 use zuse_base::sync::{Mutex, MutexGuard};
@@ -74,7 +74,7 @@ impl Freed {
         }
     }
 
-    /// Begins a watch, or begins it anew.
+    /// Begins a watch, or begins it again.
     pub fn watch(&self) {
         let mut state = self.lock();
         state.watch = Some(HashSet::new());
@@ -99,7 +99,7 @@ impl Freed {
             Some(watch) if !state.overflowed => bp
                 .dvas()
                 .any(|dva| watch.contains(&(dva.vdev(), dva.offset()))),
-            // Without a watch nothing is known: the client passes the block over.
+            // Without a watch nothing is known, so it counts as freed.
             _ => true,
         }
     }
@@ -148,7 +148,7 @@ mod tests {
         assert!(freed.since_watch(&gone) && !freed.since_watch(&stays));
         assert!(freed.since_watch(&block(0, 0x4000)) && !freed.since_watch(&block(1, 0x4000)));
         freed.watch();
-        assert!(!freed.since_watch(&gone), "it begins anew");
+        assert!(!freed.since_watch(&gone), "it begins again");
         for n in 0..=WATCHED_MAX as u64 {
             freed.note(Txg(9), &Dva::new(2, n << 12, 4096, false));
         }

@@ -1,9 +1,9 @@
-//! Gang blocks: a block in pieces, under a header that lists them (chapter 02 §6 of the format
-//! notes).
+//! Gang blocks: a block in several parts, its members, under a header that lists them (chapter 02
+//! §6 of the format notes).
 //!
-//! Every header is checksummed over its own place (vdev, offset, birth), so a stale header at a
-//! reused place is told from a fresh one. Depth and member counts are bounded: a hostile tree
-//! cannot recurse without end.
+//! Every header is checksummed over its own place (vdev, offset, birth). So a stale header at a
+//! reused place is told from a fresh one. Depth and number of members are bounded, so a hostile
+//! tree cannot recurse without end.
 
 use std::fmt::Display;
 use std::sync::atomic::Ordering::Relaxed;
@@ -99,7 +99,7 @@ impl Pipeline {
         }))
     }
 
-    /// What one copy of a gang block's header lists. Nothing is mended; `None` if it is not whole.
+    /// What one copy of a gang block's header lists, without repair; `None` if it is not whole.
     pub fn gang_header_copy(&self, bp: &BlockPointer, dva: &Dva) -> Option<Vec<BlockPointer>> {
         let verifier = verifier(&bp.dvas().next()?, bp.physical_birth());
         self.header_sizes(bp).find_map(|size| {

@@ -6,39 +6,39 @@
 //!                          ▼
 //!   in flight (readable) ─► due ─► the device, one thread each ─► gone       drain(): everything, before the commit's flush
 //! ```
-//! A txg of many small objects writes its blocks of 4 KiB side by side, because the allocator hands
-//! space out in order. One call for each costs more than all the rest of writing it. Above all the
-//! writing threads wait for the host's file lock. For the same lock only one thread at a time
-//! writes to a device. A thread that comes meanwhile leaves its run with that one and goes on.
+//! Why: a txg of many small objects writes its blocks of 4 KiB side by side, because the allocator
+//! hands space out in order. One call for each would cost more than everything else about writing
+//! it. Above all the writing threads would wait for the host's file lock. For the same reason only
+//! one thread at a time writes to a device. A second thread leaves its run with that one and goes
+//! on.
 //!
-//! Large writes may go around the host's cache ([`zuse_vdev::Vdevs::goes_around`]). Then blocks of
-//! more than [`ASIDE`] bytes are gathered in runs of their own, up to [`LARGE`] ones. The copy into
-//! the run takes the place of the one into the host's cache. The host need not find pages and bring
-//! them to the disk later. 64 KiB cost 37 to 57 µs of processor through the host's cache, 6 to 9
-//! around it, and arrive twice as fast. What is smaller stays in the host's cache: most metadata is
-//! when it is stored, and who opens the pool next reads it again. Such a run lies in memory as in
-//! the host's pages, and ends with one: what is behind waits for more.
+//! Large writes may go past the host's page cache ([`zuse_vdev::Vdevs::goes_around`]). There blocks
+//! of more than [`ASIDE`] bytes have runs of their own, up to [`LARGE`] of them. The copy into the
+//! run replaces the copy into the page cache. 64 KiB cost 37 to 57 µs of processor through the page
+//! cache and 6 to 9 past it. Such a run is aligned to pages and ends with one; what is behind the
+//! last whole page waits for more. Smaller blocks stay in the page cache. They are mostly metadata,
+//! which the next opening of the pool reads again.
 //!
 //! Invariants
-//! - What was put and has not reached the devices is found by [`Gather::peek`]: a reader never
-//!   meets the bytes below. Of a block that was cut in two, because what is behind a page waits for
-//!   more, the reader has the rest written first ([`Gather::holds_part`]).
-//! - Two open runs never hold the same byte, and no byte is open while an older version of it is in
-//!   flight. So a block that is rewritten in place is changed in its run, or waits until the run
-//!   has landed. Asserted where a block is put.
-//! - What is due for a device has a thread that writes to it. Asserted where one is left and where
-//!   a thread ends.
+//! - What was put and has not reached the devices is found by [`Gather::peek`]. So a reader never
+//!   sees the older bytes below. A block may be cut in two at the end of a page. Its reader has the
+//!   rest written first ([`Gather::holds_part`]).
+//! - Two open runs never hold the same byte. No byte is open while an older version of it is in
+//!   flight. So a block that is rewritten in place is changed in its run, or waits until the run is
+//!   on the device. Asserted where a block is put.
+//! - What is due for a device has a thread that writes to it. Asserted where a run is left to
+//!   another thread, and where a thread ends.
 //!
 //! The commit drains before it flushes, and asserts that nothing is left. A run that cannot be
-//! written stays in flight while the fault policy waits. Then its error goes to whoever puts or
-//! drains next, and the txg is lost.
+//! written stays in flight while the fault policy waits. Then its error goes to the next caller of
+//! put or drain, and the txg is lost.
 //!
-//! The lock is a leaf and is not held across I/O. It is held while a block is copied into its run
-//! (6 µs for 64 KiB): the next allocation would append to the same run.
+//! Lock: a leaf, not held across I/O. It is held while a block is copied into its run (6 µs for 64
+//! KiB): the next allocation would append to the same run.
 //!
-//! Memory: [`OPEN`] runs of [`FULL`] bytes ([`BULK`] if of large blocks), [`DUE`] that are due and
-//! one in flight a device. Each may be twice as large. Each thread that waits to leave one has one
-//! more.
+//! Memory: [`OPEN`] runs of [`FULL`] bytes ([`BULK`] for large blocks), [`DUE`] that are due and
+//! one in flight a device. Each may be twice as large. Each thread that waits to leave a run has
+//! one more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -19,12 +19,12 @@ mod gang;
 mod gather;
 mod log_block;
 mod lost;
-mod mend;
 mod pipeline;
 mod placed;
 mod policy;
 mod prove;
 mod raw;
+mod repair;
 mod shared;
 mod shelf;
 

@@ -1,14 +1,15 @@
-//! Blocks that no copy could give: what the pool's error log is written from.
+//! Blocks that no copy could give: the pool's error log is written from these.
 //!
 //! ```text
 //!   a read fails ─► suspect ─► judged lost ─► new ─► a txg writes them into the log ─► known
 //!                      └─────► the reader only looked at an old state of the object: forgotten
 //! ```
-//! - A reader that looks at an old tree meets blocks that were freed and are another's now. So a
-//!   block counts as lost only when whoever reads the object has judged that its tree is current.
-//! - A block is noted once, however often it is asked for.
-//! - Only whoever knows which object a block is of can note it: the layer of objects does.
-//! - It is bounded: of a pool that has lost more, the rest is found again by who reads it later.
+//! - A reader of an old tree may meet blocks that were freed and reused. So a block counts as lost
+//!   only when the reader of the object has found that its tree is current.
+//! - A block is noted once, however often it is read.
+//! - Only the layer of objects can note it, because only that layer knows which object a block
+//!   belongs to.
+//! - The number is bounded. If a pool has lost more, the rest is noted by later readers.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -57,7 +58,7 @@ impl Lost {
     pub fn suspect(&self, block: LostBlock) {
         let mut state = self.state();
         if state.suspects.len() >= LOST_MAX {
-            // Threads that ended without judging.
+            // Suspects of threads that ended without a judgement.
             state.suspects.clear();
         }
         state.suspects.insert(thread::current().id(), block);
@@ -89,7 +90,7 @@ impl Lost {
         self.state().new.iter().copied().collect()
     }
 
-    /// The log was made anew: what is met again is noted again.
+    /// The log was made again: what is met again is noted again.
     pub fn forget_known(&self) {
         self.state().known.clear();
     }

@@ -125,7 +125,7 @@ pub struct Pipeline {
     pub(crate) workspaces: Shelf<Workspace>,
     gathers: AtomicBool,
     around: AtomicBool,
-    /// Long blocks are brought ahead around the host's cache.
+    /// Long blocks are prefetched around the host's cache.
     pub(crate) brings_around: AtomicBool,
 }
 
@@ -229,9 +229,9 @@ impl Pipeline {
         self.around.store(yes, Relaxed);
     }
 
-    /// Whether long blocks are brought ahead straight into the cache, around the host's where their
+    /// Whether long blocks are prefetched straight into the cache, around the host's where their
     /// device can do that.
-    pub fn bring_around(&self, yes: bool) {
+    pub fn set_prefetch_direct(&self, yes: bool) {
         self.brings_around.store(yes, Relaxed);
     }
 

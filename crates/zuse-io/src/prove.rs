@@ -1,10 +1,11 @@
-//! Proving a block with all its copies, for a scan. Every copy of a pointer, gang headers and
-//! members too, is read from every leaf. What is wrong or missing is written anew.
+//! Verifying a block with all its copies, for a scan. Every copy of a pointer is read from every
+//! leaf, with gang headers and members. What is wrong or missing is rewritten.
 //!
 //! - Bytes are written only to places that were not freed since the watch began
-//!   ([`Pipeline::watch_frees`]). The caller ensures that they cannot become another block's before
-//!   the write has ended. It holds a transaction: space is not given out before its txg.
-//! - Nothing of it goes through the cache: what is proved is what the devices have.
+//!   ([`Pipeline::watch_frees`]). The caller holds a transaction, and space that is freed is not
+//!   given out before its txg is on disk. So such a place cannot become another block's before the
+//!   write has ended.
+//! - The cache is not used: a scan verifies what the devices hold.
 
 use std::fmt::Display;
 
@@ -116,7 +117,7 @@ impl Pipeline {
             }
         }
         if good.is_none() && bad.len() < bp.dvas().count() {
-            // The copies that were not asked for.
+            // The remaining copies.
             good = match bad.is_empty() || bp.is_gang() {
                 true => Some(Vec::new()),
                 false => self.read_stored(bp, place).ok(),
@@ -128,7 +129,7 @@ impl Pipeline {
                 .as_deref()
                 .filter(|_| !proof.stale && (judge.is_live)());
             match right.map(|bytes| self.vdevs.write(at, bytes)) {
-                Some(Ok(())) => all.mended += size as u64,
+                Some(Ok(())) => all.repaired += size as u64,
                 _ => all.add(proof),
             }
         }

@@ -1,8 +1,8 @@
 //! Blocks as they are stored, written again elsewhere: for streams.
 //!
-//! Reading one is [`Pipeline::read_stored`], of an encrypted dataset with the pointer's
-//! [`CryptParams`]. What is ciphertext stays so, without a key. Bytes, salt, IV and MAC are what
-//! they were; only the checksum is made anew, over the ciphertext. What is merely compressed is not
+//! They are read by [`Pipeline::read_stored`], those of an encrypted dataset with the pointer's
+//! [`CryptParams`]. Ciphertext stays ciphertext, and no key is needed. Bytes, salt, IV and MAC are
+//! kept; only the checksum is computed again, over the ciphertext. Compressed blocks are not
 //! compressed again.
 
 use std::sync::Arc;

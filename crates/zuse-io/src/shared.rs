@@ -1,10 +1,10 @@
-//! Blocks that more than one pointer has: whoever counts the pointers is asked before space is
-//! given back.
+//! Blocks that more than one pointer leads to. Before their space is freed, the table that counts
+//! the pointers is asked.
 //!
-//! A [`Reference`] is a pointer to be, made in open context. It holds the block from the moment its
-//! txg is being written, before anything is freed in that txg. Who writes the pointer keeps it
-//! ([`Reference::keep`]); one that is dropped unwritten (its file was overwritten or removed within
-//! the same txg) withdraws itself.
+//! A [`Reference`] is a future pointer, made in open context. It holds the block from the moment
+//! its txg is being written, before anything is freed in that txg. The writer of the pointer keeps
+//! it ([`Reference::keep`]). If its file is overwritten or removed within the same txg, the
+//! reference is dropped unwritten, and so withdraws itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -1,7 +1,7 @@
-//! Things that threads take turns with.
+//! A pool of reusable objects, such as buffers.
 //!
-//! Who needs one takes what another has put back, or makes one; there are never more than were in
-//! use at once. What is being used when a thread panics is gone with it.
+//! A thread takes one that another has put back, or makes a new one. There are never more than were
+//! in use at once. An object that is in use when its thread panics is lost.
 
 use zuse_base::sync::Mutex;
 

@@ -1,5 +1,4 @@
-//! Attributes, space and extended attributes: between what a file system has and what the kernel
-//! wants.
+//! Attributes, space and extended attributes: from the form of a file system to that of the kernel.
 
 use std::sync::Arc;
 

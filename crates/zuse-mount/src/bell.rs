@@ -1,7 +1,7 @@
-//! Wakes one thread that looks after something when there is something to look at.
+//! A bell wakes one thread when there is work for it.
 //!
-//! Invariant: a ring is heard, whether it comes before or while somebody waits; several before it
-//! is heard are one.
+//! Invariant: no ring is lost, whether it comes before or during the wait. Several rings before the
+//! thread wakes count as one.
 
 use std::time::Duration;
 use zuse_base::sync::{Condvar, Mutex};

@@ -1,13 +1,15 @@
 //! Where file systems are mounted inside the session.
 //!
-//! A name in a directory can be *covered*. Then the root of another file system is there instead of
-//! what the directory itself has, as after `mount`. If the directory has no such name it is shown
-//! all the same, without writing to it. The way down to a mount point may lead through directories
-//! that do not exist; those are made up ([`VirtualDir`]). So is the place of a file system whose
-//! key is not loaded. What is put there must not land in the one above, in clear.
+//! A name in a directory can be *covered*, as after `mount`. It then shows the root of another file
+//! system instead of the directory's own entry.
+//!
+//! - A name that the directory does not have is shown all the same, without writing to it.
+//! - Directories on the way to a mount point that do not exist are made up ([`VirtualDir`]).
+//! - So is the mount point of a file system whose key is not loaded. Files written there must not
+//!   land in the parent file system, in clear.
 //!
 //! The map is immutable; a change makes a new one. A name on the way to a mount point can be
-//! neither removed nor renamed (`BUSY`), as long as the map has it.
+//! neither removed nor renamed (`BUSY`) while the map has it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -126,7 +126,7 @@ impl Session {
         let (volume, source) = from.object()?;
         let (to_volume, target) = to.object()?;
         if !Arc::ptr_eq(volume, to_volume) {
-            // Two gates at once are not passed: the kernel reads and writes.
+            // A thread passes one gate at a time. So the kernel reads and writes instead.
             return Err(Errno::NOTSUP);
         }
         let len = range.len.min(COPY_MAX);
@@ -156,7 +156,7 @@ impl Session {
         if how != O_RDONLY && fs.is_read_only() {
             return Err(Errno::ROFS);
         }
-        // The kernel knows of neither flag, and asks for the bytes of an open file no more.
+        // The kernel knows neither flag, and does not ask again for each write to an open file.
         let kept = znode.attributes().flags;
         let appends = flags & O_APPEND != 0;
         if how != O_RDONLY
@@ -164,8 +164,8 @@ impl Session {
         {
             return Err(Errno::PERM);
         }
-        // What is in the kernel's cache is read without a word: who opens a file to read it counts
-        // as reading it.
+        // Reads from the kernel's cache are not reported. So opening a file to read it counts as
+        // reading it.
         if how == O_RDONLY && flags & O_NOATIME == 0 && self.accessed(&fs, znode) {
             self.attributes_changed(ino);
         }

@@ -1,5 +1,4 @@
-//! Handing mounts over from one process to another: for another version of the program, without
-//! unmounting.
+//! Handing mounts over to another process, of another version of the program, without unmounting.
 //!
 //! ```text
 //!   the old process                                     the new one
@@ -8,24 +7,30 @@
 //!   (the pool is closed)            ── socket ──►       (the pool is opened)
 //!   give: descriptors, what the kernel knows            take: tables, file systems
 //!                                   ◄── it is whole ──
-//!   leave: the mounts are not its any more
+//!   leave: the mounts are no longer its own
 //!                                   ── go on ──►        begin: the crew takes messages
 //! ```
-//! *Why a socket, and not descriptors kept over exec*: with exec nothing is left that could go on
-//! if the new program cannot. With a socket the old process keeps all descriptors and tables until
-//! the new one says that it has everything. So another one can be started in its place.
+//! *Why a socket, and not descriptors kept over exec*: after exec the old program is gone. If the
+//! new one fails, nothing could go on. With a socket the old process keeps all descriptors and
+//! tables until the new one says that it has everything. If it fails, another one can be started in
+//! its place.
 //!
-//! What is handed over is what the kernel will ask about and what no pool knows. It is a descriptor
-//! for each mount and how it was mounted. It is the slots of inode numbers, the inodes that the
-//! kernel knows, and objects without a name that are open. Open files, positions in directories and
-//! locks are the kernel's; a handle says all about itself ([`crate::data`]).
+//! What is handed over is what the kernel will ask about and no pool knows:
+//! - a descriptor for each mount, and how it was mounted;
+//! - the slots of inode numbers;
+//! - the inodes that the kernel knows;
+//! - objects without a name that are open.
+//!
+//! Open files, positions in directories and locks are the kernel's; a handle contains all that it
+//! needs ([`crate::data`]).
 //!
 //! Invariants
-//! - The mounts are one process's at a time: [`PoolMounts::leave`] in the old one comes before
-//!   [`PoolMounts::begin`] in the new one. Who gives up before that leaves them alone.
+//! - The mounts belong to one process at a time: [`PoolMounts::leave`] in the old one comes before
+//!   [`PoolMounts::begin`] in the new one. A process that gives up before its turn leaves the
+//!   mounts alone.
 //! - An inode keeps number, generation and the count of its references.
 //! - Records are streamed: neither side holds them besides its table of inodes.
-//! - Nothing here asks the file system for anything through its mount: nobody would answer.
+//! - Nothing here accesses a file system through its mount: nobody would answer.
 
 mod give;
 mod link;

@@ -4,18 +4,18 @@
 //!   kernel ─ zuse-fuse ─ Session: Ops ─┬─ Table    inode number → Node (object in memory, references)
 //!                                   ├─ Volume   a file system of the session, with a gate
 //!                                   ├─ Covers   which names are mount points of others
-//!                                   └─ Tree     the pool: datasets and snapshots (somebody else's)
+//!                                   └─ Tree     the pool: datasets and snapshots (of another crate)
 //! ```
 //! One session serves a whole tree of file systems: the mounted one, its children below its mount
-//! point, and their snapshots under `.zfs/snapshot`. They share `st_dev`; renames and links from
+//! point, and their snapshots under `.zfs/snapshot`. They share `st_dev`. Renames and links from
 //! one to another are refused all the same (`EXDEV`).
 //!
-//! What keeps it fast: names, absent names and attributes are the kernel's without time limit.
-//! Listings bring attributes, and a node holds its object in memory. What changes behind the
-//! kernel's back is told to it by [`MountServer`]'s methods, by a thread that holds nothing.
+//! Why it is fast: the kernel caches names, absent names and attributes without time limit.
+//! Listings return attributes too, and a node holds its object in memory. Changes behind the
+//! kernel's back are reported to it by [`MountServer`]'s methods, from a thread that holds no lock.
 //!
 //! With the write-back cache the kernel owns size and times of the regular files it knows. Writes
-//! from its cache leave the stored times alone, the kernel sends its own.
+//! from its cache leave the stored times alone, because the kernel sends its own.
 #![forbid(unsafe_code)]
 
 mod attributes;

@@ -104,7 +104,8 @@ impl Session {
         }
         let goes_on = full || !ended;
         if goes_on && last > 3 {
-            // After the first answer the kernel knows better what it wants: the names, in any case.
+            // After the first answer the kernel may no longer want attributes: then only names are
+            // prepared.
             let (wanted, some) = if most == usize::MAX {
                 (wanted, given)
             } else {
@@ -178,7 +179,7 @@ impl Session {
                 Cover::Virtual(dir) => number::mount_entry(dir.ino),
                 Cover::Through(_) => continue,
             };
-            // The directory has the name itself: it came where it belongs.
+            // The directory has an entry of that name itself: it was listed at its own position.
             if let Some((volume, dir)) = real
                 && volume
                     .enter()?

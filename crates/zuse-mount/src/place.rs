@@ -1,4 +1,4 @@
-//! Where the datasets of a pool belong, by their properties.
+//! Where the datasets of a pool are mounted, by their properties.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -45,7 +45,7 @@ impl PoolTree {
 
 impl Tree for PoolTree {
     fn panicked(&self) {
-        // Whether it had a transaction is not asked: none should panic.
+        // It does not matter whether it had a transaction: no request should panic.
         self.pool.spa().tripwire().tear(at::REQUEST);
     }
 
@@ -66,12 +66,12 @@ impl Tree for PoolTree {
             if self.alone && !locked {
                 continue;
             }
-            // What goes away while it is being looked at is not mounted.
+            // A dataset that is destroyed meanwhile is not mounted.
             let (Ok(at), Ok(can)) = (self.text(name, "mountpoint"), self.text(name, "canmount"))
             else {
                 continue;
             };
-            // A place in which a dataset belongs stays closed while the key is not loaded.
+            // The mount point of a dataset stays closed while its key is not loaded.
             let sealed = can != "off" && locked;
             let is_out = can != "on"
                 || self.unmounted.lock().contains(name)
@@ -490,7 +490,7 @@ impl PoolMounts {
             let own = server.dataset();
             let closes = || is_within(dataset, &own) && (locked || server.seals_below(dataset));
             if !server.is_alone() || is_within(&own, dataset) || closes() {
-                // What cannot be read now stays as it was.
+                // A mount that cannot be refreshed now stays as it was.
                 let _ = server.refresh();
             }
         }

@@ -596,8 +596,8 @@ impl MountServer {
         let old_root = session.root();
         let old_covers = session.covers();
         let fs = session.tree.open(&old_root.name())?;
-        // File systems whose content is another one now, with that, and the inodes that both may
-        // have.
+        // File systems that got another content, each with its new one, and the inodes that may be
+        // in both.
         let (mut heirs, mut known) = (Vec::new(), Vec::new());
         let replaced = !old_root
             .file_system()
@@ -617,13 +617,14 @@ impl MountServer {
                 .enter(number::ROOT, What::Object(root.clone(), object));
             names.extend(root_names(&root));
         }
-        // What a new file system must not have honoured stops being honoured before it is shown.
+        // Mount options that a new file system forbids are removed before it is shown.
         let (retired, children) = lay(session, |all| self.follow_honoured(all, true))?;
         for (old, new) in children {
             known.extend(session.table.inherit(&old, &new));
             heirs.push((old, new));
         }
-        // Before anything is told to the kernel: it may have to wait for a request that waits here.
+        // Opened before the kernel is told anything: the kernel may wait for a request that waits
+        // here.
         drop(root_gate);
         self.follow_honoured(&shown(session), false);
         self.follow_read_only(&fs);
@@ -721,7 +722,7 @@ impl MountServer {
             let now = (fs.props().posix_acl, fs.shows_dot_zfs());
             let was = std::mem::replace(&mut *volume.told_under.lock(), now);
             if was.0 != now.0 {
-                // It keeps ACLs, and that there are none.
+                // The kernel caches ACLs, and their absence.
                 for ino in session.table.of_volume(&volume) {
                     session.attributes_changed(ino);
                 }
@@ -732,19 +733,25 @@ impl MountServer {
     }
 
     /// Ends a file system and its snapshots: waits for who is inside, lets go of every object.
+    ///
+    /// The kernel may know the names of these snapshots. It keeps them where `.zfs` merely expires,
+    /// and who opens a directory by such a name, and looks at it then, finds it stale.
     fn retire(&self, volume: &Arc<Volume>) {
         let snapshots: Vec<_> = volume
             .snapshots
             .lock()
             .drain()
-            .filter_map(|(_, w)| w.upgrade())
+            .filter_map(|(name, w)| Some((name, w.upgrade()?)))
             .collect();
-        for one in snapshots.iter().chain([volume]) {
+        for one in snapshots.iter().map(|(_, s)| s).chain([volume]) {
             let fs = one.close().take();
             self.session.table.purge(one);
             if let Some(fs) = fs {
                 settle(&fs);
             }
+        }
+        for (name, _) in &snapshots {
+            self.tell(|n| n.inval_entry(number::snapshots(volume.slot), name));
         }
     }
 

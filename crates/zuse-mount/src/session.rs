@@ -176,14 +176,14 @@ impl Session {
     pub fn node(&self, ino: u64) -> Answer<Arc<Node>> {
         let node = self.table.get(ino)?;
         let node = if matches!(node.what, What::Gone(..)) {
-            // A file system is being replaced. What the other one has must not seem to be gone.
+            // A file system is being replaced: wait, because its files must not seem to be gone.
             drop(self.root_gate.read());
             self.table.get(ino)?
         } else {
             node
         };
         if let What::Listed(volume, listed) = &node.what {
-            // The first use of what is not held.
+            // The first use of an object that is not held in memory.
             let fs = volume.enter()?;
             let znode = fs.znode(listed.object).map_err(|error| {
                 let errno = no(error);
@@ -287,7 +287,7 @@ impl Session {
             let node = self.table.get(ino).ok();
             let znode = match node.as_ref().map(|n| &n.what) {
                 Some(What::Object(_, znode)) => Some(znode.clone()),
-                // Let go since.
+                // It was released since.
                 Some(What::Listed(_, listed)) => fs.znode(listed.object).ok(),
                 _ => None,
             };
@@ -317,7 +317,7 @@ impl Session {
             _ => None,
         };
         drop(node);
-        // It may have been the last hold on something without a name. That is freed with others.
+        // It may have been the last hold on an object without a name, which is freed later.
         if let Some(volume) = volume
             && let Ok(fs) = volume.enter()
         {
@@ -345,7 +345,7 @@ impl Session {
         };
         for volume in volumes {
             let Ok(fs) = volume.enter() else { continue };
-            while fs.make_ready() {
+            while fs.prefetch_listing() {
                 if is_over() {
                     self.note_work(&volume);
                     break;

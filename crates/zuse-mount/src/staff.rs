@@ -1,11 +1,13 @@
-//! The threads of a process that serve all its mounts: workers, and one that looks after what
-//! nobody asks for.
+//! The threads of a process that serve all its mounts: workers, and one for housekeeping.
 //!
-//! Once a second that one frees what lost its last name and was open. It tells the kernel of files
-//! that have other block counts since a txg was written, and now and then writes access times. It
-//! visits the sessions that were asked for something of late, or have something left to do. When
-//! there is none it sleeps until one is asked: mounts at rest take no processor time. It goes when
-//! no mount is left.
+//! Once a second the housekeeping thread visits the sessions that were used lately, or have work
+//! left:
+//! - it frees files that lost their last name and were open;
+//! - it tells the kernel of files whose block counts changed when a txg was written;
+//! - now and then it writes access times.
+//!
+//! When there is no such session it sleeps until one is used. So idle mounts take no processor
+//! time. The threads end when no mount is left.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Weak};
@@ -144,7 +146,7 @@ fn visit(session: &Session, writes_atimes: bool) -> bool {
         if fs.is_read_only() {
             continue;
         }
-        // What fails waits for the next time.
+        // If it fails it is tried the next time.
         left |= fs.reap().is_err();
         if writes_atimes {
             left |= fs.write_atimes().is_err();

@@ -119,7 +119,7 @@ impl Node {
         let What::Object(volume, znode) = &self.what else {
             return None;
         };
-        // Who takes its last name away holds it.
+        // A request that removes its last name holds it.
         let may_go = Arc::strong_count(znode) == 1
             && znode.attributes().links > 0
             && znode.object() != volume.root_object;
@@ -264,7 +264,7 @@ impl Table {
     }
 
     fn shard(&self, ino: u64) -> &RwLock<Shard> {
-        // Those of different file systems are not in the same part all at once.
+        // Consecutive numbers of different file systems are spread over different shards.
         let mixed = ino ^ u64::from(number::slot(ino)) << 2;
         &self.shards[shard_of(mixed)]
     }

@@ -1,5 +1,5 @@
 //! What a session needs to know of the pool: which file systems belong below the mount, and which
-//! snapshots there are.
+//! snapshots exist.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
-//! A file system of the session, and the gate before it.
+//! A file system of the session, and its gate.
 //!
 //! Every request passes the gate of the file system that it works on. Replacing the file system
-//! (rollback, receive) or taking it away (unmount, destroy) closes the gate. Closing waits for the
-//! requests inside. What the kernel still holds of a file system that has gone fails with `STALE`.
-//! Its slot is used again when the kernel has forgotten all of it.
+//! (rollback, receive) or taking it away (unmount, destroy) closes the gate, and waits for the
+//! requests inside. Inodes of a file system that has gone fail with `STALE`. Its slot is used again
+//! when the kernel has forgotten all of them.
 //!
 //! Rules: a thread is inside one gate once. Nothing that waits for the kernel is done inside.
 

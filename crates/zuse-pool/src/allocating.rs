@@ -1,10 +1,10 @@
-//! Vdevs that take no new blocks (property `allocating`): what is on them stays, and is freed as
-//! ever.
+//! Vdevs that take no new blocks (property `allocating`). Blocks that they have stay, and are freed
+//! as usual.
 //!
-//! - The configuration tells (`non_allocating`), on disk with the txg that closes the vdev. Every
-//!   other program that opens the pool goes by it too.
-//! - What is allocated on a closed vdev still counts against the room of the others, as if it had
-//!   to be moved there. So a vdev is closed only where that would fit. So a txg that was admitted
+//! - The configuration says it (`non_allocating`), on disk with the txg that closes the vdev. Every
+//!   other program that opens the pool respects it.
+//! - Space allocated on a closed vdev still counts against the space of the others, as if it had to
+//!   be moved there. So a vdev is closed only where that would fit, and a txg that was admitted
 //!   before never finds the pool full.
 
 use zuse_base::{Errno, Error, Result};

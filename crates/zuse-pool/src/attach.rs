@@ -1,15 +1,15 @@
-//! A device comes beside another one: as one more half of a mirror, in its stead, or as the spare
-//! that stands in.
+//! Attaching a device to another one: as one more half of a mirror, as its replacement, or as a
+//! spare.
 //!
 //! ```text
 //!   what may be ─► first labels (txg 0) ─► sync task: tree, ZAP, log of what it lacks ─► on disk
 //!                                                       then a resilver fills it
 //! ```
-//! - Nothing is read of the new device before its siblings: its log has every txg.
-//! - A spare keeps its guid and stays in the list of spares. A distributed spare has no device: its
-//!   space lies on the others.
-//! - `replacing` is never inside `replacing`: what is replaced once more half-way gets one more
-//!   child there.
+//! - The new device is never read before its siblings: its dirty time log has every txg.
+//! - A spare keeps its guid and stays in the list of spares. A distributed spare has no device of
+//!   its own; its space lies on the other devices.
+//! - `replacing` is never inside `replacing`. If a device is replaced again before the first
+//!   replacement has ended, the vdev gets one more child.
 
 use std::sync::Arc;
 
@@ -106,8 +106,8 @@ impl Pool {
         }
         // Both lack everything. A distributed spare has no labels to write.
         match plan.device {
-            Some(device) => change.bring(guid, device, Lacks::Everything),
-            None => change.bring_spare_space(guid),
+            Some(device) => change.add_device(guid, device, Lacks::Everything),
+            None => change.add_spare_space(guid),
         }
         // The last thing that may refuse. After it the MOS is changed.
         change.check()?;
@@ -172,7 +172,8 @@ impl Pool {
                 let mut leaf = VdevConfig::new(kind, 0, guid());
                 leaf.path = Some(device.path().to_owned());
                 leaf.whole_disk = is_disk.then_some(0);
-                // What replaces a device for which a spare stands in sends the spare back.
+                // If a spare stands in for the replaced device, the replacement makes the spare
+                // idle.
                 leaf.unspare = parent.kind == VdevKind::Spare && !old.is_spare;
                 (leaf, Some(device.clone()))
             }
@@ -274,7 +275,7 @@ fn check_place(parent: &VdevConfig, old: &VdevConfig, kind: &VdevKind) -> Result
             Errno::NOTSUP,
             "can only attach to mirrors and top-level disks",
         )),
-        // Half-way replaced again: the one that is being filled goes, too.
+        // If the replacement is itself replaced, the device that was being filled leaves too.
         (VdevKind::Replacing, VdevKind::Replacing) if last => Ok(()),
         (_, VdevKind::Replacing) => {
             Err(refused(Errno::NOTSUP, "cannot replace a replacing device"))

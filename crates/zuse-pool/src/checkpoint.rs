@@ -41,7 +41,7 @@ pub(crate) struct Checkpoint {
     kept: AtomicBool,
     discarding: AtomicBool,
     step: AtomicUsize,
-    /// What keeps the discard from going on, until the pool is opened anew.
+    /// What keeps the discard from going on, until the pool is opened again.
     trouble: Mutex<Option<Error>>,
 }
 
@@ -94,7 +94,7 @@ impl Pool {
         };
         let bytes: Vec<u8> = ints.iter().flat_map(|w| w.to_le_bytes()).collect();
         let (uberblock, _) = Uberblock::parse(&bytes).map_err(|e| e.at(place()))?;
-        // It would lead forwards: the bytes are no checkpoint of this pool.
+        // A checkpoint newer than the pool cannot be: these bytes are not one of this pool.
         if uberblock.txg == 0 || uberblock.txg >= self.uberblock().txg {
             let what = format!("it is of txg {}", uberblock.txg);
             return Err(Error::corrupt(place(), what));
@@ -115,8 +115,8 @@ impl Pool {
             }
             allocator.set_checkpoint(Txg(uberblock.txg));
             self.checkpoint.kept.store(true, Relaxed);
-        // The feature counts until all is given back, and the uberblock goes first: so this is a
-        // discard that was interrupted.
+        // A discard was interrupted: the uberblock goes first, and the feature counts until all
+        // maps are empty.
         } else if self.features.is_active(FEATURE) {
             self.checkpoint.discarding.store(true, Relaxed);
         }

@@ -2,11 +2,11 @@
 //! notes).
 //!
 //! Crash rules
-//! - Before the uberblock, the odd labels and the old uberblock fit together. All blocks of the new
-//!   txg are garbage then that no space map of the old one knows.
-//! - After the uberblock: it and the even labels fit together.
-//! - No uberblock comes after a panic that may have left something half changed. The tripwire is
-//!   looked at before the first label and right before the uberblock.
+//! - Before the uberblock, the odd labels and the old uberblock fit together. Blocks of the new txg
+//!   are garbage then, which no space map of the old one knows.
+//! - After the uberblock, it and the even labels fit together.
+//! - No uberblock is written after a panic that may have left something half changed. The tripwire
+//!   is checked before the first label and right before the uberblock.
 //! - The flush before the uberblock makes every block that it leads to durable. Without it a power
 //!   cut could leave an uberblock that leads to blocks which never reached the disk.
 

@@ -16,6 +16,7 @@ mod form;
 mod histogram;
 mod live;
 mod log;
+mod proved;
 mod prune;
 #[cfg(test)]
 mod tests;
@@ -25,7 +26,7 @@ use std::collections::BTreeMap;
 use zuse_base::{ByteOrder, Error, ObjectId, Result};
 use zuse_codec::{Compression, decompress};
 use zuse_dmu::Dnode;
-use zuse_dmu::zap::{Zap, ZapValue};
+use zuse_dmu::zap::{Zap, ZapEntry, ZapValue};
 use zuse_format::block_pointer::{BpProps, Dva};
 use zuse_format::field::u64_at;
 use zuse_format::{BlockPointer, object_type};
@@ -34,6 +35,7 @@ use zuse_io::Pipeline;
 use crate::Pool;
 pub use histogram::{Figures, Histogram};
 pub(crate) use live::Dedup;
+pub use proved::SharedAt;
 pub use prune::Prune;
 
 /// Checksums that can have a table: name, number.
@@ -265,6 +267,12 @@ fn value(raw: &[u8], flat: bool, place: &str) -> Result<Entry> {
     Ok(slots(&words, flat))
 }
 
+/// The position behind an entry, as OpenZFS writes it down: 48 bits of hash, the next number among
+/// equal ones.
+fn position(entry: &ZapEntry) -> u64 {
+    entry.hash >> 16 | (u64::from(entry.cd) + 1) << 48
+}
+
 impl Table {
     /// Whether its entries have the new form.
     pub fn is_flat(&self) -> bool {
@@ -290,9 +298,7 @@ impl Table {
             let ZapValue::Bytes(raw) = &entry.value else {
                 return Err(damaged(&place, "an entry of a dedup table is not bytes"));
             };
-            // As OpenZFS writes a position down: 48 bits of hash, the next number among equal ones.
-            let position = entry.hash >> 16 | (u64::from(entry.cd) + 1) << 48;
-            f(position, &key, &value(raw, self.is_flat(), &place)?)?;
+            f(position(&entry), &key, &value(raw, self.is_flat(), &place)?)?;
         }
         Ok(())
     }
@@ -415,7 +421,7 @@ fn log(pool: &Pool, names: &Zap, checksum: &str, index: u8) -> Result<Option<Log
     let header = dnode.bonus_vec();
     let block = u64::from(dnode.block_size());
     let end = dnode.max_block().saturating_add(1).saturating_mul(block);
-    // Of a pool in use the log may have been emptied between the two.
+    // In a pool in use the log may have been emptied between the two reads.
     let header = match u64_at(&header, 8) > end {
         true => dnode.bonus_vec(),
         false => header,

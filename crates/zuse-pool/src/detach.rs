@@ -1,10 +1,10 @@
-//! A device leaves a mirror, or one side of a replacement or of a spare.
+//! Detaching a device from a mirror, or one side of a replacement or of a spare.
 //!
-//! - It may go only where its siblings have every txg: `no valid replicas` otherwise. That is asked
-//!   on the sync thread, when the blocks of the txg are with the siblings or noted as missed.
-//! - The vdev that shrinks to one child makes way for it ([`VdevConfig::take_out`]).
-//! - A spare that steps back stays in the list of spares and is idle. Where the device that it
-//!   stands in for leaves, it is an ordinary device from then on and is taken out of the list.
+//! - It may leave only if its siblings have every txg, else `no valid replicas`. That is checked on
+//!   the sync thread, when each block of the txg is on the siblings or noted as missed.
+//! - A vdev with one child left is replaced by that child ([`VdevConfig::take_out`]).
+//! - A spare that is detached stays in the list of spares and is idle. If the device that it
+//!   replaces is detached instead, the spare becomes an ordinary device and leaves the list.
 
 use zuse_base::{Errno, Error, Result};
 use zuse_format::nvlist::NvList;
@@ -23,7 +23,7 @@ impl Pool {
     /// something, a checkpoint is kept; `Refused(ROFS)`.
     pub fn detach(&self, guid: u64) -> Result<()> {
         self.sync_task(
-            // On the sync thread: only there does it stand still what the siblings lack.
+            // On the sync thread, because only there does the set of missed txgs stand still.
             move |ctx| ctx.pool.check_detach(guid),
             move |ctx| ctx.pool.detach_in(ctx, guid),
         )
@@ -62,7 +62,7 @@ impl Pool {
     pub(crate) fn detach_in(&self, ctx: &SyncCtx<'_>, guid: u64) -> Result<()> {
         let mut change = TreeChange::begin(ctx);
         let gone = || Error::refused(Errno::NODEV, "no such device in pool");
-        // As it is before: afterwards it may have made way for its last child.
+        // The parent before the change: afterwards its last child may stand in its place.
         let parent = change.tree().parent_of(guid).ok_or_else(gone)?.clone();
         // Before the child is taken out, since then nobody could tell who was the spare.
         if parent.kind == VdevKind::Spare {
@@ -112,10 +112,10 @@ impl Pool {
         parent: &VdevConfig,
         out: &VdevConfig,
     ) -> Result<()> {
-        // Whatever stays, nothing is left that a spare would step back for.
+        // In either case no child is left for which a spare would step back.
         let children: Vec<u64> = parent.children.iter().map(|c| c.guid).collect();
         change.tree().visit_mut(&mut |node| {
-            // The mark would send a spare back that this vdev does not have any more.
+            // The mark would detach a spare that this vdev does not have any more.
             node.unspare &= !children.contains(&node.guid);
         });
         if out.is_spare {

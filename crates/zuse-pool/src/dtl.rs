@@ -1,17 +1,15 @@
-//! What a device missed: its dirty time log (chapter 01b §7 of the format notes).
+//! The dirty time log of a device: the txgs that it missed (chapter 01b §7 of the format notes).
 //!
 //! A leaf that could not be written while its siblings could lacks the blocks of that txg. The txgs
-//! are kept in a space map in the MOS, with txgs for offsets; the leaf's configuration names it.
-//! Whoever resilvers the pool copies what was born in those txgs.
+//! are kept in a space map in the MOS, with txgs for offsets; the leaf's configuration names it. A
+//! resilver copies the blocks that were born in those txgs.
 //!
-//! - A leaf that is gone, or that missed a write, has the txg in its log *within* that txg: a crash
-//!   cannot lose it. The loop that writes the MOS asks again in every pass.
-//! - What is missed only by the last flush of a txg is entered in the next one, which then follows
-//!   at once.
-//! - A device that comes beside others lacks everything up to its own txg and those that may be
-//!   under way: [4, txg + 3).
-//! - Txgs are taken out by a complete scan alone ([`Pool::dtl_scan_done`]). A log that has become
-//!   empty is freed.
+//! - A leaf that is gone, or that missed a write, gets the txg into its log *within* that txg: a
+//!   crash cannot lose it. The loop that writes the MOS checks again in every pass.
+//! - What only the last flush of a txg missed is noted in the next txg, which then follows at once.
+//! - A device that is attached lacks everything up to its own txg and those that may be under way:
+//!   [4, txg + 3).
+//! - Txgs are removed only by a complete scan ([`Pool::dtl_scan_done`]). An empty log is freed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use zuse_base::sync::Mutex;
@@ -68,7 +66,7 @@ impl Dtls {
     /// A leaf that comes in a txg lacks all that was written before, and what other threads write
     /// meanwhile by the old tree.
     pub(crate) fn lack_all(&self, guid: u64, txg: Txg) {
-        // Txgs that are open now may have written to the siblings already.
+        // Open txgs may have written to the siblings already.
         let end = txg.0 + UNDER_WAY;
         let mut state = self.0.lock();
         let ranges = state.leaves.entry(guid).or_default();
@@ -136,7 +134,7 @@ impl Pool {
             let Some(object) = node.dtl.filter(|object| *object != 0) else {
                 return;
             };
-            // A label that says outdated may be older than the resilver that made the device whole.
+            // A label may call the device outdated although a resilver has made it whole since.
             if self.read_dtl(ObjectId(object)).is_ok_and(|r| r.is_empty()) {
                 let own = leaves.iter().filter(|leaf| leaf.guid() == node.guid);
                 own.for_each(|leaf| leaf.set_outdated(false));

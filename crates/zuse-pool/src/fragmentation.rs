@@ -1,4 +1,4 @@
-//! Fragmentation: how far free space is from being in one piece, in percent.
+//! Fragmentation: how far free space is from being one contiguous range, in percent.
 //!
 //! A free segment weighs by its size. A metaslab has the mean of its free bytes, by the histogram
 //! of its space map. A vdev has the mean of its metaslabs by their free space. A metaslab without a
@@ -79,7 +79,7 @@ impl Pool {
     /// Adds the metaslabs of a vdev; false if one of them has no histogram.
     fn weigh(&self, vdev: u32, mean: &mut Mean) -> Result<bool> {
         let info = self.vdev_infos().into_iter().find(|i| i.vdev == vdev);
-        // What is not there has no shape either.
+        // A metaslab without a map has no fragmentation.
         let Some(info) = info.filter(|i| i.check().is_ok()) else {
             return Ok(false);
         };

@@ -1,8 +1,9 @@
-//! A top-level vdev takes the room that its devices have got: its metaslabs stay as they are, and
-//! more of the same size follow.
+//! A top-level vdev grows with its devices: its metaslabs stay as they are, and more of the same
+//! size follow.
 //!
-//! In one txg: the size in the configuration and the metaslabs of the allocator. The labels at the
-//! end of a device move with its size; those at its beginning tell of the pool meanwhile.
+//! The size in the configuration and the metaslabs of the allocator change in one txg. The labels
+//! at the end of a device move with its size. Until they are written, those at its beginning
+//! describe the pool.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The seam to the layer of datasets, which knows the pool but is not known by it.
+//! The interface to the layer of datasets, which knows the pool but is not known by it.
 
 use std::sync::Arc;
 use zuse_base::sync::RwLock;
@@ -56,6 +56,15 @@ pub trait DslHooks: Send + Sync {
     /// # Errors
     /// A list of blocks cannot be read or changed.
     fn process_frees(&self, ctx: &SyncCtx<'_>) -> Result<bool>;
+
+    /// All pointers of the txg have come or gone: what that changes about scans.
+    ///
+    /// # Errors
+    /// The MOS cannot be changed.
+    fn pointers_counted(&self, ctx: &SyncCtx<'_>) -> Result<()> {
+        let _ = ctx;
+        Ok(())
+    }
 
     /// Records what happened to the pool, in its history and as an event.
     ///
@@ -131,6 +140,10 @@ impl Hooks {
 
     pub fn process_frees(&self, ctx: &SyncCtx<'_>) -> Result<bool> {
         self.open()?.process_frees(ctx)
+    }
+
+    pub fn pointers_counted(&self, ctx: &SyncCtx<'_>) -> Result<()> {
+        self.open()?.pointers_counted(ctx)
     }
 
     pub fn record(&self, ctx: &SyncCtx<'_>, event: &str, text: &str) -> Result<()> {

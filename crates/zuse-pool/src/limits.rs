@@ -55,7 +55,7 @@ pub struct Limits {
     /// Large blocks are written around the host's cache where that can be; off to measure what that
     /// spares, or where they are read again soon.
     pub write_around: bool,
-    /// Runs of long blocks are brought ahead around the host's cache where that can be; off where
+    /// Runs of long blocks are prefetched around the host's cache where that can be; off where
     /// it is to keep them.
     pub read_around: bool,
     /// Most rounds of PBKDF2 that are turned to make a key of a passphrase, whatever a pool or a
@@ -87,8 +87,8 @@ impl Default for Limits {
             dirty_metadata: 512 << 20,
             dirty_values: tenth_of_memory(4 << 30),
             txg_timeout: Duration::from_secs(5),
-            // They mostly wait for devices: with two of them a disk had too little to do beside a
-            // mount that is read.
+            // They mostly wait for devices: two threads would not keep a disk busy beside a mount
+            // that reads.
             threads: std::thread::available_parallelism()
                 .map_or(1, usize::from)
                 .max(THREADS),

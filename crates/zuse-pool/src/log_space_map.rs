@@ -3,18 +3,17 @@
 //! ```text
 //! directory: com.delphix:log_spacemap_zap ─▶ ZAP: txg in hex ─▶ log: two-word entries of all metaslabs of all vdevs
 //! top ZAP:   com.delphix:ms_unflushed_phys_txgs ─▶ array: U per metaslab
-//! state of a metaslab = its own map, then its entries in logs with txg ≥ U, by txg; U = 0: no log
-//! counts
+//! state of a metaslab = its own map, then its entries in logs with txg ≥ U, by txg; U = 0: no log counts
 //! ```
 //!
 //! Zuse reads logs and writes none. In the first writable txg every metaslab appends its log
 //! entries to its own map. Then the logs are freed, the ZAP emptied and every U set to 0. From then
-//! on all goes to the maps. That is a state that OpenZFS itself can load. The feature stays active.
+//! on changes go straight to the maps. OpenZFS can load that state. The feature stays active.
 //!
 //! Invariants:
 //! - Every U that is not 0 has a log of that txg; else the pool's history is incomplete: `Corrupt`.
-//! - The logs go only in the same txg in which the last metaslab has its entries, after them; the
-//!   allocator asserts that none waits.
+//! - The logs are freed in the txg in which the last metaslab gets its entries, and after that. The
+//!   allocator asserts that no entry waits.
 //!
 //! Entries for vdevs that have no metaslabs any more (indirect, hole) are skipped.
 //!

@@ -2,8 +2,8 @@
 //! whether they rest.
 //!
 //! A log block names its successor, which is allocated before the block is written. The txg of that
-//! allocation waits for the write. If it did not, a power cut after it would leave the successor
-//! allocated, and no block that leads to it.
+//! allocation waits for the write. Otherwise a power cut after that txg could leave the successor
+//! allocated, with no block that leads to it.
 
 use std::sync::atomic::{
     AtomicBool, AtomicU64,

@@ -1,12 +1,12 @@
-//! Devices that are taken out for a while and come back.
+//! Devices that are taken offline and brought back.
 //!
-//! - A device goes only where its siblings have every txg (`no valid replicas`). It goes in the
-//!   middle of a txg: its log gets that txg and all that follow.
-//! - A log device may always go: the caller has seen to it that no log is on it.
-//! - For good (`offline`, `faulted` with `aux_state` "external" in the configuration), or until the
-//!   next import: then only its log remembers.
-//! - One that comes back is never read before its siblings until it was resilvered. It does not
-//!   vouch for the txg in which it comes back.
+//! - A device goes only if its siblings have every txg (`no valid replicas`). It goes in the middle
+//!   of a txg: its log gets that txg and all that follow.
+//! - A log device may always go: the caller has made sure that no log is on it.
+//! - It goes for good (`offline`, or `faulted` with `aux_state` "external" in the configuration),
+//!   or until the next import. In the second case only its log shows it.
+//! - A device that comes back is never read before its siblings until it was resilvered. It does
+//!   not count as a copy for the txg in which it comes back.
 
 use std::sync::Arc;
 

@@ -387,7 +387,7 @@ impl Pool {
             .cache()
             .set_limit(new.cache, new.cache_metadata_percent);
         self.io.write_around(new.write_around);
-        self.io.bring_around(new.read_around);
+        self.io.set_prefetch_direct(new.read_around);
         let bounds = DirtyBounds {
             data: new.dirty,
             metadata: new.dirty_metadata,
@@ -406,7 +406,7 @@ impl Pool {
         let most = self.limits().dirty_values.min(self.txgs.within_timeout());
         self.io
             .cache()
-            .allow_beside(usize::try_from(most).unwrap_or(usize::MAX));
+            .set_extra_budget(usize::try_from(most).unwrap_or(usize::MAX));
     }
 
     /// The feature flags.
@@ -753,7 +753,7 @@ fn pipeline(limits: &Limits, vdevs: &Arc<Vdevs>) -> Arc<Pipeline> {
     let io = Arc::new(Pipeline::new(vdevs.clone(), cache));
     io.gather_writes();
     io.write_around(limits.write_around);
-    io.bring_around(limits.read_around);
+    io.set_prefetch_direct(limits.read_around);
     io
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The guid is in every label, in the configuration of the MOS and in the sum of guids of the
 //! uberblock. All change in one txg. A power cut between the first labels and the uberblock leaves
-//! labels of two pools on a device. Then the uberblocks tell which of them count
+//! labels of two guids on a device. Then the uberblocks decide which of them count
 //! ([`zuse_vdev::Labels::claims`]).
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A pool is split: of each mirror one device leaves, and these are a pool of their own.
+//! Splitting a pool: one device leaves each mirror, and these devices become a pool of their own.
 //!
 //! ```text
 //!  before anything of txg T is written:
@@ -7,12 +7,12 @@
 //! ```
 //! - The devices hold the state of T - 1 as a whole: nothing of T has been written.
 //! - A power cut before the new pool's uberblock leaves the old pool as it was
-//!   ([`zuse_vdev::Labels::claims`]). A cut between the two uberblocks leaves the new pool, and the
-//!   old one with mirrors that each lack a device. The labels of the devices show it
-//!   ([`VdevConfig::split_off`]). Whoever opens the old pool for writing lets them go in its first
-//!   txg; until then they are no part of it.
-//! - What the new pool has no use for goes in its first txg: logs, spares, cache devices, what is
-//!   noted of devices that stayed behind.
+//!   ([`zuse_vdev::Labels::claims`]).
+//! - A cut between the two uberblocks leaves the new pool, and the old one with mirrors that each
+//!   lack a device. The labels of the devices show it ([`VdevConfig::split_off`]). If the old pool
+//!   is then opened for writing, its first txg removes them; until then they are no part of it.
+//! - The first txg of the new pool removes what it has no use for: logs, spares, cache devices,
+//!   notes about devices that stayed behind.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -160,7 +160,8 @@ impl Pool {
         self.sync_task(
             |_| Ok(()),
             move |ctx| {
-                // What only they have is lost with them: the user is to see that they are missing.
+                // Data that only they have is lost with them, so the user must see that they are
+                // missing.
                 left.retain(|guid| !ctx.pool.is_needed(*guid));
                 match ctx.pool.refuse_with_checkpoint() {
                     Ok(()) if !left.is_empty() => ctx.pool.take_leaves_out(ctx, &left),
@@ -217,7 +218,7 @@ impl Pool {
             devices.insert(new.guid, device);
             tops.push(new);
         }
-        // Holes at the end are no slots.
+        // Holes at the end are not counted as slots.
         while tops.last().is_some_and(|t| t.kind == VdevKind::Hole) {
             tops.pop();
         }

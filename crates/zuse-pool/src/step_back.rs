@@ -1,13 +1,13 @@
-//! When a device has become whole: what it replaces leaves, and a spare that is not needed any more
-//! is idle again.
+//! What happens when a device has become whole: the device that it replaces leaves, and a spare
+//! that is no longer needed becomes idle.
 //!
 //! | vdev | when | leaves |
 //! |---|---|---|
 //! | `replacing` | its last child lacks nothing | its first child |
 //! | `spare` | its first child lacks nothing, and came back or was replaced (`unspare`) | its last child |
 //!
-//! What leaves is never needed: the siblings have every txg. One change a txg, so that each is
-//! judged by the tree that the one before left.
+//! The device that leaves is never needed, because the siblings have every txg. There is one change
+//! a txg. So each is judged by the tree that the one before left.
 
 use std::sync::Arc;
 

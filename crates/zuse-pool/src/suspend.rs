@@ -1,11 +1,13 @@
 //! Suspension: what happens when devices stop taking writes.
 //!
-//! A write that fails leaves the sync thread waiting right there, with everything it was about to
-//! do intact. When `zpool clear` comes, the same write is tried again; nothing was acknowledged in
-//! between. A failed *flush* is different, because the host may have dropped what it had promised
-//! to keep. So the txg cannot be finished any more. The pool stays suspended until it is opened
-//! again from its last uberblock. So it does when a thread panics that may have left something half
-//! changed in memory ([`Tripwire`]): no uberblock is written any more.
+//! - A write that fails leaves the sync thread waiting at that write, with everything that it was
+//!   about to do. After `zpool clear` the same write is tried again. Nothing was acknowledged in
+//!   between.
+//! - A failed *flush* is different, because the host may have dropped what it had promised to keep.
+//!   So the txg cannot be finished. The pool stays suspended until it is opened again from its last
+//!   uberblock.
+//! - The same holds after a panic that may have left something half changed in memory
+//!   ([`Tripwire`]): no uberblock is written any more.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -104,7 +106,7 @@ impl Suspension {
     pub fn error(&self) -> Option<Error> {
         let what = match &*self.lock() {
             State::Running => return None,
-            State::Waiting(what) => format!("{what} (mend the device, then run zpool clear)"),
+            State::Waiting(what) => format!("{what} (repair the device, then run zpool clear)"),
             State::Lost(what) => {
                 format!("{what} (what was not synced is lost; the pool has to be opened again)")
             }
@@ -121,7 +123,7 @@ impl Suspension {
     /// The pool cannot finish its txg: it stays as it is on disk.
     pub fn lose(&self, what: &Error) {
         let mut state = self.lock();
-        // What was lost first says more than what came of it.
+        // The first loss tells more than its consequences.
         if !matches!(*state, State::Closing | State::Lost(_)) {
             *state = State::Lost(what.to_string());
         }

@@ -1,5 +1,5 @@
-//! Work that goes once over the free space of a device, in the background. Initializing writes a
-//! pattern there, trimming gives it back to the host (chapter 01 §6.6 of the format notes).
+//! Background work that goes once over the free space of a device. Initializing writes a pattern
+//! there, trimming gives it back to the host (chapter 01 §6.6 of the format notes).
 //!
 //! ```text
 //!            start              end of the device
@@ -8,18 +8,17 @@
 //!              suspend▼    │         cancel
 //!                   suspended ─────────────────▶ canceled
 //! ```
-//! State and place are in the device's own ZAP. So the work goes on after an export, wherever the
-//! pool is imported next: here, or in a kernel.
+//! State and position are in the device's own ZAP. So the work goes on after an export, wherever
+//! the pool is imported next: here, or in a kernel.
 //!
 //! Invariants
-//! - Only space that could be allocated now is touched: not what was freed a moment ago, and not
-//!   what a checkpoint holds. It is out of reach for allocations meanwhile ([`crate::Allocator`],
-//!   `hold_free`).
-//! - The place on disk is never ahead of what was done: a power cut has some done again.
+//! - Only space that could be allocated now is touched: not space freed a moment ago, and not what
+//!   a checkpoint holds. Meanwhile it cannot be allocated ([`crate::Allocator`], `hold_free`).
+//! - The position on disk is never ahead of the work: a power cut repeats some of it.
 //! - The caller is answered when the new state is on disk.
 //!
-//! One thread does it, for all devices in turn, as long as something is active. It holds no lock
-//! while it reads or writes.
+//! One thread works for all devices in turn, as long as something is active. It holds no lock while
+//! it reads or writes.
 
 mod work;
 

@@ -91,8 +91,8 @@ impl Pool {
         self.suspension.check_whole()?;
         self.wait_for_logs(txg)?;
         if !self.anything_dirty(txg) {
-            // No uberblock: the one on disk says the same. What was counted as dirty has been
-            // undone.
+            // No uberblock, because the one on disk says the same. Changes that were counted as
+            // dirty were undone.
             self.meter.clear(txg);
             return Ok(());
         }
@@ -108,7 +108,7 @@ impl Pool {
         };
         // Before anything is allocated: blocks of this txg may go to the new vdevs.
         self.open_new_tops(txg)?;
-        // They take the MOS as the last uberblock has it: a checkpoint, for one.
+        // Early tasks take the MOS as the last uberblock has it: making a checkpoint, for one.
         for task in self.due_tasks(txg, true) {
             (task.run)(Ok(&ctx));
         }
@@ -139,9 +139,10 @@ impl Pool {
         // After the tasks: what a destroy of this txg left can begin to go at once.
         self.process_frees(&ctx)?;
         self.discard_some(&ctx)?;
+        self.hooks.pointers_counted(&ctx)?;
         self.converge(txg, &tx)?;
-        // Of what is compressed the devices take more; values for which the cache lends are not
-        // counted as dirty.
+        // The larger one. Compression writes fewer bytes than were dirty; values on loan from the
+        // cache are written without being counted as dirty.
         let written = self.io.bytes_written() - before;
         self.txgs
             .note_pace(written.max(self.meter.of(txg)), began.elapsed());
@@ -290,7 +291,7 @@ impl Pool {
 
     pub(crate) fn config_for(&self, txg: Txg) -> PoolConfig {
         let mut config = self.config.lock();
-        // Labels of a txg whose uberblock did not come are told by this number, and not believed.
+        // By this number an importer knows labels of a txg without an uberblock, and ignores them.
         config.txg = txg.0;
         config.features_for_read = self.features.label_list();
         // Another host sees by it that the pool was in use elsewhere, and asks for force.
@@ -325,7 +326,7 @@ impl Pool {
             return;
         };
         for r in released {
-            // What is free is not known any more.
+            // A suspended pool no longer knows what is free.
             if self.suspension.check_whole().is_err() {
                 return;
             }

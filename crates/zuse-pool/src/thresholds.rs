@@ -53,7 +53,7 @@ impl Pool {
         let mut out = Stored::default();
         for (place, name) in out.iter_mut().zip(NAMES) {
             if let Some(ZapValue::U64(n)) = zap.lookup(name)? {
-                // All ones is how a threshold that was taken back is stored.
+                // All ones: the threshold was set and then removed.
                 *place = Some(n).filter(|n| *n != u64::MAX);
             }
         }

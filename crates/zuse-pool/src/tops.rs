@@ -1,4 +1,4 @@
-//! Top-level vdevs that come while the pool is open (chapter 01 §4.4 of the format notes).
+//! Adding top-level vdevs to an open pool (chapter 01 §4.4 of the format notes).
 //!
 //! ```text
 //!  txg T     labels on the devices (txg 0); ZAPs; the configuration has the vdev, no metaslabs
@@ -6,11 +6,11 @@
 //! ```
 //!
 //! Invariants
-//! - Nothing is allocated on a vdev before a configuration that has it is on disk. The allocator
-//!   learns of it at the beginning of the next txg.
+//! - Nothing is allocated on a vdev before a configuration with it is on disk. The allocator learns
+//!   of it at the beginning of the next txg.
 //! - A power cut before the uberblock of T leaves devices that do not belong to the pool. Their
-//!   labels say txg 0, or name a vdev that the configuration in the MOS does not know. After it the
-//!   vdev has no metaslabs yet, and whoever opens the pool next makes them.
+//!   labels say txg 0, or name a vdev that the configuration in the MOS does not know. After that
+//!   uberblock the vdev has no metaslabs yet, and the next opening of the pool makes them.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ impl Pool {
             move |ctx: &SyncCtx<'_>| ctx.pool.check_add(&classes, has_draid)
         };
         self.sync_task(check, move |ctx| ctx.pool.add_now(ctx, &new))?;
-        // The one in which the allocator has them.
+        // The allocator has them in the next txg: wait for that one too.
         self.sync_now()
     }
 
@@ -89,7 +89,7 @@ impl Pool {
             top.visit_mut(&mut |node| node.create_txg = Some(ctx.txg.0));
             for (leaf, member) in top.devices().into_iter().zip(members) {
                 self.init_leaf(&*member.device, &top, leaf, ctx.txg)?;
-                change.bring(leaf.guid, member.device.clone(), Lacks::Nothing);
+                change.add_device(leaf.guid, member.device.clone(), Lacks::Nothing);
             }
             tops.push((top, spec.class));
         }

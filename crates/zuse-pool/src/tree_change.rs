@@ -1,18 +1,18 @@
-//! Another tree of vdevs, in one txg.
+//! Changing the tree of vdevs, in one txg.
 //!
 //! ```text
-//!   sync task ─► TreeChange::begin ─► edit the copy of the tree, bring devices, make ZAPs ─► publish
+//!   sync task ─► TreeChange::begin ─► edit the copy of the tree, add devices, make ZAPs ─► publish
 //!                                           the open tree and the configuration change together
-//!   commit    ─► labels and uberblock of that txg name the new tree ─► leaves that left are let go
+//!   commit    ─► labels and uberblock of that txg name the new tree ─► devices that left are closed
 //! ```
-//! - All of it runs on the sync thread. Nobody else changes the tree, and no log of what a device
-//!   misses is written between `begin` and `publish`.
-//! - What can be refused is refused before something of the MOS is changed. After `publish` nothing
+//! - All of it runs on the sync thread. Nobody else changes the tree, and no dirty time log is
+//!   written between `begin` and `publish`.
+//! - Reasons to refuse are checked before anything of the MOS is changed. After `publish` nothing
 //!   fails.
-//! - A device that comes has labels of txg 0 ([`Pool::init_leaf`]): a crash before the commit
-//!   leaves it out of the pool. One that goes keeps its labels until the commit is on disk; then
-//!   they get txg 0. A crash in between leaves an old label that the MOS does not know.
-//! - A leaf that comes into a vdev with data lacks all that was written before ([`Lacks`]).
+//! - A new device has labels of txg 0 ([`Pool::init_leaf`]): a crash before the commit leaves it
+//!   out of the pool. A device that leaves keeps its labels until the commit is on disk; then they
+//!   get txg 0. A crash in between leaves an old label that the MOS does not know.
+//! - A leaf that is added to a vdev with data lacks all that was written before ([`Lacks`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -75,7 +75,7 @@ impl<'a> TreeChange<'a> {
     }
 
     /// Gives a leaf of the new tree its device, which has its first labels.
-    pub fn bring(&mut self, guid: u64, device: Arc<dyn BlockDevice>, lacks: Lacks) {
+    pub fn add_device(&mut self, guid: u64, device: Arc<dyn BlockDevice>, lacks: Lacks) {
         self.change.devices.insert(guid, device);
         if lacks == Lacks::Everything {
             self.change.lacking.push(guid);
@@ -83,7 +83,7 @@ impl<'a> TreeChange<'a> {
     }
 
     /// A vdev without a device of its own comes (a distributed spare), and lacks everything.
-    pub fn bring_spare_space(&mut self, guid: u64) {
+    pub fn add_spare_space(&mut self, guid: u64) {
         self.change.lacking.push(guid);
     }
 
@@ -211,7 +211,7 @@ impl Pool {
             // lacked.
             self.dtls.forget(leaf.guid());
             if let Some(device) = leaf.device() {
-                // It is out of the pool whatever it says: an old label fits no uberblock any more.
+                // An error does not matter: an old label fits no uberblock any more.
                 let _ = match spare {
                     Some(list) => label::init(&*device, &list),
                     None => label::retire(&*device),

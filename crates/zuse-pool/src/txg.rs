@@ -2,12 +2,11 @@
 //!
 //! ```text
 //!   begin() ─► open txg N+1 … callers go on
-//!                 │ time, dirty bytes, somebody waits for it, or the writer has nothing to do and waiting would spare nothing
-//!                 │   what was put off until now is done, in two rounds: the first beside everybody else
+//!                 │ closes by the rules below
+//!                 │   work deferred to the close is done, in two rounds: the first while callers go on
 //!              quiescing: no new transaction begins until those of the txg have ended
 //!                 │
-//!              syncing N: the sync thread writes it; N+1 is open meanwhile, N+2 may quiesce behind
-//!              it
+//!              syncing N: the sync thread writes it; N+1 is open meanwhile, N+2 may quiesce behind it
 //! ```
 //! Invariants, asserted at each step of a txg
 //! - A transaction of txg N + 1 begins only after the last one of N has ended: versions of a block
@@ -17,21 +16,20 @@
 //! A txg is closed
 //! - when its time is over (`zfs_txg_timeout`), or somebody waits for it;
 //! - by half the bound of dirty metadata, or a fifth of that of files;
-//! - while nothing is being written, as soon as waiting would spare no writes. Then it holds many
+//! - while nothing is being written, as soon as waiting would save no writes. Then it holds many
 //!   blocks of new objects and few of older ones, or of large new ones.
 //!
-//! Each change of txg costs a pause as long as the longest running transaction. It buys a DMU
-//! without per-buffer state machines.
+//! Each change of txg costs a pause as long as the longest running transaction. In return the DMU
+//! needs no state machine for each buffer.
 //!
 //! Nobody who holds a transaction waits here: a rule for callers ([`Tx`]). A thread that panics
 //! with one tears the pool's tripwire before its txg can close ([`TxgHold::broken`];
 //! `zuse-sim/tests/panics.rs`).
 //!
-//! While nobody waits for the txg that is written, those who write it leave half of the processors
-//! to others ([`WorkPool::hurry`]). Of two processors, a client that made files beside a sync
-//! thread and its helper got between half of one and a whole one. A file took 1.5 to 2.9 µs. Beside
-//! the sync thread alone a file takes as long as beside nobody: 1.35 to 1.45 µs. Somebody waits who
-//! asked for it, and who gets no room because too much is dirty.
+//! While nobody waits for the txg that is being written, its writers use at most half of the
+//! processors ([`WorkPool::set_awaited`]). With two processors that made creating a file 1.4 µs
+//! instead of 1.5 to 2.9. Callers wait if they asked for the txg, or if they get no room because
+//! too much is dirty.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -54,7 +52,7 @@ struct State {
     /// So many values came while the last txg was written that more are to be expected.
     streams: bool,
     /// What wants to be called before the open txg is closed.
-    put_off: Vec<Arc<dyn BeforeClose>>,
+    before_close: Vec<Arc<dyn BeforeClose>>,
     /// Ready to be written.
     quiesced: Option<Txg>,
     syncing: Option<Txg>,
@@ -171,7 +169,7 @@ impl Txgs {
                 closing: false,
                 kicked: false,
                 streams: false,
-                put_off: Vec::new(),
+                before_close: Vec::new(),
                 quiesced: None,
                 syncing: None,
                 synced,
@@ -214,7 +212,7 @@ impl Txgs {
         // Half of the old pace, so that one slow flush does not brake everybody.
         state.pace = state.pace / 2 + this / 2;
         state.bounds = state.limits.at_pace(state.pace);
-        // Whoever waits looks again when the txg is done.
+        // No event here: waiters look again when the txg is done.
     }
 
     /// Bytes that the devices take in the time in which a txg comes to be written, at the pace of
@@ -242,7 +240,7 @@ impl Txgs {
                 || state.stop
                 || self.meter.bulk_of(txg) >= BULK
         };
-        self.work.hurry(state.syncing.is_none_or(awaited));
+        self.work.set_awaited(state.syncing.is_none_or(awaited));
     }
 
     /// Those who wait look again: the pool was suspended or goes on.
@@ -395,16 +393,16 @@ impl Txgs {
                 .max(Duration::from_millis(1));
             state = self.changed.wait_timeout(state, left);
         }
-        // Before the door closes: the most of it is done while others still begin.
-        state = self.do_put_off(state);
+        // Deferred work first: most of it is done while other transactions can still begin.
+        state = self.run_before_close(state);
         // From here on nobody new comes in, so the count of holds only falls.
         state.closing = true;
         while state.holds > 0 {
             state = self.wait(state);
         }
         // What came between: little, and its blocks are in memory by now.
-        while !state.put_off.is_empty() {
-            state = self.do_put_off(state);
+        while !state.before_close.is_empty() {
+            state = self.run_before_close(state);
         }
         assert!(
             state.holds == 0 && state.quiesced.is_none(),
@@ -428,11 +426,11 @@ impl Txgs {
     }
 
     /// Does what was put off until the open txg closes, without the lock, holding the txg.
-    fn do_put_off<'a>(
+    fn run_before_close<'a>(
         self: &'a Arc<Self>,
         mut state: MutexGuard<'a, State>,
     ) -> MutexGuard<'a, State> {
-        let work = std::mem::take(&mut state.put_off);
+        let work = std::mem::take(&mut state.before_close);
         if work.is_empty() {
             return state;
         }
@@ -534,7 +532,7 @@ impl TxgHold for Txgs {
     fn before_close(&self, txg: Txg, work: Arc<dyn BeforeClose>) -> bool {
         let mut state = self.lock();
         debug_assert_eq!(txg, state.open, "a transaction outlived its txg");
-        state.put_off.push(work);
+        state.before_close.push(work);
         true
     }
 }

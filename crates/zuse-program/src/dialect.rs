@@ -5,7 +5,8 @@
 //! become two operators of the same rank with a value between them. So `a / b` is written
 //! `a // __zdiv // b`: there `a // __zdiv` makes a waiting division (through `__idiv`), which the
 //! second `*` carries out. `%` has the rank of `*` too. `a ^ b` becomes `__zpow(a) ^ b`: what that
-//! function gives knows the operator, whatever `a` is (`operand.rs`).
+//! function gives knows the operator, whatever `a` is (`operand.rs`). Each of them has its number
+//! behind these names, by which an error finds what its operands are called (`names.rs`).
 //!
 //! Nothing may run when a scope is left, since that would go on after a program was stopped. So
 //! `<close>` is not known, and a `for … in` gets three values. A fourth one would be closed at its
@@ -13,19 +14,20 @@
 //!
 //! Line numbers stay as they are.
 
+mod names;
 mod operand;
 mod scopes;
 mod tail;
 
+pub(crate) use names::{Side, operand as operand_name};
 use operand::Operands;
 use scopes::Scopes;
 use tail::Tails;
 
-/// What the operators become.
-const DIVIDE: &[u8] = b"// __zdiv //";
-const REMAINDER: &[u8] = b"// __zmod //";
-/// What stands around the left operand of a power.
-const BASE: (&[u8], &[u8]) = (b"__zpow(", b") ^");
+/// What the operators become: `a // __zdiv0 // b`, `a // __zmod1 // b`, `__zpow2(a) ^ b`.
+fn between(name: &str, number: usize) -> String {
+    format!("// __z{name}{number} //")
+}
 
 /// A place in the text where it is wrong: line and message.
 pub(crate) type Wrong = (usize, String);
@@ -36,15 +38,10 @@ pub(crate) type Wrong = (usize, String);
 /// Numbers and operators that ZFS's Lua does not know.
 pub(crate) fn translate(text: &[u8]) -> Result<Vec<u8>, Wrong> {
     let mut out = Vec::with_capacity(text.len() + 64);
-    let (mut at, mut line) = (0, 1);
+    let (mut at, mut line, mut operators) = (first(text), 1, 0);
     let mut scopes = Scopes::default();
     let mut operands = Operands::default();
     let mut tails = Tails::default();
-    if text.first() == Some(&b'#') {
-        // A first line with `#` is skipped.
-        let end = text.iter().position(|b| *b == b'\n').unwrap_or(text.len());
-        at = end;
-    }
     while let Some(&byte) = text.get(at) {
         let rest = text.get(at..).unwrap_or_default();
         let token = token(rest, &out);
@@ -80,14 +77,15 @@ pub(crate) fn translate(text: &[u8]) -> Result<Vec<u8>, Wrong> {
                 known(rest, line, &scopes)?;
                 scopes.other(byte);
                 match (byte, operands.start()) {
-                    (b'/', _) => out.extend(DIVIDE),
-                    (b'%', _) => out.extend(REMAINDER),
+                    (b'/', _) => out.extend(between("div", operators).bytes()),
+                    (b'%', _) => out.extend(between("mod", operators).bytes()),
                     (b'^', Some(left)) => {
-                        out.splice(left..left, BASE.0.iter().copied());
-                        out.extend(BASE.1);
+                        out.splice(left..left, format!("__zpow{operators}(").bytes());
+                        out.extend(b") ^");
                     }
                     _ => out.extend(taken),
                 }
+                operators += usize::from(matches!(byte, b'/' | b'%' | b'^'));
                 operands.sign(taken, start);
             }
         }
@@ -99,6 +97,14 @@ pub(crate) fn translate(text: &[u8]) -> Result<Vec<u8>, Wrong> {
     }
     tails.finish_before(b"", &mut out);
     Ok(out)
+}
+
+/// Where a program begins: a first line with `#` is skipped.
+fn first(text: &[u8]) -> usize {
+    match text.first() {
+        Some(b'#') => text.iter().position(|b| *b == b'\n').unwrap_or(text.len()),
+        _ => 0,
+    }
 }
 
 /// A piece of a program, with its length.

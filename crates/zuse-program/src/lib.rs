@@ -4,16 +4,16 @@
 //!   text ─ dialect (operators, literals) ─ Lua 5.4, walled in ─ zfs.* (prelude.lua) ─ Batch ─ one sync task
 //! ```
 //! ZFS's Lua is 5.2 with 64-bit integers and no floats. Lua 5.4 has those integers. What differs is
-//! mended when the text is loaded (`dialect.rs`: `/`, `%` and `^` work on integers). Messages are
-//! mended when they come out (`words.rs`: 5.2's words). The behaviour is that of chapter 06c of the
-//! format notes.
+//! adapted when the text is loaded (`dialect.rs`: `/`, `%` and `^` work on integers). Messages are
+//! translated when they come out (`words.rs`: 5.2's words). The behaviour is that of chapter 06c of
+//! the format notes.
 //!
 //! What no program can break (`pattern/tests.rs` and `zuse-cli/tests/stopped.rs` try)
 //! - A program can neither read nor write anything outside of Lua but through `zfs.*`.
 //! - The sync thread waits for it: instructions are counted, memory is bounded, time is bounded,
 //!   and each limit has an upper bound. The interpreter has a thread of its own (`machine.rs`), so
 //!   time ends it inside of Lua's C too.
-//! - Nothing of Lua's library runs long: what could is written anew and counts (`library.lua`,
+//! - Nothing of Lua's library runs long: what could is rewritten and counts (`library.lua`,
 //!   `pattern.rs`). There are no finalizers and no `collectgarbage`.
 #![forbid(unsafe_code)]
 

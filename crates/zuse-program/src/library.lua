@@ -12,7 +12,7 @@ local function bad(n, name, what, level)
   error("bad argument #" .. n .. " to '" .. name .. "' (" .. what .. ")", level)
 end
 local function expected(n, name, what, v, level)
-  bad(n, name, what .. " expected, got " .. (v == nil and "no value" or type(v)), level or 5)
+  bad(n, name, what .. " expected, got " .. type(v), level or 5)
 end
 local function text(v, n, name)
   if type(v) == "string" then return v end
@@ -30,6 +30,8 @@ local function list(t, n, name)
   if type(t) == "table" then return t end
   expected(n, name, "table", t)
 end
+-- What is called so has no name in a traceback, as what C calls.
+local function itself(f) return f end
 -- Results of a search; what is wrong with a pattern is the caller's error.
 local function found(ok, ...)
   if ok then return ... end
@@ -123,7 +125,7 @@ function strings.gsub(s, p, with, most)
   if kind == "number" then
     with, kind = tostring(with), "string"
   elseif kind ~= "string" and kind ~= "table" and kind ~= "function" then
-    expected(3, "gsub", "string/function/table", with, 4)
+    bad(3, "gsub", "string/function/table expected", 3)
   end
   most = whole(most, 4, "gsub", #s + 1)
   local anchored = sub(p, 1, 1) == "^"
@@ -137,7 +139,7 @@ function strings.gsub(s, p, with, most)
     elseif kind == "table" then
       value = with[(caught(s, start, stop, count, ...))]
     else
-      value = with(caught(s, start, stop, count, ...))
+      value = itself(with)(caught(s, start, stop, count, ...))
     end
     if not value then
       value = sub(s, start, stop)
@@ -206,6 +208,7 @@ function tables.remove(t, at)
   return v
 end
 function tables.unpack(t, first, last)
+  list(t, 1, "unpack")
   first, last = whole(first, 2, "unpack", 1), last == nil and #t or whole(last, 3, "unpack")
   if first > last then return end
   if last - first < 0 or last - first >= 1000000 then error("too many results to unpack", 2) end
@@ -222,7 +225,7 @@ local function merged(from, n, less)
       if stop > n + 1 then stop = n + 1 end
       local i, j = at, mid
       for k = at, stop - 1 do
-        if i < mid and (j >= stop or not less(from[j], from[i])) then
+        if i < mid and (j >= stop or not itself(less)(from[j], from[i])) then
           to[k] = from[i]
           i = i + 1
         else
@@ -256,9 +259,10 @@ function world.coroutine.resume(co, ...)
   return after(resume(co, ...))
 end
 -- Finalizers run where nothing is counted.
-function world.setmetatable(t, meta)
+function world.setmetatable(t, ...)
+  local meta = ...
   if type(t) ~= "table" then expected(1, "setmetatable", "table", t, 4) end
-  if meta ~= nil and type(meta) ~= "table" then
+  if select("#", ...) == 0 or meta ~= nil and type(meta) ~= "table" then
     bad(2, "setmetatable", "nil or table expected", 3)
   end
   local now = host.metatable(t)

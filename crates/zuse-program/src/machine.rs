@@ -26,6 +26,7 @@ use mlua::{
     Result as LuaResult, StdLib, Table, Value, Variadic, VmState,
 };
 
+use crate::dialect::{Side, operand_name};
 use crate::host::{Answered, Call, ERRNO, Given};
 use crate::meter::{Meter, Stop, TICK};
 use crate::pattern::{self, Capture, Wrong};
@@ -40,6 +41,9 @@ const LIBRARY: &str = include_str!("library.lua");
 const ORDER_MAX: usize = 1 << 28;
 /// Most values that are sorted so: each is a reference into the interpreter meanwhile.
 const ORDER_VALUES: usize = 100_000;
+
+/// Bytes of a text that are read in about the time of an instruction.
+const READ: u64 = 8;
 
 /// What the interpreter says.
 pub(crate) enum Said {
@@ -158,6 +162,7 @@ impl Machine {
         host.set("errno", errno)?;
         self.offer_pool(&host)?;
         self.offer_work(&host)?;
+        self.offer_names(&host, program.text.clone())?;
         let traceback = lua.create_function(|lua, ()| lua.traceback(None, 1))?;
         let of_ours = |text: &str| {
             let chunk = lua.load(text).set_name("=[C]");
@@ -224,6 +229,22 @@ impl Machine {
                 answer(lua, talk.ask(lua, Call::Operate(name, doing, defer, args))?)
             })?,
         )
+    }
+
+    /// What an operand of one of the operators of the dialect is called.
+    fn offer_names(&self, host: &Table, text: Vec<u8>) -> LuaResult<()> {
+        let meter = self.talk.meter.clone();
+        let name = self
+            .lua
+            .create_function(move |lua, (number, right): (usize, bool)| {
+                // The whole text is read, each time.
+                if meter.charge(text.len() as u64 / READ).is_some() {
+                    return Err(stop(lua, &meter));
+                }
+                let side = if right { Side::Right } else { Side::Left };
+                Ok(operand_name(&text, number, side))
+            })?;
+        host.set("operand", name)
     }
 
     /// Functions that do long work, and count it.

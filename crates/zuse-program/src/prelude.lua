@@ -4,18 +4,20 @@ local host, traceback, library = ...
 local error, type, select, pairs, ipairs, next = error, type, select, pairs, ipairs, next
 local setmetatable, getmetatable, tostring, tonumber = setmetatable, getmetatable, tostring, tonumber
 local rawget, pcall, xpcall, format = rawget, pcall, xpcall, string.format
-local gsub = string.gsub
+local gsub, sub = string.gsub, string.sub
 
 -- Whole-number arithmetic (dialect.rs).
 local function whole(v)
   if type(v) == "number" then return v end
   if type(v) == "string" then return host.integer(v) end
 end
-local function operands(a, b)
+local function operands(a, b, number)
   local x, y = whole(a), whole(b)
   if x == nil or y == nil then
-    local bad = x == nil and a or b
-    error("attempt to perform arithmetic on a " .. type(bad) .. " value", 3)
+    local bad, name = a, number and host.operand(number, x ~= nil)
+    if x ~= nil then bad = b end
+    local kind = name and name .. " (a " .. type(bad) .. " value)" or "a " .. type(bad) .. " value"
+    error("attempt to perform arithmetic on " .. kind, 3)
   end
   return x, y
 end
@@ -32,35 +34,37 @@ end
 local function waiting(second)
   return setmetatable({}, {__idiv = function(a) return setmetatable({a}, second) end, __metatable = false})
 end
--- The handlers have the names that a traceback shows.
-local div = waiting {__idiv = function(left, b)
+-- Each place of an operator has one of its own. The handlers have the names that a traceback shows.
+local operators = {}
+function operators.div(number) return waiting {__idiv = function(left, b)
   local a = left[1]
   local __div = handler(a, b, "__div")
   if __div then return (__div(a, b)) end
-  local x, y = operands(a, b)
+  local x, y = operands(a, b, number)
   if y == 0 then error("attempt to divide by zero", 2) end
   if y == -1 then return -x end
   local q = x // y
   if q < 0 and q * y ~= x then q = q + 1 end
   return q
-end}
-local mod = waiting {__idiv = function(left, b)
+end} end
+function operators.mod(number) return waiting {__idiv = function(left, b)
   local a = left[1]
   local __mod = handler(a, b, "__mod")
   if __mod then return (__mod(a, b)) end
-  local x, y = operands(a, b)
+  local x, y = operands(a, b, number)
   if y == 0 then error("attempt to perform 'n%0'", 2) end
   if y == -1 then return 0 end
   local q = x // y
   if q < 0 and q * y ~= x then q = q + 1 end
   return x - q * y
-end}
+end} end
 -- What stands before a `^`.
+function operators.pow(number)
 local base = {__pow = function(left, b)
   local a = left[1]
   local __pow = handler(a, b, "__pow")
   if __pow then return (__pow(a, b)) end
-  local x, y = operands(a, b)
+  local x, y = operands(a, b, number)
   if y < 0 then return 0 end
   local r = 1
   while y > 0 do
@@ -69,7 +73,8 @@ local base = {__pow = function(left, b)
   end
   return r
 end}
-local function pow(a) return setmetatable({a}, base) end
+return function(a) return setmetatable({a}, base) end
+end
 -- Around what calls a function of ours last: so that its caller is still there when it fails.
 local function all(...) return ... end
 
@@ -86,10 +91,23 @@ function world.assert(v, message, ...)
   if type(message) ~= "string" and type(message) ~= "number" then
     error("bad argument #2 to 'assert' (string expected, got " .. type(message) .. ")", 2)
   end
-  error(message, 2)
+  error(tostring(message), 2)
+end
+-- The place stands before a number, too.
+function world.error(v, level)
+  local outer = level == nil and 2 or type(level) == "number" and level > 0 and level + 1 or level
+  error(type(v) == "number" and outer ~= 0 and tostring(v) or v, outer)
 end
 function world.tonumber(v, base)
-  if base ~= nil then return tonumber(v, base) end
+  if base ~= nil then
+    if type(v) == "number" then v = tostring(v) end
+    if type(v) ~= "string" then
+      error("bad argument #1 to 'tonumber' (string expected, got " .. type(v) .. ")", 2)
+    end
+    local n = type(base) == "number" and base or host.integer(tostring(base))
+    if n and (n < 2 or n > 36) then error("bad argument #2 to 'tonumber' (base out of range)", 2) end
+    return (tonumber(v, base))
+  end
   if type(v) == "number" then return v end
   if type(v) == "string" then return host.integer(v) end
   if v == nil then error("bad argument #1 to 'tonumber' (value expected)", 2) end
@@ -135,8 +153,15 @@ end
 function text.__unm(a) return -operands(a, 0) end
 world._G = world
 for name, number in pairs(host.errno) do world[name] = number end
+local made = {__zall = all}
 setmetatable(world, {__index = function(_, k)
-  if k == "__zdiv" then return div elseif k == "__zmod" then return mod elseif k == "__zpow" then return pow elseif k == "__zall" then return all end
+  local found = made[k]
+  if found ~= nil or type(k) ~= "string" or sub(k, 1, 3) ~= "__z" then return found end
+  local operator, number = operators[sub(k, 4, 6)], tonumber(sub(k, 7))
+  if operator and number then
+    made[k] = operator(number)
+    return made[k]
+  end
 end, __metatable = false})
 
 -- Passes results on, raises what failed in the name of the program.

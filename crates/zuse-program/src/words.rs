@@ -65,9 +65,27 @@ fn reworded(text: &str) -> Option<String> {
         let (_, near) = rest.split_once(')')?;
         return Some(format!("{before}unfinished long string{near}"));
     }
+    if text.contains("escape")
+        && let Some((said, near)) = text.split_once(" near '")
+    {
+        return Some(format!("{said} near '{}'", escape(near)?));
+    }
+    // Numbers were written anew (dialect.rs).
+    if let Some((said, near)) = text.split_once(" near '0x") {
+        let number = u64::from_str_radix(near.strip_suffix('\'')?, 16).ok()?;
+        return Some(format!("{said} near '{number}'"));
+    }
     let (place, rest) = text.split_at(text.rfind("bad 'for' ")?);
     let (what, _) = rest.strip_prefix("bad ")?.split_once(" (number expected")?;
     Some(format!("{place}{what} must be a number"))
+}
+
+/// The escape sequence that a string ends with, without what was read before and behind it.
+fn escape(read: &str) -> Option<&str> {
+    let from = read.get(read.rfind('\\')?..)?;
+    let digits = from.bytes().skip(1).take_while(u8::is_ascii_digit).count();
+    let long = from.chars().nth(1).map_or(0, char::len_utf8);
+    from.get(..1 + digits.max(long))
 }
 
 /// `attempt to add a 'number' with a 'string'` → `attempt to perform arithmetic on a string value`.

@@ -1,4 +1,4 @@
-//! Makes the corpora of `fuzz/` anew from the golden pools: `cargo run -p zuse-sim --example
+//! Makes the corpora of `fuzz/` again from the golden pools: `cargo run -p zuse-sim --example
 //! fuzz_corpus`.
 //!
 //! A few small inputs of each kind are enough to begin with; fuzzers find the rest.

@@ -1,4 +1,4 @@
-//! Streams that lie: bytes changed as they are, or records changed whose checksums are made anew.
+//! Forged streams: bytes changed as they are, or records changed and their checksums recomputed.
 //!
 //! ```text
 //!   raw       flipped, cut, swapped, doubled bytes          the running checksum tells

@@ -1,23 +1,23 @@
 //! The test bench. Nothing here ships.
 //!
 //! ```text
-//!   golden   pools that OpenZFS wrote, in memory, with what they held
-//!   power    cuts in chains against a model; objects and files are workloads for it
-//!   mixtures      everything at once against a model, with power cuts
-//!   promises, promised_files   cuts under what was promised durable
-//!   checkpoints   the whole pool made to go back, against a model
-//!   clones   files that share blocks against a model
-//!   manifests     what a pool holds, against what it should
-//!   round_trip    random datasets through streams
-//!   surgery  one thing changed in place, all checksums above it sealed again
-//!   rewrite  metadata changed and sealed again, raw bytes changed
-//!   hostile_stream   streams changed, their checksums made anew
-//!   fuzz     what fuzzers run: parsers behind their checksums
-//!   memory_pool   a new pool to receive into
-//!   limits   quotas and reservations against a model
-//!   no_datasets   the least dataset layer, for pools that are only an object set
+//!   golden          pools that OpenZFS wrote, in memory, with what they held
+//!   power           cuts in chains against a model; objects and files are workloads for it
+//!   mixtures        everything at once against a model, with power cuts
+//!   promises, promised_files    cuts under what was acknowledged as durable
+//!   checkpoints     the whole pool rewound, against a model
+//!   clones          files that share blocks against a model
+//!   limits          quotas and reservations against a model
+//!   manifests       what a pool holds, against what it should
+//!   round_trip      random datasets through streams
+//!   surgery         one thing changed in place, all checksums above it sealed again
+//!   rewrite         metadata changed and sealed again, raw bytes changed
+//!   hostile_stream  streams changed, their checksums recomputed
+//!   fuzz            what fuzzers run: parsers behind their checksums
+//!   memory_pool     a new pool to receive into
+//!   no_datasets     the least dataset layer, for pools that are only an object set
 //! ```
-//! What is under test is `tests/`: power cuts, damaged input, goldens.
+//! The tests are in `tests/`: power cuts, damaged input, goldens.
 #![forbid(unsafe_code)]
 
 pub mod administration;

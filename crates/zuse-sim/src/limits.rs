@@ -2,25 +2,26 @@
 //! what is available, and what must be refused.
 //!
 //! ```text
-//!   facts of the pool (proved by the recount)   data D, snapshots S, unique U, referenced R of
-//!   each dataset; room of the top model   REFRSRV = max(0, refreservation − U)          used = D +
-//!   S + CHILD + REFRSRV CHILD   = Σ max(used, reservation) of children room    = min(room above +
-//!   max(0, reservation − used), quota − used) available = min(room + REFRSRV, refquota − R)
+//!   facts of the pool (proved by the recount)   data D, snapshots S, unique U, referenced R of each dataset; room of the top
+//!   model   REFRSRV = max(0, refreservation − U)          used = D + S + CHILD + REFRSRV
+//!           CHILD   = Σ max(used, reservation) of children
+//!           room    = min(room above + max(0, reservation − used), quota − used)
+//!           available = min(room + REFRSRV, refquota − R)
 //! ```
 //! Clones, promotions, renames and rollbacks move space from one dataset to another; each must fit
 //! where it goes:
 //!
 //! ```text
-//!   rename     max(used, reservation) below the new parent, up to the ancestor that both places
-//!   have promote    Σ written of the snapshots that change hands, the same way; not against the
-//!   clone's own quota rollback   referenced of the snapshot ≤ refquota, min(U, refreservation) ≤
-//!   room
+//!   rename     max(used, reservation) below the new parent, up to the ancestor that both places have
+//!   promote    Σ written of the snapshots that change hands, the same way; not against the clone's own quota
+//!   rollback   referenced of the snapshot ≤ refquota, min(U, refreservation) ≤ room
 //! ```
-//! What a reservation on the way up keeps free may be counted or not: there either answer is right.
+//! Whether the space that a reservation on the way up keeps free counts is left open: either answer
+//! is accepted.
 //!
 //! Numbers of filesystems and snapshots are limited too. A dataset counts what is below it, and its
-//! own snapshots, from when a limit is set on it or above it. One that is made after the pool's
-//! first limit counts too. A check goes upward as far as is counted:
+//! own snapshots, from when a limit is set on it or above it. A dataset made after the pool's first
+//! limit counts too. A check goes upward as far as is counted:
 //!
 //! ```text
 //!   create, clone   filesystems below the parent + 1 ≤ filesystem_limit
@@ -30,7 +31,7 @@
 //! ```
 //!
 //! A change that the model has no room for must be refused with the errno of the format notes
-//! (chapter 06b), any other must not.
+//! (chapter 06b). Every other change must succeed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -565,7 +566,8 @@ impl<'a> Limits<'a> {
 
     fn roll_back(&mut self, name: &str) -> Result<()> {
         if self.prng.chance(1, 2) {
-            // Smaller than its snapshot, and not to be as large again.
+            // Smaller than its snapshot first: the quota set below is then too small for a
+            // rollback.
             for _ in 0..3 {
                 self.unlink(name)?;
             }

@@ -4,8 +4,7 @@
 //! ```text
 //!   uberblock ─► objset ─► indirect ─► dnodes ─► indirect ─► block     a Place knows its way from the uberblock
 //!                                                   └ edit here: new bytes go to free space, uncompressed,
-//!                                                     then each block above gets the new pointer,
-//!                                                     the same way
+//!                                                     then each block above gets the new pointer, the same way
 //! ```
 //! Blocks that a pointer embeds become blocks of their own. Gang headers, labels and uberblocks
 //! carry their own checksums and are sealed where they lie. Births, fill counts and space maps are

@@ -354,7 +354,7 @@ fn a_table_is_pruned_of_its_oldest_blocks_that_came_once() {
 
 /// A block that has rotted is not pointed to once more: who compares finds that out.
 #[test]
-fn what_is_compared_and_cannot_be_read_is_written_anew() {
+fn what_is_compared_and_cannot_be_read_is_written_again() {
     {
         let (pool, device) = new_pool(true);
         set(&pool, [("dedup", "verify"), ("compression", "off")]);

@@ -286,7 +286,7 @@ fn a_pool_that_is_given_up_or_impatient_lets_nobody_wait() {
 }
 
 #[test]
-fn a_copy_that_cannot_be_read_is_read_elsewhere_and_mended() {
+fn a_copy_that_cannot_be_read_is_read_elsewhere_and_repaired() {
     for fault in [Fault::Rot, Fault::Fail(Errno::IO)] {
         let b = bench(&[("copies", "2")]);
         let data = noise(7, 1 << 20);

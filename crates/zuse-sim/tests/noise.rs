@@ -1,7 +1,7 @@
 //! Pools of every layout whose devices are written over with noise while they are written and read.
 //! First as many as the layout can do without, then one more.
 //!
-//! - Up to the redundancy nobody notices, one scrub mends all, and a second one finds nothing.
+//! - Up to the redundancy nobody notices, one scrub repairs all, and a second one finds nothing.
 //! - One more: what is lost is named, everything else reads as it did. No read gives other bytes.
 
 use std::collections::HashSet;
@@ -270,13 +270,13 @@ fn life(layout: &[TopSpec], wrong: &[usize]) {
 }
 
 #[test]
-fn mirrors_are_mended_and_what_all_halves_lost_is_named() {
+fn mirrors_are_repaired_and_what_all_halves_lost_is_named() {
     life(&[top(Shape::Mirror, 2, VdevClass::Normal)], &[0]);
     life(&[top(Shape::Mirror, 3, VdevClass::Normal)], &[0, 2]);
 }
 
 #[test]
-fn raidz_is_mended_up_to_its_parity_and_what_is_lost_beyond_is_named() {
+fn raidz_is_repaired_up_to_its_parity_and_what_is_lost_beyond_is_named() {
     let raidz = |nparity, n| [top(Shape::Raidz { nparity }, n, VdevClass::Normal)];
     life(&raidz(1, 3), &[1]);
     life(&raidz(2, 4), &[0, 3]);
@@ -284,7 +284,7 @@ fn raidz_is_mended_up_to_its_parity_and_what_is_lost_beyond_is_named() {
 }
 
 #[test]
-fn each_class_of_vdevs_is_mended_by_itself() {
+fn each_class_of_vdevs_is_repaired_by_itself() {
     let layout = [
         top(Shape::Raidz { nparity: 1 }, 3, VdevClass::Normal),
         top(Shape::Mirror, 2, VdevClass::Special),
@@ -300,7 +300,7 @@ const DRAID: Shape = Shape::Draid {
 };
 
 #[test]
-fn draid_is_mended_up_to_its_parity() {
+fn draid_is_repaired_up_to_its_parity() {
     life(&[top(DRAID, 5, VdevClass::Normal)], &[2]);
 }
 

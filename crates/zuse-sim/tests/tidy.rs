@@ -1,5 +1,7 @@
 //! The rules of the house (`docs/design/STYLE.md`), executed. Each finding names file and line.
 
+#[path = "tidy/face.rs"]
+mod face;
 #[path = "tidy/sentences.rs"]
 mod sentences;
 #[path = "tidy/source.rs"]
@@ -249,6 +251,32 @@ fn reach(path: &Path, is_root: bool, reached: &mut BTreeSet<PathBuf>) {
             reach(&file, false, reached);
         }
     }
+}
+
+/// A program names all that the library's methods take and give, without `zuse::tools`. No crate
+/// below is handed out whole: its functions take what only the layers themselves have.
+#[test]
+fn what_the_library_takes_and_gives_can_be_named() {
+    let src = |name: &str| name.strip_prefix("crates/zuse/src/").map(str::to_owned);
+    let all: Vec<(String, String)> = of_crates()
+        .into_iter()
+        .filter_map(|s| src(&s.name).map(|name| (name, s.text)))
+        .filter(|(name, _)| !name.starts_with("tools") && !is_test(name))
+        .collect();
+    let mut exported = BTreeSet::new();
+    let mut findings = Vec::new();
+    for (name, text) in &all {
+        if name == "lib.rs" || name == "fs.rs" {
+            exported.append(&mut face::exported(text));
+            findings.extend(face::whole_crates(text));
+        }
+    }
+    for (name, text) in &all {
+        let named = face::named(text, &exported).into_iter();
+        let hidden = named.filter(|(_, kind)| !exported.contains(kind));
+        findings.extend(hidden.map(|(method, kind)| format!("{name}: {method}: {kind}")));
+    }
+    none("types that a program cannot name", &findings);
 }
 
 /// `zuse-io::cache` is `crates/zuse-io/src/cache.rs`.

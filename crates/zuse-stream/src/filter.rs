@@ -1,9 +1,10 @@
-//! Streams made into other streams: `zstream decompress`, `recompress`, `redup`, `drop_record`.
+//! Converting streams: `zstream decompress`, `recompress`, `redup`, `drop_record`.
 //!
 //! ```text
 //!   StreamReader ─ one record ─ changed ─ StreamWriter (new checksums)
 //! ```
-//! Nothing is kept but, for `redup`, where each block that may be referred to lies in the file.
+//! Nothing is kept in memory, but for `redup`: the places in the file of blocks that later records
+//! may refer to.
 
 use std::collections::HashMap;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -149,7 +150,7 @@ pub fn drop_named(
     })
 }
 
-/// Compresses all unencrypted WRITEs anew.
+/// Compresses all unencrypted WRITEs again.
 ///
 /// # Errors
 /// As [`decompress_named`].

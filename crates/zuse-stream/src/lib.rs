@@ -4,8 +4,8 @@
 //!   Dataset ──► send ──► StreamWriter ──► bytes ──► StreamReader ──► receive ──► Dataset
 //!                                           └──────► dump, token, index
 //! ```
-//! A stream is a foreign thing: every number in it is checked before it is used, and a failure
-//! names the record and its offset. What is made here is byte for byte what OpenZFS makes.
+//! A stream comes from outside: every number in it is checked before it is used, and an error names
+//! the record and its offset. Streams made here are byte for byte those of OpenZFS.
 #![forbid(unsafe_code)]
 
 mod dump;

@@ -1,11 +1,11 @@
 //! Reading a stream record by record.
 //!
-//! What the reader keeps to, whatever the bytes are (a record that is not so is a [`Flaw`])
+//! Whatever the bytes are (a record that breaks a rule is a [`Flaw`])
 //! - Memory is bounded by the largest payload that has come in full: a length is not believed
 //!   before its bytes are there.
-//! - A record is given out only when its own header's checksum holds; what its payload's bytes are
-//!   worth is known with the next record. Whoever must not act on damaged bytes keeps one record
-//!   back.
+//! - A record is returned only if its own header's checksum holds. The checksum over its payload
+//!   stands in the header of the next record. A caller that must not act on damaged bytes keeps one
+//!   record back.
 
 use std::io::{ErrorKind, Read};
 

@@ -3,8 +3,8 @@
 //! ```text
 //!   input ─ StreamReader ─ parse (verify, decompress, swap) ─ batches ─► apply (one transaction each) ─► finish
 //! ```
-//! Input is read by the caller's thread, batches are applied by another one; a bounded number of
-//! them is under way.
+//! The caller's thread reads input, another one applies the batches. The number of batches under
+//! way is bounded.
 
 mod apply;
 mod demands;

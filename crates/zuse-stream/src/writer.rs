@@ -1,6 +1,7 @@
 //! Writing a stream: records, payloads, the running checksum.
 //!
-//! Small pieces are gathered; a payload as large as a good write is passed on where it lies.
+//! Small parts are gathered into one write. A payload as large as a good write is passed on without
+//! a copy.
 
 use std::io::{IoSlice, Write};
 
@@ -54,7 +55,7 @@ impl<W: Write> StreamWriter<W> {
         self.sum.words()
     }
 
-    /// Writes a record with its payload; a BEGIN starts the checksum anew.
+    /// Writes a record with its payload; a BEGIN starts the checksum again.
     ///
     /// # Errors
     /// That of the output.

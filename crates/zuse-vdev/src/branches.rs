@@ -1,11 +1,12 @@
-//! Mirrors over vdevs with parity: whole copies of a block that are themselves dealt to columns. No
-//! command makes one, but a pool may hold one, and OpenZFS's torture test makes them by default.
+//! Mirrors over vdevs with parity: each branch of the mirror stores whole blocks in columns. No
+//! command makes such a vdev. But a pool may have one, and OpenZFS's torture test makes them by
+//! default.
 //!
 //! - A branch is what a mirror's child is: copies on leaves, or stripes with parity. All use the
 //!   same offsets.
 //! - A branch that gives no right bytes, with all its own redundancy, is rewritten as a whole from
 //!   another.
-//! - A write needs one branch. The leaves of one that failed are marked as lacking blocks.
+//! - A write needs one branch. The leaves of a branch that failed are marked as lacking blocks.
 
 use std::sync::Arc;
 
@@ -74,7 +75,7 @@ impl Branches {
                 Ok(ReadOutcome::Good) => {
                     if !wrong.is_empty() && heal() {
                         for branch in wrong {
-                            // What fails is counted on the leaves.
+                            // A failure is counted on the leaves.
                             let _ = branch.write(at, buf);
                         }
                     }
@@ -125,7 +126,7 @@ impl Branches {
                 .as_deref()
                 .filter(|_| !found.stale && (judge.is_live)());
             match bytes.map(|bytes| branch.write((offset, birth.0), bytes)) {
-                Some(Ok(())) => all.mended += psize as u64,
+                Some(Ok(())) => all.repaired += psize as u64,
                 _ => all.add(Proof {
                     good: all.good,
                     ..found

@@ -1,12 +1,12 @@
-//! Blocks that lie whole on one or more leaves at the same offset. These are a lone disk, a mirror,
+//! Blocks stored whole on one or more leaves at the same offset. These are a lone disk, a mirror,
 //! and the `replacing` and `spare` vdevs that come and go inside mirrors.
 //!
 //! Nested mirrors are flat here: a block on mirror(a, replacing(b, c)) has the copies a, b, c.
 //!
-//! - A read asks one copy after the other until the block's checksum accepts. Then the copies that
+//! - A read tries one copy after the other until the block's checksum agrees. Then the copies that
 //!   gave wrong bytes (or a read error) are rewritten with the right ones.
-//! - A write goes to every copy; one success is enough. What failed is marked on its leaf.
-//! - A leaf that may lack blocks (its DTL is not empty) is read last. Its wrong bytes are no news
+//! - A write goes to every copy; one success is enough. A failure is marked on its leaf.
+//! - A leaf that may lack blocks (its DTL is not empty) is read last. Its wrong bytes are expected,
 //!   and not counted as checksum errors.
 
 use std::io::IoSlice;
@@ -343,7 +343,7 @@ impl Copies {
             match block {
                 Some(bytes) if self.write_leaf(leaf, offset, bytes).is_ok() => {
                     leaf.counters().repaired.bump();
-                    proof.mended += bytes.len().next_multiple_of(1 << self.ashift) as u64;
+                    proof.repaired += bytes.len().next_multiple_of(1 << self.ashift) as u64;
                 }
                 // The resilver must not take it for whole.
                 _ => proof.lacking.push(self.leaves[i].guid()),

@@ -1,4 +1,4 @@
-//! How well a vdev is, and why: the words and numbers that the outside knows.
+//! The health of a vdev and its reason, in the words and numbers of `zpool status`.
 
 use std::fmt;
 

@@ -120,6 +120,13 @@ impl Labels {
         (newest, rival)
     }
 
+    /// Whether the newest label is of a txg of which the device has no uberblock, nor of a later
+    /// one. The power went while it was on its way into a pool, or its rings are damaged.
+    pub fn is_ahead(&self, device: &dyn BlockDevice) -> bool {
+        let newest = self.newest(u64::MAX);
+        newest.is_some_and(|label| label.txg > written_txg(device, label))
+    }
+
     /// The label of a device that is (or was) part of a pool, half-made ones too. The first whole
     /// one when none has a txg within the limit.
     pub fn any_up_to(&self, limit: u64) -> Option<&PoolConfig> {

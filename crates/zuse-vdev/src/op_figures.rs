@@ -3,8 +3,7 @@
 //!
 //! ```text
 //!   latency[k]  operations that took less than 2^(k+1) nanoseconds and not less than 2^k
-//!   single[k]   operations of one buffer of at most 2^(k+9) bytes, joined[k] those that were
-//!   joined out of several
+//!   single[k]   operations of one buffer of at most 2^(k+9) bytes, joined[k] those that were joined out of several
 //! ```
 //! Operations go to the host at once. There is no queue of our own in which they would wait, so the
 //! time here is all there is.

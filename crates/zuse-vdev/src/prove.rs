@@ -1,12 +1,12 @@
-//! Proving a block: every copy and every column of it is read, and what is wrong or missing is
-//! written anew. What scrub and resilver are made of.
+//! Verifying a block: every copy and every column of it is read, and what is wrong or missing is
+//! rewritten. Scrub and resilver are made of this.
 //!
-//! - A leaf whose dirty time log has the block's birth is not asked: it gets the bytes.
-//! - Before anything is counted or written, the caller says whether the block is still there. Its
+//! - A leaf whose dirty time log has the block's birth is not read: it gets the bytes.
+//! - Before anything is counted or written, the caller says whether the block still exists. Its
 //!   space may have been freed since its pointer was read, and be another block's.
-//! - A resilver reads no more than it needs to fill what is lacking ([`Judge::fills`]). What is
-//!   wrong elsewhere is the scrub's business, unless the block cannot be had without.
-//! - What stays without the right bytes is told by its leaf: its dirty time log keeps the birth.
+//! - A resilver reads no more than it needs to fill what is missing ([`Judge::fills`]). Other
+//!   errors are left to a scrub, unless the block cannot be read without.
+//! - A leaf that did not get the right bytes is reported: its dirty time log keeps the birth.
 
 /// What the block must be, and whether it is still there.
 pub struct Judge<'a> {
@@ -26,8 +26,8 @@ pub struct Proof {
     pub good: bool,
     /// The block is gone; what was found says nothing.
     pub stale: bool,
-    /// Bytes that were written anew, on all leaves.
-    pub mended: u64,
+    /// Bytes that were rewritten, on all leaves.
+    pub repaired: u64,
     /// Leaves that do not have what they should, by guid.
     pub lacking: Vec<u64>,
 }
@@ -36,7 +36,7 @@ impl Proof {
     /// Joins what was found of another part of the same block, or of another copy.
     pub fn add(&mut self, other: Self) {
         self.stale |= other.stale;
-        self.mended += other.mended;
+        self.repaired += other.repaired;
         self.lacking.extend(other.lacking);
     }
 }

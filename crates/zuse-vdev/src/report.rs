@@ -1,10 +1,10 @@
-//! What devices tell those who watch the pool's events.
+//! Events of devices, for those who follow the pool's events.
 //!
 //! ```text
 //!   leaf: state changes, wrong bytes, refused I/O ─┐
 //!   a command: attached, removed, online           ─┴─► Events of the pool
 //! ```
-//! No lock of a leaf is held while it posts.
+//! No lock of a leaf is held while an event is posted.
 
 use zuse_base::{Error, Event, EventValue};
 

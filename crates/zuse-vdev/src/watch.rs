@@ -1,12 +1,12 @@
-//! How many errors a device may make in a while before it is taken for bad.
+//! How many errors a device may make in some time before it is considered bad.
 //!
 //! ```text
 //!   error ─► Watch::note ─► the last N within T seconds? ─► the tree takes the leaf out (I/O) or marks it (checksums)
 //! ```
-//! What OpenZFS leaves to its event daemon: N errors of a kind in T seconds. N and T are properties
-//! `checksum_n`, `checksum_t`, `io_n`, `io_t` of the device or of its top-level vdev. Nothing is
-//! remembered across an import, and an error that the device does not get to see (it is missing)
-//! does not count.
+//! In OpenZFS the event daemon does this: N errors of a kind in T seconds. N and T are the
+//! properties `checksum_n`, `checksum_t`, `io_n`, `io_t` of the device or of its top-level vdev.
+//! Nothing is remembered across an import. Errors that never reach the device, because it is
+//! missing, do not count.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -115,7 +115,7 @@ mod tests {
         assert!((0..9).all(|i| !watch.note(Kind::Io, at(1000 + i))));
         assert!(!watch.note(Kind::Checksum, at(1010)), "another kind");
         assert!(watch.note(Kind::Io, at(1600)));
-        assert!(!watch.note(Kind::Io, at(1601)), "they count anew");
+        assert!(!watch.note(Kind::Io, at(1601)), "they count again");
     }
 
     #[test]

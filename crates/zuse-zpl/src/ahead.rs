@@ -1,12 +1,13 @@
-//! Which directories are likely to be listed next: those listed in their parents, in that order.
+//! Prefetching directories that are likely to be listed next: the sub-directories of those listed
+//! before, in that order.
 //!
-//! Whoever walks a tree lists a directory and then, sooner or later, its sub-directories in the
-//! order in which it met them. When one of them is listed, other threads read the next few
-//! meanwhile and make their order. These are a few at first, and more the longer the guesses are
-//! right. Neighbours come in one device read.
+//! A walk over a tree lists a directory, and later its sub-directories in the order in which it met
+//! them. When one of them is listed, other threads read the next few and sort their entries. They
+//! read few at first, and more the longer the guesses are right. Neighbours come in one device
+//! read.
 //!
-//! Memory: 16 bytes each for at most 1,024 directories, whatever their sizes. A guess that is wrong
-//! costs a read.
+//! Memory: 16 bytes each for at most 1,024 directories, whatever their sizes. A wrong guess costs a
+//! read.
 
 use std::collections::VecDeque;
 use zuse_base::sync::Mutex;
@@ -14,14 +15,14 @@ use zuse_base::sync::Mutex;
 use zuse_base::ObjectId;
 
 /// Directories remembered at most.
-const COMING: usize = 1024;
+const EXPECTED: usize = 1024;
 /// Directories that are read ahead at first.
 const FEW: usize = 4;
 /// The same when many guesses were right.
 const MANY: usize = 32;
 
 #[derive(Default)]
-struct Coming {
+struct Expected {
     /// Directories in the order in which they were met, and whether they were read ahead.
     dirs: VecDeque<(u64, bool)>,
     /// Guesses in a row that were right.
@@ -30,13 +31,13 @@ struct Coming {
 
 /// The directories to come.
 #[derive(Default)]
-pub(crate) struct Ahead(Mutex<Coming>);
+pub(crate) struct Ahead(Mutex<Expected>);
 
 impl Ahead {
     /// A sub-directory was listed.
     pub fn note(&self, dir: ObjectId) {
         let dirs = &mut self.0.lock().dirs;
-        if dirs.len() >= COMING {
+        if dirs.len() >= EXPECTED {
             dirs.pop_front();
         }
         dirs.push_back((dir.0, false));
@@ -44,8 +45,8 @@ impl Ahead {
 
     /// A directory is being listed: which ones to read now. Each is named once.
     pub fn visit(&self, dir: ObjectId) -> Vec<u64> {
-        let mut coming = self.0.lock();
-        let Coming { dirs, right } = &mut *coming;
+        let mut expected = self.0.lock();
+        let Expected { dirs, right } = &mut *expected;
         let Some(at) = dirs.iter().position(|c| c.0 == dir.0) else {
             *right = 0;
             return Vec::new();
@@ -53,7 +54,7 @@ impl Ahead {
         let was_read = dirs.remove(at).is_some_and(|d| d.1);
         *right = if was_read { *right + 1 } else { 0 };
         let some = (FEW + *right).min(MANY);
-        // In halves, not one by one: what is asked for together is read together.
+        // In halves, not one by one: directories of one batch are read together.
         if dirs.range(at..).take_while(|d| d.1).count() >= some / 2 {
             return Vec::new();
         }
@@ -103,7 +104,7 @@ mod tests {
     #[test]
     fn no_more_than_a_bounded_number_is_remembered() {
         let ahead = noted(1..=5000);
-        assert_eq!(ahead.0.lock().dirs.len(), COMING);
+        assert_eq!(ahead.0.lock().dirs.len(), EXPECTED);
         assert_eq!(named(&ahead, 1), [0u64; 0]);
         assert_eq!(named(&ahead, 4990), [4991, 4992, 4993, 4994]);
     }

@@ -1,4 +1,4 @@
-//! The attributes of an object as numbers, and their way from and to the bonus.
+//! The attributes of an object as numbers, read from and written to the bonus.
 //!
 //! New objects of the common shapes are written from a remembered header, without a table look-up.
 //! The layout of a shape never changes once it exists. Legacy znodes (ZPL 1–4) are read and changed
@@ -200,7 +200,7 @@ fn beside(bonus: Attributes, has_spill: bool) -> Option<Attributes> {
     if !has_spill {
         return Some(bonus);
     }
-    // The number of a device may be there, and that of a hidden directory.
+    // That place may hold the number of a device as well as that of a hidden directory.
     let xattr = match bonus.xattr {
         0 => XATTR_UNREAD,
         space => space,
@@ -221,7 +221,8 @@ impl AttributeStore {
             let all = CANONICAL.into_iter().chain(rest.into_iter().flatten());
             sa.layout_info(&all.collect::<Vec<Attr>>())
         };
-        // What was made before is read without a table from the first object on.
+        // Layouts of the common shapes are looked up at opening: then the first new object needs no
+        // table.
         let shapes: [OnceLock<u16>; 4] = Default::default();
         for (i, shape) in shapes.iter().enumerate() {
             if let Some(info) = info(i & 1 != 0, i & 2 != 0, false) {

@@ -231,14 +231,14 @@ impl FileSystem {
         let acls = self.first_acls(dir, &mut mode, who.umask)?;
         // Before the transaction: a refusal must not leave an object.
         self.check_object_quota(who, &parent, mode)?;
-        // Making the object takes longer than the memory does.
+        // A prefetch: making the object takes longer than fetching the leaf from memory.
         entries.expect_version(&expected);
         let tx = self.begin(estimate::CREATE)?;
         let now = self.now();
         let (dnode, attrs) = self.make_object(&tx, &parent, dir.object(), who, mode, new, now)?;
         entries.expect_leaf(&tx, &mut expected);
         let (object, is_dir) = (dnode.object(), attrs.is_dir());
-        // Before it has a name: whoever finds it by that goes on with this one.
+        // Before it has a name: a thread that finds it by its name must find this znode.
         let entry = dirent::pack(object, attrs.mode, self.version);
         let named = self.cache.insert(dnode, attrs, false).and_then(|znode| {
             entries.add_expected(&tx, name, entry, &expected)?;
@@ -254,7 +254,7 @@ impl FileSystem {
             }
         };
         let texts = [name, new.target.unwrap_or_default()];
-        // One that cannot be noted with its ACLs is for its txg.
+        // If its ACLs cannot be noted, the next commit waits for the txg.
         let listed = self.list_first_acls(&tx, &znode, &acls).unwrap_or(false);
         if let Some(log) = self.log().filter(|_| !listed) {
             log.unlogged(&tx);
@@ -298,8 +298,7 @@ impl FileSystem {
             self.make_object(&tx, &parent, dir.object(), who, mode, &new, self.now())?;
         attrs.links = 0;
         self.store.store(&tx, &dnode, &attrs, field::LINKS)?;
-        // From the start: after a crash nobody holds it, and it is freed when the file system is
-        // opened.
+        // In the set from the start: after a crash nobody holds it, and the next opening frees it.
         self.unlinked_set()?
             .add_int(&tx, dnode.object().0, dnode.object().0)?;
         // May get a name: it is not freed while somebody holds it.
@@ -525,16 +524,17 @@ impl FileSystem {
         )?;
         {
             let mut state = znode.write();
-            // Made without a name, or its last one went while this one came.
+            // It was made without a name, or its last name was removed while this one is added.
             if state.attrs.links == 0 {
                 self.deferred()?.leave(&tx, znode.object())?;
                 state.nameless = false;
-                // Nothing that was done to it before was noted.
+                // Its earlier changes were not noted.
                 if let Some(log) = self.log() {
                     log.unlogged(&tx);
                 }
             } else {
-                // With the links locked: before the removal of another name that this one outlives.
+                // With the links locked: a later removal of another name must come after this
+                // record.
                 let body = Body::Link {
                     dir: dir.object().0,
                     object: znode.object().0,

@@ -1,7 +1,8 @@
-//! The caller, and the mode-bit judgement for callers that nobody has judged before.
+//! The caller of an operation, and the check of mode bits for callers that nobody has checked
+//! before.
 //!
-//! A FUSE mount with `default_permissions` has been judged by the kernel. Its credentials say so
-//! ([`Credentials::judged`]), and only ownership of new objects is taken from them. A library user
+//! With `default_permissions` the kernel has checked the caller of a FUSE mount. Its credentials
+//! say so ([`Credentials::judged`]), and are used only for the owner of new objects. A library user
 //! may ask for enforcement ([`Credentials::enforced`]).
 
 use std::sync::Arc;

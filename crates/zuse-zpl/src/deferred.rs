@@ -5,17 +5,16 @@
 //!                                            │                          the set was never touched
 //!                                            └──────the txg closes─────> in the set on disk
 //! ```
-//! Most objects that lose their name while in use are let go at once. A kernel that serves a mount
-//! gives back each file right after removing it. An entry in the set, and its removal, would be two
-//! changes of a table for nothing.
+//! Why: most objects that lose their name while in use are released at once. The kernel of a mount,
+//! for example, releases each file right after removing it. An entry in the set, and its removal,
+//! would be two useless changes of a table.
 //!
-//! When a txg has closed, each nameless object of it is in the set or free. What a crash leaves is
-//! as if the entry had been made with the removal (`zuse-sim/tests/nameless.rs` cuts the power
-//! there).
+//! When a txg has closed, each nameless object of it is in the set or free. After a crash it is as
+//! if the entry had been made with the removal (`zuse-sim/tests/nameless.rs` cuts the power there).
 //!
 //! Invariant: an object is here only while the txg in which it lost its name is open. If the set
-//! could not be changed when that closed, it is put there when the next one closes. Who comes in a
-//! txg finds nobody still waiting for the end of an older one; asserted.
+//! cannot be changed when that closes, the object is put there when the next one closes. So an
+//! operation in a txg never finds objects that still wait for the end of an older one. Asserted.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -58,8 +57,7 @@ impl Deferred {
             "txg {:?} closed, and its nameless objects are not in the set",
             inside.asked
         );
-        // Asked for once a txg. In a txg that is just closing it is too late: then the set is
-        // changed at once.
+        // Requested once a txg. If that txg is already closing, the set is changed at once instead.
         if inside.asked == Some(tx.txg()) || tx.before_close(self.clone()) {
             inside.asked = Some(tx.txg());
             inside.objects.insert(object.0);
@@ -91,7 +89,7 @@ impl Deferred {
         let objects: Vec<u64> = {
             let mut inside = self.inside.lock();
             inside.asked = None;
-            // A copy: an object that is freed meanwhile takes itself out, which is seen below.
+            // A copy: objects that are freed meanwhile are found missing below.
             inside.objects.iter().copied().collect()
         };
         for object in objects {

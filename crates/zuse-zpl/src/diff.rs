@@ -169,7 +169,7 @@ fn of_object(before: &mut Side<'_>, after: &mut Side<'_>, object: ObjectId) -> R
             let (from, to) = (before.path(object, &a)?, after.path(object, &b)?);
             if a.links != b.links && !b.is_dir() {
                 let more = b.links as i64 - a.links as i64;
-                // What is noted as its directory may be that of a name which is gone again.
+                // The directory that it has noted may be that of a removed name.
                 let path = if more > 0 { from.or(to) } else { to.or(from) };
                 return Ok(vec![tell(ChangeKind::Links(more), &b, path)]);
             }

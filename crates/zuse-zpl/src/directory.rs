@@ -4,14 +4,17 @@
 //! or the first entry. Larger ones are ZAP positions, which are at least 2^28 behind any entry.
 //! They survive changes of the directory.
 //!
-//! Budget of a listing: one search for the position per batch, each name copied once, no allocation
-//! per entry. A batch is at most 1,024 names, 256 with their objects. The leaves of a large
-//! directory are read in the order of their places, a mebibyte at a time, when its listing begins.
-//! So are its objects, where attributes are wanted and their numbers are dense. Sub-directories
-//! that probably come next are read by other threads ([`crate::ahead`]). Where more than names is
-//! wanted each dnode block of a batch is read once, neighbours together. Attributes are taken from
-//! the bytes of that block, without making an object in memory of each. Who serves a listing in
-//! pieces may have the next piece made ready while the last one is looked at ([`crate::listing`]).
+//! Budget of a listing
+//! - One search for the position per batch, each name copied once, no allocation per entry. A batch
+//!   is at most 1,024 names, 256 with their objects.
+//! - When the listing of a large directory begins, its leaves are read in the order of their
+//!   places, a mebibyte at a time. So are its objects, if attributes are wanted and their numbers
+//!   are dense.
+//! - Sub-directories that probably come next are prefetched by other threads ([`crate::ahead`]).
+//! - If more than names is wanted, each dnode block of a batch is read once, neighbours together.
+//!   Attributes are taken from the bytes of that block, without making objects in memory.
+//! - An idle server can prepare the next batch while the client works on the last one
+//!   ([`crate::listing`]).
 
 use std::sync::Arc;
 
@@ -109,9 +112,8 @@ impl FileSystem {
             if znode.is_ok() && dir.dnode().is_unchanged_since(stamp) {
                 return znode;
             }
-            // Nothing was locked between the two: the name may lead elsewhere by now, and the
-            // number be another object's. Who holds an object keeps its number from being used
-            // again.
+            // Nothing was locked between the two look-ups: the name may lead elsewhere by now, and
+            // the number may be reused. While this znode is held, its number is not reused.
             found = self.find(dir, name)?;
             match znode {
                 Err(error) if !error.is(Errno::NOENT) => return Err(error),
@@ -248,7 +250,7 @@ impl FileSystem {
             }
             at = batch.after;
             if wanted != Wanted::Names {
-                // A caller that asks for the first few may want names alone.
+                // A client that asks for the first few entries may want names only.
                 let in_all = if from <= 3 && most != usize::MAX {
                     0
                 } else {
@@ -346,7 +348,7 @@ impl FileSystem {
         let objset = self.objset.clone();
         let job = Box::new(move || {
             for dnode in objset.gather_listings(next) {
-                // Only a hint: who lists the directory learns what is wrong with it.
+                // Only a hint: the listing itself reports what is wrong.
                 let order = Box::new(move || {
                     let _ = Zap::open(&dnode).and_then(|zap| zap.prefetch());
                 });

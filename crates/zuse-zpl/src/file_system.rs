@@ -364,8 +364,7 @@ impl FileSystem {
         {
             let state = znode.read();
             let a = &state.attrs;
-            // Nobody wants more precision than this from a file that is read a thousand times a
-            // second.
+            // A millisecond is precise enough for a file that is read a thousand times a second.
             let now = self.now();
             let day_old = now.secs.saturating_sub(a.atime.secs) >= 86_400;
             let wanted = if props.relatime {

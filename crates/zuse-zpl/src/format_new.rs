@@ -183,7 +183,7 @@ fn set_accounting(objset: &Arc<Objset>, tx: &Tx, options: &FormatOptions) {
 }
 
 /// Makes an object set a file system of a newer version; objects are rewritten when they are
-/// changed next. Who has it open must open it anew.
+/// changed next. Who has it open must open it again.
 ///
 /// # Errors
 /// `Refused(INVAL)` for versions that there are not, or that are older.

@@ -1,13 +1,13 @@
-//! Pieces of listings, and those that are made ready while whoever lists looks at the last one.
+//! Batches of a directory's listing, prepared while the client works on the previous batch.
 //!
-//! A large directory is listed a buffer at a time, and whoever lists does something with each
-//! before the next is asked for. A server that has nothing else to do then
-//! ([`FileSystem::make_ready`]) reads the names and attributes that come next. What was made ready
-//! is given only if nothing in the file system has changed since it was begun ([`Changes`]); else
-//! it is read again. Access times alone change without a transaction: objects of which one waits to
-//! be written are asked themselves.
+//! A large directory is listed a buffer at a time, and the client does something with each before
+//! it asks for the next. Meanwhile an idle server reads the names and attributes that come next
+//! ([`FileSystem::prefetch_listing`]). A prepared batch is used only if nothing in the file system
+//! has changed since it was begun ([`Changes`]); else it is read again. Access times are the
+//! exception: they change without a transaction. So objects with an access time that waits to be
+//! written are read again.
 //!
-//! Memory: at most [`COMING`] pieces, of [`BATCH`] entries with attributes or [`BATCH_NAMES`]
+//! Memory: at most [`PREPARED`] batches, of [`BATCH`] entries with attributes or [`BATCH_NAMES`]
 //! without.
 
 use std::collections::VecDeque;
@@ -31,7 +31,7 @@ const BATCH_NAMES: usize = 1024;
 /// Fewest.
 pub(crate) const FEW: usize = 8;
 /// Listings that are made ready for at a time.
-const COMING: usize = 8;
+const PREPARED: usize = 8;
 /// The position behind a directory's last entry.
 pub(crate) const ZAP_END: u64 = u64::MAX;
 
@@ -154,7 +154,7 @@ pub(crate) struct Ready {
 }
 
 fn push<T>(queue: &mut VecDeque<T>, item: T) {
-    if queue.len() >= COMING {
+    if queue.len() >= PREPARED {
         queue.pop_front();
     }
     queue.push_back(item);
@@ -183,8 +183,8 @@ impl FileSystem {
             let at = made.iter().position(|m| m.dir == dir && m.from == from)?;
             made.remove(at)?
         };
-        // In this order: who writes access times counts a change before they are gone from among
-        // those that wait.
+        // In this order: a writer of access times counts a change before it removes them from the
+        // waiting ones.
         self.with_pending_atimes(|waits| {
             for (known, entry) in found.batch.known.iter_mut().zip(&found.batch.entries) {
                 if matches!(known, Known::Stored(_)) && waits(dirent::object(entry.0)) {
@@ -197,7 +197,7 @@ impl FileSystem {
 
     /// Reads what a listing will ask for next, if there is any that was not read yet: for moments
     /// in which nobody waits. What cannot be read is left to a caller that asks for it.
-    pub fn make_ready(&self) -> bool {
+    pub fn prefetch_listing(&self) -> bool {
         let Some(wish) = self.ready.wishes.lock().pop_front() else {
             return false;
         };

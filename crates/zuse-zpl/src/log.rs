@@ -1,4 +1,4 @@
-//! What operations leave for the intent log.
+//! Records for the intent log, one for each operation.
 //!
 //! Each operation notes its record within the transaction that makes its change. It holds the lock
 //! that orders it among others: of names the directory's, of data the file's range. So the order of
@@ -10,8 +10,8 @@
 //! | hidden files of extended attributes: durable with the next commit | [`Order::Names`] |
 //! | data, size, mode, owner, times, attributes in the object's own list | [`Order::Object`] |
 //!
-//! Not noted: what has no name, and the hidden files of what has none. If such an object gets a
-//! name, nothing before that can be told any more: the next commit waits for its txg
+//! Not noted: objects without a name, and their hidden files. If such an object gets a name, its
+//! earlier changes cannot be logged any more. So the next commit waits for its txg
 //! ([`IntentLog::unlogged`]).
 //!
 //! Must not be done here: waiting for anything. A note is a push under a short lock.

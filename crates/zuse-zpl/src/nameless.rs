@@ -1,4 +1,4 @@
-//! Objects without a name on their way from one process to another.
+//! Handing objects without a name from one process to another.
 //!
 //! ```text
 //!   the old process                                     the new one
@@ -8,9 +8,9 @@
 //! ```
 //! Invariants
 //! - Between [`FileSystem::leave_nameless`] and [`FileSystem::free_nameless_again`] nothing is
-//!   freed because its last holder went. So whichever of both processes fails, the other one finds
-//!   the objects in the unlinked set, whole.
-//! - What nobody takes is freed at the next opening.
+//!   freed because its last holder went. So if either process fails, the other one finds the
+//!   objects in the unlinked set, whole.
+//! - An object that nobody takes is freed at the next opening.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

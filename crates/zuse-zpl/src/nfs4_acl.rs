@@ -1,9 +1,9 @@
-//! ACLs of objects: shown to those who ask for them as NFSv4 does, put back by the replay of the
-//! intent log.
+//! ACLs of objects in the form of NFSv4: shown to clients, and restored by the replay of the intent
+//! log.
 //!
-//! They are kept as other systems made them and decide nothing here. `system.nfs4_acl_xdr` gives
-//! one in the form that tools of NFSv4 ACLs read; it is not among the listed names, because copying
-//! it elsewhere would fail.
+//! They are kept as other systems made them, and not enforced. `system.nfs4_acl_xdr` gives one in
+//! the form that tools for NFSv4 ACLs read. It is not in the list of names, because copying it to
+//! another file system would fail.
 
 use std::sync::Arc;
 

@@ -218,8 +218,8 @@ impl FileSystem {
     /// still be received.
     ///
     /// ```text
-    ///   counts of before the increment?  every object written anew without its mark ─► sums emptied
-    ///   every change is counted ─► every object written anew with its mark ─► flags: all is counted
+    ///   counts of before the increment?  every object rewritten without its mark ─► sums emptied
+    ///   every change is counted ─► every object rewritten with its mark ─► flags: all is counted
     /// ```
     /// A crash in between leaves the flags unset: the next one starts again.
     fn count_owners(&self) -> Result<()> {
@@ -284,7 +284,7 @@ impl FileSystem {
         self.backing.wait_synced(self.backing.open_txg())
     }
 
-    /// Writes every object anew, and waits until that is on disk. One that cannot be read is left
+    /// Writes every object again, and waits until that is on disk. One that cannot be read is left
     /// as it is.
     fn touch_all(&self) -> Result<()> {
         const AT_ONCE: usize = 256;

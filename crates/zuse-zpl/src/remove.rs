@@ -1,10 +1,10 @@
-//! Taking names away, and freeing what has none left.
+//! Removing names, and freeing objects that have none left.
 //!
 //! An object whose last name goes is freed in the same transaction if it is small and not in use.
 //! Else it gets link count 0 and an entry in the unlinked set, in the same txg. It is freed when
-//! its last holder goes or at the next mount. A crash at any point leaves either a name, or an
-//! entry in the set, or neither object nor entry. What is freed in the txg in which it lost its
-//! name never gets an entry ([`crate::deferred`]).
+//! its last holder goes, or at the next mount. A crash at any point leaves either a name, or an
+//! entry in the set, or neither object nor entry. An object that is freed in the txg in which it
+//! lost its name never gets an entry ([`crate::deferred`]).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -124,7 +124,7 @@ impl FileSystem {
                     name,
                 },
             );
-            // Whoever waits for these locks to make something in it finds it gone.
+            // A thread that waits for these locks, to make something in it, finds it removed.
             child.write().attrs.links = 0;
             drop(second_names);
             drop(first_names);
@@ -180,15 +180,16 @@ impl FileSystem {
         };
         if last {
             self.forget_access(&znode);
-            // A mount gives back what it holds, so that the object may go in this very transaction.
+            // A mount releases what it holds, so that the object can be freed in this very
+            // transaction.
             self.tell_keepers(&znode);
         }
         let block = u64::from(znode.dnode().block_size()).max(1);
         let small = (znode.is_dir() || size / block < FREE_AT_ONCE)
             && xattr == 0
             && self.store.external_acl(znode.dnode()) == 0;
-        // Names of one object go and come in different directories at the same time: its links are
-        // counted under this lock.
+        // Names of one object are added and removed in different directories at the same time. Its
+        // links are counted under this lock.
         let mut state = znode.write();
         let links = if znode.is_dir() {
             0
@@ -229,7 +230,8 @@ impl FileSystem {
         if self.is_read_only() {
             return Ok(());
         }
-        // What fails comes back to the queue when its object is dropped: look at each only once.
+        // An object that cannot be freed returns to the queue when it is dropped: each is tried
+        // only once.
         let queue = std::mem::take(&mut *self.cache.orphans.lock());
         let queue = queue.into_iter().map(|(object, g)| (object, Some(g)));
         self.free_all(queue.collect()).1
@@ -283,7 +285,7 @@ impl FileSystem {
             let is_end = entry.is_none();
             let object = entry.and_then(|e| e.value.first());
             if let Some(object) = object.filter(|o| !in_use.is_some_and(|set| set.contains(o))) {
-                // Without a generation: what the set names has lost its name, whoever it was.
+                // Without a generation: every object in the set has lost its name.
                 some.push((ObjectId(object), None));
             }
             if is_end || some.len() == REAP_AT_ONCE {
@@ -327,7 +329,7 @@ impl FileSystem {
                     queue.extend(simple.iter().map(|(z, g)| (z.object(), *g)));
                     continue;
                 }
-                // Nor would the rest find a transaction. It waits, in the unlinked set too.
+                // The rest would not get a transaction either. It waits, in the unlinked set too.
                 Err(e) => {
                     let rest = queue.iter().filter_map(|(o, g)| g.map(|g| (*o, g)));
                     self.cache.orphans.lock().extend(rest);
@@ -389,7 +391,7 @@ impl FileSystem {
             Err(error) if !error.is(Errno::NOENT) => return Err(error),
             other => other.unwrap_or(false),
         };
-        // What only this object leads to goes first.
+        // Objects that only this one leads to are freed first.
         let freed = match self.store.external_acl(znode.dnode()) {
             0 => Ok(()),
             acl => self.objset.free(tx, ObjectId(acl)),
@@ -437,7 +439,7 @@ impl FileSystem {
             };
             let tx = self.begin_freeing(estimate::REMOVE)?;
             if !self.cache.kill_if_alone(&znode) {
-                // Somebody took hold of it; the last one to go queues it again.
+                // Somebody holds it again; its last holder queues it again.
                 continue;
             }
             if let Some(space) = space {

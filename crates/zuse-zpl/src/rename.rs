@@ -2,7 +2,7 @@
 //!
 //! Moves between directories hold the rename lock. So the tree's shape cannot change while the walk
 //! upward proves that a directory does not move into itself. Directories are locked by object
-//! number; which ones is known only after looking, so it is looked again under the locks.
+//! number. Which ones is known only after a look-up, so the look-up is repeated under the locks.
 
 use std::sync::Arc;
 
@@ -104,7 +104,8 @@ impl FileSystem {
         if name::is_dots(from_name) || name::is_dots(to_name) {
             return refuse(Errno::BUSY, "rename of . or ..");
         }
-        // Of the new name alone: an old one that is too long or ill-formed must be able to go.
+        // Only the new name is checked: an old one that is too long or ill-formed can still be
+        // renamed.
         self.check_new_name(to_dir, to_name)?;
         self.check_access(who, from_dir, MAY_WRITE | MAY_EXEC)?;
         self.check_access(who, to_dir, MAY_WRITE | MAY_EXEC)?;

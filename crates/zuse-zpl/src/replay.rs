@@ -1,8 +1,8 @@
-//! Applying records of the intent log to a file system.
+//! Replay: applying records of the intent log to a file system.
 //!
-//! A record was an operation that succeeded: nobody's permission is asked again, nothing is
-//! inherited or chosen, quotas do not count. What a record makes it makes as it was, down to the
-//! object number. Times that no record tells are those of the replay.
+//! A record is an operation that succeeded before. So permissions are not checked again, nothing is
+//! inherited or chosen, and quotas do not count. Objects get the very number that the record has.
+//! Times that no record has are those of the replay.
 //!
 //! Records that change names are one transaction each; the others may be applied twice.
 
@@ -343,7 +343,7 @@ impl FileSystem {
                 u64::from(dnode.block_size()) == size || self.take_block_size(znode, size)?;
             let here = bp.kind() == BpKind::Normal && fits && !in_memory;
             if bp.kind() == BpKind::Hole {
-                // It may say nothing of its size.
+                // The record need not have a size.
                 self.rewrite_hole(znode, at, size, at.saturating_add(len))?;
             } else if !here {
                 self.rewrite_block(znode, at, len, bp)?;
@@ -441,7 +441,7 @@ impl FileSystem {
             }
             self.resize(znode, set.size, false)?;
         }
-        // What became of its ACL is in records of its own.
+        // Changes of its ACL have records of their own.
         let put = |set: &SetAttr| self.set_rest(&Credentials::root(), znode, set, false);
         if change != SetAttr::default() {
             put(&change)?;
@@ -502,7 +502,7 @@ impl FileSystem {
     fn reset_xattr(&self, znode: &Arc<Znode>, name: &[u8], value: Option<&[u8]>) -> Result<()> {
         let _xattrs = znode.xattrs.write();
         let tx = self.begin_freeing(estimate::ATTRIBUTES + estimate::CREATE)?;
-        // Of hidden files the log tells by itself, and in its own order.
+        // Hidden files have log records of their own, in their own order.
         if self.put_listed(&tx, znode, name, value)? {
             return Ok(());
         }

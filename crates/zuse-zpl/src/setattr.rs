@@ -358,7 +358,7 @@ impl FileSystem {
             a.projid = u64::from(projid);
             a.flags |= flags::PROJID;
             a.ctime = now;
-            // Whoever replays this does the same to the hidden ones.
+            // The replay does the same to the hidden files.
             if Arc::ptr_eq(object, znode) {
                 self.note_flags(&tx, object.object(), a, 0, true);
             }

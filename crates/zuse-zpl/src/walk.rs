@@ -212,7 +212,7 @@ impl Walk<'_> {
             });
             true
         });
-        // What comes before a block that cannot be read is there.
+        // Entries before a block that cannot be read are given.
         let mut flaw = match listed {
             Ok(_) => dir.check_listed().err(),
             Err(e) if events.is_empty() => return Err(e),
@@ -220,7 +220,7 @@ impl Walk<'_> {
         };
         for i in 0..events.len() {
             if events[i].kind == 0 {
-                // Who looks at the object learns what is wrong with it.
+                // An error is left to whoever uses the object.
                 let znode = self.fs.znode(events[i].object);
                 events[i].kind = znode.map_or(0, |z| z.kind());
             }

@@ -110,7 +110,7 @@ impl FileSystem {
             let _xattrs = znode.xattrs.read();
             self.with_stored(znode, name, f)
         };
-        match self.asking_ahead(znode.object(), look)? {
+        match self.reading_ahead(znode.object(), look)? {
             Some(made) => Ok(made),
             None => refuse(Errno::NODATA, "no such extended attribute"),
         }
@@ -145,7 +145,7 @@ impl FileSystem {
                 names.push(shown);
             }
         };
-        self.asking_ahead(znode.object(), || self.each_stored(znode, &mut show))?;
+        self.reading_ahead(znode.object(), || self.each_stored(znode, &mut show))?;
         Ok(names)
     }
 
@@ -344,7 +344,7 @@ impl FileSystem {
                 }
             }
         }
-        // Where that is may have to be looked up in the spill block.
+        // Looking up the hidden directory may read the spill block.
         if let Some(space) = self.attribute_space(znode)? {
             for name in names() {
                 if let Some(file) = self.hidden_file(&space, name)? {
@@ -404,7 +404,8 @@ impl FileSystem {
         {
             match self.status_changed(tx, znode, self.now(), Some(list)) {
                 Ok(()) => {
-                    // In this order: without what goes the value is there twice, and not gone.
+                    // The new value first: if only this record is replayed the value is there
+                    // twice, and not lost.
                     self.note_xattr(tx, znode, name, Some(value));
                     if let Some(other) = other {
                         self.note_unlisted(tx, znode, old, &[other])?;

@@ -353,7 +353,7 @@ impl ZnodeCache {
         {
             drop(shard);
             znode.dead.store(true, Relaxed);
-            // It was read after the maker had written all of it, and may have been changed since.
+            // It was read after its creator had written all of it. It may have changed since.
             if nameless {
                 let mut state = there.write();
                 state.attrs.links = attrs.links;

@@ -103,7 +103,7 @@ impl Pool {
             Ok(fs.quota(what.owner, what.kind, what.id)?.unwrap_or(0))
         } else {
             match fs.usage(what.owner, what.kind, what.id) {
-                // What was received raw is counted when somebody asks.
+                // Objects of a raw receive are counted on the first request.
                 Err(e) if e.is(Errno::NOTSUP) => {
                     let mut found = 0;
                     fs.each_usage(what.owner, what.kind, &mut |id, n| {

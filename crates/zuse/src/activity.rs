@@ -143,8 +143,7 @@ impl Pool {
                 continue;
             };
             let dnode = self.spa().mos().dnode(ObjectId(map))?;
-            // What its entries have allocated in all: less than nothing, since they are what was
-            // freed.
+            // The map has FREE entries only, so its total is below zero.
             let alloc = dnode.with_bonus(|b| b.get(16..24).and_then(|w| w.try_into().ok()));
             let alloc = alloc.map(i64::from_le_bytes).ok_or_else(|| {
                 Error::truncated(dnode.place(), "the header of the space map is too short")

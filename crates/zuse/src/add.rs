@@ -139,7 +139,9 @@ impl Pool {
                 };
                 return Err(Error::refused(Errno::BUSY, what));
             }
-            DeviceUse::check(&device.path, new.force, &taken)?;
+            if !DeviceUse::of(&device.path)?.never_came(&device.path, self)? {
+                DeviceUse::check(&device.path, new.force, &taken)?;
+            }
         }
         Ok(())
     }

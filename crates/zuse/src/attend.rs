@@ -1,10 +1,11 @@
 //! What a host does for the devices of its pool from time to time. Devices that came back are
-//! brought online, new ones take the place of old ones (property `autoreplace`), spares step in.
+//! brought online, new ones replace old ones (property `autoreplace`), spares replace failed
+//! devices.
 //!
-//! - A spare steps in for a device that failed or is gone, and only where its siblings can fill it.
-//!   For one that the user took offline none does.
-//! - Of a dRAID its own distributed spares come first: they are filled fastest.
-//! - A place where a device cannot be used is looked at again when something changed there.
+//! - A spare steps in for a device that failed or is gone, if the device's siblings can fill it. It
+//!   does not for a device that the user took offline.
+//! - In a dRAID its own distributed spares come first: they are filled fastest.
+//! - A device that cannot be used is tried again when something changed in its place.
 
 use std::collections::HashMap;
 use std::path::Path;

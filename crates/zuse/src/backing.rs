@@ -1,4 +1,4 @@
-//! What a file system stands on: a dataset of an open pool, seen through zuse-zpl's [`Backing`].
+//! What a file system of zuse-zpl is based on: a dataset of an open pool, as its [`Backing`].
 
 use std::collections::HashSet;
 use std::sync::Arc;

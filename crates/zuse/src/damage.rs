@@ -1,9 +1,8 @@
-//! What is known to be lost, by name: the pool's error log (`docs/format/04a-dsl-props.md` §5) put
-//! into words.
+//! Lost data by name: the pool's error log (`docs/format/04a-dsl-props.md` §5) put into words.
 //!
-//! An entry of a log by head is looked for in the head, in its snapshots and in clones of those.
-//! Shown is who has that very block (number and birth). What cannot be looked into is shown by
-//! numbers, never left out.
+//! An entry of a log by head names a block of a head. It is looked for in the head, in its
+//! snapshots and in clones of those. Shown are those that have that very block (number and birth).
+//! If one of them cannot be read, its numbers are shown; nothing is left out.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -122,14 +121,14 @@ impl Pool {
                 continue;
             }
             let Ok(dataset) = self.dsl().dataset_by_object(ObjectId(head)) else {
-                // No head has that number (any more): the number is all that is known.
+                // No head has that number (any more), and nothing else is known.
                 holders.push(head);
                 continue;
             };
             if has_block(&dataset, block) {
                 holders.push(head);
             }
-            // A log that cannot be followed any further has said what it can.
+            // If the search fails, the holders found so far are shown.
             let _ = self.older_holders(&dataset, block, &mut seen, &mut holders, &mut heads);
         }
         holders

@@ -301,7 +301,7 @@ impl Pool {
         self.dsl().create_dataset(name, options)?;
         for (property, text) in &limits {
             if let Err(e) = self.set_limit(name, property, text, Kind::Filesystem) {
-                // Without its limits nobody asked for it.
+                // Without its limits the new dataset is not what the user asked for.
                 self.dsl().destroy(name, false, false)?;
                 return Err(e);
             }

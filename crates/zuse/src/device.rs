@@ -6,6 +6,8 @@ use zuse_base::{Errno, Error, Result};
 use zuse_device::{Access, FileDevice, Storage, foreign};
 use zuse_vdev::{LabelConfig, Labels, PoolConfig, PoolState};
 
+use crate::Pool;
+
 /// A pool that this host has imported: nothing makes its devices free but its export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImportedPool {
@@ -82,6 +84,24 @@ impl DeviceUse {
             Self::Member(config) if config.state != PoolState::Destroyed => Some(config),
             _ => None,
         }
+    }
+
+    /// Whether a device was on its way into an open pool when the power went, and never came. The
+    /// pool does not know it, and the txg of its labels was never committed. Nothing is lost with
+    /// it, and the command that was interrupted is given again as it was.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub(crate) fn never_came(&self, path: &Path, pool: &Pool) -> Result<bool> {
+        let Some(label) = self.pool().filter(|label| label.pool_guid == pool.guid()) else {
+            return Ok(false);
+        };
+        let tree = pool.config().vdev_tree;
+        if label.guid.is_none_or(|guid| tree.find(guid).is_some()) {
+            return Ok(false);
+        }
+        let device = FileDevice::open(path, Access::Probe)?;
+        Ok(Labels::read(&device).is_ahead(&device))
     }
 
     /// Refuses a device for a new pool, if something would be lost or somebody has it.

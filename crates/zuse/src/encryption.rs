@@ -61,7 +61,7 @@ impl Pool {
     pub fn unload_key(&self, name: &str) -> Result<()> {
         self.sync()?;
         self.dsl().unload_key(name)?;
-        // What is put where it belongs must not land in the file system above, in clear.
+        // Files written at its mount point must not land in the file system above, in clear.
         if let Some(mounts) = self.mounts() {
             mounts.properties_changed(name);
         }

@@ -1,9 +1,8 @@
-//! Devices of an open pool that are exchanged: attached, replaced, taken out and brought back;
-//! spares that step in.
+//! Changing devices of an open pool: attach, replace, offline and online; spares that step in.
 //!
-//! - A device that comes is looked at as one for a new pool is: what is on it is lost.
-//! - What a device lacks is resilvered afterwards. While another resilver is running it waits,
-//!   where the pool has the feature `resilver_defer`; else that one begins anew with it.
+//! - A new device is checked as one for a new pool is: its content is lost.
+//! - A device is resilvered for what it lacks. If another resilver is running, it waits in a pool
+//!   with the feature `resilver_defer`; else that resilver starts again with it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -174,7 +173,7 @@ impl Pool {
             if spa.vdevs().leaves().iter().any(seated) {
                 return Err(refused(Errno::BUSY, format!("{} is busy", path.display())));
             }
-            if !take.force {
+            if !take.force && !used.never_came(path, self)? {
                 let what = format!("{} is part of active pool '{}'", path.display(), own.name);
                 return Err(Error::refused(Errno::EXIST, what));
             }

@@ -69,7 +69,7 @@ impl OpenFileSystems {
             .filter_map(|(_, e)| e.fs.upgrade())
             .collect();
         for fs in all {
-            // Nobody was promised these.
+            // Access times are not promised to anybody.
             let _ = fs.finish();
         }
     }
@@ -85,7 +85,7 @@ impl Pool {
         let until = Instant::now() + CLOSING;
         loop {
             match self.file_system_now(name) {
-                // Whoever had it last is closing it, on another thread.
+                // Its last user is closing it, on another thread.
                 Err((error, true)) if error.is(Errno::BUSY) && Instant::now() < until => {
                     std::thread::sleep(CLOSING / 1000);
                 }
@@ -98,7 +98,7 @@ impl Pool {
     fn file_system_now(&self, name: &str) -> std::result::Result<Arc<FileSystem>, (Error, bool)> {
         let plain = |error| (error, false);
         let dataset = self.dsl().dataset(name).map_err(plain)?;
-        // Held over the opening, so that two who ask at the same time get the same one.
+        // Held while it is opened, so that two callers get the same one.
         let mut open = self.open_file_systems().entries();
         if let Some(there) = open.get(&dataset.object().0).and_then(|e| e.fs.upgrade()) {
             return Ok(there);

@@ -18,8 +18,8 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // Does nothing after one of the closing calls. They are for those who want to know whether
-        // the last changes were written: here nobody is left to be told.
+        // Does nothing after one of the closing calls. Those report whether the last changes were
+        // written. Here no caller is left to be told.
         let _ = self.0.close(PoolState::Active);
     }
 }

@@ -36,10 +36,14 @@
 //!   bounds of memory come in through [`Environment`].
 //!
 //! # Targets
-//! Built and tested on `x86_64-unknown-linux-gnu`. Other 64-bit Linux targets use the same code,
-//! with scalar checksums, compression and parity in place of the vectors of x86. Devices need
-//! Linux (`flock`, `BLKGETSIZE64`). On 32 bits a file above 4 GiB is read in parts only
-//! ([`fs::File`]), because [`fs::Files::read`] gives one `Vec`.
+//! - `x86_64-unknown-linux-gnu`: built and tested.
+//! - `aarch64-unknown-linux-gnu`, `i686-unknown-linux-gnu`: they pass `cargo check`, and were never
+//!   run. Checksums, compression and parity are scalar there instead of the vectors of x86.
+//! - Systems other than Linux: the crate `zuse-device` does not build there. It needs Linux's
+//!   `fallocate`, `posix_fadvise` and ioctls of block devices.
+//!
+//! On 32 bits a file above 4 GiB is read in parts only ([`fs::File`]), because
+//! [`fs::Files::read`] gives one `Vec`.
 //!
 //! # Features
 //! None is on by default. `lua` adds channel programs ([`Pool::run_program`]) and with them the C
@@ -130,26 +134,22 @@ pub use zuse_base::{
     Clock, Corruption, Entropy, Errno, Error, Events, ObjectId, Place, Refusal, Result, Span,
     Timestamp, Txg,
 };
-pub use zuse_check as check;
 pub use zuse_codec::{Compression, ZstdLevel};
 pub use zuse_device::{
     Access as DeviceAccess, BlockDevice, FileDevice, Foreign, MIN_DEVICE_SIZE, Storage, foreign,
 };
-pub use zuse_dsl::property::{Source, Value};
+pub use zuse_dsl::property::{Shown, Source, Text, Value};
 pub use zuse_dsl::{EncryptionInfo, KEY_MATERIAL_MAX, KeyFormat, KeyMaterial};
 pub use zuse_dsl::{Entry, Grant, Kind, LogMet, Needs, Stat, Which};
 pub use zuse_dsl::{ErrorScrub, ScanStatus as LastScan};
-pub use zuse_format::compatibility;
+pub use zuse_format::compatibility::{self, Compatibility};
+pub use zuse_format::feature::{self, Feature};
 pub use zuse_format::uberblock::{SPA_VERSION, is_spa_version};
-pub use zuse_format::{Uberblock, feature, property as property_table};
-pub use zuse_pool::dedup;
+pub use zuse_format::{Uberblock, property as property_table};
 pub use zuse_pool::tunable::{self, TUNABLES, Tunable};
 pub use zuse_pool::{Environment, FailMode, Host, Limits, Offline, Shape, Space, TopSpec};
 pub use zuse_pool::{Rebuild, fragmentation};
 pub use zuse_pool::{SweepKind, SweepOrder, VdevSpec};
-#[cfg(feature = "lua")]
-pub use zuse_program as program;
-pub use zuse_stream as stream;
 pub use zuse_vdev::assemble::OpenDevices;
 pub use zuse_vdev::ring::read_ring;
 pub use zuse_vdev::{
@@ -161,3 +161,49 @@ pub use zuse_zpl::{
     ManifestEntry, QuotaKind, QuotaOwner, RenameFlags, SetAttr, StatFs, TimeSet, Wanted, Whence,
     WriteOptions, XattrMode, Znode,
 };
+
+/// What the offline checker finds ([`Pool::check`]).
+pub mod check {
+    pub use zuse_check::{Depth, Finding, Problem, Progress, Report, Watcher};
+}
+
+/// Dedup tables: their figures, and pruning them ([`Pool::prune_dedup`]).
+pub mod dedup {
+    pub use zuse_pool::dedup::{Figures, Histogram, Prune};
+}
+
+/// Channel programs ([`Pool::run_program`]).
+#[cfg(feature = "lua")]
+pub mod program {
+    pub use zuse_program::{Limits, MAX_INSTRUCTIONS, MAX_MEMORY, MAX_TEXT, Program, Tree};
+}
+
+/// Send streams as records: reading, dumping, converting and examining them, without a pool.
+///
+/// The records of a stream:
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("tank.img");
+/// # let pool = zuse::CreateOptions::new("tank").file(image, 64 << 20).create()?;
+/// # pool.files("tank")?.write("page", "text")?;
+/// # pool.snapshot(&["tank@monday".into()], false, &[])?;
+/// # let mut stream = Vec::new();
+/// # pool.send_to("tank@monday", None, &mut stream)?;
+/// use zuse::stream::{StreamReader, record::Record};
+///
+/// let mut reader = StreamReader::new(&stream[..]);
+/// let mut objects = 0;
+/// while let Some(item) = reader.next_record()? {
+///     objects += usize::from(matches!(item.record, Record::Object(_)));
+/// }
+/// assert!(objects > 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub mod stream {
+    pub use zuse_stream::{
+        DumpOptions, Flaw, Healing, Item, ResumeToken, SendOptions, SendProgress, StreamError,
+        StreamReader, StreamResult, StreamWriter, TokenFlaw, dump, examine, features, filter,
+        nv_print, record, unpack_token,
+    };
+}

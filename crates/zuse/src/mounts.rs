@@ -1,7 +1,7 @@
-//! The seam to whoever has file systems of a pool mounted.
+//! The interface to whoever has file systems of a pool mounted.
 //!
-//! A rollback, rename or destroy must not pull a file system from under its mount. The pool asks
-//! the mounts to let go of it first, and to take it up again afterwards.
+//! A rollback, rename or destroy must not pull a file system from under its mount. So the pool asks
+//! the mounts to close it first, and to open it again afterwards.
 
 use zuse_base::Result;
 

@@ -184,7 +184,8 @@ impl Pool {
     pub fn clear(&self, device: Option<u64>) -> Result<()> {
         let was_suspended = self.suspended().is_some();
         self.spa.clear(device)?;
-        // A pool that was suspended may be so again in a moment: its host looks after it then.
+        // A pool that was suspended may be suspended again at once: its host starts the resilver
+        // later.
         match was_suspended || !self.is_writable() {
             true => Ok(()),
             false => self.resilver_waiting(),

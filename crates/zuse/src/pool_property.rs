@@ -405,7 +405,8 @@ impl Pool {
         }
     }
 
-    /// Sets a property of the pool; `feature@NAME=enabled` enables a feature.
+    /// Sets a property of the pool; `feature@NAME=enabled` enables a feature. A pool of a version
+    /// before features becomes one with that feature, and with those that it needs.
     ///
     /// # Errors
     /// `Refused(INVAL)` in the words of `zpool set`; `Refused(ROFS)`.
@@ -505,12 +506,7 @@ impl Pool {
     /// `Refused(INVAL)`: [`HEAD_ERRLOG`] while there is an error log of the older form;
     /// `Refused(ROFS)`.
     pub fn enable_features(&self, features: Vec<&'static Feature>) -> Result<()> {
-        let logs_change = features.iter().any(|f| f.guid == HEAD_ERRLOG);
-        if logs_change && !self.spa().features().is_enabled(HEAD_ERRLOG) && self.has_error_log()? {
-            return refuse(
-                "feature 'head_errlog' cannot be enabled while the pool has an error log of the older form; a scrub by OpenZFS that finds nothing empties it",
-            );
-        }
+        self.check_error_log(&features)?;
         self.spa().sync_task(
             |_| Ok(()),
             move |ctx| {
@@ -521,23 +517,40 @@ impl Pool {
         )
     }
 
+    /// Refuses [`HEAD_ERRLOG`] while there is an error log of the older form.
+    fn check_error_log(&self, features: &[&'static Feature]) -> Result<()> {
+        let logs_change = features.iter().any(|f| f.guid == HEAD_ERRLOG);
+        if logs_change && !self.spa().features().is_enabled(HEAD_ERRLOG) && self.has_error_log()? {
+            return refuse(
+                "feature 'head_errlog' cannot be enabled while the pool has an error log of the older form; a scrub by OpenZFS that finds nothing empties it",
+            );
+        }
+        Ok(())
+    }
+
     fn enable_feature(&self, name: &str, text: &str) -> Result<()> {
         let Some(feature) = by_name(name) else {
-            return refuse(format!("invalid feature '{name}'"));
+            return refuse(format!("feature '{name}' unsupported by kernel"));
         };
-        if text != "enabled" {
-            return refuse(format!(
-                "property 'feature@{name}' can only be set to 'enabled' or 'disabled'; a feature can be disabled at creation time only"
-            ));
+        match text {
+            "enabled" => {}
+            "disabled" => {
+                return refuse(format!(
+                    "property 'feature@{name}' can only be set to 'disabled' at creation time"
+                ));
+            }
+            _ => {
+                return refuse(format!(
+                    "property 'feature@{name}' can only be set to 'enabled' or 'disabled'"
+                ));
+            }
         }
         if self.spa().features().is_enabled(feature.guid) {
             return Ok(());
         }
         if self.spa().version() < SPA_VERSION {
-            return Err(Error::refused(
-                Errno::NOTSUP,
-                "operation not supported on this type of pool",
-            ));
+            self.check_error_log(&[feature])?;
+            return self.upgrade_version(SPA_VERSION, vec![feature]);
         }
         self.enable_features(vec![feature])
     }

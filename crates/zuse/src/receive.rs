@@ -136,7 +136,7 @@ impl Package {
     fn properties(&self, dataset: &str) -> Option<Vec<(String, Value)>> {
         let props = self.dataset(dataset)?.get_list("props")?;
         let mut out = values_of(Some(props), &[]);
-        // An encryption root gets it when it is one.
+        // `keylocation` is set when the dataset has become an encryption root.
         out.retain(|(name, _)| name != "keylocation" || !self.is_raw());
         Some(out)
     }
@@ -315,7 +315,7 @@ impl Pool {
             bytes: None,
             refused: Vec::new(),
         };
-        // A full stream by itself never meets what is there.
+        // A full stream by itself is never received into an existing dataset.
         let may_be_there = told.incremental || !package.list.is_empty();
         let there = self.dsl().dataset(&told.to).ok().filter(|_| may_be_there);
         if let Some(there) = there
@@ -392,7 +392,7 @@ impl Pool {
                 let new = self.new_encryption(target, &own, request.key.as_ref())?;
                 new.map_or(ReceivedEncryption::Off, ReceivedEncryption::Given)
             }
-            // What is below the top takes its key.
+            // Datasets below the top use its key.
             Some(_) | None => ReceivedEncryption::AsParent,
         };
         let (properties, late) = properties::of(sent, request, kind, is_top)?;
@@ -440,7 +440,8 @@ impl Pool {
                 return Ok(());
             };
             if !fs.contains("is_encroot") {
-                // The top has another parent here: it opens with the key of the root that it left.
+                // The top has another parent here. So it opens with the key of the root that it had
+                // at the sender.
                 return match sent == dataset_of(&package.top) {
                     true => Ok(()),
                     false => dsl.inherit_received_key(target),

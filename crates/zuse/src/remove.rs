@@ -89,7 +89,7 @@ impl Pool {
                 false => self.file_system(&name).map(drop),
             };
             match opened {
-                // The removal itself finds that something is left.
+                // The removal itself reports what is left.
                 Err(Error::Refused { .. }) | Ok(()) => {}
                 Err(error) => return Err(error),
             }

@@ -172,7 +172,7 @@ pub(crate) fn volume(
     size: u64,
     gate: &Mutex<()>,
 ) -> Result<()> {
-    // Two who open it at the same time: one of them applies the log.
+    // If two callers open it at the same time, one of them applies the log.
     let _one = gate.lock();
     if !dataset.needs_replay()? {
         return Ok(());
@@ -292,7 +292,7 @@ impl VolumeLog<'_> {
     /// Points to a block once more, where that can be written.
     fn write_clone(&self, tx: &Tx, at: u64, len: u64, bp: &BlockPointer) -> Result<()> {
         if bp.kind() == BpKind::Hole {
-            // It may say nothing of its size.
+            // The record need not have a size.
             return self.data.free_range(tx, at, len);
         }
         let size = u64::from(self.data.block_size());

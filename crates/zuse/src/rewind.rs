@@ -52,7 +52,7 @@ impl Pool {
                         newest,
                     });
                 }
-                // The newest state's is what the user wants to know.
+                // The user is told the error of the newest state.
                 Err(e) => first = first.or(Some(e)),
             }
         }

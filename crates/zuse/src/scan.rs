@@ -57,7 +57,7 @@ impl Pool {
         self.dsl().cancel_scan()
     }
 
-    /// Begins a resilver of what devices that are there lack; one that goes on begins anew, and a
+    /// Begins a resilver of what devices that are there lack; one that goes on begins again, and a
     /// scrub ends. Nothing happens where none lacks anything.
     ///
     /// # Errors
@@ -101,7 +101,7 @@ impl Pool {
             let later = points.iter().filter(|(time, _)| *time > at);
             later.map(|(_, txg)| *txg).min()
         });
-        // The txg of a point may hold what was written after it.
+        // The txg at a point in time may also have later data.
         Ok((Txg(after.saturating_sub(1)), before.map(|txg| Txg(txg + 1))))
     }
 

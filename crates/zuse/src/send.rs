@@ -316,7 +316,7 @@ impl Pool {
         let request = &self.normalized(request, top)?;
         let mut notes = Vec::new();
         let members = self.members(request, top, tosnap, &mut notes)?;
-        // What may not be listed is said before a key is asked for.
+        // Whether the list is permitted is checked before a key is needed.
         let list = if wants_list {
             Some(self.front(request, tosnap, &members)?)
         } else {
@@ -365,7 +365,7 @@ impl Pool {
         }
         match request.from.as_deref() {
             Some(from) if from.contains('#') && several => refuse(SEVERAL_FROM_BOOKMARK),
-            // Or a full stream would be made of what was to be a small one.
+            // Otherwise a full stream would be made instead of an increment.
             Some(from) if !from.contains('#') => there(&full_source(to, from)).map(drop),
             _ => Ok(()),
         }

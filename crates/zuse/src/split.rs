@@ -29,7 +29,7 @@ impl Pool {
         for (property, value) in properties {
             parse(property, value)?;
         }
-        // Logs of what is not open are no part of the new pool.
+        // Logs of unopened datasets do not go into the new pool.
         self.replay_logs()?;
         let properties = properties.to_vec();
         self.spa().split(name, named, move |old, off| {

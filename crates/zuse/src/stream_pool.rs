@@ -1,8 +1,8 @@
-//! Streams read without a pool of the user's. They are received into a pool of their own, in a
-//! nameless file that goes with the process.
+//! Streams read without a pool of the user's. They are received into a temporary pool, in a
+//! nameless file that is freed with the process.
 //!
-//! Memory is bounded by that pool's cache and dirty data, not by the stream; the disk holds what
-//! the stream unpacks to, compressed.
+//! Memory is bounded by that pool's cache and dirty data, not by the stream. The disk needs room
+//! for what the stream unpacks to, compressed.
 
 use std::io::Read;
 use std::path::Path;

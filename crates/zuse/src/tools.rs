@@ -12,7 +12,7 @@ pub use zuse_dmu::zap::{LeafHistograms, Zap, ZapEntry, ZapStats, ZapValue};
 pub use zuse_dmu::{Dnode, Objset};
 pub use zuse_dsl::Dsl;
 pub use zuse_format::BlockPointer;
-pub use zuse_pool::Pool as Spa;
+pub use zuse_pool::{Pool as Spa, dedup};
 
 use crate::{Dataset, Pool};
 

@@ -1,4 +1,4 @@
-//! Streams and differences, in the form in which most programs want them.
+//! Sending, receiving and comparing, in the form in which most programs want them.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -89,8 +89,8 @@ impl Pool {
     /// # let stream = std::io::Cursor::new(stream);
     /// let (pool, snapshots) = zuse::Pool::of_stream(stream, dir.path())?;
     /// let files = pool.files(&snapshots[0].to)?;
-    /// let names: Vec<_> = files.read_dir("/")?.map(|e|
-    /// Ok(e?.file_name())).collect::<zuse::Result<_>>()?; assert_eq!(names, ["page"]);
+    /// let names: Vec<_> = files.read_dir("/")?.map(|e| Ok(e?.file_name())).collect::<zuse::Result<_>>()?;
+    /// assert_eq!(names, ["page"]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

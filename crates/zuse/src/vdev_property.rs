@@ -210,7 +210,7 @@ impl Pool {
         let all = Place::all(&root);
         let config = self.config();
         let figures = self.figures()?;
-        // Of a single vdev everything is known by that of the pool.
+        // With a single vdev, the pool's own sums are the vdev's.
         let tops = shown_children(&root).count();
         let by_maps = match tops {
             2.. if !self.is_writable() => {
@@ -442,7 +442,7 @@ impl Of<'_> {
     }
 
     fn native(&self, known: &Property) -> PoolProperty {
-        // Whether anything goes to a vdev is told of all that space is allocated on.
+        // Whether new blocks go to a vdev is shown for every vdev with space of its own.
         let told = self.place.takes(known.name)
             || known.name == "allocating" && (self.place.is_root() || self.place.is_top());
         let (value, source) = match known.access {
@@ -482,7 +482,7 @@ impl Of<'_> {
             Some(_) => Source::Local,
             None => Source::Default,
         };
-        // What holds is in the configuration.
+        // The value that counts is in the configuration.
         if known.name == "allocating" {
             let on = !self.place.status.non_allocating;
             return (Some(on_off(on)), source);
@@ -564,7 +564,7 @@ impl Of<'_> {
                 VdevKind::Raidz { expanding, .. } => Some(on_off(expanding)),
                 _ => None,
             },
-            // Nothing of the kind is done or counted.
+            // Not done or counted here.
             _ => number(0),
         }
     }

@@ -1,4 +1,4 @@
-//! How far devices were initialized and trimmed, as their ZAPs say (chapter 01 §11 of the format
+//! How far devices are initialized and trimmed, from their ZAPs (chapter 01 §11 of the format
 //! notes).
 
 use zuse_base::{ObjectId, Result};
@@ -52,7 +52,7 @@ impl Pool {
             Ok(found.as_ref().and_then(ZapValue::first).unwrap_or(0))
         };
         let work = |kind, [state, done, since]: [&str; 3]| -> Result<VdevWork> {
-            // What goes on is further than what is written down.
+            // Running work is further than the position on disk.
             let now = self.spa().swept(kind, number);
             Ok(VdevWork {
                 state: value(state)?,

@@ -117,19 +117,19 @@ fn what_is_put_by_goes_on_beside_and_is_done_in_the_end() {
     let done = Arc::new(AtomicUsize::new(0));
     // Without anybody who finishes it.
     let (told, heard) = mpsc::channel();
-    pool.put_by(vec![1, 2], move |n| told.send(n).unwrap());
+    pool.run_in_background(vec![1, 2], move |n| told.send(n).unwrap());
     assert_eq!(heard.recv().unwrap() + heard.recv().unwrap(), 3);
     for _ in 0..3 {
         let done = done.clone();
-        pool.put_by((0..100).collect(), move |_: i32| {
+        pool.run_in_background((0..100).collect(), move |_: i32| {
             thread::sleep(std::time::Duration::from_micros(200));
             done.fetch_add(1, Ordering::Relaxed);
         });
     }
     pool.finish().unwrap();
     assert_eq!(done.load(Ordering::Relaxed), 300);
-    assert!(pool.put_by.lock().is_empty());
-    pool.put_by(vec![0, 1, 0], |n: i32| assert_eq!(n, 0));
+    assert!(pool.background.lock().is_empty());
+    pool.run_in_background(vec![0, 1, 0], |n: i32| assert_eq!(n, 0));
     assert!(pool.finish().is_err());
     pool.finish().unwrap();
 }
@@ -149,7 +149,7 @@ fn what_is_put_by_needs_no_room_in_the_queue() {
     }
     let done = Arc::new(AtomicUsize::new(0));
     let of = done.clone();
-    pool.put_by(vec![(), ()], move |()| {
+    pool.run_in_background(vec![(), ()], move |()| {
         of.fetch_add(1, Ordering::Relaxed);
     });
     assert_eq!(done.load(Ordering::Relaxed), 2);
@@ -188,9 +188,9 @@ fn at_leisure_half_of_the_processors_are_left_to_others() {
         let pool = on(processors, 1);
         assert!(pool.is_awaited(), "as long as nobody has said anything");
         assert_eq!(pool.worth(waiting), hurry, "{processors} {waiting}");
-        pool.hurry(false);
+        pool.set_awaited(false);
         assert_eq!(pool.worth(waiting), leisure, "{processors} {waiting}");
-        pool.hurry(true);
+        pool.set_awaited(true);
         assert_eq!(pool.worth(waiting), hurry, "{processors} {waiting}");
     }
 }
@@ -198,7 +198,7 @@ fn at_leisure_half_of_the_processors_are_left_to_others() {
 #[test]
 fn who_begins_to_wait_is_helped_in_the_middle_of_a_batch() {
     let pool = Arc::new(on(2, 2));
-    pool.hurry(false);
+    pool.set_awaited(false);
     let others = Arc::new(AtomicUsize::new(0));
     let caller = thread::current().id();
     let (hurried, counted) = (pool.clone(), others.clone());
@@ -210,7 +210,7 @@ fn who_begins_to_wait_is_helped_in_the_middle_of_a_batch() {
         match n {
             0..20 => counted.load(Ordering::Relaxed) == 0,
             20 => {
-                hurried.hurry(true);
+                hurried.set_awaited(true);
                 true
             }
             // The helper takes what the caller does not.
@@ -226,22 +226,22 @@ fn who_begins_to_wait_is_helped_in_the_middle_of_a_batch() {
 fn what_is_put_by_at_leisure_waits_for_the_end_or_for_somebody_who_waits() {
     let pool = on(2, 2);
     let done = Arc::new(AtomicUsize::new(0));
-    let put_by = || {
+    let start = || {
         let done = done.clone();
-        pool.put_by(vec![(); 10], move |()| {
+        pool.run_in_background(vec![(); 10], move |()| {
             done.fetch_add(1, Ordering::Relaxed);
         });
     };
-    pool.hurry(false);
-    put_by();
+    pool.set_awaited(false);
+    start();
     assert_eq!(pool.queued(), 0);
     assert_eq!(done.load(Ordering::Relaxed), 0);
     pool.finish().unwrap();
     assert_eq!(done.load(Ordering::Relaxed), 10);
-    put_by();
-    pool.hurry(true);
+    start();
+    pool.set_awaited(true);
     assert!(soon(|| done.load(Ordering::Relaxed) == 20));
-    put_by();
+    start();
     assert!(soon(|| done.load(Ordering::Relaxed) == 30));
     pool.finish().unwrap();
 }

@@ -1,14 +1,13 @@
-//! Locks that are entered after a panic too.
+//! Locks that can still be taken after a panic.
 //!
-//! A panic unwinds and opens the locks that its thread held. What lies behind them may be changed
-//! by half. The standard library's locks then refuse everybody who comes later. Here nobody asks:
-//! what a panic means for a pool is decided in one place.
+//! A panic unwinds and opens the locks that its thread held. The data behind them may be half
+//! changed. The standard library's locks then refuse every later caller. These locks do not. What a
+//! panic means for a pool is decided in one place:
 //!
 //! - A thread that may hold a transaction tears the pool's tripwire ([`crate::tripwire`]) when it
-//!   panics. The sync thread writes no uberblock any more, so nothing changed by half reaches the
-//!   disk.
+//!   panics. The sync thread then writes no uberblock, so nothing half changed reaches the disk.
 //! - Reads go on. Refusing them the lock would turn one panic into one at every reader.
-//! - A table of a mount, or the standard streams of a command, is not the tripwire's business. Such
+//! - The tripwire does not concern tables of a mount or the standard streams of a command. Such
 //!   data is valid at every step, or its owner has a flag of its own.
 //!
 //! Guards are those of the standard library.

@@ -106,7 +106,7 @@ fn one(session: &mut Session, target: &Target, keep_going: bool) -> Outcome {
         };
         out.write_all(buffer.get(..got).unwrap_or_default())?;
         at += got as u64;
-        // Again in large steps, once what could not be read as a whole is over.
+        // Large steps again, once the unreadable part is passed.
         fine &= !at.is_multiple_of(CHUNK);
     }
     match flaw {

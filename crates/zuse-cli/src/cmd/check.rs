@@ -19,9 +19,9 @@ const NOT_CHECKED: u8 = 3;
 
 /// Check a pool: whether everything in it fits together
 ///
-/// Every block is read, and every invariant is looked at. These are blocks against space maps, the
-/// books of datasets, deadlists, tables of shared blocks, ZAPs, names and links of files, quotas'
-/// accounts, and labels. Nothing is changed. Each line is a place, the name of what is broken
+/// Every block is read, and every invariant is checked. Blocks are compared with space maps, sums
+/// of space, deadlists and tables of shared blocks. ZAPs, names and links of files, usage by owners
+/// and labels are checked too. Nothing is changed. Each line is a place, the name of what is broken
 /// there, and the numbers; docs/check.md lists the names. The pool must be quiet: export one that
 /// is in use. Exit status: 0 sound, 1 something is broken, 2 usage, 3 the pool could not be
 /// checked.
@@ -33,7 +33,7 @@ pub struct Check {
     /// The result as JSON
     #[arg(short = 'j', long)]
     json: bool,
-    /// Name all that can be found broken, and end
+    /// List everything that a check can find, and exit
     #[arg(long, exclusive = true)]
     list: bool,
     #[command(flatten)]

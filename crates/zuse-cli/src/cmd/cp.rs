@@ -227,7 +227,7 @@ pub fn copy_all_out(
 /// The name that a place of a dataset has on the host; empty for what is in a directory.
 fn name_of(source: &Target) -> &[u8] {
     match split(&source.path).1 {
-        // What is in it, not a directory of that name.
+        // The content of that directory, not a directory of that name.
         b".." => b"",
         name => name,
     }

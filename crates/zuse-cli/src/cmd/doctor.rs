@@ -1,4 +1,4 @@
-//! `zuse doctor`: what the system lacks, and how to mend it.
+//! `zuse doctor`: what the system lacks, and how to provide it.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ const LINES: usize = 5;
 /// Open files that a host with many mounts may need; each mount is one.
 const FILES: u64 = 4096;
 
-/// Say what this system lacks for pools and mounts, and how to mend it
+/// Say what this system lacks for pools and mounts, and how to repair it
 ///
 /// Ends with 1 if something is missing without which nothing can be mounted.
 #[derive(Args, Debug)]
@@ -36,7 +36,7 @@ impl Doctor {
         findings.extend(kernel_module());
         findings.push(state(session));
         let mut missing = false;
-        for Finding(kind, what, mend) in findings {
+        for Finding(kind, what, repair) in findings {
             let word = match kind {
                 Kind::Fine => "fine",
                 Kind::Hint => "hint",
@@ -44,8 +44,8 @@ impl Doctor {
             };
             missing |= matches!(kind, Kind::Missing);
             session.ui.line(format!("{word:<8} {what}"))?;
-            if let Some(mend) = mend {
-                session.ui.line(format!("         {mend}"))?;
+            if let Some(repair) = repair {
+                session.ui.line(format!("         {repair}"))?;
             }
         }
         for (pool, guid) in session.state.held() {

@@ -36,11 +36,11 @@ enum Command {
     /// List them
     List(List),
     /// Start one for each imported pool, and stay until SIGTERM; then end them. For a service
-    /// manager, which hears when all are there
+    /// manager, which is notified when all are ready
     Run,
     /// Write what waits, unmount, and end; the pools stay imported
     Stop(Pools),
-    /// Let other processes go on in their place, with all mounts: for another version of zuse
+    /// Replace them by new processes, which keep all mounts: for another version of zuse
     ///
     /// Files stay open, working directories and locks stay, keys stay loaded; what is asked of the
     /// mounts meanwhile waits. A host that cannot hand over to this version unmounts and ends, and
@@ -265,6 +265,6 @@ fn notify(what: &str) {
         }
         None => UnixDatagram::unbound().and_then(|s| s.send_to(what.as_bytes(), &socket)),
     };
-    // Who does not listen does not wait either.
+    // A service manager that does not listen does not wait for the message either.
     drop(sent);
 }

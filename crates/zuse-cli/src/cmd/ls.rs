@@ -129,7 +129,7 @@ impl Ls {
         }
         match bad {
             0 => Ok(()),
-            // Each was said already.
+            // Each error was printed already.
             _ => Err(CommandError::new("").into()),
         }
     }

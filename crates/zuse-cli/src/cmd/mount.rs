@@ -159,7 +159,7 @@ fn means_nothing(name: &str, value: Option<&str>) -> bool {
                 | "subtype"
                 | "max_read"
                 | "blksize"
-                // mount(8) gives back what the kernel shows of a mount.
+                // mount(8) passes the options back that the kernel shows for a mount.
                 | "user_id"
                 | "group_id"
                 | "rootmode"

@@ -13,11 +13,11 @@ use crate::error::{CommandError, Explain, Outcome, Stop};
 use crate::progress::Progress;
 use crate::session::{Need, Session};
 
-/// Bring a dataset elsewhere up to date with a snapshot here
+/// Update a copy of a dataset elsewhere to a snapshot here
 ///
-/// Sends from the newest snapshot or bookmark that both sides have. What an interrupted run has
-/// brought is kept and gone on with. The other side is a pool of this user, or whatever a command
-/// reaches. That is --via 'ssh host zuse zfs', or, where OpenZFS receives, --via 'ssh host zfs'.
+/// Sends from the newest snapshot or bookmark that both sides have. An interrupted
+/// run is resumed by the next one. The other side is a pool of this user, or one behind a command.
+/// That is --via 'ssh host zuse zfs', or, where OpenZFS receives, --via 'ssh host zfs'.
 #[derive(Args, Debug)]
 pub struct Replicate {
     /// Command that runs 'zfs' on the other side
@@ -32,7 +32,7 @@ pub struct Replicate {
     /// Say what would be sent
     #[arg(short = 'n', long = "dryrun")]
     dry_run: bool,
-    /// Dataset, or the snapshot to bring over; else its newest
+    /// The dataset, whose newest snapshot is sent, or a snapshot
     #[arg(value_name = "DATASET[@SNAPSHOT]")]
     from: String,
     /// Dataset on the other side

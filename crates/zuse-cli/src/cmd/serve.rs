@@ -3,10 +3,10 @@
 //!
 //! ```text
 //!   zuse mount ── starts ──► zuse serve (own session)        opens the pool, listens, mounts
-//!      waits on its stdout ◄── "ok"                          then lets go of the terminal
+//!      waits on its stdout ◄── "ok"                          then detaches from the terminal
 //! ```
-//! No process is forked with threads in it: the server is this program anew. What a host is and
-//! when one is started is in `host.rs`.
+//! No process is forked while it has threads: the server is a new process of this program.
+//! `host.rs` says what a host is and when one is started.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -22,7 +22,7 @@ use zuse_mount::ServerOptions;
 
 use super::mount::MountArgs;
 use crate::args::tunables;
-use crate::error::{CommandError, Explain, Outcome, Stop};
+use crate::error::{CommandError, Explain, Outcome, Stop, explain};
 use crate::forwarded::Forwarded;
 use crate::holder::{Ended, Holder, Life};
 use crate::session::{Need, Session};
@@ -76,7 +76,7 @@ impl Serve {
                 None => take_over(session),
             };
             return match begun {
-                // Whoever started it says this in its own place.
+                // The process that started it prints this error itself.
                 Err(Stop::Failed(error)) if !self.foreground => {
                     let said = serde_json::to_string(&error).map_err(std::io::Error::from)?;
                     session.ui.print(said)?;
@@ -111,7 +111,7 @@ pub fn start(session: &mut Session, mount: &MountArgs) -> Outcome {
     start_as(session, &words, Stdio::null())
 }
 
-/// Starts this program anew with these words, and gives what it says before it lets go of its
+/// Starts this program again with these words, and gives what it says before it lets go of its
 /// output.
 pub fn spawn(
     session: &Session,
@@ -146,7 +146,7 @@ pub fn spawn(
     Ok((said, child))
 }
 
-/// Starts this program anew with these words as a server, and waits until it has mounted.
+/// Starts this program again with these words as a server, and waits until it has mounted.
 pub fn start_as(session: &mut Session, words: &[OsString], input: Stdio) -> Outcome {
     let [_, _, err] = session.ui.streams()?;
     let (said, mut child) = spawn(session, words, input, Stdio::from(err))?;
@@ -154,7 +154,7 @@ pub fn start_as(session: &mut Session, words: &[OsString], input: Stdio) -> Outc
         return Ok(());
     }
     if said == READY_IN_PART {
-        // The command ends as one that looked at such a stream.
+        // The command's status says that the stream was damaged.
         session.flawed = true;
         return Ok(());
     }
@@ -176,7 +176,7 @@ pub fn host(session: &mut Session, name: &str, foreground: bool) -> Outcome {
     // This process is the host that everybody else would start.
     session.becoming = true;
     let pool = match session.pool(name, Need::Write) {
-        // Another one was faster, and that is as good.
+        // Another process was faster, and will do.
         Err(Stop::Held(_)) => return ready(session),
         other => other?,
     };
@@ -224,6 +224,20 @@ fn first(session: &mut Session, socket: &Path) -> Outcome {
         command.end();
         return Ok(());
     };
+    let is_imported = session.state.imported()?;
+    if !is_imported
+        .values()
+        .any(|c| c.config.pool_guid == pool.guid())
+    {
+        // It failed after it had opened the pool: nobody would find this process, nor get past it.
+        if let Err(e) = pool.export() {
+            let what = format!("cannot close '{}'", pool.name());
+            crate::say_error(&mut command.session.ui, &explain(&what, &e, true));
+        }
+        command.end();
+        return Ok(());
+    }
+    drop(is_imported);
     let log = session.state.log(pool.guid());
     go_quiet(session, &log)?;
     // The command that made or imported the pool leaves it to this process.
@@ -256,7 +270,7 @@ fn first(session: &mut Session, socket: &Path) -> Outcome {
         command.code = u8::from(said.failed);
     }
     drop(pool);
-    // The caller goes on now; what follows is for the next one.
+    // The first command ends here; the rest prepares for the next one.
     command.end();
     claim.hold(session, &holder)
 }
@@ -281,7 +295,7 @@ pub fn serve(session: &mut Session, mounts: &[MountArgs], foreground: bool) -> O
         .map(MountArgs::parse)
         .collect::<Outcome<_>>()?;
     if let Some(holder) = session.holder.clone() {
-        // Another mount was quicker: this command came to it after all.
+        // Another mount was faster: this command reaches its process after all.
         for (mount, options) in mounts.iter().zip(&options) {
             holder.mount(&mount.dataset, &session.path(&mount.mountpoint), options)?;
         }
@@ -335,7 +349,7 @@ impl Claim {
         let (guid, name) = (pool.guid(), pool.name());
         let note = session.state.held_name(guid);
         let text = format!("{name}\n");
-        // One that is right already is left alone: a full disk would empty it.
+        // An unchanged file is not rewritten: on a full disk that would empty it.
         if std::fs::read_to_string(&note).ok().as_ref() != Some(&text) {
             std::fs::write(&note, text)
                 .or_cannot(|| format!("cannot write '{}'", note.display()))?;

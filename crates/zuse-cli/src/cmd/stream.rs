@@ -63,7 +63,7 @@ impl Stream {
             Command::Token(c) => c.run(session),
         };
         match done {
-            // Why was said; what is whole was given.
+            // The errors were reported and the readable part was printed: only the status is left.
             Ok(()) if session.flawed => Err(CommandError::new("").into()),
             other => other,
         }
@@ -164,8 +164,8 @@ impl Extract {
             // The directory becomes what the dataset's root is.
             return copy_all_out(session, std::slice::from_ref(&one.target), &to, manner);
         }
-        // What was there before is as it was; what is made here gets the attributes of the roots,
-        // also where a dataset covers a directory.
+        // Existing directories stay as they were. New ones get the attributes of the roots, also
+        // where a dataset covers a directory.
         let is_new = |p: &Place| to.join(&p.below).symlink_metadata().is_err();
         let new: Vec<bool> = places.iter().map(is_new).collect();
         if !to.is_dir() {
@@ -327,7 +327,7 @@ impl Verify {
     }
 }
 
-/// Say with which token a stream that was cut can be gone on with
+/// Print the token with which an interrupted stream can be resumed
 #[derive(Args, Debug)]
 struct Token {
     /// The stream

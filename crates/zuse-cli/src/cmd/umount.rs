@@ -14,7 +14,7 @@ use crate::wire;
 /// Unmount a dataset
 #[derive(Args, Debug)]
 pub struct Umount {
-    /// Although it is in use
+    /// Even if it is in use
     #[arg(short)]
     force: bool,
     /// The dataset, or the directory where it is mounted
@@ -54,13 +54,13 @@ pub fn unmount(session: &mut Session, what: &std::ffi::OsStr, force: bool) -> Ou
             CommandError::new(format!("cannot unmount '{text}': not currently mounted")).into(),
         );
     }
-    // A mount whose process is gone is nobody's any more.
+    // A mount whose process is gone has no holder to ask.
     let gone = orphan::orphans(|source, dir| source == text || dir == path);
     if !gone.is_empty() {
         return gone.iter().try_for_each(orphan::Orphan::take_away);
     }
     if is_path {
-        // Whoever holds a pool knows its mounts; the kernel knows all.
+        // The holder of a pool knows its mounts; the kernel knows all.
         if let Some(pool) = source_of(&path).map(|s| pool_of(&s).to_owned()) {
             let guid = session.guid_of(&pool)?;
             if wire::is_live(&session.state.socket(guid)) {

@@ -37,7 +37,7 @@ use zuse::{Pool, Search};
 use crate::args::pair;
 use crate::cache_file::{CacheFile, Cached, device_paths};
 use crate::cmd::At;
-use crate::error::{CommandError, Explain, Meaning, Outcome, Stop};
+use crate::error::{CommandError, Explain, Meaning, Outcome, Stop, said_by_host};
 use crate::session::{Need, Session};
 use crate::target::pool_of;
 
@@ -240,6 +240,7 @@ impl Zdb {
         if let Some(key) = self.key.take() {
             session.take_key(key);
         }
+        self.check_cache_file(session)?;
         let cached = match &self.cache_file {
             Some(file) => CacheFile::new(session.path(file)).pools()?,
             None => session.state.imported()?,
@@ -301,6 +302,25 @@ impl Zdb {
         Ok(())
     }
 
+    /// Refuses a cache file that is not there.
+    fn check_cache_file(&self, session: &mut Session) -> Outcome {
+        let Some(file) = &self.cache_file else {
+            return Ok(());
+        };
+        if !file.is_absolute() {
+            let what = "cachefile must be an absolute path (i.e. start with a slash)";
+            return Err(CommandError::usage(what).into());
+        }
+        if let Err(e) = file.metadata() {
+            let why = said_by_host(&e);
+            session
+                .ui
+                .line(format!("cannot open '{}': {why}", file.display()))?;
+            return Err(CommandError::silent(1).into());
+        }
+        Ok(())
+    }
+
     /// Opens the pool in the state that was asked for; what of it was named, as it is called in
     /// that state.
     fn open(&self, session: &mut Session, named: &str) -> Outcome<(Arc<Pool>, String)> {
@@ -355,8 +375,7 @@ impl Zdb {
         }
         if self.copy {
             let (path, target) = (self.rest.first()?, self.rest.get(1)?);
-            let target = session.path(target.as_ref());
-            return Some(path::copy(session, pool, what, path, &target));
+            return Some(path::copy(session, pool, what, path, target.as_ref()));
         }
         (self.simulate > 0).then(|| dedup::simulate(session, pool))
     }

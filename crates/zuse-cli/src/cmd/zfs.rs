@@ -49,11 +49,22 @@ fn check_file_system(pool: &Arc<Pool>, name: &str, snapshots: bool) -> Outcome {
     {
         Kind::Filesystem => return Ok(()),
         Kind::Snapshot if snapshots => return Ok(()),
-        Kind::Snapshot => "snapshot delimiter '@' is not expected here",
+        Kind::Snapshot => NO_SNAPSHOT,
         _ => WRONG_KIND,
     };
     Err(CommandError::new(format!("{}: {why}", cannot())).into())
 }
+
+/// Why a name cannot be that of a filesystem or volume, whatever there is.
+fn not_a_dataset(name: &str) -> Option<&'static str> {
+    match name.find(['@', '#']) {
+        Some(at) if name[at..].starts_with('#') => Some(NO_BOOKMARK),
+        at => at.map(|_| NO_SNAPSHOT),
+    }
+}
+
+const NO_SNAPSHOT: &str = "snapshot delimiter '@' is not expected here";
+const NO_BOOKMARK: &str = "bookmark delimiter '#' is not expected here";
 
 /// What is said of a dataset of a kind that a command does not take.
 const WRONG_KIND: &str = "operation not applicable to datasets of this type";

@@ -9,7 +9,7 @@ use zuse::stream::filter::{self, Named};
 use zuse::stream::{DumpOptions, StreamError, dump, nv_print, unpack_token};
 use zuse::{Compression, ZstdLevel};
 
-use crate::error::{CommandError, Explain, Outcome, Stop};
+use crate::error::{CommandError, Explain, Meaning, Outcome, Stop};
 use crate::session::Session;
 
 /// Send streams as files: what is in them, tokens
@@ -112,7 +112,7 @@ impl Token {
 /// Decompress single blocks of a stream, from standard input to standard output
 #[derive(Args, Debug)]
 struct Decompress {
-    /// Say which
+    /// Print which ones
     #[arg(short)]
     verbose: bool,
     /// The blocks; 'off' as type only resets what the record says
@@ -124,7 +124,12 @@ fn method(name: &str) -> Outcome<Compression> {
     (0..=u8::MAX)
         .filter_map(Compression::from_u8)
         .find(|c| c.name() == name && (c.is_storable() || *c == Compression::Off))
-        .ok_or_else(|| CommandError::usage(format!("Invalid compression type {name}.")).into())
+        .ok_or_else(|| {
+            let mut said = CommandError::new(format!("Invalid compression type {name}."));
+            said.code = 2;
+            // It is no usage error, whose status is another one here.
+            said.meaning(Meaning::NotFound).into()
+        })
 }
 
 /// `OBJECT,OFFSET[,REST]`.
@@ -168,7 +173,7 @@ impl Decompress {
     }
 }
 
-/// Compress the blocks of a stream anew, from standard input to standard output
+/// Recompress the blocks of a stream, from standard input to standard output
 #[derive(Args, Debug)]
 struct Recompress {
     /// Level, for zstd
@@ -207,7 +212,7 @@ impl Redup {
     fn run(self, session: &mut Session) -> Outcome {
         let path = session.path(&self.file);
         let file = File::open(&path)
-            .or_cannot(|| format!("Error while opening file '{}'", path.display()))?;
+            .or_cannot(|| format!("Error while opening file '{}'", self.file.display()))?;
         let out = session.ui.raw_out()?.try_clone()?;
         let replaced = filter::redup(BufReader::new(file), out).map_err(said)?;
         if self.verbose {
@@ -225,7 +230,7 @@ impl Redup {
 /// use.
 #[derive(Args, Debug)]
 struct DropRecord {
-    /// Say which
+    /// Print which ones
     #[arg(short)]
     verbose: bool,
     /// The blocks

@@ -1,4 +1,4 @@
-//! From the host into a dataset.
+//! Copying from the host into a dataset.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -185,7 +185,7 @@ impl Inward<'_> {
         for entry in fs::read_dir(&path).or_cannot(cannot)? {
             let entry = match entry.or_cannot(cannot) {
                 Ok(entry) => entry,
-                // Those before it are copied.
+                // The sources before it are copied.
                 Err(stop) => {
                     self.report.take(Err(stop))?;
                     break;

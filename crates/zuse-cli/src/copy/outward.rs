@@ -1,12 +1,12 @@
-//! From a dataset or snapshot to the host.
+//! Copying from a dataset or snapshot to the host.
 //!
-//! What is read may come from a disk or stream that somebody forged. All of it goes below one open
+//! The source may be a disk or stream that somebody forged. So everything goes below one open
 //! directory ([`Below`]), and a walk ends ([`FileSystem::subdirectory`]). Users other than root get
 //! no set-id bits and no capabilities, as with tar.
 //!
-//! A directory that is made is closed to others until its content is there. What it is to be at
-//! last is set at the end, deepest first, also when the copy fails. A file is whole or it is not
-//! there, unless [`Manner::keep_going`] keeps the part that can be read.
+//! A new directory is closed to other users until its content is there. Its final mode is set at
+//! the end, deepest first, also when the copy fails. A file is complete or absent, unless
+//! [`Manner::keep_going`] keeps the part that can be read.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -245,7 +245,7 @@ impl Outward<'_> {
 
     fn make_dir(&self, object: ObjectId, path: &[u8]) -> io::Result<()> {
         let is_new = match path.iter().rposition(|b| *b == b'/') {
-            // What the user named is there.
+            // The directory that the user named exists.
             None if path.is_empty() => false,
             at => {
                 let (dir, name) = path.split_at(at.map_or(0, |at| at + 1));
@@ -488,7 +488,7 @@ impl Outward<'_> {
                 match self.data_from(znode, at, size) {
                     Ok(Some((from, to))) => (at, end) = (from, to),
                     Ok(None) => break,
-                    // Where data is cannot be told: it shows when it is read.
+                    // Holes cannot be found here; reading will show what is there.
                     Err(_) if self.manner.keep_going => {}
                     Err(e) => return Err(Trouble::There(e)),
                 }

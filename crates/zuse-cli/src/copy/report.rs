@@ -1,6 +1,7 @@
-//! What could not be copied, said as it is met: the first bad file does not end the rest.
+//! What could not be copied, reported at once: the first bad file does not end the rest.
 //!
-//! What no other file can escape (a full disk, an interrupted pool) ends the copy all the same.
+//! Only an error that every other file would meet too (a full disk, an interrupted pool) ends the
+//! copy.
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -59,7 +60,7 @@ impl Report {
             }
             text.push('\n');
         }
-        // In one piece: several threads say things.
+        // One write, because several threads report.
         let _ = (&self.err).write_all(text.as_bytes());
     }
 

@@ -1,8 +1,8 @@
-//! The process that is to go on, as the old one sees it: alive, too slow, or gone.
+//! The new process of a handover, as the old one sees it: alive, too slow, or gone.
 //!
-//! A socket of its own is its pulse: a byte comes each second. Who is stopped, or has no memory to
-//! go on, sends none; who waits for a disk does, and is waited for longer. A thread looks at it,
-//! because the old process may itself be waiting to send.
+//! The pulse is a byte each second over a socket of its own. A process that is stopped, or has no
+//! memory to go on, sends none. One that waits for a disk does, and gets more time. A thread
+//! watches it, because the old process may itself be waiting to send.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -68,11 +68,12 @@ impl Heir {
         let watch = thread::Builder::new()
             .name("zuse-heir".into())
             .spawn(move || {
-                // Also one that shows life must be done some time: requests of the kernel wait.
+                // A process that is alive has a time limit too: requests of the kernel wait
+                // meanwhile.
                 let until = Instant::now() + patience.whole;
                 let mut last = Instant::now();
                 let mut bytes = [0; 64];
-                // Who cannot be listened to without waiting is silent.
+                // If the socket cannot be made non-blocking, the process counts as silent.
                 let _ = pulse.set_nonblocking(true);
                 while ended.recv_timeout(PULSE / 4) == Err(RecvTimeoutError::Timeout) {
                     let now = Instant::now();
@@ -85,7 +86,7 @@ impl Heir {
                             true => format!("it shows no life for {} s", patience.silent.as_secs()),
                             false => format!("it takes longer than {} s", patience.whole.as_secs()),
                         });
-                        // One that is gone already need not be ended.
+                        // The process may have ended already.
                         let _ = pidfd_send_signal(&*process, Signal::KILL);
                         return;
                     }
@@ -121,7 +122,7 @@ impl Watched {
     fn look_away(&mut self) {
         if let Some((done, thread)) = self.watch.take() {
             drop(done);
-            // What it had to say it has said.
+            // Its result was delivered already.
             let _ = thread.join();
         }
     }
@@ -130,7 +131,7 @@ impl Watched {
     pub fn end(mut self) -> Option<String> {
         // First the watch: it must not end a process whose number we wait for.
         self.look_away();
-        // One that is gone already need not be ended.
+        // The process may have ended already.
         let _ = pidfd_send_signal(&*self.process, Signal::KILL);
         // Waits for its end: until then it may hold the devices.
         let mut gone = [PollFd::new(&*self.process, PollFlags::IN)];
@@ -152,7 +153,7 @@ pub fn pulse() -> io::Result<(UnixStream, Sender<()>)> {
         .name("zuse-pulse".into())
         .spawn(move || {
             loop {
-                // Nobody listens any more: nobody would miss it.
+                // If nobody listens any more, nobody needs the pulse.
                 if let Err(e) = ours.write_all(&[1])
                     && e.kind() != io::ErrorKind::WouldBlock
                 {

@@ -1,13 +1,13 @@
-//! How the answer of the process that holds a pool comes over: a line of JSON for each row, while
-//! the next are being made.
+//! How an answer of the process that holds a pool is sent. Each row is a line of JSON, sent while
+//! the next one is made.
 //!
 //! ```text
-//!   datasets   [name, kind, txg of creation, [[value, source, received] or null, …], [names]]
-//!   a line each others     one object
+//!   datasets   [name, kind, txg of creation, [[value, source, received] or null, …], [names]]     a line each
+//!   others     one object
 //! ```
-//! The names of the properties stand in a row only where nobody asked for certain ones. Budget for
-//! a row of a listing: an allocation for its name, one for its cells, and one for each value. Rows
-//! are not held back until the whole is there.
+//! The names of the properties stand in a row only if the question asked for all of them. Budget
+//! for a row of a listing: an allocation for its name, one for its cells, and one for each value.
+//! Rows are sent as they come.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -136,13 +136,13 @@ fn static_name(name: &str) -> Text {
 }
 
 /// What has come of an answer.
-struct Coming {
+struct Incoming {
     asked: Option<Vec<Text>>,
     rows: Vec<DatasetRow>,
     other: Option<Answer>,
 }
 
-impl Coming {
+impl Incoming {
     fn of(question: &Question) -> Self {
         let asked = match question {
             Question::Datasets { properties, .. } => properties.as_ref(),
@@ -208,7 +208,7 @@ impl Question {
         let _ = rustix::pipe::fcntl_setpipe_size(&writer, PIPE);
         let [input, _, err] = session.ui.streams()?;
         let streams = [input, OwnedFd::from(writer), err];
-        let coming = Coming::of(self);
+        let coming = Incoming::of(self);
         let collect = std::thread::spawn(move || coming.read(reader));
         let code = wire::forward(&session.state.socket(guid), &request, &streams)?;
         drop(streams);

@@ -1,11 +1,11 @@
-//! What is told of a pool only where it is asked for, as it takes more to find out.
+//! Details of a pool that are read only on request, because they take longer.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use zuse::dedup::{Histogram, Table, tables};
 use zuse::tools::Layers as _;
+use zuse::tools::dedup::{Histogram, Table, tables};
 use zuse::{DamagedObject, Pool, VdevWork};
 
 use super::{PoolRow, VdevRow};

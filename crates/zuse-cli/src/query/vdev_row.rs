@@ -46,7 +46,7 @@ pub struct VdevRow {
     /// Bytes that whatever takes its place must have at least; 0 where not known.
     #[serde(default)]
     pub least: u64,
-    /// Blocks that were mended.
+    /// Blocks that were repaired.
     #[serde(default)]
     pub repaired: u64,
     /// Percent of fragmentation of a top-level vdev, where that was asked for and is known.
@@ -106,7 +106,7 @@ impl OpRow {
         self.latency.iter().sum()
     }
 
-    /// What came since an earlier look; all of it if those counted more (the pool was opened anew).
+    /// What came since an earlier look; all of it if that one counted more: the pool was reopened.
     pub fn since(&self, earlier: &Self) -> Self {
         let less = |now: &[u64], then: &[u64]| {
             let then = then.iter().copied().chain(std::iter::repeat(0));

@@ -17,7 +17,7 @@ const HEAD: &str = "\
 Every sub-command of `zpool`, `zfs`, `zdb` and `zstream` with its options, against those of
 OpenZFS 2.4.
 Made from the tables of the command line and `crates/zuse-cli/src/usage/openzfs-options.txt`: change
-these, then write it anew with
+these, then write it again with
 
     ZUSE_WRITE_COMMANDS=1 cargo test -p zuse-cli --bin zuse commands_md
 

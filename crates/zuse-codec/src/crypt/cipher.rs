@@ -32,6 +32,7 @@ enum Engine {
 pub struct BlockCipher(Engine);
 
 /// Whether graviola can run here: it would panic without these.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn is_fast() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
@@ -49,8 +50,6 @@ fn is_fast() -> bool {
             && std::arch::is_aarch64_feature_detected!("pmull")
             && std::arch::is_aarch64_feature_detected!("sha2")
     }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    false
 }
 
 fn new<C: KeyInit>(key: &[u8]) -> Result<Box<C>, CodecError> {

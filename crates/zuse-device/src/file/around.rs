@@ -1,25 +1,25 @@
-//! Large writes and long reads around the host's cache (`O_DIRECT`).
+//! Large writes and long reads past the host's page cache (`O_DIRECT`).
 //!
-//! Through the cache each byte is copied, finds or takes a page, and is brought to the disk by
-//! another thread of the host, later. That pays where it is read or changed soon, and not for large
-//! blocks that are written once. Where the host does not say that it can do without (`statx`, Linux
-//! 6.1), everything goes through the cache as before. Local file systems and disks do say so. Over
-//! a network a direct write would wait for the other side.
+//! A write through the page cache costs a copy, a page, and later another thread that writes the
+//! page to the disk. That pays where the data is read or changed soon. It does not pay for large
+//! blocks that are written once. A read costs as much again: 20 µs of a processor for 64 KiB,
+//! against 2 µs past the cache.
 //!
-//! Reading through it costs as much again. 64 KiB took 20 µs of a processor, for clearing pages,
-//! filling them and copying from them, and 2 µs around it. That is felt where processors share a
-//! core: 10 µs of each message that was answered meanwhile. So what is read once into a place where
-//! it stays is read around the host's cache. Not so if most of it is in there, or if the host does
-//! not say (`cachestat`, Linux 6.5).
+//! The cache is passed by
+//! - for writes, if the host says that it can (`statx` with `STATX_DIOALIGN`, Linux 6.1). Local
+//!   file systems and disks do. Network file systems do not: there a direct write would wait for
+//!   the other side.
+//! - for reads into memory where the data stays, if the cache holds less than half of it. The host
+//!   must say so (`cachestat`, Linux 6.5).
 //!
-//! Such memory begins with a page, though the host would take less. Reads of 704 KiB, four at a
-//! time, into huge pages came at 3.6 GB/s when they began with a page. From other multiples of 512
-//! they came at 2.7, wherever on the disk they were from. In pages of 4 KiB they came at 1.2. The
-//! disk set the pace of values of 64 KiB at 2.2 GB/s so, and has time left at 2.8.
+//! Otherwise everything goes through the page cache.
 //!
-//! The direct descriptor is a second one of the same file. It holds no lock; that of the first one
-//! stands for both. The host keeps both ways in step, page by page: a page is never written partly
-//! directly.
+//! The memory for such reads begins at a page boundary, although the host would accept less. Four
+//! reads of 704 KiB at a time reached 3.6 GB/s that way, and 2.7 GB/s from other multiples of 512.
+//!
+//! The direct descriptor is a second one of the same file. It holds no lock: the lock of the first
+//! one stands for both. The host keeps both ways coherent, page by page. So no page is ever written
+//! partly direct and partly through the cache.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -47,7 +47,7 @@ struct Direct {
     place: u64,
 }
 
-/// Twice as much as a host brings ahead for who reads a file in order, at least.
+/// At least twice what a host reads ahead of a sequential reader.
 const BROUGHT: u64 = 16 << 20;
 
 /// Bytes of memory that a processor takes at once.

@@ -1,4 +1,5 @@
-//! What stands beside an object in memory: a ZAP's lock, a znode. One of a type at most.
+//! What belongs to an object in memory besides its data: a ZAP's lock, a znode. At most one of each
+//! type.
 //!
 //! An object holds them weakly: they live as long as somebody uses them. Most objects have one,
 //! which has its place here without an allocation of its own.

@@ -1,4 +1,4 @@
-//! Of an object set that a cut stream made: what of an object the stream has brought.
+//! Which part of an object a cut stream contained, in an object set that was made of it.
 
 use zuse_base::{Error, Result};
 

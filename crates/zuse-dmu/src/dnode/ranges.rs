@@ -280,8 +280,8 @@ impl Dnode {
             if is_hole == hole {
                 return Ok(Some((blkid * size).max(offset)));
             }
-            // A span of the tree says nothing about newer versions inside it, except that holes
-            // stay one question. Jump only as far as no dirty block begins.
+            // A span of the tree says nothing about newer versions inside it. So the jump goes only
+            // as far as the next dirty block.
             blkid = self.next_stop(blkid, span);
         }
         let behind = ((last + 1) * size).max(offset);

@@ -5,23 +5,23 @@
 //!                 │         (a ZAP's header and table)
 //!                 └──► level-1 block ── Children ──► its level-0 blocks (metadata only)
 //! ```
-//! A random look-up in a large directory reads the header, a table block and a leaf. From the top,
-//! each of them is one hit of the block cache per level. Such a hit is a pointer of 128 bytes, a
-//! shard lock and a hash table, each a miss of the processor's caches. Through a shortcut it is one
-//! slot.
+//! Why: a random look-up in a large directory reads the header, a table block and a leaf. From the
+//! top, each of them is one hit of the block cache per level. Such a hit is a pointer of 128 bytes,
+//! a shard lock and a hash table, each a miss of the processor's caches. Through a shortcut it is
+//! one slot.
 //!
 //! Rules
 //! - A shortcut holds its block weakly: the cache alone decides what stays in memory.
 //! - [`Shortcuts`] belongs to one [`Synced`](crate::dirty::Synced), [`Children`] to one version of
-//!   a level-1 block. Neither ever changes: a shortcut cannot lead to an old version.
-//! - One use of 64 or so goes by the cache, so that the cache knows that the block is in use.
-//! - What is encrypted has no shortcut: it is found with the key only.
+//!   a level-1 block. Neither ever changes, so a shortcut cannot lead to an old version.
+//! - One use in about 64 goes through the cache, so that the cache knows that the block is in use.
+//! - An encrypted block has no shortcut, because it is looked up with its key only.
 //!
-//! Budget: a use is two locked operations, those of taking and giving back the reference. The first
+//! Budget: a use is two locked operations, for taking and releasing the reference. A locked
+//! operation takes 20 cycles even in the nearest cache, and delays everything behind it. The first
 //! shortcut to a block is written once and read without a lock. A shortcut to a block that left the
-//! cache and came back stands behind a lock (two more). So does a second one at the same slot. A
-//! locked operation takes 20 cycles even in the nearest cache, and nothing that comes after it
-//! begins before it ends. A look-up in a fat ZAP has three shortcuts.
+//! cache and came back stands behind a lock (two more operations). So does a second one at the same
+//! slot. A look-up in a fat ZAP has three shortcuts.
 //!
 //! Memory: nothing for objects of one level. Otherwise, once used:
 //! - 56 bytes for each level-1 block (4 to 64) and for each block of a ZAP (4 to 64);

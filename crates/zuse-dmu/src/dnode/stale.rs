@@ -1,10 +1,11 @@
-//! Whether what cannot be read is lost, or the reader only looked at an old state of the object.
+//! Whether a block that cannot be read is lost, or the reader only looked at an old state of the
+//! object.
 //!
 //! Two things happen to blocks under a reader that holds no lock:
-//! - a tree is replaced, its blocks are freed, and two committed txgs later reused;
-//! - a later pass of a sync rewrites a block of the MOS in place, before the new tree is there.
+//! - a tree is replaced, its blocks are freed, and reused two committed txgs later;
+//! - a later pass of a sync rewrites a block of the MOS in place, before the new tree is visible.
 //!
-//! In both the checksum fails, and the reader has to look again.
+//! In both cases the checksum fails, and the reader has to look again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -268,7 +268,7 @@ fn fsync_waits_for_changes_that_are_written_and_not_yet_committed() {
     // The blocks are written, no uberblock leads to them.
     assert!(!dnode.is_dirty());
     assert_eq!(dnode.changed_in(), txg);
-    // Nor does it help to be loaded anew.
+    // Nor does it help to be loaded again.
     assert_eq!(pool.os.dnode(other).expect("dnode").changed_in(), txg);
     // A txg that changes other objects does not make it wait again.
     pool.os

@@ -1,10 +1,10 @@
-//! Reading dnode blocks ahead for whoever takes one object after the other: lookups through a
-//! mount, in the order in which the files were made.
+//! Prefetching dnode blocks for a client that looks objects up in the order of their numbers. A
+//! walk over files in the order of their creation does that.
 //!
-//! Only blocks that had to be read begin a run, so objects in memory and blocks in the cache cost
-//! nothing. Where one comes right behind the last such one, the next [`WINDOW`] are brought by
-//! another thread, neighbours in one device read. When half of them have been asked for, it brings
-//! the next ones: nobody who keeps that order waits for a device again.
+//! Only blocks that had to be read start it, so objects in memory and blocks in the cache cost
+//! nothing. When two such blocks follow each other, another thread reads the next [`WINDOW`] ones,
+//! neighbours in one device read. When half of them have been used, it reads the next ones. So a
+//! client that keeps this order no longer waits for a device.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::Objset;
 use crate::dirty::Synced;
 
-/// Blocks that are brought at once, of 32 objects each.
+/// Blocks that are prefetched at once, of 32 objects each.
 const WINDOW: u64 = 16;
 
 /// No block.
@@ -54,7 +54,7 @@ impl BlocksAhead {
         if blkid == next && blkid > 0 {
             return Some(self.ask_from(next + 1));
         }
-        // Within, it is one that is being brought: its reader was faster.
+        // Inside the window the block is being prefetched; the reader was faster.
         if blkid > next || next - blkid > 2 * WINDOW {
             self.mark.store(NONE, Relaxed);
             self.next.store(blkid + 1, Relaxed);
@@ -80,12 +80,12 @@ impl Objset {
         was_read: bool,
     ) {
         if let Some(blocks) = self.ahead.visit(blkid, was_read) {
-            self.bring_dnode_blocks(tree, blocks);
+            self.prefetch_dnode_blocks(tree, blocks);
         }
     }
 
     #[cold]
-    fn bring_dnode_blocks(self: &Arc<Self>, tree: &Arc<Synced>, blocks: RangeInclusive<u64>) {
+    fn prefetch_dnode_blocks(self: &Arc<Self>, tree: &Arc<Synced>, blocks: RangeInclusive<u64>) {
         let (first, last) = (*blocks.start(), tree.head.max_block.min(*blocks.end()));
         if first > last {
             return;

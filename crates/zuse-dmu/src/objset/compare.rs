@@ -1,8 +1,8 @@
 //! What differs between two states of an object set, found without reading what is the same.
 //!
-//! Both trees of dnode blocks are gone down together. Where both have the same pointer everything
-//! below is the same, because a block never changes. So only paths that lead to a changed dnode are
-//! read.
+//! Both trees of dnode blocks are walked down together. Where both have the same pointer,
+//! everything below is the same, because a block never changes. So only paths to a changed dnode
+//! are read.
 
 use std::sync::Arc;
 

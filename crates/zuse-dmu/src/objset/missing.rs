@@ -1,5 +1,5 @@
-//! What an object set should have and has not: blocks that no copy could give, and what a cut
-//! stream did not bring.
+//! Blocks that an object set should have and has not: those that no copy could give, and those that
+//! a cut stream did not contain.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl Objset {
     /// Only what this edge proves is given from now on: the rest is an error, not holes or older
     /// bytes.
     pub fn set_edge(&self, edge: Arc<Edge>) {
-        // It is the same for everybody who opens the object set.
+        // The edge is the same for every opener, so it does not matter who sets it.
         let _ = self.core.edge.set(edge);
     }
 

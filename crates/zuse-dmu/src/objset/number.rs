@@ -105,8 +105,8 @@ impl Objset {
                 other => other?.map_or(0, |b| dnode_slots(b.bytes())),
             };
             let mut numbers = self.numbers.lock();
-            // Numbers settle under this lock, after the tree that has them is in place. With the
-            // same tree nothing went from memory to disk in between.
+            // Numbers leave memory under this lock, after the tree that has them is in place. With
+            // the same tree, none went from memory to disk in between.
             if !Arc::ptr_eq(&tree, &self.meta_tree()) {
                 continue;
             }

@@ -1,10 +1,10 @@
-//! Objects as they stand in their dnode blocks, for who wants to know something of many and work
-//! with none.
+//! Reading objects as they are stored in their dnode blocks, without making an object in memory.
+//! For callers that want a little of many objects.
 //!
-//! What is shown is the newest state of the object. While a txg's change of an object is not in the
-//! meta dnode's tree, the object is in memory. So bytes of the newest tree are not outdated if
-//! nobody has the object in memory. Each look ends with that question ([`Stored::is_newest`],
-//! [`Peek::look`]); whoever may be too late gets nothing.
+//! A result is always of the newest state. While a txg's change of an object is not yet in the meta
+//! dnode's tree, that object is in memory. So bytes of the newest tree are current if the object is
+//! not in memory. Each look ends with that question ([`Stored::is_newest`], [`Peek::look`]). If the
+//! answer is no, the caller gets nothing.
 
 use std::sync::Arc;
 
@@ -155,7 +155,7 @@ impl Objset {
         Some(stored)
     }
 
-    /// As [`Self::stored`]; nothing is brought for a caller that asks for the next ones.
+    /// As [`Self::stored`]; nothing is prefetched for a caller that asks for the next ones.
     pub(crate) fn stored_uncached(&self, object: ObjectId) -> Option<Stored<'_>> {
         if object.0 == 0 || object.0 >= OBJECT_LIMIT || !self.has_dnode(object) {
             return None;

@@ -71,7 +71,7 @@ impl Objset {
     }
 
     /// Takes over what a raw stream says of the whole object set. What only its own pool can prove
-    /// goes: the accounting, which is made anew with the key, and the intent log.
+    /// goes: the accounting, which is made again with the key, and the intent log.
     ///
     /// # Errors
     /// None in fact: the meta dnode is never free.

@@ -212,7 +212,7 @@ impl Objset {
                 job.1.extend(changes.by_ref().take(each));
             }
         }
-        self.core.work.put_by(jobs, drop);
+        self.core.work.run_in_background(jobs, drop);
     }
 
     /// Writes them; gives them back with what that did.
@@ -222,7 +222,7 @@ impl Objset {
         how: How,
     ) -> Result<(Vec<Vec<Arc<Dnode>>>, Done)> {
         let mut all = Done::default();
-        // Of so few a job for other threads costs more than it saves.
+        // For so few a job for other threads costs more than it saves.
         if dnodes.len() <= 2 {
             all.sync(&dnodes, how)?;
             return Ok((vec![dnodes], all));
@@ -249,7 +249,8 @@ impl Objset {
             .map_err(|e| Error::corrupt(self.place(), e))?;
         let mut pinned = Vec::with_capacity(done.len());
         for (batch, done) in done {
-            // Also those of a batch that failed: the error is told only when all have ended.
+            // Pinned also if its batch failed: the error is returned only when all batches have
+            // ended.
             pinned.push(batch);
             all.join(done?);
         }

@@ -2,8 +2,7 @@
 //! any bytes.
 //!
 //! ```text
-//!  01 order 00 00 | version 0 | flags 1 | pairs: encoded size, decoded size, name length, name,
-//!  type 10, count, data | 0 0
+//!  01 order 00 00 | version 0 | flags 1 | pairs: encoded size, decoded size, name length, name, type 10, count, data | 0 0
 //! ```
 //! All numbers are big-endian u32; names and data are padded with zeros to multiples of 4.
 

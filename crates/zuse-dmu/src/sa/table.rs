@@ -280,7 +280,7 @@ impl SaTable {
         }
         let mut tables = Tables::clone(&tables);
         let registry = self.table_object(tx, "REGISTRY", REGISTRY)?;
-        // Numbers of names that are not there yet go on from the count.
+        // Names without a number get the next numbers after the count.
         let mut next = if tables.registered == 0 {
             0
         } else {

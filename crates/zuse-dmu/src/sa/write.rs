@@ -67,8 +67,8 @@ impl SaTable {
         let mut all = Vec::with_capacity(changes.len() + 1);
         all.extend_from_slice(changes);
         all.push((Attr::Dxattr, &*list));
-        // Known and in the table: it can be told before anything is changed that the list needs
-        // nothing else.
+        // If the layout of a lone list is in the table, it is known before any change that the
+        // spill block needs nothing else.
         let tables = self.tables();
         let layout = tables.known[Attr::Dxattr as usize].and_then(|n| tables.find(&[n]));
         let is_left = self.change(tx, dnode, &all, layout.is_some())?;
@@ -329,7 +329,7 @@ fn add_last(
         overwrite(b, tables, others)?;
         return Ok(Done::AllButList);
     }
-    // No such layout is needed above: where all lists are long there may be none.
+    // Such a layout may not exist: a file system with long lists only never needed it.
     let Some(longer) = tables.longer(header.layout, *attr) else {
         return Ok(Done::Nothing);
     };

@@ -300,7 +300,7 @@ impl Zap {
                 }
                 return Ok((*h, hash, None));
             }
-            // An exact add of a name that is there is refused in either form.
+            // Adding an exact name that exists is refused in either form.
             let exists = how == Put::Add
                 && name.len() <= micro::MAX_NAME
                 && micro::find(b, index, hash, name).is_some();

@@ -2,17 +2,17 @@
 //! while the caller does something else.
 //!
 //! ```text
-//!   expect ─► hash, word of the table                    asks for where the leaf's version is
-//!   expect_version ─► where that is                      asks for the version, the leaf's header, its bucket
-//!   expect_leaf ─► the version                           asks for the free chunks that the entry will take
+//!   expect ─► hash, word of the table                    prefetches the address of the leaf's version
+//!   expect_version ─► where that is                      prefetches the version, the leaf's header, its bucket
+//!   expect_leaf ─► the version                           prefetches the free chunks that the entry will take
 //!   add_expected ─► the entry
 //! ```
-//! In a directory of a million names each name's leaf lies somewhere else, in none of the
-//! processor's caches. An add waits for one line of it after the other: half a microsecond, a fifth
-//! of making a file. Who makes a file has its object to make before the name.
+//! In a directory of a million names the leaf of each name is in none of the processor's caches. An
+//! add would wait for one cache line after the other: half a microsecond, a fifth of making a file.
+//! A caller that makes a file can make the object meanwhile.
 //!
-//! It is a hint. What was found is used while the object's stamp ([`Dnode::stamp`]) is the one of
-//! then; else the add finds it again.
+//! It is a hint. What was found is used while the object's stamp ([`Dnode::stamp`]) is unchanged;
+//! otherwise the add finds it again.
 
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ impl Zap {
         let stamp = self.dnode.stamp();
         if let What::Fat { header, .. } = known.fresh(&self.dnode)
             && name.len() < known.longest
-            // What goes wrong here goes wrong again in the add, which says so.
+            // An error is ignored here: the add meets it again and reports it.
             && let Ok(hash) = key::hash_of(header, name)
             && let Ok(target) = fat::expect(&self.blocks(), header, hash)
             && target.leaf != 0

@@ -4,24 +4,29 @@
 //!  hash ─ top `shift` bits ─► pointer table (in block 0, or its own blocks) ─► leaf ─► bucket ─► chain
 //! ```
 //!
-//! Budget: a look-up is a word of the table and a leaf, so two blocks, and nothing is allocated.
-//! Block 0 is read only where something has changed since it was looked at last ([`super::known`]).
-//! Of the leaf it needs three lines of memory. Two of them are asked for at once, while the
-//! reference to the block is still taken ([`super::store::Blocks::view_soon`]). The third comes
-//! together with the name behind it ([`Leaf::find_by`]). An add or removal changes the leaf and
-//! thirteen words of block 0 in place, both copied once in a txg. Beyond that each touched leaf is
-//! compressed and written once a txg. So the more names a txg holds the less a name costs. A leaf
-//! looks at its sibling at a few sizes only: a power of two of entries, a quarter full. So a
-//! removal reads 1/8 leaf more.
+//! Budget
+//! - A look-up reads a word of the table and a leaf, so two blocks, and allocates nothing. Block 0
+//!   is read only if the object has changed since the last look at it ([`super::known`]).
+//! - Of the leaf it needs three cache lines. Two are prefetched while the reference to the block is
+//!   still taken ([`super::store::Blocks::view_soon`]). The third comes together with the name
+//!   behind it ([`Leaf::find_by`]).
+//! - An add or removal changes the leaf and thirteen words of block 0 in place, both copied once in
+//!   a txg. Each touched leaf is compressed and written once a txg. So the more names a txg has,
+//!   the less a name costs.
+//! - A leaf looks at its sibling only at a few sizes: a power of two of entries, a quarter full. So
+//!   a removal reads 1/8 leaf more.
 //!
 //! The functions take the blocks from a [`Blocks`], so that the same code builds a ZAP in memory. A
-//! micro one that grows up becomes leaves at once (`grown`). The caller holds the ZAP's lock.
+//! micro ZAP that becomes fat becomes leaves at once (`grown`). The caller holds the ZAP's lock.
 //!
-//! What holds (section 8 of the format chapter): `entries` is the sum over the leaves. The pointers
-//! of a leaf's range are all equal. `freeblk` is above every block in use. Bytes of a disk may
-//! break each of these, so none is asserted. What an operation relies on is checked, and is
-//! `Corrupt` else ([`Header::check_leaf`], [`Leaf::must_own`]). That our own changes keep them, the
-//! tests' `audit` shows: it walks the whole ZAP.
+//! What holds (section 8 of the format chapter)
+//! - `entries` is the sum over the leaves.
+//! - All pointers in the range of a leaf are equal.
+//! - `freeblk` is above every block in use.
+//!
+//! Bytes of a disk may break each of these, so none is asserted. An operation checks what it relies
+//! on, and fails with `Corrupt` ([`Header::check_leaf`], [`Leaf::must_own`]). The tests' `audit`
+//! walks the whole ZAP and shows that our own changes keep them.
 
 mod grown;
 mod split;
@@ -322,7 +327,7 @@ pub(crate) fn put<S: BlocksMut>(
                     store_header(s, &h)?;
                 }
                 if h.next_table != 0 || prefix_len == h.shift && free < LOW_WATER {
-                    // Ahead of need: if it cannot grow now, the split that needs it will say so.
+                    // Early: if it cannot grow now, the split that needs it will report the error.
                     if table::may_grow(&h) {
                         table::grow_step(s, &mut h)?;
                     }
@@ -452,7 +457,7 @@ pub(crate) fn list_leaf<S: Blocks>(
         }
     }
     if blkid == 0 {
-        // Not passed over: a hostile table could be long and empty.
+        // An error, not an end: a hostile table could be long and empty.
         return Err(no_leaf(s));
     }
     let mut more = true;

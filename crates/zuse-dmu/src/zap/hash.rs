@@ -58,8 +58,7 @@ fn step8(h: u64, word: u64) -> u64 {
 /// The low `n` (0..=7) bytes of `word`.
 #[inline(always)]
 fn step_tail(h: u64, word: u64, n: usize) -> u64 {
-    // Zeros in front of them change nothing, so that eight bytes can be taken whatever n is,
-    // without a branch.
+    // Leading zeros do not change the sum. So eight bytes are taken for every n, without a branch.
     let n = n & 7;
     (h >> (8 * n)) ^ step8(0, ((h ^ word) << (63 - 8 * n)) << 1)
 }

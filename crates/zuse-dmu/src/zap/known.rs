@@ -1,18 +1,17 @@
-//! What the last look at block 0 said, kept beside the ZAP's lock.
+//! What the last look at block 0 found, kept beside the ZAP's lock.
 //!
 //! ```text
 //!   fresh:  look-up ─► (nothing of block 0) ─► table block ─► leaf          add ─► leaf, header in place
 //!   else:   block 0 is found, checked and parsed first, as ever
 //! ```
-//! It is good while the object's stamp ([`Dnode::stamp`]) is the one it was made with. The stamp
-//! changes with everything that anybody changes about the object, a sync included. Who changes the
-//! ZAP itself makes it anew at the end, under the lock.
+//! It is valid while the object's stamp ([`Dnode::stamp`]) is the one it was made with. Every
+//! change of the object changes the stamp, a sync too. A change of the ZAP itself renews it at the
+//! end, under the lock.
 //!
-//! Memory: the header's words and two references for each ZAP that is open. Blocks are held weakly:
-//! the cache alone, and the txg alone, decide what stays. A block that is part of its pointer is
-//! never in the cache. One of at most [`SMALL`] bytes is kept here instead of being unpacked for
-//! each look-up. The tree is held, so that of an idle ZAP may be an old one: its pointers, no
-//! block.
+//! Memory: the header's words and two references for each open ZAP. Blocks are held weakly: the
+//! cache alone, and the txg alone, decide what stays. An embedded block is never in the cache. One
+//! of at most [`SMALL`] bytes is kept here, so that it is not decompressed for each look-up. The
+//! tree is held too. That of an idle ZAP may be an old one: its pointers, no block.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -159,7 +158,7 @@ impl Zap {
         let (stamp, tree) = self.dnode.settled();
         *known = Known::default();
         let longest = self.longest();
-        // Also that nothing can be known is worth knowing.
+        // If nothing is known of it, that is remembered too.
         known.what = self.look(tree).ok().flatten().unwrap_or_default();
         known.longest = longest;
         known.stamp = stamp;
@@ -175,7 +174,7 @@ impl Zap {
         if let Some(header) = header {
             return Ok(Some(What::Fat { header, tree }));
         }
-        // What is encrypted has no shortcut: it is found with the key only.
+        // An encrypted block has no shortcut, because it is looked up with its key only.
         let Some(tree) = tree.filter(|_| !self.dnode.is_encrypted()) else {
             return Ok(None);
         };

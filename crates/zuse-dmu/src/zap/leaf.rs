@@ -1,9 +1,9 @@
 //! A leaf block of a fat ZAP, read in place.
 //!
 //! ```text
-//! header  0 type 0x8000000000000000  16 prefix  24 magic  28 nfree  30 nentries  32 prefix_len  34
-//! freelist  36 flags 48      bucket heads, u16 each: the first entry chunk of the chain, 0xffff =
-//! empty then    chunks of 24 bytes: entry (252), array (251) or free (253)
+//! header  0 type 0x8000000000000000  16 prefix  24 magic  28 nfree  30 nentries  32 prefix_len  34 freelist  36 flags
+//! 48      bucket heads, u16 each: the first entry chunk of the chain, 0xffff = empty
+//! then    chunks of 24 bytes: entry (252), array (251) or free (253)
 //! ```
 //!
 //! Every chain walk is bounded by the number of chunks, and every chunk's type is checked before it

@@ -2,22 +2,23 @@
 //!
 //! ```text
 //! header  0 type 0x8000000000000003   8 salt   16 normflags   24..64 reserved
-//! slot    0 value u64   8 cd u32   12 zero u16   14 name, 50 bytes with its NUL; first byte 0 =
-//! free
+//! slot    0 value u64   8 cd u32   12 zero u16   14 name, 50 bytes with its NUL; first byte 0 = free
 //! ```
 //!
 //! The functions here work on the bytes and the block's [`MicroIndex`] together and keep the two in
 //! step.
 //!
-//! Budget: opening a block is one hash per entry, which is counted at once, one pass that places
-//! and one that mends. It takes four allocations in all, 8 bytes an entry. A look-up is one hash,
-//! one search in the index and one slot compared. An add or a removal moves a few hundred bytes of
-//! the index and looks at no other slot. It copies the block once in a txg.
+//! Budget
+//! - Opening a block hashes each name once, then makes two passes over the hashes: one places them,
+//!   one puts neighbours in order. It takes four allocations, 8 bytes an entry.
+//! - A look-up is one hash, one search in the index and one slot compared.
+//! - An add or a removal moves a few hundred bytes of the index and looks at no other slot. It
+//!   copies the block once in a txg.
 //!
 //! Invariants: names are unique; `(hash, cd)` is unique; free slots are all zero; cd ≤ 0xffff. An
-//! insertion looks for the name first. It takes the lowest cd that is free, asserted in the index,
-//! and a slot that is free, asserted here. A block from a disk that breaks the last two is
-//! `Corrupt` ([`MicroIndex::check`]).
+//! insertion looks for the name first. It takes the lowest free cd, asserted in the index, and a
+//! free slot, asserted here. A block from a disk that breaks the last two is `Corrupt`
+//! ([`MicroIndex::check`]).
 
 mod index;
 pub(crate) use index::MicroIndex;
@@ -325,8 +326,8 @@ pub(crate) fn list(
     from: (u64, u32),
     mut f: impl FnMut(&[u8], u64, u64, u32) -> bool,
 ) -> bool {
-    // The order is by hash, so each slot is somewhere else: those to come are asked for while this
-    // one is looked at.
+    // Neighbours by hash are in different slots: the next ones are prefetched while this one is
+    // compared.
     let ask = |e: index::Record| {
         if let Some(s) = slot_bytes(b, e.slot()) {
             read_soon(s);

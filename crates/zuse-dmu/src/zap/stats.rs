@@ -162,7 +162,7 @@ impl Zap {
                         if e.value_len() > b.len() {
                             return Err(Flaw("a ZAP value longer than its leaf"));
                         }
-                        // A key of words counts by words here, as if they were bytes.
+                        // zdb counts a key of words by words, as if they were bytes.
                         let name = usize::from(e.name_count);
                         count(&mut out.chunks, chunks_for(name, e.value_len()));
                         entries += 1;

@@ -81,8 +81,7 @@ impl Blocks for ObjectBlocks<'_> {
         soon: usize,
         f: impl FnOnce(&[u8]) -> Checked<R>,
     ) -> Result<R> {
-        // What goes wrong goes wrong again, or does not, on the long way: the tree may be an old
-        // one by now.
+        // The tree may be an old one by now. On an error the long way decides.
         if let Some(tree) = self.tree
             && let Ok(Some(block)) = self.dnode.read_tree_soon(tree, blkid, soon)
         {
@@ -111,7 +110,7 @@ impl Blocks for ObjectBlocks<'_> {
     }
     #[inline]
     fn lead(&self, blkid: u64, f: impl Fn(&[u8]) -> Checked<(u64, u32)>) -> Result<(u64, u32)> {
-        // A flaw is found again on the long way, which says where.
+        // The long way finds a flaw again, and says where.
         match self.dnode.lead(blkid, |b| f(b).ok()) {
             Some(led) => Ok(led),
             None => self.view_by_shortcut(blkid, f),

@@ -1,9 +1,9 @@
 //! The keys in memory.
 //!
 //! Invariants
-//! - A dataset's key is in `loaded` only with the wrapping key of its root in `wrapping`. Unloading
-//!   a root's key, or giving it another one, takes them along. Asserted after each change.
-//! - A key that is given out is that of the object asked for, and its root's is loaded; asserted
+//! - A dataset's key is in `loaded` only if the wrapping key of its root is in `wrapping`.
+//!   Unloading or replacing a root's key removes them too. Asserted after each change.
+//! - A key that is given out is that of the object asked for, and its root's is loaded. Asserted
 //!   where it is given out.
 
 use std::collections::HashMap;

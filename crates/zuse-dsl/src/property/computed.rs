@@ -1,6 +1,6 @@
-//! Properties as texts, computed ones included: what `get` shows, in exact form.
+//! Properties as exact texts, computed ones included: what `get` shows.
 //!
-//! A [`View`] reads of an entry only what the properties asked for need, and that once.
+//! A [`View`] reads of an entry only what the requested properties need, and that once.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -582,8 +582,8 @@ impl<'a> View<'a> {
         if b.flags & BOOKMARK_HAS_FBN == 0 {
             return Err(none());
         }
-        // The oldest dataset of the chain that is newer than the bookmark. What it freed of older
-        // blocks, and what was freed before it came to be.
+        // The oldest dataset of the chain that is newer than the bookmark. Two parts: older blocks
+        // that it freed, and those freed before it was created.
         let meta = self.dsl.meta()?;
         let mut at = self.phys;
         let mut freed = 0u64;

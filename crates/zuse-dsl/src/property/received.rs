@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!   stream, allowed      NAME$recvd                       source "received"
-//!   -o on the top        NAME$recvd, NAME                 "local"; `inherit -S` brings the
-//!   received value back -o below, -x         NAME$recvd, NAME$inherit         inherited; `inherit
-//!   -S` likewise -x, not inheritable  nothing changes
+//!   -o on the top        NAME$recvd, NAME                 "local"; `inherit -S` brings the received value back
+//!   -o below, -x         NAME$recvd, NAME$inherit         inherited; `inherit -S` likewise
+//!   -x, not inheritable  nothing changes
 //! ```
 //! A package replaces what was received before: values that it no longer has are cleared. A receive
 //! that fails puts every entry back.
@@ -80,7 +80,7 @@ impl Dsl {
             Err(Error::Refused { errno, .. }) if errno != Errno::NOENT => {}
             Err(e) => return Err(e),
         }
-        // Something cannot be here: what can be is.
+        // If one change is refused, each is tried by itself: the others still apply.
         for (property, change) in marks {
             let is_own = matches!(change, Change::Set(_)) && property != HAS_RECEIVED_KEY;
             match self.change_properties(name, vec![(property.clone(), change)]) {
@@ -128,8 +128,8 @@ impl Dsl {
                 let own =
                     stored.contains_key(name) || stored.contains_key(&ignore_unknown_key(name));
                 let hidden = stored.contains_key(&inherit_key(name));
-                // What hides it already goes on doing so; what was set here gives way to the
-                // top's value only.
+                // A mark that hides the received value stays. A local value here is hidden only by
+                // the value given for the top.
                 let hide = if own { inherited(name) } else { !hidden };
                 if kept_out(name) && !stays && hide {
                     changes.push((name.clone(), Change::Inherit));

@@ -270,7 +270,7 @@ impl Ctx<'_> {
         match property {
             "recordsize" if value > 128 * 1024 => self.need_feature("org.open-zfs:large_blocks"),
             "longname" if value != 0 => self.need_feature("org.zfsonlinux:longname"),
-            // Beside the checksum stands whether bytes are compared too.
+            // A bit beside the checksum's number says whether bytes are compared too.
             "checksum" | "dedup" => match value & 0xff {
                 11 => self.need_feature("org.illumos:sha512"),
                 12 => self.need_feature("org.illumos:skein"),

@@ -32,8 +32,8 @@ impl Ctx<'_> {
         let head = if temporary {
             let head = self.dsl.find_ds(&begin.target)?;
             for snap in self.newer_snapshots(head, phys.prev_snap)? {
-                // With force: what is newer than the source has no place between that and what
-                // came.
+                // With force: snapshots newer than the source do not fit between it and the
+                // received one.
                 self.destroy_snapshot(snap)?;
             }
             self.swap(object, head)?;
@@ -62,7 +62,7 @@ impl Ctx<'_> {
                 self.spa.note_frees();
             }
         }
-        // Handles that others hold learn what their dataset is now.
+        // Open handles learn which dataset they are now.
         self.dsl.refresh_all()?;
         Ok(snap)
     }
@@ -146,14 +146,14 @@ impl Ctx<'_> {
         let (c, h) = (self.meta.ds(clone)?, self.meta.ds(head)?);
         let source = self.meta.ds(h.prev_snap)?;
         let dir = self.meta.dir(h.dir)?;
-        // Both lists are about a content that the other one has now.
+        // Each list describes the content that the other head has now.
         self.drop_livelist(h.dir)?;
         self.drop_livelist(c.dir)?;
         self.swap_features(clone, head)?;
 
         let theirs = Deadlist::open(self.meta, c.deadlist)?;
         let mine = Deadlist::open(self.meta, h.deadlist)?;
-        // What the new head has dropped of the source is that snapshot's alone.
+        // Blocks of the source that the new head has dropped are unique to that snapshot.
         let lost = theirs.range(source.prev_snap_txg, u64::MAX)?;
         let what = || format!("unique bytes of dataset {}", h.prev_snap);
         let unique = counted(0, lost.used, what)?;

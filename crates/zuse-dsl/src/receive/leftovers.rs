@@ -1,9 +1,10 @@
-//! What a crash left half made: heads that are INCONSISTENT, and that no resume state belongs to. A
-//! receive without one was cut off, or an old version's destroy.
+//! What a crash in the middle of a receive left: heads that are INCONSISTENT and have no resume
+//! state. The receive was cut off without being resumable, or an old version was destroying the
+//! head.
 //!
-//! Nobody can read or go on with one, and a temporary one can't even be named. So they are
-//! destroyed when the pool is opened for writing. All heads are looked at then anyway, for their
-//! logs. One that refuses to go stays: it is in nobody's way, but for a receive of that name.
+//! Such a head cannot be read or continued, and a temporary one cannot even be named. So they are
+//! destroyed when the pool is opened for writing, where all heads are looked at for their logs
+//! anyway. One that cannot be destroyed stays. It only blocks a receive of the same name.
 
 use zuse_base::{Error, ObjectId, Result};
 use zuse_format::dsl::DS_FLAG_INCONSISTENT;

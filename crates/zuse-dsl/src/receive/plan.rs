@@ -1,5 +1,5 @@
-//! Where a stream goes, and all refusals before anything is made (chapter 05b §9.2 of the format
-//! notes).
+//! Where a stream goes, with all reasons to refuse it, before anything is made (chapter 05b §9.2 of
+//! the format notes).
 
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_format::ObjsetPhys;
@@ -122,8 +122,7 @@ impl Ctx<'_> {
             true => self.dsl.dataset_key(ds).map(|_| ()),
             false => Ok(()),
         };
-        // Nothing goes in clear into what is there because somebody believes it to become
-        // encrypted.
+        // An existing dataset is never written in clear when the user asked for encryption.
         let is_given = matches!(begin.encryption, ReceivedEncryption::Given(_));
         if is_given && !matches!(start, Start::New { origin: None }) {
             return refuse(
@@ -179,7 +178,7 @@ impl Ctx<'_> {
         if let Some(temporary) = temporary
             && self.dsl.resume_state_of(temporary)?.is_none()
         {
-            // Another receive is at work: what one left that is over was taken away before.
+            // Another receive is running: leftovers of old ones were removed before.
             return refuse(Errno::BUSY, "dataset is busy".to_owned());
         }
         if temporary.is_some() || self.dsl.resume_state_of(head)?.is_some() {
@@ -238,7 +237,8 @@ impl Ctx<'_> {
                 format!("destination has snapshots (eg. {one}): must destroy them to overwrite it"),
             );
         }
-        // Before $ORIGIN a dataset has nothing to descend from that its successor could, too.
+        // Before the version with `$ORIGIN`, a replaced dataset and its successor have no common
+        // origin.
         match self.meta.origin_snap() {
             0 => Err(too_old()),
             source => Ok(Start::Temporary { source }),
@@ -353,7 +353,7 @@ impl Ctx<'_> {
         Ok(None)
     }
 
-    /// Whether a head has changed since its newest snapshot. A mount may write an object set anew
+    /// Whether a head has changed since its newest snapshot. A mount may write an object set again
     /// whose objects are the same. Only the header of its intent log differs then, and that is no
     /// change of the content.
     pub(super) fn is_modified(&self, head: &DslDatasetPhys) -> Result<bool> {

@@ -187,7 +187,8 @@ impl Ctx<'_> {
                 .put_u64(self.tx, IVSET_GUID, raw.to_ivset)?;
         }
         // A new clone shares the key object of its origin, whose key may have been changed here
-        // since. The sender's wrapping would shut the datasets that are there already.
+        // since. With the sender's wrapping, the datasets that exist already could not be opened
+        // any more.
         if !existed {
             return Ok(());
         }

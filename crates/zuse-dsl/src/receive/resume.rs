@@ -1,5 +1,5 @@
-//! What an interrupted receive leaves behind so that it can go on: entries of the dataset's
-//! extension.
+//! Resume state: what an interrupted receive leaves so that it can be continued, as entries of the
+//! dataset's extension.
 
 use zuse_base::{Errno, Error, Result};
 use zuse_dmu::zap::ZapValue;

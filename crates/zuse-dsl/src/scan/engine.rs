@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 
 use zuse_base::pool::run_all_borrowed;
 use zuse_base::{Errno, Error, Result};
+use zuse_format::BlockPointer;
 use zuse_io::LostBlock;
+use zuse_pool::dedup::SharedAt;
 
-use super::prover::{Counts, Failed, Prover};
+use super::prover::{Counts, Prover, Short};
 use super::record::{Bookmark, Function, NOWHERE, Position, Record};
 use super::stop::Stop;
 use super::task::Next;
@@ -42,7 +44,7 @@ const ITEMS: (u64, u64) = (1 << 10, 1 << 18);
 pub(super) struct Done {
     pub epoch: u64,
     pub lost: Vec<LostBlock>,
-    pub failed: Failed,
+    pub short: Short,
 }
 
 /// How fast it goes, from batch to batch.
@@ -171,9 +173,9 @@ impl Dsl {
                 Next::Rest => return Ok(()),
                 // The step has brought the last batch to disk.
                 Next::Batch(..) if left == 0 => break,
-                Next::Batch(record, epoch) => {
+                Next::Batch(record, epoch, shared) => {
                     left -= 1;
-                    done = self.scan_batch(record, epoch, &mut speed, stop)?;
+                    done = self.scan_batch(record, (epoch, shared), &mut speed, stop)?;
                 }
             }
         }
@@ -198,20 +200,28 @@ impl Dsl {
     fn scan_batch(
         &self,
         record: Record,
-        epoch: u64,
+        (epoch, shared): (u64, Vec<BlockPointer>),
         speed: &mut Speed,
         stop: &Stop,
     ) -> Result<Option<Done>> {
         let began = Instant::now();
         let spa = self.spa()?;
-        let counts = self.scan.state.lock().counts.clone();
-        let prover = Prover::new(spa, record, &counts);
+        let (counts, passes_over) = {
+            let state = self.scan.state.lock();
+            (state.counts.clone(), state.shared > 0)
+        };
+        let mut prover = Prover::new(spa, record, &counts);
+        prover.passes_over = passes_over;
         let mut room = Room {
             blocks: usize::try_from(speed.blocks).unwrap_or(usize::MAX),
             bytes: speed.bytes,
         };
-        let mut items = Vec::new();
-        self.collect(&prover, epoch, &mut items, &mut room, stop)?;
+        let met = shared.into_iter().filter(|bp| prover.meet(bp));
+        let mut items: Vec<Item> = met.map(|bp| Item { bp, name: None }).collect();
+        // Until the tables are done nothing of the trees may be passed over.
+        if items.is_empty() && self.ahead(epoch, |p| p.tables) == Some(SharedAt::END) {
+            self.collect(&prover, epoch, &mut items, &mut room, stop)?;
+        }
         let bytes = speed.bytes - room.bytes;
         prove_all(&prover, items, stop);
         let blind = spa.io().watch_is_blind();
@@ -227,12 +237,8 @@ impl Dsl {
                 .unwrap_or(u64::MAX)
                 .clamp(LEAST_BYTES, speed.bytes.saturating_mul(4)),
         };
-        let (lost, failed) = prover.end();
-        Ok((!stop.is_set()).then_some(Done {
-            epoch,
-            lost,
-            failed,
-        }))
+        let (lost, short) = prover.end();
+        Ok((!stop.is_set()).then_some(Done { epoch, lost, short }))
     }
 
     fn most_items(&self) -> u64 {
@@ -251,7 +257,7 @@ impl Dsl {
     ) -> Result<()> {
         while let Some(turn) = self.turn(prover, epoch)? {
             match Walker::new(prover, turn, items, room, stop).tree() {
-                Walk::Done => self.dataset_done(epoch)?,
+                Walk::Done => self.dataset_done(prover, epoch)?,
                 Walk::Paused(object, blkid) => {
                     self.ahead(epoch, |position| {
                         position.bookmark = Bookmark {
@@ -282,7 +288,7 @@ impl Dsl {
 
     /// The next tree to walk, `None` at the end.
     fn turn(&self, prover: &Prover<'_>, epoch: u64) -> Result<Option<Turn>> {
-        // No dataset comes or goes between the look at the position and that at the dataset.
+        // No dataset is created or destroyed between reading the position and reading the dataset.
         let _config = self.read_config();
         let (meta, spa) = (self.meta()?, self.spa()?);
         let (min, max) = (prover.record.min_txg, prover.record.max_txg);
@@ -319,7 +325,8 @@ impl Dsl {
                 }));
             }
             let Ok(phys) = meta.ds(bookmark.objset) else {
-                // It cannot be read: what is below it is lost.
+                // It cannot be read, and so everything below it is lost, whenever it was born.
+                prover.note_hidden(max);
                 prover.note_lost(LostBlock {
                     dataset: 0,
                     object: bookmark.objset,
@@ -348,7 +355,7 @@ impl Dsl {
     }
 
     /// A tree is done: what comes after it waits.
-    fn dataset_done(&self, epoch: u64) -> Result<()> {
+    fn dataset_done(&self, prover: &Prover<'_>, epoch: u64) -> Result<()> {
         let _config = self.read_config();
         let meta = self.meta()?;
         let Some((objset, again)) = self.ahead(epoch, |p| (p.bookmark.objset, p.again)) else {
@@ -364,11 +371,14 @@ impl Dsl {
             if phys.is_snapshot() && phys.next_snap != 0 {
                 next.push((phys.next_snap, phys.creation_txg));
             }
-            // Clones that cannot be found are lost, and said to be by whoever reads that object.
-            if phys.next_clones != 0
-                && let Ok(clones) = meta.table(phys.next_clones).and_then(|t| t.ints())
-            {
-                next.extend(clones.into_iter().map(|ds| (ds, phys.creation_txg)));
+            // If the list of clones is lost, the read of that object reports it.
+            if phys.next_clones != 0 {
+                match meta.table(phys.next_clones).and_then(|t| t.ints()) {
+                    Ok(clones) => {
+                        next.extend(clones.into_iter().map(|ds| (ds, phys.creation_txg)));
+                    }
+                    Err(_) => prover.note_hidden(prover.record.max_txg),
+                }
             }
         }
         self.ahead(epoch, |position| {
@@ -447,7 +457,7 @@ fn prove_all(prover: &Prover<'_>, mut items: Vec<Item>, stop: &Stop) {
             }
             prover.prove_data(&item.bp, item.name);
         }
-        // Others read or write: they get the devices for most of the time.
+        // If other threads read or write, they get the devices for most of the time.
         if prover.spa.io().vdevs().asked() != asked {
             stop.sleep((began.elapsed() * GIVES_WAY).min(LONGEST_PAUSE));
         }

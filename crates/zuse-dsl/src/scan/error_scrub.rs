@@ -1,8 +1,8 @@
-//! The error scrub: blocks of the error log are read again, and leave it if they can be read.
+//! The error scrub: blocks of the error log are read again, and leave the log if they can be read.
 //! Chapter 04b §3.6 of the format notes.
 //!
-//! What is on disk is where a kernel may go on: at the beginning of the log, of which only what is
-//! lost is left.
+//! The position on disk always says the beginning of the log, in which only lost blocks remain. So
+//! a kernel can go on from there.
 
 use std::collections::BTreeSet;
 
@@ -152,7 +152,7 @@ impl Dsl {
                 return Ok(());
             }
             let spa = self.spa()?;
-            // From here on what is freed is known.
+            // From here on freed places are noted.
             self.task(
                 |_| Ok(()),
                 |ctx| {
@@ -166,13 +166,13 @@ impl Dsl {
                 ..Record::default()
             };
             let prover = Prover::new(spa, record, &counts);
-            let mut mended = BTreeSet::new();
+            let mut repaired = BTreeSet::new();
             let mut lost = 0;
             for block in some {
                 match self.look_again(&prover, block, log.by_head) {
                     true => lost += 1,
                     false => {
-                        mended.insert(*block);
+                        repaired.insert(*block);
                     }
                 }
             }
@@ -180,7 +180,7 @@ impl Dsl {
             self.task(
                 |_| Ok(()),
                 move |ctx| {
-                    ctx.remove_from_log(&mended)?;
+                    ctx.remove_from_log(&repaired)?;
                     let record = ctx.dsl.error_scrub();
                     ctx.put_error_scrub(ErrorScrub {
                         examined: record.examined + examined,
@@ -218,7 +218,7 @@ impl Dsl {
                     is_lost |= matches!(prover.prove_pointers(&bp, name), Proven::Lost);
                 }
                 Ok(_) => {}
-                // What leads to it is lost itself.
+                // The block that leads to it is lost itself.
                 Err(_) => is_lost = true,
             }
         }

@@ -1,11 +1,11 @@
-//! Proving the blocks that a walk comes upon, and what is noted of it.
+//! Verifying the blocks that a walk collects, and noting the results.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use zuse_base::Place;
 use zuse_base::sync::Mutex;
+use zuse_base::{Place, Txg};
 use zuse_dmu::Tx;
 use zuse_format::BlockPointer;
 use zuse_io::{LOST_MAX, LostBlock};
@@ -39,14 +39,33 @@ impl Counts {
         .map(|count| count.load(Relaxed))
     }
 
-    /// Bytes that were written anew.
-    pub fn mended(&self) -> u64 {
+    /// Bytes that were rewritten.
+    pub fn repaired(&self) -> u64 {
         self.processed.load(Relaxed)
     }
 }
 
 /// Leaves that did not get what they should have, with the births of the first and last such block.
 pub(crate) type Failed = BTreeMap<u64, (u64, u64)>;
+
+/// What a scan could not see to, in a batch or since it began.
+#[derive(Default)]
+pub(crate) struct Short {
+    pub failed: Failed,
+    /// Blocks that were born up to here may lie below one that is lost, where nobody came.
+    pub hidden: u64,
+}
+
+impl Short {
+    /// Joins what another batch could not see to.
+    pub fn add(&mut self, more: &Self) {
+        self.hidden = self.hidden.max(more.hidden);
+        for (leaf, (first, last)) in &more.failed {
+            let mine = self.failed.entry(*leaf).or_insert((*first, *last));
+            *mine = (mine.0.min(*first), mine.1.max(*last));
+        }
+    }
+}
 
 /// How a block was found.
 pub(crate) enum Proven {
@@ -63,8 +82,11 @@ pub(crate) struct Prover<'a> {
     pub spa: &'a Spa,
     pub record: Record,
     pub counts: &'a Counts,
+    /// Blocks that were proved with the dedup tables are passed over.
+    pub passes_over: bool,
     lost: Mutex<Vec<LostBlock>>,
     failed: Mutex<Failed>,
+    hidden: AtomicU64,
 }
 
 /// Bytes that a block takes, all copies together.
@@ -79,8 +101,10 @@ impl<'a> Prover<'a> {
             spa,
             record,
             counts,
+            passes_over: false,
             lost: Mutex::default(),
             failed: Mutex::default(),
+            hidden: AtomicU64::new(0),
         }
     }
 
@@ -94,13 +118,18 @@ impl<'a> Prover<'a> {
         wanted
     }
 
+    /// Whether a block was proved with its dedup table.
+    pub fn was_proved(&self, bp: &BlockPointer) -> bool {
+        self.passes_over && self.spa.0.was_proved_shared(bp)
+    }
+
     /// Whether a block of data is read at all.
     pub fn asks(&self, bp: &BlockPointer) -> bool {
         self.record.function != Function::Resilver || self.spa.io().may_lack(bp)
     }
 
     /// Proves a block of data: of a resilver only where a leaf may lack it.
-    pub fn prove_data(&self, bp: &BlockPointer, name: LostBlock) {
+    pub fn prove_data(&self, bp: &BlockPointer, name: Option<LostBlock>) {
         if self.asks(bp) {
             self.prove(bp, name, self.record.function == Function::Resilver);
         }
@@ -109,13 +138,14 @@ impl<'a> Prover<'a> {
 
     /// Proves a block that is needed.
     pub fn prove_pointers(&self, bp: &BlockPointer, name: LostBlock) -> Proven {
-        self.prove(bp, name, false)
+        self.prove(bp, Some(name), false)
     }
 
-    fn prove(&self, bp: &BlockPointer, name: LostBlock, lacking: bool) -> Proven {
+    fn prove(&self, bp: &BlockPointer, name: Option<LostBlock>, lacking: bool) -> Proven {
+        self.reach_the_disk(bp);
         let io = self.spa.io();
-        // Space that is freed is not given out while this transaction's txg is open. What is still
-        // there now cannot be another block's before it was written.
+        // Freed space is not given out while this transaction's txg is open. So a block that exists
+        // now cannot be overwritten by another before the repair is written.
         let tx: RefCell<Option<Tx>> = RefCell::new(None);
         let is_live = || {
             let mut tx = tx.borrow_mut();
@@ -124,19 +154,22 @@ impl<'a> Prover<'a> {
             }
             tx.is_some() && !io.freed_since_watch(bp)
         };
-        let place = Place::new(format!(
-            "dataset {}, object {}, level {}, block {}",
-            name.dataset, name.object, name.level, name.block
-        ));
-        // A pointer that makes no sense leads nowhere.
+        let place = Place::new(match name {
+            Some(name) => format!(
+                "dataset {}, object {}, level {}, block {}",
+                name.dataset, name.object, name.level, name.block
+            ),
+            None => "a dedup table".to_owned(),
+        });
+        // A pointer that makes no sense is skipped.
         let look = || io.prove(bp, lacking, &is_live, &place).unwrap_or_default();
         let (mut proof, mut stored) = look();
         if !proof.good && !proof.stale && !proof.lacking.is_empty() {
             // A device that is not there may have left the pool just now: its blocks are elsewhere.
             (proof, stored) = look();
         }
-        if proof.mended > 0 {
-            self.counts.processed.fetch_add(proof.mended, Relaxed);
+        if proof.repaired > 0 {
+            self.counts.processed.fetch_add(proof.repaired, Relaxed);
         }
         if proof.stale || !proof.good && !is_live() {
             return match proof.good {
@@ -150,11 +183,23 @@ impl<'a> Prover<'a> {
         if proof.good {
             return Proven::Good(stored);
         }
-        self.note_lost(LostBlock {
-            birth: bp.physical_birth(),
-            ..name
-        });
+        let birth = bp.physical_birth();
+        match name {
+            Some(name) => self.note_lost(LostBlock { birth, ..name }),
+            None => self.spa.0.doubt_shared(bp),
+        }
         Proven::Lost
+    }
+
+    /// A block of the txg that is being written may be on its way to the devices. There it would
+    /// seem lost.
+    fn reach_the_disk(&self, bp: &BlockPointer) {
+        let (birth, pool) = (Txg(bp.physical_birth()), &self.spa.0);
+        // A birth in the future is a pointer that makes no sense.
+        if birth > pool.synced_txg() && birth <= pool.open_txg() {
+            // The pool is suspended or closed: no step takes over what this batch finds.
+            let _ = pool.wait_synced(birth);
+        }
     }
 
     fn note_failed(&self, leaves: &[u64], birth: u64) {
@@ -174,8 +219,17 @@ impl<'a> Prover<'a> {
         }
     }
 
-    /// What was lost, and which leaves lack what.
-    pub fn end(self) -> (Vec<LostBlock>, Failed) {
-        (self.lost.into_inner(), self.failed.into_inner())
+    /// Notes that what is below a lost block was not walked: its birth, the newest of them all.
+    pub fn note_hidden(&self, birth: u64) {
+        self.hidden.fetch_max(birth, Relaxed);
+    }
+
+    /// What was lost, and what leaves may lack.
+    pub fn end(self) -> (Vec<LostBlock>, Short) {
+        let short = Short {
+            failed: self.failed.into_inner(),
+            hidden: self.hidden.into_inner(),
+        };
+        (self.lost.into_inner(), short)
     }
 }

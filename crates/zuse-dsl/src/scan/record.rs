@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use zuse_base::{Error, Result};
+use zuse_pool::dedup::SharedAt;
 
 /// Words of the array; pools that an old defect touched have one more before the flags.
 const WORDS: usize = 24;
@@ -78,6 +79,8 @@ pub(crate) struct Position {
     pub again: bool,
     /// Datasets that wait, with the txgs after which their blocks were born.
     pub queue: BTreeMap<u64, u64>,
+    /// How far the dedup tables were walked, which come first.
+    pub tables: SharedAt,
 }
 
 impl Position {
@@ -151,9 +154,9 @@ pub(crate) struct Record {
     pub skipped: u64,
     pub processed: u64,
     pub errors: u64,
+    /// Blocks in stores of dedup tables up to this class were proved before the trees are walked,
+    /// and are passed over there.
     pub ddt_class_max: u64,
-    /// Class, type, checksum, cursor.
-    pub ddt: [u64; 4],
     pub paused: bool,
 }
 
@@ -189,7 +192,6 @@ impl Record {
             processed: at(12),
             errors: at(13),
             ddt_class_max: at(14),
-            ddt: [at(15), at(16), at(17), at(18)],
             paused: flags & PAUSED != 0,
         };
         let position = Position {
@@ -203,6 +205,7 @@ impl Record {
             cur_max: at(6),
             again: flags & VISIT_AGAIN != 0,
             queue: BTreeMap::new(),
+            tables: SharedAt::stored(at(15), at(17), at(18)),
         };
         Ok((record, position))
     }
@@ -217,7 +220,7 @@ impl Record {
             level,
             blkid,
         } = position.bookmark;
-        let [class, kind, checksum, cursor] = self.ddt;
+        let tables = position.tables;
         vec![
             self.function.number(),
             self.state,
@@ -234,10 +237,11 @@ impl Record {
             self.processed,
             self.errors,
             self.ddt_class_max,
-            class,
-            kind,
-            checksum,
-            cursor,
+            tables.class,
+            // There is one type of stores.
+            0,
+            u64::from(tables.checksum),
+            tables.position,
             objset,
             object,
             level,
@@ -273,6 +277,7 @@ mod tests {
             cur_max: 8,
             again: false,
             queue: queue.iter().copied().collect(),
+            tables: SharedAt::END,
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a scan tells those who watch the pool's events.
+//! Scan events for those who follow the pool's events.
 
 use zuse_base::Event;
 

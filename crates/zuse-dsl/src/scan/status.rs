@@ -1,4 +1,4 @@
-//! How far the pool's scan is, for those who look.
+//! How far the pool's scan is, for commands and programs.
 
 use super::engine::counts_of;
 use super::record::Function;
@@ -22,7 +22,7 @@ pub struct ScanStatus {
     pub examined: u64,
     /// Seen, and not read.
     pub skipped: u64,
-    /// Written anew.
+    /// Written again.
     pub processed: u64,
     /// Blocks that are lost.
     pub errors: u64,
@@ -58,7 +58,7 @@ impl Dsl {
             to_examine: record.to_examine,
             examined: record.examined + examined,
             skipped: record.skipped + skipped,
-            processed: record.processed + processed + state.mended,
+            processed: record.processed + processed + state.repaired,
             errors: record.errors + errors,
             paused: record.paused,
             pass_start: pass.start,

@@ -1,14 +1,16 @@
-//! What of a scan happens on the sync thread: its begin and end, the position after each batch, and
-//! what happens to datasets meanwhile.
+//! The part of a scan that runs on the sync thread: its begin and end, the position after each
+//! batch, and changes of datasets meanwhile.
 
 use std::sync::Arc;
 
 use zuse_base::{Errno, Error, Refusal, Result, Span, Txg};
 use zuse_dmu::zap::ZapValue;
-use zuse_format::object_type as ot;
+use zuse_format::{BlockPointer, object_type as ot};
 use zuse_io::LostBlock;
+use zuse_pool::dedup::SharedAt;
 
 use super::engine::Done;
+use super::prover::Short;
 use super::record::{Bookmark, CANCELED, FINISHED, Function, Position, Record, SCANNING};
 use super::report::Step;
 use super::{ERROR_SCRUB, ErrorScrub, KEY, LAST_SCRUBBED, NewScan, Pass};
@@ -16,16 +18,18 @@ use crate::context::{Ctx, Dsl};
 use crate::error_log::{LAST, SCRUB};
 use crate::table::Table;
 
-/// Class of a dedup table behind all that are walked.
-const DDT_DONE: u64 = 3;
+/// Class of stores of dedup tables with shared blocks.
+const SHARED: u64 = 1;
+/// A scan from a later txg on passes over too much for the tables to be walked first.
+const FROM_BEGIN: u64 = 4;
 /// Words of the entry of an error scrub.
 const ERROR_SCRUB_WORDS: usize = 9;
 
 /// Whether there is more for the scan thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Next {
-    /// The next batch, of that epoch.
-    Batch(Record, u64),
+    /// The next batch, of that epoch; blocks of dedup tables, if it is one of those.
+    Batch(Record, u64, Vec<BlockPointer>),
     /// Nothing to do.
     Rest,
 }
@@ -150,7 +154,7 @@ impl Dsl {
     /// none.
     pub(crate) fn load_scan(&self) -> Result<()> {
         let meta = self.meta()?;
-        // A scan is no reason for not opening a pool.
+        // A damaged record of a scan must not keep the pool from opening.
         if let Ok(Some(value)) = meta.directory()?.get(ERROR_SCRUB) {
             self.scan.state.lock().error_scrub = ErrorScrub::parse(&value.ints());
         }
@@ -167,7 +171,20 @@ impl Dsl {
             };
             position.queue = queue;
         }
+        let shared = if record.is_scanning() {
+            record.ddt_class_max.min(SHARED)
+        } else {
+            0
+        };
+        // What came to be shared before was noted on disk, or proved by whom this scan is of.
+        if shared > 0 {
+            self.spa()?.0.watch_shared(Txg(record.max_txg));
+        }
+        if position.tables.class <= shared {
+            position.tables = SharedAt::default();
+        }
         let mut state = self.scan.state.lock();
+        state.shared = shared;
         state.pass = Pass {
             start: self.spa()?.now().0,
             paused: if record.paused {
@@ -204,7 +221,7 @@ impl Ctx<'_> {
             max_txg: max.0,
             start: now,
             to_examine: self.spa.0.space().allocated,
-            ddt: [DDT_DONE, 0, 0, 0],
+            ddt_class_max: if min.0 > FROM_BEGIN { 0 } else { SHARED },
             ..Record::default()
         };
         let directory = self.meta.directory()?;
@@ -212,14 +229,16 @@ impl Ctx<'_> {
         directory.put(self.tx, ERROR_SCRUB, &zeros)?;
         let position = Position::default();
         self.write_scan(&record, &position)?;
+        self.spa.0.watch_shared(max);
         {
             let mut state = self.dsl.scan.state.lock();
             state.forget_batch();
-            state.mended = 0;
+            state.repaired = 0;
+            state.shared = record.ddt_class_max;
             state.record = Some(record);
             state.position = position;
             state.error_scrub = ErrorScrub::default();
-            state.failed.clear();
+            state.short = Short::default();
             state.pass = Pass {
                 start: now,
                 begun_here: true,
@@ -295,7 +314,7 @@ impl Ctx<'_> {
         let position = {
             let mut state = self.dsl.scan.state.lock();
             state.forget_batch();
-            record.processed += std::mem::take(&mut state.mended);
+            record.processed += std::mem::take(&mut state.repaired);
             state.record = Some(record);
             pass(&mut state.pass, self.spa.now().0);
             state.position.clone()
@@ -319,13 +338,13 @@ impl Ctx<'_> {
                     let [examined, skipped, issued, processed, errors] = state.counts.now();
                     record.examined += examined;
                     record.skipped += skipped;
-                    record.processed += processed + std::mem::take(&mut state.mended);
+                    record.processed += processed + std::mem::take(&mut state.repaired);
                     record.errors += errors;
                     state.record = Some(record);
                     state.counts = Arc::default();
                     state.pass.examined += examined;
                     state.pass.issued += issued;
-                    join(&mut state.failed, &done.failed);
+                    state.short.add(&done.short);
                     (before, ahead)
                 })
             };
@@ -340,10 +359,52 @@ impl Ctx<'_> {
             }
         }
         io.watch_frees();
+        let (mut ahead, last) = {
+            let state = self.dsl.scan.state.lock();
+            (state.position.clone(), state.shared)
+        };
+        let blocks = self.shared_blocks(&mut ahead, last);
         let mut state = self.dsl.scan.state.lock();
         state.forget_batch();
-        state.ahead = Some(state.position.clone());
-        Ok(Next::Batch(record, state.epoch))
+        state.ahead = Some(ahead);
+        Ok(Next::Batch(record, state.epoch, blocks))
+    }
+
+    /// The next blocks of dedup tables; none once all are done.
+    fn shared_blocks(&self, position: &mut Position, last: u64) -> Vec<BlockPointer> {
+        if last == 0 {
+            position.tables = SharedAt::END;
+        }
+        if position.tables.class > last {
+            return Vec::new();
+        }
+        let ctx = self.spa.sync_ctx(self.tx);
+        match self.spa.0.shared_blocks(&ctx, position.tables, last) {
+            Ok((blocks, next)) => {
+                position.tables = next;
+                blocks
+            }
+            // What of it is lost is found with the MOS. Nothing is passed over.
+            Err(_) => {
+                self.dsl.scan.state.lock().shared = 0;
+                position.tables = SharedAt::END;
+                Vec::new()
+            }
+        }
+    }
+
+    /// Something is shared that the tables' walk has not proved. This scan knows what; no other
+    /// would.
+    pub(crate) fn stop_passing_over(&self) -> Result<()> {
+        let (record, position) = {
+            let mut state = self.dsl.scan.state.lock();
+            let Some(record) = state.record.as_mut().filter(|r| r.is_scanning()) else {
+                return Ok(());
+            };
+            record.ddt_class_max = 0;
+            (*record, state.position.clone())
+        };
+        self.write_scan(&record, &position)
     }
 
     /// What a scrub finds lost becomes the log when it is done; a resilver adds to what is known.
@@ -363,36 +424,38 @@ impl Ctx<'_> {
 
     /// A scan is over: done, or canceled.
     pub(super) fn end_scan(&self, record: Record, complete: bool) -> Result<()> {
-        let (before, mended) = {
+        let (before, repaired) = {
             let mut state = self.dsl.scan.state.lock();
             state.forget_batch();
-            (state.position.clone(), std::mem::take(&mut state.mended))
+            (state.position.clone(), std::mem::take(&mut state.repaired))
         };
         let ended = Record {
             state: if complete { FINISHED } else { CANCELED },
             end: self.spa.now().0,
             queue_object: 0,
             paused: false,
-            processed: record.processed + mended,
+            processed: record.processed + repaired,
             ..record
         };
         let position = Position {
             bookmark: Bookmark::NOWHERE,
             queue: Default::default(),
             again: false,
+            tables: SharedAt::END,
             ..before
         };
         if record.queue_object != 0 {
             self.free(record.queue_object)?;
         }
         self.write_scan(&ended, &position)?;
-        let (failed, begun_here) = {
+        let (short, begun_here) = {
             let mut state = self.dsl.scan.state.lock();
             state.record = Some(ended);
             state.position = position;
-            (std::mem::take(&mut state.failed), state.pass.begun_here)
+            (std::mem::take(&mut state.short), state.pass.begun_here)
         };
         self.spa.io().unwatch_frees();
+        self.spa.0.unwatch_shared();
         if !complete {
             self.tell_scan(record.function, Step::Given);
             let text = format!("errors={}", record.errors);
@@ -406,12 +469,16 @@ impl Ctx<'_> {
                 .put_u64(self.tx, LAST_SCRUBBED, max)?;
         }
         if record.errors == 0 || begun_here {
-            let failed: Vec<(u64, Span)> = failed
+            let failed: Vec<(u64, Span)> = short
+                .failed
                 .into_iter()
                 .map(|(leaf, (first, last))| (leaf, Span::new(first, last - first + 1)))
                 .collect();
-            let max = Txg(record.max_txg);
-            self.spa.scan_done(self.tx, max, &failed)?;
+            // What nobody came upon is lacked as before: a device that failed for a moment may have
+            // hidden a tree.
+            let seen_after = record.min_txg.max(short.hidden);
+            let births = (Txg(seen_after), Txg(record.max_txg));
+            self.spa.scan_done(self.tx, births, &failed)?;
         }
         self.tell_scan(record.function, Step::Done);
         self.log_pool("scan done", &format!("errors={}", record.errors))
@@ -453,12 +520,5 @@ impl Ctx<'_> {
     /// Two datasets exchange their content.
     pub(crate) fn scan_swapped(&self, a: u64, b: u64) -> Result<()> {
         self.note_change(|position| position.swapped(a, b))
-    }
-}
-
-fn join(all: &mut super::Failed, more: &super::Failed) {
-    for (leaf, (first, last)) in more {
-        let (known_first, known_last) = all.entry(*leaf).or_insert((*first, *last));
-        (*known_first, *known_last) = ((*first).min(*known_first), (*last).max(*known_last));
     }
 }

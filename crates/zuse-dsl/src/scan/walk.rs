@@ -20,7 +20,8 @@ const SPILL: u64 = u64::MAX - 1;
 /// A block that was collected.
 pub(crate) struct Item {
     pub bp: BlockPointer,
-    pub name: LostBlock,
+    /// None: a dedup table has it, and its pointers are told later where it is lost.
+    pub name: Option<LostBlock>,
 }
 
 /// How a walk ended.
@@ -123,12 +124,16 @@ impl<'a> Walker<'a> {
     fn read(&self, bp: &BlockPointer, name: LostBlock) -> Result<Vec<u8>, Walk> {
         let stored = match self.prover.prove_pointers(bp, name) {
             Proven::Good(stored) => stored,
-            Proven::Lost => return Err(Walk::Done),
+            Proven::Lost => {
+                self.prover.note_hidden(bp.physical_birth());
+                return Err(Walk::Done);
+            }
             Proven::Gone => return Err(self.pause()),
         };
         let place = Place::new("a scan");
         let decoded = self.prover.spa.io().decode(bp, None, stored, &place);
         decoded.map_err(|_| {
+            self.prover.note_hidden(bp.physical_birth());
             self.prover.note_lost(LostBlock {
                 birth: bp.physical_birth(),
                 ..name
@@ -157,6 +162,7 @@ impl<'a> Walker<'a> {
             Err(walk) => return walk,
         };
         let Ok(phys) = ObjsetPhys::parse(&bytes) else {
+            self.prover.note_hidden(root.physical_birth());
             self.prover.note_lost(self.name(0, ROOT_LEVEL, 0));
             return Walk::Done;
         };
@@ -202,7 +208,7 @@ impl<'a> Walker<'a> {
                 let block = bp.checksum()[3];
                 self.take(Item {
                     bp,
-                    name: self.name(0, 0, block),
+                    name: Some(self.name(0, 0, block)),
                 });
             }
         }
@@ -318,8 +324,9 @@ impl<'a> Walker<'a> {
                 return self.pause();
             }
         }
-        if bp.physical_birth() <= self.turn.cur_max && self.prover.meet(bp) {
-            let name = self.name(owner.object(), 0, blkid);
+        let is_new = bp.physical_birth() <= self.turn.cur_max && !self.prover.was_proved(bp);
+        if is_new && self.prover.meet(bp) {
+            let name = Some(self.name(owner.object(), 0, blkid));
             self.take(Item { bp: *bp, name });
         }
         Walk::Done

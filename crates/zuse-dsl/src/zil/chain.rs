@@ -68,7 +68,7 @@ pub(super) struct Chain {
     /// The last drain that was begun, and the last one that is durable.
     pub begun: u64,
     pub done: u64,
-    /// What drains up to this one had, and was not durable when it was begun anew, is in no block
+    /// What drains up to this one had, and was not durable when it was begun again, is in no block
     /// that counts.
     pub lost: u64,
     /// Drains between begun and done, with the last block of each.

@@ -95,7 +95,7 @@ impl Dsl {
     ) -> Result<Vec<(&'a str, u64, ZilHeader)>> {
         let meta = self.meta()?;
         if let Some(gather) = gather {
-            gather.start_anew();
+            gather.allow_as_much_again();
             let unknown = self.tier.unknown_datasets(heads.iter().map(|m| m.head));
             self.learn(gather, unknown)?;
         }

@@ -1,8 +1,8 @@
 //! The intent log of a head that is in use: what operations and commits see of it.
 //!
-//! A commit is answered by a flush of log blocks, or by a txg where the log cannot do it. That is
-//! so without a chain yet, without space, after a device failed, and while logs rest because a log
-//! device leaves. Both promise the same.
+//! A commit is answered by a flush of log blocks. Where the log cannot do it, the commit waits for
+//! the txg. Those cases are: no chain yet, no space, a failed device, and logs that rest while a
+//! log device leaves. Both ways promise the same.
 
 use std::sync::atomic::{
     AtomicBool,

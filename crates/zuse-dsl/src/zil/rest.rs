@@ -1,7 +1,7 @@
 //! Logs that rest while a log device leaves the pool (chapter 05 §7 of the format notes).
 //!
-//! Every chain is freed, those that only stand on disk as well: any of their blocks may lie on the
-//! device. Commits wait for txgs until it is over.
+//! Every chain is freed, also those that only exist on disk, because any of their blocks may lie on
+//! the device. Commits wait for txgs until the device has left.
 
 use std::sync::Arc;
 

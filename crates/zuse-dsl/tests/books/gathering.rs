@@ -1,4 +1,4 @@
-//! What a program lists is brought together before it is changed, and what `snapshot -r` changes
+//! What a program lists is prefetched together before it is changed, and what `snapshot -r` changes
 //! too: told by the reads of the device.
 
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use zuse_dsl::{Batch, Operation};
 
 use crate::bench::*;
 
-/// Enough for three chunks: the first is waited for, the others are brought by another thread.
+/// Enough for three chunks: the first is waited for, the others are prefetched by another thread.
 const DATASETS: u64 = 1200;
 
-/// A pool of so many clones with a snapshot each, opened anew, and its device.
+/// A pool of so many clones with a snapshot each, opened again, and its device.
 fn many(name: &str) -> (Bench, Arc<RecordingDevice>) {
     let device = Arc::new(RecordingDevice::new(Arc::new(MemDevice::new(
         name,

@@ -1,19 +1,19 @@
-//! The workers of a process, over all its connections.
+//! The workers of a process, shared by all its connections.
 //!
 //! ```text
 //!   /dev/fuse of a mount ─┐
 //!   /dev/fuse of a mount ─┼─ epoll ─ the reader ─────────── Line::server ─ answer
 //!   /dev/fuse of a mount ─┘                 (workers.rs)
 //! ```
-//! A process may serve thousands of mounts, few of which are busy: threads belong to nobody. A
-//! mount at rest is a descriptor and an entry in a table.
+//! A process may serve thousands of mounts, few of which are busy. So threads belong to no mount.
+//! An idle mount is a descriptor and an entry in a table. A `Line` is one connection.
 //!
 //! Invariants:
 //! - A line ends once: when the kernel has ended its session and the last worker has left it. A
 //!   worker leaves as often as it came, which is asserted.
-//! - Threads are taken on when work waits and nobody is free, up to the most that any of the mounts
-//!   asked for. They stay until the last line is gone and nobody can add another.
-//! - While the crew rests no message is taken: what the kernel asks waits there. Whoever has taken
+//! - A thread is started when work waits and no worker is free, up to the largest number that any
+//!   of the mounts asked for. Threads end when the last line is gone and nobody can add another.
+//! - While the crew rests no message is read: requests wait in the kernel. A worker that has read
 //!   one before answers it.
 //!
 //! Nothing is called with the table locked.
@@ -245,7 +245,7 @@ impl Crew {
         house.rests.store(false, SeqCst);
         for line in house.all() {
             if let Err(error) = house.listen_to(&line) {
-                // Its mount must not hang: it ends.
+                // Its mount must not hang, so the connection ends.
                 line.end(Some(error));
             }
         }
@@ -269,7 +269,7 @@ impl std::fmt::Debug for Crew {
 fn spawn(name: &str, life: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let thread = thread::Builder::new().name(name.into());
     let started = thread.spawn(move || {
-        // Memory that it asks for must not wait for pages that it would have to write.
+        // Its memory allocations must not wait for pages that it would have to write itself.
         let _ = rustix::process::configure_io_flusher_behavior(true);
         life();
     });
@@ -326,7 +326,7 @@ impl House {
             }
         };
         if spawn("zuse-fuse-seek", life).is_err() {
-            // The next question tries again.
+            // The next `lseek` tries again.
             self.has_seeker.store(false, SeqCst);
         }
     }
@@ -373,7 +373,7 @@ impl House {
     /// A message of a line, if one is there. What ends the line ends it.
     fn take(&self, line: &Arc<Line>, inbox: &mut [u8]) -> Option<(With, usize)> {
         let with = With::new(line);
-        // Counted first: who lets the crew rest sees either that or that nothing is taken.
+        // Counted first: a thread that stops the crew sees either this, or that no message is read.
         if self.rests.load(SeqCst) {
             return None;
         }
@@ -452,7 +452,7 @@ impl Queue for Arc<House> {
     }
 
     fn hire(&self) {
-        // Fewer will do.
+        // If it cannot be started, fewer workers will do.
         let _ = self.hire_one();
     }
 }

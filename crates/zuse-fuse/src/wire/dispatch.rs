@@ -290,9 +290,9 @@ impl<O: Ops> Server<O> {
             atime: time(fattr::ATIME, fattr::ATIME_NOW, (atime, atime_ns)),
             mtime: time(fattr::MTIME, fattr::MTIME_NOW, (mtime, mtime_ns)),
             ctime: has(fattr::CTIME).then_some((ctime, ctime_ns)),
-            // On a change of owner they always fall, and the kernel leaves it to us. A message that
-            // changes nothing comes before somebody without privilege changes a file that has such
-            // bits: with its answer the kernel knows.
+            // A change of owner always drops them, and the kernel leaves that to us. Before
+            // somebody without privilege changes such a file, the kernel sends a message that
+            // changes nothing; the answer tells it the new mode.
             kill_suidgid: has(fattr::KILL_SUIDGID | fattr::UID | fattr::GID)
                 || valid & !fattr::ABOUT_THE_REQUEST == 0,
         };
@@ -457,7 +457,7 @@ impl<O: Ops> Server<O> {
     }
 
     fn release(&self, node: u64, mut body: Fields<'_>) -> Done {
-        // Files that were made before the kernel knew that it need not say so.
+        // For files that were created before the kernel learned that it need not send OPEN.
         if !self.options.handleless_files {
             self.ops.release(node, body.u64()?);
         }

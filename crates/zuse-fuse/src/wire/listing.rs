@@ -1,4 +1,4 @@
-//! Listings of directories, written straight into the bytes of the answer.
+//! Directory listings, written straight into the bytes of the answer.
 
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
-//! Questions for data and holes of files that mappings may have written to.
+//! `lseek` for data and holes in files that mappings may have written to.
 //!
-//! The kernel asks for them without first writing the pages that programs have changed through a
-//! mapping. Data would be taken for a hole, and copied as one. So those pages are called in before
-//! the question is answered. That waits for writes which other workers have to serve; a worker that
-//! waited itself could be the last one. Therefore a thread of its own does it, one question after
-//! the other.
+//! The kernel sends it without first writing the pages that programs have changed through a
+//! mapping. Data would be taken for a hole, and copied as one. So those pages are written back
+//! before the answer. That waits for writes which other workers have to serve. A worker that waited
+//! itself could be the last one. Therefore a thread of its own does it, one request after the
+//! other.
 //!
 //! Memory: one entry for each process that waits in `lseek`.
 

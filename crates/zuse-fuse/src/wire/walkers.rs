@@ -1,22 +1,23 @@
-//! Which threads of clients want attributes with the names that they list.
+//! Which client threads want attributes together with the names that they list.
 //!
-//! Attributes are most of what a listing costs. Who only looks at names (`find -name`) does not
-//! need them. Who looks at each file (`find -size`, `ls -l`, `du`, `rsync`) saves a message a file.
-//! The kernel guesses by what became of one directory, but many programs read all of a directory
-//! before they look at the first file. So it asks for attributes always, and they are given
+//! Attributes are most of what a listing costs. A client that only looks at names (`find -name`)
+//! does not need them. One that looks at each file (`find -size`, `ls -l`, `du`, `rsync`) saves a
+//! message a file. The kernel guesses by what happened with one directory, but many programs read
+//! all of a directory before they look at the first file. So the kernel is told to ask for
+//! attributes always, and they are given
 //! - with some of the first names of each listing,
 //! - with all names to a thread that looked up a file after a listing, for its next [`ROUNDS`]
 //!   directories. Then it has to show again that it wants them.
 //!
-//! Memory: a word for each of [`SLOTS`] threads. One that loses its slot to another is guessed
-//! anew.
+//! Memory: a word for each of [`SLOTS`] threads. A thread that loses its slot to another starts
+//! again.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::Attributes;
 
 const SLOTS: usize = 64;
-/// Directories that are listed with attributes before a thread is guessed anew.
+/// Directories that are listed with attributes before a thread is guessed again.
 const ROUNDS: u64 = 64;
 /// It has listed a directory.
 const LISTED: u64 = 1 << 16;

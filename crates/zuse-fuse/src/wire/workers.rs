@@ -7,28 +7,27 @@
 //!            ^   (polls for a moment, then sleeps in read)                                │ none reads
 //!            └────────────────────────────────────────────────────────────────────────────┘
 //! ```
-//! What a message costs is mostly waking a thread: one that sleeps on an idle core is 10 to 30 µs
-//! away. So one worker is the reader, and serves what it reads. It polls for the next message for a
-//! moment before it goes to sleep. So a client that asks one thing after the other is served by one
-//! thread that stays awake.
+//! Why: most of the time of a message goes into waking a thread. One that sleeps on an idle core
+//! needs 10 to 30 µs. So one worker is the reader, and serves what it reads. It polls for the next
+//! message for a moment before it sleeps. A client with one request after the other is then served
+//! by one thread that stays awake.
 //!
-//! Rules (the tests and `mount-*` cases measure some of them; none is about bytes):
+//! Rules (the tests and `mount-*` cases measure some of them; none affects bytes):
 //! - One worker reads whenever all others are parked or serving.
-//! - While none reads, a worker is called as soon as it is seen that a message waits. A worker that
-//!   has just taken one finds another behind it, or the watch sees it, which looks every [`TICK`]
-//!   while there is work. So a request that waits (for a disk, for a suspended pool) delays the
-//!   others by two ticks at the most, until all workers wait.
-//! - No worker is called for a FORGET: it is done before one comes. One follows each removal of a
-//!   file, with the next request right behind it.
-//! - A poll lasts at most [`LOOK`]. It has to pay: a worker that polled in vain polls less often,
-//!   until messages come in quick succession again. Between two looks it yields the core, so that
-//!   the client that the answer woke can run there.
-//! - A worker that finds the cores taken sleeps instead of polling, for [`AFTER_CROWD`].
-//! - Work that no request waits for is done while the client digests an answer, and before going to
-//!   sleep. It is never done by the reader. A worker that has seen a message then does not poll
-//!   again.
-//! - The watch sleeps for good when nothing came for [`QUIET`]; the next reader to take a message
-//!   wakes it. A mount at rest uses no processor time.
+//! - While none reads, a worker is called as soon as a waiting message is noticed. Either a worker
+//!   that has just read one finds another behind it, or the watch sees it. The watch looks every
+//!   [`TICK`] while there is work. So a request that waits (for a disk, for a suspended pool)
+//!   delays the others by two ticks at most, until all workers wait.
+//! - No worker is called for a FORGET, which takes less time than a call. One follows each removal
+//!   of a file, with the next request right behind it.
+//! - A poll lasts at most [`LOOK`]. A worker whose polls were in vain polls less often, until
+//!   messages come in quick succession again. Between two looks it yields the core, so that the
+//!   client can run there.
+//! - If the cores are busy, a worker sleeps instead of polling, for [`AFTER_CROWD`].
+//! - Work that no request waits for is done right after an answer, and before going to sleep, but
+//!   never by the reader. If a message comes meanwhile, the worker does not poll again.
+//! - The watch sleeps when nothing came for [`QUIET`]; the reader that takes the next message wakes
+//!   it. An idle mount uses no processor time.
 
 use std::cell::Cell;
 use std::io;
@@ -198,7 +197,8 @@ impl Workers {
         while !self.over.load(SeqCst) {
             if quiet >= QUIET && self.waiting.load(SeqCst) > 0 {
                 self.watch_sleeps.store(true, SeqCst);
-                // Who takes a message after this wakes us; what was taken before it is seen here.
+                // A worker that takes a message after this wakes us. One taken before shows in the
+                // count here.
                 if self.taken.load(SeqCst) == seen && !self.over.load(SeqCst) {
                     thread::park();
                 }
@@ -273,7 +273,7 @@ impl<D: Queue> Worker<'_, D> {
         }
         {
             let mut parked = self.all.parked();
-            // Under the lock: who calls after this finds us here.
+            // Under the lock: a caller that comes later finds us here.
             if is_free() {
                 return;
             }

@@ -83,7 +83,7 @@ fn what_nobody_uses_is_lent_up_to_three_quarters() {
 #[test]
 fn what_is_lent_beside_the_budget_takes_nothing_from_it() {
     let cache = Arc::new(Cache::new(1 << 20));
-    cache.allow_beside(256 << 10);
+    cache.set_extra_budget(256 << 10);
     let all: Vec<_> = (0..8).map(|_| cache.lend_spare(128 << 10)).collect();
     assert!(all.iter().all(Option::is_some), "six of it and two beside");
     assert!(cache.lend_spare(128 << 10).is_none());
@@ -94,7 +94,7 @@ fn what_is_lent_beside_the_budget_takes_nothing_from_it() {
     assert!(cache.lend_spare(256 << 10).is_some(), "beside");
     drop(all.next());
     assert!(cache.lend_spare(128 << 10).is_some(), "of the budget");
-    cache.allow_beside(0);
+    cache.set_extra_budget(0);
     let again = cache.lend_spare(128 << 10);
     assert!(again.is_some() && cache.lend_spare(4096).is_none());
 }
@@ -191,7 +191,7 @@ fn a_failed_fetch_is_told_to_all_and_tried_again_by_the_next() {
 /// what that says holds.
 #[test]
 fn a_fetch_that_failed_is_tried_again_by_who_came_meanwhile() {
-    for mended in [true, false] {
+    for repaired in [true, false] {
         let cache = Arc::new(Cache::new(1 << 20));
         let fetched = Arc::new(AtomicUsize::new(0));
         let ask = |waiters: usize| {
@@ -201,7 +201,7 @@ fn a_fetch_that_failed_is_tried_again_by_who_came_meanwhile() {
                     .get_or(key(1), Class::Data, || {
                         let first = fetched.fetch_add(1, SeqCst) == 0;
                         until_waited_for_by(&cache, &key(1), if first { 2 } else { waiters });
-                        if mended && !first {
+                        if repaired && !first {
                             return Ok(Block::new(vec![1; 512]));
                         }
                         Err(Error::corrupt("here", "bad"))
@@ -214,7 +214,7 @@ fn a_fetch_that_failed_is_tried_again_by_who_came_meanwhile() {
             std::thread::yield_now();
         }
         let others = [ask(1), ask(1)].map(|t| t.join().unwrap());
-        assert_eq!((first.join().unwrap(), others), (false, [mended; 2]));
+        assert_eq!((first.join().unwrap(), others), (false, [repaired; 2]));
         assert_eq!(fetched.load(SeqCst), 2);
     }
 }

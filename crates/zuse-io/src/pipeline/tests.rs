@@ -444,8 +444,8 @@ fn long_neighbours_come_in_one_read_and_what_is_rotten_among_them_does_not() {
     let wanted = blocks.iter().map(|(bp, _)| *bp).chain([rotten]);
     let ahead = || Ahead::new(&io, &work);
     let mut around = ahead();
-    around.bring(wanted);
-    assert_eq!(around.brought(), 7 * (64 << 10));
+    around.prefetch(wanted);
+    assert_eq!(around.prefetched(), 7 * (64 << 10));
     let read = Operation {
         op: Op::Read,
         offset: start,
@@ -461,11 +461,11 @@ fn long_neighbours_come_in_one_read_and_what_is_rotten_among_them_does_not() {
     assert!(io.read(&rotten, &"rotten").is_err());
     // The other way a run is good or not as a whole.
     io.cache().clear();
-    io.bring_around(false);
+    io.set_prefetch_direct(false);
     let wanted: Vec<_> = blocks.iter().map(|(bp, _)| *bp).chain([rotten]).collect();
-    ahead().bring(wanted);
+    ahead().prefetch(wanted);
     assert!(blocks.iter().all(|(bp, _)| io.peek(bp).is_none()));
-    ahead().bring(blocks.iter().map(|(bp, _)| *bp));
+    ahead().prefetch(blocks.iter().map(|(bp, _)| *bp));
     for (bp, data) in &blocks {
         assert_eq!(io.peek(bp).expect("it came").bytes(), data);
     }
@@ -547,7 +547,7 @@ fn what_an_older_txg_wrote_is_never_written_over() {
 }
 
 #[test]
-fn a_block_is_mended_with_its_own_bytes_only() {
+fn a_block_is_repaired_with_its_own_bytes_only() {
     let b = bench(u64::MAX, SIZE / 2);
     let data = noise(16_384, 5);
     let bp = write(&b, &policy(2, Compression::Off), &BlockPointer::HOLE, &data).expect("write");
@@ -563,9 +563,9 @@ fn a_block_is_mended_with_its_own_bytes_only() {
         })
     };
     let others = noise(16_384, 6);
-    assert!(!b.io.mend(&bp, &others, &"test").expect("no error"));
-    assert!(!b.io.mend(&bp, &data[..8192], &"test").expect("no error"));
+    assert!(!b.io.repair(&bp, &others, &"test").expect("no error"));
+    assert!(!b.io.repair(&bp, &data[..8192], &"test").expect("no error"));
     assert!(!on_disk());
-    assert!(b.io.mend(&bp, &data, &"test").expect("mended"));
+    assert!(b.io.repair(&bp, &data, &"test").expect("repaired"));
     assert!(on_disk());
 }

@@ -139,8 +139,8 @@ impl Pipeline {
                 in_place: true,
             });
         }
-        // Looked for in the dedup tables only now: they know blocks by the checksum of what is
-        // stored.
+        // The dedup tables know blocks by the checksum of the stored bytes, so they are asked only
+        // now.
         bp.set_birth(txg.0, txg.0);
         bp.set_fill(fill);
         self.store_once(txg, policy, &mut bp, stored, &|other| {
@@ -367,7 +367,7 @@ fn can_nopwrite(new: &BlockPointer, old: &BlockPointer, policy: &WritePolicy) ->
         && !old.dedup()
         // Word 6 holds sizes, compression, checksum function, type and level.
         && old.words[6] == new.words[6]
-        // `copies` may have changed since: then the block is to be written anew.
+        // `copies` may have changed since: then the block is to be rewritten.
         && old.dvas().count() == usize::from(policy.copies)
         && old.checksum() == new.checksum()
 }

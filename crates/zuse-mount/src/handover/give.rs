@@ -75,7 +75,7 @@ impl MountServer {
             let mut gate = volume.close();
             let Some(fs) = gate.take() else { continue };
             drop(gate);
-            // What has no name and no holder is freed now, the rest by who takes it up.
+            // Nameless objects without a holder are freed now; the new process frees the others.
             settle(&fs);
             fs.leave_nameless();
             for znode in session.table.lay_down(volume) {
@@ -143,7 +143,7 @@ fn give_session(session: &Session, link: &mut Link) -> io::Result<()> {
         link.put(volume.root_object.0)?;
         link.put(volume.above())?;
         link.put_bytes(volume.name().as_bytes())?;
-        // Whoever goes on tells the kernel of their blocks.
+        // The new process reports their block counts to the kernel.
         let growing = volume.growing.lock().clone();
         link.put(growing.len() as u64)?;
         for (ino, told) in growing {
@@ -220,7 +220,7 @@ fn volumes_of(session: &Session) -> Vec<Arc<Volume>> {
     }
     session.table.each_volume(&mut add);
     let mut all: Vec<_> = all.into_values().collect();
-    // A file system whose slot another one has after it comes later: that one has the say.
+    // If two file systems had a slot in turn, the later one comes last, and so decides.
     all.sort_by_key(|v| (v.root != number::ROOT, v.slot));
     all
 }

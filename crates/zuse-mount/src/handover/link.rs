@@ -1,8 +1,9 @@
-//! A socket between two processes of this program: numbers, bytes and descriptors in the order in
-//! which they were put.
+//! A socket between two processes of this program: numbers, bytes and descriptors, received in the
+//! order in which they were sent.
 //!
-//! A number is eight bytes, little-endian; bytes have their count in front. A descriptor comes with
-//! a byte of its own. All of it is buffered; what was in the buffers is wiped, for keys pass too.
+//! A number is eight bytes, little-endian; bytes have their count in front. A descriptor is sent
+//! with a byte of its own. Everything is buffered. Buffers are wiped after use, because keys pass
+//! through them.
 
 use std::collections::VecDeque;
 use std::io::{self, Error, ErrorKind, IoSlice, IoSliceMut, Write};

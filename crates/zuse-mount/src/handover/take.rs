@@ -101,7 +101,7 @@ impl MountServer {
         let mut said = Vec::new();
         for _ in 0..link.take()? {
             let pair = (link.take_text()?, link.take_text()?);
-            // What is not known any more is shown no more.
+            // Options that this version does not know are not shown any more.
             let known = ServerOptions::SAID.iter();
             let known = known.filter(|(p, v)| *p == pair.0 && *v == pair.1);
             said.extend(known.copied());
@@ -194,7 +194,7 @@ fn open(tree: &dyn Tree, what: u64, name: &str) -> Result<Arc<FileSystem>> {
 fn hold(fs: &FileSystem, handed: &HashMap<ObjectId, Nameless>) -> HashMap<ObjectId, Arc<Znode>> {
     let take = |(object, nameless): (&ObjectId, &Nameless)| {
         let taken = fs.take_nameless(*object, nameless.generation, nameless.may_get_name);
-        // What is not there any more is stale for who has it open.
+        // An object that is gone is stale for those who have it open.
         taken.ok().map(|znode| (*object, znode))
     };
     handed.iter().filter_map(take).collect()

@@ -1,4 +1,5 @@
-//! What a session shows, and under which rules, from what its pool says.
+//! Which file systems a session shows, and with which mount options, from the properties of the
+//! pool.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -123,9 +124,10 @@ pub(super) fn root_names(volume: &Volume) -> Vec<Vec<u8>> {
     if let Ok(fs) = volume.enter()
         && let Ok(root) = fs.root()
     {
-        // No user reads here: the access time stays, or the directory would count as modified.
+        // No user reads here, so the access time stays. Otherwise the directory would count as
+        // modified.
         let all = (usize::MAX, usize::MAX);
-        // What cannot be read has not been given to the kernel either.
+        // Names that cannot be read were not given to the kernel either.
         let _ = fs.readdir_some(&root, 0, Wanted::Names, all, &mut |entry| {
             if !matches!(entry.name, b"." | b"..") {
                 names.push(entry.name.to_vec());

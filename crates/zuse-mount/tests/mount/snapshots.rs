@@ -115,3 +115,22 @@ fn after_a_rollback_the_mount_shows_the_old_content() {
     }
     assert_eq!(names(f.root()), ["c", "d", "x", "y"]);
 }
+
+/// Opening a directory does not ask this program: a name that the kernel kept shows a stale one.
+#[test]
+fn snapshots_that_were_listed_are_listed_after_a_rollback() {
+    let Some(f) = fixture() else { return };
+    f.create("tank/c", &[]);
+    for (dataset, dir) in [("tank", ""), ("tank/c", "c/")] {
+        let snapshot = |name: &str| f.path(&format!("{dir}.zfs/snapshot/{name}"));
+        fs::write(f.path(&format!("{dir}x")), "x").unwrap();
+        f.snapshot(&format!("{dataset}@one"));
+        f.snapshot(&format!("{dataset}@two"));
+        assert!(names(snapshot("two")).contains(&"x".to_owned()));
+        f.pool().rollback(&format!("{dataset}@two"), false).unwrap();
+        f.told();
+        for name in ["one", "two"] {
+            assert!(names(snapshot(name)).contains(&"x".to_owned()), "{name}");
+        }
+    }
+}

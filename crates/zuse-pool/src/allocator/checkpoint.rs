@@ -1,8 +1,8 @@
-//! What the checkpoint keeps: blocks that were there when it was made and are freed now.
+//! Blocks that the checkpoint keeps: they existed when it was made, and are freed now.
 //!
-//! Such a block stays allocated in its metaslab's map, so that nothing is written over it. Its
-//! range goes into the checkpoint's map of its vdev. When the checkpoint is discarded the ranges
-//! are taken out of those maps from their ends, some in each txg, and freed like any other.
+//! Such a block stays allocated in its metaslab's map, so that nothing overwrites it. Its range
+//! goes into the checkpoint's map of its vdev. When the checkpoint is discarded, the ranges are
+//! taken from the ends of those maps, some in each txg, and freed like any other.
 
 use std::sync::atomic::Ordering::Relaxed;
 

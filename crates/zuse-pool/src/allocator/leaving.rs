@@ -1,5 +1,4 @@
-//! A vdev changes under the allocator: it leaves, which a log vdev does on which nothing is any
-//! more, or it grows.
+//! Changes of a vdev in use: a log vdev without blocks leaves, or a vdev grows.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

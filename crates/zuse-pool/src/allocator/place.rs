@@ -213,7 +213,7 @@ impl Allocator {
                 let vdev = members.get(position)?;
                 let here = |p: &&Placed| Arc::ptr_eq(&p.vdev, vdev);
                 let shared = placed.iter().flatten().filter(here).count() > 0;
-                // What is not shared was tried in the first round.
+                // Vdevs that no earlier copy uses were tried in the first round.
                 if shared == (apart == Apart::OtherVdev) || !vdev.open_for_new.load(Relaxed) {
                     continue;
                 }

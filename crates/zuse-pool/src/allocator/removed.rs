@@ -1,8 +1,8 @@
 //! Removed vdevs: freeing a block frees the place to which it was copied.
 //!
-//! Block pointers go on naming the removed vdev. What is freed there becomes obsolete: nobody asks
-//! its mapping for it any more, and OpenZFS makes the mapping smaller by that. So each such range
-//! is noted in the vdev's obsolete map (feature `obsolete_counts`; chapter 01b §6.2).
+//! Block pointers go on naming the removed vdev. A range that is freed there becomes obsolete:
+//! nobody looks it up in the mapping any more. OpenZFS makes the mapping smaller by such ranges. So
+//! each is noted in the vdev's obsolete map (feature `obsolete_counts`; chapter 01b §6.2).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -63,7 +63,7 @@ impl Allocator {
     /// The MOS cannot be changed. The txg must not be committed then; calling again tries again.
     pub fn sync_pass(&self, writer: &dyn MapWriter) -> Result<bool> {
         let options = self.options();
-        // Counted here: the allocator is asked more often than the MOS is written.
+        // Counted here: this is called more often than the MOS is written.
         let pass = self.next_pass(writer.txg());
         let how = SyncPass {
             writer,
@@ -129,14 +129,15 @@ impl Allocator {
             let Some(metaslab) = metaslabs.get(index) else {
                 return Ok(());
             };
-            // Freed without the tree in memory: only with it can be told whether that was allocated
-            // at all.
+            // Some frees were noted while the tree was not in memory. Only with the tree can they
+            // be checked: was that space allocated at all?
             if metaslab.frees_unseen(txg) {
                 metaslab.load(&*self.store())?;
             }
             let done = metaslab.sync(how)?;
             if done.defers {
-                // It has its turn when the txg is on disk, though nothing else changes it.
+                // Its deferred space moves on when the next txg is on disk, even if nothing else
+                // changes it.
                 vdev.mark_defers(index);
             }
             written |= done.appended;

@@ -1,5 +1,6 @@
-//! Bringing what changed in a txg into the MOS: the old form at once, the new one by way of its
-//! log. Stores and directories are made as they are needed, and go when the table is empty.
+//! Writing the dedup changes of a txg into the MOS: the old form at once, the new one through its
+//! log. Stores and directories are created when they are needed, and removed when the table is
+//! empty.
 
 use std::sync::Arc;
 

@@ -39,6 +39,7 @@ use zuse_io::{Candidate, Contents, Fate};
 use zuse_vdev::{VdevClass, Vdevs};
 
 use super::log::Logs;
+use super::proved::{Doubts, total};
 use super::{CHECKSUMS, CLASSES, Entry, Histogram, Key, Shared, damaged, tables, value};
 use crate::Pool;
 
@@ -133,6 +134,8 @@ pub(crate) struct Dedup {
     state: Mutex<State>,
     claimed: Mutex<HashSet<(u8, Key)>>,
     let_go: Condvar,
+    /// What a scan may not pass over.
+    pub(super) doubts: Mutex<Doubts>,
     /// New tables have the new form.
     fast: AtomicBool,
     quota: AtomicU64,
@@ -161,6 +164,7 @@ impl Dedup {
             state: Mutex::default(),
             claimed: Mutex::default(),
             let_go: Condvar::default(),
+            doubts: Mutex::default(),
             fast: AtomicBool::new(false),
             quota: AtomicU64::new(AUTO),
             size: AtomicU64::new(0),
@@ -261,8 +265,8 @@ impl Dedup {
         Claim { of: self, key }
     }
 
-    /// The newest value of a key that is claimed.
-    fn known(&self, checksum: u8, key: &Key) -> Result<Known> {
+    /// The newest value of a key. It stays so where that is claimed.
+    pub(super) fn known(&self, checksum: u8, key: &Key) -> Result<Known> {
         let (mos, stores, flat) = {
             let state = self.state();
             let Some(table) = state.tables.get(&checksum) else {
@@ -312,6 +316,7 @@ impl Dedup {
         let key = Key::of(bp);
         let _claim = self.claim(checksum.1, key);
         let mut known = self.known(checksum.1, &key)?;
+        let before = total(&known.now);
         let (first, birth) = (bp.dva(0), bp.physical_birth());
         let is_it = |s: &&mut Shared| s.birth == birth && s.dvas[0] == first;
         let Some(shared) = known.now.iter_mut().find(is_it) else {
@@ -323,6 +328,7 @@ impl Dedup {
                 "its dedup table counts other pointers than there are",
             )
         })?;
+        self.note_sharing((checksum.1, key), before, &known.now);
         self.put(checksum, key, known);
         Ok(true)
     }
@@ -429,6 +435,7 @@ impl Contents for Dedup {
             Err(Error::Corrupt { .. }) => return Ok(Fate::Refused),
             other => other?,
         };
+        let before = total(&known.now);
         // Of the old form slot 0 is never used again.
         let usable = |s: &&mut Shared| flat || s.slot > 0;
         if let Some(any) = known.now.iter_mut().find(usable)
@@ -459,6 +466,7 @@ impl Contents for Dedup {
                 self.size.fetch_add(ENTRY_BYTES, Relaxed);
             }
         }
+        self.note_sharing((checksum.1, key), before, &known.now);
         self.put(checksum, key, known);
         Ok(Fate::Counted)
     }

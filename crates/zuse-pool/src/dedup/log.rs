@@ -1,14 +1,14 @@
-//! The two logs of a table of the new form. What changed goes to the end of the active one. From
-//! the other it is brought into the stores, in the order of its keys.
+//! The two logs of a table of the new form. Changes are appended to the active log. Entries of the
+//! flushing log move into the stores, in the order of their keys.
 //!
 //! ```text
 //!   changes of a txg ─► active log ─(swap, once the other is empty)─► flushing log ─► stores
 //! ```
 //! # Invariants
 //!
-//! - A key is in one of the two maps at most. On disk it may stand in both: the active one counts.
-//! - What is flushed is behind the checkpoint, and is not read again when the pool is opened.
-//! - The flushing log is given up as a whole when its last entry has reached the stores.
+//! - A key is in at most one of the two maps. On disk it may stand in both: the active one counts.
+//! - Entries up to the checkpoint were flushed, and are not read again when the pool is opened.
+//! - The flushing log is freed as a whole when its last entry is in the stores.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! Pruning (`zpool ddtprune`): entries of blocks with one pointer leave their table, the oldest
-//! first. A table becomes smaller; a block that comes again later is written once more.
+//! first. The table becomes smaller. If such a block is written again, it is stored a second time.
 //!
-//! The pointers keep their mark. Who frees one finds no entry, and frees the block as one without
-//! (`live`). What is in a log is younger than what is in a store: it stays.
+//! The pointers keep their dedup mark. Freeing one finds no entry, and frees the block as an
+//! ordinary one (`live`). Entries in a log are younger than those in a store: they stay.
 //!
 //! Memory: one table of counts, and the entries of one txg.
 

@@ -1,8 +1,8 @@
-//! What a pool's vdevs lack together, and which device they cannot do without.
+//! Which txgs the vdevs of a pool lack together, and which devices the pool cannot do without.
 //!
-//! A leaf lacks the txgs of its log, and everything while it is not there. A mirror lacks what all
-//! its children lack, a vdev with parity what more children lack than it has parity. A device is
-//! needed where its top-level vdev would lack something without it.
+//! A leaf lacks the txgs of its log, and everything while it is missing. A mirror lacks what all
+//! its children lack. A vdev with parity lacks what more children lack than it has parity. A device
+//! is needed if its top-level vdev would lack something without it.
 
 use zuse_base::{Result, Span, Txg};
 use zuse_vdev::{VdevConfig, VdevKind};
@@ -81,16 +81,24 @@ impl Pool {
         ranges.is_some_and(|r| r.contains(Span::new(birth.0, 1)))
     }
 
-    /// A complete scan of all blocks born before `max` has ended without errors that it did not
-    /// note in `failed` (leaf, txgs). Leaves lack nothing of before any more, but that. What was
-    /// waiting for it is done with the next txg: replaced devices and spares leave. Runs on the
-    /// sync thread, in the txg that writes the scan's end.
+    /// A complete scan of all blocks born between two txgs, neither included, has ended without
+    /// errors that it did not note in `failed` (leaf, txgs). Leaves lack nothing of between any
+    /// more, but that. What was waiting for it is done with the next txg: replaced devices and
+    /// spares leave. Runs on the sync thread, in the txg that writes the scan's end.
+    ///
+    /// One that lacks a later txg keeps all of its log: it came, or was away, after blocks had been
+    /// scanned that it lacks. Nobody knows which.
     ///
     /// With a checkpoint nothing is taken out of a log: the checkpoint's blocks were not scanned.
     ///
     /// # Errors
     /// The MOS cannot be read.
-    pub fn dtl_scan_done(&self, ctx: &SyncCtx<'_>, max: Txg, failed: &[(u64, Span)]) -> Result<()> {
+    pub fn dtl_scan_done(
+        &self,
+        ctx: &SyncCtx<'_>,
+        (min, max): (Txg, Txg),
+        failed: &[(u64, Span)],
+    ) -> Result<()> {
         if self.keeps_checkpoint() || self.is_discarding() {
             return Ok(());
         }
@@ -103,10 +111,11 @@ impl Pool {
                 return;
             };
             let last = ranges.last().map_or(0, |s| s.start + s.size);
-            if !fits || node.resilver_defer || node.resilver_txg.is_some() && last > max.0 {
+            if !fits || node.resilver_defer || last > max.0 {
                 return;
             }
-            ranges.clear_span(Span::new(0, max.0));
+            let first = min.next().0;
+            ranges.clear_span(Span::new(first, max.0.saturating_sub(first)));
             for (_, span) in failed.iter().filter(|(guid, _)| *guid == node.guid) {
                 ranges.add_missing(*span);
             }

@@ -15,7 +15,7 @@ use crate::space_map::{
 
 /// Maps of at most this many blocks are not worth condensing.
 const CONDENSE_BLOCKS: u64 = 4;
-/// Free trees up to this many segments are counted anew for the histogram in every pass.
+/// Free trees up to this many segments are counted again for the histogram in every pass.
 const CHEAP_HISTOGRAM: usize = 4096;
 /// Free trees up to this many segments are looked over at each commit, in debug builds.
 #[cfg(debug_assertions)]
@@ -54,7 +54,7 @@ impl Metaslab {
         let mut side = self.map_side();
         let (allocs, frees) = {
             let mut state = self.state();
-            // What was freed while the tree was not in memory is held against it now.
+            // Frees noted while the tree was not in memory are checked against it now.
             if let Some(tree) = &state.free
                 && let Some(twice) = state.freeing[slot].iter().find(|s| tree.intersects(*s))
             {
@@ -253,8 +253,7 @@ impl State {
                 .iter()
                 .chain(&self.defer)
                 .chain([&self.freed, &self.held, frees]);
-        // All that the disk takes for free, though memory knows better: it was allocated or freed
-        // in txgs to come.
+        // Space that the maps on disk call free, although it was allocated or freed in later txgs.
         sets.flat_map(RangeTree::iter)
             .try_for_each(|span| free.add(span))
             .ok()?;

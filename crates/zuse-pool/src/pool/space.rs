@@ -1,8 +1,8 @@
-//! How much room an open pool has.
+//! How much space an open pool has.
 //!
-//! A pool that is open for writing has an allocator, which knows. One that is only read has the
-//! headers of its space maps, and what logs of space maps add to them. Either way `allocated` is
-//! what metaslabs have allocated: raw bytes, each once, however many datasets count them.
+//! In a pool open for writing the allocator knows. In one that is only read, the headers of its
+//! space maps say it, with the log space maps added. Either way `allocated` is what metaslabs have
+//! allocated: raw bytes, each once, however many datasets count them.
 
 use std::collections::BTreeMap;
 
@@ -177,7 +177,7 @@ impl Pool {
         let tables = Tables {
             deduped: self.deduped().unwrap_or(0),
             checkpointed: self.checkpointed_bytes().unwrap_or(0),
-            beside: self.beside_bytes().unwrap_or(0),
+            beside: self.extra_bytes().unwrap_or(0),
         };
         let _ = self.tables.set(tables);
     }
@@ -191,7 +191,7 @@ impl Pool {
         Ok(saved)
     }
 
-    fn beside_bytes(&self) -> Result<u64> {
+    fn extra_bytes(&self) -> Result<u64> {
         let tops = self.vdevs.tops();
         let beside = |class| matches!(class, VdevClass::Special | VdevClass::Dedup);
         if !tops.iter().any(|t| beside(t.class())) {
@@ -223,7 +223,8 @@ impl Pool {
             let bonus = self.mos().dnode(ObjectId(map))?.bonus_vec();
             let map = SpaceMapPhys::parse(&bonus)
                 .map_err(|e: zuse_format::FormatError| -> Error { e.at("a checkpoint's map") })?;
-            // What was freed since is what its entries have allocated less than nothing.
+            // The map has FREE entries only, so its total is below zero: the bytes that the
+            // checkpoint keeps.
             let bytes = map.alloc.min(0).unsigned_abs();
             sum = sum.saturating_add((bytes >> 9).saturating_mul(top.deflate_ratio()));
         }
@@ -247,7 +248,7 @@ impl Pool {
             let info = infos.iter().find(|i| i.vdev == top.id());
             let usable = info.filter(|i| i.check().is_ok()).map_or(0, capacity);
             space.capacity = space.capacity.saturating_add(usable);
-            // What the other classes have is not promised to anybody.
+            // Space of the other classes is not counted as available.
             if top.class() == VdevClass::Normal && !top.is_non_allocating() {
                 let deflated = (usable >> 9).saturating_mul(top.deflate_ratio());
                 space.dspace = space.dspace.saturating_add(deflated);

@@ -1,4 +1,5 @@
-//! Administrative changes: they wait in a queue and run on the sync thread, each in one txg.
+//! Sync tasks, for administrative changes: they wait in a queue and run on the sync thread, each in
+//! one txg.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,4 +1,4 @@
-//! The two threads that move txgs along, and what becomes of the pool when one of them panics or
+//! The two threads that move txgs on, and what happens to the pool when one of them panics or
 //! cannot go on.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

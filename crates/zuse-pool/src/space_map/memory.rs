@@ -1,4 +1,4 @@
-//! A MOS of byte vectors, for tests.
+//! A MOS made of byte vectors, for tests.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,4 +1,4 @@
-//! The thread that goes over devices.
+//! The thread that initializes and trims devices.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -77,7 +77,7 @@ impl Worker {
             };
             let step = match self.step(&mut place) {
                 Ok(step) => step,
-                // The device says so itself, and whoever looks at it; the rest can still be done.
+                // The device's own state and counters show the error; the rest can still be done.
                 Err(_) => Step::Waits,
             };
             self.note(&place, &step);
@@ -211,7 +211,7 @@ impl Worker {
         let mut reached = next;
         for part in parts {
             for piece in top.parts_on(leaf.guid(), part.start, part.size) {
-                // Of what is done already the rest.
+                // The part of it that is not done yet.
                 let start = piece.start.max(next);
                 let size = piece.end().saturating_sub(start);
                 if size == 0 {

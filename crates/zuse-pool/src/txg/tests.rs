@@ -295,7 +295,7 @@ fn a_txg_is_as_old_as_its_first_transaction() {
     std::thread::sleep(Duration::from_millis(2));
     let next = age(&txgs);
     drop(txgs.begin(1, || Ok(())).expect("open"));
-    assert!(age(&txgs) > next, "and the next txg anew");
+    assert!(age(&txgs) > next, "and the next txg again");
 }
 
 /// An engine whose txg 11 is being written because it has grown enough, and for which nobody waits.

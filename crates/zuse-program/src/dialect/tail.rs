@@ -6,12 +6,13 @@
 //! known to be one.
 
 /// Names that such calls begin with.
-const OURS: [&[u8]; 9] = [
+const OURS: [&[u8]; 10] = [
     b"zfs",
     b"string",
     b"table",
     b"coroutine",
     b"assert",
+    b"error",
     b"tonumber",
     b"setmetatable",
     b"ipairs",

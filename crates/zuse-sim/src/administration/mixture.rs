@@ -78,7 +78,7 @@ impl<'a> Administration<'a> {
         all
     }
 
-    /// Compares a pool that was opened anew with the model, every byte of it.
+    /// Compares a pool that was opened again with the model, every byte of it.
     ///
     /// # Errors
     /// What differs, as a sentence.

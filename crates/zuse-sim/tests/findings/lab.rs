@@ -12,7 +12,7 @@ use zuse_device::{BlockDevice, MemDevice, MemImage};
 use zuse_dmu::zap::Zap;
 use zuse_format::feature::FEATURES;
 use zuse_pool::{Environment, Limits, OpenOptions, VdevSpec};
-use zuse_sim::golden;
+use zuse_sim::golden::{self, Golden};
 use zuse_sim::no_datasets::NoDatasets;
 use zuse_sim::surgery::{Step, Surgeon, add_word};
 use zuse_vdev::PoolState;
@@ -27,6 +27,8 @@ const SIZE: u64 = 96 << 20;
 const RECORD: usize = 4096;
 /// Larger than any honest ZAP's slot.
 const SLOT: usize = 64;
+/// Where the chunks of a leaf of 16 KiB begin.
+const LEAF_CHUNKS: usize = 48 + 2 * 512;
 
 /// Numbers of files: `late` and `copy` in the file system `tank/files`, the others in `tank/kept`,
 /// of which there are no snapshots. What is changed there is nobody else's.
@@ -199,13 +201,16 @@ pub fn examine(device: &Arc<MemDevice>) -> Report {
 
 /// Breaks one thing, and sees what is found.
 pub fn judge(case: &Case) {
-    let Case(finding, others, change) = case;
     let built = image();
-    let device = built.device();
-    let surgeon = Surgeon::new(&device).expect("surgeon");
-    change(&built.lab, &surgeon).expect("change");
+    judged(case, &built.lab, &built.device());
+}
+
+fn judged(case: &Case, lab: &Lab, device: &Arc<MemDevice>) {
+    let Case(finding, others, change) = case;
+    let surgeon = Surgeon::new(device).expect("surgeon");
+    change(lab, &surgeon).expect("change");
     surgeon.pool.close(PoolState::Active).expect("close");
-    let report = examine(&device);
+    let report = examine(device);
     let found = report.found();
     assert!(
         found.contains(finding),
@@ -216,6 +221,18 @@ pub fn judge(case: &Case) {
         let more = found.iter().find(|f| *f != finding && !others.contains(f));
         assert_eq!(more, None, "{:#?}", report.problems);
     }
+}
+
+/// As [`judge`], in a golden pool of one device: the lab has neither removed vdevs nor all kinds of
+/// dedup tables.
+pub fn judge_golden(name: &'static str, case: &Case) {
+    let golden = Golden::load(name);
+    let [device] = golden.devices.as_slice() else {
+        panic!("{name}: more than one device");
+    };
+    let before = examine(device);
+    assert!(before.is_clean(), "before: {:#?}", before.problems);
+    judged(case, &Lab::default(), device);
 }
 
 fn lost(what: &str) -> Error {
@@ -356,10 +373,42 @@ pub fn many(lab: &Lab, s: &Surgeon, block: u64, change: &mut dyn FnMut(&mut [u8]
     s.edit(&*s.block(&object, 0, block)?, change)
 }
 
+/// The obsolete map of the first vdev.
+pub fn obsolete_map(s: &Surgeon) -> Result<u64> {
+    let config = s.pool.config();
+    let zap = config.vdev_tree.children[0].zap_top;
+    s.number(
+        zap.ok_or_else(|| lost("a ZAP of the vdev"))?,
+        "com.delphix:indirect_obsolete_sm",
+    )
+}
+
+/// Where a block of a file of `gone/a` lies on the removed vdev.
+pub fn used_on_removed(s: &Surgeon) -> Result<u64> {
+    let (_, dir) = s.dir(&["a"])?;
+    let set = s.set(dir.head_dataset)?;
+    let mut blocks = (2..256).filter_map(|n| s.block(&s.object(&set, n).ok()?, 0, 0).ok());
+    let removed = blocks.find(|block| block.bp.dva(0).vdev() == 0);
+    let removed = removed.ok_or_else(|| lost("a block on the removed vdev"))?;
+    Ok(removed.bp.dva(0).offset())
+}
+
+/// Where the first byte is that is not zero in the values of a leaf of 16 KiB.
+pub fn first_value(block: &[u8]) -> usize {
+    let chunk = |at: usize| {
+        let number = u16::from_le_bytes([block[at], block[at + 1]]);
+        (number != u16::MAX).then(|| LEAF_CHUNKS + 24 * usize::from(number))
+    };
+    let entries = (LEAF_CHUNKS..block.len()).step_by(24);
+    let entries = entries.filter(|at| block[*at] == 252);
+    let values = entries.flat_map(|at| std::iter::successors(chunk(at + 8), |at| chunk(at + 22)));
+    let mut bytes = values.flat_map(|at| at + 1..at + 22);
+    bytes.find(|at| block[*at] != 0).expect("a value")
+}
+
 /// Where the first entry of a leaf of 16 KiB is.
 pub fn leaf_entry(block: &[u8]) -> usize {
-    let first = 48 + 2 * 512;
-    let mut chunks = (first..block.len()).step_by(24);
+    let mut chunks = (LEAF_CHUNKS..block.len()).step_by(24);
     chunks.find(|at| block[*at] == 252).expect("an entry")
 }
 

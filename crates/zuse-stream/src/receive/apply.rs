@@ -399,7 +399,7 @@ impl<'a> Applier<'a> {
         Ok(())
     }
 
-    /// Whether an object can take a record without being made anew.
+    /// Whether an object can take a record without being made again.
     fn can_stay(&self, dnode: &Dnode, record: &ObjectRecord, spec: &DnodeSpec) -> bool {
         let size = usize::from(spec.slots) * 512;
         let room = block_pointers_for(size, spec.bonus_type, usize::from(spec.bonus_len));
@@ -437,7 +437,7 @@ impl<'a> Applier<'a> {
                         ));
                     }
                 } else {
-                    // Another file under this number, or one that shrank: its blocks come anew in
+                    // Another file under this number, or one that shrank: its blocks come again in
                     // the stream.
                     dnode.free_blocks(&tx, 0, u64::MAX)?;
                     dnode.set_block_size(&tx, record.block_size)?;

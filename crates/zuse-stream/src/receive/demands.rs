@@ -1,8 +1,8 @@
-//! What single records ask of the pool, whatever BEGIN says of the stream.
+//! Features that single records need from the pool, whatever BEGIN says of the stream.
 //!
-//! BEGIN announces features; a forged stream announces none, and one that was recompressed by a
-//! tool has old flags. What a record makes would then stand in a pool whose features don't say so:
-//! others read it wrong or not at all.
+//! BEGIN announces features. A forged stream announces none, and one that a tool recompressed has
+//! old flags. The record's data would then stand in a pool whose features do not say so: other
+//! programs would read it wrong or not at all.
 
 use zuse_base::{Error, Result};
 use zuse_dsl::Receiving;

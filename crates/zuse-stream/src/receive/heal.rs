@@ -165,13 +165,13 @@ impl Healer {
         if self.io.read_stored(&bp, &place).is_ok() {
             return Ok(());
         }
-        let mended = match self.stored(item, w, &bp)? {
+        let repaired = match self.stored(item, w, &bp)? {
             Some(stored) => {
-                self.io.mend(&bp, &stored, &place)? && self.io.read_stored(&bp, &place).is_ok()
+                self.io.repair(&bp, &stored, &place)? && self.io.read_stored(&bp, &place).is_ok()
             }
             None => false,
         };
-        match mended {
+        match repaired {
             true => self.done.healed += 1,
             false => self.done.bad += 1,
         }

@@ -233,7 +233,7 @@ impl Applier<'_> {
     }
 }
 
-/// Whether an object can take a raw record without being made anew.
+/// Whether an object can take a raw record without being made again.
 fn can_stay(dnode: &Dnode, record: &ObjectRecord, spec: &DnodeSpec) -> bool {
     dnode.slots() == spec.slots
         && dnode.pointer_count() == spec.nblkptr

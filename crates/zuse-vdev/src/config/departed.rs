@@ -1,9 +1,9 @@
-//! Devices that left with a pool that was split off, as long as the old pool does not know it.
+//! Devices that left with a pool that was split off, while the old pool does not know it yet.
 //!
-//! A split makes the new pool before the old one lets its devices go. Where it is interrupted in
-//! between, the old pool's tree still has them. The labels of the new pool, which name the old one,
-//! say whose they are. What they say is matched with the tree of the old pool's uberblock. That
-//! may be older than its labels.
+//! A split makes the new pool before the old one drops its devices. If it is interrupted in
+//! between, the old pool's tree still has them. The labels of the new pool name the old one, and so
+//! show which devices left. They are matched with the tree of the old pool's uberblock, which may
+//! be older than its labels.
 
 use super::{PoolConfig, VdevConfig, VdevKind};
 

@@ -16,7 +16,7 @@ use crate::prove::{Judge, Proof};
 /// The gap over which neighbours on a child are announced together.
 const GAP: u64 = 64 << 10;
 
-/// A column of a leaf that has to be written anew.
+/// A column of a leaf that has to be rewritten.
 struct Wrong<'a> {
     column: usize,
     leaf: &'a Arc<Leaf>,
@@ -383,7 +383,7 @@ impl<'a> Found<'a> {
             let part = self.part(wrong.column, data);
             if self.good && !part.spot.boot && write_part(wrong.leaf, &part).is_ok() {
                 wrong.leaf.counters().repaired.bump();
-                proof.mended += (part.bytes.len() + part.zeros) as u64;
+                proof.repaired += (part.bytes.len() + part.zeros) as u64;
             } else {
                 proof.lacking.push(wrong.leaf.guid());
             }

@@ -1,12 +1,13 @@
-//! Reading a block from columns, and finding out which of them lie.
+//! Reading a block from columns, and finding wrong columns.
 //!
 //! 1. The data columns that are sound are read (not of devices that sit out). If that is all of
 //!    them and the checksum agrees, nothing else happens.
-//! 2. What is missing is computed from parity; the checksum is asked again.
+//! 2. What is missing is computed from parity, and the checksum is compared again.
 //! 3. Everything else is read (parity, outdated leaves). Then sets of children, small ones first,
-//!    are taken for wrong: their columns are computed from the others, until the checksum agrees.
-//! 4. The block now known, every column that was read is compared with what it must be; wrong ones
-//!    are counted and rewritten.
+//!    are assumed to be wrong. Their columns are computed from the others, until the checksum
+//!    agrees.
+//! 4. Now the block is known. Every column that was read is compared with what it must be; wrong
+//!    ones are counted and rewritten.
 //!
 //! The number of sets is bounded ([`MAX_TRIED`]): a wide vdev with triple parity has more of them
 //! than anyone would wait for.

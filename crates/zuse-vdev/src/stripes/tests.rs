@@ -389,7 +389,7 @@ fn blocks_survive_the_loss_or_damage_of_as_many_children_as_there_is_parity() {
                 let (offset, birth) = (*offset, Txg(birth));
                 let found = stripes.prove(offset, birth, &mut buf, data.len(), &mut judge);
                 assert!(found.good && !found.stale, "{what}");
-                assert!(round == 0 || found.mended == 0, "{what}: {found:?}");
+                assert!(round == 0 || found.repaired == 0, "{what}: {found:?}");
                 assert!(found.lacking.is_empty() || lost > 0, "{what}: {found:?}");
             }
         }
@@ -505,7 +505,7 @@ fn what_was_written_before_an_expansion_is_read_at_every_moment_of_it() {
             fills: false,
         };
         let found = during.prove(offset, Txg(9), &mut buf, psize, &mut judge);
-        assert!(found.good && found.mended == 0, "seed {seed}");
+        assert!(found.good && found.repaired == 0, "seed {seed}");
         // As many children as there is parity may be gone.
         let first = dice.roll(w as u64) as usize;
         for victim in first..first + usize::from(p) {
@@ -577,23 +577,23 @@ fn a_device_beside_a_child_gets_the_columns_that_it_lacks() {
     let new = &disks.0[5].0;
     new.set_missing(&[Span::new(4, 9)]);
     let found = prove();
-    assert!(found.good && found.mended > 0 && found.lacking.is_empty());
+    assert!(found.good && found.repaired > 0 && found.lacking.is_empty());
     // It was written and not asked, and lacks it no more.
     assert_eq!(new.counters().reads.get(), 0);
     new.set_missing(&[]);
-    assert_eq!(prove().mended, 0);
+    assert_eq!(prove().repaired, 0);
     assert_eq!(disks.errors(), [0; 6]);
-    // The one beside it rots: either mends the other.
+    // The one beside it rots: either repairs the other.
     disks.spoil(2, &mut dice);
     let found = prove();
-    assert!(found.good && found.mended > 0);
+    assert!(found.good && found.repaired > 0);
     assert_eq!(disks.errors()[2], 1);
     disks.spoil(5, &mut dice);
     disks.remove(4);
     let found = prove();
-    assert!(found.good && found.mended > 0);
+    assert!(found.good && found.repaired > 0);
     assert_eq!(found.lacking, [5], "the one that is gone");
-    assert_eq!(prove().mended, 0);
+    assert_eq!(prove().repaired, 0);
 }
 
 #[test]
@@ -610,6 +610,6 @@ fn what_was_freed_meanwhile_is_neither_blamed_nor_written() {
         fills: false,
     };
     let found = stripes.prove(0, Txg(9), &mut Vec::new(), data.len(), &mut judge);
-    assert!(found.stale && found.mended == 0);
+    assert!(found.stale && found.repaired == 0);
     assert_eq!(disks.errors(), [0; 4]);
 }

@@ -1,8 +1,8 @@
 //! Reading and writing blocks, wherever they lie.
 //!
-//! A block on a removed vdev is followed through the mappings to pieces on vdevs that are there.
-//! One piece is read like any block; several are put together from any copies, and if the checksum
-//! refuses that, from every choice of copies.
+//! A block on a removed vdev is followed through the mappings to its parts on other vdevs. A block
+//! in one part is read like any block. Several parts are put together from any copies. If the
+//! checksum rejects that, every choice of copies is tried.
 
 use std::ops::Range;
 use std::sync::Arc;

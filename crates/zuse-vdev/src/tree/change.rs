@@ -1,12 +1,12 @@
-//! Another tree while the pool is in use: the pool builds the new configuration and hands it over
-//! in the txg that gets it.
+//! Changing the tree while the pool is in use. The pool builds the new configuration, and hands it
+//! over in the txg that gets it.
 //!
 //! - Leaves that stay keep device, health and counters. None is opened again here.
-//! - A leaf that comes must fit, or nothing changes. One that lacks what its siblings have is never
-//!   read before them, and does not vouch for blocks of this txg. Those that were written before it
-//!   came are not on it.
+//! - A new leaf must fit, or nothing changes. One that lacks blocks of its siblings is never read
+//!   before them. It does not count as a copy for blocks of this txg, and it has none of those
+//!   written before.
 //! - I/O under way ends on the old tree. Leaves that left keep their devices until the caller, who
-//!   gets them, lets go of them: only then the change is on disk.
+//!   gets them, closes them: only then the change is on disk.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Making single blocks durable between two commits: those of intent logs.
 //!
-//! - A leaf has what was written to it if no write missed it and no flush failed since the mark.
-//!   The mark is taken before the write. A commit that ends in between changes nothing about that.
-//! - A flush that failed is not tried again: the host may have dropped what it could not write, and
-//!   would say nothing the second time.
+//! - A leaf has the block if no write missed it and no flush failed since a mark that is taken
+//!   before the write. A commit that ends in between does not change that.
+//! - A flush that failed is not repeated: the host may have dropped what it could not write, and
+//!   report success the second time.
 //! - A block may be written before its txg is being synced. What its leaves missed of it, the
 //!   commit of an older txg has taken for its own. So it is noted again for the txg of the block
 //!   ([`Vdevs::note_lacking`]).

@@ -1,8 +1,7 @@
-//! Building the tree from a configuration, and putting devices into their seats.
+//! Building the tree from a configuration, and opening its devices.
 //!
 //! A device that cannot be used does not fail the opening. Its leaf says why, and the health of the
-//! tree tells whether the pool can live without it. Only a configuration that cannot be is an
-//! error.
+//! tree tells whether the pool can live without it. Only an impossible configuration is an error.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Proving a block wherever it lies ([`crate::prove`]).
+//! Verifying a block wherever it lies ([`crate::prove`]).
 
 use std::ops::Range;
 
@@ -138,7 +138,7 @@ fn prove_split(pieces: &[Piece], buf: &mut Vec<u8>, judge: &mut Judge<'_>) -> Re
         if !proof.good && !proof.stale && (judge.is_live)() {
             // Its copies gave it only for this choice of pieces: it is written from the block.
             piece.write(right)?;
-            all.mended += right.len() as u64;
+            all.repaired += right.len() as u64;
         }
         all.add(proof);
     }

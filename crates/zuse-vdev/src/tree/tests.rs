@@ -236,10 +236,10 @@ fn prove(vdevs: &Vdevs, buf: &mut Vec<u8>, block: &[u8]) -> Proof {
     vdevs.prove(place, buf, block.len(), &mut judge).unwrap()
 }
 
-fn whole(mended: u64) -> Proof {
+fn whole(repaired: u64) -> Proof {
     Proof {
         good: true,
-        mended,
+        repaired,
         ..Proof::default()
     }
 }

@@ -2,10 +2,9 @@
 //! NFSv4 does. Chapter 03b §7 of the format notes.
 //!
 //! ```text
-//!   stored now      type u16, flags u16, mask u32 [, who u64 [, two object types of 16 bytes]]
-//!   8, 16 or 48 bytes ZPL 1 and 2     who u32, mask u32, flags u16, type u16
-//!   12 bytes as NFSv4 (XDR)  ACL flags, count, then type, flags, special?, mask, who: five u32
-//!   each
+//!   stored now      type u16, flags u16, mask u32 [, who u64 [, two object types of 16 bytes]]     8, 16 or 48 bytes
+//!   ZPL 1 and 2     who u32, mask u32, flags u16, type u16                                         12 bytes
+//!   as NFSv4 (XDR)  ACL flags, count, then type, flags, special?, mask, who: five u32 each
 //! ```
 //! It decides nothing here: permission is judged by the mode, which follows from it.
 
@@ -199,7 +198,7 @@ impl Acl {
                 });
             put(u32::from(special != 0));
             put(e.mask);
-            // Ids of other domains are no ids here.
+            // Ids of other domains are not known here.
             put(if special != 0 {
                 special
             } else {

@@ -1,11 +1,12 @@
-//! Copying by pointing: whole blocks of a file that are on disk get one more pointer, in another
-//! place of the same file system.
+//! Cloning blocks within a file system: whole blocks of a file that are on disk get one more
+//! pointer, in another place.
 //!
-//! The range of the source is locked before the transaction is begun. A block is pointed to only if
-//! no txg that is not on disk changes it. A writer that waits for the range changes it in this txg
-//! at the earliest. What that txg frees is freed after its clones count ([`zuse_io::Reference`]).
-//! Without the lock a writer of the txg before, which is being closed, could still come and free
-//! the block first. Of two files the one with the smaller number is locked first.
+//! - The range of the source is locked before the transaction begins. Otherwise a writer of the txg
+//!   before, which is being closed, could still free the block first. With the lock it changes the
+//!   block in this txg at the earliest, and frees of a txg come after its clones
+//!   ([`zuse_io::Reference`]).
+//! - A block is cloned only if no txg that is not on disk changes it.
+//! - Of two files the one with the smaller number is locked first.
 
 use std::sync::Arc;
 
@@ -36,7 +37,7 @@ impl FileSystem {
         if !props.clone_blocks || props.read_only || !aligned {
             return Ok(0);
         }
-        // Before the transaction: it brings the indirect blocks into the cache.
+        // Before the transaction, because it reads indirect blocks.
         if self.to_clone(from, from_at / size)?.is_none() {
             return Ok(0);
         }
@@ -47,7 +48,7 @@ impl FileSystem {
         let _source = first.or_else(|| (!same).then(lock_source));
         self.check_content_change(to, to_at, false)?;
         self.check_space_quota(&to.attributes())?;
-        // A last block that is not whole must be the last one there as well.
+        // A partial last block must be the last one of the target as well.
         let ends = from_at + len >= from.size() && to_at + len >= to.size();
         let blocks = if ends { len.div_ceil(size) } else { len / size }.min(AT_ONCE);
         let grows = u64::from(target.block_size()) != size;

@@ -74,8 +74,8 @@ fn what_was_made_ready_is_what_would_have_been_read() {
         (Wanted::Names, usize::MAX),
     ] {
         t.fs.expect_listing(&dir, last, wanted, some);
-        assert!(t.fs.make_ready());
-        assert!(!t.fs.make_ready(), "there was one wish");
+        assert!(t.fs.prefetch_listing());
+        assert!(!t.fs.prefetch_listing(), "there was one wish");
         assert_eq!(ready(&t), 1);
         assert_eq!(piece(&t, &dir, last, 20), plain, "{wanted:?} {some}");
         assert_eq!(ready(&t), 0, "it was not used");
@@ -89,7 +89,7 @@ fn what_has_changed_since_is_read_again() {
     let plain = piece(&t, &dir, last, 20).0;
     let (first, second) = (&plain[0].0, &plain[1].0);
     t.fs.expect_listing(&dir, last, Wanted::Attributes, 20);
-    assert!(t.fs.make_ready());
+    assert!(t.fs.prefetch_listing());
     let file = t.fs.lookup(&root(), &dir, first).expect("found");
     let set = SetAttr {
         mode: Some(0o600),
@@ -108,7 +108,7 @@ fn a_change_that_was_begun_before_counts() {
     let (_, last) = piece(&t, &dir, 0, 20);
     let change = t.fs.begin(1 << 20).expect("begun");
     t.fs.expect_listing(&dir, last, Wanted::Attributes, 20);
-    assert!(t.fs.make_ready());
+    assert!(t.fs.prefetch_listing());
     drop(change);
     assert!(t.fs.take_ready(dir.object(), last).is_none());
 }
@@ -136,7 +136,7 @@ fn an_access_time_that_waits_to_be_written_is_the_one_that_is_shown() {
         let next = piece(&t, &dir, last, 1).0;
         let before = access_time(&t, &dir, last);
         t.fs.expect_listing(&dir, last, Wanted::Attributes, 20);
-        assert!(t.fs.make_ready());
+        assert!(t.fs.prefetch_listing());
         let day = std::time::Duration::from_secs(100_000);
         t.backing.clock.advance(day);
         let file = t.fs.lookup(&root(), &dir, &next[0].0).expect("found");
@@ -159,7 +159,7 @@ fn what_was_made_ready_holds_no_objects() {
     let file = t.fs.lookup(&root(), &dir, &next[0].0).expect("found");
     let held = Arc::strong_count(&file);
     t.fs.expect_listing(&dir, last, Wanted::Attributes, 20);
-    assert!(t.fs.make_ready());
+    assert!(t.fs.prefetch_listing());
     assert_eq!(ready(&t), 1);
     assert_eq!(Arc::strong_count(&file), held);
     assert_eq!(piece(&t, &dir, last, 1).0, next);
@@ -173,11 +173,11 @@ fn no_more_than_a_few_listings_are_kept() {
         t.fs.expect_listing(&dir, last, Wanted::Names, 20);
     }
     let mut made = 0;
-    while t.fs.make_ready() {
+    while t.fs.prefetch_listing() {
         made += 1;
     }
-    assert_eq!(made, COMING);
-    assert_eq!(ready(&t), COMING);
+    assert_eq!(made, PREPARED);
+    assert_eq!(ready(&t), PREPARED);
 }
 
 #[test]

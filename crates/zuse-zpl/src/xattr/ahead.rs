@@ -1,21 +1,21 @@
-//! Reading ahead for a caller that asks one object after the other for its extended attributes:
-//! backups, file servers.
+//! Prefetching for a client that reads the extended attributes of one object after the other, as
+//! backups and file servers do.
 //!
-//! Objects are mostly asked in the order of their numbers, which is that of their making. Where two
-//! in a row were, and the devices had to be read for them, the next ones are prefetched. A thread
-//! of the pool brings their attributes into the cache. These are spill blocks and, layer by layer,
-//! what hidden directories hold. Neighbours come in one device read.
+//! Such clients mostly go in the order of object numbers, which is that of creation. After two
+//! consecutive objects that had to be read from the devices, the next ones are prefetched by a
+//! thread of the pool. These are spill blocks and, layer by layer, the content of hidden
+//! directories. Neighbours come in one device read.
 //!
 //! ```text
 //!   asked ─┐  ┌─────────── window ───────────┐
-//!   … · · ·│· · · · · · · · ·│· · · · · · · · │   less than half of it ahead: the next piece is asked for
-//!          │  there, or on their way          └ until
+//!   … · · ·│· · · · · · · · ·│· · · · · · · · │   less than half of it ahead: the next batch is prefetched
+//!          │  cached, or being read           └ until
 //! ```
-//! The window is short at first and doubles with each piece, up to [`MANY`] objects and [`BYTES`].
-//! A disk has to be busy with the next piece while this one is asked for.
+//! The window is short at first and doubles with each batch, up to [`MANY`] objects and [`BYTES`].
+//! So a disk is busy with the next batch while the client works on this one.
 //!
-//! Memory: five words. What is read goes to the block cache. A guess that is wrong costs a few
-//! reads, and the guessing ends as soon as everything is in the cache already.
+//! Memory: five words; the blocks are in the block cache. A wrong guess costs a few reads. It ends
+//! as soon as everything is in the cache already.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use crate::file_system::FileSystem;
 const FEW: u64 = 64;
 /// The same when all were asked, where they are small.
 const MANY: u64 = 1024;
-/// Bytes that are brought ahead, about, and the part of the cache that they may take.
+/// Bytes that are prefetched, about, and the part of the cache that they may take.
 const BYTES: u64 = 16 << 20;
 const SHARE: u64 = 8;
 /// How far apart two numbers in a row may be.
@@ -49,7 +49,7 @@ pub(crate) struct XattrsAhead {
     until: AtomicU64,
     /// Objects that are looked at ahead.
     window: AtomicU64,
-    /// So many of the size of those that were brought last are as much as may be brought.
+    /// So many of the size of those that were prefetched last are as much as may be brought.
     most: AtomicU64,
     /// The devices had to be read lately.
     cold: AtomicBool,
@@ -97,8 +97,8 @@ impl XattrsAhead {
 
     /// Some objects were looked at, and so many bytes had to be read for them, with a cache that
     /// holds `limit` bytes.
-    fn learn(&self, objects: u64, brought: u64, limit: u64) {
-        let each = brought / objects.max(1);
+    fn learn(&self, objects: u64, prefetched: u64, limit: u64) {
+        let each = prefetched / objects.max(1);
         if let Some(most) = BYTES.min(limit / SHARE).checked_div(each) {
             self.most.store(most.clamp(FEW / 4, MANY), Relaxed);
         }
@@ -108,7 +108,7 @@ impl XattrsAhead {
 impl FileSystem {
     /// Runs a question for the extended attributes of an object, and has the next ones' brought if
     /// that looks useful.
-    pub(super) fn asking_ahead<T>(
+    pub(super) fn reading_ahead<T>(
         &self,
         object: ObjectId,
         ask: impl FnOnce() -> Result<T>,
@@ -127,48 +127,48 @@ impl FileSystem {
             return;
         }
         if let Some(range) = self.xattrs_ahead.visit(object.0, missed) {
-            self.bring_by_pool(range);
+            self.prefetch_in_background(range);
         }
     }
 
     /// Has what the extended attributes of objects are stored in brought by another thread.
-    fn bring_by_pool(&self, objects: Range<u64>) {
+    fn prefetch_in_background(&self, objects: Range<u64>) {
         let (objset, sa) = (self.objset.clone(), self.store.table().clone());
         let state = self.xattrs_ahead.clone();
         let job = Box::new(move || {
             let cache = objset.io().cache();
             let (before, count) = (cache.misses(), objects.end - objects.start);
-            let brought = bring(&objset, &sa, objects.collect());
-            state.learn(count, brought, cache.stats().limit as u64);
-            if brought == 0 && cache.misses() == before {
+            let prefetched = prefetch(&objset, &sa, objects.collect());
+            state.learn(count, prefetched, cache.stats().limit as u64);
+            if prefetched == 0 && cache.misses() == before {
                 state.cold.store(false, Relaxed);
             }
         });
-        // With a full queue nothing is brought ahead: it is a hint.
+        // With a full queue nothing is prefetched: it is a hint.
         let _ = self.objset.work().try_submit(job);
     }
 }
 
-/// Brings what the extended attributes of objects are stored in into the cache. Gives the bytes
+/// Prefetches what the extended attributes of objects are stored in. Gives the bytes
 /// that had to be read together. Only a hint: a caller that asks an object learns what is wrong
 /// with it.
 ///
 /// Objects are looked at as they are stored; nothing is put into memory for them but what cannot be
 /// read that way.
-fn bring(objset: &Arc<Objset>, sa: &SaTable, objects: Vec<u64>) -> u64 {
+fn prefetch(objset: &Arc<Objset>, sa: &SaTable, objects: Vec<u64>) -> u64 {
     let mut gather = Ahead::new(objset.io(), objset.work());
-    let spaces = bring_spills(objset, sa, &mut gather, objects);
+    let spaces = prefetch_spills(objset, sa, &mut gather, objects);
     if !spaces.is_empty() {
-        let files = bring_spaces(objset, &mut gather, spaces);
+        let files = prefetch_spaces(objset, &mut gather, spaces);
         if objset.settings().cache_data {
-            bring_values(objset, &mut gather, files);
+            prefetch_values(objset, &mut gather, files);
         }
     }
-    gather.brought()
+    gather.prefetched()
 }
 
-/// The hidden directories of objects, whose spill blocks are brought.
-fn bring_spills(
+/// The hidden directories of objects, whose spill blocks are prefetched.
+fn prefetch_spills(
     objset: &Arc<Objset>,
     sa: &SaTable,
     gather: &mut Ahead,
@@ -180,7 +180,7 @@ fn bring_spills(
         let dnode = object.dnode()?;
         if dnode.bonus_type() == SA_BONUS {
             let spill = dnode.spill();
-            if spill.is_some_and(|bp| !io.may_bring(&bp)) {
+            if spill.is_some_and(|bp| !io.can_prefetch(&bp)) {
                 return None;
             }
             spills.extend(spill);
@@ -188,7 +188,7 @@ fn bring_spills(
         }
         Some(())
     });
-    gather.bring(spills.iter().copied());
+    gather.prefetch(spills.iter().copied());
     let there = spills.iter().filter_map(|bp| io.peek(bp));
     spaces.extend(there.filter_map(|spill| peek.u64(spill.bytes(), Attr::Xattr)));
     let rest = objset.gather_spills(gather, rest);
@@ -198,11 +198,11 @@ fn bring_spills(
 }
 
 /// The files of hidden directories, [`FILES`] of each.
-fn bring_spaces(objset: &Arc<Objset>, gather: &mut Ahead, spaces: Vec<u64>) -> Vec<u64> {
+fn prefetch_spaces(objset: &Arc<Objset>, gather: &mut Ahead, spaces: Vec<u64>) -> Vec<u64> {
     let mut files = Vec::new();
     let rest = objset.gather_stored(gather, spaces, |space| {
-        // One that lies in its pointer, as that of a single attribute does: another has to be
-        // brought first.
+        // A space of a single attribute lies in its pointer. Otherwise its block must be prefetched
+        // first.
         if space.only_pointer()?.kind() != BpKind::Embedded {
             return None;
         }
@@ -219,19 +219,19 @@ fn bring_spaces(objset: &Arc<Objset>, gather: &mut Ahead, spaces: Vec<u64>) -> V
 }
 
 /// Brings the blocks of small files.
-fn bring_values(objset: &Arc<Objset>, gather: &mut Ahead, files: Vec<u64>) {
+fn prefetch_values(objset: &Arc<Objset>, gather: &mut Ahead, files: Vec<u64>) {
     let io = objset.io().clone();
     let mut values = Vec::new();
     let rest = objset.gather_stored(gather, files, |file| {
         let bp = file.only_pointer()?;
         if bp.kind() == BpKind::Normal {
-            values.push(io.may_bring(&bp).then_some(bp)?);
+            values.push(io.can_prefetch(&bp).then_some(bp)?);
         }
         Some(())
     });
-    gather.bring(values);
+    gather.prefetch(values);
     for file in objset.gather_contents(gather, rest) {
-        // What cannot be brought together is read by itself.
+        // What cannot be prefetched together is read by itself.
         let _ = file.with_block(0, |_| ());
     }
 }
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(ahead.visit(52, false), Some(53..117));
     }
 
-    /// The pieces that are brought while all of these objects are asked.
+    /// The pieces that are prefetched while all of these objects are asked.
     fn pieces(ahead: &XattrsAhead, objects: Range<u64>) -> Vec<Range<u64>> {
         objects.filter_map(|o| ahead.visit(o, true)).collect()
     }
@@ -364,9 +364,9 @@ mod tests {
         let cache = objset.io().cache();
         t.backing.forget_cache();
         let numbers: Vec<u64> = objects.iter().map(|o| o.0).collect();
-        let brought = bring(objset, t.fs.store.table(), numbers);
+        let prefetched = prefetch(objset, t.fs.store.table(), numbers);
         let all: usize = lengths.iter().sum::<usize>() + (FILES - 1) * hidden;
-        assert!(brought >= (all - short) as u64, "{brought} of {all}");
+        assert!(prefetched >= (all - short) as u64, "{prefetched} of {all}");
         let misses = cache.misses();
         for (i, object) in objects.iter().enumerate() {
             let stored = objset.stored(*object);
@@ -382,7 +382,7 @@ mod tests {
         assert_eq!(cache.misses(), misses, "something had to be read");
         drop(kept);
         assert_eq!(
-            bring(
+            prefetch(
                 objset,
                 t.fs.store.table(),
                 objects.iter().map(|o| o.0).collect()

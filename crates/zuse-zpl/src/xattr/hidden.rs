@@ -1,7 +1,7 @@
 //! Extended attributes as files of a hidden directory, one per object that has any.
 //!
-//! The first hidden directory of an object is written once with its first name in it, the file once
-//! with its size and block. Neither is put into memory beyond its txg.
+//! The first hidden directory of an object is written once with its first name in it, and the file
+//! once with its size and block. Neither stays in memory beyond its txg.
 
 use std::sync::Arc;
 
@@ -194,7 +194,7 @@ impl FileSystem {
             if !value.is_empty() {
                 file.write_value(tx, block_of(value, size as usize))?;
             }
-            // Who comes upon the directory's number finds all of it, or nothing.
+            // A reader that finds the directory's number must find all of it, or nothing.
             let entry = dirent::pack(file.object(), VALUE_MODE, self.version);
             if !zap::init_micro_with(&made.space, tx, name, entry)? {
                 return refuse(Errno::INVAL, "the name of an extended attribute");

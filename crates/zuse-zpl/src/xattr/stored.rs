@@ -1,22 +1,20 @@
-//! Extended attributes of a file that nobody has in memory, out of the blocks in which they are
-//! stored.
+//! Extended attributes read from their stored blocks, without an object in memory.
 //!
-//! A client that walks a tree and asks each file once needs no objects in memory for that. A name,
-//! a dnode, a hidden directory and the file in it are four of them for one large value. What is out
-//! of the ordinary is left to the way through the object ([`FileSystem::get_xattr_with`]), which
-//! also says what is wrong.
+//! A client that walks a tree and reads each file once needs no objects in memory. One large value
+//! would need four of them: for the name, the dnode, the hidden directory and the file in it.
+//! Unusual cases are left to the way through the object ([`FileSystem::get_xattr_with`]), which
+//! also reports what is wrong.
 //!
 //! ```text
 //!   dnode ──list──> value            small ones
 //!     └ spill block ──list──> value  middle ones
 //!     └ hidden directory: dnode ──> entries ──> dnode ──> value
 //! ```
-//! An answer is given only when all that was looked at is still the newest state at the end. Each
-//! way here asks for that last ([`Stored::is_newest`]). So all of it stood in one tree, at one
-//! moment.
+//! A result is given only if everything that was read is still the newest state at the end
+//! ([`Stored::is_newest`], asked last on each way). So all of it stood in one tree, at one moment.
 //!
-//! Budget: three looks at dnode blocks and three blocks out of the cache for a hidden value, one or
-//! two for others. No lock is held, nothing is allocated but for names.
+//! Budget: three looks at dnode blocks and three cached blocks for a hidden value, one or two for
+//! others. No lock is held. Only names are allocated.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -85,12 +83,12 @@ impl FileSystem {
         if attributes.generation != generation || attributes.kind() != mode::REGULAR {
             return Ok(None);
         }
-        // The kernel has judged what they may do.
+        // The kernel has checked the permissions.
         self.name_space_of(who, &attributes, name, false)?;
         let Some(place) = self.stored_place(&file, &attributes, name) else {
             return Ok(None);
         };
-        // Answered before the next ones are brought: somebody waits for it.
+        // Answered before the next ones are prefetched: somebody waits for it.
         let answer = place.map(|p| f(p.bytes()));
         self.was_asked(object, misses);
         match answer {
@@ -152,7 +150,7 @@ impl FileSystem {
         names: impl Iterator<Item = &'n [u8]>,
     ) -> Option<Option<Place>> {
         let (dir, a) = self.stored_object(ObjectId(space))?;
-        // The value's file, mostly.
+        // Mostly the next object is the file of the value.
         dir.ask_for_next();
         if !a.is_dir() || a.flags & flags::XATTR == 0 {
             return None;

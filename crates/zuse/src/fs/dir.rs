@@ -73,7 +73,7 @@ impl ReadDir {
             from: Some(0),
             flaw: None,
         };
-        // Whether it is a directory at all is told here, not by the first name.
+        // An error that it is no directory belongs here, not to the first name.
         new.fetch();
         match new.flaw.take_if(|_| new.ready.is_empty()) {
             Some(error) => Err(error),

@@ -222,7 +222,7 @@ impl Pool {
         locals: &mut Locals,
         done: &mut Done,
     ) -> Result<bool> {
-        // A package of something else says nothing about this tree.
+        // A package of another tree says nothing about this one.
         let top = locals.find(root).and_then(|at| tree.find(&locals.all[at]));
         if top.is_none_or(|sent| sent.here != root) {
             return Ok(false);
@@ -318,7 +318,7 @@ impl Pool {
                 let Some((_, name)) = tree.snaps.get(guid).filter(|(_, name)| name != own) else {
                     continue;
                 };
-                // Two that have changed names go by a third.
+                // Two snapshots that have swapped names need a third name in between.
                 let taken = local.snaps.iter().any(|(other, _)| other == name);
                 let to = match taken {
                     true if own.starts_with(PASSING) => continue,

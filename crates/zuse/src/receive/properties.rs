@@ -39,7 +39,7 @@ pub(super) fn check(request: &ReceiveRequest) -> Result<()> {
             Some(p) if matches!(p.access, Access::ReadOnly) => {
                 return refuse(format!("'{name}' is readonly"));
             }
-            // What the data was made with comes with the data.
+            // These describe how the data was made, and come with it.
             Some(p)
                 if matches!(*name, "version" | "volsize")
                     || matches!(p.access, Access::Once | Access::OnceInherit)

@@ -229,7 +229,7 @@ pub fn traverse_each(
         options: *options,
         visitor,
         space,
-        // A table that cannot be read is told of by the walk itself, which reads all its blocks.
+        // If a table cannot be read, the walk reports it, because it reads all its blocks.
         copies: Copies::load(pool.spa()).unwrap_or_default(),
         shifts: shifts(pool),
         queue: Mutex::default(),

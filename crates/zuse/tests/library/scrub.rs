@@ -1,4 +1,4 @@
-//! A scrub mends what is wrong on any device, on real pools in files.
+//! A scrub repairs what is wrong on any device, on real pools in files.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -128,8 +128,8 @@ fn top(shape: Shape, devices: usize) -> TopSpec {
     }
 }
 
-/// Devices `spoiled` are overwritten while the pool is open: one scrub mends them all.
-fn mends(layout: &[TopSpec], spoiled: &[usize]) {
+/// Devices `spoiled` are overwritten while the pool is open: one scrub repairs them all.
+fn repairs(layout: &[TopSpec], spoiled: &[usize]) {
     let devices = layout.iter().map(|t| t.devices).sum();
     let place = Place::new(devices);
     let pool = place.create(layout, "1");
@@ -145,7 +145,7 @@ fn mends(layout: &[TopSpec], spoiled: &[usize]) {
     assert_eq!(second.processed, 0, "{layout:?} {second:?}");
     check_files(&pool);
     assert_eq!(pool.lost_blocks().expect("a log"), 0);
-    // Other devices do without the mended ones: nothing was left out.
+    // Other devices do without the repaired ones: nothing was left out.
     pool.export().expect("exported");
     let pool = place.open();
     let others = (0..devices).filter(|d| !spoiled.contains(d));
@@ -157,30 +157,30 @@ fn mends(layout: &[TopSpec], spoiled: &[usize]) {
 }
 
 #[test]
-fn a_scrub_mends_a_mirror() {
-    mends(&[top(Shape::Mirror, 2)], &[1]);
-    mends(&[top(Shape::Mirror, 3)], &[0]);
+fn a_scrub_repairs_a_mirror() {
+    repairs(&[top(Shape::Mirror, 2)], &[1]);
+    repairs(&[top(Shape::Mirror, 3)], &[0]);
 }
 
 #[test]
-fn a_scrub_mends_as_many_devices_as_there_is_parity() {
-    mends(&[top(Shape::Raidz { nparity: 1 }, 4)], &[2]);
-    mends(&[top(Shape::Raidz { nparity: 2 }, 5)], &[0, 3]);
-    mends(&[top(Shape::Raidz { nparity: 3 }, 7)], &[1, 4, 6]);
+fn a_scrub_repairs_as_many_devices_as_there_is_parity() {
+    repairs(&[top(Shape::Raidz { nparity: 1 }, 4)], &[2]);
+    repairs(&[top(Shape::Raidz { nparity: 2 }, 5)], &[0, 3]);
+    repairs(&[top(Shape::Raidz { nparity: 3 }, 7)], &[1, 4, 6]);
 }
 
 #[test]
-fn a_scrub_mends_draid() {
+fn a_scrub_repairs_draid() {
     let shape = Shape::Draid {
         nparity: 1,
         ndata: Some(2),
         nspares: 1,
     };
-    mends(&[top(shape, 5)], &[1]);
+    repairs(&[top(shape, 5)], &[1]);
 }
 
 #[test]
-fn a_copy_of_a_block_mends_the_other_and_what_has_none_is_named() {
+fn a_copy_of_a_block_repairs_the_other_and_what_has_none_is_named() {
     let place = Place::new(1);
     let pool = place.create(&[], "1");
     let file = OpenOptions::new().write(true).open(place.image(0));
@@ -322,7 +322,7 @@ fn a_scrub_goes_on_where_it_was_and_meets_each_block_once() {
 }
 
 #[test]
-fn what_was_mended_before_a_pause_is_counted() {
+fn what_was_repaired_before_a_pause_is_counted() {
     let place = Place::new(2);
     let pool = many_blocks(&place);
     place.spoil(1);

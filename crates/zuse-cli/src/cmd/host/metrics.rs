@@ -1,7 +1,7 @@
-//! `zuse host metrics`: what monitoring asks for, in the text format of Prometheus.
+//! `zuse host metrics`: figures for monitoring, in the text format of Prometheus.
 //!
-//! Pools and datasets go by the names that `zfs_exporter` gives them, so that its dashboards work;
-//! what only Zuse has begins with `zuse_`. Nothing is kept between two questions.
+//! Metrics of pools and datasets have the names of `zfs_exporter`, so that its dashboards work.
+//! Those that only Zuse has begin with `zuse_`. Nothing is kept between two requests.
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
@@ -475,7 +475,7 @@ fn answer(session: &mut Session, mut stream: impl Read + Write) -> Outcome {
     let (status, body) = if request.starts_with(b"GET /metrics ") {
         match text(session) {
             Ok(page) => ("200 OK", page),
-            // The next one may be luckier.
+            // An error of this request; the next one is tried all the same.
             Err(Stop::Failed(e)) => ("500 Internal Server Error", format!("{}\n", e.message)),
             Err(stop) => return Err(stop),
         }

@@ -1,7 +1,7 @@
 //! `zuse stream mount`: a stream as a directory.
 //!
-//! The process in the background holds the pool that the stream unpacks to, in its nameless file;
-//! both go with the mount.
+//! The process in the background holds the temporary pool that the stream unpacks to, in a nameless
+//! file. Both end with the mount.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

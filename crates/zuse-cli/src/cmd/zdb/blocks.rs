@@ -332,7 +332,7 @@ fn bias(pool: &Pool, vdev: u32) -> Option<String> {
 fn classes(out: &mut String, pool: &Pool, report: &Report) {
     let tops = pool.spa().vdevs().tops();
     let mut sums = [(0u64, 0u64); 4];
-    // A class is told of as long as a vdev of it is there.
+    // A class is shown as long as it has a vdev.
     let mut there = [true, false, false, false];
     // The space of a removed vdev still counts.
     for top in tops

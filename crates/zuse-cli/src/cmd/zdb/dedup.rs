@@ -8,8 +8,8 @@ use std::sync::Arc;
 use zuse_base::sync::Mutex;
 
 use zuse::Pool;
-use zuse::dedup::{Figures, Histogram, Key, Log, Store, Table, tables};
 use zuse::tools::Layers as _;
+use zuse::tools::dedup::{Figures, Histogram, Key, Log, Store, Table, tables};
 use zuse::tools::traverse::{Options, traverse_each};
 use zuse_format::{BlockPointer, BpKind, object_type};
 

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use zuse::{FileDevice, Labels, read_ring};
-use zuse_format::label::{LABELS, slot_count};
+use zuse::{BlockDevice as _, FileDevice, Labels, read_ring};
+use zuse_format::label::{LABEL_SIZE, LABELS, label_offset, slot_count};
 use zuse_format::nvlist::{NvList, NvValue};
 use zuse_format::uberblock::{MMP_MAGIC, UBERBLOCK_MAGIC, Uberblock};
 
 use crate::date;
-use crate::error::{CommandError, Outcome};
+use crate::error::{CommandError, Outcome, said_by_host};
 use crate::session::Session;
 
 /// What of the labels is printed.
@@ -27,15 +27,29 @@ pub struct Asked {
 /// Prints the labels of a device.
 pub fn run(session: &mut Session, path: &Path, asked: Asked) -> Outcome {
     let Asked { level, rings, .. } = asked;
-    let device = FileDevice::open(path, zuse::DeviceAccess::Probe)
-        .map_err(|e| CommandError::new(format!("cannot open '{}': {e}", path.display())))?;
+    let device = match FileDevice::open(path, zuse::DeviceAccess::Probe) {
+        Ok(device) => device,
+        Err(e) => {
+            let why = std::io::Error::from_raw_os_error(e.errno.0);
+            let why = said_by_host(&why);
+            session
+                .ui
+                .line(format!("cannot open '{}': {why}", path.display()))?;
+            return Err(CommandError::silent(1).into());
+        }
+    };
     let labels = Labels::read(&device);
     let mut seen: Vec<(String, Vec<usize>)> = Vec::new();
     let mut failed = 0;
     for (i, slot) in labels.slots().iter().enumerate() {
         let Ok(content) = slot else {
             failed += 1;
-            session.ui.line(format!("failed to read label {i}"))?;
+            if !asked.no_config {
+                // Bytes that are there and say nothing.
+                let is_short = label_offset(device.size(), i) + LABEL_SIZE > device.size();
+                let what = if is_short { "read" } else { "unpack" };
+                session.ui.line(format!("failed to {what} label {i}"))?;
+            }
             continue;
         };
         let config = text(&content.list, 4);

@@ -1,11 +1,11 @@
-//! `zdb -d`: datasets and their objects, and what else of the pool hangs on them.
+//! `zdb -d`: datasets and their objects, and other objects of the pool that belong to them.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use zuse::tools::Layers as _;
 use zuse::tools::{Objset, Zap};
-use zuse::{ObjectId, Pool, Result, Uberblock};
+use zuse::{Errno, ObjectId, Pool, Result, Uberblock};
 use zuse_format::ObjsetType;
 use zuse_format::dsl::{DslDatasetPhys, DslDirPhys};
 use zuse_format::object_type as t;
@@ -16,7 +16,7 @@ use super::object::Table;
 use super::range::Range;
 use super::record::PointerList;
 use super::{Style, label, livelists, logs, metaslabs, outages, pointer};
-use crate::error::{CommandError, Explain, Outcome};
+use crate::error::{CommandError, Explain, Meaning, Outcome, explain};
 use crate::session::Session;
 
 /// Directories within directories; names end far earlier.
@@ -64,7 +64,7 @@ pub fn run(session: &mut Session, pool: &Arc<Pool>, asked: &Asked<'_>) -> Outcom
         whole_pool(session, pool, asked, &mut wrong)?;
     } else {
         let name = asked.what.strip_suffix('/').unwrap_or(asked.what);
-        let found = find(pool, name).or_cannot(|| format!("cannot open '{name}'"))?;
+        let found = find(pool, name).map_err(|e| not_held(name, &e, 1))?;
         one(session, pool, &found, asked, &mut wrong)?;
     }
     let code = match (wrong.objects > 0, wrong.features) {
@@ -75,6 +75,23 @@ pub fn run(session: &mut Session, pool: &Arc<Pool>, asked: &Asked<'_>) -> Outcom
     let mut error = CommandError::new("");
     error.code = code;
     Err(error.into())
+}
+
+/// What is said of a dataset that cannot be opened.
+pub fn not_held(name: &str, error: &zuse::Error, code: u8) -> CommandError {
+    if !error.is(Errno::NOENT) {
+        return explain(&format!("cannot open '{name}'"), error, false);
+    }
+    let mut said = CommandError::new(format!(
+        "failed to hold dataset '{name}': No such file or directory"
+    ));
+    if code == 1 {
+        said = said.hint(format!(
+            "zdb: can't open '{name}': No such file or directory"
+        ));
+    }
+    said.code = code;
+    said.meaning(Meaning::NotFound)
 }
 
 /// A dataset by name, or by the number of its object.

@@ -8,6 +8,7 @@ use zuse::{Credentials, FileSystem, Pool};
 
 use super::Style;
 use super::object::Table;
+use super::objects::not_held;
 use crate::error::{CommandError, Explain, Meaning, Outcome, Stop};
 use crate::session::Session;
 
@@ -21,9 +22,7 @@ fn find(
     path: &str,
 ) -> Outcome<(Arc<FileSystem>, Arc<zuse_zpl::Znode>)> {
     let name = dataset.trim_end_matches('/');
-    let fs = pool
-        .file_system(name)
-        .or_cannot(|| format!("cannot open '{name}'"))?;
+    let fs = pool.file_system(name).map_err(|e| not_held(name, &e, 2))?;
     let found = fs.resolve(&Credentials::root(), path.as_bytes());
     let znode = found.map_err(|e| {
         let mut error = CommandError::new(format!(
@@ -66,18 +65,27 @@ pub fn copy(
     path: &str,
     target: &Path,
 ) -> Outcome {
-    let (fs, znode) = find(pool, dataset, path)?;
+    let shown = target;
+    let target = session.path(target);
+    let (fs, znode) = find(pool, dataset, path).map_err(|stop| match stop {
+        Stop::Failed(error) if error.code == 2 && error.meaning == Meaning::NotFound => {
+            let mut said = error.hint("zdb: internal error: No such file or directory");
+            said.code = 1;
+            Stop::Failed(said)
+        }
+        other => other,
+    })?;
     let cannot = || format!("cannot write '{}'", target.display());
     let number = znode.object().0;
     session.ui.line(format!(
         "Copying object {number} to file {}",
-        target.display()
+        shown.display()
     ))?;
     let size = znode.size();
     session
         .ui
         .line(format!("Object {number} is {size} bytes"))?;
-    let mut out = std::fs::File::create(target).or_cannot(cannot)?;
+    let mut out = std::fs::File::create(&target).or_cannot(cannot)?;
     let mut buf = vec![0; CHUNK];
     let mut at = 0;
     while at < size {

@@ -43,7 +43,7 @@ impl Range {
     pub fn parse(text: &str) -> Result<Self, Stop> {
         let bad = |why: &str| {
             Stop::from(CommandError::new(format!(
-                "Invalid object range: {text}: {why}"
+                "zdb: Bad object or range: '{text}': {why}"
             )))
         };
         let mut parts = text.splitn(3, ':');
@@ -60,7 +60,7 @@ impl Range {
         let last = number(last).ok_or_else(|| bad("Invalid characters in end object ID"))?;
         let last = if last == -1 { i64::MAX } else { last };
         if first > last {
-            return Err(bad("Start object ID is greater than end object ID"));
+            return Err(bad("Start object ID may not exceed end object ID"));
         }
         let kinds = match parts.next() {
             None => ALL,
@@ -113,7 +113,7 @@ impl Range {
         table: &mut Table,
         style: Style,
     ) -> Outcome {
-        let missing = || Stop::from(CommandError::new("dmu_object_info() failed, errno 2"));
+        let missing = || Stop::from(CommandError::new("zdb: dmu_object_info() failed, errno 2"));
         let dnode = match self.first {
             0 => objset.meta().clone(),
             n @ -3..0 => objset

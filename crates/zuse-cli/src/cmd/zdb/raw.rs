@@ -9,7 +9,7 @@ use zuse::tools::Layers as _;
 use zuse_codec::{Compression, decompress};
 use zuse_format::BlockPointer;
 
-use crate::error::{CommandError, Explain, Outcome};
+use crate::error::{Explain, Outcome};
 use crate::session::Session;
 
 /// Largest block.
@@ -61,7 +61,7 @@ struct Flags {
 }
 
 impl Flags {
-    fn parse(text: &str) -> Outcome<Self> {
+    fn parse(text: &str) -> Result<Self, char> {
         let (mut letters, mut at) = (Vec::new(), 0usize);
         let mut rest = text.chars().peekable();
         while let Some(c) = rest.next() {
@@ -75,11 +75,7 @@ impl Flags {
                     letters.push('b');
                 }
                 'd' | 'e' | 'i' | 'r' | 'v' => letters.push(c),
-                other => {
-                    return Err(CommandError::new(format!("***Ignoring flag: {other}"))
-                        .hint(format!("Invalid flag arg: '{other}'"))
-                        .into());
-                }
+                other => return Err(other),
             }
         }
         Ok(Self { letters, at })
@@ -90,19 +86,30 @@ impl Flags {
     }
 }
 
-/// Prints one block.
+/// Prints one block. What is wrong with its place is printed too: it is no failure.
 pub fn run(session: &mut Session, pool: &Arc<Pool>, text: &str) -> Outcome {
     let Some(place) = parse(text) else {
-        session.ui.say(format!("Invalid block specifier: {text}"));
+        let why = "invalid size(s)";
+        session
+            .ui
+            .line(format!("Invalid block specifier: {text}  - {why}"))?;
         return Ok(());
     };
     if let Some(why) = place.flaw() {
         session
             .ui
-            .say(format!("Invalid block specifier: {text}  - {why}"));
+            .line(format!("Invalid block specifier: {text}  - {why}"))?;
         return Ok(());
     }
-    if !tell_vdev(session, pool, place.vdev) {
+    let flags = match Flags::parse(place.flags) {
+        Ok(flags) => flags,
+        Err(flag) => {
+            let text = format!("***Ignoring flag: {flag}\nInvalid flag arg: '{flag}'");
+            session.ui.line(text)?;
+            return Ok(());
+        }
+    };
+    if !tell_vdev(session, pool, place.vdev)? {
         return Ok(());
     }
     let mut bytes = Vec::new();
@@ -115,7 +122,6 @@ pub fn run(session: &mut Session, pool: &Arc<Pool>, text: &str) -> Outcome {
             &mut |_| true,
         )
         .or_cannot(|| format!("Read of {text} failed"))?;
-    let flags = Flags::parse(place.flags)?;
     if flags.has('d') {
         match unpack(&bytes, place.lsize as usize) {
             Some(whole) => bytes = whole,
@@ -144,11 +150,11 @@ pub fn run(session: &mut Session, pool: &Arc<Pool>, text: &str) -> Outcome {
 }
 
 /// Says which vdev was found, or that there is none.
-fn tell_vdev(session: &mut Session, pool: &Pool, vdev: u32) -> bool {
+fn tell_vdev(session: &mut Session, pool: &Pool, vdev: u32) -> Outcome<bool> {
     let vdevs = pool.spa().vdevs();
     let Ok(top) = vdevs.top(vdev) else {
-        session.ui.say(format!("***Invalid vdev: {vdev}"));
-        return false;
+        session.ui.line(format!("***Invalid vdev: {vdev}"))?;
+        return Ok(false);
     };
     let status = pool.vdev_status();
     let own = status.children.iter().find(|c| c.id == u64::from(vdev));
@@ -157,7 +163,7 @@ fn tell_vdev(session: &mut Session, pool: &Pool, vdev: u32) -> bool {
         Some(leaf) => format!("Found vdev: {}", leaf.name),
         None => format!("Found vdev type: {}", top.kind().name()),
     });
-    true
+    Ok(true)
 }
 
 /// A block pointer within the bytes, where there is one.

@@ -55,7 +55,7 @@ struct Whom {
     /// For everyone
     #[arg(short)]
     everyone: bool,
-    /// For who creates a dataset below, on that dataset
+    /// For the user who creates a dataset below, on that dataset
     #[arg(short, conflicts_with_all = ["everyone", "user", "group", "local", "descendent"])]
     create: bool,
     /// Define or change a named set of permissions

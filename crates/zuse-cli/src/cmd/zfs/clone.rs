@@ -11,7 +11,7 @@ use crate::target::pool_of;
 /// Make a filesystem or volume that begins as a snapshot is
 #[derive(Args, Debug)]
 pub struct Clone {
-    /// Make the datasets above it too, and be content if it exists
+    /// Also create its parents; no error if it exists
     #[arg(short)]
     parents: bool,
     /// Do not mount it

@@ -13,7 +13,7 @@ use crate::session::{Need, Session};
 #[derive(Args, Debug)]
 #[command(disable_version_flag = true)]
 pub struct Create {
-    /// Make the datasets above it too, and be content if it exists
+    /// Also create its parents; no error if it exists
     #[arg(short)]
     parents: bool,
     /// Do not mount it
@@ -37,7 +37,7 @@ pub struct Create {
     /// Block size of the volume
     #[arg(short = 'b', value_name = "SIZE", value_parser = size)]
     block_size: Option<u64>,
-    /// Keep no space for the volume
+    /// Sparse: reserve no space for the volume
     #[arg(short = 's')]
     sparse: bool,
     /// The filesystem or volume
@@ -59,11 +59,8 @@ pub fn name_error(name: &str) -> Option<String> {
     if name.split('/').any(str::is_empty) {
         return Some("empty component or misplaced '@' or '#' delimiter in name".into());
     }
-    if name.contains('@') {
-        return Some("snapshot delimiter '@' is not expected here".into());
-    }
-    if name.contains('#') {
-        return Some("bookmark delimiter '#' is not expected here".into());
+    if let Some(why) = super::not_a_dataset(name) {
+        return Some(why.into());
     }
     let bad = name
         .chars()
@@ -127,7 +124,7 @@ impl Create {
             return Err(CommandError::new(format!("{}: {why}", cannot())).into());
         }
         let parent = name.rsplit_once('/').map(|(parent, _)| parent);
-        // With -p a pool that is there is a dataset that is there.
+        // With -p the pool itself is a dataset that exists.
         let Some(parent) = parent.or_else(|| self.parents.then_some(name)) else {
             return Err(
                 CommandError::new(format!("{}: missing dataset name", cannot()))

@@ -14,7 +14,7 @@ use crate::session::{Need, Session};
 /// out).
 #[derive(Args, Debug)]
 pub struct Destroy {
-    /// Although it is mounted and in use
+    /// Even if it is mounted and in use
     #[arg(short)]
     force: bool,
     /// Only say what would be destroyed

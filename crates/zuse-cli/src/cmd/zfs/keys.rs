@@ -38,7 +38,7 @@ fn failed(prefix: &str, error: &zuse::Error) -> CommandError {
         zuse::Error::Refused { what, .. } => what.to_string(),
         other => other.to_string(),
     };
-    // A key that asks for too much was not tried: that is no wrong key.
+    // A key that needs too many rounds was not tried, so it is not a wrong key.
     let code = if error.is(Errno::RANGE) { 1 } else { FAILED };
     CommandError {
         code,
@@ -93,7 +93,7 @@ pub struct LoadKey {
     /// Only prove that the key is right
     #[arg(short = 'n')]
     dry_run: bool,
-    /// Take the key from here: prompt or file:///PATH
+    /// Where the key is: prompt or file:///PATH
     #[arg(short = 'L', value_name = "KEYLOCATION")]
     location: Option<String>,
     /// The dataset

@@ -59,7 +59,7 @@ pub struct Scope {
     /// Also everything below
     #[arg(short)]
     pub recursive: bool,
-    /// So many levels below
+    /// At most this many levels below
     #[arg(short, value_name = "LEVELS")]
     pub depth: Option<usize>,
     /// Kinds, separated by commas: filesystem, volume, snapshot, bookmark, all
@@ -151,7 +151,7 @@ impl Scope {
         let Answer::Datasets(mut rows) = answer? else {
             return Ok(Vec::new());
         };
-        // A dataset that is named and of none of the kinds that are.
+        // A named dataset of another kind than requested.
         if rows.is_empty() && named.is_some() && !of_one && depth == Some(0) {
             let what = super::WRONG_KIND;
             return Err(CommandError::new(format!("cannot open '{root}': {what}")).into());
@@ -190,7 +190,7 @@ impl Scope {
         if let (Some(code), true) = (failed, rows.is_empty()) {
             return Err(CommandError::silent(code).into());
         }
-        // The others are shown, and the command has failed all the same.
+        // The others are shown, and the command fails all the same.
         session.worst = session.worst.max(failed.unwrap_or(0));
         rows.sort_by(by_name);
         rows.dedup_by(|a, b| a.name == b.name);

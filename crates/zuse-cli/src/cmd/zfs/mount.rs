@@ -62,7 +62,7 @@ fn list(session: &mut Session) -> Outcome<Vec<(String, String)>> {
         for line in said.lines() {
             let (name, at) = line.split_once("  ").unwrap_or((line, ""));
             let at = at.trim_start();
-            // What lies inside of a parent's mount comes with that.
+            // A dataset inside its parent's mount appears with that mount.
             let holds = |(_, place): &(usize, &PathBuf)| Path::new(at).starts_with(place);
             let found = places.iter().enumerate().filter(holds);
             let found = found.max_by_key(|(i, place)| (place.components().count(), *i));
@@ -180,7 +180,7 @@ impl Mount {
         session.pool_for(dataset, Need::Read)?;
         let loaded = !self.load_keys || load_below(session, dataset)?;
         let Some(holder) = session.holder.clone().filter(|h| h.mounts_by_itself()) else {
-            // What lies below appears inside.
+            // Datasets below appear inside this mount.
             return self.one(session, dataset);
         };
         let said = holder.mount_below(dataset);
@@ -230,8 +230,8 @@ impl Mount {
             }
             Err(stop) => return Err(stop),
         };
-        // Where this command has mounted something: what belongs below has appeared there by
-        // itself.
+        // Places where this command has mounted something: datasets below them have appeared there
+        // by themselves.
         let mut places: Vec<PathBuf> = Vec::new();
         let mut all = true;
         for row in rows {

@@ -130,7 +130,7 @@ impl Progress<'_> {
         self.began = Instant::now();
         let head = s.to.split('@').next().unwrap_or(&s.to);
         head.clone_into(&mut self.current);
-        // What was begun earlier and comes to its end now is new, too.
+        // A dataset that was begun by an earlier receive and is complete now is new, too.
         let old = self.pool.dataset(head).and_then(|d| d.is_inconsistent());
         if old.unwrap_or(true) {
             self.new.push(head.to_owned());
@@ -189,7 +189,7 @@ impl Receive {
             current,
             ..
         } = progress;
-        // What came whole before a failure is there, too.
+        // Datasets that were received before a failure are kept, too.
         let mounted = crate::automount::made(session, &new, self.unmounted);
         if let Err(error) = done {
             let kind = if incremental {

@@ -19,7 +19,7 @@ pub struct Rename {
     /// Leave mounts where they are
     #[arg(short)]
     unmounted: bool,
-    /// Although it is in use
+    /// Even if it is in use
     #[arg(short)]
     force: bool,
     /// Name now

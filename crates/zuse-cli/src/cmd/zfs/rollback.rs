@@ -69,7 +69,7 @@ impl Rollback {
             }
             return Err(error.into());
         }
-        // What an interrupted receive has kept goes as it does with 'receive -A'.
+        // The partial state of an interrupted receive is removed, as with 'receive -A'.
         if clones.iter().any(|clone| clone.contains('%')) {
             let dataset = name.split('@').next().unwrap_or(name);
             pool.dsl().abort_receive(dataset).or_cannot(cannot)?;

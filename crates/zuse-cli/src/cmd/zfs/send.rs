@@ -134,7 +134,7 @@ impl Send {
         }
         match plan.failures.is_empty() {
             true => Ok(()),
-            // They were said where they belong.
+            // The errors were printed where they occurred.
             false => Err(CommandError::new("").into()),
         }
     }

@@ -16,7 +16,7 @@ use crate::wire;
 /// Unmount datasets
 #[derive(Args, Debug)]
 pub struct Unmount {
-    /// Although they are in use
+    /// Even if they are in use
     #[arg(short)]
     force: bool,
     /// Forget the key of an encryption root that is unmounted

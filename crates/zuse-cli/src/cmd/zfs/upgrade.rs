@@ -6,7 +6,7 @@ use clap::Args;
 use zuse::tools::Layers as _;
 use zuse::{Which, ZPL_VERSION};
 
-use crate::error::{CommandError, Explain, Outcome};
+use crate::error::{CommandError, Explain, Outcome, Stop};
 use crate::query::{Answer, DatasetRow, Question};
 use crate::session::{Need, Session};
 
@@ -67,38 +67,18 @@ impl Upgrade {
         } else {
             self.filesystems.clone()
         };
-        let (mut done, mut same, mut failed) = (0, 0, false);
+        let mut tally = Tally::default();
         for root in &roots {
-            let pool = session.pool_for(root, Need::Write)?;
-            let depth = if self.all || self.recursive {
-                None
-            } else {
-                Some(0)
-            };
-            for (name, version) in filesystems(&pool, root, depth)? {
-                if version == to {
-                    same += 1;
-                    continue;
+            let below = self.all || self.recursive;
+            match tally.upgrade(session, root, below, to) {
+                Err(Stop::Failed(e)) => {
+                    crate::say_error(&mut session.ui, &e);
+                    tally.failed = true;
                 }
-                if let Some(why) = refusal(version, to, pool.spa().version()) {
-                    session.ui.say_lines(&format!("{name}: {why}"));
-                    failed = true;
-                    continue;
-                }
-                match pool
-                    .upgrade(&name, to)
-                    .or_cannot(|| format!("cannot upgrade '{name}'"))
-                {
-                    Ok(_) => done += 1,
-                    Err(crate::error::Stop::Failed(e)) => {
-                        crate::say_error(&mut session.ui, &e);
-                        failed = true;
-                    }
-                    Err(stop) => return Err(stop),
-                }
+                result => result?,
             }
-            session.log(&pool);
         }
+        let Tally { done, same, failed } = tally;
         session.ui.line(format!("{done} filesystems upgraded"))?;
         if same > 0 {
             session
@@ -108,6 +88,51 @@ impl Upgrade {
         if failed {
             return Err(CommandError::new("").into());
         }
+        Ok(())
+    }
+}
+
+/// What has become of the filesystems that were named.
+#[derive(Default)]
+struct Tally {
+    done: u64,
+    /// They had the version already.
+    same: u64,
+    failed: bool,
+}
+
+impl Tally {
+    /// Upgrades a filesystem, and what is below it if that is asked for.
+    fn upgrade(&mut self, session: &mut Session, root: &str, below: bool, to: u64) -> Outcome {
+        if let Some(why) = super::not_a_dataset(root) {
+            return Err(CommandError::new(format!("cannot open '{root}': {why}")).into());
+        }
+        let pool = session.pool_for(root, Need::Write)?;
+        super::check_file_system(&pool, root, false)?;
+        let depth = if below { None } else { Some(0) };
+        for (name, version) in filesystems(&pool, root, depth)? {
+            if version == to {
+                self.same += 1;
+                continue;
+            }
+            if let Some(why) = refusal(version, to, pool.spa().version()) {
+                session.ui.say_lines(&format!("{name}: {why}"));
+                self.failed = true;
+                continue;
+            }
+            match pool
+                .upgrade(&name, to)
+                .or_cannot(|| format!("cannot upgrade '{name}'"))
+            {
+                Ok(_) => self.done += 1,
+                Err(Stop::Failed(e)) => {
+                    crate::say_error(&mut session.ui, &e);
+                    self.failed = true;
+                }
+                Err(stop) => return Err(stop),
+            }
+        }
+        session.log(&pool);
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use crate::args::pair;
 use crate::error::Outcome;
 use crate::session::{Need, Session};
 
-/// Put a device beside another one: a lone device becomes a mirror, a mirror gets one copy more
+/// Attach a device to another one: a lone device becomes a mirror, a mirror gets one more copy
 ///
 /// The new device is filled in the background.
 #[derive(Args, Debug)]
@@ -28,9 +28,9 @@ pub struct Attach {
     options: Vec<(String, String)>,
     /// The pool
     pool: String,
-    /// The device that is there
+    /// The existing device
     device: String,
-    /// The one that comes
+    /// The new device
     new: PathBuf,
 }
 

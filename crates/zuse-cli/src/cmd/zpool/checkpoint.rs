@@ -7,13 +7,13 @@ use clap::Args;
 use crate::error::{CommandError, Explain, Outcome};
 use crate::session::{Need, Session};
 
-/// Keep the state of the whole pool to go back to, or give it up
+/// Make a checkpoint of the whole pool, or discard it
 ///
 /// 'zpool import --rewind-to-checkpoint' goes back; what was written since is lost then. Until the
 /// checkpoint is discarded the pool gets no room back for what is deleted of it.
 #[derive(Args, Debug)]
 pub struct Checkpoint {
-    /// Give the checkpoint up
+    /// Discard the checkpoint
     #[arg(short, long)]
     discard: bool,
     /// Wait until all that only the checkpoint needed is free

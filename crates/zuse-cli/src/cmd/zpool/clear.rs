@@ -6,7 +6,7 @@ use crate::error::{CommandError, Explain, Outcome};
 use crate::query::VdevRow;
 use crate::session::{Need, Session};
 
-/// Reset error counts, and let a suspended pool go on
+/// Reset error counts, and resume a suspended pool
 #[derive(Args, Debug)]
 pub struct Clear {
     /// The pool

@@ -70,7 +70,7 @@ impl Create {
         no_duplicates(&self.options)?;
         no_duplicates(&self.root_options)?;
         if !self.dry_run && session.wants_host()? {
-            return Err(Stop::Anew);
+            return Err(Stop::NewProcess);
         }
         let name = self.pool.clone();
         self.check_name()?;

@@ -9,17 +9,17 @@ use crate::session::{Need, Session};
 /// Seconds of a day.
 const DAY: u64 = 24 * 60 * 60;
 
-/// Make the dedup tables of a pool smaller
+/// Remove entries from the dedup tables of a pool
 ///
 /// Entries of blocks that came only once go, the oldest first. Such a block takes its room once
 /// more if it comes again. Tables of the old form, from before the feature fast_dedup, stay as they
 /// are.
 #[derive(Args, Debug)]
 pub struct DdtPrune {
-    /// Entries that did not change for so many days
+    /// Entries that did not change for this many days
     #[arg(short = 'd', value_name = "DAYS")]
     days: Option<String>,
-    /// So many hundredths of the entries that came once
+    /// This percentage of the entries with one reference
     #[arg(short = 'p', value_name = "PERCENTAGE")]
     percent: Option<String>,
     /// The pool
@@ -31,14 +31,18 @@ impl DdtPrune {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         let what = self.what()?;
+        self.prune(session, what).map_err(|stop| match stop {
+            Stop::Failed(error) => CommandError { code: 255, ..error }.into(),
+            stop => stop,
+        })
+    }
+
+    fn prune(&self, session: &mut Session, what: Prune) -> Outcome {
         let name = &self.pool;
+        zuse::check_pool_name(name).or_cannot(|| format!("cannot open '{name}'"))?;
         let pool = session.pool(name, Need::Write)?;
         pool.prune_dedup(what)
-            .or_cannot_pool(|| format!("cannot prune dedup table on '{name}'"))
-            .map_err(|stop| match stop {
-                Stop::Failed(error) => CommandError { code: 255, ..error }.into(),
-                stop => stop,
-            })?;
+            .or_cannot_pool(|| format!("cannot prune dedup table on '{name}'"))?;
         session.log(&pool);
         Ok(())
     }

@@ -94,7 +94,7 @@ pub fn wait(session: &Session, pool: &Arc<Pool>) -> Outcome {
     while pool.is_exchanging() && pool.suspended().is_none() {
         session.pause(LOOK)?;
     }
-    // What has left is told on disk, too.
+    // The labels of devices that left are updated on disk too.
     pool.sync()
         .or_cannot_pool(|| format!("cannot wait for pool '{}'", pool.name()))
 }

@@ -135,7 +135,7 @@ impl Get {
             ))
             .into());
         }
-        // Pools all of them.
+        // All words are names of pools.
         if rest.iter().all(|name| known.contains(name)) {
             return Ok(None);
         }

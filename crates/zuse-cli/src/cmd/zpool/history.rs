@@ -9,7 +9,7 @@ use crate::error::{Explain, Outcome};
 use crate::session::{Need, Session};
 use crate::ui::Ui;
 
-/// Show which commands changed pools
+/// Show the commands that changed pools
 #[derive(Args, Debug)]
 pub struct History {
     /// Also what happened inside

@@ -126,7 +126,7 @@ impl Import {
         session.loads_keys = self.load_keys;
         if let Some(name) = &self.pool {
             if !self.dry_run && session.wants_host()? {
-                return Err(Stop::Anew);
+                return Err(Stop::NewProcess);
             }
             let found = pick(&candidates, name, &scan.problems)?;
             return self.import(session, found, self.new_name.as_deref());
@@ -156,7 +156,7 @@ impl Import {
         let mut code = 0;
         for found in candidates {
             let done = if !self.dry_run && session.wants_host()? {
-                crate::host::anew(session, &self.line_for(session, found))
+                crate::host::in_new_process(session, &self.line_for(session, found))
             } else {
                 self.import(session, found, None).map(|()| 0)
             };
@@ -207,6 +207,7 @@ impl Import {
         let name = new_name.unwrap_or(&found.config.name).to_owned();
         check_name(&name, new_name.is_some())?;
         let (mut passing, properties) = passing(self.root.as_ref(), &self.options)?;
+        check_properties(&name, &properties)?;
         let label_name = self.temporary.then(|| found.config.name.clone());
         if label_name.is_some() {
             let extra = passing.get_or_insert_default();
@@ -325,6 +326,16 @@ fn has_lost_log(pool: &Pool) -> bool {
 
 /// The version of pools with features.
 const NEWEST: u64 = 5000;
+
+/// Refuses what cannot be set before the pool is opened: afterwards it would be imported half-way.
+fn check_properties(name: &str, properties: &[(String, String)]) -> Outcome {
+    let stored = properties.iter().filter(|(n, _)| n != "readonly");
+    for (property, value) in stored.filter(|(n, _)| !n.starts_with("feature@")) {
+        zuse::check_split_property(property, value)
+            .map_err(|e| explain(&format!("cannot set property for '{name}'"), &e, true))?;
+    }
+    Ok(())
+}
 
 /// Refuses names that no pool can have.
 fn check_name(name: &str, is_new: bool) -> Outcome {
@@ -455,7 +466,7 @@ fn errata_of(session: &Session, found: &FoundPool) -> Outcome<u64> {
     if told != 0 || !is_left || !found.health().state.is_usable() {
         return Ok(told);
     }
-    // One that cannot be opened is listed all the same.
+    // A pool that cannot be opened is listed all the same.
     let pool = Pool::open(session.environment()?, found, &PoolAccess::default());
     Ok(pool.map_or(0, |pool| pool.errata()))
 }

@@ -82,7 +82,7 @@ impl Asked {
                 let pools = words.iter().take_while(|w| known.contains(w));
                 pools.cloned().collect()
             }
-            // One word that is no vdev either is told as a pool that is not there.
+            // A single word that is no vdev is reported as a pool that does not exist.
             Some(word) if words.len() == 1 && !word.contains('/') && known.is_empty() => {
                 words.to_vec()
             }
@@ -277,7 +277,7 @@ impl Iostat {
         }
         let base = earlier.map_or([0; 4], |l| l.traffic);
         for (now, then) in line.traffic.iter().zip(base) {
-            // A pool that was opened anew counts from zero.
+            // A pool that was opened again counts from zero.
             let done = now.checked_sub(then).unwrap_or(*now);
             cells.push(number((done as f64 / seconds.max(0.001)) as u64));
         }
@@ -338,7 +338,7 @@ impl Iostat {
         for (pool, lines) in now {
             let old = before.iter().find(|(p, _)| p.guid == pool.guid);
             let since = old.map_or(0.0, |(p, _)| p.seconds);
-            // Opened anew in between: what it did since then.
+            // Opened again in between: what it did since then.
             let again = old.is_some_and(|(p, _)| p.process != pool.process || pool.seconds < since);
             // For this report alone.
             let for_us = old.is_some() && pool.process == std::process::id();

@@ -109,7 +109,7 @@ pub fn ask_for(
     if let (Some(code), true) = (failed, rows.is_empty()) {
         return Err(CommandError::silent(code).into());
     }
-    // The others are shown, and the command has failed all the same.
+    // The others are shown, and the command fails all the same.
     session.worst = session.worst.max(failed.unwrap_or(0));
     Ok(rows)
 }

@@ -7,7 +7,7 @@ use super::devices;
 use crate::error::{Explain, Outcome, Stop};
 use crate::session::{Need, Session};
 
-/// Take devices out for a while; the pool remembers what they miss
+/// Take devices offline; the pool records what they miss
 #[derive(Args, Debug)]
 pub struct Offline {
     /// As devices that failed
@@ -40,7 +40,7 @@ impl Offline {
             let done = devices::find(session, &pool, device, &cannot)
                 .and_then(|guid| pool.offline(guid, how).or_cannot_pool(|| cannot));
             match done {
-                // The others are still asked for.
+                // The other devices are still tried.
                 Err(Stop::Failed(error)) => devices::say(session, &error),
                 done => done?,
             }

@@ -11,7 +11,7 @@ use crate::session::{Need, Session};
 /// used side by side then.
 #[derive(Args, Debug)]
 pub struct Reguid {
-    /// That one; by default a random one
+    /// This guid; by default a random one
     #[arg(short = 'g', value_name = "GUID")]
     guid: Option<String>,
     /// The pool

@@ -10,7 +10,7 @@ use crate::session::{Need, Session};
 /// A pool with 'autoexpand' takes the room that its devices have got.
 #[derive(Args, Debug)]
 pub struct Reopen {
-    /// Accepted: a resilver that goes on is not begun anew
+    /// Accepted: a resilver that goes on is not begun again
     #[arg(short = 'n')]
     no_restart: bool,
     /// The pools; all by default

@@ -29,9 +29,9 @@ pub struct Replace {
     options: Vec<(String, String)>,
     /// The pool
     pool: String,
-    /// The device that is there
+    /// The existing device
     device: String,
-    /// The one that comes
+    /// The new device
     new: Option<PathBuf>,
 }
 

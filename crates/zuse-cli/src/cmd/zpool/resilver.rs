@@ -9,10 +9,10 @@ use crate::session::{Need, Session};
 
 const DEFER: &str = "com.datto:resilver_defer";
 
-/// Give devices what they missed, from the beginning
+/// Start a resilver of all outdated devices, from the beginning
 ///
 /// A resilver begins by itself when a device comes or comes back. This starts one that goes on
-/// anew, with devices that came since.
+/// again, with devices that came since.
 #[derive(Args, Debug)]
 pub struct Resilver {
     /// The pools

@@ -14,7 +14,7 @@ use crate::session::{Need, Session};
 /// How often who waits looks.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Read every copy of every block, and mend what is wrong
+/// Read every copy of every block, and repair what is wrong
 ///
 /// The work goes on in the background, in the pool's host, and gives way to readers and writers.
 /// 'zpool status' shows how far it is. An export, a crash or a restart loses nothing of it. Blocks

@@ -29,7 +29,7 @@ impl Set {
         let pool_name = &self.pool;
         let pool = session.pool(pool_name, Need::Write)?;
         if name == "compatibility" && self.vdev.is_none() && !value.is_empty() {
-            // An upgrade could not tell what it asks for.
+            // A later upgrade could not know what an unknown set contains.
             crate::sets::requested(
                 Some(value),
                 &format!("cannot set property for '{pool_name}'"),

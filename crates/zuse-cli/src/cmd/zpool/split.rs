@@ -13,7 +13,7 @@ use crate::error::{CommandError, Explain, Outcome, Stop, explain};
 use crate::query::VdevRow;
 use crate::session::{Need, Session};
 
-/// Make a pool of one device of each mirror
+/// Split a pool: one device of each mirror becomes a new pool
 ///
 /// The new pool has all data of the moment, and none of the logs, spares and cache devices. It is
 /// exported, or with -R imported.
@@ -38,7 +38,7 @@ pub struct Split {
     /// Name of the new one
     #[arg(value_name = "NEWPOOL")]
     new: Option<String>,
-    /// The device of each mirror that goes; its last by default
+    /// The device of each mirror that becomes the new pool's; its last by default
     #[arg(value_name = "DEVICE")]
     devices: Vec<String>,
 }
@@ -51,6 +51,10 @@ impl Split {
         };
         if self.load_keys && self.root.is_none() {
             return Err(CommandError::usage("-l is only valid with -R").into());
+        }
+        if let Some(root) = &self.root {
+            // Before anything is done: the import that checks it comes after the split.
+            crate::args::passing(Some(root), &[])?;
         }
         let properties = self.properties()?;
         let name = self.pool.clone();

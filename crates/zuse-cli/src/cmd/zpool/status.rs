@@ -20,13 +20,13 @@ use crate::session::Session;
 
 pub use reason::{MESSAGES, errata};
 
-/// Show how well pools are
+/// Show the health of pools
 ///
 /// A pool that no process holds is opened for each report and given back, so that others can have
 /// it meanwhile. A pool that was not imported is found with --in, or with -d and a path.
 #[derive(Args, Debug)]
 pub struct Status {
-    /// Only pools that are not well
+    /// Only pools with problems
     #[arg(short = 'x')]
     unhealthy: bool,
     /// Exact numbers

@@ -8,7 +8,7 @@ use crate::args::size;
 use crate::error::{CommandError, Outcome};
 use crate::session::{Need, Session};
 
-/// Give free space back to the host: holes in image files, discarded blocks on disks
+/// Give free space back to the host: holes in image files, discards on disks
 ///
 /// It goes on in the background, also after the pool was exported and imported again.
 #[derive(Args, Debug)]
@@ -19,7 +19,7 @@ pub struct Trim {
     /// Stop, and forget how far it came
     #[arg(short, long)]
     cancel: bool,
-    /// Have devices erase what was there; the host offers none that do
+    /// Secure erase; refused, because no device of the host offers it
     #[arg(short = 'd', long)]
     secure: bool,
     /// Bytes a second at most

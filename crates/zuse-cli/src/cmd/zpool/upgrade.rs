@@ -94,7 +94,7 @@ impl Upgrade {
         } else {
             self.pools.clone()
         };
-        // Said once, also where each pool is held by a process of its own that says the rest.
+        // Printed once, also if a process of its own holds each pool and prints the rest.
         if names.len() > 1 || self.all {
             session.ui.line(WELCOME)?;
         }

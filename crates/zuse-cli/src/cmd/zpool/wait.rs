@@ -51,7 +51,7 @@ const ACTIVITIES: [&str; 10] = [
     "scrub",
     "trim",
     "raidz_expand",
-    // Nothing is put together in the background here.
+    // Nothing is condensed in the background here.
     "condense",
 ];
 
@@ -149,7 +149,7 @@ impl Wait {
             ))
             .into());
         }
-        // Work that goes on here, in the order of the columns.
+        // Activities that are running, in the order of the columns.
         let asked = |w: &Work| wanted.iter().any(|a| a == w.name());
         let works: Vec<Work> = Work::ALL.into_iter().filter(asked).collect();
         let mut shown = false;

@@ -58,7 +58,7 @@ fn rows_come_over_as_they_were_in_whatever_pieces() {
             put_line(row, asked.is_none(), &mut text).expect("text");
         }
         for piece in [1, 7, 100, text.len()] {
-            let come = Coming::of(&question(asked.clone()))
+            let come = Incoming::of(&question(asked.clone()))
                 .read(Pieces(text.chunks(piece)))
                 .expect("read")
                 .expect("understood");
@@ -70,6 +70,6 @@ fn rows_come_over_as_they_were_in_whatever_pieces() {
 #[test]
 fn what_is_not_understood_is_read_to_its_end() {
     let mut from: &[u8] = b"[1, 2]\n[3]\n";
-    let come = Coming::of(&question(None)).read(&mut from).expect("read");
+    let come = Incoming::of(&question(None)).read(&mut from).expect("read");
     assert!(come.is_err() && from.is_empty());
 }

@@ -1,5 +1,5 @@
-//! Blocks of other places: their pointers are written here, their bytes stay where they are until
-//! somebody changes them.
+//! Cloned blocks: pointers to blocks of another place are written here. The bytes stay where they
+//! are until somebody changes them.
 
 use std::sync::{Arc, OnceLock};
 

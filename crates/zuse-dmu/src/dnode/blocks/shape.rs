@@ -1,4 +1,4 @@
-//! The shape of an object: the size of its blocks, and ranges of blocks that go.
+//! The shape of an object: the size of its blocks, and ranges of blocks that are freed.
 
 use std::sync::OnceLock;
 
@@ -25,7 +25,7 @@ impl Dnode {
                 format!("{}: block size {size} is not possible now", self.place()),
             ));
         }
-        // Block 0 must be written anew in the new size if there is anything in it.
+        // Block 0 must be rewritten in the new size if there is anything in it.
         let exists = {
             let state = self.read_state();
             match state.find(0) {

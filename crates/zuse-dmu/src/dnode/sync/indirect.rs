@@ -1,5 +1,5 @@
-//! The indirect blocks of a tree that is being written: read, brought to disk again, and freed with
-//! all that is below.
+//! Indirect blocks while a tree is written: reading them, writing them again, and freeing them with
+//! everything below.
 
 use std::sync::Arc;
 

@@ -1,15 +1,14 @@
-//! A fat ZAP made at once, of entries in the order of their hashes: what a micro ZAP becomes when
-//! it grows up.
+//! A fat ZAP built at once, of entries in the order of their hashes: what a micro ZAP becomes.
 //!
 //! ```text
 //!   entries in order ─► chunks that each takes ─► where leaves begin ─► leaves, one after the other ─► block 0
 //! ```
-//! The leaves are those that adding the entries one by one would leave behind, as a leaf splits
-//! where its entries don't fit. But none is split, and they stand in the order in which they are
-//! listed.
+//! The leaves are the same that adding the entries one by one would leave behind, since a leaf
+//! splits where its entries do not fit. But none is split, and they stand in the order in which
+//! they are listed.
 //!
 //! Budget: each entry is looked at twice and copied once, each leaf is written once. One by one,
-//! with the splits, an entry of 16,383 cost 0.53 µs, a fifth of making its file (in a slow hour).
+//! with the splits, an entry of 16,383 cost 0.53 µs, a fifth of making its file.
 
 use super::super::flaw::{Checked, Flaw};
 use super::super::hash::top_bits;
@@ -131,7 +130,7 @@ fn fill(
     });
     done?;
     leaf.finish()?;
-    // Those behind the last entry.
+    // The leaves behind the last entry.
     for (leaf, part) in rest {
         Fresh::begin(leaf, part.prefix, part.len, sorted)?.finish()?;
     }

@@ -426,7 +426,7 @@ impl<'a> LeafMut<'a> {
     pub(crate) fn absorb(&mut self, sibling: &Leaf<'_>, words: bool) -> Checked<()> {
         let (prefix, len) = (self.view().prefix(), self.view().prefix_len());
         let sorted = self.b[36] & 1 != 0;
-        // Every bucket bit moves, so the leaf is made anew; on a flaw nothing has changed.
+        // Every bucket bit moves, so the leaf is made again; on a flaw nothing has changed.
         let mut fresh = vec![0; self.b.len()];
         let mut both = Fresh::begin(&mut fresh, prefix >> 1, len.saturating_sub(1), sorted)?;
         for from in [self.view(), *sibling] {
@@ -443,7 +443,7 @@ impl<'a> LeafMut<'a> {
     }
 }
 
-/// A leaf made anew of the entries of others. It takes its chunks in order, and what is left
+/// A leaf made again of the entries of others. It takes its chunks in order, and what is left
 /// becomes the free list at the end.
 pub(crate) struct Fresh<'a> {
     leaf: LeafMut<'a>,

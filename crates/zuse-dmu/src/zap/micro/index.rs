@@ -287,7 +287,8 @@ impl MicroIndex {
 
     /// Records an entry in the slot that [`Self::peek_free`] named, of a block with so many slots.
     pub(crate) fn insert(&mut self, hash: u64, cd: u16, slot: usize, slots: usize) {
-        // Who lists a directory goes on after a (hash, cd): a second one would be passed over.
+        // A client continues a listing after a (hash, cd): a second entry with the same would be
+        // skipped.
         debug_assert!(
             self.twins(hash).all(|r| r.cd() != u32::from(cd)),
             "two entries of hash {hash:#x} and number {cd}"
@@ -442,8 +443,8 @@ impl Gather {
                 *at += 1;
             }
         }
-        // A record is at most as far from its place as there are records with its top bits. Many of
-        // those are no longer a matter of moving one by one.
+        // A record is at most as far from its place as there are records with the same top bits. If
+        // those are many, moving one by one takes too long.
         let mut moves = 16 * n;
         for i in 1..n {
             let r = sorted[i];

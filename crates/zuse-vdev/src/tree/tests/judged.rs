@@ -127,7 +127,7 @@ fn a_leaf_with_too_many_wrong_blocks_is_degraded_and_still_read() {
         };
         let found = vdevs.prove(at(0, i << 14), &mut buf, 4096, &mut judge);
         let found = found.unwrap();
-        assert_eq!((found.good, found.mended), (true, 4096));
+        assert_eq!((found.good, found.repaired), (true, 4096));
     }
     assert_eq!(word(&vdevs, 21), ("DEGRADED", Aux::ErrorsExceeded));
     assert!(leaf.is_usable());

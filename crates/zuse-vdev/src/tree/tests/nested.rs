@@ -94,7 +94,7 @@ fn one_branch_and_a_column_less_are_enough() {
 }
 
 #[test]
-fn a_check_of_all_copies_counts_and_mends_branches() {
+fn a_check_of_all_copies_counts_and_repairs_branches() {
     let (shelf, vdevs) = create(&nested());
     vdevs.write(at(0, 0), &content(3)).unwrap();
     spoil_whole(&shelf, &[41, 42, 43]);
@@ -109,7 +109,7 @@ fn a_check_of_all_copies_counts_and_mends_branches() {
         found.unwrap()
     };
     let found = prove();
-    assert!(found.good && found.mended > 0, "{found:?}");
+    assert!(found.good && found.repaired > 0, "{found:?}");
     let found = prove();
-    assert!(found.good && found.mended == 0, "{found:?}");
+    assert!(found.good && found.repaired == 0, "{found:?}");
 }

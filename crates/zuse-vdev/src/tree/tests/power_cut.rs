@@ -127,7 +127,7 @@ fn cut_everywhere(labels: bool, few: u32) {
             let found = vdevs.prove(place, &mut buf, data.len(), &mut judge);
             let found = found.unwrap();
             assert!(
-                found.good && !found.stale && found.mended == 0,
+                found.good && !found.stale && found.repaired == 0,
                 "cut {cut}: txg {txg} is durable on vdev {vdev}"
             );
         }

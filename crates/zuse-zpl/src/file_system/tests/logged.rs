@@ -215,7 +215,7 @@ fn lines(fs: &Arc<FileSystem>) -> Result<Vec<Line>> {
     manifest(fs, Hashing::All, &mut |mut entry| {
         let znode = fs.znode(ObjectId(entry.ino))?;
         let a = znode.attributes();
-        // Space, and what a crash makes anew.
+        // Space, and what a crash makes again.
         if let Some(file) = &mut entry.file {
             file.2 = 0;
         }

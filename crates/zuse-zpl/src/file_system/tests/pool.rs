@@ -56,7 +56,7 @@ struct Gate {
 }
 
 struct Engine {
-    put_off: Mutex<Vec<Arc<dyn BeforeClose>>>,
+    before_close: Mutex<Vec<Arc<dyn BeforeClose>>>,
     gate: Mutex<Gate>,
     idle: Condvar,
 }
@@ -69,7 +69,7 @@ impl TxgHold for Engine {
     }
 
     fn before_close(&self, _txg: Txg, work: Arc<dyn BeforeClose>) -> bool {
-        self.put_off.lock().push(work);
+        self.before_close.lock().push(work);
         true
     }
 }
@@ -131,7 +131,7 @@ impl TestBacking {
             io,
             objset,
             engine: Arc::new(Engine {
-                put_off: Mutex::default(),
+                before_close: Mutex::default(),
                 gate: Mutex::new(Gate {
                     open: 8,
                     holders: 0,
@@ -165,7 +165,7 @@ impl TestBacking {
             io: self.io.clone(),
             objset,
             engine: Arc::new(Engine {
-                put_off: Mutex::default(),
+                before_close: Mutex::default(),
                 gate: Mutex::new(Gate {
                     open: self.open_txg().0,
                     holders: 0,
@@ -218,7 +218,7 @@ impl Backing for TestBacking {
             while gate.holders > 0 {
                 gate = self.engine.idle.wait(gate);
             }
-            let work = std::mem::take(&mut *self.engine.put_off.lock());
+            let work = std::mem::take(&mut *self.engine.before_close.lock());
             if !work.is_empty() {
                 drop(gate);
                 let tx = self.begin(0, true)?;

@@ -192,7 +192,7 @@ fn a_change_that_is_not_yet_written_is_not_missed() {
     clean::check(&t.fs);
 }
 
-/// One thread sets values of all places, removes the file and makes it anew, while txgs are
+/// One thread sets values of all places, removes the file and makes it again, while txgs are
 /// written; others ask.
 #[test]
 fn a_value_is_whole_whoever_changes_it_meanwhile() {

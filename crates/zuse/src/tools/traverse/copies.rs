@@ -1,11 +1,10 @@
 //! Copies of deduplicated blocks that only their table knows.
 //!
-//! In the new form of a dedup table an entry may get further copies. A dataset with `copies=2`
-//! writes what one with `copies=1` has written before, and the entry then has a second place.
-//! Pointers made before that name the first place alone. All of them share the block with all its
-//! copies, and the last one that goes frees them all. So such a pointer counts, and claims, as its
-//! entry has it. Otherwise the second copy would belong to nothing once only older pointers are
-//! left.
+//! In the new form of a dedup table an entry may get further copies. Say a dataset with `copies=1`
+//! wrote a block, and then one with `copies=2` writes the same. Then the entry gets a second place,
+//! and older pointers name the first place alone. All pointers share the block with all its copies,
+//! and freeing the last one frees them all. So each pointer counts, and claims, all the copies of
+//! its entry. Otherwise the second copy would belong to nothing once only older pointers are left.
 //!
 //! Memory: some 100 bytes for each entry with more than one place.
 
@@ -35,7 +34,7 @@ impl Copies {
                     Ok(())
                 })?;
             }
-            // What is in a log is newer than a store; what is not being flushed is newer yet.
+            // A log is newer than a store, and the active log is newer than the flushing one.
             let (older, newer): (Vec<&Log>, _) = table.logs.iter().partition(|l| l.is_flushing());
             for log in older.into_iter().chain(newer) {
                 let entries: &BTreeMap<Key, Entry> = &log.entries;

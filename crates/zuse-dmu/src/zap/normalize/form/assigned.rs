@@ -1,4 +1,4 @@
-//! Which code points Unicode 5.0 had assigned. Younger ones have no class and no decomposition for
+//! Which code points Unicode 5.0 had assigned. Younger ones have no class and no decomposition in
 //! file names.
 
 static ASSIGNED: [(u32, u32); 440] = [

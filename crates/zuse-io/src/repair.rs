@@ -1,8 +1,8 @@
-//! Bytes of a block that come from elsewhere (a healing receive) take the place of bad ones.
+//! Good bytes of a block, from elsewhere (a healing receive), replace the bad ones on disk.
 //!
-//! Nothing is written that has not the checksum of its pointer: the right bytes at their own place
-//! do no harm, whatever was there. The caller holds what points to the block, so that its space
-//! is not freed meanwhile (the receiver has the object in memory).
+//! Only bytes that have the checksum of the pointer are written. So the right bytes go to their own
+//! place, and do no harm whatever was there. The caller holds the object that points to the block,
+//! so that its space is not freed meanwhile.
 
 use std::fmt::Display;
 
@@ -40,15 +40,15 @@ impl Pipeline {
     ///
     /// # Errors
     /// A device refuses; the header of a gang block cannot be read.
-    pub fn mend(&self, bp: &BlockPointer, stored: &[u8], place: &dyn Display) -> Result<bool> {
+    pub fn repair(&self, bp: &BlockPointer, stored: &[u8], place: &dyn Display) -> Result<bool> {
         // A stream may bring anything. Only bytes that the pointer itself accepts go further.
         if bp.kind() != BpKind::Normal || stored.len() as u64 != bp.psize() {
             return Ok(false);
         }
-        self.mend_tree(bp, stored, place, 0)
+        self.repair_tree(bp, stored, place, 0)
     }
 
-    fn mend_tree(
+    fn repair_tree(
         &self,
         bp: &BlockPointer,
         stored: &[u8],
@@ -67,9 +67,9 @@ impl Pipeline {
                     return Ok(false);
                 };
                 rest = after;
-                // Each member has a checksum of its own: what was mended before is right whatever
+                // Each member has a checksum of its own: what was repaired before is right whatever
                 // comes now.
-                if !self.mend_tree(member, piece, place, depth + 1)? {
+                if !self.repair_tree(member, piece, place, depth + 1)? {
                     return Ok(false);
                 }
             }

@@ -1,4 +1,4 @@
-//! The maps beside those of the metaslabs: what only the checkpoint has, and what is obsolete of
+//! The maps beside those of the metaslabs: what only the checkpoint has, and what is obsolete on
 //! removed vdevs. Also the state that the checkpoint keeps.
 
 use zuse_base::range_tree::{ByPlace, Ranges};

@@ -1,0 +1,121 @@
+//! What the debuggers' commands refuse, and options without their values: texts, streams and exit
+//! codes as `zdb` and `zstream` of OpenZFS 2.3.2 have them.
+
+use crate::support::TestEnv;
+use crate::words::all_say;
+
+/// Said on the error stream.
+const SAID: &[(&str, i32, &str)] = &[
+    (
+        "zdb -U relative nopool",
+        1,
+        "cachefile must be an absolute path (i.e. start with a slash)\nUsage:",
+    ),
+    (
+        "zdb -d tank/nope",
+        1,
+        "failed to hold dataset 'tank/nope': No such file or directory\n\
+         zdb: can't open 'tank/nope': No such file or directory\n",
+    ),
+    (
+        "zdb -O tank/nope x",
+        2,
+        "failed to hold dataset 'tank/nope': No such file or directory\n",
+    ),
+    (
+        "zdb -r tank nofile out",
+        1,
+        "failed to lookup dataset=tank path=/nofile: No such file or directory\n\
+         zdb: internal error: No such file or directory\n",
+    ),
+    (
+        "zdb -d tank 9999",
+        1,
+        "zdb: dmu_object_info() failed, errno 2\n",
+    ),
+    (
+        "zdb -d tank x",
+        1,
+        "zdb: Bad object or range: 'x': Invalid characters in object ID\n",
+    ),
+    (
+        "zdb -d tank 9:1",
+        1,
+        "zdb: Bad object or range: '9:1': Start object ID may not exceed end object ID\n",
+    ),
+    (
+        "zstream recompress bogus",
+        2,
+        "Invalid compression type bogus.\n",
+    ),
+    (
+        "zstream redup nofile",
+        1,
+        "Error while opening file 'nofile': ",
+    ),
+    (
+        "zfs create -o",
+        2,
+        "missing argument for 'o' option\nusage:\n",
+    ),
+    (
+        "zpool import -n tank",
+        2,
+        "missing -F argument\nusage:\n",
+    ),
+    (
+        "zpool import -d",
+        2,
+        "missing argument for 'd' option\nusage:\n",
+    ),
+];
+
+#[test]
+fn what_cannot_be_looked_at_is_said_as_by_openzfs() {
+    let env = TestEnv::with_pool();
+    all_say(&env, SAID);
+    env.write("blank", &[0; 2 << 20]);
+    env.write("short", b"x");
+    for (line, code, printed) in [
+        (
+            "zdb -l nofile",
+            1,
+            "cannot open 'DIR/nofile': No such file or directory\n",
+        ),
+        (
+            "zdb -C -U /nofile",
+            1,
+            "cannot open '/nofile': No such file or directory\n",
+        ),
+        ("zdb -lq blank", 2, ""),
+        (
+            "zdb -R tank 0",
+            0,
+            "Invalid block specifier: 0  - invalid size(s)\n",
+        ),
+        ("zdb -R tank 9:0:200", 0, "***Invalid vdev: 9\n"),
+        (
+            "zdb -R tank 0:400000:200:z",
+            0,
+            "***Ignoring flag: z\nInvalid flag arg: 'z'\n",
+        ),
+    ] {
+        let done = env.run(line);
+        let out = done
+            .out
+            .replace(&env.path("").display().to_string(), "DIR/");
+        assert_eq!((done.code, out.as_str()), (code, printed), "{line}");
+    }
+    let done = env.run("zdb -l blank");
+    assert!(
+        done.out.starts_with("failed to unpack label 0\n"),
+        "{}",
+        done.out
+    );
+    let done = env.run("zdb -l short");
+    assert!(
+        done.out.starts_with("failed to read label 0\n"),
+        "{}",
+        done.out
+    );
+}

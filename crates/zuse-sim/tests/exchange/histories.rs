@@ -1,0 +1,204 @@
+//! Random mixes of what happens to devices, with the power cut in each run. The pool is its model
+//! after every one, and lacks nothing in the end.
+
+use super::*;
+
+/// Histories that are run when nobody asks for more.
+const USUAL: u64 = 16;
+
+/// A pool whose power goes: what its disks keep of what they were not told to keep is chance.
+struct Machine {
+    images: BTreeMap<usize, MemImage>,
+    prng: SeededPrng,
+}
+
+impl Machine {
+    /// Runs until the power goes; gives how many files are there for sure.
+    fn run(&mut self, written: u64) -> u64 {
+        let power = PowerSupply::new();
+        let path = |i: &usize| format!("/d/{i}");
+        let disks: BTreeMap<usize, Arc<SimDisk>> = self
+            .images
+            .iter()
+            .map(|(i, image)| {
+                (
+                    *i,
+                    Arc::new(SimDisk::with_content(path(i), image, power.clone())),
+                )
+            })
+            .collect();
+        let all: Vec<Device> = disks.values().map(|d| d.clone() as Device).collect();
+        let pool = open(&all);
+        let fs = pool.file_system("tank").expect("file system");
+        verify(&fs, 0..written, "after the power went");
+        pool.set_patient(false);
+        let shelf = all.clone();
+        pool.spa()
+            .set_reopen(move |_, path| shelf.iter().find(|d| Some(d.path()) == path).cloned());
+        power.cut_after(20 + self.prng.below(600));
+        let mut done = written;
+        while power.is_on() {
+            self.step(&pool, &all);
+            if write(&fs, done..done + 1).is_err() || pool.spa().sync_now().is_err() {
+                break;
+            }
+            done += 1;
+        }
+        drop(fs);
+        let _ = pool.close();
+        let crash = |d: &Arc<SimDisk>| d.crash(&self.prng).snapshot();
+        self.images = disks.iter().map(|(i, d)| (*i, crash(d))).collect();
+        done
+    }
+
+    /// A device is initialized or trimmed, or that ends.
+    fn sweep(&self, pool: &zuse::Pool, device: u64) -> zuse::Result<()> {
+        let kind = match self.prng.below(2) {
+            0 => SweepKind::Initialize,
+            _ => SweepKind::Trim,
+        };
+        let order = match self.prng.below(4) {
+            0 => SweepOrder::Cancel,
+            1 => SweepOrder::Suspend,
+            _ => SweepOrder::Start { rate: 1 << 20 },
+        };
+        pool.order_sweep(kind, order, &[device]).map(drop)
+    }
+
+    /// A device comes into the list of spares, or one of the list stands in for another.
+    fn spare(
+        &self,
+        pool: &zuse::Pool,
+        one: u64,
+        free: Option<&Device>,
+        all: &[Device],
+    ) -> zuse::Result<()> {
+        let idle = pool.spares()?.into_iter().find(|spare| !spare.in_use);
+        match (idle, free) {
+            (Some(spare), _) => {
+                let device = all.iter().find(|d| *d.path() == *spare.name).cloned();
+                let spare = Newcomer::Spare(spare.guid, device);
+                pool.spa().put_beside(one, &spare, Purpose::Replace, false)
+            }
+            (None, Some(device)) => {
+                let guid = 1 << 20 | self.prng.below(1 << 20);
+                list_spare(pool, guid, device.path())
+            }
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// Something happens to a device; refusals are fine.
+    fn step(&self, pool: &zuse::Pool, all: &[Device]) {
+        let leaves = pool.spa().vdevs().leaves();
+        let one = leaves[self.prng.below(leaves.len() as u64) as usize].guid();
+        let mut taken: Vec<_> = leaves.iter().filter_map(|leaf| leaf.path()).collect();
+        let spares = pool.spares().unwrap_or_default();
+        taken.extend(spares.iter().map(|spare| spare.name.as_str().into()));
+        let free = all.iter().find(|d| !taken.iter().any(|p| **p == *d.path()));
+        let how = Offline {
+            fault: self.prng.below(4) == 0,
+            temporary: self.prng.below(3) == 0,
+        };
+        let _ = match (self.prng.below(13), free) {
+            (0, Some(device)) => {
+                pool.spa()
+                    .put_beside(one, &newcomer(device), Purpose::Attach, false)
+            }
+            (1, Some(device)) => {
+                pool.spa()
+                    .put_beside(one, &newcomer(device), Purpose::Replace, false)
+            }
+            (2, _) => pool.detach(one),
+            (3, _) => pool.offline(one, how),
+            (4, _) => pool.online(one).map(drop),
+            (5, _) => pool.restart_resilver(),
+            // The power may go in the middle of a scan, and the next run goes on with it.
+            (6, _) => pool.dsl().begin_scan(NewScan::Scrub(Txg::ZERO, None)),
+            (7, _) => pool.scan_batches(1),
+            (8, _) => pool.finish_scan(),
+            (9, _) => match self.prng.below(3) {
+                0 => pool.cancel_scan(),
+                1 => pool.pause_scrub(),
+                _ => pool.scrub(Txg::ZERO, None),
+            },
+            (10, _) => self.sweep(pool, one),
+            (11, free) => self.spare(pool, one, free, all),
+            _ => Ok(()),
+        };
+    }
+}
+
+/// All that is there is filled; then any one device can be done without.
+fn whole_again(pool: &Arc<zuse::Pool>, disks: &[Device], what: &str) {
+    let shelf = disks.to_vec();
+    pool.spa()
+        .set_reopen(move |_, path| shelf.iter().find(|d| Some(d.path()) == path).cloned());
+    for leaf in pool.spa().vdevs().leaves() {
+        // A replacement that was complete may end meanwhile: a device has left with it.
+        if let Err(e) = pool.online(leaf.guid()) {
+            let left = pool.spa().vdevs().leaf(leaf.guid()).is_none();
+            assert!(left && e.is(Errno::NODEV), "{what}: online: {e}");
+        }
+    }
+    resilver(pool);
+    assert!(pool.spa().lacking().is_empty(), "{what}");
+    quiet(pool);
+    sound(pool, what);
+    let leaves = pool.spa().vdevs().leaves();
+    if leaves.len() > 1 {
+        let first = leaves[0].guid();
+        pool.offline(first, Offline::default()).expect("not needed");
+        pool.drop_cache();
+    }
+}
+
+fn histories(shape: Shape, devices: usize, seeds: std::ops::Range<u64>) {
+    for seed in seeds {
+        let all: Vec<Arc<MemDevice>> = (0..devices + 2)
+            .map(|i| Arc::new(MemDevice::new(format!("/d/{i}"), SIZE)))
+            .collect();
+        let members: Vec<Device> = all[..devices].iter().map(|d| d.clone() as Device).collect();
+        let pool = make(&members, shape);
+        let fs = pool.file_system("tank").expect("file system");
+        write(&fs, 0..4).expect("written");
+        drop(fs);
+        pool.export().expect("export");
+        let mut machine = Machine {
+            images: all.iter().map(|d| d.snapshot()).enumerate().collect(),
+            prng: SeededPrng::new(seed),
+        };
+        let mut written = 4;
+        for _ in 0..4 {
+            written = machine.run(written);
+        }
+        let disks: Vec<Device> = machine
+            .images
+            .iter()
+            .map(|(i, image)| Arc::new(MemDevice::from_image(format!("/d/{i}"), image)) as Device)
+            .collect();
+        let what = format!("seed {seed}, {shape:?}");
+        sound_as_left(&disks, &what);
+        let pool = open(&disks);
+        let fs = pool.file_system("tank").expect("file system");
+        verify(&fs, 0..written, &what);
+        whole_again(&pool, &disks, &what);
+        verify(&fs, 0..written, &what);
+        drop(fs);
+        pool.export().expect("export");
+    }
+}
+
+/// `ZUSE_SIM_SEEDS=FROM..TO` names others. A seed is one history whatever else is run.
+#[test]
+fn devices_are_exchanged_and_the_power_goes() {
+    for seed in seeds(USUAL) {
+        let (shape, devices) = match seed % 4 {
+            0 => (Shape::Mirror, 2),
+            1 => (Shape::Single, 1),
+            2 => (Shape::Raidz { nparity: 1 }, 3),
+            _ => (Shape::Raidz { nparity: 2 }, 4),
+        };
+        histories(shape, devices, seed..seed + 1);
+    }
+}

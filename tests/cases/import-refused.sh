@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# An import or a split with an option that cannot be was refused after it was done: the pool was imported, or split, all the same. The
+# process that had opened it went on holding it: nobody found it, and the next import waited for ever.
+HOSTS=1
+. "$(dirname "$0")/lib.sh"
+unset ZUSE_HOST_LINGER
+disk a
+disk b
+ok zpool create -O mountpoint=none q mirror "$T/a" "$T/b"
+fails 1 zpool split -R relative q new
+is "$(zpool list -HLv q | cut -f1 | xargs -n1 basename | xargs)" "q mirror-0 a b" "the devices after a split that was refused"
+ok zpool export q
+gone
+for wrong in bogus=1 ashift=20 failmode=perhaps feature@bogus=enabled; do
+    fails 1 timeout 15 zpool import -d "$T" -o "$wrong" q
+    is "$(zpool list -H -o name 2>/dev/null)" "" "what is imported after '-o $wrong'"
+    gone
+    is "$(hosts)" "" "processes that are left after '-o $wrong'"
+done
+says "cannot set property for 'q'" zpool import -d "$T" -o ashift=20 q
+ok timeout 15 zpool import -d "$T" -o comment=there q
+is "$(zpool get -H -o value comment q)" there "a property that can be set"
+fails 1 timeout 15 zpool import -d "$T" q
+ok zpool export q
