@@ -58,11 +58,7 @@ const SAID: &[(&str, i32, &str)] = &[
         2,
         "missing argument for 'o' option\nusage:\n",
     ),
-    (
-        "zpool import -n tank",
-        2,
-        "missing -F argument\nusage:\n",
-    ),
+    ("zpool import -n tank", 2, "missing -F argument\nusage:\n"),
     (
         "zpool import -d",
         2,

@@ -170,6 +170,7 @@ fn name(i: u32) -> String {
 fn env(prng: &SeededPrng, clock: &Arc<ManualClock>) -> Environment {
     let mut env = environment(prng, clock);
     env.limits.intent_log = true;
+    env.limits.log_indirect = true;
     env
 }
 

@@ -23,6 +23,7 @@ const NAME: &str = "placed/f";
 fn env() -> Environment {
     let mut env = Environment::default();
     env.limits.intent_log = true;
+    env.limits.log_indirect = true;
     env.limits.clone_blocks = true;
     env.limits.txg_timeout = Duration::from_secs(3600);
     env.limits.threads = 1;

@@ -81,6 +81,9 @@ struct Rule {
 
 impl Rule {
     fn of(dsl: &Dsl, objset: &Objset) -> Result<Option<Self>> {
+        if !dsl.spa()?.limits().log_indirect {
+            return Ok(None);
+        }
         let settings = objset.settings();
         if settings.log_throughput {
             return Ok(Some(Self {
