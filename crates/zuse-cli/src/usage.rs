@@ -216,6 +216,20 @@ fn lacks_json(error: &clap::Error) -> bool {
     matches!(named, Some(ContextValue::Strings(all)) if all.iter().any(|n| n == "--json"))
 }
 
+fn is_operand(form: &str) -> bool {
+    form.starts_with(['<', '['])
+}
+
+/// What is said of an operand or option that is not there.
+fn missing(form: &str) -> String {
+    let mut plain = form.replace(['<', '>', '[', ']'], "").replace("...", "");
+    // Letters of options are not those of other options: `-f` is not `-F`.
+    if is_operand(form) {
+        plain = plain.to_lowercase();
+    }
+    format!("missing {} argument", plain.trim())
+}
+
 /// What is wrong with a command line, in the words of the ZFS commands.
 pub fn complaint(usage: &Usage, error: &clap::Error) -> String {
     if let Some(said) = usage.of_getopt(error) {
@@ -226,8 +240,6 @@ pub fn complaint(usage: &Usage, error: &clap::Error) -> String {
         Some(ContextValue::Strings(all)) => all.first().cloned(),
         _ => None,
     };
-    let plain = |text: &str| text.replace(['<', '>', '[', ']'], "").replace("...", "");
-    let is_operand = |form: &str| form.starts_with(['<', '[']);
     let said = match error.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
             Some("missing command".to_owned())
@@ -237,14 +249,9 @@ pub fn complaint(usage: &Usage, error: &clap::Error) -> String {
         ErrorKind::MissingRequiredArgument if lacks_json(error) => usage
             .json_form
             .map(|form| format!("'{form}' only works with '-j' option")),
-        ErrorKind::MissingRequiredArgument => named(ContextKind::InvalidArg).map(|name| {
-            // Letters of options are not those of other options: `-f` is not `-F`.
-            let plain = match is_operand(&name) {
-                true => plain(&name).to_lowercase(),
-                false => plain(&name),
-            };
-            format!("missing {} argument", plain.trim())
-        }),
+        ErrorKind::MissingRequiredArgument => {
+            named(ContextKind::InvalidArg).map(|form| missing(&form))
+        }
         // Only asked for as `--help`: the ZFS commands know no `-h` by itself.
         ErrorKind::DisplayHelp if usage.sub.is_none() => {
             Some("unrecognized command '-h'".to_owned())

@@ -161,13 +161,43 @@ pub(crate) enum Content {
         bytes: Vec<u8>,
         index: OnceLock<Box<dyn BlockIndex>>,
         /// Where its memory is counted, if not by the meter of dirty bytes.
-        _loan: Option<Loan>,
+        loan: Option<Loan>,
     },
     Clean(Arc<Block>),
     /// As it came in a stream: written as it is, decoded only if somebody asks before.
     Stored(StoredBlock),
     /// A block of another place: its pointer is written, its bytes stay where they are.
     Cloned(Reference),
+    /// Its bytes are written before its txg is.
+    Early(Early),
+}
+
+/// The bytes of a version that is written before its txg is: for the intent log, which leads to
+/// them.
+pub(crate) struct Early {
+    pub block: Arc<Block>,
+    /// Where they are; `None` while they are on their way, or if that came to nothing.
+    pub pointer: Option<BlockPointer>,
+    loan: Option<Loan>,
+}
+
+impl Content {
+    /// Makes bytes that were frozen too early changeable again. What was written of them is left to
+    /// its txg, which frees it.
+    pub fn thaw(&mut self) {
+        let Self::Early(early) = self else { return };
+        let (bytes, built) = (early.block.bytes().to_vec(), early.block.built_index());
+        let index = built.map(|i| i.clone_index());
+        let cell = OnceLock::new();
+        if let Some(index) = index {
+            let _ = cell.set(index);
+        }
+        *self = Self::Dirty {
+            bytes,
+            index: cell,
+            loan: early.loan.take(),
+        };
+    }
 }
 
 /// One version of one block.
@@ -189,7 +219,7 @@ impl DirtyBlock {
             content: RwLock::new(Content::Dirty {
                 bytes,
                 index: cell,
-                _loan: loan,
+                loan,
             }),
         })
     }
@@ -206,6 +236,35 @@ impl DirtyBlock {
         Arc::new(Self {
             content: RwLock::new(Content::Cloned(reference)),
         })
+    }
+
+    /// Freezes bytes of an open txg that are to be written now; `None` if they are not here, or
+    /// were written already.
+    pub fn freeze_early(&self) -> Option<Arc<Block>> {
+        let mut content = self.change();
+        if let Content::Dirty { bytes, index, loan } = &mut *content {
+            let bytes = std::mem::take(bytes);
+            let block = Arc::new(Block::with_index(bytes, std::mem::take(index).into_inner()));
+            let loan = loan.take();
+            *content = Content::Early(Early {
+                block,
+                pointer: None,
+                loan,
+            });
+        }
+        match &*content {
+            Content::Early(early) if early.pointer.is_none() => Some(early.block.clone()),
+            _ => None,
+        }
+    }
+
+    /// The bytes that were frozen have their place, if they are still those of this version.
+    pub fn note_place(&self, frozen: &Arc<Block>, pointer: &BlockPointer) {
+        if let Content::Early(early) = &mut *self.change()
+            && Arc::ptr_eq(&early.block, frozen)
+        {
+            early.pointer = Some(*pointer);
+        }
     }
 
     /// Its content, to be changed.
@@ -239,6 +298,7 @@ impl DirtyBlock {
         let mut content = self.change();
         Ok(match &mut *content {
             Content::Clean(block) => block.clone(),
+            Content::Early(early) => early.block.clone(),
             Content::Stored(stored) => Arc::new(Block::new(stored.decode()?)),
             Content::Cloned(reference) => return Err(elsewhere(reference)),
             Content::Dirty { bytes, index, .. } => {
@@ -261,7 +321,7 @@ impl DirtyBlock {
     pub fn fork(&self) -> Result<(Vec<u8>, Option<Box<dyn BlockIndex>>)> {
         let content = self.content.read();
         Ok(match &*content {
-            Content::Clean(block) => (
+            Content::Clean(block) | Content::Early(Early { block, .. }) => (
                 block.bytes().to_vec(),
                 block.built_index().map(|i| i.clone_index()),
             ),

@@ -34,6 +34,7 @@ use zuse_format::dnode::{DNODE_CORE, DNODE_SLOT, block_pointers_for};
 use zuse_format::{DnodePhys, DnodeView, object_type};
 use zuse_io::Block;
 
+pub use blocks::early::EarlyBlock;
 pub use blocks::{BlockEdit, BlockView};
 pub use ranges::SharedSlice;
 

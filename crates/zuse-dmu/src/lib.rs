@@ -29,7 +29,7 @@ mod tx;
 mod versions;
 pub mod zap;
 
-pub use dnode::{BlockEdit, BlockView, Dnode, DnodeSpec, RawShape, SharedSlice};
+pub use dnode::{BlockEdit, BlockView, Dnode, DnodeSpec, EarlyBlock, RawShape, SharedSlice};
 pub use edge::Edge;
 pub use gather::{Inside, look_inside};
 pub use intent::{Intent, IntentData, IntentLog, Order, WriteState};

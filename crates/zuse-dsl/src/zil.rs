@@ -21,6 +21,7 @@ mod commit;
 mod fill;
 mod lists;
 mod log;
+mod place;
 mod rest;
 mod writer;
 

@@ -28,6 +28,7 @@ use crate::cache::{Class, Key};
 use crate::content::Contents;
 use crate::freed::Freed;
 use crate::gather::{ASIDE, Gather, LARGE, Run, SMALL};
+use crate::placed::Places;
 use crate::shared::{Reference, Shared};
 use crate::shelf::Shelf;
 use crate::{AllocClass, Allocate, Block, Cache, Lost, WritePolicy};
@@ -35,7 +36,7 @@ use crate::{AllocClass, Allocate, Block, Cache, Lost, WritePolicy};
 mod read;
 mod write;
 
-pub(crate) use write::Squeezed;
+pub(crate) use write::{Squeezed, normal, seal};
 
 /// Where one copy of a pointer's block lies.
 pub(crate) fn address_of(dva: &Dva, bp: &BlockPointer) -> Address {
@@ -117,6 +118,7 @@ pub struct Pipeline {
     pub(crate) written: AtomicU64,
     pub(crate) gather: Gather,
     lost: Lost,
+    pub(crate) places: Places,
     pub(crate) spare: Arc<Spare>,
     /// For blocks on their way to what is stored, or from it.
     pub(crate) scratch: Shelf<Vec<u8>>,
@@ -147,6 +149,7 @@ impl Pipeline {
             workspaces: Shelf::default(),
             gather: Gather::default(),
             lost: Lost::default(),
+            places: Places::default(),
             gathers: AtomicBool::new(false),
             around: AtomicBool::new(true),
             brings_around: AtomicBool::new(true),

@@ -68,6 +68,9 @@ pub struct Limits {
     pub host_linger: Option<u32>,
     /// Commits are written to intent logs; off, they wait for their txg.
     pub intent_log: bool,
+    /// Data of large synchronous writes goes to its final place, and the log points there; off, it
+    /// goes through the log.
+    pub log_indirect: bool,
     /// Events that are kept for `zpool events`; older ones make room.
     pub events_kept: usize,
 }
@@ -110,6 +113,7 @@ impl Default for Limits {
             no_ivset_check: false,
             host_linger: None,
             intent_log: true,
+            log_indirect: false,
             events_kept: zuse_base::Events::USUAL,
         }
     }

@@ -30,6 +30,10 @@ pub struct LogFigures {
     pub bytes: Counter,
     /// Records in them.
     pub records: Counter,
+    /// Blocks of data that records lead to, written to their final place.
+    pub placed: Counter,
+    /// Their bytes.
+    pub placed_bytes: Counter,
     /// Nanoseconds that writing blocks took.
     pub write_nanos: Counter,
     /// Nanoseconds that flushes took.

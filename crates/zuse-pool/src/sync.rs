@@ -1,8 +1,9 @@
 //! Writing one txg.
 //!
 //! ```text
-//!   log blocks whose successors this txg allocated are written
-//!   references of clones ─► datasets ─► sync tasks ─► datasets made by tasks ─► frees
+//!   log blocks whose successors this txg allocated are written, and data that logs placed
+//!   references of clones ─► datasets ─► sync tasks ─► datasets made by tasks
+//!   placed data that no tree has is freed ─► frees
 //!   dedup tables, which free the blocks that have no pointer left
 //!   loop: space maps ◄─ allocations;  MOS written;  until nothing is dirty
 //!   commit (see commit.rs) ─► freed space of two txgs ago becomes allocatable
@@ -78,8 +79,17 @@ impl Pool {
         finished.map_err(|e| Error::corrupt(format!("pool {}, txg {txg}", self.name()), e))
     }
 
+    /// Waits for what intent logs are writing by places that this txg allocated.
+    fn wait_for_logs(&self, txg: Txg) -> Result<()> {
+        // A log block names its successor, which this txg allocates. The uberblock must not call it
+        // free while a write to it is on its way. The same goes for data that was placed.
+        self.logs.wait_written(txg);
+        self.io.note_lacking_placed(txg)
+    }
+
     fn write_txg(self: &Arc<Self>, txg: Txg) -> Result<()> {
         self.suspension.check_whole()?;
+        self.wait_for_logs(txg)?;
         if !self.anything_dirty(txg) {
             // No uberblock, because the one on disk says the same. Changes that were counted as
             // dirty were undone.
@@ -87,9 +97,6 @@ impl Pool {
             return Ok(());
         }
         let (began, before) = (Instant::now(), self.io.bytes_written());
-        // A log block names its successor, which this txg allocates. The uberblock must not call it
-        // free while a write to it is on its way.
-        self.logs.wait_written(txg);
         // Not a transaction like others: the txg is closed, and what is made dirty now is written
         // by this very sync.
         let tx = Tx::syncing(txg);
@@ -124,6 +131,8 @@ impl Pool {
         if self.hooks.is_dirty(txg) {
             self.hooks.sync(&ctx)?;
         }
+        // All trees of files are written: what was placed for them and changed since is in none.
+        self.io.free_placed(txg)?;
         // How far initializing and trimming are goes into the vdevs' ZAPs, which the MOS writes
         // below.
         self.sync_sweeps(&ctx)?;

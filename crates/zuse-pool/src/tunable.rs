@@ -146,6 +146,17 @@ pub static TUNABLES: &[Tunable] = &[
         set: |l, v| l.intent_log = v.map_or(Limits::default().intent_log, |v| v == 1),
     },
     Tunable {
+        name: "zuse_log_indirect",
+        alias: None,
+        unit: Unit::Switch,
+        range: (0, 1),
+        power: false,
+        meaning: "data of large synchronous writes goes to its place at once, not through the log",
+        live: true,
+        get: |l| Some(u64::from(l.log_indirect)),
+        set: |l, v| l.log_indirect = v.map_or(Limits::default().log_indirect, |v| v == 1),
+    },
+    Tunable {
         name: "zuse_threads",
         alias: None,
         unit: Unit::Number,

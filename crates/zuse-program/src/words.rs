@@ -70,7 +70,7 @@ fn reworded(text: &str) -> Option<String> {
     {
         return Some(format!("{said} near '{}'", escape(near)?));
     }
-    // Numbers were written anew (dialect.rs).
+    // Numbers were rewritten (dialect.rs).
     if let Some((said, near)) = text.split_once(" near '0x") {
         let number = u64::from_str_radix(near.strip_suffix('\'')?, 16).ok()?;
         return Some(format!("{said} near '{number}'"));

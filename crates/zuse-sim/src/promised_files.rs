@@ -27,6 +27,7 @@ use zuse_zpl::{Credentials, FileSystem, Hashing, Znode, manifest};
 
 use crate::golden::open_whole;
 use crate::power::environment;
+use crate::promises::Pace;
 
 mod worker;
 
@@ -49,6 +50,12 @@ pub struct Rules {
     pub encrypted: bool,
     /// Extended attributes are files of hidden directories.
     pub hidden: bool,
+    /// `logbias=throughput`: blocks that were written for the most part go to their place at once.
+    pub throughput: bool,
+    /// Blocks are stored as they are.
+    pub plain: bool,
+    /// Bytes of the blocks of files.
+    pub record_size: u32,
     /// The disk lies about flushes.
     pub ignore_flushes: bool,
 }
@@ -62,6 +69,9 @@ impl Default for Rules {
             systems: 1,
             encrypted: false,
             hidden: false,
+            throughput: false,
+            plain: false,
+            record_size: 128 << 10,
             ignore_flushes: false,
         }
     }
@@ -75,6 +85,9 @@ impl Rules {
             systems: 1 + seed / 4 % 2,
             encrypted: seed % 3 == 1,
             hidden: seed % 2 == 1,
+            throughput: matches!(seed % 5, 0 | 3),
+            plain: seed % 7 < 3,
+            record_size: [128 << 10, 16 << 10, 8 << 10][(seed / 2 % 3) as usize],
             within: [40, 150, 600][(seed % 3) as usize],
             ..Self::default()
         }
@@ -90,6 +103,8 @@ pub struct Tally {
     pub promises: u64,
     /// Promises given by a flush of log blocks.
     pub by_flush: u64,
+    /// Blocks of data that went to their place before their txg.
+    pub placed: u64,
 }
 
 /// What is known of one thread's directory.
@@ -117,6 +132,7 @@ fn place(pool: &Arc<Pool>, rules: &Rules, i: u64) -> Result<(Arc<FileSystem>, Ar
 fn env(prng: &SeededPrng, clock: &Arc<ManualClock>) -> Environment {
     let mut env = environment(prng, clock);
     env.limits.clone_blocks = true;
+    env.limits.log_indirect = true;
     env
 }
 
@@ -143,6 +159,13 @@ fn create(rules: &Rules, seed: u64) -> Result<MemImage> {
         set("keylocation", "prompt");
     }
     set("xattr", if rules.hidden { "dir" } else { "sa" });
+    set("recordsize", &rules.record_size.to_string());
+    if rules.throughput {
+        set("logbias", "throughput");
+    }
+    if rules.plain {
+        set("compression", "off");
+    }
     let key = rules.encrypted.then(key);
     for i in 0..rules.systems {
         pool.create_filesystem_with_key(&system(i), &properties, (0, 0), key.as_ref())?;
@@ -194,11 +217,12 @@ fn run(
             power.cut();
             pool.spa().give_up();
         });
-        let pace = Duration::from_micros(500 + prng.below(20_000));
+        let pace = Pace::of(prng, rules.throughput);
+        let (kept_too, done_too) = (&kept, &done);
         scope.spawn(move || {
             let spa = pool.spa();
             loop {
-                std::thread::sleep(pace);
+                pace.wait(kept_too, done_too);
                 if spa.wait_synced(spa.synced_txg().next()).is_err() {
                     return;
                 }
@@ -209,7 +233,9 @@ fn run(
         done.store(true, Ordering::Release);
     });
     let _ = pool.close();
-    tally.by_flush += pool.spa().logs().figures.by_flush.get();
+    let figures = &pool.spa().logs().figures;
+    tally.by_flush += figures.by_flush.get();
+    tally.placed += figures.placed.get();
     tally.promises += kept.load(Ordering::Relaxed);
 }
 

@@ -32,8 +32,6 @@ use crate::power::environment;
 
 /// What is written at once, at least.
 const SECTOR: u64 = 4096;
-/// Bytes of a volume.
-const SIZE: u64 = 256 << 10;
 const POOL: &str = "promises";
 const DATA: ObjectId = ObjectId(1);
 
@@ -56,6 +54,12 @@ pub struct Rules {
     pub copied: bool,
     /// Volumes are encrypted.
     pub encrypted: bool,
+    /// Bytes of a volume.
+    pub size: u64,
+    /// Bytes of its blocks.
+    pub block_size: u64,
+    /// `logbias=throughput`: blocks that were written for the most part go to their place at once.
+    pub throughput: bool,
     /// The disks lie about flushes.
     pub ignore_flushes: bool,
 }
@@ -71,6 +75,9 @@ impl Default for Rules {
             shared: false,
             copied: false,
             encrypted: false,
+            size: 256 << 10,
+            block_size: 16384,
+            throughput: false,
             ignore_flushes: false,
         }
     }
@@ -91,6 +98,8 @@ pub struct Tally {
     pub flushes: u64,
     /// Promises given by a flush of log blocks.
     pub by_flush: u64,
+    /// Blocks of data that went to their place before their txg.
+    pub placed: u64,
 }
 
 /// What is known of a volume.
@@ -106,9 +115,9 @@ struct Known {
 }
 
 impl Known {
-    fn new() -> Self {
+    fn new(rules: &Rules) -> Self {
         Self {
-            base: vec![0; (SIZE / SECTOR) as usize],
+            base: vec![0; (rules.size / SECTOR) as usize],
             ..Self::default()
         }
     }
@@ -142,11 +151,11 @@ struct Volume {
     known: Mutex<Known>,
 }
 
-struct Size;
+struct Size(u64);
 
 impl IntentData for Size {
     fn size(&self, _: ObjectId) -> Result<Option<u64>> {
-        Ok(Some(SIZE))
+        Ok(Some(self.0))
     }
 }
 
@@ -161,6 +170,7 @@ fn name(i: u32) -> String {
 fn env(prng: &SeededPrng, clock: &Arc<ManualClock>) -> Environment {
     let mut env = environment(prng, clock);
     env.limits.intent_log = true;
+    env.limits.log_indirect = true;
     env
 }
 
@@ -185,6 +195,9 @@ fn create(rules: &Rules, seed: u64) -> Result<Vec<MemImage>> {
         .collect();
     let pool = Pool::create_on_devices(env(&prng, &clock), POOL, vdevs, None, &[])?;
     let mut properties = vec![("compression".to_owned(), "off".to_owned())];
+    if rules.throughput {
+        properties.push(("logbias".to_owned(), "throughput".to_owned()));
+    }
     if rules.encrypted {
         properties.push(("encryption".to_owned(), "on".to_owned()));
         properties.push(("keyformat".to_owned(), "raw".to_owned()));
@@ -192,8 +205,8 @@ fn create(rules: &Rules, seed: u64) -> Result<Vec<MemImage>> {
     }
     for i in 0..volumes(rules) {
         let new = NewVolume {
-            size: SIZE,
-            block_size: 16384,
+            size: rules.size,
+            block_size: rules.block_size,
             sparse: true,
             properties: properties.clone(),
         };
@@ -249,14 +262,19 @@ impl Volume {
         })
     }
 
-    fn write(&self, prng: &SeededPrng, copied: bool) -> Result<u64> {
-        let longest = match copied {
+    fn write(&self, rules: &Rules, prng: &SeededPrng) -> Result<u64> {
+        let of_block = rules.block_size / SECTOR;
+        let longest = match rules.copied {
             true => 4,
             false if prng.below(16) == 0 => 40,
-            false => 6,
+            false => of_block.max(4) + 2,
         };
         let count = 1 + prng.below(longest);
-        let first = prng.below(SIZE / SECTOR - count);
+        let mut first = prng.below(rules.size / SECTOR - count);
+        if !rules.copied && prng.below(2) == 0 {
+            first -= first % of_block;
+        }
+        let copied = rules.copied;
         let dnode = self.dataset.objset()?.dnode(DATA)?;
         // Writes of a volume are in the order of their numbers.
         let mut known = self.known.lock();
@@ -289,10 +307,38 @@ impl Volume {
     }
 }
 
+/// When a txg ends.
+pub(crate) enum Pace {
+    /// After some time: also in the middle of what it is to promise.
+    Time(Duration),
+    /// After so many promises: however slow the machine is, several are of one open txg.
+    Promises(u64),
+}
+
+impl Pace {
+    pub fn of(prng: &SeededPrng, by_promises: bool) -> Self {
+        let micros = 500 + prng.below(20_000);
+        match by_promises {
+            true => Self::Promises(2 + micros % 7),
+            false => Self::Time(Duration::from_micros(micros)),
+        }
+    }
+
+    pub fn wait(&self, kept: &AtomicU64, done: &AtomicBool) {
+        let until = match self {
+            Self::Time(pace) => return std::thread::sleep(*pace),
+            Self::Promises(many) => kept.load(Ordering::Acquire) + many,
+        };
+        while kept.load(Ordering::Acquire) < until && !done.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
 fn work(rules: &Rules, volume: &Volume, prng: &SeededPrng, kept: &AtomicU64) -> Result<()> {
     for _ in 0..400 {
         for _ in 0..=prng.below(3) {
-            volume.write(prng, rules.copied)?;
+            volume.write(rules, prng)?;
         }
         if prng.below(4) > 0 {
             volume.commit()?;
@@ -313,7 +359,7 @@ fn run(
 ) {
     // Nobody comes who could clear an error.
     pool.spa().set_patient(false);
-    let data: Arc<dyn IntentData> = Arc::new(Size);
+    let data: Arc<dyn IntentData> = Arc::new(Size(rules.size));
     let weak = Arc::downgrade(&data);
     let opened: Result<Vec<Volume>> = (0..volumes(rules))
         .map(|i| Volume::open(pool, i, &known[i as usize], &weak))
@@ -340,12 +386,12 @@ fn run(
                 }
             });
         }
-        let pace = Duration::from_micros(500 + prng.below(20_000));
-        let done_too = &done;
+        let pace = Pace::of(prng, rules.throughput || rules.block_size > 16384);
+        let (done_too, kept) = (&done, &kept);
         scope.spawn(move || {
             let done = done_too;
             while !done.load(Ordering::Acquire) {
-                std::thread::sleep(pace);
+                pace.wait(kept, done);
                 let spa = pool.spa();
                 if spa.wait_synced(spa.synced_txg().next()).is_err() {
                     return;
@@ -363,6 +409,7 @@ fn run(
     tally.blocks += figures.blocks.get();
     tally.flushes += figures.flushes.get();
     tally.by_flush += figures.by_flush.get();
+    tally.placed += figures.placed.get();
     tally.promises += kept.load(Ordering::Relaxed);
     for (known, volume) in known.iter_mut().zip(&volumes) {
         *known = volume.known.lock().clone();
@@ -370,11 +417,11 @@ fn run(
 }
 
 /// The numbers that a volume's sectors have.
-fn numbers(pool: &Arc<Pool>, i: u32) -> std::result::Result<Vec<u64>, String> {
+fn numbers(pool: &Arc<Pool>, size: u64, i: u32) -> std::result::Result<Vec<u64>, String> {
     let volume = pool
         .volume(&name(i))
         .map_err(|e| format!("volume {i}: {e}"))?;
-    let mut all = vec![0; SIZE as usize];
+    let mut all = vec![0; size as usize];
     volume
         .read(0, &mut all)
         .map_err(|e| format!("volume {i}: {e}"))?;
@@ -475,7 +522,7 @@ fn judge(
     silent(&pool, "unclaimed")?;
     let mut all = Vec::new();
     for (i, known) in known.iter().enumerate() {
-        let found = numbers(&pool, i as u32)?;
+        let found = numbers(&pool, rules.size, i as u32)?;
         let wrong = compare(rules, known, &found, i as u32);
         if !wrong.is_empty() {
             let txg = pool.spa().uberblock().txg;
@@ -504,7 +551,7 @@ fn judge(
             .map_err(|e| say("the pool does not open for writing", e))?;
         if when == "replayed" {
             for (i, found) in all.iter().enumerate() {
-                if numbers(&pool, i as u32)? != *found {
+                if numbers(&pool, rules.size, i as u32)? != *found {
                     return Err(format!(
                         "volume {i} is another when it is replayed for real"
                     ));
@@ -526,7 +573,7 @@ pub fn chain(rules: &Rules, seed: u64) -> std::result::Result<Tally, String> {
     let prng = SeededPrng::new(seed);
     let clock = Arc::new(ManualClock::new(Timestamp::new(1_700_000_100, 0)));
     let mut images = create(rules, seed).map_err(|e| format!("create: {e}"))?;
-    let mut known = vec![Known::new(); volumes(rules) as usize];
+    let mut known = vec![Known::new(rules); volumes(rules) as usize];
     let mut tally = Tally::default();
     for cut in 0..rules.cuts {
         clock.advance(Duration::from_secs(1));

@@ -26,6 +26,7 @@ fn run(seeds: std::ops::Range<u64>, ignore_flushes: bool) -> (Tally, Vec<String>
                     all.0.cuts += t.cuts;
                     all.0.promises += t.promises;
                     all.0.by_flush += t.by_flush;
+                    all.0.placed += t.placed;
                 }
                 Err(e) => all.1.push(e),
             }
@@ -45,6 +46,7 @@ fn files_are_what_fsync_promised_after_every_cut() {
     let first: Vec<&str> = failures.iter().take(3).map(String::as_str).collect();
     assert!(failures.is_empty(), "{}", first.join("\n"));
     assert!(tally.by_flush > tally.cuts, "{tally:?}");
+    assert!(tally.placed > tally.cuts, "{tally:?}");
 }
 
 #[test]

@@ -27,6 +27,24 @@ fn rules() -> Vec<Rules> {
             ..base
         },
         Rules {
+            throughput: true,
+            disks: 2,
+            ..base
+        },
+        Rules {
+            size: 1 << 20,
+            block_size: 128 << 10,
+            ..base
+        },
+        Rules {
+            throughput: true,
+            encrypted: true,
+            disks: 2,
+            size: 1 << 20,
+            block_size: 64 << 10,
+            ..base
+        },
+        Rules {
             ashift: 9,
             within: 40,
             threads: 2,
@@ -60,6 +78,7 @@ fn run(seeds: std::ops::Range<u64>, ignore_flushes: bool) -> (Tally, Vec<String>
                             all.0.blocks += t.blocks;
                             all.0.flushes += t.flushes;
                             all.0.by_flush += t.by_flush;
+                            all.0.placed += t.placed;
                         }
                         Err(e) => all.1.push(e),
                     }
@@ -72,7 +91,7 @@ fn run(seeds: std::ops::Range<u64>, ignore_flushes: bool) -> (Tally, Vec<String>
 
 #[test]
 fn what_was_promised_is_there_after_every_cut() {
-    let (tally, failures) = run(seeds(32), false);
+    let (tally, failures) = run(seeds(45), false);
     println!("{tally:?}, {} failures", failures.len());
     let first: Vec<&str> = failures.iter().take(5).map(String::as_str).collect();
     assert!(failures.is_empty(), "{}", first.join("\n"));
@@ -80,6 +99,7 @@ fn what_was_promised_is_there_after_every_cut() {
         tally.by_flush > tally.cuts && tally.blocks > tally.cuts,
         "{tally:?}"
     );
+    assert!(tally.placed > tally.cuts, "{tally:?}");
 }
 
 #[test]

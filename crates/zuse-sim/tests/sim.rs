@@ -33,6 +33,7 @@ mod nameless;
 mod noise;
 mod old_versions;
 mod panics;
+mod placed;
 mod power_cuts;
 mod promised_files;
 mod promises;

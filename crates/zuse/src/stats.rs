@@ -85,6 +85,8 @@ impl Pool {
             ("blocks", f.blocks.get()),
             ("records", f.records.get()),
             ("bytes", f.bytes.get()),
+            ("placed_blocks", f.placed.get()),
+            ("placed_bytes", f.placed_bytes.get()),
             ("failures", f.failures.get()),
             ("mean_write_ns", mean(f.write_nanos.get(), f.blocks.get())),
             ("mean_flush_ns", mean(f.flush_nanos.get(), flushes)),

@@ -13,11 +13,12 @@ use zuse_io::{Block, BlockIndex, Loan};
 
 use super::shortcuts::Children;
 use super::{Dnode, State};
-use crate::dirty::{Content, DirtyBlock, Head, Synced};
+use crate::dirty::{Content, DirtyBlock, Early, Head, Synced};
 use crate::stored::StoredBlock;
 use crate::tx::Tx;
 
 mod clones;
+pub(super) mod early;
 mod shape;
 
 /// A new object of metadata that has more blocks than these grows on in the next txg, most likely.
@@ -176,22 +177,6 @@ impl Dnode {
             self.check_level(&bp, level, &self.block_place(level, blkid))?;
         }
         Ok(bp)
-    }
-
-    /// The pointer to a block as it is on disk; `None` for a hole, and for what is not written yet.
-    ///
-    /// # Errors
-    /// An indirect block cannot be read.
-    pub fn stored_pointer(&self, blkid: u64) -> Result<Option<BlockPointer>> {
-        let found = self.read_state().find(blkid);
-        let Found::Tree(tree) = found else {
-            return Ok(None);
-        };
-        if blkid > self.max_block() {
-            return Ok(None);
-        }
-        let bp = self.lookup_bp(&tree, 0, blkid)?;
-        Ok((!bp.is_hole()).then_some(bp))
     }
 
     fn check_level(&self, bp: &BlockPointer, level: u8, place: &BlockPlace<'_>) -> Result<()> {
@@ -437,7 +422,7 @@ impl Dnode {
                         Content::Dirty { bytes, index, .. } => {
                             return Ok(with_len(bytes, size, IndexCell::Cell(index), f));
                         }
-                        Content::Clean(block) => {
+                        Content::Clean(block) | Content::Early(Early { block, .. }) => {
                             return Ok(with_len(block.bytes(), size, IndexCell::Block(block), f));
                         }
                         Content::Stored(stored) => {
@@ -512,17 +497,18 @@ impl Dnode {
             content = block.change();
         }
         self.note_change();
+        content.thaw();
         if let Content::Stored(stored) = &*content {
             let bytes = stored.decode()?;
             *content = Content::Dirty {
                 bytes,
                 index: OnceLock::new(),
-                _loan: None,
+                loan: None,
             };
         }
         match &mut *content {
             Content::Dirty { bytes, index, .. } => Ok(f(BlockEdit { bytes, index })),
-            Content::Clean(_) | Content::Stored(_) | Content::Cloned(_) => Err(Error::refused(
+            _ => Err(Error::refused(
                 Errno::INVAL,
                 format!("{}: changed after its txg was written", self.place()),
             )),

@@ -11,7 +11,7 @@ use zuse_io::Block;
 
 use super::Dnode;
 use super::blocks::{Found, shifted};
-use crate::dirty::{Content, DirtyBlock, Synced};
+use crate::dirty::{Content, DirtyBlock, Early, Synced};
 use crate::tx::Tx;
 
 /// Bytes that are asked for ahead of a sequential reader.
@@ -137,10 +137,14 @@ impl Dnode {
         let content = block.content.read();
         let slice = match &*content {
             Content::Dirty { bytes, .. } => SharedSlice::Copy(padded(bytes, from, take)),
-            Content::Clean(block) if block.bytes().len() >= from + take => {
+            Content::Clean(block) | Content::Early(Early { block, .. })
+                if block.bytes().len() >= from + take =>
+            {
                 SharedSlice::Block(block.clone(), from..from + take)
             }
-            Content::Clean(block) => SharedSlice::Copy(padded(block.bytes(), from, take)),
+            Content::Clean(block) | Content::Early(Early { block, .. }) => {
+                SharedSlice::Copy(padded(block.bytes(), from, take))
+            }
             Content::Stored(stored) => SharedSlice::Copy(padded(&stored.decode()?, from, take)),
             Content::Cloned(reference) => {
                 let bp = *reference.pointer();

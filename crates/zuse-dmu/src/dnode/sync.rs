@@ -31,7 +31,7 @@ use zuse_io::{Block, CryptParams, FeatureUse, RawBlock, Reference, WritePolicy};
 
 use super::Dnode;
 use super::blocks::BlockPlace;
-use crate::dirty::{Content, DirtyBlock, Head, SpillChange, Synced};
+use crate::dirty::{Content, DirtyBlock, Early, Head, SpillChange, Synced};
 use crate::ledger::note_born;
 use crate::settings::Settings;
 use crate::stored::{RawForm, StoredBlock};
@@ -526,6 +526,7 @@ impl Tree {
         match &*content {
             Content::Stored(stored) => self.write_stored(&self.policy(0), old, stored).map(Some),
             Content::Cloned(reference) => self.write_clone(old, reference).map(Some),
+            Content::Early(early) => self.link_early(old, early),
             Content::Dirty { .. } | Content::Clean(_) => Ok(None),
         }
     }
@@ -564,6 +565,26 @@ impl Tree {
             self.dnode.core.io.remember(&written, block);
         }
         Ok(written)
+    }
+
+    /// Puts the pointer to a block that was written ahead of its txg in place of `old`. `None`: it
+    /// was not.
+    fn link_early(&self, old: &BlockPointer, early: &Early) -> Result<Option<BlockPointer>> {
+        let size = u64::from(self.head.block_size);
+        let Some(bp) = early.pointer.filter(|bp| bp.lsize() == size) else {
+            return Ok(None);
+        };
+        let core = &self.dnode.core;
+        core.io.keep_placed(self.txg, &bp)?;
+        self.kill(old)?;
+        self.born(&bp);
+        if self
+            .settings
+            .keeps(object_type::is_metadata(self.head.object_type))
+        {
+            core.io.remember(&bp, early.block.clone());
+        }
+        Ok(Some(bp))
     }
 
     /// Puts a further pointer to a block in place of `old`. The reference counts already: since

@@ -121,6 +121,13 @@ impl Chain {
         }
     }
 
+    /// Data that records of blocks on their way lead to was given to its devices.
+    pub fn note_placed(&mut self, generation: u64, marks: Vec<Mark>) {
+        if self.generation == generation {
+            self.marks.extend(marks.into_iter().map(|mark| (0, mark)));
+        }
+    }
+
     /// All blocks up to one are durable.
     pub fn note_flushed(&mut self, seq: u64) {
         self.flushed = self.flushed.max(seq);

@@ -5,10 +5,11 @@
 //! object's blocks to its place in the log block.
 
 use zuse_base::{Result, Txg};
-use zuse_format::field::put_u64;
+use zuse_format::BlockPointer;
+use zuse_format::field::{put_u64, u64_at};
 use zuse_format::zil::CHAIN_HEAD;
 
-use super::lists::{COUNT_AT, LENGTH_AT, OFFSET_AT, Records, SEQ_AT, TXG_AT, WRITE_HEAD};
+use super::lists::{BLOCK_AT, COUNT_AT, LENGTH_AT, OFFSET_AT, Records, SEQ_AT, TXG_AT, WRITE_HEAD};
 
 /// The smallest and the largest block.
 pub(super) const BLOCK_MIN: usize = 4096;
@@ -161,7 +162,7 @@ impl<'a> Filler<'a> {
             };
             let len = write_record(data);
             let place = self.place(len, txg);
-            let seq = zuse_format::field::u64_at(place, SEQ_AT);
+            let seq = u64_at(place, SEQ_AT);
             place[..WRITE_HEAD].copy_from_slice(&head[..WRITE_HEAD]);
             put_u64(place, LENGTH_AT, len as u64);
             put_u64(place, TXG_AT, txg.0);
@@ -173,6 +174,28 @@ impl<'a> Filler<'a> {
             length -= data as u64;
         }
         Ok(())
+    }
+
+    /// Puts a part of a write in, whose block is at a pointer.
+    pub fn put_placed(
+        &mut self,
+        txg: Txg,
+        head: &[u8],
+        (offset, length): (u64, u64),
+        block: &BlockPointer,
+    ) {
+        if self.last().room() < WRITE_HEAD {
+            self.next_block(WRITE_HEAD);
+        }
+        let place = self.place(WRITE_HEAD, txg);
+        let seq = u64_at(place, SEQ_AT);
+        place[..BLOCK_AT].copy_from_slice(&head[..BLOCK_AT]);
+        put_u64(place, LENGTH_AT, WRITE_HEAD as u64);
+        put_u64(place, TXG_AT, txg.0);
+        put_u64(place, SEQ_AT, seq);
+        put_u64(place, OFFSET_AT, offset);
+        put_u64(place, COUNT_AT, length);
+        block.write_le(&mut place[BLOCK_AT..WRITE_HEAD]);
     }
 }
 

@@ -31,6 +31,8 @@ pub(super) const SEQ_AT: usize = 24;
 pub(super) const OBJECT_AT: usize = 32;
 pub(super) const OFFSET_AT: usize = 40;
 pub(super) const COUNT_AT: usize = 48;
+/// Where a write has the pointer to its block.
+pub(super) const BLOCK_AT: usize = 64;
 /// Bytes of a write before its data.
 pub(super) const WRITE_HEAD: usize = 192;
 

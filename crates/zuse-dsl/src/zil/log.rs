@@ -79,6 +79,11 @@ impl Log {
                 .is_some_and(|os| os.settings().sync != SyncMode::Disabled)
     }
 
+    fn is_for_throughput(&self) -> bool {
+        let objset = self.dataset.upgrade().and_then(|ds| ds.open_objset());
+        objset.is_some_and(|os| os.settings().log_throughput)
+    }
+
     /// Takes over what its pool and its properties say now.
     pub(crate) fn refresh(&self, ds: &Dataset) {
         let on = self.is_wanted(ds);
@@ -167,11 +172,14 @@ impl IntentLog for Log {
         self.lists.lock().forget(object);
     }
 
-    fn write_state(&self, size: u64, _block_size: u32, commit_follows: bool) -> WriteState {
-        if commit_follows && size <= COPIED_MAX {
-            WriteState::Copied
-        } else {
+    /// Data that is in the object goes into the log or to its place. That is decided when it is
+    /// committed (`place.rs`): by then writes that touch are one.
+    fn write_state(&self, size: u64, block_size: u32, commit_follows: bool) -> WriteState {
+        let most_of_block = size >= u64::from(block_size) / 2;
+        if !commit_follows || size > COPIED_MAX || most_of_block && self.is_for_throughput() {
             WriteState::NeedCopy
+        } else {
+            WriteState::Copied
         }
     }
 

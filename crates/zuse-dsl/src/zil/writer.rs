@@ -19,11 +19,12 @@ use zuse_format::field::{put_u64, u64_at};
 use zuse_format::zil::{CHAIN_HEAD, ZilHeader};
 use zuse_io::{AllocClass, log_pointer, seal_log_block};
 use zuse_pool::Writing;
+use zuse_vdev::Mark;
 
 use super::chain::Link;
 use super::commit::Turn;
-use super::fill::{BLOCK_MIN, Filled, Filler, bytes_of_write, size_for};
-use super::lists::{Batch, COUNT_AT, NEEDS_DATA, OBJECT_AT, OFFSET_AT, Records, SEQ_AT};
+use super::fill::{BLOCK_MIN, Filled, Filler, size_for};
+use super::lists::{Batch, NEEDS_DATA, OBJECT_AT, Records, SEQ_AT};
 use super::log::Log;
 use super::{is_log_block, read_block};
 use crate::context::Dsl;
@@ -68,11 +69,8 @@ impl Log {
             let _ = self.begin_chain(ds);
             return self.give_up(drain);
         };
-        let size = batch_size(&batch);
-        if size > BURST_MAX {
-            return self.give_up(drain);
-        }
-        let blocks = match self.fill(ds, &batch, tail.bp.lsize(), seq, size) {
+        let mut marks = Vec::new();
+        let blocks = match self.fill(ds, &batch, tail.bp.lsize(), seq, &mut marks) {
             Ok(Some(blocks)) => blocks,
             // Errors come again from where the data is needed next.
             Ok(None) | Err(_) => return self.give_up(drain),
@@ -81,7 +79,10 @@ impl Log {
             .begin_log()
             .and_then(|tx| self.append(ds, &tx, (drain, generation), tail, blocks));
         match ready {
-            Ok(Some(ready)) => self.write_all(ds, generation, ready),
+            Ok(Some(ready)) => {
+                self.chain.lock().note_placed(generation, marks);
+                self.write_all(ds, generation, ready)
+            }
             Ok(None) | Err(_) => self.give_up(drain),
         }
     }
@@ -112,19 +113,27 @@ impl Log {
         Drained::ByTxg
     }
 
+    /// Puts a batch into blocks. Data that their records lead to is written, and its vdevs, in
+    /// `marks`, are to be flushed.
     fn fill(
         &self,
         ds: &Arc<Dataset>,
         batch: &Batch,
         first: u64,
         seq: u64,
-        size: usize,
+        marks: &mut Vec<Mark>,
     ) -> Result<Option<Vec<Filled>>> {
+        let Some(mut plan) = self.plan(ds, batch)? else {
+            return Ok(None);
+        };
+        if plan.bytes > BURST_MAX {
+            return Ok(None);
+        }
+        marks.append(&mut plan.marks);
         let objset = ds.objset()?;
-        let data = self.data();
         let mut buffers = || self.buffers.lock().pop().unwrap_or_default();
         let first = usize::try_from(first).unwrap_or(BLOCK_MIN);
-        let mut filler = Filler::new(first, seq, size, &mut buffers);
+        let mut filler = Filler::new(first, seq, plan.bytes, &mut buffers);
         for (txg, bytes) in batch {
             let mut rest = &bytes[..];
             while let Some((record, after)) = Records::split_operation(rest) {
@@ -135,18 +144,21 @@ impl Log {
                     }
                     continue;
                 }
-                let object = zuse_base::ObjectId(u64_at(record, OBJECT_AT));
-                let (offset, length) = (u64_at(record, OFFSET_AT), u64_at(record, COUNT_AT));
-                // Who could tell has gone: the txg has the data.
-                let Some(data) = &data else { return Ok(None) };
-                let Some(end) = data.size(object)? else {
-                    continue;
-                };
-                let length = length.min(end.saturating_sub(offset));
-                let dnode = objset.dnode(object)?;
-                filler.put_write(*txg, record, (offset, length), &mut |at, buf| {
-                    dnode.read_at(at, buf)
-                })?;
+                let dnode = objset.dnode(zuse_base::ObjectId(u64_at(record, OBJECT_AT)));
+                for piece in plan.writes.pop_front().unwrap_or_default() {
+                    match piece.block {
+                        Some(bp) => {
+                            filler.put_placed(*txg, record, (piece.offset, piece.length), &bp)
+                        }
+                        None => {
+                            let dnode = dnode.as_ref().map_err(zuse_base::Error::clone)?;
+                            let range = (piece.offset, piece.length);
+                            filler.put_write(*txg, record, range, &mut |at, buf| {
+                                dnode.read_at(at, buf)
+                            })?;
+                        }
+                    }
+                }
             }
         }
         let mut blocks = std::mem::take(&mut filler.blocks);
@@ -368,9 +380,7 @@ fn allocate(
         false => AllocClass::Normal,
     };
     // What was admitted must find its place, whatever logs take.
-    let space = dsl.space();
-    let limit = space.capacity.saturating_sub(space.slop / 2);
-    if space.allocated >= limit {
+    if !has_room(dsl, 0) {
         return Ok(None);
     }
     let key = objset.key().map(AsRef::as_ref);
@@ -378,9 +388,22 @@ fn allocate(
         .allocate_log(txg, size as u64, class, verifier, key)
 }
 
+/// Whether so many bytes leave room for what was admitted already.
+fn has_room(dsl: &Dsl, bytes: u64) -> bool {
+    let space = dsl.space();
+    let limit = space.capacity.saturating_sub(space.slop / 2);
+    space.allocated.saturating_add(bytes) < limit
+}
+
+/// Whether so many bytes may be placed. Their blocks may change again before their txg is written,
+/// which then needs all the room that was promised to it.
+pub(super) fn room_for(dsl: &Dsl, bytes: u64) -> Result<bool> {
+    Ok(has_room(dsl, bytes.saturating_add(dsl.spa()?.0.reserved())))
+}
+
 /// Whether a head's log goes to log devices: not with `logbias=throughput`, nor while none of them
 /// works.
-fn takes_log_vdevs(dsl: &Dsl, objset: &Objset) -> Result<bool> {
+pub(super) fn takes_log_vdevs(dsl: &Dsl, objset: &Objset) -> Result<bool> {
     let spa = dsl.spa()?;
     Ok(!objset.settings().log_throughput
         && !spa.0.logs().avoids_log_vdevs()
@@ -394,20 +417,4 @@ fn is_log_vdev(dsl: &Dsl, vdev: u32) -> bool {
         .ok()
         .and_then(|spa| spa.io().vdevs().top(vdev).ok());
     top.is_some_and(|top| top.is_log())
-}
-
-/// Bytes that a batch takes in blocks, at most.
-fn batch_size(batch: &Batch) -> usize {
-    let mut size = 0usize;
-    for (_, bytes) in batch {
-        let mut rest = &bytes[..];
-        while let Some((record, after)) = Records::split(rest) {
-            rest = after;
-            size = size.saturating_add(match u64_at(record, SEQ_AT) {
-                NEEDS_DATA => bytes_of_write(u64_at(record, COUNT_AT)),
-                _ => record.len(),
-            });
-        }
-    }
-    size
 }

@@ -208,18 +208,7 @@ impl Pipeline {
         bp: &mut BlockPointer,
         stored: &[u8],
     ) -> Result<bool> {
-        match self.allocator()?.allocate(
-            txg,
-            stored.len() as u64,
-            usize::from(policy.copies),
-            match policy.class {
-                // By the stored size, which is known only here.
-                AllocClass::Normal if stored.len() as u64 <= u64::from(policy.small) => {
-                    AllocClass::Small
-                }
-                class => class,
-            },
-        )? {
+        match self.find_place(txg, policy, stored.len() as u64)? {
             Some(Allocation { dvas, count }) => {
                 for (i, dva) in dvas[..count.min(3)].iter().enumerate() {
                     bp.set_dva(i, *dva);
@@ -233,6 +222,23 @@ impl Pipeline {
             }
             None => Ok(false),
         }
+    }
+
+    /// Space for each copy of so many stored bytes, in one piece; `None` if there is none that
+    /// large.
+    pub(crate) fn find_place(
+        &self,
+        txg: Txg,
+        policy: &WritePolicy,
+        len: u64,
+    ) -> Result<Option<Allocation>> {
+        let class = match policy.class {
+            // By the stored size, which is known only here.
+            AllocClass::Normal if len <= u64::from(policy.small) => AllocClass::Small,
+            class => class,
+        };
+        self.allocator()?
+            .allocate(txg, len, usize::from(policy.copies), class)
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -329,7 +335,7 @@ pub(crate) enum Squeezed {
     Stored,
 }
 
-fn normal(
+pub(crate) fn normal(
     policy: &WritePolicy,
     lsize: usize,
     psize: usize,
@@ -392,7 +398,7 @@ fn embedded(txg: Txg, policy: &WritePolicy, bytes: &[u8], lsize: usize) -> Resul
 }
 
 /// Encrypts a block in `scratch`; `data` is what it says.
-fn seal(
+pub(crate) fn seal(
     policy: &WritePolicy,
     key: &DatasetKey,
     bp: &mut BlockPointer,

@@ -67,7 +67,7 @@ pub struct SharedAt {
 }
 
 impl SharedAt {
-    /// Behind all of them, or as it is on disk. Who goes on with the latter begins anew.
+    /// Behind all of them, or as it is on disk. Who goes on with the latter begins again.
     pub fn stored(class: u64, checksum: u64, position: u64) -> Self {
         Self {
             class,

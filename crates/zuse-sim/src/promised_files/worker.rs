@@ -23,13 +23,17 @@ pub(super) struct Fate {
 }
 
 /// What a thread changes.
-const KINDS: [&str; 14] = [
+const KINDS: [&str; 16] = [
     "log", "log", "place", "xattr", "f", "f", "f", "d", "d", "link", "symlink", "source", "clone",
-    "cut",
+    "cut", "over", "over",
 ];
+/// Bytes of the file that is written over, in whole blocks.
+const OVER: usize = 256 << 10;
 
 fn content(number: u64) -> Vec<u8> {
-    let words = (1 + number % 37) * 90;
+    // Now and then more than the log takes.
+    let scale = if number.is_multiple_of(6) { 12 } else { 1 };
+    let words = (1 + number % 37) * 90 * scale;
     (0..words).flat_map(|_| number.to_le_bytes()).collect()
 }
 
@@ -84,7 +88,7 @@ impl Worker<'_> {
             };
             let fate = known.fates.entry(name.clone()).or_default();
             match kind {
-                "d" | "cut" => fate.tried.extend([HALF, becomes]),
+                "d" | "cut" | "over" => fate.tried.extend([HALF, becomes]),
                 // Only a rename says that the data goes before the name.
                 "link" => fate.tried.extend([None, HALF, becomes]),
                 "symlink" => fate.tried.extend([None, becomes]),
@@ -110,6 +114,7 @@ impl Worker<'_> {
             "clone" if was.is_some() => self.cloned()?,
             "clone" => {}
             "cut" => self.cut(number)?,
+            "over" => self.over(number)?,
             _ if removes => {
                 if_there(self.fs.unlink(&who(), &self.dir, name.as_bytes()))?;
                 self.fs.fsync(&self.dir)?;
@@ -235,6 +240,25 @@ impl Worker<'_> {
         self.fs.fsync(&self.dir)
     }
 
+    /// The same blocks again and again, also twice for one promise, and once more for none.
+    fn over(&self, number: u64) -> Result<()> {
+        let file = self.open(b"over")?;
+        let bytes = [number.to_le_bytes(); OVER / 8].concat();
+        if self.prng.chance(1, 3) {
+            self.write(&file, 0, &bytes[..OVER / 2])?;
+            self.fs.fsync(&file)?;
+        }
+        if self.prng.chance(1, 4) {
+            self.fs.truncate(&who(), &file, 100_000)?;
+        }
+        self.write(&file, 0, &bytes)?;
+        self.fs.fsync(&file)?;
+        if self.prng.chance(1, 3) {
+            self.write(&file, 9_000, &bytes[9_000..99_000])?;
+        }
+        Ok(())
+    }
+
     fn cut(&self, number: u64) -> Result<()> {
         let file = self.open(b"cut")?;
         self.fs.truncate(&who(), &file, self.prng.below(3_000))?;
@@ -278,6 +302,11 @@ pub(super) fn found(fs: &Arc<FileSystem>, dir: &Arc<Znode>, name: &str) -> Resul
             .filter(|r| r.chunks(8).all(|word| word == &r[..8]))
             .filter_map(|r| r.first_chunk().map(|b| u64::from_le_bytes(*b)))
             .max(),
+        "over" => {
+            let first = bytes.first_chunk().map(|b| u64::from_le_bytes(*b));
+            let same = bytes.len() == OVER && bytes.chunks(8).all(|word| word == &bytes[..8]);
+            first.filter(|_| same).or(HALF)
+        }
         "cut" | "link" => number_of(&bytes).or(HALF),
         // One that is none of ours is no number that was ever tried.
         _ => Some(number_of(&bytes).unwrap_or(u64::MAX)),

@@ -4,6 +4,9 @@
 //!   before the write. A commit that ends in between does not change that.
 //! - A flush that failed is not repeated: the host may have dropped what it could not write, and
 //!   report success the second time.
+//! - A block may be written before its txg is being synced. What its leaves missed of it, the
+//!   commit of an older txg has taken for its own. So it is noted again for the txg of the block
+//!   ([`Vdevs::note_lacking`]).
 
 use std::sync::Arc;
 
@@ -35,6 +38,22 @@ impl Vdevs {
             vdev,
             leaves: leaves.collect(),
         })
+    }
+
+    /// Notes once more which leaves may lack what was written after a mark, for the commit that
+    /// comes next. Leaves that came after it lack it, too.
+    ///
+    /// # Errors
+    /// There is no such vdev.
+    pub fn note_lacking(&self, mark: &Mark) -> Result<()> {
+        for leaf in self.top(mark.vdev)?.leaves() {
+            let has_all =
+                |(l, misses): &(Arc<Leaf>, u64)| Arc::ptr_eq(l, &leaf) && leaf.misses() == *misses;
+            if !mark.leaves.iter().any(has_all) {
+                leaf.note_missed();
+            }
+        }
+        Ok(())
     }
 
     /// Makes durable what was written after some marks, and flushes no other vdev than theirs.

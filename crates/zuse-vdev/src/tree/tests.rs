@@ -545,6 +545,28 @@ fn a_copy_that_missed_a_write_does_not_vouch_for_its_failing_sibling() {
     assert_eq!(vdevs.take_missed(), [21, 22]);
 }
 
+/// Where the commit of an older txg comes between a write and the commit of its own.
+#[test]
+fn what_a_leaf_missed_after_a_mark_is_noted_again() {
+    let config = pool(vec![mirror(0, 20, &[21, 22])]);
+    let (shelf, _) = create(&config);
+    let faulty = Arc::new(FaultyDevice::new(shelf.take(22)));
+    shelf.put(22, faulty.clone());
+    let vdevs = shelf.open(&config, OpenMode::import(true));
+    for broken in [Op::Write, Op::Flush] {
+        let mark = vdevs.mark(0).unwrap();
+        faulty.add(Rule::broken(broken).times(1));
+        vdevs.write(at(0, 0), &[1; 512]).unwrap();
+        vdevs.flush_written().unwrap();
+        assert_eq!(vdevs.take_missed(), [22]);
+        let later = vdevs.mark(0).unwrap();
+        vdevs.note_lacking(&later).unwrap();
+        assert!(vdevs.take_missed().is_empty());
+        vdevs.note_lacking(&mark).unwrap();
+        assert_eq!(vdevs.take_missed(), [22]);
+    }
+}
+
 #[test]
 fn the_last_copy_cannot_be_taken_offline() {
     let config = pool(vec![mirror(0, 20, &[21, 22])]);

@@ -7,11 +7,28 @@ use zuse_base::{Errno, Error, Result};
 use zuse_format::BlockPointer;
 use zuse_io::{Block, Reference};
 
+use super::Found;
 use crate::dirty::{Content, DirtyBlock};
 use crate::dnode::Dnode;
 use crate::tx::Tx;
 
 impl Dnode {
+    /// The pointer to a block as it is on disk; `None` for a hole, and for what is not written yet.
+    ///
+    /// # Errors
+    /// An indirect block cannot be read.
+    pub fn stored_pointer(&self, blkid: u64) -> Result<Option<BlockPointer>> {
+        let found = self.read_state().find(blkid);
+        let Found::Tree(tree) = found else {
+            return Ok(None);
+        };
+        if blkid > self.max_block() {
+            return Ok(None);
+        }
+        let bp = self.lookup_bp(&tree, 0, blkid)?;
+        Ok((!bp.is_hole()).then_some(bp))
+    }
+
     /// Puts a block of another place of the same dataset here: its bytes stay where they are, and
     /// have one more pointer.
     ///
@@ -57,7 +74,7 @@ impl Dnode {
             *content = Content::Dirty {
                 bytes,
                 index: OnceLock::new(),
-                _loan: None,
+                loan: None,
             };
         }
         Ok(())

@@ -47,11 +47,12 @@ impl Dnode {
         d.head.block_size = size;
         if let Some(block) = block {
             let mut content = block.change();
+            content.thaw();
             if let Content::Stored(stored) = &*content {
                 *content = Content::Dirty {
                     bytes: stored.decode()?,
                     index: OnceLock::new(),
-                    _loan: None,
+                    loan: None,
                 };
             }
             if let Content::Dirty { bytes, .. } = &mut *content {
