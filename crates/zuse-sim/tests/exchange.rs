@@ -10,7 +10,7 @@ use std::sync::Arc;
 use zuse::tools::Layers as _;
 use zuse::{Credentials, FileSystem, Offline, PoolAccess, Shape, SweepKind, SweepOrder, TopSpec};
 use zuse::{VdevClass, VdevKind};
-use zuse_base::{Entropy, Errno, SeededPrng, Txg};
+use zuse_base::{Entropy, Errno, SeededPrng, Span, Txg};
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, FaultyDevice, MemDevice, MemImage, Op, PowerSupply, Rule, SimDisk};
 use zuse_dsl::NewScan;
@@ -25,6 +25,8 @@ use zuse_zpl::WriteOptions;
 mod histories;
 
 const SIZE: u64 = 64 << 20;
+/// What comes before the first block of a device.
+const LABELS: u64 = 4 << 20;
 
 type Device = Arc<dyn BlockDevice>;
 
@@ -573,21 +575,25 @@ fn what_a_scan_cannot_reach_stays_lacking() {
     let disks: [Device; 2] = [faulty.clone(), disk(1)];
     let pool = make(&disks[..1], Shape::Single);
     let fs = pool.file_system("tank").expect("file system");
-    write(&fs, 0..60).expect("written");
-    drop(fs);
-    for _ in 0..4 {
+    for first in [0, 20, 40] {
+        write(&fs, first..first + 20).expect("written");
         pool.spa().sync_now().expect("sync");
     }
     attach(&pool, "/d/0", &disks[1], Purpose::Attach).expect("attached");
-    // The root of the MOS, three copies of it, looked at twice.
-    faulty.add(Rule::broken(Op::Read).times(6));
+    let lacked = pool.spa().resilver_range().expect("all that there is");
+    // The root of the tree, which was born after most of what is below it.
+    for dva in fs.objset().root().dvas() {
+        let span = Span::new(LABELS + dva.offset(), dva.asize());
+        faulty.add(Rule::broken(Op::Read).within(span));
+    }
     resilver(&pool);
+    assert_eq!(pool.scan().expect("a scan").errors, 1);
     faulty.clear();
-    let lacking = pool.spa().lacking();
-    assert_eq!(lacking, [guid_of(&pool, "/d/1")], "the trees were not seen");
+    let left = pool.spa().resilver_range().expect("the tree was not seen");
+    assert_eq!(left.0, lacked.0, "blocks older than the root");
     resilver(&pool);
+    assert!(pool.spa().lacking().is_empty());
     pool.detach(guid_of(&pool, "/d/0")).expect("not needed");
     pool.drop_cache();
-    let fs = pool.file_system("tank").expect("file system");
     verify(&fs, 0..60, "from the device that came");
 }
