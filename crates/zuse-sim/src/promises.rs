@@ -167,15 +167,10 @@ fn name(i: u32) -> String {
     format!("{POOL}/v{i}")
 }
 
-/// Whether logs place data at once (`zuse_log_indirect`), which is off: `ZUSE_SIM_INDIRECT`.
-pub fn places_data() -> bool {
-    std::env::var_os("ZUSE_SIM_INDIRECT").is_some()
-}
-
 fn env(prng: &SeededPrng, clock: &Arc<ManualClock>) -> Environment {
     let mut env = environment(prng, clock);
     env.limits.intent_log = true;
-    env.limits.log_indirect = places_data();
+    env.limits.log_indirect = true;
     env
 }
 

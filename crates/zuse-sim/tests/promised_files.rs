@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use zuse_base::sync::Mutex;
 use zuse_sim::promised_files::{Rules, Tally, chain};
-use zuse_sim::promises::places_data;
 use zuse_sim::seeds::seeds;
 
 fn run(seeds: std::ops::Range<u64>, ignore_flushes: bool) -> (Tally, Vec<String>) {
@@ -47,7 +46,7 @@ fn files_are_what_fsync_promised_after_every_cut() {
     let first: Vec<&str> = failures.iter().take(3).map(String::as_str).collect();
     assert!(failures.is_empty(), "{}", first.join("\n"));
     assert!(tally.by_flush > tally.cuts, "{tally:?}");
-    assert_eq!(tally.placed > tally.cuts, places_data(), "{tally:?}");
+    assert!(tally.placed > tally.cuts, "{tally:?}");
 }
 
 #[test]

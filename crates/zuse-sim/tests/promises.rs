@@ -1,7 +1,7 @@
 //! Power cuts under writes that were promised durable by an intent log.
 
 use zuse_base::sync::Mutex;
-use zuse_sim::promises::{Rules, Tally, chain, places_data};
+use zuse_sim::promises::{Rules, Tally, chain};
 use zuse_sim::seeds::seeds;
 
 fn rules() -> Vec<Rules> {
@@ -99,7 +99,7 @@ fn what_was_promised_is_there_after_every_cut() {
         tally.by_flush > tally.cuts && tally.blocks > tally.cuts,
         "{tally:?}"
     );
-    assert_eq!(tally.placed > tally.cuts, places_data(), "{tally:?}");
+    assert!(tally.placed > tally.cuts, "{tally:?}");
 }
 
 #[test]
