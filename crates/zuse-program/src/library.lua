@@ -12,7 +12,7 @@ local function bad(n, name, what, level)
   error("bad argument #" .. n .. " to '" .. name .. "' (" .. what .. ")", level)
 end
 local function expected(n, name, what, v, level)
-  bad(n, name, what .. " expected, got " .. type(v), level or 5)
+  bad(n, name, what .. " expected, got " .. (v == nil and "no value" or type(v)), level or 5)
 end
 local function text(v, n, name)
   if type(v) == "string" then return v end
