@@ -57,8 +57,11 @@ impl Pool {
         pool.dsl.set_tier(pool.limits().metadata_tier);
         pool.apply_stored_properties()?;
         if pool.is_writable() {
+            // A device may fail meanwhile. Nobody could clear a pool that is not open yet.
+            pool.spa.set_patient(false);
             pool.dsl.destroy_leftovers()?;
             pool.dsl.release_temporary_holds()?;
+            pool.spa.set_patient(true);
             pool.dsl.take_up_scan()?;
         }
         pool.spa.set_reopen(|_, path| {
