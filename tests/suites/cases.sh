@@ -18,7 +18,7 @@ if [ ${#missing[@]} -gt 0 ]; then
     }
 fi
 
-passed=0 failed=0
+passed=0 wrong=()
 for file in tests/cases/*.sh; do
     name=$(basename "$file" .sh)
     [ "$name" != lib ] || continue
@@ -33,10 +33,15 @@ for file in tests/cases/*.sh; do
         passed=$((passed + 1))
         echo "case $name: right ($((SECONDS - start)) s)"
     else
-        failed=$((failed + 1))
+        wrong+=("$name")
         echo "case $name: WRONG with $code"
         tail -n 12 "$SUITE_TMP/$name.out" | sed 's/^/    /'
     fi
 done
-echo "cases: $passed right, $failed wrong"
-[ "$failed" = 0 ] && [ "$passed" -gt 0 ]
+# What was wrong is said again at the end, where nobody can miss it.
+for name in "${wrong[@]}"; do
+    echo "case $name was WRONG:"
+    tail -n 12 "$SUITE_TMP/$name.out" | sed 's/^/    /'
+done
+echo "cases: $passed right, ${#wrong[@]} wrong${wrong[*]:+ (${wrong[*]})}"
+[ ${#wrong[@]} = 0 ] && [ "$passed" -gt 0 ]
