@@ -35,7 +35,8 @@ ok zpool online p "$T/a"
 ok zpool wait -t resilver p
 is "$(tree)" "p ONLINE, mirror-0 ONLINE, a ONLINE, b ONLINE" "both halves"
 
-ok zpool replace -w p "$T/a" "$T/c"
+ok zpool replace p "$T/a" "$T/c"
+ok zpool wait -t replace p
 is "$(tree)" "p ONLINE, mirror-0 ONLINE, c ONLINE, b ONLINE" "one half was replaced"
 ok zpool detach p "$T/b"
 is "$(tree)" "p ONLINE, c ONLINE" "the new half alone"

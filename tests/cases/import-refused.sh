@@ -21,4 +21,8 @@ says "cannot set property for 'q'" zpool import -d "$T" -o ashift=20 q
 ok timeout 15 zpool import -d "$T" -o comment=there q
 is "$(zpool get -H -o value comment q)" there "a property that can be set"
 fails 1 timeout 15 zpool import -d "$T" q
+# Another container sees that the pool is imported, and is not told to import it with -f.
+mkdir -p other/state other/run
+chmod 700 other/run
+says "status: The pool is currently imported by process $(hosts) ('zuse')." env XDG_STATE_HOME="$T/other/state" XDG_RUNTIME_DIR="$T/other/run" zpool import -d "$T"
 ok zpool export q

@@ -35,6 +35,9 @@ use crate::wire;
 /// How long a command waits for another one that has the pool open.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// After which time it says so.
+const TELLING: Duration = Duration::from_secs(1);
+
 /// What a command is going to do to a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
@@ -316,7 +319,7 @@ impl Session {
             return Err(Stop::Held(guid));
         }
         let limits = self.tuning()?.limits;
-        let deadline = Instant::now() + PATIENCE;
+        let mut patience = Patience::new();
         loop {
             let (found, cached) = self.find(name)?;
             let guid = found.config.pool_guid;
@@ -328,9 +331,7 @@ impl Session {
                 return Err(Stop::Held(guid));
             }
             match self.open(name, &found, cached, need, limits) {
-                Err(error) if is_held(&error) && Instant::now() < deadline => {
-                    std::thread::sleep(PAUSE)
-                }
+                Err(error) if patience.lasts(&error, &mut self.ui) => {}
                 Err(error) if is_held(&error) => {
                     return Err(CommandError::new(format!("cannot open '{name}': {error}"))
                         .hint("wait for the other command to end, or unmount what holds the pool")
@@ -533,12 +534,23 @@ impl Session {
         } else {
             Need::Read
         };
-        let opened = patiently(|| self.open(name, &found, true, need, limits));
+        let opened = self.patiently(|session| session.open(name, &found, true, need, limits));
         let mut opened = opened.or_cannot_pool(|| format!("cannot open '{name}'"))?;
         opened.export = pool.export;
         let pool = opened.pool.clone();
         self.opened.push(opened);
         Ok(pool)
+    }
+
+    /// Tries again while devices are locked by another process that may be about to end.
+    pub fn patiently<T>(&mut self, mut f: impl FnMut(&Self) -> zuse::Result<T>) -> zuse::Result<T> {
+        let mut patience = Patience::new();
+        loop {
+            match f(self) {
+                Err(error) if patience.lasts(&error, &mut self.ui) => {}
+                result => return result,
+            }
+        }
     }
 
     /// What another process needs to open a pool that this one has open.
@@ -663,14 +675,32 @@ pub fn is_held(error: &zuse::Error) -> bool {
     error.is_for(zuse::Refusal::Held)
 }
 
-/// Tries again while devices are locked by another process that may be about to end.
-pub fn patiently<T>(mut f: impl FnMut() -> zuse::Result<T>) -> zuse::Result<T> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match f() {
-            Err(error) if is_held(&error) && Instant::now() < deadline => std::thread::sleep(PAUSE),
-            result => return result,
+/// The patience with another process that has devices locked and may be about to end.
+struct Patience {
+    begun: Instant,
+    told: bool,
+}
+
+impl Patience {
+    fn new() -> Self {
+        Self {
+            begun: Instant::now(),
+            told: false,
         }
+    }
+
+    /// Whether to try again, after a pause. A person who waits is told once what for.
+    fn lasts(&mut self, error: &zuse::Error, ui: &mut Ui) -> bool {
+        let waited = self.begun.elapsed();
+        if !is_held(error) || waited >= PATIENCE {
+            return false;
+        }
+        if waited >= TELLING && !self.told && ui.is_watched() {
+            ui.say(format!("waiting: {error}"));
+            self.told = true;
+        }
+        std::thread::sleep(PAUSE);
+        true
     }
 }
 

@@ -568,6 +568,28 @@ fn a_device_that_comes_during_a_resilver_waits_for_the_next_one() {
     pool.export().expect("export");
 }
 
+/// What a device missed in the txg in which it came back is filled by the same resilver.
+#[test]
+fn one_resilver_fills_what_a_faulted_device_missed() {
+    let all: Vec<Device> = (0..2).map(disk).collect();
+    let pool = make(&all, Shape::Mirror);
+    let fs = pool.file_system("tank").expect("file system");
+    write(&fs, 0..10).expect("written");
+    let how = Offline {
+        fault: true,
+        temporary: false,
+    };
+    pool.offline(guid_of(&pool, "/d/0"), how).expect("faulted");
+    let device = all[0].clone();
+    pool.spa().set_reopen(move |_, _| Some(device.clone()));
+    pool.clear(None).expect("cleared");
+    assert!(pool.is_resilvering());
+    pool.finish_scan().expect("scanned");
+    assert!(pool.spa().lacking().is_empty());
+    drop(fs);
+    pool.export().expect("export");
+}
+
 /// A device that fails for a moment hides what a scan was to copy from it.
 #[test]
 fn what_a_scan_cannot_reach_stays_lacking() {

@@ -102,6 +102,13 @@ impl Pool {
         Self::open_on(env, &found.config, &devices, access)
     }
 
+    /// Who has a pool open for writing, in words; none if nobody is seen to.
+    pub fn holder_of(found: &FoundPool) -> Option<String> {
+        let (_, problems) = found.open_devices(DeviceAccess::Read);
+        let held = problems.iter().find(|p| p.is_held())?;
+        Some(holder_of(&held.path))
+    }
+
     /// Opens a pool on devices that the caller has opened (and locked) already, by leaf guid.
     ///
     /// # Errors

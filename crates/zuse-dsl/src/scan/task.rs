@@ -205,7 +205,8 @@ impl Ctx<'_> {
     fn setup_scan(&self, new: NewScan) -> Result<()> {
         let (function, min, max) = match new {
             NewScan::Scrub(min, max) => (Function::Scrub, min, max.unwrap_or(Txg(self.txg))),
-            NewScan::Resilver(min, max) => (Function::Resilver, min, max),
+            // A device that came back in this txg may have missed a part of it.
+            NewScan::Resilver(min, max) => (Function::Resilver, min, max.max(Txg(self.txg).next())),
             NewScan::ErrorScrub => return Ok(()),
         };
         if function == Function::Resilver {

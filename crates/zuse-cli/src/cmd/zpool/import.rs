@@ -16,7 +16,7 @@ use crate::args::{pair, passing};
 use crate::cache_file::{CacheFile, device_paths};
 use crate::date;
 use crate::error::{CommandError, Outcome, Stop, explain};
-use crate::session::{Session, for_now, patiently};
+use crate::session::{Session, for_now};
 
 /// Import a pool, or list the pools that could be
 ///
@@ -241,7 +241,8 @@ impl Import {
             label_name,
             without_logs: self.missing_log,
         };
-        let pool = patiently(|| Pool::open(env.clone(), found, &access)).map_err(|e| {
+        let opened = session.patiently(|_| Pool::open(env.clone(), found, &access));
+        let pool = opened.map_err(|e| {
             let said = refusal(&name, found, host, &e);
             match e.is(Errno::NXIO) && lacks_log_only(&env, found) {
                 true => said.hint(WITHOUT_LOG),
@@ -447,6 +448,9 @@ fn refusal(name: &str, found: &FoundPool, host: u64, error: &zuse::Error) -> Com
         .hint("The pool may be readable: try '-o readonly=on'.");
     }
     let said = explain(&format!("cannot import '{name}'"), error, true);
+    if crate::session::is_held(error) {
+        return said.hint("The pool must be exported there before it can be safely imported.");
+    }
     if matches!(error, zuse::Error::Corrupt { .. }) {
         return said
             .hint(format!(
@@ -476,6 +480,7 @@ fn advice(found: &FoundPool, host: u64, number: u64) -> String {
     const BY_NAME: &str = "The pool can be imported using its name or numeric identifier";
     let config = &found.config;
     let health = found.health();
+    let held = Pool::holder_of(found);
     let foreign = config.state == PoolState::Active && config.hostid != 0 && config.hostid != host;
     let unknown = |guid: &&String| zuse_format::feature::by_guid(guid).is_none();
     let unknown: Vec<_> = config.features_for_read.iter().filter(unknown).collect();
@@ -497,6 +502,11 @@ fn advice(found: &FoundPool, host: u64, number: u64) -> String {
             "One or more devices are missing from the system.".to_owned(),
             "The pool cannot be imported. Attach the missing\n\tdevices and try again.".to_owned(),
             "3C",
+        ),
+        () if held.is_some() => (
+            format!("The pool is currently imported by {}.", held.unwrap_or_default()),
+            "The pool must be exported there before it can be safely imported.".to_owned(),
+            "",
         ),
         () if foreign => (
             "The pool was last accessed by another system.".to_owned(),

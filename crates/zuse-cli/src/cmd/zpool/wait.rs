@@ -15,10 +15,9 @@ use crate::session::{Need, Session};
 
 /// Wait until background work of a pool is done
 ///
-/// Freeing, the discard of a checkpoint, scrubs, resilvers, initializing and trimming are work of
-/// Zuse. Removals and
-/// expansions that another host began do not go on here, so waiting for them is refused while one
-/// is unfinished.
+/// Freeing, the discard of a checkpoint, scrubs, resilvers, replacing, initializing and trimming
+/// are work of Zuse. Removals and expansions that another host began do not go on here. Waiting for
+/// them is refused while one is unfinished.
 #[derive(Args, Debug)]
 pub struct Wait {
     /// With an interval: no header, fields separated by one tab
@@ -63,6 +62,7 @@ enum Work {
     Resilver,
     Scrub,
     Initialize,
+    Replace,
     Trim,
 }
 
@@ -70,10 +70,11 @@ enum Work {
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Work {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Discard,
         Self::Free,
         Self::Initialize,
+        Self::Replace,
         Self::Resilver,
         Self::Scrub,
         Self::Trim,
@@ -86,6 +87,7 @@ impl Work {
             Self::Resilver => "resilver",
             Self::Scrub => "scrub",
             Self::Initialize => "initialize",
+            Self::Replace => "replace",
             Self::Trim => "trim",
         }
     }
@@ -97,6 +99,8 @@ impl Work {
             Self::Free => pool.dsl().waiting_frees(),
             Self::Scrub => Ok(left_to_scan(pool, 1)),
             Self::Resilver => Ok(left_to_scan(pool, 2)),
+            Self::Replace if pool.is_replacing() => Ok(left_to_scan(pool, 2).max(1)),
+            Self::Replace => Ok(0),
             Self::Initialize => Ok(pool.spa().left_to_sweep(SweepKind::Initialize)),
             Self::Trim => Ok(pool.spa().left_to_sweep(SweepKind::Trim)),
         }
