@@ -30,7 +30,7 @@ pub struct LostBlock {
     pub level: u8,
     /// Number in that level.
     pub block: u64,
-    /// Txg in which it was written; 0 where that is not known.
+    /// Txg in which it was written; 0 if unknown.
     pub birth: u64,
 }
 
