@@ -82,8 +82,8 @@ impl Vdevs {
         self.read_and_heal_if(place, buf, psize, verify, &|| true)
     }
 
-    /// As [`Vdevs::read`], but calls `may_heal` before a bad copy is rewritten: the block may have been
-    /// freed.
+    /// As [`Vdevs::read`], but calls `may_heal` before a bad copy is rewritten: the block may have
+    /// been freed.
     ///
     /// # Errors
     /// As [`Vdevs::read`].
