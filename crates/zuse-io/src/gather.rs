@@ -34,7 +34,7 @@
 //! put or drain, and the txg is lost.
 //!
 //! Lock: a leaf, not held across I/O. It is held while a block is copied into its run (6 µs for 64
-//! KiB), because the next allocation would append to the same run.
+//! KiB). The next allocation would append to the same run.
 //!
 //! Memory: [`OPEN`] runs of [`FULL`] bytes ([`BULK`] for large blocks); per device, [`DUE`] due
 //! runs and one in flight. Each run may grow to twice its size. Each thread that waits to hand over

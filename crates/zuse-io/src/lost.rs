@@ -90,7 +90,7 @@ impl Lost {
         self.state().new.iter().copied().collect()
     }
 
-    /// The log was written anew, so blocks that are met again are noted again.
+    /// The log was rewritten, so blocks that are met again are noted again.
     pub fn forget_known(&self) {
         self.state().known.clear();
     }

@@ -213,8 +213,7 @@ impl Pipeline {
             let (vdev, start) = (dva.vdev(), dva.offset());
             let born = Txg(bp.physical_birth());
             let len = bp.psize() as usize;
-            // A block that was just written may still wait in memory. The device has older bytes
-            // then.
+            // A block just written may wait in memory; the device has older bytes then.
             let waits = self.gather.peek(born, vdev, start, len);
             if let Some(bytes) = &waits
                 && check(bytes)

@@ -140,8 +140,7 @@ impl Pipeline {
                 in_place: true,
             });
         }
-        // The dedup tables know blocks by the checksum of the stored bytes, so the lookup comes
-        // only now.
+        // Only now: dedup tables know blocks by the checksum of the stored bytes.
         bp.set_birth(txg.0, txg.0);
         bp.set_fill(fill);
         self.store_once(txg, policy, &mut bp, stored, &|other| {
