@@ -1,5 +1,5 @@
-//! Extended attributes in one attribute (DXATTR): an XDR nvlist of byte arrays, with names that are
-//! any bytes.
+//! Extended attributes in one attribute (DXATTR): an XDR nvlist of byte arrays, with names of any
+//! bytes.
 //!
 //! ```text
 //!  01 order 00 00 | version 0 | flags 1 | pairs: encoded size, decoded size, name length, name, type 10, count, data | 0 0
@@ -10,7 +10,7 @@ use zuse_base::{Errno, Error, Result};
 
 /// Largest value of one extended attribute stored here.
 pub const MAX_VALUE: usize = 32_768;
-/// Largest set that is still read for a change.
+/// Largest set that is accepted for a change.
 pub const MAX_OLD: usize = 65_536;
 /// Largest set that is written.
 pub const MAX_NEW: usize = 65_535;
