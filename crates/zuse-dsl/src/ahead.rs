@@ -47,11 +47,11 @@ impl Needs {
     };
 }
 
-/// Heads or snapshots in the first batch that is gathered before a change. Until then nothing else
+/// Heads or snapshots in the first chunk that is gathered before a change. Until then nothing else
 /// runs.
 const CHANGED_FIRST: usize = 256;
-/// The largest such batch. Items come in the order of their names, so each batch reads all over the
-/// MOS. With small batches almost everything was read again and again: forty times for 10,000
+/// The largest such chunk. Items come in the order of their names, so each chunk reads all over the
+/// MOS. With small chunkes almost everything was read again and again: forty times for 10,000
 /// items.
 const CHANGED_AT_ONCE: usize = 2048;
 /// Cache that one of them needs, in bytes, with everything that it reads.
@@ -61,9 +61,9 @@ const MOST_CHUNKS: usize = 1024;
 /// Items of a sync task whose objects stay in memory from its check to its change. Most of them
 /// will be changed, and then stay in memory until the task ends anyway.
 const HELD_ITEMS: usize = 16_384;
-/// Heads that are read in one batch.
+/// Heads that are read in one chunk.
 pub(crate) const HEADS_AT_ONCE: usize = 1024;
-/// Snapshots of different heads that are read in one batch: as many as the metadata tier holds.
+/// Snapshots of different heads that are read in one chunk: as many as the metadata tier holds.
 const SNAPSHOTS_AT_ONCE: usize = DATASETS_MAX / 4;
 /// Directories in a walk, at most: more means that a damaged tree has a cycle.
 const MOST: usize = 10_000_000;
@@ -324,14 +324,14 @@ impl Drop for OnTheWay {
     }
 }
 
-/// Lengths of batches: doubling each time, up to `most`.
+/// Lengths of chunkes: doubling each time, up to `most`.
 fn lengths(most: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(CHANGED_FIRST), move |n| {
         Some((n * 2).min(most.max(*n)))
     })
 }
 
-/// Splits items into batches of those lengths.
+/// Splits items into chunkes of those lengths.
 fn in_chunks<T>(mut items: &[T], most: usize) -> impl Iterator<Item = &[T]> {
     lengths(most).map_while(move |n| {
         let (some, rest) = items.split_at(n.min(items.len()));
@@ -340,17 +340,17 @@ fn in_chunks<T>(mut items: &[T], most: usize) -> impl Iterator<Item = &[T]> {
     })
 }
 
-/// A batch of items, and the next one.
+/// A chunk of items, and the next one.
 struct Chunk {
     objects: Vec<u64>,
-    /// The next batch of the same list, if there is one.
+    /// The next chunk of the same list, if there is one.
     next: Option<usize>,
     on_the_way: Option<OnTheWay>,
 }
 
 /// Items that were listed inside a sync task, and will probably be changed in that order. When the
-/// first item of a batch is named, the objects of the batch are prefetched together. Meanwhile
-/// another thread prefetches those of the next batch.
+/// first item of a chunk is named, the objects of the chunk are prefetched together. Meanwhile
+/// another thread prefetches those of the next chunk.
 #[derive(Default)]
 pub(crate) struct Upcoming {
     /// Batches by the name of their first item.
@@ -378,7 +378,7 @@ impl Upcoming {
         }
     }
 
-    /// Prefetches the batch that begins with a name, or with the dataset of a snapshot.
+    /// Prefetches the chunk that begins with a name, or with the dataset of a snapshot.
     pub fn look_ahead(&mut self, ctx: &Ctx<'_>, name: &str) {
         if self.first.is_empty() {
             return;
@@ -408,7 +408,7 @@ impl Upcoming {
 }
 
 impl Ctx<'_> {
-    /// Items per batch, at most: two batches take half of the cache.
+    /// Items per chunk, at most: two chunkes take half of the cache.
     fn changed_at_once(&self) -> usize {
         let limit = self.spa.io().cache().stats().limit;
         (limit / 4 / BYTES_OF_ONE).clamp(CHANGED_FIRST, CHANGED_AT_ONCE)
@@ -433,7 +433,7 @@ impl Ctx<'_> {
     }
 
     /// Calls `f` for items one after the other; reads for changing their datasets are prefetched in
-    /// batches. Returns the prefetched objects for the next step, unless there are too many.
+    /// chunkes. Returns the prefetched objects for the next step, unless there are too many.
     pub(crate) fn over_gathered<T>(
         &self,
         items: &[T],
