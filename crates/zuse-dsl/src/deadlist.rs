@@ -183,8 +183,8 @@ impl<'a> Deadlist<'a> {
         self.insert_as(ctx, blocks, true).map(drop)
     }
 
-    /// Subtracts blocks that left a livelist. `used` stops at zero: a list that is about to be freed
-    /// may already count fewer bytes.
+    /// Subtracts blocks that left a livelist. `used` stops at zero: a list that is about to be
+    /// freed may already count fewer bytes.
     pub fn lower(&self, ctx: &Ctx<'_>, gone: Sizes) -> Result<()> {
         let have = self.totals()?;
         let less = Sizes {
