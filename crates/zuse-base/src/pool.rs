@@ -139,7 +139,8 @@ impl WorkPool {
 
     /// As [`Self::try_run_all`], for items that mostly compute; at most `waiting` of them may wait
     /// for a device at once. It uses no more threads than processors, or `waiting` and one. While
-    /// nobody waits for the results ([`Self::set_awaited`]), half as many as processors, or `waiting`.
+    /// nobody waits for the results ([`Self::set_awaited`]), half as many as processors, or
+    /// `waiting`.
     ///
     /// More threads would not be faster, and other threads would get less of the processors. On two
     /// processors, a thread that created files beside a sync thread and six helpers got a third of
