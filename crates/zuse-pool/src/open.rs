@@ -248,8 +248,7 @@ impl Pool {
         }
         self.adopt_config(&trusted, find)?;
         self.count_space_as(&directory)?;
-        // Blocks of removed vdevs are found through these mappings; anything read after this may be
-        // such a block.
+        // Blocks of removed vdevs are found through these; anything read later may be one.
         self.load_mappings(&directory)?;
         self.believe_whole_leaves();
         self.load_classes()?;
@@ -290,9 +289,9 @@ impl Pool {
         self.hooks.load(self)
     }
 
-    /// A pool with missing log devices is writable in two cases. Either the caller gives up their
-    /// content, or this host used the pool last: it had opened it without them, or finds below that
-    /// no log is on them.
+    /// A pool with missing log devices is writable if the caller gives up their content, or if this
+    /// host used the pool last. Then it had opened the pool without them, or finds below that no log
+    /// is on them.
     fn mind_missing_logs(&self, options: &OpenOptions) -> Result<()> {
         if !options.writable || !self.vdevs.is_any_log_missing() {
             return Ok(());
