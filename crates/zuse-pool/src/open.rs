@@ -289,9 +289,9 @@ impl Pool {
         self.hooks.load(self)
     }
 
-    /// A pool with missing log devices is writable if the caller gives up their content, or if this
-    /// host used the pool last. Then it had opened the pool without them, or finds below that no log
-    /// is on them.
+    /// A pool with missing log devices is writable if the caller gives up their content, or if
+    /// this host used the pool last. Then it had opened the pool without them, or finds below that
+    /// no log is on them.
     fn mind_missing_logs(&self, options: &OpenOptions) -> Result<()> {
         if !options.writable || !self.vdevs.is_any_log_missing() {
             return Ok(());

@@ -38,8 +38,8 @@ impl Pool {
         more_than(spare, children.map(|c| self.lacked(c, gone)).collect())
     }
 
-    /// The range of a resilver: blocks born between the two txgs, both exclusive, are missing on
-    /// some present leaf that does not wait for the next resilver. `None`: no leaf lacks anything.
+    /// The range of a resilver, as two exclusive txgs. Blocks born between them are missing on some
+    /// present leaf that does not wait for the next resilver. `None`: no leaf lacks anything.
     pub fn resilver_range(&self) -> Option<(Txg, Txg)> {
         let tree = self.config.lock().vdev_tree.clone();
         let mut range: Option<(u64, u64)> = None;

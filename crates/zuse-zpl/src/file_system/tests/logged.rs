@@ -215,7 +215,7 @@ fn lines(fs: &Arc<FileSystem>) -> Result<Vec<Line>> {
     manifest(fs, Hashing::All, &mut |mut entry| {
         let znode = fs.znode(ObjectId(entry.ino))?;
         let a = znode.attributes();
-        // Space, and values that a replay sets anew.
+        // Space, and values that differ after a replay.
         if let Some(file) = &mut entry.file {
             file.2 = 0;
         }
