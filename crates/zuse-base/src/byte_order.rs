@@ -1,12 +1,12 @@
-//! The byte order of a block: every writer of a pool uses its own, every reader serves both.
+//! The byte order of a block: every writer uses its own, and every reader supports both.
 //!
-//! Zuse writes little-endian. The order of foreign bytes is learnt from a block pointer's bit or
-//! from a magic number.
+//! Zuse writes little-endian. The byte order of other data is known from a bit in the block pointer
+//! or from a magic number.
 
 /// The order in which a block's integers are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum ByteOrder {
-    /// Least significant byte first; what Zuse writes.
+    /// Least significant byte first, as Zuse writes.
     #[default]
     Little,
     /// Most significant byte first.

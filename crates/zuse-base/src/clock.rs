@@ -1,6 +1,6 @@
 //! Time as a pool sees it: wall time for what is written to disk, monotonic time for waiting.
 //!
-//! Everything above asks a [`Clock`], never the host, so that a simulation can own time.
+//! All layers above use a [`Clock`], never the host, so that a simulation controls time.
 
 use crate::sync::Mutex;
 use std::fmt;
@@ -58,7 +58,7 @@ impl From<SystemTime> for Timestamp {
     }
 }
 
-/// A time that the host cannot hold becomes 1970.
+/// A time that the host cannot represent becomes 1970.
 impl From<Timestamp> for SystemTime {
     fn from(time: Timestamp) -> Self {
         let whole = Duration::from_secs(time.secs.unsigned_abs());
@@ -73,7 +73,7 @@ impl From<Timestamp> for SystemTime {
 
 /// Where time comes from.
 pub trait Clock: Send + Sync + fmt::Debug {
-    /// Wall time. It may jump.
+    /// Wall time. It may jump in either direction.
     fn now(&self) -> Timestamp;
     /// Time since some fixed moment of this clock. It never goes back.
     fn monotonic(&self) -> Duration;
@@ -82,7 +82,7 @@ pub trait Clock: Send + Sync + fmt::Debug {
 /// The host's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
-    /// Where its monotonic time begins.
+    /// Start of its monotonic time.
     made: Instant,
 }
 
@@ -130,7 +130,7 @@ impl ManualClock {
         });
     }
 
-    /// Set the wall time, as an administrator may; monotonic time does not notice.
+    /// Sets the wall time, as an administrator may; monotonic time is not affected.
     pub fn set(&self, now: Timestamp) {
         self.hands(|h| h.now = now);
     }

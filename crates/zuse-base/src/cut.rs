@@ -1,7 +1,8 @@
-//! Numbers made narrower, by name: the low bits on purpose, or a number that is known to fit.
+//! Explicit narrowing of numbers: keeping the low bits on purpose, or a number that is known to
+//! fit.
 //!
-//! In crates that read bytes of others `as` to a narrower type is not written. A reader of the code
-//! could not tell which of the two was meant.
+//! Crates that parse external bytes use no narrowing `as`. It would not show which of the two was
+//! meant.
 
 /// The low 8 bits.
 pub const fn low8(n: u64) -> u8 {

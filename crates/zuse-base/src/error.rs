@@ -8,7 +8,7 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
-/// Where something went wrong, as text that a person can follow ("pool tank, object 5, block 12").
+/// Where something went wrong, as readable text ("pool tank, object 5, block 12").
 #[derive(Clone, PartialEq, Eq)]
 pub struct Place(Arc<str>);
 
@@ -113,8 +113,8 @@ impl fmt::Display for Errno {
 impl std::error::Error for Errno {}
 
 impl Errno {
-    /// The kind that the standard library has for this number; [`ErrorKind::Other`] where it has
-    /// none. The numbers are Linux's, whatever host this runs on.
+    /// The standard library's kind for this number; [`ErrorKind::Other`] if it has none. The
+    /// numbers are those of Linux on every host.
     pub fn kind(self) -> ErrorKind {
         match self {
             Self::PERM | Self::ACCES => ErrorKind::PermissionDenied,
@@ -147,48 +147,47 @@ impl Errno {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Corruption {
-    /// A field holds what the format does not allow there.
+    /// A field has an invalid value.
     Value,
-    /// A checksum says that these are not the bytes that were written.
+    /// A checksum does not match the bytes.
     Checksum,
-    /// A key says that these are not the bytes that were encrypted with it.
+    /// Authentication with a key failed.
     Authentication,
     /// The bytes end before the structure does.
     Truncated,
-    /// What another structure refers to is not there.
+    /// Something that another structure refers to is missing.
     Missing,
-    /// Two structures say different things about the same.
+    /// Two structures contradict each other.
     Contradiction,
-    /// A chain, a tree or nested lists lead to themselves, or are deeper than any that OpenZFS
-    /// makes.
+    /// A chain, a tree or nested lists have a cycle, or are deeper than any that OpenZFS makes.
     Endless,
-    /// Space is freed or allocated twice, or a count would fall below nothing.
+    /// Space is freed or allocated twice, or a count would fall below zero.
     Accounting,
 }
 
-/// Why a request was refused, where callers act on it; for most the number says enough.
+/// The reason of a refusal, where callers act on it; for most the number is enough.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The number says it.
+    /// The number is the reason.
     Plain,
     /// The key of the encryption root is not loaded.
     KeyNotLoaded,
     /// Another process holds the device or the pool.
     Held,
-    /// A limit of the user's own does not fit what is there; nothing lacks room.
+    /// A limit set by the user is too low; there is no lack of space.
     Limit,
     /// A device is too small for a pool.
     TooSmall,
-    /// A word of a vdev specification stands where a pool's name must.
+    /// A keyword of a vdev specification is where a pool's name must be.
     NoName,
     /// A dataset cannot be part of the stream.
     Unsendable,
     /// The sentence is the whole message.
     Whole,
-    /// The sentence is the one that OpenZFS has for this case, whatever the number says.
+    /// The sentence is OpenZFS's message for this case, whatever the number.
     Known,
-    /// It was asked for in a way that no pool can grant.
+    /// The request is invalid for any pool.
     Usage,
 }
 
@@ -201,7 +200,7 @@ pub enum Error {
     Device {
         /// Device and offset.
         place: Place,
-        /// What the host said.
+        /// The host's error.
         what: String,
         /// The host's number.
         #[source]
@@ -214,10 +213,10 @@ pub enum Error {
         place: Place,
         /// How it breaks the format.
         kind: Corruption,
-        /// What is wrong there.
+        /// The contradiction or invalid value.
         what: String,
     },
-    /// The bytes may be fine, but this version of Zuse cannot serve them.
+    /// The bytes may be right, but this version of Zuse does not support them.
     #[error("{place}: not supported: {what}")]
     Unsupported {
         /// Pool, dataset or object.
@@ -225,7 +224,7 @@ pub enum Error {
         /// The missing ability, by its ZFS name.
         what: String,
     },
-    /// The pool uses features that this version of Zuse does not know or cannot serve.
+    /// The pool uses features that this version of Zuse does not know or support.
     #[error("{place}: not supported: feature {features}")]
     Features {
         /// The pool.
@@ -233,14 +232,14 @@ pub enum Error {
         /// Their names, separated by commas.
         features: String,
     },
-    /// The request cannot be granted: the caller is answered with an errno.
+    /// The request cannot be granted: the caller gets an errno.
     #[error("{what}: {errno}")]
     Refused {
         /// The number a POSIX caller sees.
         errno: Errno,
         /// Why, where callers act on it.
         why: Refusal,
-        /// What was asked and why it cannot be.
+        /// What was requested and why it is refused.
         what: String,
     },
     /// The pool is suspended: a device failed and `failmode` asks to wait.
@@ -257,7 +256,7 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// A [`Error::Corrupt`] at a place: a field holds what it may not.
+    /// A [`Error::Corrupt`] at a place: a field has an invalid value.
     pub fn corrupt(place: impl Into<Place>, what: impl fmt::Display) -> Self {
         Self::corrupt_as(Corruption::Value, place, what)
     }
@@ -364,9 +363,9 @@ impl Error {
     }
 }
 
-/// For programs that speak [`io::Error`]. The [`Error`] is kept inside
-/// ([`io::Error::get_ref`], [`io::Error::downcast`]). A broken format has the kind
-/// [`ErrorKind::InvalidData`], every other error that of its number.
+/// For programs that use [`io::Error`]. The [`Error`] is kept inside ([`io::Error::get_ref`],
+/// [`io::Error::downcast`]). A format error has the kind [`ErrorKind::InvalidData`], every other
+/// error that of its number.
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         let kind = match &error {

@@ -1,14 +1,14 @@
-//! What happens to a pool, for whoever watches it: `zpool events`, alerts, monitors.
+//! Events of a pool, for their readers: `zpool events`, alerts, monitors.
 //!
 //! ```text
 //!   devices, scans, txgs, commands ──post──► ring of the last events ──► `zpool events`
 //!                                                    └──► followers: each has its own place in it
 //! ```
-//! - Posting never waits for a reader: the ring has a bound, and the oldest event makes room.
-//! - A follower that is overtaken is told how many it missed.
-//! - Errors of devices come in floods. Of each class of them so many a second are kept
+//! - Posting never waits for a reader: the ring is bounded, and the oldest event is dropped.
+//! - A follower that falls behind is told how many events it missed.
+//! - Device errors come in floods. A bounded number per second of each class is kept
 //!   ([`Events::REPORTS_PER_SECOND`]).
-//! - Its lock is a leaf: nothing is done under it but moving an event.
+//! - Its lock is a leaf: only events are moved under it.
 //!
 //! Classes and fields have OpenZFS's names (chapter 06 §2.4 of the format notes).
 
@@ -33,14 +33,14 @@ pub enum EventValue {
     Text(String),
     /// A number that has a name: the state of a device.
     Named(&'static str, u64),
-    /// Fields of its own.
+    /// Nested fields.
     Nested(Vec<EventField>),
 }
 
 /// Name and value.
 pub type EventField = (&'static str, EventValue);
 
-/// Who posts: it makes the first part of the class, and which fields come first.
+/// The source of an event: it determines the first part of the class and the leading fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Family {
     System,
@@ -68,7 +68,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Longest text of a field; what is longer is cut.
+    /// Longest text of a field; longer texts are truncated.
     pub const MOST_TEXT: usize = 4096;
 
     fn of(family: Family, name: &'static str) -> Self {
@@ -85,12 +85,12 @@ impl Event {
         Self::of(Family::System, name)
     }
 
-    /// Something is in another state: `resource.fs.zfs.NAME`.
+    /// A state has changed: `resource.fs.zfs.NAME`.
     pub fn resource(name: &'static str) -> Self {
         Self::of(Family::Resource, name)
     }
 
-    /// An error was met: `ereport.fs.zfs.NAME`, by the vdev of that guid if it was one.
+    /// An error occurred: `ereport.fs.zfs.NAME`, with the guid of the vdev, if it was one.
     pub fn report(name: &'static str, vdev: Option<u64>) -> Self {
         Self {
             detector: vdev,
@@ -135,7 +135,7 @@ pub struct Posted {
     pub fields: Vec<EventField>,
 }
 
-/// The pool that the events are about.
+/// The pool of the events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
     /// Its name.
@@ -144,18 +144,18 @@ pub struct Subject {
     pub guid: u64,
     /// Its state, by the number in labels: 0 is active, 1 exported, 2 destroyed.
     pub state: u64,
-    /// What is being done to it: 0 nothing, 1 it is opened, 2 imported, 6 made.
+    /// The operation in progress: 0 none, 1 open, 2 import, 6 create.
     pub context: u64,
     /// Property `failmode`.
     pub fail_mode: &'static str,
 }
 
-/// What a follower is given.
+/// The events for a follower.
 #[derive(Clone, Debug, Default)]
 pub struct Heard {
-    /// Events after its place, oldest first.
+    /// Events after the follower's position, oldest first.
     pub events: Vec<Arc<Posted>>,
-    /// How many went by before it looked.
+    /// Number of events that it missed.
     pub missed: u64,
     /// Nothing is posted any more.
     pub over: bool,
@@ -167,12 +167,12 @@ struct Ring {
     most: usize,
     /// Number of the last event.
     last: u64,
-    /// Up to this number they were thrown away by request.
+    /// Events up to this number were cleared on request.
     cleared: u64,
     subject: Subject,
     clock: Arc<dyn Clock>,
     over: bool,
-    /// Reports of a class since the beginning of a second.
+    /// Reports of a class in the current second, and its beginning.
     floods: Vec<(&'static str, Duration, u32)>,
 }
 
@@ -205,24 +205,24 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Events that are kept if nobody says otherwise (OpenZFS's `zfs_zevent_len_max`).
+    /// Events that are kept by default (OpenZFS's `zfs_zevent_len_max`).
     pub const USUAL: usize = 512;
-    /// Error reports of a class that are kept of one second.
+    /// Error reports of a class that are kept per second.
     pub const REPORTS_PER_SECOND: u32 = 20;
 
-    /// Says which pool they are about, and whose clock dates them.
+    /// Sets the pool of the events, and the clock for their times.
     pub fn belong_to(&self, subject: Subject, clock: Arc<dyn Clock>) {
         let mut ring = self.ring.lock();
         ring.subject = subject;
         ring.clock = clock;
     }
 
-    /// Changes what is said about the pool.
+    /// Changes the description of the pool.
     pub fn change_subject(&self, change: impl FnOnce(&mut Subject)) {
         change(&mut self.ring.lock().subject);
     }
 
-    /// Keeps so many from now on.
+    /// Sets how many events are kept.
     pub fn set_most(&self, most: usize) {
         let mut ring = self.ring.lock();
         ring.most = most;
@@ -248,12 +248,13 @@ impl Events {
         self.more.notify_all();
     }
 
-    /// Those that are kept of the ones after `eid`.
+    /// The kept events after `eid`.
     pub fn after(&self, eid: u64) -> Heard {
         self.ring.lock().after(eid)
     }
 
-    /// The same, once there is one; or none when that time is over, or nothing comes any more.
+    /// As [`Self::after`], but waits for an event. Returns none after that time, or if no more
+    /// events will come.
     pub fn wait_after(&self, eid: u64, time: Duration) -> Heard {
         let ring = self.ring.lock();
         let nothing = |ring: &mut Ring| ring.last <= eid && !ring.over;
@@ -261,7 +262,7 @@ impl Events {
         ring.after(eid)
     }
 
-    /// Throws away what is kept; returns how many that were.
+    /// Drops the kept events; returns how many there were.
     pub fn clear(&self) -> usize {
         let mut ring = self.ring.lock();
         ring.cleared = ring.last;
@@ -269,7 +270,7 @@ impl Events {
         gone.len()
     }
 
-    /// Nothing is posted any more: followers come to their end.
+    /// No more events will be posted: followers end.
     pub fn end(&self) {
         self.ring.lock().over = true;
         self.more.notify_all();
@@ -299,7 +300,7 @@ impl Ring {
         }
     }
 
-    /// Whether there were enough reports of that class within this second; it counts this one.
+    /// Counts a report, and returns whether its class had enough reports within this second.
     fn is_flooded(&mut self, name: &'static str) -> bool {
         let now = self.clock.monotonic();
         let at = match self.floods.iter().position(|(n, ..)| *n == name) {
@@ -338,7 +339,7 @@ fn fields(subject: &Subject, event: Event, eid: u64) -> Vec<EventField> {
                 .detector
                 .map(|vdev| ("vdev", EventValue::Number(vdev))),
         );
-        // What belongs to one error has one number; none of ours has two reports.
+        // Reports of one error share a number; here each error has only one report.
         all.push(("ena", EventValue::Number(eid << 12 | 1)));
         all.push(("detector", EventValue::Nested(detector)));
     }

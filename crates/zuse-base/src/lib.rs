@@ -1,4 +1,4 @@
-//! The ground floor of Zuse: units, errors, clocks, randomness, queues, ranges, locks.
+//! The lowest layer of Zuse: units, errors, clocks, randomness, queues, ranges, locks.
 //!
 //! Nothing here knows a ZFS structure. Time and randomness come in through the traits [`Clock`] and
 //! [`Entropy`], so that a whole pool can run inside a seeded simulation.

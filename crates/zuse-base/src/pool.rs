@@ -1,17 +1,17 @@
 //! A pool of named threads for work on the processor: checksums, compression, parity.
 //!
-//! - The queue has a bound, and nobody waits for room in it. A worker that waited could wait for
-//!   room that only workers can make.
+//! - The queue is bounded, and nothing waits for room in it. A worker might wait for room that only
+//!   workers can make.
 //! - In [`WorkPool::run_all`] the caller works too. It waits only for items that some thread has
 //!   already begun. An item can wait only for batches made inside it, so nesting cannot deadlock. A
-//!   full queue only costs parallelism.
-//! - A batch of [`WorkPool::run_in_background`] goes on beside the caller. [`WorkPool::finish`]
-//!   helps with what is left of it, and waits for its end.
-//! - While nobody waits for a result ([`WorkPool::set_awaited`]), batches that compute use at most
-//!   half of the processors. As soon as somebody waits, more threads help with them.
-//! - A panic in a job does not end its thread. It is counted, it tears the pool's tripwire, and the
+//!   full queue only reduces parallelism.
+//! - A batch of [`WorkPool::run_in_background`] runs beside the caller. [`WorkPool::finish`] helps
+//!   with the rest of it, and waits for its end.
+//! - While nobody waits for a result ([`WorkPool::set_awaited`]), batches of computations use at
+//!   most half of the processors. As soon as somebody waits, more threads help.
+//! - A panic in a job does not end its thread. It is counted and tears the pool's tripwire, and the
 //!   batch reports it to its caller.
-//! - Dropping the pool runs what is queued, then joins the threads.
+//! - Dropping the pool runs the queued jobs, then joins the threads.
 
 use crate::sync::{Condvar, Mutex};
 use std::any::Any;
@@ -25,36 +25,36 @@ use crate::counter::Counter;
 use crate::queue::{BoundedQueue, PushError};
 use crate::tripwire::{Tripwire, at};
 
-/// A piece of work.
+/// A job.
 pub type Job = Box<dyn FnOnce() + Send>;
 
-/// A job panicked; the text of its panic.
+/// A job panicked, with this message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a job of pool {pool} panicked: {message}")]
 pub struct JobPanic {
     /// Name of the thread pool.
     pub pool: String,
-    /// What the job said.
+    /// The panic message.
     pub message: String,
 }
 
-/// Threads that wait for work.
+/// A pool of worker threads.
 pub struct WorkPool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    /// Processors, as they were when the pool was made.
+    /// Number of processors when the pool was created.
     processors: usize,
-    /// Batches in the background that may not be done.
+    /// Background batches that may not be done yet.
     background: Mutex<Vec<Arc<dyn BackgroundBatch>>>,
-    /// Nobody waits for what is computed.
+    /// Nobody waits for results.
     nobody_waits: AtomicBool,
 }
 
-/// A batch whose results nobody needs.
+/// A batch whose results are not used.
 trait BackgroundBatch: Send + Sync {
     /// Work until every item is begun.
     fn help(&self);
-    /// Wait for the items that others have begun.
+    /// Waits for the items that others have begun.
     fn wait(&self) -> Result<(), String>;
     /// Whether every item is done.
     fn is_done(&self) -> bool;
@@ -71,12 +71,12 @@ impl WorkPool {
     /// A pool of `threads` threads called `name-0`, `name-1`… and a queue of `capacity` jobs.
     ///
     /// # Errors
-    /// When the host starts no thread at all. Fewer threads than asked for are accepted.
+    /// If the host starts no thread at all. Fewer threads than requested are accepted.
     pub fn new(name: &str, threads: usize, capacity: usize) -> std::io::Result<Self> {
         Self::with_tripwire(name, threads, capacity, Arc::default())
     }
 
-    /// As [`Self::new`], with the tripwire of the storage pool that the work is for.
+    /// As [`Self::new`], with the tripwire of the storage pool that it works for.
     ///
     /// # Errors
     /// As there.
@@ -137,13 +137,14 @@ impl WorkPool {
         self.try_run_with(self.threads.len(), items, f)
     }
 
-    /// As [`Self::try_run_all`], for items that mostly compute, and of which `waiting` at once may
-    /// wait for a device. No more threads than there are processors, or `waiting` and one; where
-    /// nobody waits for them ([`Self::hurry`]), half as many as processors, or `waiting`.
+    /// As [`Self::try_run_all`], for items that mostly compute; at most `waiting` of them may wait
+    /// for a device at once. It uses no more threads than processors, or `waiting` and one. While
+    /// nobody waits for the results ([`Self::set_awaited`]), half as many as processors, or
+    /// `waiting`.
     ///
-    /// More of them would not be done sooner, and who has a thread of his own beside them gets a
-    /// smaller part of a processor. Of two, who made files beside a sync thread and six helpers got
-    /// a third of one, with one helper two thirds.
+    /// More threads would not be faster, and other threads would get less of the processors. On two
+    /// processors, a thread that created files beside a sync thread and six helpers got a third of
+    /// one. With one helper it got two thirds.
     ///
     /// # Errors
     /// As there.
@@ -170,18 +171,17 @@ impl WorkPool {
         batch.wait().map_err(|message| self.panicked(message))
     }
 
-    /// Helpers for items that compute and of which so many wait for devices.
+    /// Number of helpers for items that compute, and of which so many wait for devices.
     fn worth(&self, waiting: usize) -> usize {
         if self.nobody_waits.load(Ordering::Relaxed) {
-            // The caller is one of those who compute, and who wait.
+            // The caller counts as a computing and as a waiting thread.
             (self.processors / 2).max(waiting).saturating_sub(1)
         } else {
             self.processors.saturating_sub(1).max(waiting)
         }
     }
 
-    /// Says whether somebody waits for what is computed; as long as nobody has said so, somebody
-    /// does.
+    /// Says whether somebody waits for results. The default is that somebody does.
     pub fn set_awaited(&self, awaited: bool) {
         let before = self.nobody_waits.swap(!awaited, Ordering::SeqCst);
         if before && awaited {
@@ -191,7 +191,7 @@ impl WorkPool {
         }
     }
 
-    /// Whether somebody waits for what is computed, as far as was said.
+    /// Whether somebody waits for results, as far as is known.
     pub fn is_awaited(&self) -> bool {
         !self.nobody_waits.load(Ordering::Relaxed)
     }
@@ -209,13 +209,13 @@ impl WorkPool {
         batch.wait().map_err(|message| self.panicked(message))
     }
 
-    /// How many of the helpers will come.
+    /// Number of helpers that will come.
     fn call_for_help<B>(&self, batch: &Arc<B>, helpers: usize, help: fn(&B)) -> usize
     where
         B: ?Sized + Send + Sync + 'static,
     {
         for n in 0..helpers {
-            // Helpers hold the batch weakly: one that comes late must not keep what it does alive.
+            // Helpers hold the batch weakly: a late helper must not keep it alive.
             let weak: Weak<B> = Arc::downgrade(batch);
             let helper = Box::new(move || {
                 if let Some(batch) = weak.upgrade() {
@@ -229,7 +229,7 @@ impl WorkPool {
         helpers
     }
 
-    /// The tripwire of those for whom the work is done.
+    /// The tripwire of the storage pool that it works for.
     pub fn tripwire(&self) -> &Arc<Tripwire> {
         &self.shared.tripwire
     }
@@ -242,8 +242,8 @@ impl WorkPool {
         }
     }
 
-    /// Begin to apply `f` to every item, on as many threads as leave the caller his processor and
-    /// others theirs, and return. It is done when [`Self::finish`] returns, or earlier.
+    /// Begins to apply `f` to every item and returns. It leaves a processor to the caller and some
+    /// to others. It is done when [`Self::finish`] returns, or earlier.
     pub fn run_in_background<T, F>(&self, items: Vec<T>, f: F)
     where
         T: Send + 'static,
@@ -255,7 +255,7 @@ impl WorkPool {
             background.retain(|b| !b.is_done());
             background.push(batch.clone());
         }
-        // Who hurries from now on finds it in the list.
+        // A caller that hurries from now on finds it in the list.
         let leisure = self.nobody_waits.load(Ordering::SeqCst);
         let helpers = self.worth(0).max(usize::from(!leisure));
         let helpers = helpers.min(self.threads.len()).min(batch.slots.len());
@@ -264,10 +264,10 @@ impl WorkPool {
         }
     }
 
-    /// Help with all batches in the background, and wait until they are done.
+    /// Helps with all background batches, and waits until they are done.
     ///
     /// # Errors
-    /// Something of it panicked; the rest is done all the same.
+    /// An item panicked; the others are done.
     pub fn finish(&self) -> Result<(), JobPanic> {
         let mut result = Ok(());
         let background = std::mem::take(&mut *self.background.lock());
@@ -316,7 +316,7 @@ impl Drop for WorkPool {
     fn drop(&mut self) {
         self.shared.queue.close();
         for thread in self.threads.drain(..) {
-            // The last owner may be a job of this pool; a thread cannot join itself.
+            // The last owner may be a job of this pool, and a thread cannot join itself.
             if thread.thread().id() != thread::current().id() {
                 let _ = thread.join();
             }
@@ -370,7 +370,7 @@ where
     let batch = Batch::new(items, f);
     thread::scope(|scope| {
         for _ in 1..threads.min(batch.slots.len()) {
-            // Without the thread the caller does its share.
+            // If there is no thread, the caller does its share.
             let _ = thread::Builder::new().spawn_scoped(scope, || batch.help());
         }
         batch.help();

@@ -51,7 +51,7 @@ pub struct SystemEntropy;
 
 impl Entropy for SystemEntropy {
     /// # Panics
-    /// When the host has no working generator: going on would write weak keys.
+    /// If the host has no working generator: continuing would create weak keys.
     fn fill(&self, buf: &mut [u8]) {
         if let Err(error) = getrandom::fill(buf) {
             panic!("the host gives no random bytes: {error}");
@@ -71,7 +71,7 @@ impl SeededPrng {
         Self(AtomicU64::new(seed))
     }
 
-    /// A generator whose numbers are unrelated to those that this one gives from here on.
+    /// A generator whose numbers are unrelated to the further numbers of this one.
     pub fn fork(&self) -> Self {
         Self::new(mix(self.u64() ^ STEP))
     }

@@ -1,9 +1,9 @@
 //! A queue with a bound, between threads.
 //!
 //! Invariants
-//! - It never holds more than its capacity, and after [`BoundedQueue::close`] nothing enters: both
+//! - It never holds more than its capacity, and nothing enters after [`BoundedQueue::close`]: both
 //!   are asserted where an item enters.
-//! - Items leave in the order they came. After a close, what is inside still leaves and every
+//! - Items leave in the order they came. After a close, remaining items still leave and every
 //!   waiter wakes. The tests show both.
 
 use crate::sync::{Condvar, Mutex, MutexGuard};
@@ -134,7 +134,7 @@ impl<T> BoundedQueue<T> {
         Some(item)
     }
 
-    /// Take nothing more. What is inside can still be popped.
+    /// Accepts nothing more. Remaining items can still be popped.
     pub fn close(&self) {
         self.state().closed = true;
         self.not_empty.notify_all();

@@ -2,13 +2,13 @@
 //!
 //! Invariants
 //! - No range is empty; ranges neither overlap nor touch (neighbours are merged), so the same set
-//!   always has the same ranges. A range that is added is looked at beside its neighbours.
-//! - `space` is the sum of the sizes, and the index has each range once. What is emptied is looked
-//!   at; the whole set is by [`Ranges::check_invariants`], for whoever has the time.
+//!   always has the same ranges. A new range is compared with its neighbours.
+//! - `space` is the sum of the sizes, and the index has each range once. Checked when a set becomes
+//!   empty; [`Ranges::check_invariants`] checks the whole set.
 //!
-//! Adding what is there or removing what is not is an error, not a no-op. In an allocator either
-//! means that one block is about to be given out twice. [`Ranges::add_missing`] and
-//! [`Ranges::clear_span`] are for sets where it means nothing.
+//! Adding a range that is there, or removing one that is not, is an error, not a no-op. In an
+//! allocator either means that one block is about to be allocated twice. [`Ranges::add_missing`]
+//! and [`Ranges::clear_span`] are for sets where this is normal.
 //!
 //! [`RangeTree`] knows the ranges by place; [`SizedRangeTree`] also by size, for best fit. Each
 //! range costs two words in a B-tree (four in the sized one): millions are fine.
@@ -39,7 +39,7 @@ impl Span {
         }
     }
 
-    /// The first number behind it.
+    /// The first number after it.
     pub const fn end(self) -> u64 {
         self.start.saturating_add(self.size)
     }
@@ -49,7 +49,7 @@ impl Span {
         self.start <= inner.start && inner.end() <= self.end()
     }
 
-    /// What both have in common, if anything.
+    /// The common part of both, if any.
     pub fn overlap(self, other: Span) -> Option<Span> {
         let common = Span::between(self.start.max(other.start), self.end().min(other.end()));
         (common.size > 0).then_some(common)
@@ -76,7 +76,7 @@ pub enum RangeError {
     Overlap {
         /// What was to be added.
         asked: Span,
-        /// A range that is in its way.
+        /// An existing range that overlaps.
         found: Span,
     },
     /// The span, or a part of it, is not in the set.
@@ -93,7 +93,7 @@ pub enum RangeError {
     },
 }
 
-/// What a set keeps besides the ranges by place.
+/// Additional data beside the ranges by place.
 pub trait SizeIndex: Default {
     /// A range came to be.
     fn insert(&mut self, span: Span);
@@ -101,7 +101,7 @@ pub trait SizeIndex: Default {
     fn remove(&mut self, span: Span);
     /// No ranges are left.
     fn clear(&mut self);
-    /// How many it knows, if it counts them.
+    /// Number of ranges, if it counts them.
     fn count(&self) -> Option<usize> {
         None
     }
@@ -248,7 +248,7 @@ impl<I: SizeIndex> Ranges<I> {
         );
     }
 
-    /// Panics where the set is not what the head of the module says; walks all of it.
+    /// Panics if the set breaks the invariants of this module; walks all of it.
     #[cfg(debug_assertions)]
     pub fn check_invariants(&self) {
         for range in self.iter() {
@@ -261,7 +261,7 @@ impl<I: SizeIndex> Ranges<I> {
         }
     }
 
-    /// Remove whatever of `span` is in the set; gives how much that was.
+    /// Removes the part of `span` that is in the set; returns its size.
     pub fn clear_span(&mut self, span: Span) -> u64 {
         let mut removed = 0;
         let mut rest = span;
@@ -276,7 +276,7 @@ impl<I: SizeIndex> Ranges<I> {
         removed
     }
 
-    /// Add whatever of `span` is not in the set; gives how much that was.
+    /// Adds the part of `span` that is not in the set; returns its size.
     pub fn add_missing(&mut self, span: Span) -> u64 {
         if valid_end(span).is_err() {
             return 0;
@@ -309,7 +309,7 @@ impl<I: SizeIndex> Ranges<I> {
         self.at_or_before(point).filter(|r| r.end() > point)
     }
 
-    /// The ranges that share something with `span`, whole, in order.
+    /// The ranges that overlap `span`, in full, in order.
     pub fn overlapping(&self, span: Span) -> impl Iterator<Item = Span> + '_ {
         let from = self
             .find(span.start)

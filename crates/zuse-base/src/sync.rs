@@ -1,12 +1,12 @@
-//! Locks with a rank, so that a deadlock is found by any run that takes the locks, not only by the
-//! unlucky one.
+//! Locks with a rank, so that any run that takes the locks in the wrong order finds a deadlock, not
+//! only the unlucky one.
 //!
-//! A thread takes locks in rising rank. Debug builds keep the ranks that a thread holds, and panic
-//! at the first lock that is not higher than all of them. Release builds carry no trace of it. The
+//! A thread takes locks in rising rank. Debug builds record the ranks that a thread holds, and
+//! panic at the first lock that is not higher than all of them. Release builds record nothing. The
 //! table of ranks is in `docs/design/locking.md`.
 //!
-//! - `try_lock` cannot wait, so it is not checked, but what it took counts as held.
-//! - They are entered after a panic too, as [`Mutex`] and [`RwLock`] are, of which they are made.
+//! - `try_lock` cannot wait, so it is not checked, but a lock taken that way counts as held.
+//! - They can be locked after a panic, too, like [`Mutex`] and [`RwLock`], which they are built on.
 
 mod plain;
 
@@ -95,7 +95,7 @@ impl<T, const RANK: u32> RankedMutex<T, RANK> {
 }
 
 impl<T: ?Sized, const RANK: u32> RankedMutex<T, RANK> {
-    /// Wait for the lock. Every held rank must be lower.
+    /// Waits for the lock. Every held rank must be lower.
     pub fn lock(&self) -> RankedMutexGuard<'_, T> {
         let held = Held::enter(RANK, Order::Above);
         RankedMutexGuard {

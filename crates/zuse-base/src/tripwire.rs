@@ -6,13 +6,13 @@
 //!     ├─► the listener wakes those who wait
 //!     └─► the sync thread looks before each uberblock: none is written
 //! ```
-//! Why: a panic unwinds, locks open, and other threads go on. What the thread was changing may be
-//! half changed in memory. The next uberblock would make that permanent. The pool as of its last
-//! uberblock is whole, so it is left as it is.
+//! Why: a panic unwinds, locks open, and other threads go on. The data that the thread was changing
+//! may be inconsistent in memory. The next uberblock would make that permanent. The pool on disk as
+//! of its last uberblock is consistent, so it is left as it is.
 //!
 //! Invariants
 //! - A torn wire stays torn: the pool has to be opened again. A `OnceLock` holds the reason.
-//! - A wire belongs to one pool; the other pools of a process go on. Each pool makes its own wire,
+//! - A wire belongs to one pool; other pools of the process go on. Each pool creates its own wire,
 //!   and nothing here is static.
 //!
 //! The listener runs while the thread unwinds, with the locks that the thread held. So it must take
@@ -23,7 +23,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
 use std::thread;
 
-/// What is watched: how the sentence "the thread panicked" goes on.
+/// What was going on: the end of the sentence "the thread panicked".
 pub mod at {
     /// The lock of several objects of the MOS, while a sync task changes them.
     pub const CONFIG: &str = "while it held the lock of the pool's configuration";
@@ -33,9 +33,9 @@ pub mod at {
     pub const ZAP: &str = "while it held the lock of a ZAP";
     /// The lock of an object's versions.
     pub const OBJECT: &str = "while it held the lock of an object";
-    /// The lock of a map of what is in memory.
+    /// The lock of a map of in-memory objects.
     pub const MAPS: &str = "while it held the lock of a map of datasets";
-    /// The lock of the blocks that died in a sync.
+    /// The lock of the blocks killed in a sync.
     pub const BOOKS: &str = "while it held the lock of a dataset's books";
     /// The lock of the references of cloned blocks.
     pub const CLONES: &str = "while it held the lock of the cloned blocks";
@@ -71,7 +71,7 @@ pub struct Tripwire {
 }
 
 impl Tripwire {
-    /// Says that a thread panicked, and what it was at. Only the first one counts.
+    /// Says that a thread panicked, and what it was doing. Only the first call counts.
     pub fn tear(&self, at: &str) {
         let thread = thread::current();
         let name = thread.name().unwrap_or("without a name");
@@ -80,8 +80,8 @@ impl Tripwire {
         ));
     }
 
-    /// Says that the pool's own books contradict each other: what is on disk was forged or damaged.
-    /// Whoever gets the error as well may pass over it; no uberblock comes all the same.
+    /// Says that the pool's own accounting is inconsistent, because data on disk was forged or
+    /// damaged. Even if a caller ignores the error, no more uberblock is written.
     pub fn contradict(&self, place: &dyn fmt::Display, what: &str) {
         self.end(format!("the pool contradicts itself: {place}: {what}"));
     }
@@ -94,17 +94,17 @@ impl Tripwire {
         }
     }
 
-    /// What happened, if it is torn.
+    /// The reason, if it is torn.
     pub fn torn(&self) -> Option<&str> {
         self.torn.get().map(String::as_str)
     }
 
-    /// Says who is told when it is torn; once.
+    /// Sets the listener for tearing; once only.
     pub fn on_tear(&self, listener: impl Fn() + Send + Sync + 'static) {
         let _ = self.listener.set(Box::new(listener));
     }
 
-    /// Tears the wire if this thread panics before what is given back is dropped. `at` follows "the
+    /// Tears the wire if this thread panics before the returned guard is dropped. `at` follows "the
     /// thread panicked".
     pub fn watch(&self, at: &'static str) -> Watch<'_> {
         let watch = Watch {
@@ -133,7 +133,7 @@ impl fmt::Debug for Tripwire {
 pub struct Watch<'a> {
     wire: &'a Tripwire,
     at: &'static str,
-    /// Made by what runs while a thread unwinds it tells nothing new.
+    /// A guard created while a thread unwinds reports nothing new.
     calm: bool,
 }
 
@@ -145,7 +145,7 @@ impl Drop for Watch<'_> {
     }
 }
 
-/// A lock's guard whose holder must not panic unnoticed.
+/// A lock's guard that reports a panic of its holder.
 pub struct Watched<'a, G> {
     // The wire is torn before the lock opens.
     watch: Option<Watch<'a>>,
@@ -155,7 +155,7 @@ pub struct Watched<'a, G> {
 impl<'a, G> Watched<'a, G> {
     /// As [`Tripwire::hold`], where there may be no pool yet.
     pub fn of(wire: Option<&'a Tripwire>, at: &'static str, guard: G) -> Self {
-        // A trap of the tests springs here with the lock held, as a panic of its holder would.
+        // A trap set by a test fires here with the lock held, like a panic of its holder.
         let mut watched = Self { watch: None, guard };
         watched.watch = wire.map(|wire| wire.watch(at));
         watched
@@ -208,14 +208,14 @@ mod trap {
     }
 
     impl super::Tripwire {
-        /// Makes the thread panic that comes to `at` after `left` others have; it is watched by
+        /// Makes the thread panic that reaches `at` after `left` others; the wire watches it by
         /// then.
         pub fn set_trap(&self, at: &'static str, left: u64) {
             *self.trap.at.lock() = Some((at, left));
             self.trap.set.store(true, Relaxed);
         }
 
-        /// Takes a trap away; whether it still was there.
+        /// Removes a trap; returns whether it was still set.
         pub fn take_trap(&self) -> bool {
             self.trap.set.store(false, Relaxed);
             let mut trap = self.trap.at.lock();

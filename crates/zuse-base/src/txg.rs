@@ -1,4 +1,4 @@
-//! Numbers that everything is labelled with: transaction groups and objects.
+//! Numbers used everywhere: transaction groups and objects.
 
 use std::fmt;
 
@@ -35,7 +35,7 @@ impl Txg {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Its place in a ring of `N` groups that are alive at once.
+    /// Its slot in a ring of `N` groups that are alive at once.
     pub const fn slot<const N: usize>(self) -> usize {
         (self.0 % N as u64) as usize
     }

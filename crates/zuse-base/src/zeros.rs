@@ -1,4 +1,4 @@
-//! Zeros for whoever needs some to write, to send or to hash.
+//! A shared buffer of zeros, for writing, sending or hashing.
 
 /// As many as the longest usual block has.
 pub static ZEROS: [u8; 128 << 10] = [0; 128 << 10];

@@ -1,4 +1,4 @@
-//! The books of directories and datasets: what they sum up, and how they lead to each other.
+//! The accounting of directories and datasets: their sums, and the links between them.
 //!
 //! ```text
 //!   root ─► directory ─► child map ─► directories
@@ -23,7 +23,7 @@ const VERSION_DEADLISTS: u64 = 26;
 const VERSION_CLONES: u64 = 11;
 const LIVELIST: &[u8] = b"com.delphix:livelist";
 const REMAP: &[u8] = b"com.delphix:remap_deadlist";
-/// Directories below each other at most; names do not allow for more.
+/// Nested directories, at most; longer names are impossible.
 const DEEPEST: usize = 256;
 
 struct Books<'a> {
@@ -238,7 +238,7 @@ impl<'a> Books<'a> {
         Ok(())
     }
 
-    /// When each dataset older than one of the chain was made, as far as keys go.
+    /// Creation txgs of the datasets before one of a chain, as far as they are keys.
     fn chain_txgs(&self, chain: &[&Found]) -> BTreeSet<u64> {
         let mut keys = BTreeSet::new();
         let mut next = chain.first().map_or(0, |d| d.phys.prev_snap);
@@ -251,7 +251,7 @@ impl<'a> Books<'a> {
         keys
     }
 
-    /// Names of the snapshots of a chain: all have one, and no name leads elsewhere.
+    /// Names of the snapshots of a chain: each has one, and no other names exist.
     fn names(
         &mut self,
         head: &DslDatasetPhys,
@@ -278,7 +278,7 @@ impl<'a> Books<'a> {
         Ok(names)
     }
 
-    /// Whether a dataset of a chain points to those beside it.
+    /// Whether the datasets of a chain point to their neighbours.
     fn links(&mut self, chain: &[&Found], at: usize, place: &str) -> Result<()> {
         let phys = &chain[at].phys;
         let prev = self.datasets.get(&phys.prev_snap).map(|d| d.phys);
@@ -355,7 +355,7 @@ impl<'a> Books<'a> {
         }
     }
 
-    /// What a dataset has, has given up and has alone.
+    /// Checks the sums of a dataset: referenced, killed and unique.
     fn amounts(&mut self, dataset: &Found, place: &str, dead: Dead, is_head: bool) {
         let phys = &dataset.phys;
         let Some(prev) = self.datasets.get(&phys.prev_snap) else {
@@ -376,7 +376,7 @@ impl<'a> Books<'a> {
         }
     }
 
-    /// How a directory's space is told apart.
+    /// Checks the categories of a directory's used space.
     fn breakdown(&mut self, dir: &DslDirPhys, head: &Found, name: &str, snaps: u64) -> Result<()> {
         let parts = dir.used_breakdown;
         if let Some((_, _, own)) = head.space {
@@ -394,7 +394,7 @@ impl<'a> Books<'a> {
         Ok(())
     }
 
-    /// The property: as it is set here, or as it was received.
+    /// The property: its local value, or the received one.
     fn refreservation(&self, dir: &DslDirPhys) -> Result<u64> {
         if dir.props == 0 {
             return Ok(0);
@@ -409,7 +409,7 @@ impl<'a> Books<'a> {
         Ok(props.lookup_u64(b"refreservation$recvd")?.unwrap_or(0))
     }
 
-    /// Shared empty lists in a deadlist of blocks that were moved.
+    /// Shared empty lists in a deadlist of remapped blocks.
     fn remapped(&mut self, object: u64) -> Result<()> {
         let table = Zap::open(&self.pool.mos().dnode(ObjectId(object))?)?;
         if let Some(list) = table.lookup_u64(REMAP)? {
@@ -453,7 +453,7 @@ impl<'a> Books<'a> {
         Ok(sum)
     }
 
-    /// What waits to be freed is what the pool's account says.
+    /// Compares the blocks waiting to be freed with the pool's account of them.
     fn free_account(&mut self, root: u64) -> Result<()> {
         let directory = self.pool.directory()?;
         let Some(object) = directory.lookup_u64(b"free_bpobj")? else {

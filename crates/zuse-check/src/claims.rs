@@ -1,15 +1,15 @@
-//! What pointers claim, against what space maps hold.
+//! Compares the claims of pointers with the space maps.
 //!
 //! ```text
 //!   space maps ──► held ──┐
 //!   a pointer ──► its copies ──► in held? ──► not claimed before? ──► claimed
 //!                                                                       └─ at the end: held − claimed = leaks
 //! ```
-//! Only blocks with an entry in a table of shared blocks may be claimed more than once. So may
-//! blocks that a log clones when it is replayed. They are counted by entry.
+//! Only blocks with an entry in a dedup or clone table may be claimed more than once. So may blocks
+//! that a log will clone at replay. They are counted by entry.
 //!
-//! Memory: two range trees, one entry for each run of allocated bytes, and the entries of the
-//! tables of shared blocks.
+//! Memory: two range trees, one entry for each run of allocated bytes, and the entries of the dedup
+//! and clone tables.
 
 use std::collections::BTreeMap;
 
@@ -33,20 +33,20 @@ pub(super) struct Claims {
     pub held: Allocated,
     /// What was claimed.
     pub claimed: Allocated,
-    /// What of removed vdevs nothing may lead to.
+    /// Ranges of removed vdevs that nothing may point to.
     pub obsolete: Allocated,
     pub tables: Tables,
     pub clones: Clones,
     /// Blocks that records of claimed logs clone, by place.
     pub logged: BTreeMap<(u32, u64), BlockPointer>,
-    /// Another state of the pool: it may claim what the newest one does.
+    /// An additional state of the pool: it may claim the same blocks as the newest one.
     pub beside: bool,
     /// Bytes claimed so far, and bytes held.
     pub space: u64,
     pub total: u64,
 }
 
-/// The bytes between an offset and another, if there are such.
+/// The span from one offset to another, if it is not empty.
 fn span_of(offset: u64, size: u64) -> Option<Span> {
     let end = offset.checked_add(size)?;
     (end < 1 << 62 && size > 0).then(|| Span::new(offset, size))
@@ -84,15 +84,15 @@ impl Claims {
         self.take(io, &own, place, report)
     }
 
-    /// Claims the blocks that wait in the log of a dedup table to be freed.
+    /// Claims the blocks in the log of a dedup table that wait to be freed.
     pub fn claim_idle(&mut self, io: &Pipeline, report: &mut Report) -> Result<()> {
         let idle = self.tables.idle();
         idle.iter()
             .try_for_each(|bp| self.take(io, bp, "a dedup table", report))
     }
 
-    /// Claims the blocks that nothing but records of claimed logs holds any more. Where a replay
-    /// was cut short, the files may have given them back.
+    /// Claims the blocks that only records of claimed logs still hold. If a replay was interrupted,
+    /// the files may have freed them.
     pub fn claim_logged(&mut self, io: &Pipeline, report: &mut Report) -> Result<()> {
         for ((vdev, offset), bp) in std::mem::take(&mut self.logged) {
             let claimed = self.claimed.get(&vdev);
@@ -122,7 +122,7 @@ impl Claims {
         Ok(())
     }
 
-    /// Claims one copy; of one on a removed vdev the place where it is now.
+    /// Claims one copy; for one on a removed vdev, its present place.
     fn copy(&mut self, io: &Pipeline, dva: Dva, place: &str, report: &mut Report) {
         let (vdev, offset) = (dva.vdev(), dva.offset());
         self.range(io, (vdev, offset, dva.asize()), place, report);
@@ -183,8 +183,8 @@ impl Claims {
         }
     }
 
-    /// Notes the blocks that records of a claimed log clone, which they point to once more. Gives
-    /// those that hold what records wrote.
+    /// Notes the blocks that records of a claimed log clone, because each has one more reference.
+    /// Returns the blocks with data of write records.
     pub fn note_logged(
         &mut self,
         block: &[u8],
@@ -271,7 +271,7 @@ impl Claims {
         Ok(())
     }
 
-    /// What is allocated and nobody claimed.
+    /// Reports allocated space that nothing has claimed.
     pub fn compare(&self, report: &mut Report) {
         let empty = Ranges::new();
         for (vdev, held) in &self.held {
@@ -286,10 +286,10 @@ impl Claims {
     }
 }
 
-/// Where the headers of a gang block are, with their sizes.
+/// The headers of a gang block, with their sizes.
 type Headers = Vec<(Dva, u64)>;
 
-/// The headers of a gang block that are whole, and the members that they name.
+/// The valid headers of a gang block, and the members that they list.
 fn headers(
     io: &Pipeline,
     bp: &BlockPointer,
@@ -311,7 +311,7 @@ fn headers(
     Ok((headers, members.unwrap_or_default()))
 }
 
-/// Whether a block is of a kind that files may share.
+/// Whether a block is of a kind that files can share.
 fn is_shareable(bp: &BlockPointer) -> bool {
     bp.level() == 0 && !object_type::is_metadata(bp.object_type())
 }

@@ -1,5 +1,5 @@
-//! The tables of cloned blocks against the pointers that were met. Each block has one pointer more
-//! than its entry says. What a table says of itself is the sum of its entries.
+//! Compares the tables of cloned blocks with the pointers found. Each block has one pointer more
+//! than its entry says. A table's own totals are the sums of its entries.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use zuse_pool::Pool;
 use super::{Finding, Report};
 
 const TABLES: &str = "com.fudosecurity:brt:vdev:";
-/// Ranges that a table can have: more than any honest vdev.
+/// Ranges that a table can have, at most: more than any real vdev.
 const MOST_RANGES: u64 = 1 << 24;
 
 fn words(bytes: &[u8]) -> Vec<u64> {
@@ -30,7 +30,7 @@ struct Entry {
 pub(super) struct Clones(BTreeMap<(u32, u64), Entry>);
 
 impl Clones {
-    /// Reads the tables, and compares each with what it says of itself.
+    /// Reads the tables, and compares each with its own totals.
     pub fn load(pool: &Pool, report: &mut Report) -> Result<Self> {
         let mut all = Self::default();
         let mut tables = 0;
@@ -53,8 +53,8 @@ impl Clones {
         Ok(all)
     }
 
-    /// Counts a pointer to a block that a table has; says whether it is the first one that claims
-    /// its space.
+    /// Counts a pointer to a block in a table; returns whether it is the first one that claims its
+    /// space.
     pub fn meet(&mut self, bp: &BlockPointer, claims: bool) -> Option<bool> {
         let first = bp.dva(0);
         let entry = self.0.get_mut(&(first.vdev(), first.offset()))?;

@@ -1,4 +1,4 @@
-//! What stands inside the objects of an object set: its ZAPs, and the files of a file system.
+//! Checks the contents of an object set: its ZAPs, and the files of a file system.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(super) fn mos(pool: &Pool, report: &mut Report) {
     }
 }
 
-/// Looks at what a dataset holds. An encrypted one keeps that to itself.
+/// Checks the contents of a dataset. Encrypted contents cannot be checked.
 pub(super) fn dataset(
     pool: &Pool,
     place: &str,
@@ -42,7 +42,7 @@ pub(super) fn dataset(
         settings: pool.base_settings(),
         key: None,
     };
-    // That its first block cannot be read was said by the walk.
+    // The walk has reported already that its first block cannot be read.
     let Ok(set) = Objset::open(env, *root) else {
         return;
     };
@@ -60,7 +60,7 @@ pub(super) fn dataset(
                 ..
             }),
         ) => report.problem(Finding::Unreadable, place, e),
-        // The checksum was right, so the bytes are wrong as they were written.
+        // The checksum was right, so the bytes were written wrong.
         Err(e) => report.problem(Finding::Contents, place, e),
     }
 }
@@ -77,7 +77,7 @@ fn zaps(set: &Arc<Objset>, place: &str, report: &mut Report) -> Result<()> {
             continue;
         }
         let place = format!("{place}, object {}", object.0);
-        // What cannot be read was said by the walk.
+        // The walk has reported unreadable blocks already.
         let _ = zap::check(&dnode, &place, report);
     }
     Ok(())

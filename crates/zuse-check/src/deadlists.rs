@@ -1,4 +1,4 @@
-//! Deadlists: what a dataset gave up since the snapshot before it, by when it was born.
+//! Deadlists: the blocks that a dataset killed since the snapshot before it, by their birth.
 
 use std::collections::BTreeSet;
 
@@ -10,37 +10,37 @@ use zuse_pool::Pool;
 use super::lists::{self, Sums};
 use super::{Finding, Report};
 
-/// Dnode types of a deadlist, and of a list of blocks that old pools have in its place.
+/// Object types of a deadlist, and of the plain list that old pools have instead.
 const DEADLIST: u8 = 50;
 const FLAT: u8 = 5;
 
-/// A deadlist that was read.
+/// The result of reading a deadlist.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Dead {
     pub total: Sums,
-    /// Space of its blocks that the snapshot before alone has.
+    /// Size of its blocks that only the snapshot before has.
     pub unique: u64,
-    /// Space of its blocks younger than the origin.
+    /// Size of its blocks younger than the origin.
     pub ours: u64,
-    /// Lists in it that are the pool's shared empty one.
+    /// Number of its lists that are the pool's shared empty one.
     pub empty: u64,
 }
 
-/// What a deadlist is compared with.
+/// Expected values for a deadlist.
 #[derive(Clone, Copy)]
 pub(super) struct Against<'a> {
-    /// Keys that it must have, up to `before`, if it must have any.
+    /// Keys that it must have, up to `before`, if any are expected.
     pub keys: Option<&'a BTreeSet<u64>>,
-    /// When the snapshot before was made, and the one before that.
+    /// Creation txg of the snapshot before, and of the one before that.
     pub prev: u64,
     pub before: u64,
-    /// When the origin was made.
+    /// Creation txg of the origin.
     pub origin: u64,
     /// The shared empty list.
     pub empty: Option<u64>,
 }
 
-/// Lists of a deadlist by key, and the totals it says of itself.
+/// Lists of a deadlist by key, and its own totals.
 pub(super) fn parts(pool: &Pool, object: u64) -> Result<(Vec<(u64, u64)>, Sums)> {
     let dnode = pool.mos().dnode(ObjectId(object))?;
     let bonus = dnode.bonus_vec();
@@ -123,7 +123,7 @@ fn keyed(
     Ok(dead)
 }
 
-/// One list, of blocks born after the first and up to the second txg.
+/// One list, with blocks born after the first txg and up to the second.
 fn list(
     pool: &Pool,
     (place, object): (&str, u64),

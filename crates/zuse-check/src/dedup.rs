@@ -1,5 +1,5 @@
-//! Dedup tables against the pointers that were met. Each entry counts the pointers to its blocks,
-//! stands in the store of its class, and is summed up in the histograms.
+//! Compares dedup tables with the pointers found. Each entry counts the pointers to its blocks, is
+//! in the store of its class, and is included in the histograms.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,10 +10,10 @@ use zuse_pool::dedup::{Entry, Histogram, Key, Shared, Table, tables};
 
 use super::{Finding, Report};
 
-/// An entry, and the pointers met to each of its blocks.
+/// An entry, and the pointers found to each of its blocks.
 struct Counted {
     entry: Entry,
-    /// Pointers met, and whether one of them claimed the space.
+    /// Number of pointers found, and whether one of them claimed the space.
     met: Vec<(u64, bool)>,
 }
 
@@ -29,7 +29,7 @@ fn total(entry: &Entry) -> u64 {
 }
 
 impl Tables {
-    /// Reads the tables, and compares what each says of itself.
+    /// Reads the tables, and compares each with its own totals.
     ///
     /// # Errors
     /// A table cannot be read.
@@ -101,8 +101,8 @@ impl Tables {
         }
     }
 
-    /// Counts a pointer. Gives its block with all copies that the entry has, and whether this is
-    /// the first one that claims it. None if no table counts it.
+    /// Counts a pointer. Returns its block with all copies of the entry, and whether this is the
+    /// first pointer to claim it. None if no table has it.
     pub fn meet(&mut self, bp: &BlockPointer, claims: bool) -> Option<(BlockPointer, bool)> {
         let key = Key::of(bp);
         let counted = self.entries.get_mut(&(bp.checksum_kind(), key))?;
@@ -117,7 +117,7 @@ impl Tables {
         Some((block, first))
     }
 
-    /// The blocks that no pointer leads to any more, and whose entries wait in a log.
+    /// Blocks without any pointer, whose entries wait in a log.
     pub fn idle(&self) -> Vec<BlockPointer> {
         let all = self.entries.iter().flat_map(|((checksum, key), counted)| {
             let idle = counted.entry.iter().filter(|s| s.references == 0);

@@ -8,7 +8,7 @@ use zuse_pool::Pool;
 
 use super::{Finding, Found, Report};
 
-/// Those whose key stands in each dataset that uses them.
+/// Features whose key is in each dataset that uses them.
 const OF_DATASETS: [&str; 15] = [
     "org.open-zfs:large_blocks",
     "org.zfsonlinux:large_dnode",

@@ -1,7 +1,7 @@
-//! What the checker can find wrong: one kind for each invariant that a pool must hold.
+//! The problems that the checker can find: one kind for each invariant of a pool.
 //!
-//! Adding one is adding a row here, the check, and a test that breaks it
-//! (`crates/zuse-sim/tests/findings.rs`); `docs/check.md` is made from this table.
+//! To add one, add a row here, the check, and a test that breaks it
+//! (`crates/zuse-sim/tests/findings.rs`). `docs/check.md` is generated from this table.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ macro_rules! findings {
                 }
             }
 
-            /// What is wrong, as a sentence about the place.
+            /// The problem, as a sentence about the place.
             pub fn sentence(self) -> &'static str {
                 match self {
                     $($(Self::$kind => $sentence,)*)*

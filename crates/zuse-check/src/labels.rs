@@ -10,7 +10,7 @@ use super::{Finding, Report};
 /// More than any honest configuration.
 const MOST_CONFIG: u64 = 16 << 20;
 
-/// Looks at the labels of each device, and compares them with the pool's own configuration.
+/// Compares the labels of each device with the pool's own configuration.
 pub(super) fn check(pool: &Pool, report: &mut Report) -> Result<()> {
     let mut newest: Option<PoolConfig> = None;
     for leaf in pool.vdevs().leaves() {
@@ -66,7 +66,7 @@ pub(super) fn check(pool: &Pool, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The configuration that the pool keeps inside.
+/// The configuration in the MOS.
 fn inside(pool: &Pool) -> Result<Option<PoolConfig>> {
     let Some(object) = pool.directory()?.lookup_u64(b"config")? else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! The offline checker of a pool that nobody is changing: `zuse check`.
+//! The offline checker of a pool that nothing is changing: `zuse check`.
 //!
 //! ```text
 //!   uberblock ─► MOS ─► datasets, snapshots ─► every block pointer ─┐
@@ -8,16 +8,16 @@
 //!   object sets ─► ZAPs, files ──────────► hashes, names, links, owners
 //!   labels ──────────────────────────────► what the pool says of itself
 //! ```
-//! It has a walk of its own. The read pipeline and the parsers are those of the code that it
-//! judges. What must hold is the table of [`Finding`]s.
+//! It has its own walk. The read pipeline and the parsers are the ones of the code that it checks.
+//! The invariants are the table of [`Finding`]s.
 //!
-//! A problem is reported with its place, and the walk goes on after it. The pool must be quiet: the
-//! changes of a txg under way are not known here.
+//! A problem is reported with its place, and the walk continues after it. The pool must be idle:
+//! the changes of a txg in progress are not known here.
 //!
 //! Memory
-//! - two range trees of allocated space: some 40 bytes each for each run of allocated bytes;
-//! - the entries of tables of shared blocks: 100 bytes each;
-//! - 1 KiB a dataset or snapshot, and 24 bytes for each owner of files;
+//! - two range trees of allocated space: some 40 bytes in each per run of allocated bytes;
+//! - the entries of the dedup and clone tables: 100 bytes each;
+//! - 1 KiB per dataset or snapshot, and 24 bytes for each owner of files;
 //! - [`zpl::WINDOW`] objects of one file system, 16 bytes each.
 #![forbid(unsafe_code)]
 
@@ -66,13 +66,13 @@ pub enum Depth {
     All,
 }
 
-/// A dataset or snapshot, as the MOS has it.
+/// A dataset or snapshot in the MOS.
 struct Found {
     object: u64,
     phys: DslDatasetPhys,
-    /// It has entries of its own.
+    /// It has extension entries.
     extended: bool,
-    /// What the walk of its blocks found; none if not all of them could be read.
+    /// The result of walking its blocks; none if some of them could not be read.
     space: Option<(Extent, u64, u64)>,
 }
 
@@ -92,7 +92,7 @@ impl Found {
     }
 }
 
-/// A directory, as the MOS has it.
+/// A directory in the MOS.
 struct DirFound {
     object: u64,
     phys: DslDirPhys,
@@ -113,12 +113,12 @@ struct Check<'a> {
 /// Checks an open pool at its last uberblock.
 ///
 /// # Errors
-/// None so far: what cannot be read is a problem in the report.
+/// None so far: unreadable data is a problem in the report.
 pub fn check(pool: &Pool, depth: Depth) -> Result<Report> {
     check_watched(pool, depth, &|_| true)
 }
 
-/// The same, with somebody who hears how far it is and may end it.
+/// As [`check`], with a watcher that gets the progress and may stop it.
 ///
 /// # Errors
 /// As [`check`].
@@ -186,7 +186,8 @@ impl Check<'_> {
         self.note("labels", done);
     }
 
-    /// What is allocated, and the tables of what may be shared; whether all could be read.
+    /// Loads the allocated space, and the tables of shared blocks; returns whether all could be
+    /// read.
     fn load(&mut self) -> bool {
         let pool = self.pool;
         match dedup::Tables::load(pool, self.report) {
@@ -245,7 +246,7 @@ impl Check<'_> {
         datasets.sort_by_key(|f| (f.phys.creation_txg, f.object));
     }
 
-    /// The blocks of all datasets; gives the livelists by head.
+    /// Walks the blocks of all datasets; returns the livelists by head.
     fn trees(&mut self) -> BTreeMap<u64, (u64, u64)> {
         let lists = livelists::of_heads(self.pool, &self.dirs, &self.datasets);
         let lists = lists.unwrap_or_else(|e| {
@@ -313,11 +314,12 @@ impl Check<'_> {
             let place = format!("{place}, livelist");
             self.report.problem(Finding::Unreadable, place, e);
         }
-        // What is being received, or was when the host failed, has only some of its objects.
+        // A dataset that is being received, also if the host failed meanwhile, has only some of its
+        // objects.
         if phys.flags & DS_FLAG_INCONSISTENT == 0 {
             contents::dataset(pool, &place, &phys.bp, owners, self.report);
         }
-        // An origin without blocks and a dataset that is being received keep other books.
+        // An origin without blocks and a dataset being received have different accounting.
         if !complete || phys.bp.is_hole() {
             return None;
         }
@@ -335,7 +337,7 @@ impl Check<'_> {
         Some((extent, young, of_head))
     }
 
-    /// Blocks that no tree holds any more but that are still allocated: they wait to be freed.
+    /// Blocks that no tree has any more but that are still allocated: they wait to be freed.
     fn pending_frees(&mut self) -> Result<()> {
         let pool = self.pool;
         let directory = pool.directory()?;

@@ -1,4 +1,4 @@
-//! Lists of block pointers (bpobj): what they say of themselves against their entries.
+//! Compares the own totals of block pointer lists (bpobj) with their entries.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use zuse_pool::Pool;
 
 use super::{Finding, Report};
 
-/// How deep lists may hold lists.
+/// Depth of nested lists, at most.
 const DEEPEST: usize = 32;
 
 /// Space of blocks in the three measures of a dataset; frees count against it.
@@ -54,7 +54,7 @@ impl Sums {
     }
 }
 
-/// What a list says of itself.
+/// The own totals of a list.
 pub(super) fn header(pool: &Pool, object: u64) -> Result<BpobjPhys> {
     let dnode = pool.mos().dnode(ObjectId(object))?;
     let place = || format!("MOS, object {object}");

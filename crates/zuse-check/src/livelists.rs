@@ -1,6 +1,5 @@
-//! Livelists of clones against the walk of their heads. What a list has as allocated and not freed
-//! again is each block of the head that is younger than the origin. Each counts once for each
-//! pointer.
+//! Compares livelists of clones with the walk of their heads. The live blocks of a list are the
+//! blocks of the head that are younger than the origin. Each counts once per pointer.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,11 +13,11 @@ use super::{DirFound, Finding, Found, Report};
 
 const FEATURE: &str = "com.delphix:livelist";
 
-/// Longest part of a list that is looked at: many times what OpenZFS lets one become.
+/// Longest part of a list that is read: many times the size that OpenZFS allows.
 const MOST_OF_PART: u64 = 4 << 20;
 
-/// Blocks of a head, each once for every pointer to it: how many, and a sum that tells one set from
-/// another. It has one size, however many they are.
+/// Blocks of a head, each once per pointer: their number, and a sum that distinguishes sets. Its
+/// size is constant, however many blocks there are.
 #[derive(Default)]
 pub(super) struct Own {
     since: u64,
@@ -27,7 +26,7 @@ pub(super) struct Own {
 }
 
 impl Own {
-    /// None that is younger than `since` was met yet.
+    /// Empty: no block younger than `since` was found yet.
     pub fn new(since: u64) -> Self {
         Self {
             since,
@@ -49,8 +48,8 @@ impl Own {
     }
 }
 
-/// A number for what tells one block from another: place, sizes and kind, birth of its bytes. The
-/// births of two pointers to one block differ.
+/// A number that identifies a block: place, sizes and kind, physical birth. Two pointers to one
+/// block may have different logical births.
 fn identity(bp: &BlockPointer) -> u128 {
     let words = bp.words.iter().take(7).copied();
     let mut mixed = 0u128;
@@ -62,8 +61,8 @@ fn identity(bp: &BlockPointer) -> u128 {
     mixed
 }
 
-/// Lists of clones by head: the list, and the txg of the origin. `dirs` are the directories that
-/// have extension entries.
+/// Lists of clones by head: the list, and the txg of the origin. `dirs` are the directories with
+/// extension entries.
 pub(super) fn of_heads(
     pool: &Pool,
     dirs: &[DirFound],
@@ -95,8 +94,7 @@ pub(super) fn parts(pool: &Pool, list: u64) -> Result<Vec<u64>> {
     Ok(out)
 }
 
-/// What a part has as allocated and not freed again, read from new to old; and how many frees have
-/// no allocation.
+/// The live blocks of a part, read from new to old; and the number of frees without an allocation.
 pub(super) fn live(
     pool: &Pool,
     part: u64,
@@ -126,7 +124,7 @@ pub(super) fn live(
     Ok((live, gone.into_values().sum()))
 }
 
-/// Compares the list of a clone with the blocks that the walk of its head met.
+/// Compares the list of a clone with the blocks found by the walk of its head.
 pub(super) fn compare(
     pool: &Pool,
     place: &str,

@@ -1,4 +1,4 @@
-//! What the space maps of a pool hold allocated.
+//! The allocated space according to a pool's space maps.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ pub(super) fn allocated(pool: &Pool, report: &mut Report) -> Result<Allocated> {
     for top in tops.iter().filter(|t| t.is_concrete()) {
         let ranges = all.entry(top.id()).or_default();
         let shift = u32::from(top.metaslab_shift());
-        // One that was added in the last txg has no metaslabs yet.
+        // A vdev that was added in the last txg has no metaslabs yet.
         if shift != 0 && top.metaslab_array() == 0 {
             continue;
         }
@@ -121,7 +121,7 @@ pub(super) fn allocated(pool: &Pool, report: &mut Report) -> Result<Allocated> {
     Ok(all)
 }
 
-/// The array of txgs since which changes of metaslabs are in the logs alone.
+/// For each metaslab, the txg since which its changes are only in the logs.
 fn unflushed_of(pool: &Pool, top: Option<&VdevConfig>) -> Result<Option<u64>> {
     let Some(zap) = top.and_then(|top| top.zap_top).filter(|zap| *zap != 0) else {
         return Ok(None);

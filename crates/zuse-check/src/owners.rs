@@ -1,4 +1,4 @@
-//! Space and objects of each user, group and project, against what the accounting objects say.
+//! Compares space and objects of each user, group and project with the accounting objects.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use zuse_format::dnode::{DnodeView, FLAG_USEROBJUSED_ACCOUNTED, FLAG_USERUSED_AC
 
 use super::{Finding, Report};
 
-/// What each object is counted with besides its blocks, whatever its dnode's size.
+/// Bytes charged for each object besides its blocks, whatever its dnode's size.
 const DNODE_BYTES: u64 = 512;
 /// Flags of an object set: users, objects of users, and projects are counted.
 const USERS: u64 = 1;
@@ -20,7 +20,7 @@ const PROJECTS: u64 = 4;
 /// Bytes and objects by owner.
 type Counts = HashMap<u64, [u64; 2]>;
 
-/// What was met: by user, group and project.
+/// The usage found: by user, group and project.
 #[derive(Default)]
 pub(super) struct Owners {
     by: [Counts; 3],
@@ -48,7 +48,7 @@ impl Owners {
         }
     }
 
-    /// Compares what was met with the accounting objects.
+    /// Compares the usage found with the accounting objects.
     ///
     /// # Errors
     /// They cannot be read.

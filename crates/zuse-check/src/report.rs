@@ -1,4 +1,4 @@
-//! What a check found, and its progress.
+//! The result of a check, and its progress.
 
 use std::collections::BTreeMap;
 
@@ -8,53 +8,53 @@ use super::{Finding, Problem};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// What is being done.
+    /// The current phase.
     pub phase: &'static str,
-    /// Bytes of blocks that were met.
+    /// Bytes of blocks visited so far.
     pub done: u64,
-    /// Bytes that space maps hold allocated; 0 while they are not known.
+    /// Bytes allocated according to space maps; 0 while unknown.
     pub total: u64,
 }
 
-/// Hears how far the check is; says whether it is to go on.
+/// Called with the progress of a check; returns whether to continue.
 pub type Watcher<'w> = &'w dyn Fn(Progress) -> bool;
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Report {
-    /// What is wrong, each with its place. At most [`Report::MOST`] of a kind.
+    /// Problems, each with its place. At most [`Report::MOST`] of a kind.
     pub problems: Vec<Problem>,
-    /// How many there are of each kind, those included that are not listed.
+    /// Number of problems of each kind, including those not listed.
     pub counts: BTreeMap<Finding, u64>,
     /// Bytes that pointers claim.
     pub claimed: u64,
-    /// Bytes that space maps hold allocated.
+    /// Bytes allocated according to space maps.
     pub allocated: u64,
-    /// Bytes claimed by more than one pointer, as dedup and cloning may.
+    /// Bytes claimed by more than one pointer, which dedup and cloning allow.
     pub shared: u64,
     /// Objects of all object sets, the MOS included.
     pub objects: u64,
     /// Datasets and snapshots.
     pub datasets: u64,
-    /// Encrypted ones: what their files are called and belong to was not looked at.
+    /// Encrypted datasets: names and owners of their files were not checked.
     pub closed: u64,
     /// Blocks with an address.
     pub blocks: u64,
     /// Gang blocks among them.
     pub gangs: u64,
-    /// Bytes of removed vdevs that are noted as obsolete.
+    /// Bytes of removed vdevs that are marked as obsolete.
     pub obsolete: u64,
     /// Clones with a livelist.
     pub livelists: u64,
     /// Lists of destroyed clones.
     pub waiting_livelists: u64,
-    /// It was not finished.
+    /// It was stopped before its end.
     pub stopped: bool,
 }
 
 impl Report {
-    /// Problems of one kind that are kept; a broken root would bring millions.
+    /// Problems of one kind that are kept; a broken root would give millions.
     pub const MOST: u64 = 100;
 
     /// Whether nothing is wrong.
@@ -62,12 +62,12 @@ impl Report {
         self.problems.is_empty()
     }
 
-    /// What is wrong but for the insides of objects, which a forged stream brings along.
+    /// Problems without those inside objects, which a forged stream may contain.
     pub fn not_of_contents(&self) -> Vec<&Problem> {
         self.outside(&["ZAPs", "files"])
     }
 
-    /// What is wrong but for labels: a power cut may leave one of each pair half written.
+    /// Problems without those of labels: a power cut may leave one of each pair half written.
     pub fn not_of_labels(&self) -> Vec<&Problem> {
         self.outside(&["labels"])
     }
@@ -99,7 +99,7 @@ impl Report {
         }
     }
 
-    /// Says where two numbers are not the same.
+    /// Reports two numbers that should be equal.
     pub(crate) fn differ(&mut self, finding: Finding, place: &str, stored: u64, found: u64) {
         if stored != found {
             self.problem(finding, place, format!("stored {stored}, found {found}"));

@@ -1,5 +1,5 @@
-//! The maps beside those of the metaslabs: what only the checkpoint has, and what is obsolete on
-//! removed vdevs. Also the state that the checkpoint keeps.
+//! The maps besides those of the metaslabs: blocks held only by the checkpoint, and obsolete ranges
+//! of removed vdevs. Also the checkpoint's own state.
 
 use zuse_base::range_tree::{ByPlace, Ranges};
 use zuse_base::{ObjectId, Result, Span};
@@ -11,8 +11,8 @@ use super::claims::{Allocated, Claims};
 use super::walk::Walk;
 use super::{Depth, Finding, Report, Watcher, maps};
 
-/// Takes what only the checkpoint has out of what is allocated: each range of it is allocated, and
-/// nobody else claims it.
+/// Removes space held only by the checkpoint from the allocated space. Each such range must be
+/// allocated, and nothing else may claim it.
 pub(super) fn take_kept(pool: &Pool, all: &mut Allocated, report: &mut Report) -> Result<()> {
     for (vdev, kept) in ranges(pool, "com.delphix:pool_checkpoint_sm", MapOp::Free, report)? {
         let held = all.entry(vdev).or_default();
@@ -26,7 +26,7 @@ pub(super) fn take_kept(pool: &Pool, all: &mut Allocated, report: &mut Report) -
     Ok(())
 }
 
-/// What of removed vdevs is obsolete.
+/// The obsolete ranges of removed vdevs.
 pub(super) fn obsolete(pool: &Pool, report: &mut Report) -> Result<Allocated> {
     ranges(
         pool,
@@ -36,8 +36,7 @@ pub(super) fn obsolete(pool: &Pool, report: &mut Report) -> Result<Allocated> {
     )
 }
 
-/// The ranges of the maps that the ZAPs of top-level vdevs name, all of whose entries are of one
-/// kind.
+/// The ranges in the maps that the ZAPs of top-level vdevs name. All entries must be of one kind.
 fn ranges(pool: &Pool, key: &str, kind: MapOp, report: &mut Report) -> Result<Allocated> {
     let mut all = Allocated::new();
     let config = pool.config();
@@ -79,8 +78,8 @@ fn ranges(pool: &Pool, key: &str, kind: MapOp, report: &mut Report) -> Result<Al
     Ok(all)
 }
 
-/// Every block of the state that the checkpoint keeps is still there and allocated. Gives back what
-/// is allocated.
+/// Checks that every block of the checkpoint's state is still there and allocated. Returns the
+/// allocated space.
 pub(super) fn checkpoint(
     pool: &Pool,
     depth: Depth,

@@ -1,6 +1,6 @@
-//! The walk over one object set: every pointer, with what must hold about it.
+//! Walks one object set: visits every pointer and checks it.
 //!
-//! All blocks are visited; those born after `since` are claimed, the others belong to an older
+//! All blocks are visited; those born after `since` are claimed. The others belong to an older
 //! snapshot, which claims them. Sizes are summed over all.
 
 use std::collections::BTreeSet;
@@ -40,12 +40,12 @@ pub(super) struct Walk<'a> {
     depth: Depth,
     since: u64,
     extent: Extent,
-    /// Space of blocks younger than the snapshot before, and than the origin.
+    /// Size of blocks younger than the snapshot before, and than the origin.
     young: u64,
     of_head: u64,
     origin: u64,
     complete: bool,
-    /// Objset, object, level, block of the first block that is not yet freed; all zero: none is.
+    /// Objset, object, level, block of the first block that is not freed yet; all zero for none.
     resume: [u64; 4],
     /// Objects whose dnode blocks are freed already.
     past: u64,
@@ -54,7 +54,7 @@ pub(super) struct Walk<'a> {
     own: Option<Own>,
 }
 
-/// What is known about the tree that a pointer is part of.
+/// Properties of the tree of a pointer.
 #[derive(Clone, Copy)]
 struct Tree {
     object: u64,
@@ -94,27 +94,27 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What lies before this bookmark is freed already.
+    /// Everything before this bookmark is freed already.
     pub fn resume_at(&mut self, bookmark: [u64; 4]) {
         self.resume = bookmark;
     }
 
-    /// The set is a head: its intent log is its own.
+    /// The set is a head, so its intent log belongs to it.
     pub fn with_log(&mut self) {
         self.follow_log = true;
     }
 
-    /// The set is a head: its blocks younger than its origin are summed up.
+    /// The set is a head: sums its blocks younger than its origin.
     pub fn sum_head(&mut self, origin: u64) {
         self.origin = origin;
     }
 
-    /// Space of blocks younger than the snapshot before, and than the origin.
+    /// Size of blocks younger than the snapshot before, and than the origin.
     pub fn own_space(&self) -> (u64, u64) {
         (self.young, self.of_head)
     }
 
-    /// The set is a clone's head with a livelist: its blocks younger than this are to be noted.
+    /// The set is a clone's head with a livelist: notes its blocks younger than this.
     pub fn note_own(&mut self, since: u64) {
         self.own = Some(Own::new(since));
     }
@@ -128,7 +128,7 @@ impl<'a> Walk<'a> {
         self.extent
     }
 
-    /// Whether all was readable, so that sums mean something.
+    /// Whether everything was readable, so that sums can be compared.
     pub fn is_complete(&self) -> bool {
         self.complete
     }
@@ -143,7 +143,7 @@ impl<'a> Walk<'a> {
         self.problem(Finding::Unreadable, at, what);
     }
 
-    /// Tells how far it is, now and then.
+    /// Reports its progress from time to time.
     fn tell(&mut self) {
         if self.report.blocks.is_multiple_of(256) {
             let done = Progress {
@@ -230,8 +230,9 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Claims the chain of the intent log. It ends at the first block that is not one of it, which
-    /// is claimed too. So is what records point to, of a log that waits to be replayed.
+    /// Claims the chain of the intent log. The chain ends at the first block that does not belong
+    /// to it, which is claimed too. Blocks in records are claimed as well, if the log waits to be
+    /// replayed.
     fn log(&mut self, header: &[u8; ZIL_HEADER_SIZE]) {
         let header = ZilHeader::parse(header);
         let mut bp = header.log;
@@ -240,7 +241,7 @@ impl<'a> Walk<'a> {
             if bp.is_hole() || bp.kind() != BpKind::Normal || bp.logical_birth() > self.last_txg {
                 return;
             }
-            // What was claimed may end before the chain does: at a record whose data is not there.
+            // The claimed part may end before the chain does: at a record whose data is missing.
             if bp.checksum()[3] > header.block_limit() {
                 return;
             }
@@ -350,7 +351,7 @@ impl<'a> Walk<'a> {
         found
     }
 
-    /// Looks at the dnodes of a block, of which the first has this number; returns how many there
+    /// Checks the dnodes of a block, the first of which has this number; returns how many there
     /// are.
     fn dnodes(&mut self, bytes: &[u8], first: u64, visit: Visit<'_>) -> u64 {
         let mut here = 0;
@@ -402,7 +403,7 @@ impl<'a> Walk<'a> {
             self.spill(&spill, object);
         }
         let own = self.extent.used - before;
-        // A resumed walk has no whole sums.
+        // After a resume the sums are incomplete.
         if self.complete && self.resume == [0; 4] && own != view.used_bytes() {
             self.problem(
                 Finding::Used,
@@ -427,8 +428,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether a block can be read; of an encrypted one, whether its ciphertext is what was
-    /// written.
+    /// Whether a block can be read; for an encrypted one, whether its ciphertext has the right
+    /// checksum.
     fn look_at(&self, bp: &BlockPointer, at: &str) -> Result<()> {
         let place = format!("{}{at}", self.place);
         if bp.encrypted() {
@@ -441,8 +442,7 @@ impl<'a> Walk<'a> {
         self.resume != [0; 4] && (object, block) < (self.resume[1], self.resume[3]) && object != 0
     }
 
-    /// Whether everything below a pointer was freed before the walk was paused: then it is freed
-    /// itself.
+    /// Whether everything below a pointer was freed before the pause, so that it is freed itself.
     fn is_past(&self, tree: Tree, level: u8, id: u64) -> bool {
         let fanout = u32::from(tree.indirect_shift.saturating_sub(7));
         let below = 1u64.checked_shl(fanout * u32::from(level));
@@ -456,8 +456,8 @@ impl<'a> Walk<'a> {
         self.is_freed(tree.object, end - 1)
     }
 
-    /// Walks a pointer at a level of a tree; returns its fill. Level-0 pointers go into `leaves` if
-    /// asked.
+    /// Walks a pointer at a level of a tree; returns its fill. Level-0 pointers are added to
+    /// `leaves` if that is given.
     fn tree(
         &mut self,
         bp: &BlockPointer,
@@ -528,7 +528,7 @@ impl<'a> Walk<'a> {
         bp.fill()
     }
 
-    /// Whether a pointer says of itself what its object says of it.
+    /// Whether the properties of a pointer match those of its object.
     fn pointer(&mut self, bp: &BlockPointer, tree: Tree, level: u8, at: &str) {
         if bp.level() != level && !bp.is_embedded() {
             self.problem(Finding::PointerLevel, at, format!("level {}", bp.level()));
@@ -577,7 +577,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Looks at a block of level 0, or gives its pointer to `leaves`; returns its fill.
+    /// Checks a level-0 block, or adds its pointer to `leaves`; returns its fill.
     fn leaf(
         &mut self,
         bp: &BlockPointer,
@@ -601,7 +601,7 @@ impl<'a> Walk<'a> {
         if let Some(leaves) = leaves {
             leaves.push((id, *bp));
         } else {
-            // An older snapshot reads what it has too.
+            // An older snapshot reads the same block, too.
             let first = bp.allocation_birth() > self.since;
             if (!is_data || self.depth == Depth::All && first)
                 && let Err(e) = self.look_at(bp, at)

@@ -1,4 +1,4 @@
-//! The structure of a ZAP: chapter 03 of the format notes, §8. It reads the bytes itself.
+//! The structure of a ZAP: chapter 03 of the format notes, §8. It parses the bytes itself.
 //!
 //! ```text
 //!   header ─ pointer table ─► leaf ─ buckets ─► chains of entries ─► chunks of names and values
@@ -26,9 +26,9 @@ const IN_CHUNK: usize = 21;
 const ENTRY: u8 = 252;
 const ARRAY: u8 = 251;
 const FREE: u8 = 253;
-/// A larger ZAP than this table can lead to would not fit any disk.
+/// No disk could hold a ZAP with a larger table.
 const MOST_SHIFT: u64 = 32;
-/// Bad pointers after which a table is not looked at any further.
+/// Bad pointers after which a table is not checked any further.
 const MOST_ASTRAY: u64 = 1000;
 
 fn u16_at(b: &[u8], at: usize) -> u16 {
@@ -193,7 +193,7 @@ impl Fat<'_> {
         Ok(bytes)
     }
 
-    /// Looks at the leaf of a pointer; says how many pointers lead to it, if it is a leaf there.
+    /// Checks the leaf of a pointer; returns how many pointers lead to it, if it is a leaf.
     fn leaf(
         &self,
         block: u64,
@@ -231,7 +231,7 @@ impl Fat<'_> {
     }
 }
 
-/// The block of the pointer table that was looked at last.
+/// The last used block of the pointer table.
 #[derive(Default)]
 struct Table(Option<(u64, Vec<u8>)>);
 
@@ -362,7 +362,7 @@ impl Leaf<'_> {
         }
     }
 
-    /// The bytes of a chain of chunks, if it is one of that length.
+    /// The bytes of a chain of chunks, if it is valid and has that length.
     fn array(&self, first: u16, len: usize, used: &mut HashSet<u16>) -> Option<Vec<u8>> {
         let mut out = Vec::with_capacity(len);
         let mut next = first;

@@ -5,8 +5,8 @@
 //!      unlinked set, extended attributes' directories ──────────────────┴► notes, by object
 //!   2. every object ──► its own attributes against its notes
 //! ```
-//! Memory: [`WINDOW`] objects are noted at a time. A file system that has higher object numbers is
-//! walked once for each window.
+//! Memory: [`WINDOW`] objects are noted at a time. A file system with higher object numbers is
+//! walked once per window.
 
 use std::sync::Arc;
 
@@ -27,13 +27,13 @@ const DIRECTORY: u8 = 4;
 const TYPES: [u8; 7] = [1, 2, DIRECTORY, 6, 8, 10, 12];
 const DIRECTORY_CONTENTS: u8 = 20;
 
-/// What leads to an object.
+/// References to an object.
 #[derive(Clone, Copy, Default)]
 struct Note {
-    /// The directory of the last name, or the file whose attributes it holds.
+    /// The directory of the last name, or the file that has it as attribute directory.
     holder: u64,
     names: u32,
-    /// Kind that the names say; sub-directories that a directory has are counted elsewhere.
+    /// File type according to its names; sub-directories of a directory are counted elsewhere.
     kind: u8,
     /// Bits below.
     flags: u8,
@@ -61,7 +61,7 @@ struct Files<'a> {
     set: &'a Arc<Objset>,
     table: Arc<SaTable>,
     place: &'a str,
-    /// Names say the kind of what they lead to.
+    /// Names include the type of their target.
     typed: bool,
     root: u64,
     queue: Option<u64>,
@@ -111,7 +111,7 @@ pub(super) fn check(set: &Arc<Objset>, place: &str, report: &mut Report) -> Resu
     };
     let objects = set.meta().max_block().saturating_add(1).saturating_mul(32);
     let mut last = ObjectId(0);
-    // The next window begins where the next object is, however far that may be.
+    // The next window begins at the next object, however far away that is.
     while let Some(next) = set.next_object(last)?.filter(|o| o.0 < objects) {
         let from = if last.0 == 0 { 0 } else { next.0 };
         files.window(from, (objects - from).min(WINDOW), report)?;
@@ -120,7 +120,7 @@ pub(super) fn check(set: &Arc<Objset>, place: &str, report: &mut Report) -> Resu
     Ok(())
 }
 
-/// The numbers that are asked of an object.
+/// The attributes of an object that are checked.
 struct Facts {
     kind: u8,
     links: u64,
@@ -168,7 +168,7 @@ impl Files<'_> {
 
     fn window(&self, from: u64, size: u64, report: &mut Report) -> Result<()> {
         let room = usize::try_from(size).unwrap_or(usize::MAX);
-        // It grows no further than object numbers in use go.
+        // Its size follows the object numbers in use.
         let mut notes = Notes {
             from,
             notes: vec![Note::default(); room],
@@ -197,9 +197,9 @@ impl Files<'_> {
         Ok(())
     }
 
-    /// Notes what an object leads to: the names of a directory, its extended attributes.
+    /// Notes the references from an object: the names of a directory, its extended attributes.
     fn names(&self, object: u64, dnode: &Arc<Dnode>, notes: &mut Notes) {
-        // One whose attributes or names cannot be read is told of when it is looked at.
+        // An object with unreadable attributes or names is reported when it is checked itself.
         let facts = self.table.view(dnode).and_then(|view| Facts::of(&view));
         if let Ok(facts) = facts
             && facts.attributes != 0
@@ -228,7 +228,7 @@ impl Files<'_> {
         let _ = listed;
     }
 
-    /// Notes what waits to be freed.
+    /// Notes the objects that wait to be freed.
     fn unlinked(&self, notes: &mut Notes, report: &mut Report) -> Result<()> {
         let Some(queue) = self.queue else {
             return Ok(());
@@ -251,7 +251,7 @@ impl Files<'_> {
         Ok(())
     }
 
-    /// Compares an object with what leads to it.
+    /// Compares an object with the references to it.
     fn file(&self, object: u64, dnode: &Arc<Dnode>, note: Note, report: &mut Report) {
         let place = self.at(object);
         let facts = match self.table.view(dnode).and_then(|view| Facts::of(&view)) {
@@ -307,7 +307,7 @@ impl Files<'_> {
             return report.problem(Finding::Unreadable, place, e);
         }
         report.differ(Finding::DirSize, &place, facts.size, entries + 2);
-        // One that waits to be freed has no links any more.
+        // An object that waits to be freed has no links any more.
         if self.typed && note.flags & UNLINKED == 0 {
             report.differ(Finding::DirLinkCount, &place, facts.links, below + 2);
         }

@@ -4,24 +4,24 @@
 //! mount that took 430 MiB more than two arenas which return free memory at their ends.
 //! `docs/decisions/0002-allocator.md` has the table, with other allocators.
 
-/// Arenas that threads share.
+/// The number of arenas, shared by all threads.
 #[cfg(target_env = "gnu")]
 const ARENAS: libc::c_int = 2;
-/// Free bytes at the end of an arena that are kept.
+/// Free bytes kept at the end of an arena.
 #[cfg(target_env = "gnu")]
 const KEPT: libc::c_int = 8 << 20;
 
-/// Smaller pieces come out of an arena. Said, because with a threshold for trimming set glibc no
-/// longer learns it: blocks of 128 KiB would be mapped and unmapped one by one.
+/// Smaller blocks are allocated from an arena. It is set explicitly, because glibc stops adapting
+/// it once a trim threshold is set. Blocks of 128 KiB would then be mapped and unmapped one by one.
 #[cfg(target_env = "gnu")]
 const MAPPED: libc::c_int = 4 << 20;
 
-/// Sets them; before there is a second thread.
+/// Applies the settings; call it before there is a second thread.
 #[cfg(target_env = "gnu")]
 #[allow(unsafe_code)]
 pub fn settle() {
-    // SAFETY: `mallopt` takes two numbers and may be called at any time. What it refuses stays as
-    // it was.
+    // SAFETY: `mallopt` takes two numbers and may be called at any time. A value that it refuses is
+    // not applied.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, ARENAS);
         libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT);
@@ -29,11 +29,12 @@ pub fn settle() {
     }
 }
 
-/// Gives back to the system what is free inside the arenas; for when much was let go at once.
+/// Returns free memory inside the arenas to the system. Call it after much memory was freed at
+/// once.
 #[cfg(target_env = "gnu")]
 #[allow(unsafe_code)]
 pub fn trim() {
-    // SAFETY: it takes a number, and looks at free memory only.
+    // SAFETY: it takes a number, and touches free memory only.
     unsafe {
         libc::malloc_trim(0);
     }

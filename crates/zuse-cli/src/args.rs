@@ -1,4 +1,4 @@
-//! Pieces of command lines that several commands share.
+//! Parts of command lines that several commands share.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use clap::Args;
 use crate::cache_file::Extra;
 use crate::error::{CommandError, Outcome};
 
-/// Where pools are that were not imported.
+/// Where to find pools that were not imported.
 #[derive(Args, Debug, Default, Clone)]
 pub struct Devices {
     /// Look for the pool on this device, or on the devices in this directory, and open it in place
@@ -24,8 +24,8 @@ pub fn pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// What an import or a creation says about the time until the host restarts: an alternate root,
-/// `cachefile=none`. Gives that, and the options that are properties to set.
+/// Options of an import or a creation that hold until the host restarts: an alternate root,
+/// `cachefile=none`. Returns them, and the options that are properties to set.
 #[allow(clippy::type_complexity)]
 pub fn passing(
     root: Option<&String>,
@@ -57,12 +57,12 @@ pub fn passing(
         cache_file,
         read_only: value("readonly").is_some_and(|v| v == "on"),
     };
-    // Options that end with the host's restart are not remembered longer than that.
+    // Options that end with the host's restart are not kept longer than that.
     let passing = (!kept || extra.altroot.is_some() || extra.read_only).then_some(extra);
     Ok((passing, rest.cloned().collect()))
 }
 
-/// Refuses what cannot be a cache file of the user's.
+/// Refuses a name that cannot be a cache file of the user.
 pub fn cache_file_name(file: &str) -> Outcome {
     let path = Path::new(file);
     let wrong = if !path.is_absolute() {
@@ -96,7 +96,7 @@ pub fn list(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Tunables among options that are separated by commas: `NAME=VALUE` of a tunable's name.
+/// The comma-separated options `NAME=VALUE` whose name is a tunable.
 pub fn tunables<'a>(options: impl IntoIterator<Item = &'a String>) -> Vec<(String, String)> {
     options
         .into_iter()
@@ -106,7 +106,7 @@ pub fn tunables<'a>(options: impl IntoIterator<Item = &'a String>) -> Vec<(Strin
         .collect()
 }
 
-/// Refuses a property that is named twice.
+/// Refuses a property that is given twice.
 pub fn no_duplicates(pairs: &[(String, String)]) -> Outcome {
     for (i, (name, _)) in pairs.iter().enumerate() {
         if pairs.iter().take(i).any(|(n, _)| n == name) {

@@ -6,10 +6,10 @@
 //!   zfs set, inherit, rename       mounted ones move; those that now should be mounted are, and the
 //!                                  others are unmounted
 //! ```
-//! Root's datasets are mounts of their own, where their mountpoints say. Those of other users lie
-//! inside their parents' mounts, on directories of the user or below an alternate root. The kernel
-//! lets nobody else mount elsewhere. A line names each dataset that is left unmounted, and what to
-//! do.
+//! Root's datasets have mounts of their own, at their mountpoints. Those of other users lie inside
+//! their parents' mounts, or on directories of the user or below an alternate root. The kernel does
+//! not let other users mount elsewhere. A message names each dataset that is left unmounted, and
+//! what to do.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use crate::orphan;
 use crate::session::Session;
 use crate::target::pool_of;
 
-/// What mounting had to say.
+/// Messages of mounting.
 #[derive(Default)]
 pub struct Said {
     /// One line each.
@@ -68,23 +68,23 @@ fn why_not(path: &Path, below_root: bool) -> Option<String> {
 }
 
 impl Holder {
-    /// Mounts what is to be mounted of the whole pool. What a process that was killed has left of
-    /// it is taken away first.
+    /// Mounts all file systems of the pool that are to be mounted. Dead mounts of a killed process
+    /// are unmounted first.
     pub fn mount_all(&self) -> Said {
         let name = self.pool().name();
         let mut dead = orphan::orphans(|source, _| pool_of(source) == name);
-        // Unmounting an outer one takes away those inside.
+        // Unmounting an outer mount would remove those inside.
         dead.sort_by_key(|gone| gone.dir.components().count());
         for gone in &dead {
             let _ = gone.take_away();
         }
         let said = self.mount_below(&name);
-        // Memory for so many file systems is probably not needed again soon.
+        // Mounting so many file systems used memory that is probably not needed again soon.
         self.give_memory_back();
         said
     }
 
-    /// Mounts what is to be mounted of a file system and of those below it.
+    /// Mounts a file system and those below it, as far as they are to be mounted.
     pub fn mount_below(&self, root: &str) -> Said {
         match places(self.pool(), root) {
             Ok(all) => self.mount_wanted(&all),
@@ -108,7 +108,7 @@ impl Holder {
                 continue;
             };
             self.mounts().look_at(&mut present);
-            // Where it appears inside its parent's mount it is there already.
+            // A dataset that appears inside its parent's mount is mounted already.
             let dataset = place.dataset.as_str();
             if present.serves(dataset) || present.lacks(dataset) && self.mount_child(dataset) {
                 continue;
@@ -139,8 +139,7 @@ impl Holder {
         said
     }
 
-    /// Why a file system is left unmounted where its mountpoint says, if this user does not mount
-    /// there.
+    /// Why a file system is not mounted at its mountpoint, if this user may not mount there.
     fn why_unmounted(&self, dataset: &str, path: &Path) -> Option<CommandError> {
         let altroot = self.pool().for_now().altroot;
         let below_root = altroot.is_some_and(|root| path.starts_with(root));
@@ -150,7 +149,8 @@ impl Holder {
         Some(CommandError::new(text).hint(place_it))
     }
 
-    /// Mounts a file system where its mountpoint says; with `overlay` also over what is there.
+    /// Mounts a file system at its mountpoint. With `overlay` also on a directory that is not
+    /// empty.
     pub fn mount_placed(
         &self,
         place: &Place,
@@ -188,13 +188,13 @@ impl Holder {
         self.mount(dataset, path, &options)
     }
 
-    /// Refuses a change after which mounts of a file system, and of those below it, would have to
-    /// move, where a process uses them.
+    /// Refuses a change that would move mounts of a file system, or of those below it, while a
+    /// process uses them.
     pub fn check_movable(&self, root: &str) -> Outcome {
         self.check_unused(&self.placed_below(root))
     }
 
-    /// What is mounted where its mountpoint said, of a file system and of those below it.
+    /// The mounts of a file system and of those below it that are at their mountpoints.
     fn placed_below(&self, root: &str) -> Vec<String> {
         let within = |d: &str| {
             let rest = d.strip_prefix(root);
@@ -208,9 +208,9 @@ impl Holder {
             .collect()
     }
 
-    /// After mountpoints or names have changed of a file system and of those below it. What is
-    /// mounted elsewhere than it says now moves or goes. The file system itself is mounted `newly`
-    /// if it was not before.
+    /// Call it after mountpoints or names of a file system, or of those below it, have changed.
+    /// Mounts at an old place are moved or unmounted. The file system itself is mounted `newly` if
+    /// it was not before.
     pub fn follow_places(self: &Arc<Self>, root: &str, newly: bool) -> Said {
         let all = match places(self.pool(), root) {
             Ok(all) => all,
@@ -220,7 +220,7 @@ impl Holder {
         };
         let mut said = Said::default();
         let mut moved = Vec::new();
-        // The deepest first: others may lie in them.
+        // The deepest first, since others may contain them.
         for place in all.iter().rev() {
             let servers = self.servers();
             let fits = |s: &&Arc<MountServer>| {
@@ -259,11 +259,11 @@ impl Holder {
     }
 }
 
-/// After a command has made file systems: mounts them, or keeps them out of their parents' mounts
-/// too.
+/// Call it after a command has created file systems. Mounts them, or hides them in their parents'
+/// mounts if they are not to be mounted.
 ///
 /// # Errors
-/// What is to be mounted cannot be; it is there all the same.
+/// A file system could not be mounted. It was created all the same.
 pub fn made(session: &mut Session, datasets: &[String], unmounted: bool) -> Outcome {
     let Some(holder) = session.holder.clone().filter(|h| h.mounts_by_itself()) else {
         return Ok(());
@@ -280,7 +280,7 @@ pub fn made(session: &mut Session, datasets: &[String], unmounted: bool) -> Outc
     }
 }
 
-/// The directories that are to go with some datasets, the deepest first: those that were made of
+/// The directories to remove with some datasets, the deepest first. These are the ones made from
 /// their names, mounted or not.
 pub fn places_of(session: &Session, datasets: &[String]) -> Vec<PathBuf> {
     let holder = session.holder.as_ref().filter(|h| h.mounts_by_itself());
@@ -294,35 +294,36 @@ pub fn places_of(session: &Session, datasets: &[String]) -> Vec<PathBuf> {
     dirs
 }
 
-/// The same of what is mounted of the pool.
+/// The same for everything mounted of the pool.
 pub fn all_places(session: &Session) -> Vec<PathBuf> {
     let holder = session.holder.as_ref();
     places_of(session, &holder.map_or_else(Vec::new, |h| h.datasets()))
 }
 
-/// Takes the directories away on which datasets were mounted that are gone, if they are empty.
+/// Removes the mount directories of destroyed datasets, if they are empty.
 pub fn clear_places(dirs: &[PathBuf]) {
     for dir in dirs {
         let _ = std::fs::remove_dir(dir);
     }
 }
 
-/// Whether properties decide where a file system is mounted.
+/// Whether a property decides where a file system is mounted.
 pub fn decides(property: &str) -> bool {
     matches!(property, "mountpoint" | "canmount")
 }
 
-/// Refuses a change of names or mountpoints from a dataset on while a process is in what would have
-/// to move.
+/// Refuses a change of names or mountpoints of a dataset and those below it, while a process uses a
+/// mount that would move.
 pub fn check_movable(session: &Session, dataset: &str) -> Outcome {
     let holder = session.holder.as_ref().filter(|h| h.mounts_by_itself());
     holder.map_or(Ok(()), |h| h.check_movable(dataset))
 }
 
-/// After names or mountpoints have changed from a dataset on: what is mounted follows.
+/// Call it after names or mountpoints of a dataset and those below it have changed: moves the
+/// mounts.
 ///
 /// # Errors
-/// Something could not be moved, or mounted at its new place.
+/// A mount could not be moved, or a file system not mounted at its new place.
 pub fn follow(session: &mut Session, dataset: &str, newly: bool) -> Outcome {
     let Some(holder) = session.holder.clone().filter(|h| h.mounts_by_itself()) else {
         return Ok(());

@@ -1,8 +1,8 @@
 //! The cache file: which pools this user has imported, and where their devices are.
 //!
 //! The same packed nvlist (XDR) as OpenZFS's `zpool.cache`: pool name → the pool's configuration
-//! with its whole vdev tree. It is replaced as a whole by rename, under a lock file, so that
-//! readers see the old or the new one.
+//! with its whole vdev tree. It is replaced as a whole by rename, under a lock file. So readers see
+//! either the old or the new file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,18 +14,18 @@ use zuse_format::nvlist::NvList;
 
 use crate::error::{CommandError, Outcome};
 
-/// Largest cache file that is believed.
+/// A larger cache file is refused.
 const LIMIT: u64 = 64 << 20;
 
-/// What is remembered of an import beside the configuration, by pools that are not kept over a
+/// What is stored with an import besides the configuration, for pools that are not kept over a
 /// restart.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Extra {
     /// Property `altroot`.
     pub altroot: Option<String>,
-    /// The pool's name on disk, where it goes by another one.
+    /// The pool's name on disk, if it was imported under another one.
     pub label_name: Option<String>,
-    /// Property `cachefile`, where it names a file.
+    /// Property `cachefile`, if it names a file.
     pub cache_file: Option<String>,
     /// Imported to be read only.
     pub read_only: bool,
@@ -41,7 +41,7 @@ const READ_ONLY: &str = "readonly";
 pub struct Cached {
     /// Its configuration.
     pub config: PoolConfig,
-    /// What else is remembered.
+    /// The other stored options.
     pub extra: Extra,
 }
 
@@ -63,7 +63,7 @@ impl CacheFile {
         Self { path }
     }
 
-    /// Whether a path is its, or that of a file that is written with it.
+    /// Whether a path is this file, or one that is written together with it.
     pub fn is_at(&self, path: &Path) -> bool {
         path.file_stem() == self.path.file_stem()
     }
@@ -141,7 +141,7 @@ impl CacheFile {
         self.change(|pools| pools.retain(|_, c| c.config.pool_guid != guid))
     }
 
-    /// Forgets a pool, and goes away with the last one: a file that a user has named.
+    /// Removes a pool. Removes the file too with its last pool, if the user has named the file.
     ///
     /// # Errors
     /// The file cannot be written.

@@ -1,5 +1,5 @@
 //! A forwarded command runs with its caller's umask, groups and time zone: one thread of the host
-//! takes them over.
+//! adopts them.
 //!
 //! ```text
 //!   caller's process      ──►  thread of the host
@@ -8,9 +8,9 @@
 //!                              of the user who started it, which this caller may not have
 //!   TZ                         dates that this thread prints
 //! ```
-//! The working directory travels with the command line and is put in front of relative paths.
-//! Threads that outlive the command must not keep a directory of the caller busy. Both ends are the
-//! same user (`wire.rs`), so nothing is opened for anybody else.
+//! The working directory is sent with the command line and prefixed to relative paths. The thread
+//! does not change to it, because threads that outlive the command would keep the directory busy.
+//! Both ends are the same user (`wire.rs`), so no file is opened for another user.
 
 use std::cell::Cell;
 
@@ -22,21 +22,20 @@ use crate::date;
 use crate::wire::Request;
 
 thread_local! {
-    /// The group of whoever asked for the command that this thread runs, unless it is this
-    /// process's.
+    /// The group of the caller whose command this thread runs, if it is not this process's.
     static GROUP: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// The group that what this command makes belongs to.
+/// The group of files and directories that this command creates.
 pub fn group() -> u32 {
     let own = || rustix::process::getegid().as_raw();
     GROUP.get().unwrap_or_else(own)
 }
 
-/// Makes this thread see the world as the process does that asked.
+/// Adopts the caller's umask, groups and time zone in this thread.
 ///
 /// # Errors
-/// The system gives a thread no umask of its own.
+/// The system does not let a thread have its own umask.
 pub fn stand_in(request: &Request) -> std::io::Result<()> {
     date::show_in(request.time_zone.as_deref());
     GROUP.set(request.group);
@@ -52,8 +51,8 @@ pub fn stand_in(request: &Request) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Gives this thread the caller's groups. Where a container refuses that, root may do anything all
-/// the same.
+/// Gives this thread the caller's groups. A container may refuse that; root may then still do
+/// everything.
 fn take_groups(request: &Request) {
     let gid = |n: &u32| Gid::from_raw_unchecked(*n);
     let groups: Vec<Gid> = request.groups.iter().map(gid).collect();
@@ -63,7 +62,7 @@ fn take_groups(request: &Request) {
     }
 }
 
-/// Threads that the command has started share its umask: they get an ordinary one.
+/// Threads that the command has started share its umask, so it is reset to a usual one.
 pub fn stand_down() {
     rustix::process::umask(Mode::from_raw_mode(0o022));
 }

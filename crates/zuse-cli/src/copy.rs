@@ -5,8 +5,8 @@
 //!   at the end: times and modes of directories, deepest first
 //! ```
 //! Kept: types, modes, times, owners (as root), symbolic and hard links, extended attributes,
-//! holes. Directories are made before what is in them, their times are set last. What cannot be
-//! copied is reported ([`Report`]); the rest goes on.
+//! holes. Directories are created before their entries; their times are set last. What cannot be
+//! copied is reported ([`Report`]), and the copy continues.
 
 mod attributes;
 mod below;
@@ -29,7 +29,7 @@ const CHUNK: usize = 1 << 20;
 /// Files of one job.
 const BATCH: usize = 32;
 
-/// Work that grows while it is done.
+/// A queue of jobs that may add further jobs.
 struct Jobs<J> {
     state: Mutex<State<J>>,
     changed: Condvar,
@@ -57,7 +57,7 @@ impl<J: Send> Jobs<J> {
         self.state.lock()
     }
 
-    /// Adds jobs; the newest are done first, which keeps the queue short.
+    /// Adds jobs. The newest are done first, which keeps the queue short.
     fn add(&self, jobs: impl IntoIterator<Item = J>) {
         self.lock().waiting.extend(jobs);
         self.changed.notify_all();

@@ -6,12 +6,12 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 thread_local! {
-    /// The zone of whoever asked for the command that this thread runs, unless it is this
-    /// process's.
+    /// The time zone of the caller whose command this thread runs, if it is not this process's.
     static ZONE: RefCell<Option<TimeZone>> = const { RefCell::new(None) };
 }
 
-/// Dates that this thread prints are in the zone that a `TZ` names; without one in the system's.
+/// Sets the time zone of the dates that this thread prints: that of a `TZ` value, or else the
+/// system's.
 pub fn show_in(name: Option<&str>) {
     let zone = name.and_then(|n| TimeZone::get(n.trim_start_matches(':')).ok());
     ZONE.set(zone);
@@ -38,8 +38,8 @@ fn print(seconds: u64, format: &str) -> String {
     zoned(seconds).map_or_else(|| seconds.to_string(), |z| z.strftime(format).to_string())
 }
 
-/// `Sat Nov 21 19:08 2026`, as `creation`: [`MINUTES`] characters. Snapshots of many datasets are
-/// mostly of the same minute.
+/// `Sat Nov 21 19:08 2026`, as `creation`: [`MINUTES`] characters. The last one is cached, since
+/// snapshots of many datasets are mostly of the same minute.
 pub fn minutes(seconds: u64) -> String {
     /// Later ones have no date.
     const END: u64 = 253_402_200_000;

@@ -1,11 +1,11 @@
-//! What a command says when it cannot do what it was asked, and with which code it ends.
+//! The messages and exit codes of commands that fail.
 //!
 //! ```text
 //! cannot open 'tank/x': dataset does not exist        message
 //! use 'zfs list' to see what there is                 hints: what to do next
 //! ```
-//! A command that meets a pool which another process holds stops with [`Stop::Held`] before it
-//! printed anything. The whole command line then goes to that process.
+//! A command that meets a pool which another process holds returns [`Stop::Held`] before it has
+//! printed anything. The whole command line is then sent to that process.
 
 use std::io::ErrorKind;
 
@@ -20,39 +20,39 @@ pub type Outcome<T = ()> = Result<T, Stop>;
 pub enum Stop {
     /// It failed.
     Failed(CommandError),
-    /// Another process holds the pool with this guid and can do it.
+    /// Another process holds the pool with this guid and can run the command.
     Held(u64),
-    /// A new process has to do it, and goes on holding the pool that it makes or imports.
+    /// A new process must run the command, and keeps the pool that the command creates or imports.
     NewProcess,
     /// Whoever read our output went away.
     Hangup,
 }
 
-/// What a failure means to the code that meets it; its words are for people alone.
+/// The kind of a failure, for code that handles it. The message is for people only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Meaning {
-    /// What the words say.
+    /// No special kind.
     Plain,
     /// No pool of that name is known.
     NoSuchPool,
     /// The key of a dataset is not loaded.
     KeyNotLoaded,
-    /// The command line is right, and what it asked for was not found.
+    /// The command line is valid, but its object was not found.
     NotFound,
-    /// Whatever is tried next here fails in the same way: a full disk, a pool that is suspended.
+    /// Every further attempt would fail in the same way: a full disk, a suspended pool.
     Lasting,
 }
 
 /// A failure as the user sees it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CommandError {
-    /// One line: `ACTION: DESCRIPTION`. Empty if everything was said already.
+    /// One line: `ACTION: DESCRIPTION`. Empty if everything was printed already.
     pub message: String,
-    /// Lines that say what can be done about it.
+    /// Lines that say what the user can do.
     pub hints: Vec<String>,
     /// Exit code: 1 failed, 2 wrong usage.
     pub code: u8,
-    /// What it means to whoever called.
+    /// Its kind, for the caller.
     pub meaning: Meaning,
 }
 
@@ -67,7 +67,7 @@ impl CommandError {
         }
     }
 
-    /// A command that ends with that code and has said why already.
+    /// A command that ends with that code and has printed the reason already.
     pub fn silent(code: u8) -> Self {
         Self {
             code,
@@ -88,7 +88,7 @@ impl CommandError {
         self.code == 2 && self.meaning != Meaning::NotFound && !self.message.is_empty()
     }
 
-    /// Says what it means to whoever called.
+    /// Sets the kind.
     #[must_use]
     pub fn meaning(mut self, meaning: Meaning) -> Self {
         self.meaning = meaning;
@@ -118,11 +118,12 @@ impl From<std::io::Error> for Stop {
     }
 }
 
-/// Gives a library error the words of the ZFS commands.
+/// Turns a library error into the messages of the ZFS commands.
 pub trait Explain<T> {
-    /// `action` is what could not be done: `cannot open 'tank/x'`. Numbers read as for datasets.
+    /// `action` is what failed: `cannot open 'tank/x'`. Error numbers have the meaning that they
+    /// have for datasets.
     fn or_cannot(self, action: impl FnOnce() -> String) -> Outcome<T>;
-    /// The same, numbers reading as for pools.
+    /// The same, with the meaning of error numbers for pools.
     fn or_cannot_pool(self, action: impl FnOnce() -> String) -> Outcome<T>;
 }
 
@@ -157,14 +158,14 @@ impl<T> Explain<T> for std::io::Result<T> {
     }
 }
 
-/// What the host says of a failure, without its number.
+/// The host's text for an error, without its number.
 pub fn said_by_host(error: &std::io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next();
     text.unwrap_or_default().to_owned()
 }
 
-/// What the host says of files rather than of disks that fail.
+/// Errors that the host returns for files, rather than for failing disks.
 const REFUSALS: [Errno; 5] = [
     Errno::ACCES,
     Errno::PERM,
@@ -220,8 +221,8 @@ pub fn explain(action: &str, error: &Error, pool: bool) -> CommandError {
     }
 }
 
-/// An error in words; of what a cut stream does not hold without the numbers of objects, which the
-/// stream's own pool has for itself.
+/// The text of an error. Errors of an incomplete stream come without object numbers, which are
+/// those of a temporary pool.
 pub fn plainly(error: &Error) -> String {
     match error {
         Error::Corrupt {

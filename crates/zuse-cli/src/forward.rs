@@ -11,13 +11,14 @@ use crate::error::{CommandError, Outcome};
 use crate::session::Session;
 use crate::wire::{Request, Sent, forward};
 
-/// Sends this command line to the process that holds a pool; `None` if nobody listens (any more).
+/// Sends this command line to the process that holds a pool; `None` if no process listens (any
+/// more).
 pub fn line(session: &mut Session, guid: u64, argv: &[OsString]) -> Outcome<Option<u8>> {
     let socket = session.state.socket(guid);
     line_to(session, &socket, argv)
 }
 
-/// Sends it to who listens on a socket.
+/// Sends it to the process that listens on a socket.
 pub fn line_to(session: &mut Session, socket: &Path, argv: &[OsString]) -> Outcome<Option<u8>> {
     let request = Request::new(
         argv.iter().map(|a| a.as_bytes().to_vec()).collect(),
@@ -31,7 +32,7 @@ pub fn line_to(session: &mut Session, socket: &Path, argv: &[OsString]) -> Outco
     }
 }
 
-/// A command line that is on its way to the process that holds a pool.
+/// A command line that is sent to the process that holds a pool.
 pub struct Line {
     socket: PathBuf,
     request: Request,
@@ -39,7 +40,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// To the holder of that pool; what is said goes where the session's output goes.
+    /// For the holder of that pool; its output goes to the session's streams.
     pub fn new(session: &mut Session, guid: u64, argv: &[&str]) -> Outcome<Self> {
         let request = Request::new(
             argv.iter().map(|a| a.as_bytes().to_vec()).collect(),
@@ -59,7 +60,7 @@ impl Line {
     }
 }
 
-/// What there is to say where a holder is of another version.
+/// The error for a holder of another version.
 pub fn strange() -> CommandError {
     CommandError::new("the process that holds the pool is of another version of zuse")
         .hint("'zuse host restart POOL' replaces it; so does unmounting all, then 'zpool export'")
@@ -74,7 +75,7 @@ pub fn command(session: &mut Session, guid: u64, argv: &[&str]) -> Outcome {
     }
 }
 
-/// The same, and gives what it prints.
+/// The same, and returns its output.
 pub fn answer(session: &mut Session, guid: u64, argv: &[&str]) -> Outcome<String> {
     use std::io::{Read, Seek};
     use std::os::fd::AsFd;
@@ -98,5 +99,5 @@ pub fn answer(session: &mut Session, guid: u64, argv: &[&str]) -> Outcome<String
     Ok(text)
 }
 
-/// How long to wait before looking again whether a pool is free.
+/// The delay before checking again whether a pool is free.
 pub const PAUSE: Duration = Duration::from_millis(30);

@@ -1,4 +1,4 @@
-//! A command line of another process, run in this one with the streams of the other.
+//! A command line of another process, run in this one with the other's streams.
 //!
 //! ```text
 //!   connection ─ receive ─ (may it run?) ─ taken ─ the command ─ what it changed is on disk ─ code
@@ -16,7 +16,7 @@ use crate::state::State;
 use crate::ui::Ui;
 use crate::{caller, handover, wire};
 
-/// A command that has been run for another process, which waits for its end.
+/// A command that was run for another process, which waits for its end.
 pub struct Forwarded {
     /// Where it ran.
     pub session: Session,
@@ -26,7 +26,7 @@ pub struct Forwarded {
 }
 
 impl Forwarded {
-    /// Runs the command line that a peer sends, if `may_run` says so once it is there. None if
+    /// Runs the command line that a peer sends, if `may_run` allows it once it has arrived. None if
     /// nothing was run.
     pub fn run<R>(
         mut client: UnixStream,
@@ -48,7 +48,7 @@ impl Forwarded {
         }
         let running = may_run(&client)?;
         wire::take(&mut client).ok()?;
-        // Where a sandbox refuses it, new files get this process's umask.
+        // If a sandbox refuses it, new files get this process's umask.
         let _ = caller::stand_in(&request);
         let argv: Vec<OsString> = request.argv.into_iter().map(OsString::from_vec).collect();
         let cwd = PathBuf::from(OsStr::from_bytes(&request.cwd));
@@ -64,7 +64,7 @@ impl Forwarded {
         Some((ran, running))
     }
 
-    /// Tells who asked that the command has ended. What it has opened is closed.
+    /// Tells the caller that the command has ended, and closes its files.
     pub fn end(self) {
         let Self {
             session,

@@ -18,18 +18,19 @@
 //! Why a new process and a socket: `zuse-mount/src/handover.rs`.
 //!
 //! Invariants
-//! - Until it says "go on" the old process has all that it had but the open pool. If the new one
-//!   fails before that it is killed. Another one is started of the old program, which takes
-//!   everything in the same way. If that fails too the mounts end, and the log says why.
-//! - The new process serves nothing before "go on", or before the old one is gone.
-//! - The listening socket is never closed: who has a command meanwhile waits, and nobody takes the
-//!   pool for one without a host.
-//! - Keys go through the socket alone, and the buffers that they were in are wiped.
-//! - No side waits for ever: the new one hears at once when the old one is gone. The old one ends a
-//!   new one that takes too long ([`Patience`]), or whose pulse stops: requests of the kernel wait
-//!   meanwhile. It has more patience with the one it started itself, behind which there is nobody.
+//! - Until it says "go on", the old process keeps everything except the open pool. If the new one
+//!   fails before that, it is killed. Then another process of the old program is started, which
+//!   takes over in the same way. If that fails too, the mounts end, and the log says why.
+//! - The new process serves no request before "go on", or before the old one has ended.
+//! - The listening socket is never closed. So commands that arrive meanwhile wait, and no process
+//!   takes the pool for one without a host.
+//! - Keys are sent only through the socket, and their buffers are wiped.
+//! - Neither side waits for ever. The new one is notified at once when the old one ends. The old
+//!   one kills a new one that takes too long ([`Patience`]), or whose pulse stops, because requests
+//!   of the kernel wait meanwhile. It waits longer for the process of its own program, since there
+//!   is no further fallback.
 //!
-//! Not handed over: what devices have read and written since the pool was opened.
+//! Not handed over: the device I/O counters since the pool was opened.
 
 use std::ffi::OsString;
 use std::io;
@@ -59,12 +60,13 @@ mod heir;
 
 use heir::{Heir, Patience, pulse};
 
-/// What is said on the socket. Any change of it, or of what `zuse_mount` sends, is another format.
+/// Version of the protocol on the socket. Any change of it, or of what `zuse_mount` sends, needs a
+/// new number.
 pub const FORMAT: u32 = 2;
-/// A format that nobody speaks: who is asked for it says that it listens.
+/// A version that no process speaks. A process that is asked for it answers that it listens.
 const NO_FORMAT: u32 = 0;
 
-/// First number of the old process: why not, or all.
+/// First number from the old process: the reason of a refusal follows, or everything.
 const REFUSED: u64 = 0;
 const HERE: u64 = 1;
 /// Behind everything.
@@ -74,15 +76,14 @@ const WHOLE: u64 = 3;
 /// The new process serves.
 const GO_ON: u64 = 4;
 
-/// How long commands may go on that run.
+/// How long to wait for running commands.
 const COMMANDS: Duration = Duration::from_secs(20);
-/// How often a process shows that it is alive.
+/// Interval of the pulse, by which a process shows that it is alive.
 const PULSE: Duration = Duration::from_secs(1);
-/// How long a process may take to say that it is there, and one that is killed to be gone.
+/// Time limit for a new process to report, and for a killed one to end.
 const HELLO: Duration = Duration::from_secs(10);
 
-/// Has a new process go on in the place of a pool's host. False: the host cannot hand over to this
-/// version.
+/// Lets a new process replace a pool's host. False: the host cannot hand over to this version.
 pub fn start(session: &mut Session, pool: &str, guid: u64, host: u32) -> Outcome<bool> {
     let cannot = || format!("cannot restart the host of '{pool}'");
     let place = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
@@ -99,8 +100,8 @@ pub fn start(session: &mut Session, pool: &str, guid: u64, host: u32) -> Outcome
         .into());
     }
     let socket = session.state.socket(guid);
-    // The old host is asked before the new process starts. If it has another format it must not be
-    // disturbed.
+    // The old host is asked before the new process starts. A host with another protocol version
+    // must not be disturbed.
     let stream = match wire::ask_to_hand_over(&socket, FORMAT).or_cannot(cannot)? {
         Asked::Heard(stream) => stream,
         Asked::Strange => return Ok(false),
@@ -120,7 +121,7 @@ pub fn start(session: &mut Session, pool: &str, guid: u64, host: u32) -> Outcome
     }
     let why: Option<CommandError> = serde_json::from_str(&said).ok();
     let why = why.map_or_else(|| "the new process ended".to_owned(), |e| e.message);
-    // The old host refuses this format: only whether it answers counts.
+    // The old host refuses this version: only whether it answers counts.
     let goes_on = wire::ask_to_hand_over(&socket, NO_FORMAT);
     let after = match goes_on {
         Ok(Asked::Strange) => "the old version goes on".to_owned(),
@@ -131,7 +132,7 @@ pub fn start(session: &mut Session, pool: &str, guid: u64, host: u32) -> Outcome
         .into())
 }
 
-/// What is sent of a pool that is closed.
+/// What is sent for a closed pool.
 struct Offer<'a> {
     pool: Taken,
     life: Life,
@@ -145,7 +146,8 @@ struct Offer<'a> {
 }
 
 impl Holder {
-    /// Hands everything over to the process at the other end. None: it was refused, all goes on.
+    /// Hands everything over to the process at the other end. None: it was refused, and this
+    /// process continues.
     pub fn hand_over(
         self: &Arc<Self>,
         heir: UnixStream,
@@ -166,7 +168,7 @@ impl Holder {
         let keys = match self.get_ready() {
             Ok(keys) => keys,
             Err(why) => {
-                // If the new process is gone, the refusal need not reach it.
+                // If the new process has ended, it need not receive the refusal.
                 let told = link
                     .put(REFUSED)
                     .and_then(|()| link.put_bytes(why.as_bytes()));
@@ -217,7 +219,7 @@ impl Holder {
         Some(Ended::Lost)
     }
 
-    /// Lets everything come to rest, with all of it on disk. Gives the keys that are loaded.
+    /// Brings everything to rest, with all changes on disk. Returns the loaded keys.
     fn get_ready(self: &Arc<Self>) -> Result<Vec<(String, WrappingKey)>, String> {
         if let Some(error) = self.pool().suspended() {
             return Err(error.to_string());
@@ -228,7 +230,7 @@ impl Holder {
         })?;
         let ready = self.come_to_rest();
         if ready.is_err() {
-            // A refusal leaves everything as it was: commands that wait outside come in.
+            // After a refusal everything is as before: the waiting commands are let in.
             self.let_in();
         }
         ready
@@ -238,7 +240,7 @@ impl Holder {
         let write = |me: &Arc<Self>| me.while_running(|me| me.pool().sync());
         // Written while requests are still served, so that they wait less later.
         write(self).map_err(|e| e.to_string())?;
-        // From here on requests of the kernel wait. So this is as late as it can be.
+        // From here on requests of the kernel wait, so this comes as late as possible.
         if !self.mounts().rest() {
             return Err("what is asked of the mounts takes too long".to_owned());
         }
@@ -250,7 +252,8 @@ impl Holder {
         })
     }
 
-    /// Lets the process at the other end go on. An error says why it does not; then it is gone.
+    /// Lets the process at the other end continue. An error says why it does not; then it has
+    /// ended.
     fn offer(
         &self,
         mut link: Link,
@@ -274,7 +277,7 @@ impl Holder {
             });
         done.map_err(|e| {
             let why = heir.end();
-            // The new process is gone by now, so the connections are ours again.
+            // The new process has ended by now, so the connections belong to this one again.
             self.mounts().keep();
             format!("the new process: {}", why.unwrap_or_else(|| e.to_string()))
         })
@@ -306,7 +309,7 @@ impl Holder {
         link.put(offer.keys.len() as u64)?;
         for (root, key) in &offer.keys {
             link.put_bytes(root.as_bytes())?;
-            // Not by `put_bytes`, whose buffer would keep it.
+            // Not by `put_bytes`, whose buffer would keep a copy of the key.
             link.put_secret(key.expose())?;
         }
         link.put(offer.errors.len() as u64)?;
@@ -320,13 +323,13 @@ impl Holder {
     }
 }
 
-/// How long either end may take to send or to take something.
+/// Sets the time limit for sending and receiving on either end.
 fn limit(link: &Link, time: Duration) -> io::Result<()> {
     link.stream().set_read_timeout(Some(time))?;
     link.stream().set_write_timeout(Some(time))
 }
 
-/// Tunables that the pool runs with and that are not the default.
+/// Tunables of the pool that differ from their defaults.
 fn tuned(pool: &Pool) -> Vec<(&'static str, String)> {
     let limits = pool.limits();
     let tuning = Tuning::of(limits);
@@ -338,11 +341,11 @@ fn tuned(pool: &Pool) -> Vec<(&'static str, String)> {
         .collect()
 }
 
-/// Starts this program again, as it was when this process began, to go on in its place.
+/// Starts this program again, in the version with which this process began, to replace it.
 fn successor() -> io::Result<Link> {
     let (ours, theirs) = UnixStream::pair()?;
     Command::new("/proc/self/exe")
-        // By its inode: the file may have been replaced or removed by an update.
+        // By its inode: an update may have replaced or removed the file.
         .arg0("zuse")
         .args(["serve", "--take-over"])
         .env(crate::inherited::MARK, "1")
@@ -352,10 +355,11 @@ fn successor() -> io::Result<Link> {
     Ok(Link::new(ours))
 }
 
-/// Takes all that the process at the other end of standard input holds, and goes on with it.
+/// Takes over everything that the process at the other end of standard input holds.
 pub fn take_over(session: &mut Session) -> Outcome<(Arc<Holder>, Listener)> {
     let cannot = || "cannot go on with what was handed over".to_owned();
-    // Its memory allocations must not wait for pages that nobody writes meanwhile.
+    // Its memory allocations must not wait for dirty pages, since no process writes them back
+    // meanwhile.
     let _ = rustix::process::configure_io_flusher_behavior(true);
     let socket = rustix::stdio::stdin()
         .try_clone_to_owned()
@@ -364,7 +368,7 @@ pub fn take_over(session: &mut Session) -> Outcome<(Arc<Holder>, Listener)> {
     let own = pidfd_open(getpid(), PidfdFlags::empty()).map_err(io::Error::from);
     let own = own.or_cannot(cannot)?;
     link.put_descriptor(own.as_fd()).or_cannot(cannot)?;
-    // Kept to the end of this function: without it the old process ends this one.
+    // Kept until the end of this function: without the pulse the old process kills this one.
     let (theirs, _pulse) = pulse().or_cannot(cannot)?;
     link.put_descriptor(theirs.as_fd()).or_cannot(cannot)?;
     drop(theirs);
@@ -377,7 +381,7 @@ pub fn take_over(session: &mut Session) -> Outcome<(Arc<Holder>, Listener)> {
     let listener = link.take_descriptor().or_cannot(cannot)?;
     let listener =
         Listener::handed(listener, &session.state.socket(taken.guid)).or_cannot(cannot)?;
-    // The old process has closed it before it said that it is here.
+    // The old process has closed the pool before its greeting.
     let pool = session.take_over(&taken)?;
     for _ in 0..link.take().or_cannot(cannot)? {
         let root = link.take_text().or_cannot(cannot)?;
@@ -385,13 +389,13 @@ pub fn take_over(session: &mut Session) -> Outcome<(Arc<Holder>, Listener)> {
         let key = WrappingKey::from_raw(&*key).map_err(|e| CommandError::new(e.to_string()))?;
         pool.dsl().take_wrapping_key(&root, key).or_cannot(cannot)?;
     }
-    // A person who has not seen the errors yet must find them in `zpool status`.
+    // Errors that no one has seen yet must still appear in `zpool status`.
     let errors = take_errors(&mut link).or_cannot(cannot)?;
     pool.spa().vdevs().add_error_counts(&errors);
     let holder = Holder::new(pool, life);
     let all = holder.mounts().take(&mut link);
     all.map_err(|e| CommandError::new(format!("{}: {e}", cannot())))?;
-    // A newer format would have more, without which nobody can go on.
+    // A newer protocol would send more data, without which this process could not continue.
     if link.take().or_cannot(cannot)? != END {
         return Err(CommandError::new(format!("{}: more came than is known", cannot())).into());
     }
@@ -401,12 +405,12 @@ pub fn take_over(session: &mut Session) -> Outcome<(Arc<Holder>, Listener)> {
     use io::ErrorKind::{ConnectionReset, UnexpectedEof};
     match link.take() {
         Ok(GO_ON) => {}
-        // It would have ended this process before it goes on itself.
+        // The old process would have killed this one before continuing itself.
         Err(e) if matches!(e.kind(), UnexpectedEof | ConnectionReset) => {}
         Ok(_) => return Err(CommandError::new(cannot()).into()),
         Err(e) => return Err(e).or_cannot(cannot),
     }
-    // Only now: until the last word the old one might have gone on itself.
+    // Only now: until the last message the old process might have continued itself.
     holder.mounts().begin();
     // Without it the old process's number is shown.
     let _ = listener.claim();
@@ -441,7 +445,7 @@ fn take_facts(session: &mut Session, link: &mut Link) -> io::Result<(Taken, Life
     }
     for _ in 0..link.take()? {
         let (name, value) = (link.take_text()?, link.take_text()?);
-        // One that this version does not have any more has no effect.
+        // A tunable that this version does not have any more is ignored.
         if zuse::tunable::tunable(&name).is_some() {
             session.tuned.push((name, value));
         }

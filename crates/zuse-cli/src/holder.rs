@@ -1,13 +1,13 @@
 //! A process that holds a pool: for its mounts, or as the host of an imported pool.
 //!
-//! It serves the mounts, listens on the pool's socket and runs what arrives there against the open
-//! pool. Each command has a thread of its own. What a command changed is on disk when it ends.
+//! It serves the mounts, listens on the pool's socket and runs the commands that arrive there on
+//! the open pool. Each command has its own thread. Its changes are on disk when it ends.
 //!
 //! It ends
 //! - when a command closed the pool (`zpool export`),
-//! - on SIGINT or SIGTERM: the mounts go first, then the pool is closed,
+//! - on SIGINT or SIGTERM: the mounts end first, then the pool is closed,
 //! - when its life is over ([`Life`]),
-//! - when nobody can find it any more, because its state directory was removed.
+//! - when no client can find it any more, because its state directory was removed.
 
 use std::ffi::OsStr;
 use std::os::unix::net::UnixStream;
@@ -31,30 +31,30 @@ use crate::state::State;
 use crate::users;
 use crate::wire;
 
-/// How often it looks at what it waits for and does not hear of.
+/// Polling interval for events that wake no thread.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How often it looks after devices that failed or are gone. Of all else it hears.
+/// Polling interval for failed or removed devices. Other events wake the thread.
 const ATTEND: Duration = Duration::from_secs(2);
 
-/// How long the end of a command waits for the kernel to drop what the command has changed.
+/// How long the end of a command waits for the kernel to invalidate what the command has changed.
 const SETTLE: Duration = Duration::from_secs(10);
 /// Commands that are served at the same time.
 const MOST_COMMANDS: usize = 64;
-/// Connections at the same time, those included that have not said yet what they want, or wait for
-/// their turn.
+/// Maximum number of connections, including those whose request has not arrived or waits for its
+/// turn.
 const MOST_CONNECTIONS: usize = 256;
-/// What helps when a pool will not run again.
+/// The hint for a pool that stays suspended.
 pub const GIVE_UP: &str = "'zpool export -f' gives up what was not synced, and ends the mounts";
-/// How long commands may go on after the last mount is gone.
+/// How long commands may continue after the last mount has ended.
 const GRACE: Duration = Duration::from_secs(600);
 
-/// How long a process goes on holding a pool that nobody closes.
+/// How long a process keeps a pool that no command closes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
     /// As long as something is mounted.
     Mounts,
-    /// The pool is imported: as long as `zuse_host_linger` says after the last mount and command.
+    /// The pool is imported: for the time `zuse_host_linger` after the last mount and command.
     Imported,
 }
 
@@ -65,37 +65,37 @@ pub struct Holder {
     mounts: Arc<PoolMounts>,
     ending: AtomicBool,
     interrupted: AtomicBool,
-    /// It ends: no command begins any more.
+    /// It is ending: no command is accepted any more.
     over: AtomicBool,
     commands: AtomicUsize,
     /// How many commands have begun.
     begun: AtomicUsize,
     connections: Arc<AtomicUsize>,
-    /// Processes that ask to go on in its place.
+    /// Processes that ask to replace this one.
     heirs: Mutex<Vec<UnixStream>>,
-    /// Guids that the pool had, with names that still lead here.
+    /// Former guids of the pool whose names still lead here.
     former: Mutex<Vec<u64>>,
-    /// Where commands come in, while it listens.
+    /// The listening socket, while there is one.
     door: Mutex<Weak<wire::Listener>>,
 }
 
-/// How it came to its end.
+/// How it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// A command has closed the pool.
     Closed,
     /// The pool is open still.
     Open,
-    /// Another process goes on with all of it.
+    /// Another process has taken over everything.
     HandedOver,
-    /// The pool is closed, and nobody could go on.
+    /// The pool is closed, and no process could take over.
     Lost,
 }
 
 impl Holder {
     /// Holds a pool.
     pub fn new(pool: Arc<Pool>, life: Life) -> Arc<Self> {
-        // From here on 'zpool clear' finds a way in.
+        // From here on 'zpool clear' can reach this process.
         pool.set_patient(true);
         Arc::new(Self {
             mounts: PoolMounts::new(pool.clone()),
@@ -118,7 +118,7 @@ impl Holder {
         &self.pool
     }
 
-    /// Mounts a dataset or snapshot with what is below it.
+    /// Mounts a dataset or snapshot and what is below it.
     pub fn mount(
         &self,
         dataset: &str,
@@ -137,7 +137,7 @@ impl Holder {
         })
     }
 
-    /// Whether it mounts what ZFS mounts, without being asked for it by name.
+    /// Whether it mounts what ZFS mounts without a command that names it.
     pub fn mounts_by_itself(&self) -> bool {
         self.life == Life::Imported
     }
@@ -152,24 +152,24 @@ impl Holder {
         self.mounted().into_iter().map(|(name, _)| name).collect()
     }
 
-    /// Unmounts one, unless it is busy.
+    /// Ends one mount, unless it is busy.
     pub fn end_mount(self: &Arc<Self>, server: &Arc<MountServer>) -> Result<()> {
         let server = server.clone();
         self.while_running(move |me| me.mounts.end(&server, false))
     }
 
-    /// Keeps a file system that is about to appear inside its parent's mount out of it.
+    /// Hides a file system in its parent's mount before it would appear there.
     pub fn keep_out(&self, dataset: &str) {
         self.mounts.keep_out(dataset);
     }
 
-    /// Lets a child that is missing in its parent's mount appear there again. False if it is no
-    /// such child, or its key is still not loaded.
+    /// Lets a hidden child appear in its parent's mount again. False if it is not such a child, or
+    /// its key is still not loaded.
     pub fn mount_child(&self, dataset: &str) -> bool {
         self.mounts.is_missing_child(dataset) && self.mounts.mount_child(dataset)
     }
 
-    /// What is mounted where; children of mounts included.
+    /// All mounts with their places, including children inside mounts.
     pub fn mounted(&self) -> Vec<(String, PathBuf)> {
         let mut out = Vec::new();
         for server in self.mounts.servers().iter().filter(|s| !s.is_over()) {
@@ -180,9 +180,9 @@ impl Holder {
         out
     }
 
-    /// Does what makes the kernel write its dirty pages, unless the pool is suspended or gets so
-    /// meanwhile. Then it goes on in the background, until the pool goes on or is given up, and the
-    /// caller hears why.
+    /// Runs work that makes the kernel write its dirty pages, unless the pool is or gets suspended.
+    /// In that case the work continues in the background until the pool is resumed or given up, and
+    /// the caller gets the reason.
     pub fn while_running<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
@@ -218,8 +218,8 @@ impl Holder {
         }
     }
 
-    /// Unmounts by dataset name or mount point; what is mounted of the datasets below goes before
-    /// it. False if there is no such mount.
+    /// Unmounts by dataset name or mount point, the datasets below first. False if there is no such
+    /// mount.
     pub fn unmount(self: &Arc<Self>, what: &OsStr, force: bool) -> Outcome<bool> {
         let servers = self.mounts.servers();
         let fits = |s: &&Arc<MountServer>| {
@@ -232,7 +232,7 @@ impl Holder {
             let below = servers.iter().filter(|s| s.is_placed());
             going.extend(below.filter(|s| s.dataset().starts_with(&above)).cloned());
         }
-        // What is mounted deepest goes first: what stands in a mount keeps it busy.
+        // The deepest mount first: a mount inside keeps the outer one busy.
         going.sort_by_key(|s| std::cmp::Reverse(s.mount_point().components().count()));
         for server in &going {
             let one = server.clone();
@@ -245,7 +245,7 @@ impl Holder {
         {
             let child = child.to_owned();
             if !force {
-                // The kernel knows of no mount there, so it cannot say that it is busy.
+                // It is not a mount for the kernel, which therefore cannot report it as busy.
                 self.check_unused(std::slice::from_ref(&child))?;
             }
             self.while_running(move |me| me.mounts.unmount_child(&child, force))
@@ -265,10 +265,10 @@ impl Holder {
         Ok(!found.is_empty())
     }
 
-    /// What was written through a mount that is gone is on disk, as unmounting promises. When none
-    /// is left the memory of the cache is given back.
+    /// Commits what was written through a mount that has ended, as unmounting promises. After the
+    /// last mount it frees the memory of the cache.
     fn after_unmount(&self) -> Result<()> {
-        // Whoever unmounts a device wants to pull it: nothing may wait in memory.
+        // A user who unmounts may unplug the device next, so nothing may stay in memory.
         if !self.pool.is_clean() {
             self.pool.sync()?;
         }
@@ -278,23 +278,23 @@ impl Holder {
         Ok(())
     }
 
-    /// Lets go of what the cache holds, and gives its memory back to the system.
+    /// Empties the cache and returns its memory to the system.
     pub fn give_memory_back(&self) {
         self.pool.drop_cache();
         allocator::trim();
     }
 
-    /// Unmounts everything. A suspended pool refuses, even one that is suspended only by what the
-    /// unmount writes.
+    /// Unmounts everything. Refused for a pool that is suspended, even if it is suspended only by
+    /// the writes of the unmount.
     pub fn unmount_all(self: &Arc<Self>, force: bool) -> Result<()> {
         self.while_running(move |me| me.end_all(force))
     }
 
-    /// The same, where what cannot be unmounted does not keep the others: why that is there.
+    /// The same, but continues after a mount that cannot be unmounted. Returns the reasons.
     pub fn unmount_each(self: &Arc<Self>, force: bool) -> Result<Vec<CommandError>> {
         self.while_running(move |me| {
             let mut failed = Vec::new();
-            // The last ones first: they may stand in those before.
+            // The latest first: they may be inside earlier ones.
             for server in me.mounts.servers().iter().rev() {
                 if let Err(error) = me.mounts.end(server, force) {
                     failed.push(not_unmounted(server.mount_point(), &error));
@@ -312,12 +312,12 @@ impl Holder {
             .try_for_each(|s| self.mounts.end(s, force))
     }
 
-    /// Unmounts everything, come what may: a pool that is suspended, or gets so, is given up.
+    /// Unmounts everything in any case: a pool that is or gets suspended is given up.
     pub fn abandon(self: &Arc<Self>) {
         for _ in 0..2 {
             self.pool.give_up();
             let me = self.clone();
-            // A second round: the pool was suspended during the first one, and its waiting
+            // A second attempt: the pool was suspended during the first one, and its waiting
             // operations have failed by now.
             let done = std::thread::spawn(move || me.end_all(true).is_ok());
             while !done.is_finished() {
@@ -330,7 +330,7 @@ impl Holder {
         }
     }
 
-    /// Refuses if a process is in one of these datasets, where they appear in mounts.
+    /// Refuses if a process uses one of these datasets where they appear in mounts.
     pub fn check_unused(&self, datasets: &[String]) -> Outcome {
         let mounted = self.mounted().into_iter();
         let dirs: Vec<PathBuf> = mounted
@@ -351,35 +351,34 @@ impl Holder {
         )
     }
 
-    /// Ends mounts that somebody else took away and that go on elsewhere. Gives what there is to
-    /// say.
+    /// Ends mounts that were unmounted by others, and those that continue elsewhere. Returns the
+    /// messages.
     pub fn end_gone(self: &Arc<Self>) -> Outcome<Vec<String>> {
         self.while_running(|me| me.mounts.end_gone())
             .map_err(|error| explain("cannot end an earlier mount", &error, false))?;
         Ok(self.mounts.take_said())
     }
 
-    /// What unmounting had to do beside.
+    /// Messages of unmounting.
     pub fn take_said(&self) -> Vec<String> {
         self.mounts.take_said()
     }
 
-    /// Lets the process end when the command that is running is done.
+    /// Lets the process end after the running command.
     pub fn end(&self) {
         self.ending.store(true, SeqCst);
-        // After the flag: the main thread looks at it when it wakes.
+        // After the flag: the main thread checks it when it wakes.
         self.mounts.bell().ring();
     }
 
-    /// Tells the mounts that files were changed past them.
+    /// Tells the mounts that files were changed by a command.
     pub fn touched(&self, dataset: &str, change: Change<'_>) {
         for server in self.mounts.servers() {
             server.touched(dataset, change);
         }
     }
 
-    /// Brings what a command has changed to the disk, as its end does where it opened the pool
-    /// itself.
+    /// Commits the changes of a command, as its end does if the command opened the pool itself.
     fn write(self: &Arc<Self>, command: &mut Forwarded) {
         let closed = self.ending.load(SeqCst) && !self.interrupted.load(SeqCst);
         if !command.session.writes || closed || self.pool.is_clean() {
@@ -388,14 +387,14 @@ impl Holder {
         if let Err(error) = self.while_running(|me| me.pool.sync()) {
             let said = explain("cannot write what the command has changed", &error, true);
             crate::say_error(&mut command.session.ui, &said);
-            // A command whose change is not on disk must not say that it worked.
+            // A command whose change is not on disk must not report success.
             command.code = command.code.max(1);
         }
     }
 
-    /// Waits until the kernel has heard of what was changed past the mounts, so that who waited for
-    /// a command sees what it did. An invalidation may wait for a page that is being read, so not
-    /// beyond the pool's suspension nor for ever.
+    /// Waits until the kernel has been told of a command's changes, so that the user sees them
+    /// afterwards. An invalidation may wait for a page that is being read. So this ends with the
+    /// pool's suspension, or after a time limit.
     fn settle(&self) {
         self.mounts.tell_block_counts();
         let until = Instant::now() + SETTLE;
@@ -413,29 +412,29 @@ impl Holder {
         self.mounts.servers().iter().any(|s| s.serves(dataset))
     }
 
-    /// What is mounted of the pool.
+    /// The mounts of the pool.
     pub fn mounts(&self) -> &Arc<PoolMounts> {
         &self.mounts
     }
 
-    /// How long it goes on holding the pool.
+    /// How long it keeps the pool.
     pub fn life(&self) -> Life {
         self.life
     }
 
-    /// Somebody asks to go on in its place.
+    /// A process asks to replace this one.
     pub fn ask_to_hand_over(&self, mut heir: UnixStream) {
         if wire::hear(&mut heir).is_ok() {
-            // The main thread hands over: it alone owns the session.
+            // The main thread hands over, because it owns the session.
             self.heirs.lock().push(heir);
             self.mounts.bell().ring();
         }
     }
 
-    /// Lets no command begin, and waits for those that run.
+    /// Accepts no command any more, and waits for the running ones.
     pub fn shut_out(&self, limit: Duration) -> std::result::Result<(), usize> {
         self.over.store(true, SeqCst);
-        // The listener must see that before it accepts one more.
+        // The listener must see that before it accepts another connection.
         let door = self.door.lock().upgrade();
         if let Some(door) = door {
             door.wake();
@@ -458,13 +457,13 @@ impl Holder {
         self.over.store(false, SeqCst);
     }
 
-    /// Listens, until there is nothing left to hold.
+    /// Listens until there is no reason to hold the pool.
     pub fn run(
         self: &Arc<Self>,
         listener: wire::Listener,
         session: &mut Session,
     ) -> Outcome<Ended> {
-        // Before the first connection: a signal that comes early must not end the process half-way.
+        // Before the first connection: an early signal must not end the process half-way.
         let signals = signal_hook::iterator::Signals::new([2, 15, 1])?;
         let handle = signals.handle();
         let me = self.clone();
@@ -478,7 +477,7 @@ impl Holder {
                 }
             })?;
         let listener = Arc::new(listener);
-        // Weak: the socket must close when the main thread lets go of it.
+        // Weak: the socket must close when the main thread drops it.
         *self.door.lock() = Arc::downgrade(&listener);
         let (me, theirs) = (self.clone(), Arc::downgrade(&listener));
         let state = session.state.clone();
@@ -487,7 +486,7 @@ impl Holder {
             .spawn(move || {
                 while let Some(listener) = theirs.upgrade() {
                     if me.over.load(SeqCst) {
-                        // A client that comes now waits for the next listener.
+                        // A client that arrives now waits for the next listener.
                         std::thread::sleep(TICK / 4);
                         continue;
                     }
@@ -505,15 +504,15 @@ impl Holder {
                 return Ok(ended);
             }
         }
-        // Before the socket closes: a command that was just taken in must not begin.
+        // Before the socket closes: a command that was just accepted must not begin.
         self.over.store(true, SeqCst);
         let closed = self.ending.load(SeqCst) && !self.interrupted.load(SeqCst);
         // No command is accepted any more: a client finds no socket, and waits for the devices.
         listener.wake();
         drop(listener);
         self.abandon();
-        // Commands end with an error when the pool is closed; one that does not must not hold the
-        // process for ever.
+        // Commands end with an error when the pool is closed. A command that does not must not keep
+        // the process for ever.
         let until = Instant::now() + GRACE;
         while self.commands.load(SeqCst) > 0 && Instant::now() < until {
             std::thread::sleep(TICK);
@@ -527,13 +526,13 @@ impl Holder {
         })
     }
 
-    /// Notes that the pool went by this guid. What it was found by goes once nobody needs it.
+    /// Notes a former guid of the pool. Its names are removed once they are not needed.
     pub fn was_found_by(&self, guid: u64) {
         self.former.lock().push(guid);
     }
 
-    /// Takes away what the pool was found by before. Another process may have the name of an old
-    /// guid meanwhile: that of a copy of the pool.
+    /// Removes the names of former guids. Another process may use the name of an old guid
+    /// meanwhile, for a copy of the pool.
     fn give_up_former(&self, now: u64, listener: &wire::Listener, session: &Session) {
         let former = std::mem::take(&mut *self.former.lock());
         for old in former {
@@ -545,8 +544,8 @@ impl Holder {
         }
     }
 
-    /// Clears up after mounts that others take away, until there is a reason to end, or somebody
-    /// asks to go on in its place.
+    /// Cleans up after mounts that others have unmounted, until there is a reason to end or a
+    /// process asks to take over.
     fn watch(self: &Arc<Self>, listener: &wire::Listener, session: &Session) -> Option<UnixStream> {
         let (mut idle_since, mut was_idle, mut begun) = (Instant::now(), false, 0);
         let (mut attended, mut changes) = (Instant::now(), 0);
@@ -555,7 +554,7 @@ impl Holder {
         loop {
             self.mounts.bell().wait_for(wait);
             let now = self.pool.guid();
-            // The pool got another guid, and the command that did it made the new names.
+            // The pool has a new guid, and the command that changed it has created the new names.
             if now != guid && session.state.socket(now).exists() {
                 listener.go_by(&session.state.socket(now));
                 self.give_up_former(now, listener, session);
@@ -563,8 +562,8 @@ impl Holder {
             }
             if changes != self.pool.spa().tree_changes() {
                 changes = self.pool.spa().tree_changes();
-                // Devices were added or removed: the next opening of the pool must look for the
-                // present ones.
+                // Devices were added or removed. The cache file must name the present ones for the
+                // next open.
                 let _ = session.remember_again(&self.pool, self.pool.guid());
             }
             if attended.elapsed() >= ATTEND && self.pool.needs_attention() {
@@ -581,7 +580,7 @@ impl Holder {
                 let _ = self.while_running(|me| me.after_unmount());
             }
             let busy = self.commands.load(SeqCst) > 0;
-            // `export` waits for the commands that are running, a signal does not.
+            // `export` waits for the running commands; a signal does not.
             if self.ending.load(SeqCst) && (!busy || self.interrupted.load(SeqCst)) {
                 return None;
             }
@@ -591,13 +590,13 @@ impl Holder {
             let scans = self.pool.is_scanning() && self.life == Life::Imported;
             let scans = scans && self.pool.suspended().is_none();
             let idle = !busy && !scans && self.mounts.servers().is_empty();
-            // A command may have begun and ended between two looks: it was not idle then.
+            // A command may have begun and ended between two checks. Then the process was not idle.
             let before = std::mem::replace(&mut begun, self.begun.load(SeqCst));
             if !idle || !was_idle || before != begun {
                 idle_since = Instant::now();
             }
             was_idle = idle;
-            // Somebody removed the socket: nobody can reach this process any more.
+            // The socket was removed: no client can reach this process any more.
             let lost = !busy && self.life == Life::Imported && !listener.is_there();
             let patience = self.patience().saturating_sub(idle_since.elapsed());
             let patient = !patience.is_zero();
@@ -614,10 +613,10 @@ impl Holder {
         }
     }
 
-    /// Lets no command begin any more, unless one has begun since it was looked.
+    /// Accepts no command any more, unless one has begun since the check.
     fn shuts_the_door(&self) -> bool {
         self.over.store(true, SeqCst);
-        // A command that counted itself before it could see that has begun.
+        // A command that was counted before it could see the flag has begun.
         let is_free = self.commands.load(SeqCst) == 0 && self.mounts.servers().is_empty();
         if !is_free {
             self.over.store(false, SeqCst);
@@ -625,7 +624,7 @@ impl Holder {
         is_free
     }
 
-    /// How long it goes on when there is nothing to do.
+    /// How long it continues without work.
     fn patience(&self) -> Duration {
         match (self.life, self.pool.limits().host_linger) {
             (Life::Mounts, _) => Duration::ZERO,
@@ -635,7 +634,7 @@ impl Holder {
     }
 
     fn serve(self: &Arc<Self>, stream: UnixStream, state: &State) {
-        // A client that is turned away sees that the holder still exists, and comes again.
+        // A client that is rejected sees that the holder still exists, and tries again.
         let Some(connection) = Connection::new(&self.connections) else {
             return;
         };
@@ -648,7 +647,7 @@ impl Holder {
                 let ran = Forwarded::run(stream, &state, Some(&me), may_run);
                 if let Some((mut command, _running)) = ran {
                     me.write(&mut command);
-                    // Before the answer: whoever runs `ls` next must see what the command did.
+                    // Before the answer: the next `ls` must see the command's changes.
                     me.settle();
                     command.end();
                 }
@@ -658,7 +657,7 @@ impl Holder {
     }
 }
 
-/// Why a mount is still there.
+/// Why a mount could not be unmounted.
 pub fn not_unmounted(at: &Path, error: &zuse::Error) -> CommandError {
     let cannot = format!("cannot unmount '{}'", at.display());
     match error {
@@ -694,7 +693,8 @@ impl Drop for Connection {
 struct Running(Arc<Holder>);
 
 impl Running {
-    /// Waits until one more command may run; none if its client is gone first, or the holder ends.
+    /// Waits until another command may run. None if its client disconnects first, or the holder
+    /// ends.
     fn when_possible(holder: &Arc<Holder>, client: &UnixStream) -> Option<Self> {
         loop {
             let began = holder
@@ -702,11 +702,11 @@ impl Running {
                 .fetch_update(SeqCst, SeqCst, |n| (n < MOST_COMMANDS).then_some(n + 1));
             let counted = began.is_ok().then(|| Self(holder.clone()));
             if counted.is_some() {
-                // Counted before the look at the flags: `shuts_the_door` must see it.
+                // Counted before the flags are checked: `shuts_the_door` must see it.
                 holder.begun.fetch_add(1, SeqCst);
             }
-            // While it ends its pool is being closed: the caller finds no socket next, and waits
-            // for the devices.
+            // An ending holder closes its pool. The caller then finds no socket, and waits for the
+            // devices.
             let ends = holder.over.load(SeqCst) || holder.ending.load(SeqCst);
             if is_deserted(client) || ends {
                 return None;

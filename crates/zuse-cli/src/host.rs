@@ -1,5 +1,4 @@
-//! The host of a pool: a process that goes on holding it, so that it is imported for more than one
-//! command.
+//! The host of a pool: a process that keeps the pool imported for more than one command.
 //!
 //! ```text
 //!   zpool create, zpool import POOL ──► zuse serve --first   runs the command, keeps the pool
@@ -8,10 +7,10 @@
 //!   both: own session, own log; the command line goes there like any other (`forward.rs`)
 //!   zpool export, zpool destroy     ──► the host ends
 //! ```
-//! Rules (the cases `host-*` try them):
-//! - At most one process holds a pool: it has the devices locked, and only then binds the socket.
-//! - A pool is in the cache file while it is imported. A host that dies takes nothing with it but
-//!   keys and mounts: the next command starts another one.
+//! Rules (tested by the cases `host-*`):
+//! - At most one process holds a pool: it locks the devices, and only then binds the socket.
+//! - A pool is in the cache file while it is imported. If a host dies, only keys and mounts are
+//!   lost: the next command starts another host.
 //! - With `zuse_host_linger=0` or `--no-host` no host is started.
 
 use std::ffi::OsString;
@@ -22,10 +21,10 @@ use crate::error::{CommandError, Outcome};
 use crate::forward;
 use crate::session::Session;
 
-/// What a host is told that nobody else named.
+/// Argument of a new host whose command line comes over its socket.
 const FIRST: &str = "first";
 
-/// Starts a host for an imported pool, unless another one is quicker; returns when it listens.
+/// Starts a host for an imported pool, unless another one starts first. Returns when it listens.
 pub fn start(session: &mut Session, name: &str) -> Outcome {
     let words: Vec<OsString> = ["serve", "--host", name].map(OsString::from).into();
     let (said, _) = spawn(session, &words, Stdio::null(), Stdio::null())?;
@@ -35,7 +34,7 @@ pub fn start(session: &mut Session, name: &str) -> Outcome {
     Err(refusal(&said).into())
 }
 
-/// Why a host did not begin: it says so as JSON.
+/// Why a host did not start, from its JSON message.
 fn refusal(said: &str) -> CommandError {
     serde_json::from_str(said).unwrap_or_else(|_| {
         CommandError::new("cannot start a process that holds the pool")
@@ -43,7 +42,7 @@ fn refusal(said: &str) -> CommandError {
     })
 }
 
-/// Runs a command line in a new process, which becomes the host of the pool that it makes or
+/// Runs a command line in a new process, which becomes the host of the pool that it creates or
 /// imports.
 pub fn in_new_process(session: &mut Session, argv: &[OsString]) -> Outcome<u8> {
     let name = format!("{FIRST}-{}.sock", std::process::id());

@@ -37,8 +37,8 @@ pub fn name_of(owner: QuotaOwner, id: u64) -> String {
     name.unwrap_or_else(|| id.to_string())
 }
 
-/// Properties of a new dataset, with the ids of users and groups in the place of their names.
-/// `cannot` begins what is said of one that cannot be set.
+/// Replaces names of users and groups by ids in the properties of a new dataset. `cannot` begins
+/// the message about a property that cannot be set.
 pub fn all_with_ids(properties: &mut [(String, String)], cannot: &str) -> Outcome {
     for (name, _) in properties {
         let with_id = with_id(name).map_err(|stop| match stop {

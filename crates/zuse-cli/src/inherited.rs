@@ -1,11 +1,11 @@
 //! What a background process inherits from the process that started it, and must not keep.
 
-/// In the environment of a process that is started to go on in the background.
+/// Environment variable of a process that is started to run in the background.
 pub const MARK: &str = "ZUSE_IN_BACKGROUND";
 
-/// Lets go of descriptors that a shell or another program had open. They may hold locks, the end of
-/// a pipe, or files on a mount that is to be unmounted. Then as many may be opened as the system
-/// allows: each mount is one.
+/// Closes descriptors that a shell or another program had open. They may hold locks, the end of a
+/// pipe, or files on a mount that is to be unmounted. Then raises the limit of open files to the
+/// system's maximum, since each mount needs one.
 ///
 /// To be called before anything else in `main`.
 #[allow(unsafe_code)]

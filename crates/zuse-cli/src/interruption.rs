@@ -1,4 +1,4 @@
-//! Whether the user of a running command wants it to end.
+//! Whether the user of a running command has interrupted it.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -9,13 +9,13 @@ use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// How often who waits for input or output looks whether it is still wanted.
+/// Polling interval for an interruption while waiting for input or output.
 const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
 
-/// Watches as long as it lives.
+/// Watches for an interruption until it is dropped.
 pub struct Interruption {
     flag: Arc<AtomicBool>,
     by: By,
@@ -23,13 +23,12 @@ pub struct Interruption {
 
 enum By {
     Signal(signal_hook::SigId),
-    /// The thread that watches ends when the other end of this is closed.
+    /// The watching thread ends when the other end of this is closed.
     Client(Option<(UnixStream, JoinHandle<()>)>),
 }
 
 impl Interruption {
-    /// By SIGINT, which then does nothing else; for a command that another process asked for, by
-    /// its end.
+    /// SIGINT, which has no other effect meanwhile. For a forwarded command: the end of its client.
     pub fn of(client: Option<&UnixStream>) -> io::Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
         let by = match client {
@@ -64,21 +63,20 @@ impl Interruption {
     }
 }
 
-/// Whether whoever asked for a command is there no more.
+/// Whether the client of a command has disconnected.
 pub fn is_deserted(client: &UnixStream) -> bool {
     let mut polled = [PollFd::new(client, PollFlags::IN)];
     poll(&mut polled, Some(&Timespec::default())).is_ok_and(|n| n > 0)
 }
 
-/// A stream of a command that is of no use any more once the command's user wants it to end: then
-/// it fails.
+/// A stream of a command that fails once the user interrupts the command.
 pub struct Guarded {
     stream: File,
     interruption: Interruption,
 }
 
 impl Guarded {
-    /// Guards a stream for as long as it lives.
+    /// Guards a stream until it is dropped.
     pub fn new(stream: File, interruption: Interruption) -> Self {
         Self {
             stream,
@@ -94,7 +92,7 @@ impl Guarded {
             }
             match poll(&mut [PollFd::new(&self.stream, way)], Some(&LOOK)) {
                 Ok(0) | Err(rustix::io::Errno::INTR) => {}
-                // If it cannot be waited for, reading it reports the error.
+                // If it cannot be polled, reading it reports the error.
                 Ok(_) | Err(_) => return Ok(()),
             }
         }
@@ -124,8 +122,8 @@ impl Write for Guarded {
     }
 }
 
-/// Waits for the end of either: true if it was that of whoever asked. Neither says anything more:
-/// what can be read is its end.
+/// Waits for the end of either: true if it was the client's. Neither sends anything more, so
+/// readable means closed.
 fn is_gone(client: &UnixStream, over: &UnixStream) -> bool {
     let mut polled = [client, over].map(|s| PollFd::new(s, PollFlags::IN));
     loop {

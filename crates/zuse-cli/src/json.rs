@@ -108,11 +108,11 @@ fn quote(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// Bytes that are handed out together.
+/// Bytes per write.
 const BATCH: usize = 64 << 10;
 
-/// As the line of an [`envelope`] with one object `key` in it, whose entries are handed out as they
-/// are made. Of any number of them, few are in memory.
+/// Prints the line of an [`envelope`] with one object `key`, whose entries are written as they are
+/// made. Only a few of them are in memory at a time.
 ///
 /// # Errors
 /// Those of `put`.

@@ -11,7 +11,7 @@ use zuse::{KEY_MATERIAL_MAX, KeyFormat, KeyMaterial};
 use crate::error::{CommandError, Outcome, said_by_host};
 use crate::session::Session;
 
-/// A key out of a file; of a file that cannot be one no more is read than is needed to tell.
+/// Reads a key from a file. Of a file too long for a key only as much is read as shows that.
 pub fn read_file(path: &Path) -> std::io::Result<KeyMaterial> {
     stay_private();
     let mut bytes = Vec::with_capacity(KEY_MATERIAL_MAX + 1);
@@ -25,14 +25,14 @@ pub fn read_file(path: &Path) -> std::io::Result<KeyMaterial> {
     Ok(key)
 }
 
-/// A process that has seen a key writes no core dump, and only root may look into its memory.
+/// A process that has read a key writes no core dump, and only root may read its memory.
 fn stay_private() {
     use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-    // Where a sandbox does not let it, nothing is worse than before.
+    // A sandbox may refuse it; then nothing is lost.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
-/// What is to be said about a key file that is not its owner's alone.
+/// The warning about a key file that other users can read.
 pub fn exposed(path: &Path) -> Option<String> {
     let meta = std::fs::metadata(path).ok().filter(|m| m.is_file())?;
     let mode = meta.permissions().mode() & 0o777;
@@ -52,8 +52,8 @@ fn word(format: KeyFormat) -> &'static str {
     }
 }
 
-/// A key from where `keylocation` says. `what` begins what is said if there is none. `name` is the
-/// dataset, if it exists; a new key that is typed is typed twice.
+/// Reads a key from its `keylocation`. `what` begins the message if there is none. `name` is the
+/// dataset, if it exists; a new key must be typed twice.
 pub fn obtain(
     session: &mut Session,
     what: &str,
@@ -122,7 +122,7 @@ fn from_pipe(mut input: impl Read, format: KeyFormat) -> Outcome<KeyMaterial> {
 /// A line typed without being shown.
 fn ask(session: &mut Session, input: &File, prompt: &str) -> Outcome<Vec<u8>> {
     session.ui.flush()?;
-    // It names a dataset, and goes to a terminal.
+    // The prompt contains the dataset's name and goes to a terminal.
     let prompt = crate::shown::text(prompt);
     let _ = session.ui.err().write_all(prompt.as_bytes());
     let before = tcgetattr(input).map_err(std::io::Error::from)?;
@@ -131,7 +131,7 @@ fn ask(session: &mut Session, input: &File, prompt: &str) -> Outcome<Vec<u8>> {
     tcsetattr(input, OptionalActions::Flush, &quiet).map_err(std::io::Error::from)?;
     let mut line = Vec::with_capacity(KEY_MATERIAL_MAX);
     let mut byte = [0];
-    // If the user gives up at the prompt, the terminal is restored and nobody reads from it any
+    // If the user interrupts the prompt, the terminal is restored, and no thread reads from it any
     // more.
     let mut typed = session.input()?;
     let result = loop {

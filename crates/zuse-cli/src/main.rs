@@ -73,9 +73,9 @@ const HELPER: &str = "mount.fuse.zuse";
 pub enum Executed {
     /// With this exit code.
     Done(u8),
-    /// The process that holds this pool has to run it.
+    /// The process that holds this pool must run it.
     Elsewhere(u64),
-    /// A new process has to run it.
+    /// A new process must run it.
     NewProcess,
 }
 
@@ -130,7 +130,7 @@ fn run_line(argv: &[OsString], state: &State) -> Outcome<u8> {
             Executed::Done(code) => return Ok(code),
             Executed::Elsewhere(guid) => match forward::line(&mut session, guid, argv)? {
                 Some(code) => return Ok(code),
-                // It has just ended: its pool can be opened here soon.
+                // It has just ended, so its pool can be opened here soon.
                 None => std::thread::sleep(forward::PAUSE),
             },
             Executed::NewProcess => return host::in_new_process(&mut session, argv),
@@ -184,7 +184,7 @@ pub fn execute(argv: &[OsString], session: &mut Session) -> Executed {
     }
 }
 
-/// Prints a failure: the message, then what can be done about it.
+/// Prints a failure: the message, then what the user can do.
 pub fn say_error(ui: &mut Ui, error: &CommandError) {
     if !error.message.is_empty() {
         ui.say(&error.message);
@@ -194,14 +194,14 @@ pub fn say_error(ui: &mut Ui, error: &CommandError) {
     }
 }
 
-/// Puts `zuse` in front when the program was called by a command's name.
+/// Puts `zuse` in front if the program was called by a command's name.
 fn applet(argv: &[OsString]) -> Vec<OsString> {
     let name = argv
         .first()
         .and_then(|a| Path::new(a).file_name())
         .unwrap_or(OsStr::new("zuse"));
     let mut out = vec![OsString::from("zuse")];
-    // What `mount -t zuse` calls is the same helper.
+    // `mount -t zuse` calls the same helper.
     let name = match name.to_str() {
         Some("mount.zuse" | "mount.zfs") => OsStr::new(HELPER),
         _ => name,
@@ -210,13 +210,13 @@ fn applet(argv: &[OsString]) -> Vec<OsString> {
         out.push(name.to_owned());
     }
     out.extend(argv.iter().skip(1).cloned());
-    // `zuse -?` is our own; the ZFS commands know it as a question for their usage.
+    // `zuse -?` is Zuse's own; for the ZFS commands it asks for the usage.
     if let [_, word] = out.as_mut_slice()
         && word == "-?"
     {
         *word = "--help".into();
     }
-    // The ZFS commands print their version in a form of their own.
+    // The ZFS commands print their version in their own format.
     if let [_, command, word] = out.as_mut_slice()
         && (command == "zfs" || command == "zpool")
         && (word == "--version" || word == "-V")
@@ -226,7 +226,7 @@ fn applet(argv: &[OsString]) -> Vec<OsString> {
     out
 }
 
-/// The command as a pool's history notes it: without `zuse` in front of what others know.
+/// The command line for the pool's history: without `zuse` in front of ZFS commands.
 fn command_text(argv: &[OsString]) -> String {
     let words: Vec<_> = argv.iter().map(|a| a.to_string_lossy()).collect();
     let known = words.get(1).is_some_and(|w| APPLETS.iter().any(|a| a == w));

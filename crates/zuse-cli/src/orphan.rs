@@ -1,7 +1,7 @@
 //! Mounts whose process was killed or has crashed.
 //!
-//! Everything in such a mount fails with ENOTCONN, its directory too, until it is unmounted. No
-//! pool is in use by it, and nothing that was acknowledged is lost with it.
+//! Every access to such a mount fails with ENOTCONN, its directory included, until it is unmounted.
+//! It keeps no pool in use. No acknowledged write is lost.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::error::{CommandError, Outcome};
 
-/// A mount of another process may be suspended and answer nothing: then it is none of these.
+/// A mount of another process may be suspended and not answer. Then it is not dead.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A mount without a process.
@@ -21,7 +21,7 @@ pub struct Orphan {
     pub dir: PathBuf,
 }
 
-/// Those that fit, by dataset and directory.
+/// The dead mounts that match, by dataset and directory.
 pub fn orphans(fits: impl Fn(&str, &Path) -> bool) -> Vec<Orphan> {
     let table = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let rows = table.lines().filter_map(|line| {
@@ -34,7 +34,7 @@ pub fn orphans(fits: impl Fn(&str, &Path) -> bool) -> Vec<Orphan> {
         .collect()
 }
 
-/// A field of the kernel's table of mounts as it is.
+/// Decodes a field of the kernel's mount table.
 pub fn unescaped(field: &str) -> String {
     field
         .replace("\\040", " ")
@@ -43,7 +43,7 @@ pub fn unescaped(field: &str) -> String {
         .replace("\\134", "\\")
 }
 
-/// A path whose last part may be such a mount: it cannot be looked at.
+/// The absolute path. If the last component cannot be resolved it is kept: it may be a dead mount.
 pub fn absolute(path: &Path) -> PathBuf {
     if let Ok(path) = path.canonicalize() {
         return path;
@@ -58,7 +58,8 @@ fn is_dead(dir: &Path) -> bool {
     let (send, receive) = mpsc::channel();
     let dir = dir.to_owned();
     let asked = std::thread::Builder::new().spawn(move || {
-        // Attributes may be in the kernel's cache; for the free space it always asks the process.
+        // Attributes may come from the kernel's cache. The free space always comes from the
+        // process.
         let _ = send.send(rustix::fs::statfs(&dir).err());
     });
     asked.is_ok() && receive.recv_timeout(PATIENCE) == Ok(Some(rustix::io::Errno::NOTCONN))
@@ -68,7 +69,7 @@ impl Orphan {
     /// Takes the mount away.
     ///
     /// # Errors
-    /// It is another user's.
+    /// It belongs to another user.
     pub fn take_away(&self) -> Outcome {
         use rustix::mount::{UnmountFlags, unmount};
         if unmount(&self.dir, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).is_ok() {

@@ -9,7 +9,7 @@ use crate::query::{Answer, Question};
 use crate::session::Session;
 use crate::target::Target;
 
-/// Whether a word is a path and no dataset's name.
+/// Whether a word is a path, not the name of a dataset.
 pub fn is_path(word: &str) -> bool {
     word.starts_with('/')
         || matches!(word, "." | "..")
@@ -26,7 +26,7 @@ pub fn dataset_at(session: &mut Session, word: &str) -> Outcome<String> {
     Ok(located(session, word, &path)?.0)
 }
 
-/// The place in a dataset that a path of the host names.
+/// The place in a dataset that a path of the host leads to.
 ///
 /// # Errors
 /// There is nothing at that path, or no dataset is mounted there.
@@ -50,7 +50,7 @@ fn located(session: &mut Session, word: &str, path: &Path) -> Outcome<(String, P
         };
         return Err(CommandError::new(format!("cannot open '{word}': {why}")).into());
     };
-    // Children appear inside of the mount, each at its own mountpoint.
+    // Children appear inside the mount, each at its own mountpoint.
     let question = Question::file_systems(&source, &["mountpoint", "mounted"]);
     let Answer::Datasets(rows) = question.ask(session)? else {
         return Ok((source, mount));
@@ -74,7 +74,7 @@ fn located(session: &mut Session, word: &str, path: &Path) -> Outcome<(String, P
     })
 }
 
-/// Source and directory of the mount of ours that a path lies in.
+/// Source and directory of the Zuse mount that contains a path.
 pub fn mount_of(path: &Path) -> Option<(String, PathBuf)> {
     let table = std::fs::read_to_string("/proc/self/mounts").ok()?;
     let rows = table.lines().filter_map(|line| {
@@ -84,7 +84,7 @@ pub fn mount_of(path: &Path) -> Option<(String, PathBuf)> {
         path.starts_with(&dir)
             .then(|| (dir, kind == "fuse.zuse", unescaped(source)))
     });
-    // The one on top at the deepest directory; `max_by_key` takes the last of equals.
+    // The topmost mount on the deepest directory; `max_by_key` takes the last of equals.
     let (dir, ours, source) = rows.max_by_key(|(dir, ..)| dir.components().count())?;
     ours.then_some((source, dir))
 }

@@ -1,7 +1,6 @@
 //! Property values for people: sizes with units, dates, ratios.
 //!
-//! Values come in exact form (bytes, seconds, words); which of them are sizes is decided by their
-//! names.
+//! Values come in exact form (bytes, seconds, words). The name decides which of them are sizes.
 
 use std::borrow::Cow;
 
@@ -84,7 +83,7 @@ pub fn pool_value(name: &str, exact: Option<&str>, parsable: bool) -> String {
         return "-".into();
     };
     let number = exact.parse::<u64>().ok();
-    // A figure of a class reads as that of the pool.
+    // A figure of a class has the format of the pool's.
     let figure = name.rsplit('_').next().unwrap_or(name);
     match (name, number) {
         (_, Some(0)) if matches!(figure, "expandsize" | "checkpoint") => "-".into(),

@@ -1,4 +1,4 @@
-//! Progress of long work, on the error stream, when a person looks at it.
+//! Progress of long work, on the error stream, if that is a terminal.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A bar if the error stream is a terminal of this very process, else just counters.
+    /// A bar if the error stream is a terminal of this process, else only counters.
     pub fn new(ui: &Ui, forwarded: bool) -> Self {
         let bar = if ui.is_watched() && !forwarded {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
@@ -46,14 +46,14 @@ impl Progress {
         }
     }
 
-    /// A phase of the work has come so far.
+    /// A phase of the work has reached this count.
     pub fn reached(&self, phase: &'static str, done: u64, total: u64) {
         let percent = done.saturating_mul(100).checked_div(total).unwrap_or(0);
         self.bar.set_message(format!("{phase} {percent}%"));
         self.bar.set_position(done);
     }
 
-    /// So many bytes are done.
+    /// Adds bytes that are done.
     pub fn add(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Relaxed);
         self.bar.inc(bytes);

@@ -1,8 +1,8 @@
 //! Questions about pools and datasets, and their answers as plain rows.
 //!
-//! A listing may span pools that different processes hold. So it is put together from answers to
-//! questions about one pool each. Those are given here if the pool can be opened here, else by the
-//! process that holds it (through `zuse answer`, see [`carry`]).
+//! A listing may include pools that different processes hold. So it is composed of answers to
+//! questions about one pool each. A question is answered here if the pool can be opened here, else
+//! by its holder (`zuse answer`, see [`carry`]).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ pub enum Question {
 /// An answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Answer {
-    /// Datasets: they come over row by row.
+    /// Datasets: they are sent row by row.
     #[serde(skip)]
     Datasets(Vec<DatasetRow>),
     /// A pool.
@@ -93,7 +93,7 @@ pub struct VdevAnswer {
     pub pool: PoolRow,
     /// Those that were found.
     pub vdevs: Vec<VdevCells>,
-    /// Names that are none of its vdevs.
+    /// Names that match none of its vdevs.
     pub unknown: Vec<String>,
 }
 
@@ -139,12 +139,12 @@ pub struct DatasetRow {
     pub kind: Text,
     /// Txg of its creation.
     pub create_txg: u64,
-    /// Properties, in the order asked for; `None` where it has none of that name.
+    /// Properties, in the requested order; `None` if it has no property of that name.
     pub cells: Vec<(Text, Option<Cell>)>,
 }
 
 impl DatasetRow {
-    /// A property that was asked for, most likely as the `at`-th.
+    /// A requested property, most likely at index `at`.
     pub fn cell_at(&self, at: usize, name: &str) -> Option<&Cell> {
         match self.cells.get(at) {
             Some((n, cell)) if n == name => cell.as_ref(),
@@ -152,7 +152,7 @@ impl DatasetRow {
         }
     }
 
-    /// A property that was asked for.
+    /// A requested property.
     pub fn cell(&self, name: &str) -> Option<&Cell> {
         self.cells
             .iter()
@@ -194,33 +194,33 @@ pub struct PoolRow {
     pub features_to_enable: Vec<String>,
     /// The version, if it is one before features; else 0.
     pub legacy: u64,
-    /// The number of a known fault of older software in it; else 0.
+    /// The number of a known fault of older software in the pool; else 0.
     #[serde(default)]
     pub errata: u64,
-    /// What went wrong beyond the devices, one line each.
+    /// Problems other than those of devices, one line each.
     pub warnings: Vec<String>,
     /// Seconds since the pool was opened.
     #[serde(default)]
     pub seconds: f64,
-    /// The process that has it open: who asked, or the one that holds it.
+    /// The process that has it open: the caller, or the holder.
     #[serde(default)]
     pub process: u32,
-    /// What is kept in memory.
+    /// The cache tiers.
     #[serde(default)]
     pub tiers: Vec<TierRow>,
     /// Figures of intent logs: see [`zuse::Pool::log_figures`].
     #[serde(default)]
     pub logs: Vec<(String, u64)>,
-    /// Dedup tables, where that was asked for.
+    /// Dedup tables, if requested.
     #[serde(default)]
     pub dedup: Option<DedupRow>,
-    /// Work on the whole pool, where that was asked for.
+    /// Work on the whole pool, if requested.
     #[serde(default)]
     pub activity: ActivityRow,
-    /// Blocks in the error log, where that was asked for.
+    /// Blocks in the error log, if requested.
     #[serde(default)]
     pub lost_blocks: u64,
-    /// What they are of, where that was asked for.
+    /// Their files, if requested.
     #[serde(default)]
     pub damaged: Vec<LostRow>,
 }
@@ -244,7 +244,7 @@ impl Question {
     }
 
     /// Answers about an open pool. An imported pool that is open read-only for this question is not
-    /// read-only.
+    /// reported as read-only.
     pub fn answer(&self, pool: &Arc<Pool>, imported: bool) -> Outcome<Answer> {
         match self {
             Self::Datasets { .. } => {
@@ -280,7 +280,7 @@ impl Question {
         }
     }
 
-    /// Gives a row for each dataset that is asked for, none for a question about a pool.
+    /// Passes a row for each requested dataset; none for a question about a pool.
     fn each_row(
         &self,
         pool: &Arc<Pool>,
@@ -316,7 +316,7 @@ impl Question {
             .or_cannot(|| format!("cannot open '{root}'"))
     }
 
-    /// Answers here, or has the process that holds the pool answer.
+    /// Answers here, or asks the process that holds the pool.
     pub fn ask(&self, session: &mut Session) -> Outcome<Answer> {
         match session.pool(self.pool(), Need::Read) {
             Ok(pool) => {
@@ -326,7 +326,7 @@ impl Question {
             }
             Err(Stop::Held(guid)) => match self.ask_holder(session, guid)? {
                 Some(answer) => Ok(answer),
-                // It has just ended: its pool can be opened here soon.
+                // It has just ended, so its pool can be opened here soon.
                 None => {
                     std::thread::sleep(forward::PAUSE);
                     self.ask(session)
@@ -350,7 +350,7 @@ impl Question {
 }
 
 impl Answer {
-    /// Shows what is mounted by this process by its mount.
+    /// Shows file systems mounted by this process at their place in the mount.
     fn put_below_mounts(&mut self, session: &Session) {
         if let (Self::Pool(row), Some(holder)) = (self, &session.holder)
             && !row.damaged.is_empty()
@@ -361,7 +361,7 @@ impl Answer {
     }
 }
 
-/// What answering for these properties is going to read.
+/// What must be read to answer for these properties.
 fn needs_of(names: Option<&[&str]>) -> Needs {
     let Some(names) = names else {
         return Needs::ALL;
@@ -377,7 +377,7 @@ fn needs_of(names: Option<&[&str]>) -> Needs {
     }
 }
 
-/// Whether a computed property stands beside a directory, or takes others to work out.
+/// Whether a computed property needs only the directory, or the other properties too.
 fn beside(name: &str) -> bool {
     matches!(
         name,
@@ -404,7 +404,7 @@ fn dataset_row(
             source: source_text(&source),
             received: received.map(String::into_boxed_str),
         });
-        // Under the name that was asked for.
+        // Under the requested name.
         let name = match properties.and_then(|names| names.get(at)) {
             Some(asked) if *asked != name => (*asked).to_owned().into(),
             _ => name,
@@ -469,7 +469,7 @@ fn vdevs_answer(
     })))
 }
 
-/// The properties that were asked for, or all.
+/// The requested pool properties, or all.
 fn pool_cells(pool: &Pool, properties: Option<&[String]>) -> zuse::Result<Vec<(String, Cell)>> {
     Ok(match properties {
         None => pool
@@ -495,7 +495,8 @@ fn pool_cells(pool: &Pool, properties: Option<&[String]>) -> zuse::Result<Vec<(S
     })
 }
 
-/// The tree of vdevs with the space of each top one; more of it where the properties ask for that.
+/// The vdev tree with the space of each top-level vdev, and further figures that the properties
+/// need.
 fn vdevs_with_space(pool: &Pool, cells: &[(String, Cell)]) -> VdevRow {
     let mut vdevs = VdevRow::of(&pool.vdev_status());
     vdevs.name = pool.name();
@@ -527,13 +528,13 @@ fn vdevs_with_space(pool: &Pool, cells: &[(String, Cell)]) -> VdevRow {
             row.checkpoint = only.map(|(_, bytes)| *bytes);
         }
     }
-    // As the pool's size: what is in logs is not counted.
+    // As the pool's size: log devices are not counted.
     let data = vdevs.children.iter().filter(|c| !c.is_log);
     vdevs.deflated = data.map(|c| c.deflated).sum();
     vdevs
 }
 
-/// By how much each vdev below one would grow.
+/// Sets by how much each vdev below could grow.
 fn tell_expandable(pool: &Pool, vdev: &mut VdevRow) {
     for child in &mut vdev.children {
         child.expandable = pool.spa().expandable(child.guid);
@@ -541,7 +542,7 @@ fn tell_expandable(pool: &Pool, vdev: &mut VdevRow) {
     }
 }
 
-/// What is known of a pool.
+/// The row of a pool.
 pub fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<PoolRow> {
     let cells = pool_cells(pool, properties)?;
     let figures = pool.figures()?;
@@ -597,14 +598,13 @@ pub fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result
     })
 }
 
-/// Figures of intent logs, as they go to the client.
+/// Figures of intent logs, as they are sent to the client.
 fn named_log_figures(pool: &Pool) -> Vec<(String, u64)> {
     let all = pool.log_figures().into_iter();
     all.map(|(name, n)| (name.to_owned(), n)).collect()
 }
 
-/// Nothing where the set of features that the pool asks for is not known here, or the pool cannot
-/// tell.
+/// Empty if the pool's compatibility set is unknown here, or if the pool cannot be read.
 fn features_to_enable(pool: &Pool) -> Vec<String> {
     if pool.spa().version() < zuse::SPA_VERSION {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! One command at work: its streams, its directory, the pools it opened.
+//! One running command: its streams, its directory, the pools it opened.
 //!
 //! How a pool is found, in this order:
 //! 1. This process holds it (a mount).
@@ -6,8 +6,8 @@
 //! 3. `--in` or `-d` names its devices.
 //! 4. The cache file names them.
 //!
-//! A pool whose holder's socket answers is not opened: the command line goes there
-//! ([`Stop::Held`]). If somebody else has locked the devices for a moment, the command waits.
+//! A pool whose holder's socket answers is not opened: the command line is sent there
+//! ([`Stop::Held`]). If another process holds the device locks for a moment, the command waits.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -32,13 +32,13 @@ use crate::tuning::{Origin, Tuning, known, text_name};
 use crate::ui::Ui;
 use crate::wire;
 
-/// How long a command waits for another one that has the pool open.
+/// How long a command waits for another process that has the pool open.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// After which time it says so.
 const TELLING: Duration = Duration::from_secs(1);
 
-/// What a command is going to do to a pool.
+/// What a command is going to do with a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Look at it.
@@ -49,7 +49,7 @@ pub enum Need {
 
 struct Opened {
     pool: Arc<Pool>,
-    /// It was exported before and is left so.
+    /// The pool was exported before and stays so.
     export: bool,
 }
 
@@ -59,9 +59,9 @@ pub struct Taken {
     pub name: String,
     /// Its guid.
     pub guid: u64,
-    /// It was open to be changed.
+    /// It was open for writing.
     pub writable: bool,
-    /// It was exported before and is left so.
+    /// The pool was exported before and stays so.
     pub export: bool,
 }
 
@@ -81,35 +81,34 @@ pub struct Session {
     pub command: String,
     /// Keys given with `--key`.
     keys: Vec<KeyMaterial>,
-    /// Files that they came from.
+    /// The files of these keys.
     pub key_files: Vec<PathBuf>,
-    /// The state of pools that is looked at, if it is not the newest.
+    /// The state of pools to open, if it is not the newest.
     pub at: Option<At>,
-    /// What a pool's name gets at its end, if the state that is looked at is not to be taken for
-    /// the pool.
+    /// Suffix of the pool's name, if the opened state must not be mistaken for the present one.
     pub suffix: Option<&'static str>,
-    /// Tunables that it names.
+    /// Tunables of the command line.
     pub tuned: Vec<(String, String)>,
-    /// Figures of the pools that it opened are shown at its end.
+    /// Print figures of the opened pools at the end.
     pub stats: bool,
-    /// It looks at a stream that is not whole.
+    /// It reads an incomplete stream.
     pub flawed: bool,
-    /// Exit code of a command that has gone on after something failed.
+    /// Exit code of a command that has continued after a failure.
     pub worst: u8,
     /// It starts no host.
     pub no_host: bool,
-    /// It changes files, which are on disk with a later txg: other changes wait for theirs.
+    /// It changes files, which are committed in a later txg. Other changes wait for that.
     pub writes: bool,
-    /// What it imports is mounted.
+    /// Mount what it imports.
     pub mounts: bool,
-    /// The keys of what it imports are loaded.
+    /// Load the keys of what it imports.
     pub loads_keys: bool,
-    /// This process is going to be the host of the pool that the command makes or imports.
+    /// This process will be the host of the pool that the command creates or imports.
     pub becoming: bool,
     /// That pool.
     kept: Option<Arc<Pool>>,
     opened: Vec<Opened>,
-    /// Who asked the process that holds a pool for this command.
+    /// The client of this forwarded command.
     client: Option<Arc<UnixStream>>,
 }
 
@@ -147,13 +146,13 @@ impl Session {
         }
     }
 
-    /// The other end of whoever asked for this command.
+    /// Sets the connection to the client of this command.
     pub fn asked_by(&mut self, client: Option<Arc<UnixStream>>) {
         self.ui.asked_by(client.clone());
         self.client = client;
     }
 
-    /// Sleeps, if somebody still waits for what comes then.
+    /// Sleeps, unless the client has disconnected.
     ///
     /// # Errors
     /// Nobody does.
@@ -171,8 +170,8 @@ impl Session {
         }
     }
 
-    /// Learns from now on, until it is dropped, whether the command's user wants it to end: by
-    /// SIGINT, or by being gone.
+    /// Watches, until it is dropped, whether the user interrupts the command, by SIGINT or by
+    /// disconnecting.
     ///
     /// # Errors
     /// The signal cannot be caught, or there is no thread.
@@ -180,7 +179,7 @@ impl Session {
         Interruption::of(self.client.as_deref())
     }
 
-    /// What the command reads, until its user wants it to end.
+    /// The command's input, until the user interrupts it.
     ///
     /// # Errors
     /// As [`Self::interruption`].
@@ -191,7 +190,7 @@ impl Session {
         ))
     }
 
-    /// Where the command's bulk data goes, until its user wants it to end.
+    /// The command's bulk output, until the user interrupts it.
     ///
     /// # Errors
     /// As [`Self::interruption`].
@@ -200,14 +199,14 @@ impl Session {
         Ok(Guarded::new(out, self.interruption()?))
     }
 
-    /// A path as the command's user means it.
+    /// A path relative to the directory of the command's user.
     pub fn path(&self, path: &Path) -> PathBuf {
         self.cwd.join(path)
     }
 
     /// Adds places to look for pools in.
     pub fn look_in(&mut self, places: &[PathBuf]) {
-        // Without dots: what is found there is named by it.
+        // Without dots: messages name what is found there by this path.
         let places = places
             .iter()
             .map(|p| self.cwd.join(p).components().collect());
@@ -229,12 +228,12 @@ impl Session {
         Ok(())
     }
 
-    /// Takes a key that was given as a word.
+    /// Adds a key that was given as a word.
     pub fn take_key(&mut self, key: String) {
         self.keys.push(KeyMaterial::new(key.into_bytes()));
     }
 
-    /// Tries the keys that were given on a pool.
+    /// Tries the given keys on a pool.
     fn unlock(&self, pool: &Pool) -> zuse::Result<()> {
         pool.try_keys(&self.keys).map(|_| ())
     }
@@ -244,8 +243,7 @@ impl Session {
         !self.keys.is_empty()
     }
 
-    /// What a pool gets from outside: this host, the system's clock and randomness, bounds as they
-    /// were set.
+    /// The environment of a pool: this host, the system's clock and randomness, the tunables.
     pub fn environment(&self) -> Outcome<Environment> {
         Ok(Environment {
             host: self.state.host()?,
@@ -259,11 +257,11 @@ impl Session {
         Tuning::load(&self.state.tunables, &self.tuned)
     }
 
-    /// Tunables that the command line names: for the pools that it opens, and for the one that this
-    /// process holds already.
+    /// Sets tunables of the command line: for the pools that it opens, and for the one that this
+    /// process holds.
     pub fn tune(&mut self, pairs: impl IntoIterator<Item = (String, String)>) -> Outcome {
         self.tuned.extend(pairs);
-        // What is refused is refused before anything is done.
+        // A bad value is refused before anything is done.
         self.tuning()?;
         if let Some(holder) = self.holder.clone().filter(|_| !self.tuned.is_empty()) {
             let mut running = Tuning::of(holder.pool().limits());
@@ -295,7 +293,7 @@ impl Session {
             })
     }
 
-    /// Whether this process goes on with a pool after the command.
+    /// Whether this process keeps a pool open after the command.
     pub fn holds(&self, pool: &Arc<Pool>) -> bool {
         let held = self.holder.as_ref();
         held.is_some_and(|holder| Arc::ptr_eq(holder.pool(), pool))
@@ -349,7 +347,7 @@ impl Session {
         }
     }
 
-    /// Whether the pool that this command uses is to have a host, which goes on holding it.
+    /// Whether the pool that this command uses should get a host, which keeps it open.
     pub fn wants_host(&self) -> Outcome<bool> {
         let here = self.holder.is_some() || self.becoming || self.no_host;
         let shown = self.at.is_some() || self.suffix.is_some();
@@ -364,7 +362,7 @@ impl Session {
         need: Need,
         limits: Limits,
     ) -> zuse::Result<Opened> {
-        // Who only reads needs no name and no directory of its own.
+        // A reader needs no host name and no directory of its own.
         let host = match self.state.host() {
             Err(_) if need == Need::Read && !cached => zuse::Host::default(),
             Err(Stop::Failed(e)) => return Err(zuse::Error::refused(Errno::PERM, e.message)),
@@ -410,7 +408,7 @@ impl Session {
         if let Some(passing) = passing {
             pool.set_for_now(for_now(&passing));
         }
-        // Nobody could send this command a 'zpool clear'.
+        // No process could send this command a 'zpool clear'.
         pool.set_patient(false);
         pool.dsl().set_creator(user());
         self.unlock(&pool)?;
@@ -512,8 +510,8 @@ impl Session {
         Ok(names)
     }
 
-    /// Opens a pool that another process has closed for this one: as it was found there, and as it
-    /// was open there.
+    /// Opens a pool that another process has closed for this one, with the same devices and
+    /// options.
     pub fn take_over(&mut self, pool: &Taken) -> Outcome<Arc<Pool>> {
         let limits = self.tuning()?.limits;
         let name = &pool.name;
@@ -564,12 +562,12 @@ impl Session {
         }
     }
 
-    /// Takes over a pool that this command made or imported: it is closed with the session, or
+    /// Takes over a pool that this command created or imported. It is closed with the session, or
     /// kept by the host that this process becomes.
     pub fn adopt(&mut self, pool: Arc<Pool>) {
         pool.set_patient(false);
         pool.dsl().set_creator(user());
-        // A pool that cannot be read says so when something of it is asked for.
+        // A pool that cannot be read returns the error when something of it is requested.
         let _ = self.unlock(&pool);
         if self.becoming {
             self.kept = Some(pool);
@@ -581,12 +579,13 @@ impl Session {
         });
     }
 
-    /// The pool that the host keeps that this process becomes.
+    /// The pool to keep, if this process becomes its host.
     pub fn take_kept(&mut self) -> Option<Arc<Pool>> {
         self.kept.take()
     }
 
-    /// Remembers how an imported pool is now, that went by that guid so far: its devices, its guid.
+    /// Updates the cache file for an imported pool that had this guid so far: its devices, its
+    /// guid.
     pub fn remember_again(&self, pool: &Pool, old: u64) -> Outcome {
         let imported = self.state.imported()?;
         if !imported.values().any(|c| c.config.pool_guid == old) {
@@ -596,13 +595,13 @@ impl Session {
         self.state.remember(&pool.config(), passing.as_ref())
     }
 
-    /// Lets the process that holds a pool be found by the pool's new guid. It gives up the names of
-    /// the old one by itself ([`crate::holder`]).
+    /// Lets clients find a pool's holder by the pool's new guid. The holder removes the names of
+    /// the old one itself ([`crate::holder`]).
     pub fn move_holder(&self, old: u64, new: u64) -> Outcome {
         let Some(holder) = &self.holder else {
             return Ok(());
         };
-        // The socket comes last: as soon as it is there the holder goes by it.
+        // The socket comes last: the holder uses the new name as soon as the socket exists.
         let moved = std::fs::copy(self.state.held_name(old), self.state.held_name(new))
             .and_then(|_| std::fs::hard_link(self.state.socket(old), self.state.socket(new)));
         moved.or_cannot(|| "cannot note the pool's new guid".into())?;
@@ -610,13 +609,12 @@ impl Session {
         Ok(())
     }
 
-    /// Gives up a pool that the command has closed itself.
+    /// Drops a pool that the command has closed itself.
     pub fn release(&mut self, pool: &Arc<Pool>) {
         self.opened.retain(|o| !Arc::ptr_eq(&o.pool, pool));
     }
 
-    /// Notes the command in the pool's history. A pool that cannot take the note is not a reason to
-    /// fail.
+    /// Writes the command to the pool's history. A pool that cannot store it is no reason to fail.
     pub fn log(&self, pool: &Pool) {
         if pool.is_writable() && !self.command.is_empty() {
             let uid = user();
@@ -625,7 +623,7 @@ impl Session {
         }
     }
 
-    /// Closes what was opened.
+    /// Closes the opened pools.
     pub fn finish(&mut self) -> Outcome {
         let mut result = Ok(());
         if let Some(holder) = self.holder.as_ref().filter(|_| self.stats) {
@@ -657,7 +655,7 @@ impl Drop for Session {
     }
 }
 
-/// What a pool that is remembered until the host restarts is told when it is opened.
+/// Options for a pool whose import holds until the host restarts.
 pub fn for_now(passing: &Extra) -> ForNow {
     ForNow {
         altroot: passing.altroot.clone(),
@@ -670,7 +668,7 @@ fn no_such_pool(name: &str) -> CommandError {
     CommandError::new(format!("cannot open '{name}': no such pool")).meaning(Meaning::NoSuchPool)
 }
 
-/// Whether devices are locked by another process.
+/// Whether another process holds the device locks.
 pub fn is_held(error: &zuse::Error) -> bool {
     error.is_for(zuse::Refusal::Held)
 }
@@ -708,7 +706,7 @@ impl Patience {
 pub fn found_by_config(config: &PoolConfig) -> Outcome<FoundPool> {
     let paths = device_paths(&config.vdev_tree);
     let mut scan = Search::new(&paths).run();
-    // Devices that came after the pool was remembered: their siblings' labels name them.
+    // Devices that were added after the pool was cached: the labels of their siblings name them.
     let own = |p: &&FoundPool| p.config.pool_guid == config.pool_guid;
     if let Some(found) = scan.pools.iter().find(own) {
         let mut named = device_paths(&found.config.vdev_tree);
@@ -720,7 +718,8 @@ pub fn found_by_config(config: &PoolConfig) -> Outcome<FoundPool> {
     }
     let name = &config.name;
     let by_guid = |p: &&FoundPool| p.config.pool_guid == config.pool_guid;
-    // Its guid was changed by somebody who could not note that: it is the one of its devices.
+    // Its guid was changed by a process that could not update the cache file. The devices have the
+    // new one.
     let same = |p: &&FoundPool| {
         let own = config.vdev_tree.devices();
         let known = |guid: &u64| own.iter().any(|d| d.guid == *guid);

@@ -1,5 +1,4 @@
-//! Compatibility sets as the command finds them: those known by name, then files of the
-//! administrator.
+//! Compatibility sets for commands: the built-in ones, then files of the administrator.
 
 use std::path::Path;
 
@@ -7,7 +6,7 @@ use zuse::compatibility::{Compatibility, names};
 
 use crate::error::CommandError;
 
-/// Where further sets are; the first that has the name counts.
+/// Where further sets are; the first match counts.
 const PLACES: [&str; 2] = ["/etc/zfs/compatibility.d", "/usr/share/zfs/compatibility.d"];
 /// Largest file of a set.
 const LARGEST: u64 = 16 << 10;
@@ -25,7 +24,7 @@ fn file(name: &str) -> Option<String> {
     })
 }
 
-/// What the property `compatibility` asks for; `None` is its default. The error begins with
+/// The set that the property `compatibility` requests; `None` is its default. The error begins with
 /// `action`.
 pub fn requested(property: Option<&str>, action: &str) -> Result<Compatibility, CommandError> {
     Compatibility::parse(property.unwrap_or("off"), &file).map_err(|name| {

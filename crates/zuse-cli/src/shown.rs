@@ -1,14 +1,14 @@
-//! Foreign text on a terminal: names, properties, history, and everything else from a disk or
+//! Text from outside on a terminal: names, properties, history, and everything else from a disk or
 //! stream.
 //!
-//! A terminal obeys control characters: they move the cursor, set titles, write over lines. So they
-//! are escaped on a terminal, as `ls -b` does: `\n`, `\t`, `\033`. Pipes, files, `-H` and JSON get
-//! exact bytes.
+//! A terminal interprets control characters: they move the cursor, set titles, overwrite lines. So
+//! they are escaped on a terminal, as `ls -b` does: `\n`, `\t`, `\033`. Pipes, files, `-H` and JSON
+//! get exact bytes.
 
 use std::borrow::Cow;
 
-/// Whether a terminal shows a character without obeying it. Format characters that turn the
-/// direction of text count as orders.
+/// Whether a terminal only displays a character. Format characters that change the direction of
+/// text do not count as harmless.
 fn is_harmless(c: char) -> bool {
     !c.is_control()
         && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -43,7 +43,7 @@ fn is_plain(bytes: &[u8], keeps_lines: bool) -> bool {
         .all(|b| matches!(b, b' '..=b'~') || keeps_lines && matches!(b, b'\n' | b'\t'))
 }
 
-/// One name or value: line breaks and tabs are spelled too.
+/// One name or value: line breaks and tabs are escaped too.
 pub fn name(bytes: &[u8]) -> Cow<'_, [u8]> {
     if is_plain(bytes, false) {
         return bytes.into();
@@ -61,7 +61,7 @@ pub fn text(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// As [`text`], of what may be borrowed for longer.
+/// As [`text`], for a value with a longer lifetime.
 pub fn cell(value: Cow<'_, str>) -> Cow<'_, str> {
     if is_plain(value.as_bytes(), false) {
         return value;
@@ -69,7 +69,7 @@ pub fn cell(value: Cow<'_, str>) -> Cow<'_, str> {
     text(&value).into_owned().into()
 }
 
-/// Output that may be of several lines: only what is neither text, line break nor tab is spelled.
+/// Output of one or more lines: everything is escaped except text, line breaks and tabs.
 pub fn output(bytes: &[u8]) -> Cow<'_, [u8]> {
     if is_plain(bytes, true) {
         return bytes.into();

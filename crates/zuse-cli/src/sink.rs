@@ -29,15 +29,15 @@ pub const FILE: &str = "zuse_events_file";
 /// As [`FILE`].
 pub const COMMAND: &str = "zuse_events_command";
 
-/// How long a command may take with an event.
+/// The time limit for a command that handles an event.
 const LONGEST_COMMAND: Duration = Duration::from_secs(10);
 /// Bytes of a file of events.
 const LONGEST_FILE: u64 = 16 << 20;
-/// How often it looks whether it is to end, and whether a command has ended.
+/// Polling interval for the end of this thread or of a command.
 const TICK: Duration = Duration::from_millis(200);
 const SOON: Duration = Duration::from_millis(10);
 
-/// Sends events on, until it is dropped; what was posted by then is sent first.
+/// Forwards events until it is dropped. Events that were posted by then are forwarded first.
 pub struct Sink {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -102,7 +102,7 @@ fn send_on(events: &Events, places: &Places, end: &AtomicBool) {
 }
 
 impl Places {
-    /// Appends a line to the file. A disk that is full loses events, not the pool.
+    /// Appends a line to the file. A full disk loses events, but does not stop the pool.
     fn write(&self, line: &str) {
         if let Some(path) = &self.file {
             let _ = append(path, line);
@@ -140,7 +140,7 @@ fn append(path: &Path, line: &str) -> std::io::Result<()> {
 
 fn wait_for(mut child: Child, line: &str) {
     if let Some(mut input) = child.stdin.take() {
-        // Shorter than a pipe holds, mostly; one that does not read it is not waited for.
+        // Usually shorter than a pipe's buffer. A command that does not read it is not waited for.
         let text = format!("{line}\n");
         let most = text.len().min(4096);
         let _ = input.write_all(&text.as_bytes()[..most]);

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 
 use crate::target::pool_of;
 
-/// Commands whose last words name pools or datasets, and how many words come before those beside
+/// Commands whose last words name pools or datasets, and the number of words before those, besides
 /// options and `NAME=VALUE`.
 const SEVERAL: [(&str, &str, usize); 8] = [
     ("zfs", "set", 0),
@@ -19,8 +19,8 @@ const SEVERAL: [(&str, &str, usize); 8] = [
     ("zpool", "history", 0),
 ];
 
-/// Commands that with `-a` mean all pools, and the option that means as much of one of them. For
-/// one pool it is a dataset and what is below it, or nothing for a whole pool.
+/// Commands that with `-a` apply to all pools, and the option that does the same for one of them.
+/// With it the operand is a dataset with those below. It is empty if the operand is a whole pool.
 const ALL: [(&str, &str, &str); 4] = [
     ("zfs", "load-key", "r"),
     ("zfs", "unload-key", "r"),
@@ -28,8 +28,8 @@ const ALL: [(&str, &str, &str); 4] = [
     ("zpool", "export", ""),
 ];
 
-/// A line that means all pools, as one for each of them. None if it is of another kind, or if there
-/// are no two of them. `argv` begins with `zuse`.
+/// A line that applies to all pools, as one line for each of them. None if it is of another kind,
+/// or if there are fewer than two pools. `argv` begins with `zuse`.
 pub fn over_all(argv: &[OsString], pools: impl Fn() -> Vec<String>) -> Option<Vec<Vec<OsString>>> {
     let words: Vec<_> = argv.iter().map(|w| w.to_string_lossy()).collect();
     let (command, sub) = (words.get(1)?, words.get(2)?);
@@ -57,9 +57,8 @@ pub fn over_all(argv: &[OsString], pools: impl Fn() -> Vec<String>) -> Option<Ve
     Some(pools.iter().map(line).collect())
 }
 
-/// The line once for each pool that it names, in the order in which it names them. One line if it
-/// names one, or none that a process holds (`held`), or is of another kind. `argv` begins with
-/// `zuse`.
+/// The line once for each pool that it names, in that order. One line if it names one, or none that
+/// a process holds (`held`), or is of another kind. `argv` begins with `zuse`.
 pub fn by_pool(argv: &[OsString], held: impl Fn() -> Vec<String>) -> Vec<Vec<OsString>> {
     let whole = || vec![argv.to_vec()];
     let words: Vec<_> = argv.iter().map(|w| w.to_string_lossy()).collect();
@@ -71,7 +70,7 @@ pub fn by_pool(argv: &[OsString], held: impl Fn() -> Vec<String>) -> Vec<Vec<OsS
         return whole();
     };
     let options_end = |w: &str| w.starts_with('-') || w.contains('=');
-    // A value that belongs to an option cannot be told from a name: such lines stay whole.
+    // An option's value cannot be distinguished from a name. So such lines are not split.
     if words
         .iter()
         .any(|w| matches!(&**w, "-V" | "-R" | "-d" | "-o"))

@@ -15,7 +15,7 @@ use crate::tuning::Places;
 use crate::wire;
 use zuse::{ImportedPool, PoolConfig};
 
-/// Begins the names of cache files that hold until the host restarts.
+/// Prefix of the cache files that hold until the host restarts.
 const PASSING: &str = "until-restart-";
 
 /// The user's state directory.
@@ -27,7 +27,7 @@ pub struct State {
 }
 
 impl State {
-    /// The directory that the environment names.
+    /// The directory given by the environment.
     ///
     /// # Errors
     /// There is no home directory.
@@ -58,22 +58,22 @@ impl State {
         Ok(state)
     }
 
-    /// The directory; it is made when first needed.
+    /// The directory; it is created on first use.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be created.
     pub fn dir(&self) -> Outcome<&Path> {
         make_private(&self.dir)?;
         Ok(&self.dir)
     }
 
-    /// Which pools are imported, and stay so when the host restarts.
+    /// The cache file of pools that stay imported when the host restarts.
     fn cache_file(&self) -> CacheFile {
         CacheFile::new(self.dir.join("zpool.cache"))
     }
 
-    /// Which pools are imported until the host restarts (`cachefile=none`): the file is one of this
-    /// run of the host.
+    /// The cache file of pools that are imported until the host restarts (`cachefile=none`). Each
+    /// boot of the host has its own.
     fn passing(&self) -> CacheFile {
         let run = fs::read_to_string("/proc/sys/kernel/random/boot_id");
         let run = run.unwrap_or_default();
@@ -81,7 +81,7 @@ impl State {
         CacheFile::new(self.dir.join(format!("{PASSING}{word}")))
     }
 
-    /// The pools that are imported, by name.
+    /// The imported pools, by name.
     ///
     /// # Errors
     /// A cache file is damaged or cannot be read.
@@ -91,7 +91,8 @@ impl State {
         Ok(all)
     }
 
-    /// Notes a pool as imported, or how it is now; with `passing` until the host restarts only.
+    /// Stores a pool as imported, or updates its entry; with `passing` until the host restarts
+    /// only.
     ///
     /// # Errors
     /// The cache file cannot be written.
@@ -101,7 +102,7 @@ impl State {
             return self.cache_file().put(config, &Extra::default());
         };
         self.cache_file().remove(config.pool_guid)?;
-        // Those of earlier runs of the host.
+        // Those of earlier boots of the host.
         let now = self.passing();
         for entry in fs::read_dir(self.dir()?)?.flatten() {
             let old = entry.file_name().to_string_lossy().starts_with(PASSING);
@@ -115,7 +116,7 @@ impl State {
         now.put(config, extra)
     }
 
-    /// The pools that are imported, with their devices.
+    /// The imported pools, with their devices.
     ///
     /// # Errors
     /// As [`Self::imported`].
@@ -140,7 +141,7 @@ impl State {
         Ok(taken)
     }
 
-    /// Whether a pool is remembered until the host restarts only; then with what.
+    /// The options of a pool whose import holds until the host restarts; else `None`.
     ///
     /// # Errors
     /// The cache file is damaged or cannot be read.
@@ -166,7 +167,7 @@ impl State {
     /// The directory of the sockets.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be created.
     pub fn sockets(&self) -> Outcome<PathBuf> {
         self.dir()?;
         let dir = self.dir.join("run");
@@ -201,20 +202,20 @@ impl State {
         held
     }
 
-    /// Where the process that holds a pool notes the pool's name.
+    /// The file in which the process that holds a pool stores the pool's name.
     pub fn held_name(&self, guid: u64) -> PathBuf {
         self.dir.join("run").join(format!("{guid}.name"))
     }
 
-    /// Where the process that holds a pool writes what it has to say.
+    /// The log of the process that holds a pool.
     pub fn log(&self, guid: u64) -> PathBuf {
         self.dir.join(format!("{guid}.log"))
     }
 
-    /// This host's id: `/etc/hostid`, else one of this user's own, made once.
+    /// This host's id: `/etc/hostid`, else one of this user's own, created once.
     ///
     /// # Errors
-    /// It can neither be read nor made.
+    /// It can neither be read nor created.
     pub fn host_id(&self) -> Outcome<u64> {
         if let Ok(bytes) = fs::read("/etc/hostid")
             && let Some(four) = bytes.first_chunk::<4>()
@@ -237,14 +238,14 @@ impl State {
             let id = u32::from_le_bytes(seed).max(1);
             let new = path.with_extension(std::process::id().to_string());
             fs::write(&new, format!("{id:08x}\n"))?;
-            // Whoever links first decides; the others read that one.
+            // The first process to link decides; the others read its file.
             let _ = fs::hard_link(&new, &path);
             fs::remove_file(&new)?;
         }
         Err(CommandError::new(format!("cannot make a host id in '{}'", path.display())).into())
     }
 
-    /// This host, as pools note it.
+    /// This host, as pools record it.
     ///
     /// # Errors
     /// As [`Self::host_id`].
@@ -256,14 +257,14 @@ impl State {
         Ok(zuse::Host {
             id: self.host_id()?,
             name,
-            // With an id of this user's own an active pool is Zuse's; with the system's it may be
-            // the kernel's.
+            // With the system's id an active pool may be the kernel's. With a user's own id it is
+            // Zuse's.
             kernel_zfs: Path::new("/etc/hostid").exists() && Path::new("/sys/module/zfs").exists(),
         })
     }
 }
 
-/// This user's home as /etc/passwd has it.
+/// This user's home directory according to /etc/passwd.
 fn home_by_passwd() -> Option<PathBuf> {
     let user = rustix::process::geteuid().as_raw().to_string();
     let table = fs::read_to_string("/etc/passwd").ok()?;
@@ -274,7 +275,7 @@ fn home_by_passwd() -> Option<PathBuf> {
     home.filter(|h| h.is_absolute())
 }
 
-/// Refuses a directory that is not this user's alone.
+/// Refuses a directory that other users can change.
 fn trusted(dir: &Path) -> Outcome {
     trust::check(dir).map_err(|why| {
         CommandError::new(format!("the state directory is not safe: {why}"))

@@ -1,8 +1,8 @@
 //! Tables as the ZFS commands print them: two spaces between columns for people, one TAB and no
 //! header for scripts.
 //!
-//! Widths are those of the longest cell; numbers stand right, words left; a last column that stands
-//! left has no blanks after it.
+//! A column is as wide as its longest cell. Numbers are aligned right, words left. A last column
+//! that is aligned left has no trailing blanks.
 
 use std::borrow::Cow;
 use std::io;
@@ -14,9 +14,9 @@ use crate::shown;
 pub enum Style {
     /// Programs: exact, no headers.
     Scripted,
-    /// People who read a file.
+    /// A file.
     Plain,
-    /// People at a terminal, which obeys control characters: cells are spelled.
+    /// A terminal, which interprets control characters: cells are escaped.
     Spelled,
 }
 
@@ -30,7 +30,7 @@ impl From<bool> for Style {
     }
 }
 
-/// Which side a column's cells stand on.
+/// Alignment of a column's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Words.
@@ -58,7 +58,7 @@ impl Column {
         Self { least, ..self }
     }
 
-    /// A column as wide as it needs to be.
+    /// A column as wide as its longest cell.
     pub fn new(header: &str, side: Side) -> Self {
         Self {
             header: header.to_uppercase(),
@@ -91,8 +91,8 @@ fn text_at(row: &[String], i: usize) -> Cow<'_, str> {
     row.get(i).map_or("", String::as_str).into()
 }
 
-/// As [`render`], of any number of lines, which are gone through twice (the first time to measure)
-/// and handed out as they are made. A column with `exact` set is not measured.
+/// As [`render`], for any number of lines. They are iterated twice (the first time to measure) and
+/// written as they are made. A column with `exact` set is not measured.
 ///
 /// # Errors
 /// Those of `put`.
@@ -118,7 +118,7 @@ pub fn stream<'a, L: Copy + 'a>(
     if !scripted {
         for line in lines.clone() {
             for (i, column) in columns.iter().enumerate() {
-                // What nothing follows needs no width.
+                // The last column needs no width.
                 if !(column.exact || i == last && column.side == Side::Left) {
                     widths[i] = widths[i].max(wide(&cell(line, i)));
                 }
@@ -150,7 +150,7 @@ pub fn stream<'a, L: Copy + 'a>(
     put(&out)
 }
 
-/// Bytes that are handed out together.
+/// Bytes per write.
 const BATCH: usize = 64 << 10;
 
 fn wide(text: &str) -> usize {

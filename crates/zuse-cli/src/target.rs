@@ -1,7 +1,7 @@
 //! `DATASET[@SNAPSHOT]:/PATH`: a place in a dataset, as Zuse's own verbs take it.
 //!
-//! A colon followed by a slash ends the dataset's name (names may have colons of their own). A
-//! colon at the very end means the root. What has no such colon, or starts with `/` or `.`, is a
+//! A colon followed by a slash ends the dataset's name (names may contain colons). A colon at the
+//! very end means the root. A word without such a colon, or one that starts with `/` or `.`, is a
 //! path of the host.
 
 use std::ffi::OsStr;
@@ -12,9 +12,9 @@ use std::os::unix::ffi::OsStrExt;
 pub struct Target {
     /// Dataset, with its snapshot if there is one.
     pub dataset: String,
-    /// Path below its root; empty for the root itself. Bytes, no slash in front.
+    /// Path below its root; empty for the root itself. Bytes, without a leading slash.
     pub path: Vec<u8>,
-    /// What messages call the dataset, if it has another name for the caller.
+    /// The name in messages, if the caller uses another one.
     pub called: Option<String>,
 }
 

@@ -1,13 +1,13 @@
-//! Whether a directory is this user's alone.
+//! Whether only this user can change a directory.
 //!
-//! A user who may write to the directory of the sockets, or to one above it, can put a socket of
-//! their own there. So a state directory is refused that another user owns or may change.
+//! A user who may write to the directory of the sockets, or to one above it, can put their own
+//! socket there. So a state directory is refused if another user owns it or may change it.
 //! Directories of root are trusted like this user's.
 //!
-//! - The directory itself: ours, and nobody else may write to it.
-//! - Those above it: nobody else may rename or remove an entry. A sticky bit (`/tmp`) ensures that,
-//!   and so does a group of which this user is the only member. An owner unknown to this user
-//!   namespace (a directory from outside of a container) is accepted.
+//! - The directory itself: owned by this user, and not writable for others.
+//! - Its parents: no other user may rename or remove an entry. A sticky bit (`/tmp`) ensures that,
+//!   and so does a group with this user as its only member. An owner unknown to this user namespace
+//!   (a directory from outside a container) is accepted.
 //! - Links on the way: ours or root's.
 
 use std::fs::Metadata;
@@ -15,16 +15,16 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The owner of what comes from outside of a user namespace.
+/// The owner of files from outside a user namespace.
 const UNKNOWN: u32 = 65534;
 const STICKY: u32 = 0o1000;
 
-/// Looks at a directory that exists. `Err` says in a sentence why it cannot be trusted.
+/// Checks an existing directory. `Err` is a sentence that says why it cannot be trusted.
 pub fn check(dir: &Path) -> Result<(), String> {
     let user = rustix::process::geteuid().as_raw();
     let group = rustix::process::getegid().as_raw();
     let cannot = |path: &Path, e: io::Error| format!("'{}': {e}", path.display());
-    // The way that the name takes.
+    // The directories along the path.
     let mut way = PathBuf::new();
     for part in dir.components() {
         way.push(part);

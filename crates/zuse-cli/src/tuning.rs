@@ -4,8 +4,8 @@
 //!   -o / --tune NAME=VALUE  >  ZUSE_NAME in the environment  >  $XDG_CONFIG_HOME/zuse/tunables  >  /etc/zuse/tunables  >  default
 //! ```
 //! Names and ranges are in the library's table ([`zuse::TUNABLES`]). A file has one `NAME=VALUE` a
-//! line; `#` begins a comment. A value that is refused ends the command: a pool must not run with
-//! other bounds than its owner wrote down.
+//! line; `#` begins a comment. A bad value ends the command, because a pool must not run with other
+//! limits than its owner configured.
 
 use std::path::{Path, PathBuf};
 
@@ -15,9 +15,9 @@ use crate::error::{CommandError, Outcome};
 
 /// The file for all users of the machine.
 const SYSTEM_FILE: &str = "/etc/zuse/tunables";
-/// In front of a name in the environment; the name stands there in capitals.
+/// Prefix of a name in the environment; the name itself is in capitals.
 const VARIABLE: &str = "ZUSE_";
-/// A file of more bytes is none of ours.
+/// A larger file is refused.
 const MOST_BYTES: u64 = 1 << 20;
 
 /// Where a value comes from.
@@ -31,7 +31,7 @@ pub enum Origin {
     Environment,
     /// The command line.
     Option,
-    /// The process that holds the pool was told so.
+    /// Set in the process that holds the pool.
     Running,
 }
 
@@ -58,7 +58,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Those of this process.
+    /// The files and variables of this process.
     pub fn from_environment() -> Self {
         let var = |name: &str| {
             std::env::var_os(name)
@@ -84,15 +84,15 @@ impl Places {
     }
 }
 
-/// Tunables that are texts; they hold for a process that holds a pool, from its beginning.
+/// Tunables with a text value. They take effect when a process that holds a pool begins.
 pub const TEXTS: [&str; 2] = [crate::sink::FILE, crate::sink::COMMAND];
 
-/// The tunable of that name, if it is a text.
+/// The tunable of that name, if it has a text value.
 pub fn text_name(name: &str) -> Option<&'static str> {
     TEXTS.into_iter().find(|text| *text == name)
 }
 
-/// Values in effect, and where they come from.
+/// Values in effect, and their origin.
 #[derive(Clone, Debug)]
 pub struct Tuning {
     /// The values.
@@ -102,7 +102,7 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// What takes effect in a new process: these places, and `given` on the command line.
+    /// The values for a new process: these places, and `given` on the command line.
     ///
     /// # Errors
     /// An unknown name, a refused value, a file that cannot be read.
@@ -139,7 +139,7 @@ impl Tuning {
         Ok(tuning)
     }
 
-    /// Those of a pool that is open.
+    /// Those of an open pool.
     pub fn of(limits: Limits) -> Self {
         let default = Limits::default();
         let changed = TUNABLES
@@ -195,7 +195,7 @@ impl Tuning {
         }
     }
 
-    /// The value of a tunable that is a text, if it has one.
+    /// The value of a tunable with a text value, if it is set.
     pub fn text(&self, name: &str) -> Option<&str> {
         let found = self.texts.iter().find(|(text, _)| *text == name);
         found.map(|(_, value)| value.as_str())
@@ -230,7 +230,7 @@ impl Tuning {
     }
 }
 
-/// What an error says, without the errno's words around it.
+/// The text of an error, without the text of its errno.
 fn plain(error: &zuse::Error) -> String {
     match error {
         zuse::Error::Refused { what, .. } => what.to_string(),

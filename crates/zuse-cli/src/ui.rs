@@ -1,9 +1,9 @@
 //! The three standard streams of one command, which need not be those of this process. A forwarded
 //! command has its own.
 //!
-//! Nothing from a disk or stream reaches a terminal raw ([`shown`]): it is escaped here, whoever
-//! prints it. Pipes and files get exact bytes, and so do callers that ask for a scripted form or
-//! for a file's content.
+//! Text from a disk or stream never reaches a terminal raw ([`shown`]): it is escaped here, for all
+//! callers. Pipes and files get exact bytes. So do callers that ask for a scripted form or for a
+//! file's content.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -27,7 +27,7 @@ pub struct Ui {
     spells_errors: bool,
 }
 
-/// Where text goes that is printed.
+/// The destination of printed text.
 struct Spelling {
     file: BufWriter<Out>,
     /// It is a terminal, and text is for people.
@@ -52,8 +52,7 @@ impl Write for Spelling {
     }
 }
 
-/// The output. Once the other process that asked for the command has ended, nobody is there to read
-/// it.
+/// The output. It fails once the client of a forwarded command has disconnected.
 struct Out {
     file: File,
     client: Option<Arc<UnixStream>>,
@@ -85,7 +84,7 @@ impl Ui {
         ]))
     }
 
-    /// Streams that someone handed over: input, output, errors.
+    /// Streams from another process: input, output, errors.
     pub fn new([input, out, err]: [OwnedFd; 3]) -> Self {
         Self {
             input: input.into(),
@@ -104,7 +103,7 @@ impl Ui {
         }
     }
 
-    /// The other end of whoever asked for the command.
+    /// Sets the connection to the client of the command.
     pub fn asked_by(&mut self, client: Option<Arc<UnixStream>>) {
         self.out.file.get_mut().client = client;
     }
@@ -114,7 +113,7 @@ impl Ui {
         &mut self.out
     }
 
-    /// A second handle of the raw output, for bulk data; what was printed before is flushed.
+    /// A second handle of the raw output, for bulk data. Buffered text is flushed first.
     ///
     /// # Errors
     /// It cannot be flushed.
@@ -123,7 +122,8 @@ impl Ui {
         Ok(&self.out.file.get_ref().file)
     }
 
-    /// How a table is to be printed; what is scripted is exact from here on, at a terminal too.
+    /// The style of tables. A scripted style switches to exact output from here on, on a terminal
+    /// too.
     pub fn style(&mut self, scripted: bool) -> Style {
         self.out.spells &= !scripted;
         match (scripted, self.out.spells) {
@@ -133,7 +133,7 @@ impl Ui {
         }
     }
 
-    /// A name or path of others as it is to be printed, alone or among words of ours.
+    /// A name or path from outside as it must be printed, alone or inside a message.
     pub fn name<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]> {
         match self.out.spells {
             true => shown::name(name),
@@ -160,7 +160,7 @@ impl Ui {
     /// Prints text.
     ///
     /// # Errors
-    /// Nobody reads any more, or the disk is full.
+    /// The reader has closed the stream, or the disk is full.
     pub fn print(&mut self, text: impl AsRef<[u8]>) -> io::Result<()> {
         self.out.write_all(text.as_ref())
     }
@@ -174,7 +174,7 @@ impl Ui {
         self.print("\n")
     }
 
-    /// Hands out what was printed.
+    /// Flushes the output.
     ///
     /// # Errors
     /// As [`Self::print`].
@@ -182,8 +182,8 @@ impl Ui {
         self.out.flush()
     }
 
-    /// Says a line on the error stream. On a terminal it stays one: a name with a line break in it
-    /// forges no other.
+    /// Prints a line on the error stream. On a terminal it stays one line: a name with a line break
+    /// cannot fake another.
     pub fn say(&mut self, line: impl AsRef<str>) {
         match self.spells_errors {
             true => self.say_styled(&shown::text(line.as_ref())),

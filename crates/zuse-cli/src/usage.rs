@@ -1,8 +1,8 @@
 //! What `zfs` and `zpool` say when they are called with wrong arguments: the synopsis lines that
 //! scripts and clients look into, then what Zuse adds.
 //!
-//! The lines are those that OpenZFS's own commands print (`usage/*.txt`). Clients probe them for
-//! abilities: zrepl looks for `receive_resume_token` in those of `zfs send`, for instance.
+//! The lines are those that OpenZFS's own commands print (`usage/*.txt`). Clients search them for
+//! features: zrepl looks for `receive_resume_token` in those of `zfs send`, for instance.
 
 mod openzfs;
 #[cfg(test)]
@@ -18,17 +18,17 @@ use zuse::property_table::{DATASET_PROPERTIES, Home, POOL_PROPERTIES, Property};
 pub struct Usage {
     command: &'static str,
     sub: Option<String>,
-    /// The option in it that only `--json` gives a meaning.
+    /// The option that only `--json` gives a meaning.
     json_form: Option<&'static str>,
 }
 
 const JSON_FORMS: [&str; 3] = ["--json-int", "--json-flat-vdevs", "--json-pool-key-guid"];
 
-/// The commands whose usage is told.
+/// The commands that have a usage message.
 const COMMANDS: [&str; 4] = ["zfs", "zpool", "zdb", "zstream"];
 
 impl Usage {
-    /// Of a command line whose program has been resolved: `zuse zfs …`.
+    /// Of a command line whose program is known: `zuse zfs …`.
     pub fn of(argv: &[OsString]) -> Option<Self> {
         let mut words = argv.iter().skip(1).map(|a| a.to_string_lossy());
         let command = words.find(|w| !w.starts_with('-'))?;
@@ -49,7 +49,7 @@ impl Usage {
         })
     }
 
-    /// `zdb` says of an option what the C library's own function for it does.
+    /// `zdb` prints the C library's message about a bad option.
     fn of_getopt(&self, error: &clap::Error) -> Option<String> {
         let ContextValue::String(form) = error.get(ContextKind::InvalidArg)? else {
             return None;
@@ -86,7 +86,7 @@ impl Usage {
         }
     }
 
-    /// The synopsis of the sub-command; that of all where there is none of that name.
+    /// The synopsis of the sub-command; that of all if there is none of that name.
     fn lines(&self) -> String {
         if self.command == "zdb" {
             return include_str!("usage/zdb.txt").to_owned();
@@ -130,13 +130,13 @@ impl Usage {
         self.sub.is_none() || !known.any(|word| Some(word) == self.sub.as_deref())
     }
 
-    /// What is printed where the usage itself is asked for.
+    /// The output if the usage itself is requested.
     pub fn alone(&self) -> String {
         let pointers = if self.command == "zfs" { POINTERS } else { "" };
         format!("{}{pointers}", self.lines())
     }
 
-    /// What is said where no operand was given at all; empty where that is said by the usage.
+    /// The message if no operand was given; empty if the usage says it.
     pub fn without_operands(&self, argv: &[OsString]) -> Option<&'static str> {
         let words = argv.iter().skip(1).map(|a| a.to_string_lossy());
         if words.filter(|w| !w.starts_with('-')).count() > 2 {
@@ -147,8 +147,7 @@ impl Usage {
         rows.find_map(|row| row.strip_prefix(&key)?.strip_prefix('\t'))
     }
 
-    /// What is said on the error stream after `what` was found wrong.
-    /// `option` is the one that was not known.
+    /// The text on the error stream for the error `what`. `option` is an unknown option.
     pub fn text(&self, what: &str, option: Option<&str>) -> String {
         let named = self.sub.as_deref().unwrap_or_default();
         let listed = openzfs::command(self.command, named);
@@ -193,7 +192,7 @@ For the delegated permission list, run: zfs allow|unallow
 For further help on a command or topic, run: zfs help [<topic>]
 ";
 
-/// What is said of a word of OpenZFS that Zuse does not have.
+/// The message about a word of OpenZFS that Zuse does not have.
 fn not_there(it: &str, word: &openzfs::Word) -> String {
     let how = match word.state {
         openzfs::State::Refused => "is refused",
@@ -202,7 +201,7 @@ fn not_there(it: &str, word: &openzfs::Word) -> String {
     format!("{it} {how}\n{}", word.text)
 }
 
-/// The option of a command line that is not known: `-c`, `--power`.
+/// The unknown option of a command line: `-c`, `--power`.
 pub fn unknown_option(error: &clap::Error) -> Option<&str> {
     let is_unknown = error.kind() == ErrorKind::UnknownArgument;
     match error.get(ContextKind::InvalidArg) {
@@ -220,17 +219,17 @@ fn is_operand(form: &str) -> bool {
     form.starts_with(['<', '['])
 }
 
-/// What is said of an operand or option that is not there.
+/// The message about a missing operand or option.
 fn missing(form: &str) -> String {
     let mut plain = form.replace(['<', '>', '[', ']'], "").replace("...", "");
-    // Letters of options are not those of other options: `-f` is not `-F`.
+    // Option letters are case-sensitive: `-f` is not `-F`.
     if is_operand(form) {
         plain = plain.to_lowercase();
     }
     format!("missing {} argument", plain.trim())
 }
 
-/// What is wrong with a command line, in the words of the ZFS commands.
+/// The error of a command line, in the words of the ZFS commands.
 pub fn complaint(usage: &Usage, error: &clap::Error) -> String {
     if let Some(said) = usage.of_getopt(error) {
         return said;
@@ -252,7 +251,7 @@ pub fn complaint(usage: &Usage, error: &clap::Error) -> String {
         ErrorKind::MissingRequiredArgument => {
             named(ContextKind::InvalidArg).map(|form| missing(&form))
         }
-        // Only asked for as `--help`: the ZFS commands know no `-h` by itself.
+        // Only for `--help`: the ZFS commands do not know `-h` alone.
         ErrorKind::DisplayHelp if usage.sub.is_none() => {
             Some("unrecognized command '-h'".to_owned())
         }
@@ -270,7 +269,7 @@ pub fn complaint(usage: &Usage, error: &clap::Error) -> String {
                 (None, false) => "too many arguments".to_owned(),
             }
         }),
-        // The option stands last, without its value.
+        // The option is last, without its value.
         ErrorKind::InvalidValue
             if named(ContextKind::InvalidValue).is_some_and(|v| v.is_empty()) =>
         {

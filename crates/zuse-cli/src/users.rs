@@ -1,4 +1,4 @@
-//! Processes that stand in a directory or have a file open below it.
+//! Processes with a working directory or an open file below a directory.
 //!
 //! A dataset that appears inside its parent's mount has no mount of its own that the kernel could
 //! call busy. Links in `/proc` show the same, and reading them needs no answer from the file

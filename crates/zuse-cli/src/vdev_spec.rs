@@ -9,7 +9,7 @@ use zuse::{
 
 use crate::error::{CommandError, Outcome};
 
-/// Devices in order, and how they make up vdevs.
+/// Devices in order, and how they form vdevs.
 #[derive(Debug, Default)]
 pub struct VdevSpecs {
     /// The devices.
@@ -31,7 +31,7 @@ enum Word {
     Class(VdevClass),
     Aux(AuxList),
     Group(Shape),
-    /// Devices that a dRAID is said to have are checked when its group ends.
+    /// The device count of a dRAID is checked when its group ends.
     Draid(Shape, Option<usize>),
 }
 
@@ -86,7 +86,7 @@ fn draid(rest: &str) -> Outcome<Word> {
     Ok(Word::Draid(shape, children))
 }
 
-/// Differences in size that are nobody's mistake.
+/// Differences in size that are not worth a message.
 const TOLERANCE: u64 = 16 << 20;
 
 fn size_of(path: &Path) -> Option<u64> {
@@ -112,12 +112,12 @@ fn word_for(list: AuxList) -> &'static str {
     }
 }
 
-/// How a vdev for data, or special or dedup, bears losses.
+/// The redundancy of a vdev for data, special or dedup.
 #[derive(Clone, Copy)]
 struct Level {
     /// `disk`, `file`, `mirror`, `raidz`, `draid`.
     kind: &'static str,
-    /// Devices that it can lose.
+    /// The number of devices that it can lose.
     parity: usize,
     devices: usize,
 }
@@ -162,7 +162,7 @@ impl Level {
         matches!(self.kind, "raidz" | "draid")
     }
 
-    /// What differs in a new vdev from this one of the pool.
+    /// The difference between a new vdev and this one of the pool.
     fn against(&self, new: &Self) -> Option<String> {
         if self.is_lone() && new.is_lone() {
             return None;
@@ -188,7 +188,7 @@ impl Level {
     }
 }
 
-/// What differs between vdevs that are to be one pool.
+/// The difference between vdevs that are to form one pool.
 fn uneven_levels(all: &[Level]) -> Option<String> {
     let (first, rest) = all.split_first()?;
     rest.iter().find_map(|t| {
@@ -197,7 +197,7 @@ fn uneven_levels(all: &[Level]) -> Option<String> {
             return None;
         }
         if a != b {
-            // Groups of different kinds do as well as each other, if they bear the same losses.
+            // Groups of different kinds match if they tolerate the same losses.
             let (p, q) = (first.parity, t.parity);
             return match first.is_lone() || t.is_lone() {
                 true => Some(format!("both {a} and {b} vdevs")),
@@ -214,7 +214,7 @@ fn uneven_levels(all: &[Level]) -> Option<String> {
     })
 }
 
-/// A group that is being read.
+/// A group whose words are being parsed.
 struct Open {
     shape: Shape,
     children: Option<usize>,
@@ -222,7 +222,7 @@ struct Open {
 }
 
 impl VdevSpecs {
-    /// Reads the words; a word that names something that exists is a device.
+    /// Parses the words; a word that names an existing file is a device.
     pub fn parse(words: &[PathBuf], path_of: &dyn Fn(&Path) -> PathBuf) -> Outcome<Self> {
         let mut specs = Self::default();
         let mut class = VdevClass::Normal;
@@ -261,7 +261,7 @@ impl VdevSpecs {
         Ok(specs)
     }
 
-    /// Takes in a device: of a list, of the group that is open, or as a vdev of its own.
+    /// Adds a device: to a list, to the open group, or as a vdev of its own.
     fn device(&mut self, path: PathBuf, class: VdevClass, aux: Option<AuxList>, grouped: bool) {
         match aux {
             Some(AuxList::Spares) => self.spares.push(path),
@@ -290,7 +290,7 @@ impl VdevSpecs {
         })
     }
 
-    /// Refuses vdevs for a new pool without any for data.
+    /// Refuses vdevs for a new pool if none is for data.
     pub fn check_has_data(&self) -> Outcome {
         if self.layout.iter().any(|t| t.class == VdevClass::Normal) {
             return Ok(());
@@ -347,8 +347,8 @@ impl VdevSpecs {
         Ok(())
     }
 
-    /// Different redundancy among the vdevs of the pool, which is rarely meant. It may be among the
-    /// new ones, or between them and those of a pool that is there.
+    /// Different redundancy among the vdevs of the pool, which is rarely intended. It may be among
+    /// the new ones, or between them and the existing ones.
     pub fn mismatch(&self, there: Option<&VdevStatus>) -> Option<String> {
         let new: Vec<Level> = self.layout.iter().filter_map(Level::of_new).collect();
         if let Some(said) = uneven_levels(&new) {
@@ -365,8 +365,8 @@ impl VdevSpecs {
         Some(format!("mismatched replication level: {said}"))
     }
 
-    /// Devices of one vdev that differ in size: what the larger ones have more is lost. Those that
-    /// are not there get `make` bytes.
+    /// Devices of one vdev that differ in size: the rest of the larger ones is lost. Missing ones
+    /// get `make` bytes.
     pub fn uneven(&self, make: Option<u64>) -> Option<String> {
         let mut rest = self.devices.as_slice();
         self.layout.iter().find_map(|top| {
@@ -380,7 +380,7 @@ impl VdevSpecs {
         })
     }
 
-    /// The lines of a dry run, by class; `there`: those of a pool that is there already.
+    /// The lines of a dry run, by class. `there`: the existing vdevs of the pool.
     pub fn lines(&self, there: &dyn Fn(Section) -> Vec<String>) -> Vec<String> {
         let mut lines = Vec::new();
         for section in Section::ALL {
@@ -428,7 +428,7 @@ impl VdevSpecs {
     }
 }
 
-/// A part of what a dry run shows.
+/// A section of a dry run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section {
     /// Vdevs of a class.
@@ -438,7 +438,7 @@ pub enum Section {
 }
 
 impl Section {
-    /// In the order in which they are shown.
+    /// In the order in which they are printed.
     const ALL: [Self; 6] = [
         Self::Class(VdevClass::Normal),
         Self::Class(VdevClass::Dedup),

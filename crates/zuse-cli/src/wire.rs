@@ -8,10 +8,10 @@
 //!                                            ◄──  one byte: taken, or of another version
 //!                                            ◄──  exit code (4 bytes)
 //! ```
-//! The socket is mode 0600 in a 0700 directory, and each side checks the other's user (SO_PEERCRED)
-//! before it sends or reads anything. So no stranger gets a descriptor. A request has
-//! [`REQUEST_TIME`] to arrive. Only the process that has the pool's devices locked binds it, so a
-//! socket on which nobody listens is stale and may be replaced.
+//! The socket has mode 0600 in a directory with mode 0700. Each side checks the other's user
+//! (SO_PEERCRED) before it sends or reads anything. So no other user gets a descriptor. A request
+//! must arrive within [`REQUEST_TIME`]. Only the process that has locked the pool's devices binds
+//! the socket. So a socket on which no process listens is stale and may be replaced.
 
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -30,29 +30,28 @@ use rustix::net::{
 use serde::{Deserialize, Serialize};
 use zuse_base::sync::Mutex;
 
-/// Longest command line that is taken.
+/// Longest accepted command line.
 const LIMIT: usize = 16 << 20;
 
 /// How long a request may take to arrive, from the first byte to the last.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
-/// So many bytes of a request are made room for at a time: what is announced need not come.
+/// Memory for a request is allocated in steps of this size: its announced length need not be true.
 const PIECE: usize = 64 << 10;
 
-/// Longest path of a socket that a kernel takes.
+/// Longest path of a socket that kernels accept.
 const SUN_PATH: usize = 100;
 
-/// What both sides speak: the protocol's number and the program's version. Answers of one version
-/// are not put into the words of another.
+/// Version of the protocol, and of the program. Answers are not converted between versions.
 pub const VERSION: &str = concat!("2 ", env!("CARGO_PKG_VERSION"));
 
 /// The command line is taken.
 const TAKEN: u8 = b'T';
-/// It is not: the holder is of another version.
+/// The holder has another version.
 const STRANGE: u8 = b'V';
-/// The holder is about to hand over what it holds.
+/// The holder is about to hand over its pool.
 const HEARD: u8 = b'H';
 
-/// A command line on its way, with what of its process it needs.
+/// A command line that is sent, with the properties of its process that it needs.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Request {
     /// [`VERSION`] of the caller.
@@ -71,10 +70,11 @@ pub struct Request {
     /// The other groups.
     #[serde(default)]
     pub groups: Vec<u32>,
-    /// `TZ`: of the environment the only thing that a command reads which is sent.
+    /// `TZ`: the only variable of the environment that is sent, because commands read it.
     #[serde(default)]
     pub time_zone: Option<String>,
-    /// It runs nothing: another process is to go on with the mounts, and speaks this format.
+    /// It runs nothing: another process is to take over the mounts, and speaks this protocol
+    /// version.
     #[serde(default)]
     pub hand_over: Option<u32>,
 }
@@ -82,7 +82,7 @@ pub struct Request {
 impl Request {
     /// Of this process.
     pub fn new(argv: Vec<Vec<u8>>, cwd: Vec<u8>) -> Self {
-        // It can be asked for only by setting another one.
+        // It can only be read by setting another one.
         let umask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
         rustix::process::umask(umask);
         let groups = rustix::process::getgroups().unwrap_or_default();
@@ -99,21 +99,21 @@ impl Request {
     }
 }
 
-/// How a command line fared that was sent to a holder.
+/// The result of a command line that was sent to a holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
     /// Nobody listens (any more).
     Nobody,
     /// It ended there with this code.
     Ended(u8),
-    /// The holder is of another version, and has not run it.
+    /// The holder has another version, and has not run it.
     Strange,
 }
 
 /// Sends a command line to whoever listens.
 ///
 /// # Errors
-/// The holder went away before it answered.
+/// The holder disconnected before it answered.
 pub fn forward(socket: &Path, request: &Request, streams: &[OwnedFd; 3]) -> io::Result<Sent> {
     let Some(mut stream) = connect(socket)? else {
         return Ok(Sent::Nobody);
@@ -121,7 +121,7 @@ pub fn forward(socket: &Path, request: &Request, streams: &[OwnedFd; 3]) -> io::
     if !send(&mut stream, request, streams)? {
         return Ok(Sent::Nobody);
     }
-    // A holder that is about to end does not take the command: it is as if nobody listened.
+    // A holder that is about to end does not accept the command. That is as if no process listened.
     let mut taken = [0];
     if stream.read_exact(&mut taken).is_err() {
         return Ok(Sent::Nobody);
@@ -136,17 +136,17 @@ pub fn forward(socket: &Path, request: &Request, streams: &[OwnedFd; 3]) -> io::
     Ok(Sent::Ended(u32::from_le_bytes(code).min(255) as u8))
 }
 
-/// What a holder says that is asked to hand over.
+/// The answer of a holder that is asked to hand over.
 pub enum Asked {
     /// Nobody listens (any more).
     Nobody,
-    /// It does not know how, or not in this format.
+    /// It does not know how, or not in this version.
     Strange,
-    /// It is about to, over this.
+    /// It is about to, over this connection.
     Heard(UnixStream),
 }
 
-/// Asks whoever listens to hand over what it holds, in a format.
+/// Asks the listening process to hand over its pool, in a protocol version.
 ///
 /// # Errors
 /// Another user listens.
@@ -154,7 +154,7 @@ pub fn ask_to_hand_over(socket: &Path, format: u32) -> io::Result<Asked> {
     let Some(mut stream) = connect(socket)? else {
         return Ok(Asked::Nobody);
     };
-    // Who does not know what is asked for may run this.
+    // A process that does not know this request may run this command line.
     let argv = ["zuse", "version"].map(|word| word.as_bytes().to_vec());
     let request = Request {
         hand_over: Some(format),
@@ -175,7 +175,7 @@ pub fn ask_to_hand_over(socket: &Path, format: u32) -> io::Result<Asked> {
     })
 }
 
-/// Tells a peer that what it asked for is about to be handed over.
+/// Tells a peer that the requested handover is about to begin.
 ///
 /// # Errors
 /// It went away.
@@ -185,7 +185,7 @@ pub fn hear(stream: &mut UnixStream) -> io::Result<()> {
     stream.set_read_timeout(None)
 }
 
-/// Sends a request; false if the other end ends.
+/// Sends a request; false if the other end disconnects.
 fn send(stream: &mut UnixStream, request: &Request, streams: &[OwnedFd; 3]) -> io::Result<bool> {
     let payload = serde_json::to_vec(request).map_err(io::Error::other)?;
     let length = (payload.len() as u32).to_le_bytes();
@@ -199,8 +199,7 @@ fn send(stream: &mut UnixStream, request: &Request, streams: &[OwnedFd; 3]) -> i
         &mut control,
         SendFlags::empty(),
     );
-    // A holder that ends drops whoever still waits to be let in: nothing of the command was done
-    // there.
+    // A holder that ends drops the waiting connections: nothing of those commands was done there.
     let sent = sent.map_err(io::Error::from);
     match sent.and_then(|_| stream.write_all(&payload)) {
         Ok(()) => Ok(true),
@@ -247,7 +246,8 @@ fn is_ours(stream: &UnixStream) -> io::Result<bool> {
     Ok(sockopt::socket_peercred(stream)?.uid == rustix::process::geteuid())
 }
 
-/// Socket paths may have about a hundred bytes: a longer one is reached through its open directory.
+/// Socket paths are limited to about a hundred bytes. A longer one is reached through its open
+/// directory.
 fn with_short_path<T>(path: &Path, f: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
     if path.as_os_str().len() <= SUN_PATH {
         return f(path);
@@ -259,28 +259,28 @@ fn with_short_path<T>(path: &Path, f: impl FnOnce(&Path) -> io::Result<T>) -> io
     f(&PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name))
 }
 
-/// The listening end. The socket goes when this is dropped.
+/// The listening end. The socket is removed when this is dropped.
 pub struct Listener {
     listener: UnixListener,
     path: Mutex<PathBuf>,
-    /// What it made there.
+    /// The inode of the socket that it created.
     inode: Option<u64>,
     /// Another process listens there now.
     given: AtomicBool,
-    /// Wakes who waits for a peer.
+    /// Wakes a thread that waits for a peer.
     bell: OwnedFd,
-    /// Sees that something happens to the socket's name, where the system lets it.
+    /// Watches the socket's name, if the system permits it.
     eyes: Option<OwnedFd>,
 }
 
-/// Connections that wait to be let in.
+/// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
 impl Listener {
-    /// Listens; what a dead process left behind is replaced.
+    /// Listens; the stale socket of a dead process is replaced.
     ///
     /// # Errors
-    /// Somebody listens already, or the socket cannot be made.
+    /// A process listens already, or the socket cannot be created.
     pub fn bind(path: &Path) -> io::Result<Self> {
         if is_live(path) {
             return Err(io::Error::new(
@@ -303,7 +303,7 @@ impl Listener {
         let eyes = || {
             let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
             let eyes = inotify::init(flags).ok()?;
-            // Who takes the name away changes the number of names.
+            // Removing the name changes the link count.
             let what = inotify::WatchFlags::ATTRIB | inotify::WatchFlags::MOVE_SELF;
             inotify::add_watch(&eyes, path, what).ok().map(|_| eyes)
         };
@@ -317,7 +317,7 @@ impl Listener {
         })
     }
 
-    /// The listening end of another process, which has been handed over.
+    /// The listening end of another process, which was handed over.
     ///
     /// # Errors
     /// The system gives no descriptors.
@@ -330,43 +330,43 @@ impl Listener {
         self.listener.as_fd()
     }
 
-    /// Another process listens from now on: the socket stays.
+    /// Another process listens from now on: the socket is not removed on drop.
     pub fn give_away(&self) {
         self.given.store(true, Ordering::Relaxed);
     }
 
-    /// This process listens from now on: a caller that asks who it is hears so.
+    /// This process listens from now on, and clients see its process id.
     ///
     /// # Errors
-    /// The socket is none that listens.
+    /// It is not a listening socket.
     pub fn claim(&self) -> io::Result<()> {
         rustix::net::listen(&self.listener, BACKLOG)?;
         self.given.store(false, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Whether peers still find it: somebody may have removed the state directory.
+    /// Whether clients can still find it: the state directory may have been removed.
     pub fn is_there(&self) -> bool {
         self.inode.is_some() && inode_of(&self.path.lock()) == self.inode
     }
 
-    /// Goes by another name of the same socket from now on.
+    /// Uses another name of the same socket from now on.
     pub fn go_by(&self, path: &Path) {
         *self.path.lock() = path.to_owned();
     }
 
-    /// Takes a former name away; whether it was still one of this socket.
+    /// Removes a former name. Returns whether it still was a name of this socket.
     pub fn give_up(&self, path: &Path) -> bool {
         let ours = self.inode.is_some() && inode_of(path) == self.inode;
         ours && fs::remove_file(path).is_ok()
     }
 
-    /// Wakes who waits in [`Self::next_peer`].
+    /// Wakes the thread that waits in [`Self::next_peer`].
     pub fn wake(&self) {
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
-    /// Waits for the next peer; none if somebody woke it, or the socket's name has changed.
+    /// Waits for the next peer; none if it was woken, or the socket's name has changed.
     ///
     /// # Errors
     /// No more files can be opened.
@@ -383,7 +383,7 @@ impl Listener {
             return self.accept().map(Some);
         }
         for fd in wakers {
-            // What was heard is enough: what it was is looked for.
+            // That there was an event is enough: the state is checked afterwards.
             let _ = rustix::io::read(fd, &mut [0; 4096]);
         }
         Ok(None)
@@ -423,8 +423,8 @@ impl Drop for Listener {
         // Its pool may have another holder by now, which listens under the same name.
         if !self.given.load(Ordering::Relaxed) && self.is_there() {
             let path = self.path.lock();
-            // The note of the pool's name goes first. Once the socket is gone the next holder may
-            // have written one of its own.
+            // The file with the pool's name is removed first. Once the socket is removed, the next
+            // holder may have written its own.
             let _ = fs::remove_file(path.with_extension("name"));
             let _ = fs::remove_file(&*path);
         }
@@ -438,7 +438,7 @@ fn inode_of(path: &Path) -> Option<u64> {
 /// Reads a peer's command line and streams.
 ///
 /// # Errors
-/// It is another user, or breaks the protocol.
+/// It is another user, or violates the protocol.
 pub fn receive(stream: &mut UnixStream) -> io::Result<(Request, [OwnedFd; 3])> {
     let broken = || io::Error::new(io::ErrorKind::InvalidData, "a broken request");
     if !is_ours(stream)? {
@@ -484,7 +484,7 @@ pub fn receive(stream: &mut UnixStream) -> io::Result<(Request, [OwnedFd; 3])> {
     Ok((request, streams))
 }
 
-/// Reads all of it before a time.
+/// Reads all of it before a deadline.
 fn read_until(stream: &mut UnixStream, mut into: &mut [u8], until: Instant) -> io::Result<()> {
     while !into.is_empty() {
         let left = until.saturating_duration_since(Instant::now());
@@ -502,7 +502,7 @@ fn read_until(stream: &mut UnixStream, mut into: &mut [u8], until: Instant) -> i
     Ok(())
 }
 
-/// Tells a peer that its command is taken: from here on it is run, once.
+/// Tells a peer that its command is accepted: from here on it is run, once.
 ///
 /// # Errors
 /// It went away.
@@ -510,7 +510,7 @@ pub fn take(stream: &mut UnixStream) -> io::Result<()> {
     stream.write_all(&[TAKEN])
 }
 
-/// Tells a peer that this holder is of another version and runs nothing of it.
+/// Tells a peer that this holder has another version and runs nothing of it.
 ///
 /// # Errors
 /// It went away.

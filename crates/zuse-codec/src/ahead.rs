@@ -3,9 +3,8 @@
 /// A line of the processor's caches.
 const LINE: usize = 64;
 
-/// Says that bytes will be read soon. Who looks at many places in a row asks for all of them first,
-/// so that he waits for memory once instead of each time. A hint: nothing happens where it is not
-/// known.
+/// Prefetches bytes into the CPU cache. A caller that reads many places prefetches all of them
+/// first, and so waits for memory only once. Without effect on other CPUs.
 #[inline]
 pub fn read_soon(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
@@ -18,8 +17,7 @@ pub fn read_soon(bytes: &[u8]) {
     let _ = (bytes, LINE);
 }
 
-/// The same for the line of memory at an address that somebody noted down. What stood there may be
-/// gone: nothing is read.
+/// The same for a cache line at an address. The memory may have been freed: nothing is read.
 #[inline]
 pub fn read_soon_at(address: usize) {
     #[cfg(target_arch = "x86_64")]

@@ -96,7 +96,7 @@ pub fn verify(
     }
 }
 
-/// The first two words that are kept where a MAC takes the place of the last two.
+/// The first two words, where a MAC replaces the last two.
 ///
 /// Functions too weak for dedup fold the dropped words into the kept ones.
 pub fn truncate(kind: ChecksumKind, words: [u64; 4]) -> [u64; 2] {

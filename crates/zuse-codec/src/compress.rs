@@ -11,9 +11,9 @@
 //! Stored bytes are padded with zeros up to whole sectors, so a decoder takes more input than the
 //! stream needs and ignores the rest. It must fill the output exactly.
 //!
-//! Whether a result is worth keeping (sectors saved, embedding) is decided above: the caller passes
-//! the limit. A caller with many blocks keeps a [`Workspace`], so that a block costs no allocation
-//! beyond the growth of `dst`. The functions of the same names make one for the call.
+//! The caller decides whether a result is worth keeping (sectors saved, embedding): it passes the
+//! limit. A caller with many blocks keeps a [`Workspace`]. Then a block costs no allocation except
+//! the growth of `dst`. The free functions of the same names make a workspace for each call.
 
 mod gzip;
 mod kind;
@@ -28,8 +28,8 @@ pub use zstd_level::ZstdLevel;
 
 use crate::CodecError;
 
-/// What the methods keep from block to block: tables, contexts of libraries. Each is made when its
-/// method is met first. For one thread at a time.
+/// State that the methods keep between blocks: tables and library contexts. Each is made at the
+/// first use of its method. For one thread at a time.
 #[derive(Default)]
 pub struct Workspace {
     lz4: lz4::Tables,
@@ -40,9 +40,9 @@ pub struct Workspace {
 impl Workspace {
     /// Compresses `src` into at most `max_dst` bytes.
     ///
-    /// On success `dst` holds exactly the result (method header included) and its length is
-    /// returned. None, with `dst` empty. It did not fit, or the kind stores plain bytes (off,
-    /// empty) or is no method at all (inherit, on: resolve them first).
+    /// On success `dst` holds exactly the result (with the method's header), and its length is
+    /// returned. Otherwise `None`, with `dst` empty: the result did not fit, or the kind does not
+    /// compress (off, empty). Inherit and on give `None` too: resolve them first.
     pub fn compress(
         &mut self,
         kind: Compression,
@@ -69,9 +69,9 @@ impl Workspace {
     /// Decompresses stored bytes into the whole of `dst`; input behind the stream is ignored.
     ///
     /// # Errors
-    /// [`CodecError::NoDecoder`] for inherit, on and empty, which no block may have;
-    /// [`CodecError::Broken`] for anything that does not give exactly `dst.len()` bytes. `dst` then
-    /// holds nothing of use.
+    /// [`CodecError::NoDecoder`] for inherit, on and empty, which no block may have.
+    /// [`CodecError::Broken`] if the result has not exactly `dst.len()` bytes. The content of `dst`
+    /// is then undefined.
     pub fn decompress(
         &mut self,
         kind: Compression,
@@ -112,9 +112,8 @@ pub fn decompress(kind: Compression, src: &[u8], dst: &mut [u8]) -> Result<(), C
     Workspace::default().decompress(kind, src, dst)
 }
 
-/// Decompresses the first bytes of a block of `len` bytes into the whole of `dst`, which is not
-/// longer. Of the methods that can stop early (lz4) what stands behind is not looked at; the others
-/// run to their end in `scratch`.
+/// Decompresses the first bytes of a block of `len` bytes into the whole of `dst`. Methods that can
+/// stop early (lz4) do not read the rest. The others decompress all of it into `scratch`.
 ///
 /// # Errors
 /// As [`decompress`].
@@ -137,8 +136,8 @@ pub fn decompress_front(
     }
 }
 
-/// Whether stored bytes would decompress into `len` bytes; `scratch` is for the methods that have
-/// to be run for that.
+/// Whether stored bytes would decompress into `len` bytes. `scratch` is for the methods that must
+/// decompress to know.
 ///
 /// # Errors
 /// As [`decompress`].

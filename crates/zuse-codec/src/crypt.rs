@@ -5,8 +5,8 @@
 //!   raw bytes | hex digits | passphrase ──► WrappingKey ──unwraps──► MasterKey ─┬─ HKDF with a salt ──► BlockCipher
 //!                                                                               └─ HMAC-SHA512: MACs, dedup salts
 //! ```
-//! Keys are wiped when they are dropped and have no `Debug` that shows them. Whoever compares a MAC
-//! does it here, in constant time.
+//! Keys are wiped on drop, and their `Debug` does not show them. MACs are compared here, in
+//! constant time.
 
 mod cipher;
 mod key;
@@ -20,7 +20,7 @@ pub use key::{
 
 use sha2::{Digest, Sha512};
 
-/// The salt that a block's key is derived with.
+/// The salt from which a block's key is derived.
 pub type BlockSalt = [u8; 8];
 /// The nonce of one block.
 pub type BlockIv = [u8; 12];
@@ -92,7 +92,7 @@ impl Suite {
     }
 }
 
-/// SHA-512 over parts, cut to a MAC: what protects an indirect block. It needs no key.
+/// SHA-512 over several parts, truncated to a MAC, for indirect blocks. It needs no key.
 pub fn plain_mac<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> BlockMac {
     let mut hash = Sha512::new();
     for part in parts {
@@ -101,8 +101,7 @@ pub fn plain_mac<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> BlockMac {
     first16(&hash.finalize())
 }
 
-/// Whether two byte strings of one length are equal, in a time that does not tell where they
-/// differ.
+/// Whether two byte strings of one length are equal. The time does not depend on where they differ.
 pub fn equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |acc, (x, y)| acc | (x ^ y)) == 0
 }

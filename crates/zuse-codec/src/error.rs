@@ -1,4 +1,4 @@
-//! What can go wrong between bytes and bytes.
+//! Errors of the kernels.
 
 use zuse_base::{Corruption, Error, Place};
 
@@ -17,13 +17,13 @@ pub enum CodecError {
     /// A self-checksummed block has no magic.
     #[error("the embedded checksum's magic is missing")]
     NoMagic,
-    /// A self-checksummed block has another checksum.
+    /// The computed checksum of a self-checksummed block differs from the stored one.
     #[error("the embedded checksum does not match")]
     Mismatch,
     /// The compression number names no decoder.
     #[error("compression {0} cannot be decompressed")]
     NoDecoder(&'static str),
-    /// A tag does not fit: other bytes, another key, or another place.
+    /// The tag does not match: other bytes, another key, or another place.
     #[error("authentication failed")]
     Authentication,
     /// The compressed bytes are broken or give another length.

@@ -5,12 +5,12 @@
 //!   logical block ◄─ decompress ─ stored bytes ◄─ verify ───── four words of a block pointer
 //! ```
 //!
-//! Nothing here does I/O, knows a block pointer, or keeps state beyond reusable scratch of a
-//! thread (compressor contexts). Every decoder takes hostile bytes: it never panics, never reads
-//! or writes outside its slices, and sizes nothing by what the bytes claim.
+//! Nothing here does I/O, knows a block pointer, or keeps state beyond scratch memory of a thread
+//! (compressor contexts). Every decoder accepts hostile bytes. It never panics and never accesses
+//! memory outside its slices. It allocates nothing by a size that the bytes claim.
 //!
-//! `unsafe` is used for three things. They are calling a function compiled for a CPU feature after
-//! that feature was detected, loading and storing whole arrays as vectors, and prefetching.
+//! `unsafe` is used for three purposes: calling a function compiled for a detected CPU feature,
+//! loading and storing whole arrays as vectors, and prefetching.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod ahead;

@@ -9,12 +9,12 @@
 //! | R | Horner with 4 | 4^(m−1−i) |
 //!
 //! A column shorter than the parity counts as zeros at its end. Up to three columns are solved from
-//! as many rows. The rows are powers of distinct elements, so that any choice of them has an
-//! inverse (with up to 255 columns).
+//! as many rows. The rows are powers of distinct elements, so any choice of them is invertible
+//! (with up to 255 columns).
 //!
-//! The kernels ([`kernels`]) are plain loops that the compiler makes vectors of. Only the product
-//! with a constant is two table look-ups per byte and takes the shuffle instruction. Each has a
-//! scalar twin.
+//! The kernels ([`kernels`]) are plain loops that the compiler vectorizes. Only the product with a
+//! constant needs two table look-ups per byte, for which it uses the shuffle instruction. Each has
+//! a scalar twin.
 
 mod kernels;
 
@@ -23,10 +23,10 @@ pub use kernels::{double_then_xor, multiply_xor, quadruple_then_xor, xor};
 /// Rows of parity at most.
 pub const MAX_PARITY: usize = 3;
 
-/// Columns of data at most: powers of 2 repeat after 255.
+/// The most data columns: powers of 2 repeat after 255.
 pub const MAX_DATA: usize = 255;
 
-/// Bytes that are worked on at a time, so that sums stay in the nearest cache.
+/// Bytes processed at a time, so that the sums stay in the L1 cache.
 const PIECE: usize = 4096;
 
 /// Powers of 2, twice over, and logarithms.
@@ -93,8 +93,8 @@ fn step(row: usize, sum: &mut [u8], column: &[u8]) {
     }
 }
 
-/// Computes the rows of parity over the columns of data. All rows have the same length; no column
-/// is longer.
+/// Computes the parity rows of the data columns. All rows have the same length; no column is
+/// longer.
 pub fn generate(parity: &mut [&mut [u8]], data: &[&[u8]]) {
     let len = parity.first().map_or(0, |p| p.len());
     debug_assert!(parity.len() <= MAX_PARITY && data.len() <= MAX_DATA);
@@ -113,9 +113,9 @@ pub fn generate(parity: &mut [&mut [u8]], data: &[&[u8]]) {
     }
 }
 
-/// Solves the data columns that are `None` from the rows of parity that are not. `out` has one for
-/// each `None`, in order, as long as the column is. False when there are too few rows; then nothing
-/// was written.
+/// Solves the data columns that are `None` from the parity rows that are not. `out` has one buffer
+/// for each `None`, in order, with the column's length. False if there are too few rows; then
+/// nothing was written.
 pub fn reconstruct(
     parity: &[Option<&[u8]>],
     data: &[Option<&[u8]>],

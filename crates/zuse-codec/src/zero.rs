@@ -2,8 +2,8 @@
 
 /// Whether all bytes are zero (true for an empty slice).
 ///
-/// Ors 128 bytes at a time, so that it runs at memory speed on zeros. It leaves at the first group
-/// that has a bit, so that it costs nothing on data.
+/// Combines 128 bytes at a time, so that it runs at memory speed on zeros. It stops at the first
+/// group with a set bit, so it costs almost nothing on data.
 pub fn is_zero(bytes: &[u8]) -> bool {
     let (groups, rest) = bytes.as_chunks::<128>();
     groups.iter().all(|g| {

@@ -10,12 +10,13 @@ use zuse_base::Errno;
 use crate::error::{Cause, DeviceError, Op};
 use crate::fresh::Fresh;
 
-/// A page of the host's cache, where it is smallest.
+/// The smallest page size of the host's page cache.
 pub const PAGE: usize = 4 << 10;
-/// Fewest bytes of a write around the host's cache: it waits for the disk, which pays for many.
+/// The shortest write that bypasses the page cache. A direct write waits for the disk, which only
+/// pays for many bytes.
 pub const AROUND: usize = 128 << 10;
 
-/// A row of bytes that outlives the process.
+/// A range of bytes that outlives the process.
 ///
 /// All methods may be called from any thread at any time. Reads and writes that overlap in time and
 /// place give any mix of the bytes. Neither is retried: what to do about an error is the vdev's
@@ -24,15 +25,15 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// Bytes on the device.
     fn size(&self) -> u64;
 
-    /// Bytes on the device, asked for again: it may have grown.
+    /// Asks for the size of the device again: it may have grown.
     fn look_again(&self) -> u64 {
         self.size()
     }
 
-    /// Logarithm of the smallest unit that the device writes whole or not at all.
+    /// Logarithm of the smallest unit that the device writes atomically.
     fn sector_shift(&self) -> u32;
 
-    /// Logarithm of the unit that the device likes best. Never less than
+    /// Logarithm of the unit that the device prefers. Never less than
     /// [`BlockDevice::sector_shift`].
     fn physical_shift(&self) -> u32 {
         self.sector_shift()
@@ -47,10 +48,10 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// Fill `buf` from `offset` on.
     ///
     /// # Errors
-    /// When not every byte could be read; `buf` then has any content.
+    /// If not every byte could be read; `buf` then has undefined content.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), DeviceError>;
 
-    /// Fill the buffers, one after the other, from `offset` on.
+    /// Fills the buffers, one after the other, from `offset` on.
     ///
     /// # Errors
     /// When not every byte could be read.
@@ -70,13 +71,13 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// Write all of `buf` from `offset` on.
     ///
     /// # Errors
-    /// When not every byte could be written; any part may have been.
+    /// If not every byte could be written; any part may have been.
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), DeviceError>;
 
-    /// Write the buffers, one after the other, from `offset` on.
+    /// Writes the buffers, one after the other, from `offset` on.
     ///
     /// # Errors
-    /// When not every byte could be written; any part may have been.
+    /// If not every byte could be written; any part may have been.
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<(), DeviceError> {
         let mut at = offset;
         for buf in bufs {
@@ -86,24 +87,23 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Make everything durable whose write returned before this call began.
+    /// Makes every write durable that returned before this call began.
     ///
     /// # Errors
-    /// When that is not certain: anything written since the last successful flush may be lost, and
-    /// a second flush proves nothing about it.
+    /// If that is not certain. Anything written since the last successful flush may be lost, and a
+    /// second flush proves nothing about it.
     fn flush(&self) -> Result<(), DeviceError>;
 
-    /// Give `len` bytes of space back. Their content is undefined after that. False: the device
-    /// cannot.
+    /// Frees `len` bytes of space. Their content is undefined after that. False: the device cannot.
     ///
     /// # Errors
     /// When the device can, but failed.
     fn discard(&self, offset: u64, len: u64) -> Result<bool, DeviceError>;
 
-    /// Whether large writes, and reads [apart](BlockDevice::read_apart), go around the host's
-    /// cache, straight to and from the disk. Writes do that are of at least [`AROUND`] bytes and
-    /// lie in memory as in the device, by pages of [`PAGE`] bytes. What is not a whole page at both
-    /// ends of one goes through the cache all the same.
+    /// Whether large writes and [scattered reads](BlockDevice::read_apart) bypass the host's page
+    /// cache. A write does so if it has at least [`AROUND`] bytes. Its memory and its offset must
+    /// also have the same alignment within a page ([`PAGE`]). The partial pages at its ends go
+    /// through the cache.
     fn goes_around(&self) -> bool {
         false
     }
@@ -111,25 +111,24 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// A hint that these bytes were written and will be flushed soon.
     fn start_writeback(&self, _offset: u64, _len: u64) {}
 
-    /// A hint that these bytes will be read soon: a device that can begins with it and returns at
+    /// A hint that these bytes will be read soon. A device that can starts reading and returns at
     /// once.
     fn will_read(&self, _offset: u64, _len: u64) {}
 
-    /// Reads ranges that follow one another, counted from `offset`, each into memory of its own. It
-    /// is one operation with as few copies as can be. A device that [goes
-    /// around](BlockDevice::goes_around) the host's cache does so, unless the bytes are in it.
-    /// `None`: the device cannot, or could not; who needs the bytes reads them with
-    /// [`BlockDevice::read_at`], and learns what is wrong.
+    /// Reads consecutive ranges, counted from `offset`, each into its own memory. It is one
+    /// operation with as few copies as possible. A device that [bypasses](BlockDevice::goes_around)
+    /// the page cache does so here, unless the bytes are in the cache. `None`: the device cannot,
+    /// or it failed. The caller then uses [`BlockDevice::read_at`], which returns the error.
     fn read_apart(&self, _parts: &[Range<usize>], _offset: u64) -> Option<Vec<Fresh>> {
         None
     }
 
-    /// Go on after a failed flush: the caller knows that writes may be lost, and has written
+    /// Continues after a failed flush. The caller knows that writes may be lost, and has written
     /// them again or given them up.
     fn accept_lost_writes(&self) {}
 }
 
-/// Refuse an operation that leaves the device, or changes one that is read-only.
+/// Refuses an operation beyond the end of the device, or a change of a read-only one.
 pub(crate) fn check(
     device: &dyn BlockDevice,
     op: Op,

@@ -1,8 +1,8 @@
-//! Which files and disks could be devices of a pool, given places to look in.
+//! Which files and disks in the given places could be devices of a pool.
 //!
-//! It looks at names, kinds and sizes only: it opens nothing, so it disturbs nobody. Directories
-//! are not searched deeper. Links are followed, and one device under several names is given once,
-//! under the first name found.
+//! It looks at names, kinds and sizes only. It opens nothing, so it disturbs no other process.
+//! Directories are not searched recursively. Links are followed. A device with several names is
+//! listed once, under the first name found.
 
 use std::collections::HashSet;
 use std::fs::{self, Metadata};
@@ -35,10 +35,10 @@ pub struct Discovery {
     pub problems: Vec<DeviceError>,
 }
 
-/// Look at files, disks and the entries of directories.
+/// Looks at files, disks and the entries of directories.
 ///
-/// What a place names itself must be a directory or a device, else it is a problem. Entries of
-/// directories that are something else, or too small, are passed over.
+/// A place that is named must be a directory or a device, or it is a problem. Directory entries
+/// that are something else, or too small, are skipped.
 pub fn discover<P: AsRef<Path>>(places: &[P]) -> Discovery {
     let mut found = Search::default();
     for place in places {

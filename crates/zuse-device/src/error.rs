@@ -1,4 +1,4 @@
-//! What a device says when it fails: which device, doing what, where, and the host's number.
+//! The error of a device: which device, which operation, which place, and the host's error number.
 
 use std::fmt;
 use std::io;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use zuse_base::{Errno, Error, Refusal};
 
-/// What a device was asked to do.
+/// The operation of a device that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Open or create it.
@@ -39,9 +39,9 @@ impl fmt::Display for Op {
 /// Why it failed, beyond the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The host said so.
+    /// The host returned an error.
     Host,
-    /// Another open holds the device in a way that excludes this one.
+    /// Another process holds a lock on the device that excludes this open.
     Held,
     /// The bytes are not all on the device.
     OutOfRange,
@@ -55,7 +55,7 @@ pub enum Cause {
     TooSmall,
     /// The simulated power is off.
     PowerOff,
-    /// A test asked for it.
+    /// A test injected it.
     Injected,
 }
 
@@ -111,13 +111,13 @@ impl DeviceError {
         }
     }
 
-    /// What the host said.
+    /// An error of the host.
     pub fn host(path: impl Into<Arc<str>>, op: Op, place: (u64, u64), error: &io::Error) -> Self {
         let errno = Errno(error.raw_os_error().unwrap_or(Errno::IO.0));
         Self::new(path, op, place, errno, Cause::Host)
     }
 
-    /// Whether the device could not be opened because somebody else holds it.
+    /// Whether the device could not be opened because another process holds its lock.
     pub fn is_held(&self) -> bool {
         self.cause == Cause::Held
     }

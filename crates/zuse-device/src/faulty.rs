@@ -1,6 +1,6 @@
 //! A device with faults that a test chooses: errors, rotten bytes, lost writes, a full disk.
 //!
-//! Each operation is held against every rule, oldest first; the first one that fires decides.
+//! Each operation is compared with every rule, oldest first. The first rule that fires decides.
 
 use std::fmt;
 use std::io::IoSlice;
@@ -18,16 +18,16 @@ use crate::error::{Cause, DeviceError, Op};
 pub enum Fault {
     /// The operation fails with this number and does nothing.
     Fail(Errno),
-    /// A read succeeds, but every byte of it inside the rule's span is wrong: the same wrong bytes
-    /// each time.
+    /// A read succeeds, but every byte inside the rule's span is wrong. The wrong bytes are the
+    /// same each time.
     Rot,
-    /// A write, flush or discard claims to succeed, but does nothing.
+    /// A write, flush or discard reports success, but does nothing.
     Lose,
     /// Writes fail with `ENOSPC` once this many bytes were written inside the span.
     FullAfter(u64),
 }
 
-/// When a fault happens. Made by [`Rule::new`] and narrowed by the other methods.
+/// When a fault happens. [`Rule::new`] makes a rule, and the other methods narrow it.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     op: Op,
@@ -142,7 +142,7 @@ impl FaultyDevice {
             .map_or(0, |a| a.fired.get())
     }
 
-    /// The device below, for looking at it without faults.
+    /// The underlying device, for access without faults.
     pub fn inner(&self) -> &Arc<dyn BlockDevice> {
         &self.inner
     }
@@ -164,7 +164,7 @@ impl FaultyDevice {
         Some((hit.rule.fault, hit.rule.span))
     }
 
-    /// Err: it fails. Ok(false): it only claims to succeed.
+    /// Err: it fails. Ok(false): it only reports success.
     fn change(&self, op: Op, offset: u64, len: u64) -> Result<bool, DeviceError> {
         match self.fault(op, offset, len) {
             Some((Fault::Fail(errno), _)) => Err(self.injected(op, offset, len, errno)),

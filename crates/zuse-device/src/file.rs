@@ -2,8 +2,8 @@
 //!
 //! # Who may open what
 //!
-//! Two processes that write one pool destroy it, and one that reads while another writes sees
-//! blocks change under it. So an open takes a lock (`flock`, never waiting) by its [`Access`]:
+//! Two processes that write one pool destroy it. A process that reads while another one writes sees
+//! blocks change. So an open takes a lock (`flock`, without waiting) according to its [`Access`]:
 //!
 //! | open \ held by | nobody | `Read` | `Write` |
 //! |---|---|---|---|
@@ -11,22 +11,24 @@
 //! | `Read` (shared) | yes | yes | held |
 //! | `Write` (exclusive) | yes | held | held |
 //!
-//! "held" is a [`DeviceError`] with [`Cause::Held`]; the command line then forwards to the holder.
-//! `Probe` is for looking at labels: it disturbs nobody, and what it reads must be checked.
-//! Writing to a block device also uses `O_EXCL`, which the kernel refuses when the disk is mounted
-//! or a part of something else. Loop devices and what lies below them are one device here (`twin`).
-//! The lock belongs to the open file, so a second open in the same process is refused, too, and a
-//! crash releases it. A host file system without locks refuses `Write`, so `Read` needs none there.
+//! "held" is a [`DeviceError`] with [`Cause::Held`]; the command line then forwards to the process
+//! that holds the lock. `Probe` is for reading labels. It disturbs no other process, and what it
+//! reads must be verified. Writing to a block device also uses `O_EXCL`. The kernel refuses that if
+//! the disk is mounted or a member of a volume. A loop device and its backing file count as one
+//! device (`twin`). The lock belongs to the open file. So a second open in the same process is
+//! refused too, and a crash releases the lock. A host file system without locks refuses `Write`, so
+//! `Read` needs no lock there.
 //!
 //! # Durability
 //!
-//! I/O goes through the page cache, but for large writes where the host can do without (`around`).
-//! After a failed `fdatasync` the kernel may call the lost pages clean, and the next `fdatasync`
-//! would succeed: the device therefore stays failed until [`BlockDevice::accept_lost_writes`].
+//! I/O goes through the page cache, except for large writes where the host supports direct I/O
+//! (`around`). After a failed `fdatasync` the kernel may mark the lost pages clean, and the next
+//! `fdatasync` would succeed. Therefore the device stays failed until
+//! [`BlockDevice::accept_lost_writes`].
 //!
-//! The page cache keeps what it is given for seconds, and a flush would wait for all of that. So
-//! the host is told to begin whenever [`BEGIN`] bytes have come, and a flush waits for the last of
-//! them. After 70 MB of directories that took 10 ms instead of 100 to 125.
+//! The page cache keeps dirty pages for seconds, and a flush would wait for all of them. So
+//! writeback is started after every [`BEGIN`] bytes, and a flush waits only for the last ones.
+//! After 70 MB of directories a flush took 10 ms instead of 100 to 125.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
@@ -51,11 +53,11 @@ mod around;
 /// What a device is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Look at it for a moment, whoever holds it.
+    /// Read it for a moment, whatever lock another process holds.
     Probe,
-    /// Read it; nobody may write meanwhile.
+    /// Read it; no other process may write meanwhile.
     Read,
-    /// Read and write it; nobody else may use it meanwhile.
+    /// Read and write it; no other process may use it meanwhile.
     Write,
 }
 
@@ -67,15 +69,15 @@ pub struct FileDevice {
     access: Access,
     is_disk: bool,
     size: AtomicU64,
-    /// Where it begins in the file: a partition of an image.
+    /// Offset of this device in the file: a partition of an image.
     base: u64,
     sector_shift: u32,
     physical_shift: u32,
-    /// The number of the flush that failed; 0 for none.
+    /// Error number of the flush that failed; 0 for none.
     lost: AtomicI32,
-    /// Bytes that came into the page cache since the host was told to begin.
+    /// Bytes written to the page cache since writeback was last started.
     waiting: AtomicU64,
-    /// What lies below a loop device, locked as well.
+    /// The files below a loop device, locked as well.
     _beneath: Vec<File>,
     #[cfg(target_os = "linux")]
     around: around::Around,
@@ -110,7 +112,7 @@ impl FileDevice {
         Ok(device)
     }
 
-    /// The partitions of an image; none of a disk, whose system knows them.
+    /// The partitions of an image. Empty for a disk, whose partitions are devices of the host.
     pub fn partitions(&self) -> Vec<Partition> {
         if self.is_disk || self.base != 0 {
             return Vec::new();
@@ -121,11 +123,11 @@ impl FileDevice {
     fn open_whole(path: &Path, access: Access) -> Result<Self, DeviceError> {
         let name = name(path);
         let host = |error: io::Error| DeviceError::host(name.clone(), Op::Open, (0, 0), &error);
-        // Looking first: opening a pipe would wait, opening a tape would move it.
+        // Checked before the open: opening a pipe would wait, opening a tape would move it.
         let kind = std::fs::metadata(path).map_err(host)?.file_type();
         let mut options = OpenOptions::new();
         options.read(true).write(access == Access::Write);
-        // The kernel refuses a second exclusive opener, mounts and other ZFS modules among them.
+        // The kernel refuses a second exclusive open. Mounts and other ZFS modules hold one too.
         if kind.is_block_device() && access == Access::Write {
             options.custom_flags(libc::O_EXCL);
         } else if !kind.is_file() && !kind.is_block_device() {
@@ -148,10 +150,10 @@ impl FileDevice {
         Self::adopt(file, name, access)
     }
 
-    /// Make a new sparse file of `size` zero bytes and open it for writing.
+    /// Creates a sparse file of `size` zero bytes and opens it for writing.
     ///
     /// # Errors
-    /// When something is at `path` already, or what the host says.
+    /// If something exists at `path`, or an error of the host.
     pub fn create(path: impl AsRef<Path>, size: u64) -> Result<Self, DeviceError> {
         let (path, name) = (path.as_ref(), name(path.as_ref()));
         let host = |error: io::Error| DeviceError::host(name.clone(), Op::Open, (0, 0), &error);
@@ -164,8 +166,8 @@ impl FileDevice {
         file.set_len(size)
             .and_then(|()| file.sync_all())
             .map_err(host)?;
-        // The name must survive a power cut like the content. Not every host lets a directory be
-        // synced.
+        // The name must survive a power failure like the content. Not every host can sync a
+        // directory.
         if let Some(parent) = path.parent() {
             let parent = if parent.as_os_str().is_empty() {
                 Path::new(".")
@@ -183,7 +185,7 @@ impl FileDevice {
             Access::Probe => Vec::new(),
             Access::Read | Access::Write => twin::beneath(&file),
         };
-        // Under a loop device lies a file with another name: a second opener may come by that one.
+        // A loop device has a backing file with another name, which a second process may open.
         for file in std::iter::once(&file).chain(&beneath) {
             lock(file, access).map_err(|error| match error {
                 TryLockError::WouldBlock => held(),
@@ -208,7 +210,7 @@ impl FileDevice {
             ));
         }
         let is_disk = kind.is_block_device();
-        // The end of a block device is its size; a file answers the same.
+        // `seek` to the end gives the size of block devices and files alike.
         let size = file.seek(SeekFrom::End(0)).map_err(host)?;
         let (logical, physical) = if is_disk {
             (
@@ -241,7 +243,7 @@ impl FileDevice {
     /// Make a file longer or shorter. A block device only learns its new size.
     ///
     /// # Errors
-    /// What the host says; a read-only device is refused.
+    /// An error of the host; a read-only device is refused.
     pub fn resize(&self, size: u64) -> Result<(), DeviceError> {
         check(self, Op::Resize, 0, 0)?;
         if self.base != 0 {
@@ -255,10 +257,10 @@ impl FileDevice {
         self.refresh_size().map(|_| ())
     }
 
-    /// Ask the host for the size again: it may have grown.
+    /// Asks the host for the size again: it may have grown.
     ///
     /// # Errors
-    /// What the host says.
+    /// An error of the host.
     pub fn refresh_size(&self) -> Result<u64, DeviceError> {
         if self.base != 0 {
             return Ok(self.size());
@@ -280,7 +282,7 @@ impl FileDevice {
         self.access
     }
 
-    /// Gives how many bytes came into the page cache.
+    /// Writes all bytes. Returns how many of them went to the page cache.
     #[cfg(target_os = "linux")]
     fn write_whole(&self, buf: &[u8], at: u64) -> io::Result<usize> {
         let around = self.around.write(&self.file, buf, at)?;
@@ -300,12 +302,12 @@ impl FileDevice {
         Ok(buf.len())
     }
 
-    /// So many bytes came into the page cache.
+    /// Counts bytes written to the page cache, and starts writeback after every [`BEGIN`].
     fn note_waiting(&self, bytes: u64) {
         let before = self.waiting.fetch_add(bytes, Ordering::Relaxed);
         if before < BEGIN && before + bytes >= BEGIN {
             self.waiting.store(0, Ordering::Relaxed);
-            // The host knows which pages are new and passes over the others.
+            // The host knows which pages are dirty and skips the others.
             self.start_writeback(0, self.size());
         }
     }
@@ -324,7 +326,7 @@ fn lock(file: &File, access: Access) -> Result<(), TryLockError> {
         Access::Probe => Ok(()),
         Access::Write => file.try_lock(),
         Access::Read => match file.try_lock_shared() {
-            // No locks on this host file system: no writer gets in either.
+            // This host file system has no locks, so no process can open for writing either.
             Err(TryLockError::Error(e)) if lacks_support(&e) => Ok(()),
             other => other,
         },
@@ -338,8 +340,7 @@ fn lacks_support(error: &io::Error) -> bool {
         .any(|code| n == Some(code))
 }
 
-/// So many bytes in the page cache are worth a call that has the host begin to bring them to the
-/// disk.
+/// This many dirty bytes in the page cache are worth a system call that starts their writeback.
 const BEGIN: u64 = 4 << 20;
 
 /// Buffers per call; the host takes 1024.
@@ -373,7 +374,8 @@ impl BlockDevice for FileDevice {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), DeviceError> {
         let len = buf.len() as u64;
         check(self, Op::Read, offset, len)?;
-        // Loops over short reads and EINTR; a file cut short by somebody is an unexpected end.
+        // Loops over short reads and EINTR. A file that was truncated meanwhile is an unexpected
+        // end.
         self.file
             .read_exact_at(buf, self.base + offset)
             .map_err(|e| self.failed(Op::Read, offset, len, &e))
@@ -396,7 +398,7 @@ impl BlockDevice for FileDevice {
                     }
                 }
             };
-            // A short read is rare: fetch the rest buffer by buffer.
+            // A short read is rare: read the rest buffer by buffer.
             let mut skip = done;
             for buf in batch.iter_mut() {
                 let have = skip.min(buf.len());
@@ -437,7 +439,7 @@ impl BlockDevice for FileDevice {
                     }
                 }
             };
-            // A short write is rare: bring the rest buffer by buffer.
+            // A short write is rare: write the rest buffer by buffer.
             let mut skip = done;
             for buf in batch {
                 let have = skip.min(buf.len());
@@ -518,7 +520,7 @@ impl BlockDevice for FileDevice {
             return;
         }
         // SAFETY: the call takes no pointers; the descriptor is open as long as `self.file` lives.
-        // Its result does not matter: it is a hint, and an error comes back from `flush`.
+        // Its result is ignored because it is a hint; `flush` returns the error.
         unsafe {
             libc::sync_file_range(
                 self.file.as_raw_fd(),
@@ -534,7 +536,7 @@ impl BlockDevice for FileDevice {
         // To the host, no length means "to the end of the file".
         if let Some(len) = std::num::NonZeroU64::new(len) {
             let offset = self.base.saturating_add(offset);
-            // Only a hint: what is wrong is said by the read.
+            // Only a hint: the read returns the error.
             let _ = rustix::fs::fadvise(&self.file, offset, Some(len), Advice::WillNeed);
         }
     }

@@ -1,12 +1,12 @@
-//! What is on a device that is no pool's: file systems, swap, containers of other systems,
-//! partition tables.
+//! Foreign content of a device: file systems, swap, members of other volume managers, partition
+//! tables.
 //!
-//! Who makes a pool there would lose it, so the device has to be asked first. A row of the table is
-//! what blkid(8) goes by: a name and bytes at a place. Kinds whose place depends on the size, or
-//! that want more than a few bytes, are functions.
+//! Creating a pool there would destroy it, so the device is checked first. A row of the table has a
+//! name, and bytes at an offset, as blkid(8) uses them. Kinds whose offset depends on the size, or
+//! that need more than a few bytes, are functions.
 //!
-//! It only reads, it believes nothing but the bytes that it compares, and it takes what cannot be
-//! read for empty.
+//! It only reads. It trusts only the bytes that it compares. Bytes that cannot be read count as
+//! empty.
 
 use std::fmt;
 
@@ -30,10 +30,10 @@ impl fmt::Display for Foreign {
     }
 }
 
-/// A kind, where its mark stands, and the mark.
+/// A kind, the offset of its magic, and the magic.
 type Row = (&'static str, u64, &'static [u8]);
 
-/// Marks at fixed places. Short ones stand at the end: they might be there by chance.
+/// Magics at fixed offsets. Short ones come last, because they may occur by chance.
 const MARKS: &[Row] = &[
     ("xfs", 0, b"XFSB"),
     ("btrfs", 0x1_0040, b"_BHRfS_M"),
@@ -103,12 +103,12 @@ const MARKS: &[Row] = &[
     ("linux_raid_member", 0, MD),
 ];
 
-/// `mdadm`'s mark, as little-endian hosts write it.
+/// The magic of `mdadm`, as little-endian hosts write it.
 const MD: &[u8] = b"\xfc\x4e\x2b\xa9";
-/// The same of hosts of the other order: 0.90 only.
+/// The same of big-endian hosts: 0.90 only.
 const MD_BIG: &[u8] = b"\xa9\x2b\x4e\xfc";
 
-/// The marks of swap space and of a suspended system in it, ten bytes before the end of the first
+/// The magics of swap space and of a hibernated system in it, ten bytes before the end of the first
 /// page.
 const SWAP: [(&str, &[u8]); 6] = [
     ("swap", b"SWAPSPACE2"),
@@ -119,7 +119,7 @@ const SWAP: [(&str, &[u8]); 6] = [
     ("swsuspend", b"LINHIB0001"),
 ];
 
-/// Bytes of a device. What cannot be read is in no kind's way.
+/// Bytes of a device. Bytes that cannot be read match no kind.
 struct Bytes<'a>(&'a dyn BlockDevice);
 
 impl Bytes<'_> {
@@ -147,7 +147,7 @@ impl Bytes<'_> {
     }
 }
 
-/// Looks for what another system keeps on a device. Labels of pools are looked for elsewhere.
+/// Looks for content of another system on a device. Pool labels are found elsewhere.
 pub fn foreign(device: &dyn BlockDevice) -> Option<Foreign> {
     let bytes = Bytes(device);
     let marked = || {
@@ -165,11 +165,11 @@ pub fn foreign(device: &dyn BlockDevice) -> Option<Foreign> {
         .or_else(|| partitions(&bytes).map(Foreign::Partitions))
 }
 
-/// ext2 has no journal; ext4 is what ext3 cannot be mounted as.
+/// ext2 has no journal. ext4 has features that ext3 does not know.
 fn ext(bytes: &Bytes<'_>) -> Option<&'static str> {
     const AT: u64 = 0x400;
     const JOURNAL: u32 = 4;
-    /// What both can, of the features that must be known to read, and to write.
+    /// Features that ext2 and ext3 know: the ones needed to read, and the ones needed to write.
     const OLD: [u32; 2] = [0x2 | 0x4 | 0x10, 0x1 | 0x2 | 0x4];
     if bytes.u16(AT + 0x38)? != 0xef53 || bytes.u32(AT)? == 0 {
         return None;
@@ -192,7 +192,7 @@ fn swap(bytes: &Bytes<'_>) -> Option<&'static str> {
     })
 }
 
-/// A physical volume says so in one of the first four sectors.
+/// A physical volume has its magic in one of the first four sectors.
 fn lvm(bytes: &Bytes<'_>) -> Option<&'static str> {
     let label = |at| bytes.has(at, b"LABELONE") && bytes.has(at + 24, b"LVM2 001");
     (0..4)
@@ -200,7 +200,7 @@ fn lvm(bytes: &Bytes<'_>) -> Option<&'static str> {
         .then_some("LVM2_member")
 }
 
-/// RAID sets whose mark stands at the end, behind what looks like the content of a single disk.
+/// RAID members whose magic is at the end, behind what looks like the content of a single disk.
 fn raid_at_end(bytes: &Bytes<'_>) -> Option<&'static str> {
     let size = bytes.0.size();
     // 0.90: the last whole 64 KiB of 64 KiB; 1.0: 8 KiB before the end, at a multiple of 4 KiB.
@@ -224,7 +224,7 @@ fn raid_at_end(bytes: &Bytes<'_>) -> Option<&'static str> {
     }
 }
 
-/// Marks of two bytes, believed with something else that has to be true.
+/// Magics of two bytes, which count only together with another condition.
 fn short(bytes: &Bytes<'_>) -> Option<&'static str> {
     // A volume's block size is a power of two, of 512 bytes at least.
     let block = |at| {
@@ -240,7 +240,7 @@ fn short(bytes: &Bytes<'_>) -> Option<&'static str> {
     nilfs.then_some("nilfs2")
 }
 
-/// A partition table that says something.
+/// A partition table with at least one entry.
 fn partitions(bytes: &Bytes<'_>) -> Option<&'static str> {
     const GPT: &[u8] = b"EFI PART";
     let last = bytes.0.size().saturating_sub(512);
@@ -258,7 +258,7 @@ fn partitions(bytes: &Bytes<'_>) -> Option<&'static str> {
     };
     let entries: Option<Vec<_>> = (0..4).map(entry).collect();
     let entries = entries?;
-    // Other boot sectors end the same; there the entries are code.
+    // Other boot sectors have the same signature. Their table area holds code.
     let sane = entries.iter().all(|(boot, _)| *boot);
     (sane && entries.iter().any(|(_, used)| *used)).then_some("dos")
 }

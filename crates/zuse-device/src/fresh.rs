@@ -1,10 +1,10 @@
-//! Bytes of a device that are read straight into the memory in which they stay.
+//! Bytes of a device that are read directly into their final memory.
 
 use std::ops::Deref;
 #[cfg(target_os = "linux")]
 use std::{fs::File, ops::Range, os::fd::AsRawFd};
 
-/// Bytes read from a device, in memory of their own that begins where the device likes it.
+/// Bytes read from a device, in memory with the alignment that the device prefers.
 #[derive(Debug, Default)]
 pub struct Fresh {
     memory: Vec<u8>,
@@ -13,7 +13,7 @@ pub struct Fresh {
 }
 
 impl Fresh {
-    /// The memory, and where in it the bytes begin.
+    /// The memory, and the offset of the bytes in it.
     pub fn into_memory(self) -> (Vec<u8>, usize) {
         (self.memory, self.lead)
     }
@@ -34,8 +34,8 @@ impl Deref for Fresh {
 
 #[cfg(target_os = "linux")]
 impl Fresh {
-    /// Room for `len` bytes from a multiple of `align`, a power of two, on. Nothing is cleared but
-    /// what is before them.
+    /// Room for `len` bytes, beginning at a multiple of `align`, a power of two. Only the bytes
+    /// before them are cleared.
     fn room(len: usize, align: usize) -> Self {
         let mut memory: Vec<u8> = Vec::with_capacity(len + align - 1);
         let lead = memory.as_ptr().addr().wrapping_neg() & (align - 1);
@@ -52,9 +52,9 @@ impl Fresh {
     }
 }
 
-/// Ranges of a file, counted from `at`, in one read; what is between them goes nowhere. All of
-/// them, or `None`. `None` is for an error, the end of the file, ranges that do not follow one
-/// another, or more than the host takes at once.
+/// Ranges of a file, counted from `at`, in one read. The bytes between them are discarded. `None`
+/// is for an error, the end of the file, ranges out of order, or more buffers than the host accepts
+/// in one call.
 #[cfg(target_os = "linux")]
 pub(crate) fn read_parts(
     file: &File,
@@ -81,19 +81,19 @@ pub(crate) fn read_parts(
         rooms.push(room);
         from = part.end.max(part.start);
     }
-    // 32 bits on some 32-bit hosts: what lies beyond is read in the ordinary way.
+    // `off_t` has 32 bits on some hosts. Offsets beyond are read in the ordinary way.
     let offset = libc::off_t::try_from(at.checked_add(start as u64)?).ok()?;
     let count = i32::try_from(vectors.len()).ok()?;
-    // SAFETY: each vector is room of `gap` or of one of `rooms`. They live until the call has
-    // returned and hold nothing yet that could be looked at. Moving a `Fresh` does not move its
-    // memory.
+    // SAFETY: each vector points to the room of `gap` or of one of `rooms`. They live until the
+    // call has returned, and none of their bytes is initialized yet. Moving a `Fresh` does not move
+    // its memory.
     let got = unsafe { libc::preadv(file.as_raw_fd(), vectors.as_ptr(), count, offset) };
     if usize::try_from(got).ok()? != end - start {
         return None;
     }
     for (part, room) in parts.iter().zip(&mut rooms) {
-        // SAFETY: as many bytes as all vectors are long have come, so this one is full, right
-        // behind what was cleared.
+        // SAFETY: the call has read the total length of all vectors. So this one is filled,
+        // directly after the cleared bytes.
         unsafe { room.memory.set_len(room.lead + part.len()) };
     }
     Some(rooms)

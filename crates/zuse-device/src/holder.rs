@@ -1,14 +1,14 @@
 //! Which process holds the lock of a file.
 //!
-//! The system's table has a line of each lock: `1: FLOCK  ADVISORY  WRITE 812 fe:00:4711 0 EOF`.
-//! Other namespaces' processes have number 0 there, and disks have no such lock.
+//! `/proc/locks` has one line for each lock: `1: FLOCK  ADVISORY  WRITE 812 fe:00:4711 0 EOF`.
+//! Processes of other namespaces have number 0 there. Disks have no such lock.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{major, minor};
 
-/// Number and name of the process that holds the lock of a file, where the system tells.
+/// Number and name of the process that holds the lock of a file, if the host reports it.
 pub fn lock_holder(path: &Path) -> Option<(u32, String)> {
     let meta = std::fs::metadata(path).ok()?;
     let (dev, ino) = (meta.dev(), meta.ino());
@@ -21,7 +21,7 @@ pub fn lock_holder(path: &Path) -> Option<(u32, String)> {
 
 fn pid_of(table: &str, place: &str) -> Option<u32> {
     table.lines().find_map(|line| {
-        // Who waits for a lock has an arrow in front.
+        // The line of a waiting process has an arrow in front.
         let mut words = line.split_whitespace().skip(1);
         let kind = words.next()?;
         let pid = words.nth(2)?.parse().ok().filter(|pid| *pid != 0)?;

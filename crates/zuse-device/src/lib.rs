@@ -1,4 +1,4 @@
-//! Block devices: files and disks, memory, and the hostile ones that tests put a pool on.
+//! Block devices: files and disks, memory, and the fault-injecting ones of the tests.
 //!
 //! ```text
 //!   FileDevice   a regular file or a disk of the host, or a partition of an image
@@ -8,8 +8,8 @@
 //!   SimDisk      memory behind a volatile write cache, with a power supply that can be cut
 //! ```
 //!
-//! A device knows nothing of labels or pools. It is read and written at any offset, from any
-//! thread; what was written is safe from a power cut only after [`BlockDevice::flush`] succeeded.
+//! A device knows nothing of labels or pools. It can be read and written at any offset, from any
+//! thread. A write is durable only after a successful [`BlockDevice::flush`].
 
 mod block_device;
 mod discover;

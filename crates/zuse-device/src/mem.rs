@@ -1,8 +1,8 @@
 //! A device in memory, for tests.
 //!
-//! Bytes lie in chunks of 64 KiB that exist once something other than zero was written there,
-//! spread over shards so that threads rarely meet. A snapshot shares the chunks and copies one when
-//! it is written again, so it costs a pointer per chunk.
+//! Bytes lie in chunks of 64 KiB. A chunk is allocated when something other than zero is written
+//! there. The chunks are spread over shards, so that threads rarely contend. A snapshot shares the
+//! chunks and copies one when it is written again, so it costs a pointer per chunk.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -62,7 +62,7 @@ impl MemDevice {
         device
     }
 
-    /// The content now. Writes that run at the same time are in it chunk by chunk.
+    /// The content now. A concurrent write may be included in part, by whole chunks.
     pub fn snapshot(&self) -> MemImage {
         let guards: Vec<_> = self.shards.iter().map(read).collect();
         let chunks = guards
@@ -76,7 +76,7 @@ impl MemDevice {
         }
     }
 
-    /// Set the content back to a snapshot. What the image has beyond this device's size is left
+    /// Sets the content back to a snapshot. What the image has beyond this device's size is left
     /// out.
     pub fn restore(&self, image: &MemImage) {
         let mut guards: Vec<_> = self.shards.iter().map(write).collect();
@@ -86,7 +86,7 @@ impl MemDevice {
         }
     }
 
-    /// Refuse (or allow) writes from here on.
+    /// Refuses (or allows) writes from here on.
     pub fn set_read_only(&self, read_only: bool) {
         self.read_only.store(read_only, Ordering::Relaxed);
     }
@@ -110,7 +110,7 @@ impl MemDevice {
         }
     }
 
-    /// Set `len` bytes to zero without touching memory for whole chunks.
+    /// Sets `len` bytes to zero. Whole chunks are dropped.
     pub(crate) fn zero(&self, offset: u64, len: u64) {
         let end = offset.saturating_add(len).min(self.size);
         for shard in &self.shards {
@@ -197,7 +197,7 @@ impl BlockDevice for MemDevice {
     }
 }
 
-/// The chunk that holds `at`, the place in it, and how much of `len` is there.
+/// The chunk of offset `at`, the offset in it, and how much of `len` it contains.
 fn piece(at: u64, len: usize) -> (u64, usize, usize) {
     let within = (at % CHUNK) as usize;
     (at / CHUNK, within, len.min(CHUNK as usize - within))

@@ -1,7 +1,7 @@
-//! How much memory there is for this process.
+//! How much memory this process may use.
 
-/// Bytes of memory of this machine, or of the group of processes that this one was put into (a
-/// container) if that may take less. `None` where nobody says.
+/// Memory of this machine in bytes, or the limit of this process's cgroup (a container) if that is
+/// lower. `None` if the host does not report it.
 pub fn memory() -> Option<u64> {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let machine = of_machine(&read("/proc/meminfo")?)?;
@@ -16,8 +16,8 @@ fn of_machine(text: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The least that a group of the process, or one around it, may take. Lines are `0::/path` (version
-/// 2), and `N:memory:/path` of the older one.
+/// The lowest limit of the process's cgroup and its parents. Lines are `0::/path` (version 2), or
+/// `N:memory:/path` (version 1).
 fn least_of_groups(groups: &str, read: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
     let mut least = None;
     for line in groups.lines() {
@@ -35,7 +35,7 @@ fn least_of_groups(groups: &str, read: &dyn Fn(&str) -> Option<String>) -> Optio
         };
         let mut path = path.trim_end_matches('/');
         loop {
-            // "max" is no number: no bound here.
+            // "max" is not a number: there is no limit here.
             let here = read(&format!("{root}{path}/{file}"));
             if let Some(bound) = here.and_then(|text| text.trim().parse::<u64>().ok()) {
                 least = Some(least.map_or(bound, |least: u64| least.min(bound)));

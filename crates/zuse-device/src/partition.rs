@@ -7,13 +7,13 @@
 //! | 72, 80, 84 | sector, number and size of the entries | 40 | last sector |
 //! | 88 | CRC-32 of the entries | | |
 //!
-//! A partition of an image is named `IMAGE#NUMBER`, numbers from 1. Disks need none of this: their
-//! system knows their partitions.
+//! A partition of an image is named `IMAGE#NUMBER`, counted from 1. Disks do not need this: their
+//! partitions are devices of the host.
 
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"EFI PART";
-/// Sector sizes that images have.
+/// Sector sizes of images.
 const SECTORS: [u64; 2] = [512, 4096];
 /// Bounds of the table.
 const MAX_ENTRIES: u32 = 1024;
@@ -31,7 +31,8 @@ pub struct Partition {
     pub size: u64,
 }
 
-/// An image and the number of a partition, if the path names one: nothing has that name itself.
+/// Splits `IMAGE#NUMBER` into the image and the number of a partition. A file with the whole name
+/// takes precedence.
 pub(crate) fn split(path: &Path) -> Option<(PathBuf, u32)> {
     let text = path.to_str()?;
     let (image, number) = text.rsplit_once('#')?;
@@ -64,8 +65,8 @@ fn crc32(bytes: &[u8]) -> u32 {
     !crc
 }
 
-/// The partitions of a device of `size` bytes that `read` reads (buffer, offset; false if it
-/// cannot). Empty without a whole table; entries that do not fit the device are passed over.
+/// The partitions of a device of `size` bytes. `read` fills a buffer from an offset; false if it
+/// cannot. Empty without a valid table; entries that do not fit the device are skipped.
 pub fn partitions(size: u64, read: &dyn Fn(&mut [u8], u64) -> bool) -> Vec<Partition> {
     SECTORS
         .into_iter()

@@ -1,4 +1,4 @@
-//! A device that remembers what was asked of it, so that a test can say "this read touches the disk
+//! A device that records its operations, so that a test can check "this read touches the disk
 //! once".
 
 use std::io::{IoSlice, IoSliceMut};
@@ -13,7 +13,7 @@ use crate::block_device::{BlockDevice, total};
 use crate::error::{DeviceError, Op};
 use crate::fresh::Fresh;
 
-/// One thing that was asked of a device, whether it succeeded or not.
+/// One operation of a device, successful or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
     /// What.
@@ -24,7 +24,7 @@ pub struct Operation {
     pub len: u64,
 }
 
-/// How often what was asked.
+/// Counts of each kind of operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Reads; a vectored one counts once.
@@ -41,7 +41,7 @@ pub struct Tally {
     pub discards: u64,
     /// Bytes in discards.
     pub discarded_bytes: u64,
-    /// Hints of what will be read; they are not listed.
+    /// Prefetch hints; they are not listed.
     pub told: u64,
     /// Bytes in such hints.
     pub told_bytes: u64,
@@ -62,10 +62,10 @@ pub struct RecordingDevice {
 }
 
 impl RecordingDevice {
-    /// Operations that are listed at most; later ones are only counted.
+    /// The most operations that are listed; later ones are only counted.
     pub const LOG_LIMIT: usize = 1 << 20;
 
-    /// Record what is asked of `inner`.
+    /// Records the operations on `inner`.
     pub fn new(inner: Arc<dyn BlockDevice>) -> Self {
         Self {
             inner,
@@ -79,17 +79,17 @@ impl RecordingDevice {
         }
     }
 
-    /// List operations from here on, or only count them.
+    /// Lists operations from here on, or only counts them.
     pub fn record(&self, on: bool) {
         self.recording.store(on, Ordering::Relaxed);
     }
 
-    /// What was listed since the last call.
+    /// The operations listed since the last call.
     pub fn take(&self) -> Vec<Operation> {
         std::mem::take(&mut *self.log())
     }
 
-    /// What was listed so far.
+    /// The operations listed so far.
     pub fn operations(&self) -> Vec<Operation> {
         self.log().clone()
     }

@@ -12,9 +12,9 @@
 //!   sector is never half new;
 //! - when a surviving write overlaps an earlier one, the later wins.
 //!
-//! All disks of a pool hang on one [`PowerSupply`]. The write during which the power goes fails,
-//! yet may reach the disk. Everything is decided by the seed that `crash` is given.
-//! [`SimDisk::ignore_flushes`] makes the disk lie about flushes: a test that still passes with it
+//! All disks of a pool share one [`PowerSupply`]. The write during which the power fails returns an
+//! error, yet may reach the disk. The seed given to `crash` decides everything.
+//! [`SimDisk::ignore_flushes`] makes the disk ignore flushes: a test that still passes with it
 //! proves nothing about flushes.
 
 use std::collections::VecDeque;
@@ -30,14 +30,14 @@ use crate::block_device::{BlockDevice, check, total};
 use crate::error::{Cause, DeviceError, Op};
 use crate::mem::{MemDevice, MemImage};
 
-/// What feeds all disks of a simulation.
+/// The power of all disks of a simulation.
 #[derive(Debug)]
 pub struct PowerSupply(Mutex<Power>);
 
 #[derive(Debug)]
 struct Power {
     on: bool,
-    /// Operations until it goes off.
+    /// Operations until the power fails.
     left: Option<u64>,
     done: u64,
 }
@@ -60,8 +60,8 @@ impl PowerSupply {
         })))
     }
 
-    /// Let `operations` more writes, flushes and discards succeed, on all disks together; the power
-    /// goes off during the next one.
+    /// Lets `operations` more writes, flushes and discards succeed, on all disks together. The
+    /// power fails during the next one.
     ///
     /// Reads do not count: a cut between two reads leaves the same disks as a cut before both.
     pub fn cut_after(&self, operations: u64) {
@@ -73,8 +73,7 @@ impl PowerSupply {
         self.power().on = false;
     }
 
-    /// On again, without a limit. Disks that were on it should be replaced by what
-    /// [`SimDisk::crash`] gives.
+    /// Power on again, without a limit. Replace the disks by the results of [`SimDisk::crash`].
     pub fn restore(&self) {
         let mut power = self.power();
         power.on = true;
@@ -137,7 +136,7 @@ enum Change {
 }
 
 impl SimDisk {
-    /// Bytes that the write cache holds; beyond it the oldest writes become durable, as in a real
+    /// Bytes that the write cache holds. Beyond that the oldest writes become durable, as in a real
     /// disk.
     pub const CACHE: usize = 256 << 20;
 
@@ -155,7 +154,7 @@ impl SimDisk {
         )
     }
 
-    /// A disk with durable content, such as what a crash left.
+    /// A disk with durable content, for example the result of a crash.
     pub fn with_content(
         path: impl Into<String>,
         image: &MemImage,
@@ -175,7 +174,7 @@ impl SimDisk {
         }
     }
 
-    /// Let flushes claim success without doing anything (or stop that).
+    /// Lets flushes report success without doing anything (or stops that).
     pub fn ignore_flushes(&self, ignore: bool) {
         self.ignore_flushes.store(ignore, Ordering::Relaxed);
     }
@@ -185,13 +184,13 @@ impl SimDisk {
         self.cache().log.len()
     }
 
-    /// What the disk holds after the power went off now: a choice made by `prng`. The disk itself
-    /// is not changed.
+    /// The content of the disk if the power failed now. `prng` chooses which writes survive. The
+    /// disk itself is not changed.
     pub fn crash(&self, prng: &SeededPrng) -> MemDevice {
         let cache = self.cache();
         let left = MemDevice::from_image(self.path(), &cache.durable.snapshot());
-        // The extremes (everything lost, everything kept) find most mistakes, so they are not left
-        // to chance.
+        // The extremes (everything lost, everything kept) find most mistakes, so each gets a fixed
+        // share of the crashes.
         let (keep, tears) = match prng.below(4) {
             0 => (0, false),
             1 => (16, false),
@@ -207,7 +206,8 @@ impl SimDisk {
         left
     }
 
-    /// What is on the disk for certain: the content after a crash that loses everything unflushed.
+    /// The content that is certain to be on the disk, after a crash that loses everything
+    /// unflushed.
     pub fn durable(&self) -> MemImage {
         self.cache().durable.snapshot()
     }
@@ -225,7 +225,7 @@ impl SimDisk {
     ) -> Result<(), DeviceError> {
         check(self, op, offset, len)?;
         let mut cache = self.cache();
-        // Under the cache's lock, so that the log has the order in which the power was spent.
+        // Under the cache's lock, so that the log has the order in which the power was used.
         let current = self.power.spend();
         if current == Current::Off {
             return Err(self.dark(op, offset, len));
@@ -278,7 +278,7 @@ impl Unflushed {
 
     fn apply(&self, device: &MemDevice) {
         match &self.change {
-            // The place was checked when the write came in.
+            // The offset was checked when the write arrived.
             Change::Write(data) => drop(device.write_at(data, self.offset)),
             Change::Zero(len) => device.zero(self.offset, *len),
         }
@@ -300,7 +300,7 @@ impl Unflushed {
                     at += len as u64;
                 }
             }
-            // A discard may be huge: it stops at some sector.
+            // A discard may be large: it stops at some sector.
             Change::Zero(len) => device.zero(self.offset, prng.below(len / sector + 1) * sector),
         }
     }
@@ -324,7 +324,8 @@ impl BlockDevice for SimDisk {
     }
 
     fn goes_around(&self) -> bool {
-        // There is nothing to go around; large blocks are gathered as for a disk that has it.
+        // There is no page cache to bypass. With this, large blocks are gathered as on a disk that
+        // has one.
         true
     }
 

@@ -1,11 +1,10 @@
-//! The same bytes under several names: a file and the loop devices over it, a disk and its
-//! partitions.
+//! The same bytes under several names: a file and its loop devices, a disk and its partitions.
 //!
-//! A lock on one name says nothing about the others. The host lets a program write a file although
-//! a file system is mounted from a loop device over it. Therefore
-//! - opening a loop device also locks what lies below it, down to the file, where all names meet;
-//! - opening a file for writing asks of each loop device over it whether the host uses it (mounts,
-//!   swap, md, LVM).
+//! A lock on one name does not cover the others. The host allows writing a file while a file system
+//! is mounted from a loop device on it. Therefore
+//! - opening a loop device also locks what is below it, down to the backing file;
+//! - opening a file for writing checks for each loop device on it whether the host uses that
+//!   (mounts, swap, md, LVM).
 //!
 //! Only Linux has loop devices; elsewhere a file has its own name only.
 
@@ -14,7 +13,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// What is opened under a name, whichever name it was.
+/// The object that a name leads to, the same for all its names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Identity {
     Disk(u64),
@@ -31,21 +30,21 @@ impl Identity {
     }
 }
 
-/// Where the bytes of a device are in the end, and what they pass on the way.
+/// Where the bytes of a device are finally stored, and the layers on the way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Storage {
     own: Identity,
     beneath: Vec<Identity>,
 }
 
-/// Loop devices over loop devices are looked through so deep.
+/// The greatest depth of loop devices on loop devices.
 const DEPTH: usize = 8;
 
 impl Storage {
     /// Looks through a name.
     ///
     /// # Errors
-    /// Nothing has that name.
+    /// No file has that name.
     pub fn of(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = match crate::partition::split(path.as_ref()) {
             Some((image, _)) => image,
@@ -66,7 +65,7 @@ impl Storage {
         Ok(Self { own, beneath })
     }
 
-    /// Whether writing one may change the other. Two partitions of a disk lie beside each other.
+    /// Whether a write to one may change the other. Two partitions of a disk do not overlap.
     pub fn meets(&self, other: &Self) -> bool {
         self.own == other.own
             || self.beneath.contains(&other.own)
@@ -79,8 +78,7 @@ impl Storage {
     }
 }
 
-/// The files and disks that lie below an open loop device, opened to be locked. None of anything
-/// else.
+/// The files and disks below an open loop device, opened to be locked. Empty for any other file.
 pub(crate) fn beneath(file: &File) -> Vec<File> {
     let (mut found, mut at) = (Vec::new(), file.metadata());
     while let Ok(meta) = at {
@@ -97,7 +95,7 @@ pub(crate) fn beneath(file: &File) -> Vec<File> {
     found
 }
 
-/// Whether the host itself uses a loop device over this file or disk.
+/// Whether the host itself uses a loop device on this file or disk.
 pub(crate) fn is_used_above(meta: &Metadata) -> bool {
     let own = Identity::of(meta);
     let Ok(all) = std::fs::read_dir("/sys/block") else {
@@ -113,8 +111,8 @@ pub(crate) fn is_used_above(meta: &Metadata) -> bool {
     })
 }
 
-/// Whether the host has a block device for itself: it is mounted, swapped to, or a part of
-/// something.
+/// Whether the host has claimed a block device: it is mounted, used for swap, or a member of a
+/// volume.
 fn is_claimed(path: &Path) -> bool {
     use std::os::unix::fs::OpenOptionsExt;
     let opened = File::options()
@@ -142,8 +140,9 @@ fn whole_disk(number: u64) -> Option<Identity> {
     Some(Identity::Disk(number))
 }
 
-/// What lies below a loop device, and where this process sees it. The name comes from the system,
-/// whose mounts may be others. So it counts only if the device says that it is over just that file.
+/// The backing file of a loop device, as this process sees it. The name comes from the host, which
+/// may have other mounts. So it counts only if the device confirms that this file is its backing
+/// file.
 fn backing(number: u64) -> Option<(PathBuf, Metadata)> {
     let dir = sys(number);
     let loops = [dir.join("loop"), dir.join("../loop")];
@@ -158,11 +157,11 @@ fn backing(number: u64) -> Option<(PathBuf, Metadata)> {
         .then_some((path, meta))
 }
 
-/// What an open loop device says that it is over: as a file, and as a disk.
+/// The backing file that an open loop device reports: as a file, and as a disk.
 #[cfg(target_os = "linux")]
 fn loop_over(device: &File) -> Option<[Identity; 2]> {
     use std::os::fd::AsRawFd;
-    /// `LOOP_GET_STATUS64`: device, inode and disk number of the file below come first of 232
+    /// `LOOP_GET_STATUS64`: device, inode and disk number of the backing file are the first of 232
     /// bytes.
     const STATUS: libc::c_ulong = 0x4c05;
     let mut info = [0u64; 29];

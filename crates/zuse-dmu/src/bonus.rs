@@ -1,8 +1,8 @@
 //! The bonus buffer of an object in memory.
 //!
-//! Every object that a txg touches has one. That of a plain file is 168 bytes of system attributes,
-//! or 184 with a hidden directory. Up to that length it lies in the object's own allocation, a
-//! longer one in an allocation of its own. Without this, setting an extended attribute in a hidden
+//! Every object that a txg touches has one. A plain file's bonus is 168 bytes of system attributes,
+//! or 184 with a hidden directory. Up to that length it is stored inside the object's own
+//! allocation, and a longer one in its own. Without this, setting an extended attribute in a hidden
 //! directory would need six more allocations.
 
 use std::fmt;
@@ -10,7 +10,7 @@ use std::ops::{Deref, DerefMut};
 
 use smallvec::SmallVec;
 
-/// Bytes that need no piece of their own.
+/// Longest bonus that needs no allocation of its own.
 const NEAR: usize = 184;
 
 /// The bytes of a bonus in use.
@@ -40,12 +40,12 @@ impl Bonus {
         self.0.resize(len, 0);
     }
 
-    /// No more room than that many bytes will take, if that is more than there is.
+    /// Reserves room for exactly that many bytes, if it has less.
     pub fn reserve_for(&mut self, len: usize) {
         self.0.reserve_exact(len.saturating_sub(self.0.len()));
     }
 
-    /// So many zeros from there on, what was there behind them.
+    /// Inserts that many zeros there, and moves the bytes after them.
     pub fn insert_zeros(&mut self, at: usize, count: usize) {
         self.0.insert_many(at, std::iter::repeat_n(0, count));
     }
@@ -71,7 +71,7 @@ impl From<&[u8]> for Bonus {
 }
 
 impl Clone for Bonus {
-    /// In one piece: the library clones byte by byte.
+    /// As a block copy: the library's clone goes byte by byte.
     fn clone(&self) -> Self {
         Self::from(&**self)
     }

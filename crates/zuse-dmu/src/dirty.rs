@@ -5,9 +5,8 @@
 //! ```
 //! Up to three txgs are alive, so an object has up to three [`DirtyTxg`], oldest first. Each holds
 //! the object's whole head (its bonus and sizes) as of that txg. It also holds the level-0 blocks
-//! written in it and the block ranges freed in it. Within one txg a freed range comes before a
-//! written block of the same id. Writing after freeing keeps both, freeing after writing drops the
-//! block.
+//! written in it and the block ranges freed in it. Within one txg, a free comes before a write of
+//! the same block id. Writing after freeing keeps both, freeing after writing drops the block.
 
 use std::sync::{Arc, OnceLock};
 use zuse_base::sync::{RwLock, RwLockWriteGuard};
@@ -24,7 +23,7 @@ use crate::dnode::shortcuts::Shortcuts;
 use crate::stored::StoredBlock;
 use crate::versions::Versions;
 
-/// The facts of a dnode that open context can change.
+/// The properties of a dnode that open context can change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub object_type: u8,
@@ -37,9 +36,9 @@ pub(crate) struct Head {
     pub block_size: u32,
     pub max_block: u64,
     pub bonus: Bonus,
-    /// Ciphertext behind the bonus in use: raw object sets only.
+    /// Ciphertext after the used part of the bonus: raw object sets only.
     pub tail: Vec<u8>,
-    /// Levels that the tree has at least: those of the sender, raw object sets only.
+    /// Minimum number of levels of the tree, from the sender: raw object sets only.
     pub min_levels: u8,
 }
 
@@ -51,7 +50,7 @@ impl Head {
         size.saturating_sub(DNODE_CORE + BP_SIZE * pointers)
     }
 
-    /// Everything but the bonus and what follows it.
+    /// Everything except the bonus and what follows it.
     pub fn facts(&self) -> Self {
         Self {
             bonus: Bonus::default(),
@@ -61,7 +60,7 @@ impl Head {
     }
 }
 
-/// An object as it is on disk (or will be once the objset block that leads to it is).
+/// An object as it is on disk, or will be once its objset block is written.
 #[derive(Clone, Debug)]
 pub(crate) struct Synced {
     pub head: Head,
@@ -74,9 +73,8 @@ pub(crate) struct Synced {
     pub shortcuts: Shortcuts,
 }
 
-/// The top block pointers of an object. Most objects that a txg brings are empty files, and most
-/// others have one pointer that leads anywhere. The former take one word for them, the latter
-/// eighteen, not 48.
+/// The top block pointers of an object. Most new objects of a txg are empty files, and most others
+/// have one pointer that is no hole. The former need one word, the latter eighteen, instead of 48.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Roots(Option<Box<Pointers>>);
 
@@ -97,7 +95,7 @@ impl From<[BlockPointer; 3]> for Roots {
 }
 
 impl Roots {
-    /// The pointer in a place; what is beyond is a hole.
+    /// The pointer at an index; a hole beyond the last one.
     pub fn at(&self, i: usize) -> &BlockPointer {
         match (&self.0, i) {
             (Some(pointers), 0) => &pointers.first,
@@ -115,7 +113,7 @@ impl Roots {
         std::array::from_fn(|i| *self.at(i))
     }
 
-    /// Puts a pointer in its place.
+    /// Sets the pointer at an index.
     pub fn set(&mut self, i: usize, bp: BlockPointer) {
         if *self.at(i) == bp {
             return;
@@ -137,7 +135,7 @@ impl Roots {
 }
 
 impl Synced {
-    /// The top pointer of a number; `None` where the dnode has no such place.
+    /// The top pointer of that index; `None` if the dnode has no such index.
     #[inline]
     pub fn root(&self, i: usize) -> Option<&BlockPointer> {
         (i < usize::from(self.head.nblkptr.min(3))).then(|| self.blkptr.at(i))
@@ -149,7 +147,7 @@ impl Synced {
 pub(crate) enum SpillChange {
     #[default]
     Keep,
-    /// Its bytes, and where their memory is counted, if not by the meter of dirty bytes.
+    /// Its bytes, and the loan for their memory, if they do not count as dirty bytes.
     Set(Arc<Block>, Option<Arc<Loan>>),
     Stored(Arc<StoredBlock>),
     Remove,
@@ -160,29 +158,29 @@ pub(crate) enum Content {
     Dirty {
         bytes: Vec<u8>,
         index: OnceLock<Box<dyn BlockIndex>>,
-        /// Where its memory is counted, if not by the meter of dirty bytes.
+        /// The loan for its memory, if it does not count as dirty bytes.
         loan: Option<Loan>,
     },
     Clean(Arc<Block>),
-    /// As it came in a stream: written as it is, decoded only if somebody asks before.
+    /// As it came in a stream: written unchanged, and decoded only if it is read before.
     Stored(StoredBlock),
-    /// A block of another place: its pointer is written, its bytes stay where they are.
+    /// A clone of another block: its pointer is written, its bytes stay where they are.
     Cloned(Reference),
-    /// Its bytes are written before its txg is.
+    /// Its bytes are written before its txg syncs.
     Early(Early),
 }
 
-/// The bytes of a version that is written before its txg is: for the intent log, which leads to
+/// The bytes of a version that is written before its txg syncs, because the intent log refers to
 /// them.
 pub(crate) struct Early {
     pub block: Arc<Block>,
-    /// Where they are; `None` while they are on their way, or if that came to nothing.
+    /// Where they are; `None` while they are being written, or if that failed.
     pub pointer: Option<BlockPointer>,
     loan: Option<Loan>,
 }
 
 impl Content {
-    /// Makes bytes that were frozen too early changeable again. What was written of them is left to
+    /// Makes bytes changeable again that were frozen early. The block already written is left to
     /// its txg, which frees it.
     pub fn thaw(&mut self) {
         let Self::Early(early) = self else { return };
@@ -231,15 +229,15 @@ impl DirtyBlock {
         })
     }
 
-    /// A block of another place.
+    /// A clone of another block.
     pub fn cloned(reference: Reference) -> Arc<Self> {
         Arc::new(Self {
             content: RwLock::new(Content::Cloned(reference)),
         })
     }
 
-    /// Freezes bytes of an open txg that are to be written now; `None` if they are not here, or
-    /// were written already.
+    /// Freezes bytes of an open txg that are to be written now. `None` if they are not in memory,
+    /// or were written already.
     pub fn freeze_early(&self) -> Option<Arc<Block>> {
         let mut content = self.change();
         if let Content::Dirty { bytes, index, loan } = &mut *content {
@@ -258,7 +256,7 @@ impl DirtyBlock {
         }
     }
 
-    /// The bytes that were frozen have their place, if they are still those of this version.
+    /// Notes the place of the frozen bytes, if this version still has the same bytes.
     pub fn note_place(&self, frozen: &Arc<Block>, pointer: &BlockPointer) {
         if let Content::Early(early) = &mut *self.change()
             && Arc::ptr_eq(&early.block, frozen)
@@ -267,7 +265,7 @@ impl DirtyBlock {
         }
     }
 
-    /// Its content, to be changed.
+    /// Locks its content for a change.
     pub fn change(&self) -> RwLockWriteGuard<'_, Content> {
         self.content.write()
     }
@@ -280,7 +278,7 @@ impl DirtyBlock {
         }
     }
 
-    /// The pointer of a block of another place; `None` for what has its bytes here.
+    /// The pointer of a clone; `None` for a block with its own bytes.
     pub fn pointer(&self) -> Option<BlockPointer> {
         let content = self.content.read();
         match &*content {
@@ -289,8 +287,8 @@ impl DirtyBlock {
         }
     }
 
-    /// Freezes the bytes: from now on they are shared with the cache. Writers of this version are
-    /// gone by then.
+    /// Freezes the bytes: from now on they are shared with the cache. This version has no writers
+    /// any more.
     ///
     /// # Errors
     /// A stored form does not decode.
@@ -334,7 +332,7 @@ impl DirtyBlock {
     }
 }
 
-/// A block whose bytes only the pipeline can get: a caller that asks for them here forgot
+/// A block whose bytes only the pipeline can read. A caller that gets here forgot
 /// [`DirtyBlock::pointer`].
 fn elsewhere(reference: &Reference) -> zuse_base::Error {
     zuse_base::Error::refused(

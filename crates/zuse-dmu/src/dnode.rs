@@ -5,11 +5,11 @@
 //!
 //! Invariants
 //! - `dirty` is sorted by txg and has at most three entries. Changes come in txg order (see
-//!   [`crate::Tx`]), so only the newest entry is ever changed; older ones belong to the sync
-//!   thread. Asserted where a txg's first change comes.
-//! - `synced` is replaced when the written txg's entry leaves `dirty`, under one lock. So a reader
-//!   that does not find a block among the dirty ones finds it in the tree it sees. The entry that
-//!   leaves is that of the txg which was written; asserted there.
+//!   [`crate::Tx`]), so only the newest entry is ever changed. Older ones belong to the sync
+//!   thread. Asserted at a txg's first change.
+//! - `synced` is replaced when the written txg's entry is removed from `dirty`, under one lock. So
+//!   a reader that does not find a block among the dirty ones finds it in the tree. The removed
+//!   entry is that of the written txg; asserted there.
 //!
 //! No lock here is held across I/O. Locks: `state`, then a block's `content`; the first is ranked.
 
@@ -44,14 +44,14 @@ use crate::objset::Core;
 use crate::stored::StoredBlock;
 use crate::tx::Tx;
 
-/// What a new object is to be.
+/// The parameters of a new object.
 #[derive(Clone, Debug)]
 pub struct DnodeSpec {
     /// DMU object type.
     pub object_type: u8,
     /// Data block size in bytes; 0 means 512.
     pub block_size: u32,
-    /// log2 of the indirect block size; 0 means that of the object set's settings.
+    /// log2 of the indirect block size; 0 means the object set's default.
     pub indirect_shift: u8,
     /// Type of the bonus, 0 for none.
     pub bonus_type: u8,
@@ -172,7 +172,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// The newest head; `None` for an object that does not exist (any more).
+    /// The newest head; `None` if the object does not exist, or not any more.
     pub fn head(&self) -> Option<&Head> {
         match self.dirty.last() {
             Some(d) if d.dies => None,
@@ -191,7 +191,7 @@ pub struct Dnode {
     stream: ranges::Stream,
     /// See [`Self::stamp`].
     stamp: AtomicU64,
-    /// The newest txg whose changes left `dirty`: written, but perhaps not committed.
+    /// The newest txg whose changes were removed from `dirty`: written, but perhaps not committed.
     written: AtomicU64,
     companions: companions::Companions,
 }
@@ -247,34 +247,33 @@ impl Dnode {
         self.core.tripwire().hold(at::OBJECT, state)
     }
 
-    /// A number that changes with everything that changes about the object but its bonus, never 0.
-    /// What was read while it had a value holds as long as it has that value. A directory's bonus
-    /// changes with each name that is made in it, and nothing that is read under a stamp stands
-    /// there.
+    /// A number that changes with every change of the object except its bonus; never 0. What was
+    /// read under one stamp is valid while the stamp is unchanged. A directory's bonus changes with
+    /// each new name, but nothing that is read under a stamp is stored there.
     ///
-    /// It changes under the lock that the change is made under, before the change. Who finds the
-    /// new number and then reads waits for the change.
+    /// It changes before the change itself, under the same lock. A reader that sees the new number
+    /// waits for the change.
     #[inline]
     pub fn stamp(&self) -> u64 {
         self.stamp.load(Acquire)
     }
 
-    /// Whether nothing about the object has begun to change since it had that stamp, and before
-    /// what the caller has read so far was read.
+    /// Whether no change of the object has begun since it had that stamp. This covers everything
+    /// that the caller has read so far.
     #[inline]
     pub fn is_unchanged_since(&self, stamp: u64) -> bool {
         fence(Acquire);
         self.stamp() == stamp
     }
 
-    /// The stamp, and the tree if that is all there is: nothing is dirty.
+    /// The stamp; and the tree, if nothing is dirty, so that the tree is the whole state.
     pub(crate) fn settled(&self) -> (u64, Option<Arc<Synced>>) {
         let state = self.read_state();
         let tree = state.synced.as_ref().filter(|_| state.dirty.is_empty());
         (self.stamp(), tree.cloned())
     }
 
-    /// Called under the lock of what is about to change.
+    /// Called under the lock of the part that is about to change.
     #[inline]
     fn note_change(&self) {
         self.stamp.fetch_add(1, Release);
@@ -285,7 +284,7 @@ impl Dnode {
         self.object
     }
 
-    /// Whether the object set's contents are found with a key only.
+    /// Whether reading the object set's contents takes a key.
     pub(crate) fn is_encrypted(&self) -> bool {
         self.core.key.is_some() || self.core.raw
     }
@@ -402,10 +401,10 @@ impl Dnode {
         self.read_state().dirty.last().map(|d| d.txg)
     }
 
-    /// All changes of this object are on disk once this txg is: what fsync waits for.
+    /// The txg after which all changes of this object are on disk: fsync waits for it.
     ///
-    /// Other than [`Self::newest_dirty`] it knows of changes that are written and whose uberblock
-    /// is not yet.
+    /// Unlike [`Self::newest_dirty`], it includes changes that are written and whose uberblock is
+    /// not yet.
     pub fn changed_in(&self) -> Txg {
         let state = self.read_state();
         match state.dirty.last() {
@@ -532,7 +531,7 @@ impl Dnode {
     }
 
     /// Writes or removes the spill block; its length must be a multiple of 512. While the block
-    /// cache has memory to spare it stands there and is not counted as dirty.
+    /// cache has memory to spare, it lends for the block, which then does not count as dirty.
     ///
     /// # Errors
     /// `Refused(NOSPC)` if the bonus leaves no room for the spill pointer, `Refused(INVAL)` for an
@@ -598,8 +597,8 @@ impl Dnode {
         })?
     }
 
-    /// Takes over what a raw OBJECT record says of a dnode. Sizes, and the whole room of the bonus
-    /// as it is stored, of which `bonus_len` bytes are in use.
+    /// Sets a dnode from a raw OBJECT record: its sizes, and the whole bonus as stored, of which
+    /// `bonus_len` bytes are in use.
     ///
     /// # Errors
     /// `Refused(INVAL)` for a bonus that does not fit; the object was freed.
@@ -635,14 +634,14 @@ impl Dnode {
         self.fact(|h| h.nblkptr)
     }
 
-    /// Runs `f` on the changes of tx's txg, starting them if this is the first.
+    /// Runs `f` on the changes of tx's txg, and creates them if this is the first change.
     pub(crate) fn dirty<R>(&self, tx: &Tx, f: impl FnOnce(&mut DirtyTxg) -> R) -> Result<R> {
         let mut state = self.write_state();
         let d = self.dirty_in(&mut state, tx.txg())?;
         Ok(f(d))
     }
 
-    /// As [`Self::dirty`], of the head, where `f` changes nothing but the bonus: the stamp stays.
+    /// As [`Self::dirty`], for an `f` that changes only the bonus: the stamp stays.
     pub(crate) fn dirty_bonus<R>(&self, tx: &Tx, f: impl FnOnce(&mut Head) -> R) -> Result<R> {
         let mut state = self.lock_state();
         let d = self.dirty_in(&mut state, tx.txg())?;
@@ -652,7 +651,7 @@ impl Dnode {
     pub(crate) fn dirty_in<'a>(&self, state: &'a mut State, txg: Txg) -> Result<&'a mut DirtyTxg> {
         let known = state.dirty.last().is_some_and(|d| d.txg == txg);
         if !known {
-            // An older version would be written after a newer one and bring old bytes back.
+            // An older version would be written after a newer one and bring old data back.
             assert!(
                 state.dirty.last().is_none_or(|d| d.txg < txg),
                 "{}: txg {txg:?} is older than the last change",
@@ -719,7 +718,7 @@ impl Synced {
         self.to_phys_in(Vec::new())
     }
 
-    /// The same, the bonus in a buffer that may have been used before.
+    /// The same, with the bonus in a buffer that the caller provides for reuse.
     pub fn to_phys_in(&self, mut bonus: Vec<u8>) -> DnodePhys {
         bonus.clear();
         bonus.extend_from_slice(&self.head.bonus);
@@ -750,7 +749,7 @@ impl Synced {
     }
 }
 
-/// An object number, the special ones by the names users know.
+/// An object number; special objects are shown by their usual names.
 struct ObjectNumber(ObjectId);
 
 impl fmt::Display for ObjectNumber {

@@ -1,36 +1,36 @@
-//! How far the content of an object set is proved, when it was made of a stream that ends early.
+//! How far an object set is complete that was received from a truncated stream.
 //!
 //! ```text
 //!   … all of object 40 │ 41: bytes up to `offset` │ 42…63: dnodes, no data │ nothing is known of the rest
 //!                      └ `object`                                        `dnodes` ┘
 //! ```
-//! A stream has the dnodes of a block of 32, then the data of each in order of objects and offsets.
-//! The spill block of each object comes last. What lies beyond the edge was not in the stream.
-//! There a full stream leaves holes, and an incremental one the bytes of its source. Neither may be
+//! A stream has the dnodes of a block of 32, then the data of each, ordered by object and offset.
+//! The spill block of each object comes last. Data beyond the edge was not in the stream. There, a
+//! full stream leaves holes, and an incremental one leaves the bytes of its source. Neither may be
 //! returned as if the stream had contained it.
 
 use std::collections::BTreeSet;
 
 use zuse_format::dnode::SLOTS_PER_BLOCK;
 
-/// Spill blocks that are waited for one by one; a good stream has at most one for each dnode of a
+/// Spill blocks that are tracked one by one. A valid stream has at most one for each dnode of a
 /// block.
 const SPILLS_MAX: usize = 1024;
-/// Objects from here on are not those of a stream.
+/// Objects from this number on do not come from a stream.
 const OWN: u64 = 1 << 48;
 
 /// How far an object set is proved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edge {
-    /// The last object whose dnode came.
+    /// The last object whose dnode has arrived.
     dnodes: u64,
-    /// The data of all objects before this one came,
+    /// The data of all objects before this one has arrived,
     object: u64,
     /// and of this one up to here.
     offset: u64,
-    /// Objects whose spill block was announced and did not come.
+    /// Objects whose spill block was announced and has not arrived.
     spills: BTreeSet<u64>,
-    /// There are more of them.
+    /// More spill blocks are missing than `spills` tracks.
     many_spills: bool,
 }
 
@@ -48,7 +48,7 @@ impl Edge {
         }
     }
 
-    /// It was said of a range of objects that they do not exist.
+    /// The stream said that a range of objects does not exist.
     pub fn no_objects(&mut self, first: u64, count: u64) {
         self.block_begins(first);
         let last = first.saturating_add(count.saturating_sub(1));
@@ -70,7 +70,7 @@ impl Edge {
         self.spills.remove(&object);
     }
 
-    /// The dnodes of a block come when all data of the block before has come.
+    /// The dnodes of a block arrive after all data of the block before.
     fn block_begins(&mut self, object: u64) {
         let per = SLOTS_PER_BLOCK as u64;
         let first = object / per * per;
@@ -90,16 +90,16 @@ impl Edge {
         object <= self.dnodes || object >= OWN
     }
 
-    /// Whether the data of an object came, up to `end`.
+    /// Whether the data of an object has arrived, up to `end`.
     pub(crate) fn has_data(&self, object: u64, end: u64) -> bool {
-        // Object 0 is what holds the dnodes.
+        // Object 0 holds the dnodes.
         object == 0
             || object < self.object
             || object == self.object && end <= self.offset
             || object >= OWN
     }
 
-    /// Whether the spill block of an object came, or none is missing.
+    /// Whether the spill block of an object has arrived, or was never announced.
     pub(crate) fn has_spill(&self, object: u64) -> bool {
         let missing = self.spills.contains(&object) || self.many_spills && object >= self.object;
         !missing

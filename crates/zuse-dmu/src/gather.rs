@@ -1,10 +1,10 @@
-//! Blocks of many trees prefetched together, level by level.
+//! Prefetching blocks of many trees together, level by level.
 //!
 //! ```text
 //!   level 5 of a thousand trees ─► sorted by place, read ─► level 4 of them ─► … ─► level 0
 //! ```
-//! A caller that then reads the objects one after the other finds everything in the cache. It is a
-//! hint throughout: errors are ignored here, and reported by the read that meets them.
+//! A caller that then reads the objects one after the other finds everything in the cache. It is
+//! only a hint: errors are ignored here, and reported by the read that meets them.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -21,14 +21,15 @@ use crate::dnode::blocks::shifted;
 use crate::objset::{Objset, Stored};
 use crate::zap::numbers_of;
 
-/// Blocks of one object that are prefetched along at most.
+/// Blocks that are prefetched of one object, at most.
 const BLOCKS: u64 = 64;
-/// Fewer blocks are not worth being put in order.
+/// With fewer blocks, sorting is not worth its cost.
 const FEW: u64 = 8;
-/// Object sets whose insides are prefetched together: their blocks fit into what [`Ahead`] keeps.
+/// Object sets whose contents are prefetched together: their blocks fit into the buffers of
+/// [`Ahead`].
 const AT_ONCE: usize = 256;
 
-/// On the way from the top of a tree to one of its blocks.
+/// A position on the path from the top of a tree to one of its blocks.
 #[derive(Clone, Copy)]
 struct Way {
     bp: BlockPointer,
@@ -49,23 +50,23 @@ impl Way {
         })
     }
 
-    /// The same one level further down, if its block is at hand now.
+    /// The next position down, if its block is cached now.
     fn down(&self, io: &Pipeline) -> Option<Self> {
         self.step(io.peek(&self.bp)?.bytes())
     }
 
-    /// Which pointer of its block the way goes through.
+    /// The index of the pointer in its block that the path follows.
     fn child(&self, level: u8) -> u64 {
         shifted(self.blkid, self.shift * u32::from(level)) & ((1 << self.shift) - 1)
     }
 
-    /// Bytes of its block up to there.
+    /// How many bytes of its block the path needs.
     fn front(&self) -> usize {
         let child = self.level.checked_sub(1).map(|level| self.child(level));
         child.map_or(usize::MAX, |child| (child as usize + 1) * BP_SIZE)
     }
 
-    /// The same one level further down, its block given.
+    /// The next position down, given the block.
     fn step(&self, block: &[u8]) -> Option<Self> {
         let level = self.level.checked_sub(1)?;
         let child = self.child(level);
@@ -74,7 +75,7 @@ impl Way {
     }
 }
 
-/// Walks ways to their ends; gives the pointers that stand there.
+/// Follows paths to their ends. Returns the pointers there.
 fn go(gather: &mut Ahead, mut ways: Vec<Way>) {
     while !ways.is_empty() {
         gather.prefetch(ways.iter().map(|w| w.bp));
@@ -84,8 +85,8 @@ fn go(gather: &mut Ahead, mut ways: Vec<Way>) {
 }
 
 impl Objset {
-    /// What `f` makes of objects and of their neighbours in the same dnode blocks, of none that is
-    /// in memory. The blocks are not kept in the cache. Nothing comes where the objects changed
+    /// Calls `f` on objects and on their neighbours in the same dnode blocks, and skips objects in
+    /// memory. The blocks are not kept in the cache. Returns nothing if the objects have changed
     /// meanwhile.
     pub fn look_over<T: Send + 'static>(
         &self,
@@ -120,7 +121,7 @@ impl Objset {
         }
     }
 
-    /// The ways to the dnode blocks of objects, each once.
+    /// The paths to the dnode blocks of objects, each once.
     fn ways_to(&self, tree: &Synced, objects: impl IntoIterator<Item = u64>) -> Vec<Way> {
         let mut blocks: Vec<u64> = objects
             .into_iter()
@@ -140,10 +141,9 @@ impl Objset {
         go(gather, self.ways_to(&tree, objects));
     }
 
-    /// Prefetches all blocks of an object, in the order in which they lie on the
-    /// devices. Only if these are more than a few and a small part of what the cache holds, and
-    /// nobody is changing it. For who is going to read all of them in an order of its own. Returns
-    /// when they are there.
+    /// Prefetches all blocks of an object, in device order. Only if there are more than a few, they
+    /// take a small part of the cache, and nobody is changing the object. For a caller that will
+    /// read all of them in another order. Returns when they are cached.
     pub fn gather_whole(&self, dnode: &Dnode) {
         if dnode.newest_dirty().is_some() {
             return;
@@ -176,14 +176,14 @@ impl Objset {
         );
     }
 
-    /// Prefetches what listings of directories begin with. Gives the objects, as
+    /// Prefetches the first blocks of directory listings. Returns the objects, as
     /// [`Self::gather_contents`] does.
     pub fn gather_listings(self: &Arc<Self>, dirs: Vec<u64>) -> Vec<Arc<Dnode>> {
         self.gather_contents(&mut Ahead::new(self.io(), self.work()), dirs)
     }
 
-    /// Prefetches the spill blocks of objects. Gives the objects, as
-    /// [`Self::gather_contents`] does.
+    /// Prefetches the spill blocks of objects. Returns the objects, as [`Self::gather_contents`]
+    /// does.
     pub fn gather_spills(
         self: &Arc<Self>,
         gather: &mut Ahead,
@@ -198,9 +198,9 @@ impl Objset {
         held
     }
 
-    /// Prefetches the dnode blocks of objects, and shows each object as it is stored,
-    /// without putting it into memory. A caller that asks for it meanwhile finds it as it was.
-    /// Gives those that `show` made nothing of, and those that are in memory or cannot be read.
+    /// Prefetches the dnode blocks of objects, and calls `show` on each stored object, without
+    /// creating it in memory. A concurrent lookup of such an object is not affected. Returns the
+    /// objects that `show` rejected, and those that are in memory or cannot be read.
     pub fn gather_stored(
         &self,
         gather: &mut Ahead,
@@ -215,9 +215,8 @@ impl Objset {
         objects
     }
 
-    /// Prefetches the blocks of small objects, and the first ones of large objects.
-    /// Gives the objects: who works with them next need not put them into memory again while it has
-    /// them.
+    /// Prefetches the blocks of small objects, and the first ones of large objects. Returns the
+    /// objects: while the caller holds them, they need not be loaded again.
     pub fn gather_contents(
         self: &Arc<Self>,
         gather: &mut Ahead,
@@ -241,12 +240,12 @@ impl Objset {
     }
 }
 
-/// Kind of an object set and the numbers that stand inside it.
+/// Kind of an object set, and the numbers stored inside it.
 pub type Inside = (ObjsetType, Vec<(String, u64)>);
 
-/// The numbers inside object sets, for those where they can be had in few steps. Entries of the
-/// master node, of a volume its `size`, in a table of one block; `None` for the others. Nothing of
-/// it stays in the cache: a meta dnode of six levels is 640 KiB of zeros.
+/// Reads numbers inside object sets, where few steps suffice. They are entries of the master node
+/// or, for a volume, its `size`, in a ZAP of one block. `None` for other object sets. Nothing is
+/// kept in the cache: a meta dnode of six levels is 640 KiB of zeros.
 pub fn look_inside(gather: &mut Ahead, roots: &[BlockPointer]) -> Vec<Option<Inside>> {
     let mut order: Vec<usize> = (0..roots.len()).collect();
     order.sort_unstable_by_key(|i| (roots[*i].dva(0).vdev(), roots[*i].dva(0).offset()));
@@ -301,13 +300,13 @@ fn whole(_: usize) -> usize {
     usize::MAX
 }
 
-/// Objects 1 and 2, of one slot each, are wanted.
+/// Only objects 1 and 2 are needed, of one slot each.
 fn first_nodes(_: usize) -> usize {
     3 * DNODE_SLOT
 }
 
-/// Walks ways down through blocks that are not kept. Gives what `f` makes of the blocks at their
-/// ends, of which it wants so many of the first bytes.
+/// Follows paths down through blocks that are not kept. Returns the results of `f` on the blocks at
+/// their ends. `front` says how many of their first bytes `f` needs.
 fn reach<T: Send + 'static>(
     gather: &mut Ahead,
     ways: Vec<Option<Way>>,

@@ -1,5 +1,4 @@
-//! The trait of those who must know about blocks that are born and freed while an object set is
-//! written.
+//! The trait of those that track which blocks are born and freed while an object set is written.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,7 +18,7 @@ pub trait Ledger: Send + Sync {
     /// # Errors
     /// The space could not be given back.
     fn kill(&self, txg: Txg, bp: &BlockPointer) -> Result<()>;
-    /// Object number of the dataset, 0 for the MOS; `None` where what is lost is nobody's.
+    /// Object number of the dataset, 0 for the MOS; `None` if lost blocks are not reported.
     fn dataset(&self) -> Option<u64> {
         None
     }
@@ -27,7 +26,7 @@ pub trait Ledger: Send + Sync {
 
 /// Tells the ledger of a block that was written in `txg`.
 ///
-/// The pointer is of that txg: who sends or frees what came after another txg goes by births.
+/// The pointer's birth is that txg, because sends and frees decide by births.
 pub(crate) fn note_born(ledger: &dyn Ledger, txg: Txg, bp: &BlockPointer) {
     assert!(
         bp.logical_birth() == txg.0 && bp.physical_birth() <= txg.0,
@@ -37,7 +36,7 @@ pub(crate) fn note_born(ledger: &dyn Ledger, txg: Txg, bp: &BlockPointer) {
     ledger.born(txg, bp);
 }
 
-/// A ledger that frees what dies and counts what is used: the MOS's, and that of tests.
+/// A ledger that frees dead blocks and counts space: for the MOS, and for tests.
 pub struct FreeingLedger {
     io: Arc<Pipeline>,
     delta: [AtomicU64; 3],
@@ -85,28 +84,28 @@ impl Ledger for FreeingLedger {
 pub struct DirtyMeter {
     metadata: [AtomicU64; 4],
     data: [AtomicU64; 4],
-    /// Blocks of metadata of objects that the txg brings, with those that the cache lends for.
+    /// Metadata blocks of objects that are new in the txg, including those on loan from the cache.
     fresh: [AtomicU64; 4],
-    /// The same of older objects, and of new ones that have grown large already.
+    /// The same for older objects, and for new ones that have grown large already.
     again: [AtomicU64; 4],
-    /// Values of extended attributes that memory to spare was there for.
+    /// Values of extended attributes for which there was memory to spare.
     values: [AtomicU64; 4],
 }
 
 impl DirtyMeter {
-    /// More dirty bytes of objects and metadata in a txg.
+    /// Adds dirty bytes of objects and metadata to a txg.
     pub fn add(&self, txg: Txg, bytes: u64) {
         self.metadata[txg.slot::<4>()].fetch_add(bytes, Relaxed);
     }
 
-    /// A block of metadata is changed in a txg that brings its object (`fresh`), or one that is
-    /// written more than once. This counts nothing as dirty.
+    /// Notes a changed block of metadata: of an object that is new in this txg (`fresh`), or one
+    /// that later txgs will probably change again. This does not count as dirty.
     pub fn note_block(&self, txg: Txg, fresh: bool, bytes: u64) {
         let of = if fresh { &self.fresh } else { &self.again };
         of[txg.slot::<4>()].fetch_add(bytes, Relaxed);
     }
 
-    /// Bytes of blocks of metadata in a txg: of new objects, and such as are written again and
+    /// Bytes of metadata blocks in a txg: of new objects, and of blocks that are probably written
     /// again.
     pub fn fresh_and_again(&self, txg: Txg) -> (u64, u64) {
         let slot = txg.slot::<4>();
@@ -121,7 +120,7 @@ impl DirtyMeter {
         self.data[txg.slot::<4>()].fetch_add(bytes, Relaxed);
     }
 
-    /// More bytes of attributes' values in a txg that nobody has to wait for. This counts nothing
+    /// Adds bytes of attribute values to a txg that no writer has to wait for. This does not count
     /// as dirty.
     pub fn note_value(&self, txg: Txg, bytes: u64) {
         self.values[txg.slot::<4>()].fetch_add(bytes, Relaxed);
@@ -132,7 +131,7 @@ impl DirtyMeter {
         self.values[txg.slot::<4>()].load(Relaxed)
     }
 
-    /// Bytes of files and of such values in a txg.
+    /// Bytes of file data and of such values in a txg.
     pub fn bulk_of(&self, txg: Txg) -> u64 {
         self.data[txg.slot::<4>()].load(Relaxed) + self.values_of(txg)
     }

@@ -1,5 +1,5 @@
-//! The data management unit: object sets, objects, block trees, transactions; ZAP and SA on top of
-//! them.
+//! The data management unit: object sets, objects, block trees and transactions, with ZAP and SA
+//! built on them.
 //!
 //! ```text
 //!   ZAP   SA          names and attributes

@@ -1,37 +1,37 @@
-//! A hasher for maps by object number. Numbers are given out in sequence, and no outsider chooses
+//! A hasher for maps by object number. Numbers are assigned in sequence, and no outsider chooses
 //! them.
 //!
 //! ```text
 //!   number   … where in the table a search begins │ 5 bits: the shard │ 2 bits: four neighbours
 //! ```
-//! - Maps are split into [`SHARDS`]. Four consecutive numbers share a shard and the place in its
-//!   table where a search begins. The standard library's map looks at sixteen places at once. So
-//!   objects that are made, written and released in sequence meet cache lines that were just used.
-//!   A hash that spreads them cost 0.3 µs of making a file.
+//! - Maps are split into [`SHARDS`]. Four consecutive numbers share a shard, and their search
+//!   begins at the same place in its table. The standard library's map probes sixteen places at
+//!   once. So objects that are created, written and released in sequence use cache lines that are
+//!   still warm. A hash that spreads them cost 0.3 µs per new file.
 //! - Groups of sixteen were worse: parts of the table became full, and objects in another order
 //!   cost a tenth more.
-//! - Beginnings are spread as by any hash, so that no stride of numbers makes a long chain. The
-//!   seven bits that tell entries apart come from the whole number.
+//! - Start positions are spread as by any hash, so that no stride of numbers makes a long chain.
+//!   The seven bits that tell entries apart come from the whole number.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map by object number, or by another number that is given out in a row.
+/// A map by object number, or by another number that is assigned in sequence.
 pub type NumberMap<V> = HashMap<u64, V, BuildHasherDefault<NumberHasher>>;
 
-/// Parts that a large map is to be split into, each under a lock of its own; see [`shard_of`].
+/// Parts of a large map, each under a lock of its own; see [`shard_of`].
 pub const SHARDS: usize = 32;
 
-/// log2 of the neighbours that begin at one place.
+/// log2 of the number of neighbours with the same start position.
 const NEAR: u32 = 2;
 
-/// The part that a number is in.
+/// The part that a number belongs to.
 #[inline]
 pub fn shard_of(n: u64) -> usize {
     (n >> NEAR) as usize % SHARDS
 }
 
-/// The bits that tell places apart.
+/// The bits that the map compares first.
 const TAG: u64 = 0x7f << 57;
 const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 

@@ -1,21 +1,21 @@
-//! An object set: objects by number, and what a txg changes of them.
+//! An object set: objects by number, and the changes of each txg.
 //!
 //! ```text
 //!   objset block ─► meta dnode ─► dnode blocks (32 slots of 512 bytes) ─► dnodes ─► data
 //!               └► accounting dnodes −1, −2, −3
 //! ```
 //! Dnode blocks are data of the meta dnode. They change in syncing context only, when the dnodes of
-//! a txg are put into their slots; open context works on [`Dnode`]s in memory.
+//! a txg are written into their slots. Open context works on [`Dnode`]s in memory.
 //!
 //! Invariants
-//! - `objects` has at most one live [`Dnode`] per number; asserted where one comes. A dnode that
-//!   was loaded from its block is inserted only if the meta dnode's tree is still the one it was
-//!   read from. Else it is read again. Objects that a txg changed stay in memory until the new meta
-//!   dnode is in place, so no stale copy can come back.
-//! - An object number is handed out only if its slots are free on disk and no object in memory has
-//!   it. It is asserted where a number is chosen (`number`).
-//! - Only the MOS is written in more than one pass, and what a txg writes has its birth; asserted
-//!   where it is written.
+//! - `objects` has at most one live [`Dnode`] per number; asserted at insertion. A dnode that was
+//!   loaded from its block is inserted only if the meta dnode's tree is unchanged since. Otherwise
+//!   it is read again. Objects that a txg changed stay in memory until the new meta dnode is in
+//!   place, so no stale copy can return.
+//! - An object number is assigned only if its slots are free on disk and no object in memory has
+//!   it. Asserted where a number is chosen (`number`).
+//! - Only the MOS is written in more than one pass, and blocks written by a txg have its birth.
+//!   Asserted at the write.
 
 mod accounting;
 mod ahead;
@@ -56,37 +56,36 @@ use crate::tx::Tx;
 
 use number::Numbers;
 
-/// What a new object costs in memory until it is synced, about. It is itself, its changes, its
-/// bonus, its entry here and what it is once written. Of an empty file 0.53 KiB were measured
-/// before it is written, and 0.6 with that. Its dnode is part of a block that the cache lends for.
-/// The more objects a txg holds the less often each leaf of a large directory is written.
+/// Approximate memory of a new object until it is synced. This covers the object, its changes, its
+/// bonus, its entry here and its synced state. An empty file takes 0.53 KiB before it is written,
+/// and 0.6 KiB with its synced state. Its dnode is part of a block on loan from the cache. The more
+/// objects a txg holds, the less often each leaf of a large directory is written.
 const OBJECT_CHARGE: u64 = 704;
 
-/// What every object of an object set shares.
+/// State shared by all objects of an object set.
 pub(crate) struct Core {
     pub io: Arc<Pipeline>,
-    /// Keys of an encrypted dataset, where they are loaded.
+    /// Keys of an encrypted dataset, if they are loaded.
     pub key: Option<Arc<DatasetKey>>,
-    /// Encrypted, and changed by what a raw stream brings only.
+    /// Encrypted, and changed only by raw streams.
     pub raw: bool,
-    /// What came for the dnode blocks of a raw object set, by txg.
+    /// Encryption parameters of the dnode blocks of a raw object set, by txg.
     raw_forms: [Mutex<HashMap<u64, RawForm>>; 4],
     pub place: Place,
     pub ledger: Arc<dyn Ledger>,
     pub meter: Arc<DirtyMeter>,
     pub work: Arc<WorkPool>,
     settings: RwLock<Arc<Settings>>,
-    /// `primarycache` out of the settings, for the hot path.
+    /// A copy of `primarycache` from the settings, for the hot path.
     keep_metadata: AtomicBool,
     keep_data: AtomicBool,
     objects: [Mutex<NumberMap<Weak<Dnode>>>; SHARDS],
     dirty: [Mutex<Vec<Arc<Dnode>>>; 4],
-    /// Changes of objects so far, to tell whether a piece of code changed anything.
+    /// Number of object changes so far, to detect whether an operation changed anything.
     edits: AtomicU64,
-    /// The last txg that a sync of this object set began to write; its uberblock may still be to
-    /// come.
+    /// The last txg whose sync of this object set began. Its uberblock may be still to come.
     pub last_sync: AtomicU64,
-    /// How far it is proved, if it was made of a stream that ended early.
+    /// How far it is complete, if it was received from a truncated stream.
     pub edge: OnceLock<Arc<Edge>>,
 }
 
@@ -100,8 +99,8 @@ impl Core {
         self.settings.read().clone()
     }
 
-    /// How many threads may wait for devices at once while blocks are written: each top-level vdev
-    /// has one that writes to it.
+    /// How many threads may wait for devices at once while blocks are written: one per top-level
+    /// vdev.
     pub fn devices(&self) -> usize {
         self.io.vdevs().tops().len()
     }
@@ -110,8 +109,8 @@ impl Core {
         &self.objects[shard_of(object.0)]
     }
 
-    /// A block of this object set, proved by its key if it has one; whether the cache keeps it is
-    /// up to `primarycache`.
+    /// A block of this object set, authenticated if it has a key. `primarycache` decides whether
+    /// the cache keeps it.
     pub fn read_block(
         &self,
         bp: &BlockPointer,
@@ -130,7 +129,7 @@ impl Core {
         }
     }
 
-    /// How a dnode block of a raw object set is to be stored.
+    /// The encryption parameters of a dnode block of a raw object set.
     pub fn raw_form(&self, txg: Txg, blkid: u64) -> Option<RawForm> {
         self.raw_forms[txg.slot::<4>()].lock().get(&blkid).copied()
     }
@@ -143,7 +142,7 @@ impl Core {
         self.dirty[txg.slot::<4>()].lock().push(dnode);
     }
 
-    /// A dnode was dropped: removes its entry unless another one has taken its place.
+    /// A dnode was dropped: removes its entry, unless another dnode has replaced it.
     pub fn forget(&self, object: ObjectId) {
         let mut shard = self.shard(object).lock();
         if shard
@@ -170,14 +169,14 @@ pub struct ObjsetEnv {
     pub work: Arc<WorkPool>,
     /// Name of the dataset or "MOS", for messages.
     pub place: Place,
-    /// Who keeps the books.
+    /// The space accounting.
     pub ledger: Arc<dyn Ledger>,
     /// Counts dirty bytes.
     pub meter: Arc<DirtyMeter>,
     /// Effective properties.
     pub settings: Settings,
-    /// Keys of an encrypted dataset. Without them such an object set shows what is in clear and
-    /// cannot be changed.
+    /// Keys of an encrypted dataset. Without them only cleartext can be read, and nothing can be
+    /// changed.
     pub key: Option<Arc<DatasetKey>>,
 }
 
@@ -199,18 +198,18 @@ pub struct Objset {
     /// Accounting objects −1 user, −2 group, −3 project.
     special: RwLock<[Option<Arc<Dnode>>; 3]>,
     rest: Mutex<Rest>,
-    /// Txgs in which `rest` was changed and that are not yet written, by slot.
+    /// Txgs in which `rest` was changed and that are not written yet, by slot.
     rest_dirty: [AtomicBool; 4],
     /// The highest log record that a txg's changes include, by slot; 0 for none.
     replayed: [AtomicU64; 4],
     root: RwLock<BlockPointer>,
     numbers: Mutex<Numbers>,
     ahead: ahead::BlocksAhead,
-    /// Flags that [`Self::count_as`] was given.
+    /// The flags set by [`Self::count_as`].
     counting: AtomicU64,
 }
 
-/// Bit i is set where a dnode starts in slot i of a dnode block.
+/// Bit i is set if a dnode begins in slot i of a dnode block.
 pub(crate) fn dnode_starts(block: &[u8]) -> u32 {
     let mut starts = 0u32;
     let mut slot = 0;
@@ -225,7 +224,7 @@ pub(crate) fn dnode_starts(block: &[u8]) -> u32 {
     starts
 }
 
-/// Bit i is set where slot i is taken by a dnode, interior slots included.
+/// Bit i is set if slot i belongs to a dnode, interior slots included.
 pub(crate) fn dnode_slots(block: &[u8]) -> u32 {
     let starts = dnode_starts(block);
     let mut taken = 0u32;
@@ -256,7 +255,7 @@ impl BlockIndex for Starts {
     }
 }
 
-/// As [`dnode_starts`], found once for a block of the cache.
+/// As [`dnode_starts`], computed once per cached block.
 fn starts_of(block: &Block) -> u32 {
     block
         .index(|bytes| Starts(dnode_starts(bytes)))
@@ -315,7 +314,7 @@ impl Objset {
     /// Opens the object set behind a root pointer.
     ///
     /// # Errors
-    /// The objset block cannot be read or is not one.
+    /// The objset block cannot be read or is invalid.
     pub fn open(env: ObjsetEnv, root: BlockPointer) -> Result<Arc<Self>> {
         Self::open_as(env, root, false)
     }
@@ -356,7 +355,7 @@ impl Objset {
         os
     }
 
-    /// What kind of object set it is.
+    /// The type of the object set.
     pub fn kind(&self) -> ObjsetType {
         self.kind
     }
@@ -394,8 +393,8 @@ impl Objset {
         *self.core.settings.write() = Arc::new(settings);
     }
 
-    /// Changes of objects so far: equal before and after means that nothing was changed. One counts
-    /// before anybody can see it.
+    /// Number of object changes so far. Equal numbers before and after mean that nothing was
+    /// changed. A change counts before it becomes visible.
     pub fn edits(&self) -> u64 {
         self.core.edits.load(Acquire)
     }
@@ -438,9 +437,8 @@ impl Objset {
         self.core.key.is_none() && self.root().uses_crypt()
     }
 
-    /// Says that tx's txg includes what a record of the intent log asks for. The header on disk
-    /// says so together with the change itself, so that a crash neither repeats nor loses the
-    /// record.
+    /// Says that tx's txg includes a replayed record of the intent log. The header on disk is
+    /// updated together with the change, so a crash neither repeats nor loses the record.
     pub fn note_replayed(&self, tx: &Tx, seq: u64) {
         self.replayed[tx.txg().slot::<4>()].fetch_max(seq, Relaxed);
         self.touch(tx);
@@ -505,7 +503,7 @@ impl Objset {
             let blkid = object.0 / SLOTS_PER_BLOCK as u64;
             let misses = self.core.io.cache().misses();
             let block = match self.dnode_block(&before, blkid) {
-                // The tree was replaced and its blocks reused while this thread slept: look again.
+                // The tree was replaced and its blocks were reused while this thread slept: retry.
                 Err(e) if self.meta.is_stale(&before, &e) => continue,
                 other => other?,
             };
@@ -536,11 +534,11 @@ impl Objset {
         }
     }
 
-    /// What a dnode block has of an object.
+    /// The object in a dnode block.
     fn stored_in(&self, block: &zuse_io::Block, object: ObjectId) -> Result<Option<Synced>> {
         let slot = (object.0 % SLOTS_PER_BLOCK as u64) as usize;
-        // The client probably wants the next object too: its slot is prefetched from memory
-        // meanwhile.
+        // The client probably wants the next object too: its slot is prefetched into the
+        // processor's cache.
         peek::ask_for(block, slot + 1);
         if starts_of(block) >> slot & 1 == 0 {
             return Ok(None);
@@ -579,7 +577,7 @@ impl Objset {
         self.meta.read_tree(tree, blkid)
     }
 
-    /// Makes a new object and chooses its number.
+    /// Creates an object and chooses its number.
     ///
     /// # Errors
     /// `Refused(NOSPC)` if there are no numbers left; a dnode block cannot be read.
@@ -623,8 +621,8 @@ impl Objset {
         self.born(tx, object, spec)?.ok_or_else(taken)
     }
 
-    /// As [`Self::allocate_at`] in a txg that is never written. The slots may also be those of
-    /// objects that were freed in it, which the disk still has.
+    /// As [`Self::allocate_at`], in a txg that is never written. The slots may belong to objects
+    /// freed in it that are still on disk.
     ///
     /// # Errors
     /// As [`Self::allocate_at`].
@@ -642,7 +640,7 @@ impl Objset {
         let slots = u64::from(spec.slots.clamp(1, 32));
         let start = object.0 / per * per;
         let mut at = self.next_object(ObjectId(start.saturating_sub(1)))?;
-        // Live objects of the block must not reach into the slots; freed ones do not matter.
+        // Live objects of the block must not overlap the slots; freed ones do not matter.
         while let Some(there) = at.filter(|o| o.0 < object.0 + slots) {
             let end = there.0 + u64::from(self.dnode(there)?.slots().max(1));
             if end > object.0 {
@@ -654,7 +652,7 @@ impl Objset {
         self.born(tx, object, spec)?.ok_or(first)
     }
 
-    /// Puts a new object into memory; `None` if an object with that number is still alive there.
+    /// Inserts a new object into memory; `None` if an object of that number is alive there.
     fn born(
         self: &Arc<Self>,
         tx: &Tx,
@@ -662,7 +660,7 @@ impl Objset {
         spec: &DnodeSpec,
     ) -> Result<Option<Arc<Dnode>>> {
         let mut state = State::default();
-        // Mostly one: a vector that grows by itself begins with room for four.
+        // Usually there is one entry. A vector that grows by itself starts with room for four.
         state.dirty.reserve_exact(1);
         let mut d = DirtyTxg::new(tx.txg(), spec.head(&self.core.settings()));
         d.born = true;
@@ -717,7 +715,7 @@ impl Objset {
                 (Some(a), None) | (None, Some(a)) => a,
                 (Some(a), Some(b)) => a.min(b),
             };
-            // An object may be freed in memory, or exist there only.
+            // An object may be freed in memory, or exist only there.
             match self.core.alive(ObjectId(next)) {
                 Some(dnode) if !dnode.exists() => from = next + 1,
                 _ => return Ok(Some(ObjectId(next))),
@@ -749,7 +747,7 @@ impl Objset {
         Ok(None)
     }
 
-    /// Whether anything is to be written in a txg.
+    /// Whether there is anything to write in a txg.
     pub fn is_dirty(&self, txg: Txg) -> bool {
         self.rest_dirty[txg.slot::<4>()].load(Relaxed)
             || !self.core.dirty[txg.slot::<4>()].lock().is_empty()
@@ -760,22 +758,22 @@ impl Objset {
         self.kind == ObjsetType::Zfs && self.counted() & OBJSET_USER_ACCOUNTING != 0
     }
 
-    /// Counts what changes from now on as these objset flags say, before they are set. They promise
-    /// that everything is counted, so each object has to be changed once before ([`Dnode::touch`]).
-    /// 0 stops it.
+    /// From now on changes are accounted for according to these objset flags, before the flags are
+    /// set. The flags promise complete accounting, so each object has to be changed once before
+    /// ([`Dnode::touch`]). 0 stops it.
     pub fn count_as(&self, flags: u64) {
         self.counting.store(flags, Relaxed);
     }
 
-    /// Flags of what is counted.
+    /// The flags by which changes are accounted for.
     fn counted(&self) -> u64 {
         self.flags() | self.counting.load(Relaxed)
     }
 }
 
 impl Drop for Objset {
-    /// What is dirty will never be written. It holds what it is dirty in: without this neither
-    /// would ever go.
+    /// Dirty data will never be written now. It holds a reference to this object set, so without
+    /// this neither would be freed.
     fn drop(&mut self) {
         for slot in &self.core.dirty {
             let dirty = std::mem::take(&mut *slot.lock());

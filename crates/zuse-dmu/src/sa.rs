@@ -1,17 +1,17 @@
-//! System attributes: the metadata of files, kept in the bonus of their dnodes, with a spill block
-//! for what does not fit.
+//! System attributes: the metadata of files. They are kept in the bonus of dnodes, with a spill
+//! block for the rest.
 //!
 //! ```text
 //!  bonus (or spill)   0 magic 0x002F505A   4 layout (10 bits) | header/8 (6 bits)   6 lengths of variable attributes, u16 each
 //!  header             attribute values in layout order, each at a multiple of 8
 //! ```
 //! A layout is a sequence of attribute numbers. Names, numbers and layouts are in two tables per
-//! object set ([`SaTable`]). Old objects (bonus type 17) have one fixed layout without a header;
-//! the same view reads them.
+//! object set ([`SaTable`]). Old objects (bonus type 17) have one fixed layout without a header,
+//! and are read by the same code.
 //!
 //! Invariants
-//! - A layout number is in the LAYOUTS table in the same txg, before any buffer uses it. A buffer
-//!   is built with a [`Layout`](layout::Layout), which the table gives out once it has it.
+//! - A layout number is added to the LAYOUTS table before any buffer uses it, in the same txg. A
+//!   buffer is built from a [`Layout`](layout::Layout), which only the table can provide.
 //! - New sets are written in canonical order, because space accounting reads owner ids at fixed
 //!   offsets. [`SaTable::init`] puts them there, whatever the caller's order.
 //! - Layouts are only added, so a reader that holds one needs no lock. The tables have no way to
@@ -45,7 +45,7 @@ pub const MAGIC: u32 = 0x002F_505A;
 /// FLAGS bit: the object has a project id.
 pub const FLAG_PROJID: u64 = 0x8000_0000_0000;
 
-/// Whose object it is, for space accounting.
+/// Owner ids of an object, for space accounting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct OwnerIds {
     /// User (FUID).
@@ -66,8 +66,8 @@ pub struct OwnerIds {
     pub parent: u64,
 }
 
-/// Owner ids at their fixed offsets, without looking at the layout; `None` for objects that are not
-/// accounted.
+/// Owner ids at their fixed offsets, without the layout; `None` for objects that are not accounted
+/// for.
 pub fn owner_ids(bonus_type: u8, bonus: &[u8]) -> Option<OwnerIds> {
     if bonus_type == ZNODE_BONUS && bonus.len() >= ZNODE_SIZE {
         let at = |offset| u64_in(bonus, offset, false);

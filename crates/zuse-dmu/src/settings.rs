@@ -1,7 +1,7 @@
-//! What an object set's blocks get when they are written, from its dataset's properties.
+//! Write settings of an object set's blocks, from its dataset's properties.
 //!
 //! The table is chapter 02 §5.3 of the format notes. Metadata (indirects, metadata types, spill
-//! blocks) are compressed with the pool's default and get one copy more. Data follow the
+//! blocks) is compressed with the pool's default and has one more copy. File data follows the
 //! properties.
 
 use zuse_codec::{ChecksumKind, Compression, ZstdLevel};
@@ -14,7 +14,7 @@ use zuse_io::{AllocClass, Dedup, WritePolicy};
 pub enum Redundancy {
     /// One more copy of every metadata block.
     All,
-    /// Of level ≥ 2, metadata types and spill blocks.
+    /// Level ≥ 2, metadata types and spill blocks.
     Most,
     /// Of critical metadata only.
     Some,
@@ -25,10 +25,10 @@ pub enum Redundancy {
 /// When changes become durable (`sync`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum SyncMode {
-    /// When somebody asks for it.
+    /// On request.
     #[default]
     Standard,
-    /// Every one, before it is answered.
+    /// Every operation, before the caller gets an answer.
     Always,
     /// With their txg; the caller gets an answer at once.
     Disabled,
@@ -50,17 +50,18 @@ impl SyncMode {
 pub struct Settings {
     /// Checksum of data; never `Inherit`, `On` means fletcher4.
     pub checksum: ChecksumKind,
-    /// How blocks of data are looked for by their content, and with which checksum; never `Off`.
+    /// How data blocks are deduplicated, and with which checksum; never `Off`.
     pub dedup: Option<(ChecksumKind, Dedup)>,
     /// Compression of data; never `Inherit`, `On` means [`Self::metadata_compression`].
     pub compression: Compression,
     /// Level for zstd.
     pub zstd_level: ZstdLevel,
-    /// What "on" stands for and metadata gets: lz4, or lzjb on pools without `lz4_compress`.
+    /// The compression that "on" means and metadata uses: lz4, or lzjb on pools without
+    /// `lz4_compress`.
     pub metadata_compression: Compression,
     /// Copies of data, 1..=3.
     pub copies: u8,
-    /// Copies of metadata beyond that.
+    /// Additional copies of metadata.
     pub redundancy: Redundancy,
     /// The pool's own object set: three copies of everything.
     pub is_mos: bool,
@@ -68,8 +69,8 @@ pub struct Settings {
     pub hole_birth: bool,
     /// Feature `embedded_data` is active.
     pub embedded_data: bool,
-    /// Bytes of the blocks of new object sets: with feature `project_quota` they have room for
-    /// project accounting, before version 15 for none.
+    /// Size of the objset block of new object sets. With feature `project_quota` it has room for
+    /// project accounting, before version 15 for no accounting.
     pub objset_size: usize,
     /// Pools of version 1 have one copy of everything.
     pub one_copy: bool,
@@ -94,8 +95,7 @@ pub struct Settings {
     pub log_throughput: bool,
 }
 
-/// Whether an object may ask for a checksum in its dnode: the others stand inside of the blocks
-/// that they are of.
+/// Whether a dnode may name this checksum. The other ones are embedded in their blocks.
 pub const fn is_for_objects(kind: ChecksumKind) -> bool {
     use ChecksumKind::{GangHeader, Label, Zilog, Zilog2};
     !matches!(kind, Label | GangHeader | Zilog | Zilog2)
@@ -148,7 +148,7 @@ impl Settings {
             Compression::On => self.metadata_compression,
             other => other,
         };
-        // Late passes write what does not compress to a stable size, so that the txg converges.
+        // Late passes write without compression, so that sizes are stable and the txg converges.
         let compression = if pass >= 8 {
             Compression::Off
         } else {
@@ -186,7 +186,7 @@ impl Settings {
         }
     }
 
-    /// How a block is compressed and summed, by the settings and by what the dnode says itself.
+    /// Compression and checksum of a block, from the settings and the dnode's overrides.
     fn kinds(&self, metadata: bool, compress: u8, checksum: u8) -> (Compression, ChecksumKind) {
         if metadata {
             let strong = if self.checksum.is_metadata_capable() {
@@ -203,7 +203,7 @@ impl Settings {
                 },
             )
         } else {
-            // Values in a forged dnode that no object can have are ignored.
+            // A forged dnode may hold values that are invalid for an object; they are ignored.
             let own = Compression::from_u8(compress)
                 .filter(|c| !matches!(c, Compression::Inherit | Compression::Empty));
             let sum = match ChecksumKind::from_u8(checksum).filter(|k| is_for_objects(*k)) {

@@ -1,9 +1,9 @@
-//! Blocks as streams contain them: compressed, or ciphertext of a dataset whose key is not loaded.
+//! Blocks as in a stream: compressed, or ciphertext of a dataset whose key is not loaded.
 //!
-//! Such a block is written as it is. Raw object sets ([`crate::Objset::open_raw`]) consist of
-//! nothing else. Their level-0 blocks, dnode blocks and bonuses are the bytes that another pool
-//! stored, because every MAC covers those very bytes. What a stream leaves out is rebuilt so that
-//! the MACs above fit: the shape of each block tree, the properties of pointers, indirect blocks.
+//! Such a block is written unchanged. Raw object sets ([`crate::Objset::open_raw`]) consist of
+//! nothing else. Their level-0 blocks, dnode blocks and bonuses are bytes from another pool,
+//! because every MAC covers exactly those bytes. The rest is rebuilt so that the MACs above match:
+//! the shape of each block tree, the properties of pointers, and indirect blocks.
 
 use zuse_base::{ByteOrder, Errno, Error, Result};
 use zuse_codec::{Compression, decompress};
@@ -18,7 +18,7 @@ pub struct StoredBlock {
     pub logical_size: u32,
     /// Compression, by its number.
     pub compression: u8,
-    /// How it is encrypted or signed; `None` for a block that is in clear, little-endian.
+    /// Its encryption parameters; `None` for a block in clear, little-endian.
     pub crypt: Option<RawForm>,
 }
 
@@ -31,7 +31,7 @@ pub struct RawForm {
     pub params: CryptParams,
 }
 
-/// What the meta dnode of a raw object set is: the portable MAC covers it.
+/// Properties of a raw object set's meta dnode, which the portable MAC covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaShape {
     /// Levels of its tree.

@@ -1,37 +1,37 @@
 //! A transaction: permission to change things in one txg.
 //!
 //! Rules that callers keep
-//! - All logical locks (file ranges, directory names) are taken before the transaction begins. So
-//!   the holder of one never waits for a lock whose owner waits for the txg to quiesce.
-//! - Nobody waits for a txg to sync, or begins a second transaction, while holding one.
+//! - All logical locks (file ranges, directory names) are taken before the transaction begins. So a
+//!   thread with a transaction never waits for a lock whose owner waits for the txg to quiesce.
+//! - While a thread has a transaction, it neither waits for a txg to sync nor begins a second one.
 //!
-//! A new txg opens only after every transaction of the one before has ended. So the versions of a
+//! A new txg opens only after all transactions of the one before have ended. So the versions of a
 //! block are made in txg order: no change in txg T comes after one in T + 1.
 
 use std::sync::Arc;
 
 use zuse_base::Txg;
 
-/// What keeps a txg open while transactions hold it; implemented by the txg engine.
+/// Keeps a txg open while transactions exist; implemented by the txg engine.
 pub trait TxgHold: Send + Sync {
-    /// The holder of a transaction of `txg` panicked: what it changed may be half done. Its release
+    /// The holder of a transaction of `txg` panicked, so its changes may be incomplete. Its release
     /// follows.
     fn broken(&self, txg: Txg);
 
-    /// One transaction of `txg` ended; `reserved` is the estimate it was admitted with, in bytes.
+    /// One transaction of `txg` ended; `reserved` is the size in bytes with which it was admitted.
     fn release(&self, txg: Txg, reserved: u64);
 
-    /// Has `work` called before `txg` is closed, with a transaction of it. False: it cannot be
-    /// done.
+    /// Registers `work`, to be called with a transaction of `txg` before it closes. False: that is
+    /// not possible.
     fn before_close(&self, _txg: Txg, _work: Arc<dyn BeforeClose>) -> bool {
         false
     }
 }
 
-/// What was put off until a txg is closed, in the hope that it will not be needed at all.
+/// Work that is deferred until a txg closes, because it may turn out to be unnecessary.
 pub trait BeforeClose: Send + Sync {
-    /// The txg of `tx` is about to close: all that has to be in it is changed now. Others may still
-    /// be at work in it.
+    /// The txg of `tx` is about to close, so the remaining changes are made now. Other transactions
+    /// may still be active in it.
     fn before_close(&self, tx: &Tx);
 }
 
@@ -66,8 +66,8 @@ impl Tx {
         self.txg
     }
 
-    /// Has `work` called once before the txg of this transaction is closed. False where that cannot
-    /// be had: the work has to be done at once.
+    /// Registers `work`, to be called once before the txg of this transaction closes. False: that
+    /// is not possible, so the caller has to work at once.
     pub fn before_close(&self, work: Arc<dyn BeforeClose>) -> bool {
         self.hold
             .as_ref()

@@ -1,23 +1,23 @@
-//! The level-0 blocks of one object that one txg writes, by their number.
+//! The dirty level-0 blocks of one object in one txg, by their number.
 //!
 //! ```text
 //!   one block    by itself
 //!   more         rows of 16 by number ─► block      where they lie close enough for that
 //!                far: a tree                        the others, all of higher numbers
 //! ```
-//! - Most objects have one block, which stands here by itself. A tree begins with a node for eleven
-//!   entries, 192 bytes. For one block that would waste a tenth of the memory of the object.
-//! - A directory of a million names has some thousand leaves, and each new name needs another one.
-//!   A tree would wait for memory at two or three nodes, a row waits at one.
-//! - The table of rows is at most [`SPARSE`] times as long as there are rows (and [`FIRST`]). So a
-//!   few blocks of a large file do not make it long. Those stay in the tree, until they are many
-//!   themselves.
-//! - The address of its bytes stands beside each block. So the lines of a block that will be read
-//!   are prefetched into the processor's caches together with the block's header. The address is a
+//! - Most objects have one block, which is stored inline. A B-tree begins with a node for eleven
+//!   entries, 192 bytes. For one block that would waste a tenth of the object's memory.
+//! - A directory of a million names has some thousand leaves, and each new name goes to another
+//!   leaf. A tree waits for memory at two or three nodes, a row at one.
+//! - The table of rows is at most [`SPARSE`] times as long as the number of rows (and at least
+//!   [`FIRST`]). So a few blocks of a large file do not make it long. Such blocks stay in the tree
+//!   until there are many.
+//! - The address of its bytes is stored next to each block. So the bytes that will be read are
+//!   prefetched into the processor's caches together with the block's header. The address is a
 //!   hint: the bytes may have moved.
 //!
-//! Invariant: a block in `far` has a higher number than any that the rows could hold. Asserted
-//! where a block is put.
+//! Invariant: a block in `far` has a higher number than any block in the rows' range. Asserted at
+//! insertion.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,12 +26,12 @@ use crate::dirty::DirtyBlock;
 
 /// log2 of the blocks of a row.
 const ROW: u32 = 4;
-/// Places of the rows' table for each row that is there, at most.
+/// Table entries per existing row, at most.
 const SPARSE: usize = 8;
-/// Places that it may have whatever there is.
+/// Table entries that are always allowed.
 const FIRST: usize = 16;
 
-/// A block, and where its bytes are.
+/// A block, and the address of its bytes.
 pub(crate) struct Version {
     block: Arc<DirtyBlock>,
     bytes_at: usize,
@@ -59,12 +59,12 @@ pub(crate) enum Versions {
 #[derive(Default)]
 pub(crate) struct Table {
     rows: Vec<Option<Box<Row>>>,
-    /// Rows that are there.
+    /// Number of existing rows.
     used: usize,
     far: BTreeMap<u64, Version>,
 }
 
-/// The row of a number, and its place there.
+/// The row of a number, and its index in the row.
 #[inline]
 fn place(blkid: u64) -> (usize, usize) {
     let row = usize::try_from(blkid >> ROW).unwrap_or(usize::MAX);
@@ -152,8 +152,7 @@ impl Versions {
         }
     }
 
-    /// As [`Self::get`], where the first bytes of the block and those at `soon` will be needed
-    /// next.
+    /// As [`Self::get`], and prefetches the first bytes of the block and those at `soon`.
     #[inline]
     pub fn get_soon(&self, blkid: u64, soon: usize) -> Option<&Arc<DirtyBlock>> {
         let Self::Many(blocks) = self else {
@@ -167,7 +166,7 @@ impl Versions {
         Some(&there.block)
     }
 
-    /// Asks the memory for what [`Self::expect`] will look at, a while before.
+    /// Prefetches the memory that [`Self::expect`] will read, some time before.
     #[inline]
     pub fn expect_place(&self, blkid: u64) {
         if let Self::Many(blocks) = self {
@@ -178,13 +177,12 @@ impl Versions {
         }
     }
 
-    /// Asks the memory for a block, its first bytes and those at `soon`, which will be needed in a
-    /// while.
+    /// Prefetches a block's header, its first bytes and those at `soon`, for use some time later.
     pub fn expect(&self, blkid: u64, soon: usize) {
         if let Self::Many(blocks) = self
             && let Some(there) = blocks.get(blkid)
         {
-            // The reference counts stand in front of the block.
+            // The reference counts are stored before the block.
             let block = Arc::as_ptr(&there.block).addr();
             zuse_codec::read_soon_at(block.wrapping_sub(16));
             zuse_codec::read_soon_at(block.wrapping_add(48));
@@ -195,7 +193,7 @@ impl Versions {
         }
     }
 
-    /// Puts a block in its place, where another one may have been.
+    /// Inserts a block, or replaces the one at its number.
     pub fn insert(&mut self, blkid: u64, block: Arc<DirtyBlock>) {
         match self {
             Self::None => *self = Self::One(blkid, block),
@@ -221,7 +219,7 @@ impl Versions {
         }
     }
 
-    /// Drops the blocks in `first..end`; says how many there were.
+    /// Drops the blocks in `first..end`; returns how many there were.
     pub fn remove(&mut self, first: u64, end: u64) -> usize {
         match self {
             Self::One(id, _) if (first..end).contains(id) => {
@@ -325,7 +323,7 @@ mod tests {
         table.insert(17, block(3).into());
     }
 
-    /// Sixteen-fold for a row, and a table of rows that is not longer than what is in it pays for.
+    /// Sixteen entries per row, and a table no longer than its content justifies.
     #[test]
     fn a_few_distant_blocks_make_no_long_table() {
         let mut versions = Versions::default();
@@ -336,7 +334,7 @@ mod tests {
             panic!("four blocks")
         };
         assert!(table.rows.len() <= FIRST && table.far.len() == 3);
-        // What lies close after all moves out of the tree.
+        // All blocks are close in the end, so they move out of the tree.
         for id in (0..20_000).rev() {
             versions.insert(id * 2 % 20_000 + id / 10_000, block(2));
         }

@@ -1,35 +1,35 @@
-//! ZAP: an object that maps names to arrays of unsigned integers. Directories, property tables, the
+//! ZAP: an object that maps names to arrays of unsigned integers: directories, property tables, the
 //! tables of the MOS.
 //!
 //! ```text
 //!  micro   one block of 64-byte slots, u64 values; an index of packed u64 rides with the cached block
 //!  fat     header block → pointer table → leaves; parsed in place
 //! ```
-//! A ZAP begins micro. It becomes fat when
+//! A ZAP begins as a micro ZAP. It becomes a fat ZAP when
 //! - it outgrows the largest micro block,
 //! - a name has 50 bytes or more,
 //! - a value is not one u64, or
 //! - too many names have one hash.
 //!
-//! A directory that falls back to a few short names becomes micro again.
+//! A directory that shrinks to a few short names becomes micro again.
 //!
-//! Lock: logical operations of one object exclude each other by one read-write lock, found through
+//! Lock: logical operations on one object exclude each other by one read-write lock, found through
 //! the object ([`Dnode::companion`]). So two [`Zap`]s of the same object share it. It is held
-//! across the reads that an operation needs. What is remembered of block 0 beside the lock
-//! ([`known`]) is valid as long as the object's stamp is unchanged. So a ZAP never disagrees with
-//! its object. Tests with several threads check both.
+//! across the reads of an operation. Facts about block 0 are remembered beside the lock
+//! ([`known`]). They are valid as long as the object's stamp is unchanged, so a ZAP never disagrees
+//! with its object. Tests with several threads check both.
 //!
 //! A hostile ZAP gives `Corrupt` that names object and block ([`flaw`]). No walk is longer than its
 //! block. No memory grows with the number of entries, except 8 bytes each in the index of a cached
 //! micro block (≤ 128 KiB; `tests/index_memory.rs`).
 //!
 //! Budget: a warm look-up by the library stays below 500 ns, also in a ZAP of a million names. It
-//! waits for memory three times: the table's word, the leaf's header with the bucket, the entry
-//! with its name. Nothing is allocated or copied. Each of the three blocks costs one uncontended
-//! lock and one reference.
+//! waits for memory three times: for the table's word, the leaf's header with the bucket, and the
+//! entry with its name. Nothing is allocated or copied. Each of the three blocks costs one
+//! uncontended lock and one reference.
 //!
-//! Positions (cookies) survive changes, because entries are listed by (hash, cd) and an entry keeps
-//! both while it lives.
+//! Positions (cookies) stay valid over changes, because entries are listed by (hash, cd) and an
+//! entry never changes either.
 
 mod change;
 mod cursor;
@@ -88,7 +88,7 @@ const FAT_SHIFT: u32 = 14;
 /// Object type of directories, whose names may be long.
 const DIRECTORY: u8 = 20;
 
-/// Flags that make a ZAP fat from birth.
+/// Flags; setting any makes a new ZAP fat from the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ZapFlags {
     /// 48 hash bits instead of 28.
@@ -107,17 +107,17 @@ impl ZapFlags {
     }
 }
 
-/// What a new ZAP is to be.
+/// Options of a new ZAP.
 #[derive(Clone, Debug, Default)]
 pub struct ZapOptions {
     /// Normalisation of names (directories only).
     pub normflags: u64,
-    /// Given flags make it fat from birth.
+    /// Any flag makes it fat from the start.
     pub flags: ZapFlags,
-    /// log2 of the block size of a ZAP that is fat from birth, which a number here makes it as
-    /// flags do; 0 means 14.
+    /// log2 of the block size of a fat ZAP. Any number but 0 makes it fat from the start; with 0 it
+    /// is 14.
     pub block_shift: u32,
-    /// log2 of the indirect block size; 0 means that of the settings.
+    /// log2 of the indirect block size; 0 means the default of the settings.
     pub indirect_shift: u8,
     /// Type of the bonus, 0 for none.
     pub bonus_type: u8,
@@ -142,12 +142,12 @@ pub struct Zap {
     shared: Arc<Shared>,
 }
 
-/// What the opens of one object share.
+/// State shared by all opens of one object.
 struct Shared {
     lock: RankedRwLock<Known, 300>,
 }
 
-/// Which of the two formats a block 0 is.
+/// The format of a ZAP, from its block 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Micro,
@@ -162,8 +162,8 @@ fn kind(block0: &[u8]) -> Checked<Kind> {
     }
 }
 
-/// A hash salt: any odd value will do; different ZAPs should have different ones. Without chance,
-/// so that a simulated pool can be made again.
+/// A hash salt: any odd value will do; different ZAPs should have different ones. Not random, so
+/// that a simulated pool is reproducible.
 fn new_salt(object: u64, txg: u64) -> u64 {
     let mut x = object.rotate_left(32) ^ txg;
     x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -172,8 +172,9 @@ fn new_salt(object: u64, txg: u64) -> u64 {
     (x ^ (x >> 31)) | 1
 }
 
-/// Makes an object that has no data a micro ZAP of 512 bytes with one name in it, written at once.
-/// Nobody may have opened it. False, and nothing done, if the name is not one for the micro form.
+/// Turns an object without data into a micro ZAP of 512 bytes with one name, in one write. No other
+/// thread may have opened it. Returns false, and does nothing, if the name does not fit the micro
+/// form.
 ///
 /// # Errors
 /// The object is free.
@@ -187,8 +188,7 @@ pub fn init_micro_with(dnode: &Arc<Dnode>, tx: &Tx, name: &[u8], value: u64) -> 
     Ok(true)
 }
 
-/// The micro form's answer to a question that either form can get, or what the fat form needs to go
-/// on.
+/// The micro form's answer to a query, or what the fat form needs to continue.
 enum Micro<T, U> {
     Answer(T),
     Fat(U),
@@ -198,7 +198,7 @@ impl Zap {
     /// Opens the ZAP of an object.
     ///
     /// # Errors
-    /// None now; a wrong object shows at the first use.
+    /// None now; an invalid object is reported at the first use.
     pub fn open(dnode: &Arc<Dnode>) -> Result<Self> {
         let shared = dnode.companion(|| {
             Ok(Arc::new(Shared {
@@ -230,10 +230,10 @@ impl Zap {
         Self::create_in(&dnode, tx, options)
     }
 
-    /// The block size that a new ZAP with these options begins with.
+    /// The first block size of a new ZAP with these options.
     ///
     /// # Errors
-    /// A block shift that no fat ZAP can have.
+    /// A block shift that is invalid for a fat ZAP.
     pub fn first_block_size(options: &ZapOptions) -> Result<u32> {
         if options.begins_micro() {
             return Ok(micro::STEP);
@@ -252,8 +252,8 @@ impl Zap {
         Ok(1 << shift)
     }
 
-    /// Puts an empty ZAP into an object that has no data yet (its type is not touched: see
-    /// [`Dnode::set_type`]).
+    /// Writes an empty ZAP into an object without data. Its type is not changed: see
+    /// [`Dnode::set_type`].
     ///
     /// # Errors
     /// The object has data.
@@ -305,8 +305,7 @@ impl Zap {
         &self.dnode
     }
 
-    /// The largest micro block this ZAP may grow to: the setting of its object set, rounded up to
-    /// 512.
+    /// The largest micro block for this ZAP: the setting of its object set, rounded up to 512.
     fn micro_max(&self) -> u32 {
         let settings = self.dnode.settings();
         settings
@@ -343,7 +342,7 @@ impl Zap {
         self.dnode.tripwire().hold(at::ZAP, known)
     }
 
-    /// Longest name with its NUL that the fat form takes here.
+    /// Longest name that the fat form allows here, with its NUL.
     fn longest(&self) -> usize {
         if self.dnode.object_type() == DIRECTORY {
             1024
@@ -352,7 +351,7 @@ impl Zap {
         }
     }
 
-    /// Asks block 0, if it is micro, with its index.
+    /// Queries block 0, if it is micro, with its index.
     #[inline]
     fn ask_micro<T>(
         &self,
@@ -361,7 +360,7 @@ impl Zap {
         self.ask(f, |_| Ok(Ok(())))
     }
 
-    /// Asks block 0 in whichever form it is, with one look at it.
+    /// Queries block 0 in either form, with one access.
     #[inline]
     fn ask<T, U>(
         &self,
@@ -487,8 +486,9 @@ impl Zap {
         }
     }
 
-    /// The entry that matches a name in a way of matching: value, stored name, and whether another
-    /// one has the same normal form. Of several, that of lowest cd.
+    /// Finds the entry that matches a name by the given rule. Returns its value, its stored name,
+    /// and whether another entry has the same normal form. Of several entries, the one with the
+    /// lowest cd.
     ///
     /// # Errors
     /// As [`Self::lookup`]; `NOTSUP` for a normalised lookup where names are not normalised.
@@ -549,7 +549,7 @@ impl Zap {
         }
     }
 
-    /// Gets ready for a listing: block 0 is in the cache, and the order of a micro ZAP made.
+    /// Prepares a listing: caches block 0, and sorts a micro ZAP.
     ///
     /// # Errors
     /// Block 0 cannot be read.
@@ -569,7 +569,7 @@ impl Zap {
         }
     }
 
-    /// A name whose first integer is `value` in the bits of `mask`, the first in hash order.
+    /// A name whose first integer, masked by `mask`, is `value`; the first in hash order.
     ///
     /// # Errors
     /// The ZAP cannot be read.

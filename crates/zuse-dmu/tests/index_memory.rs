@@ -1,4 +1,4 @@
-//! What the allocator says about the index of a micro ZAP, which `footprint` only claims.
+//! Measures the memory of a micro ZAP's index at the allocator, against what `footprint` reports.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -10,7 +10,7 @@ struct Counting;
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call goes to the system's allocator as it came; only counters are added.
+// SAFETY: every call is passed on unchanged to the system's allocator; only counters are added.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE.fetch_add(layout.size(), Relaxed);
@@ -28,7 +28,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// The only test of this program: others would allocate beside it.
+/// The only test of this program, because others would allocate at the same time.
 #[test]
 fn the_index_takes_eight_bytes_an_entry_and_no_allocation_for_each() {
     for n in [7, 100, 2047, 16_383] {

@@ -1,6 +1,6 @@
-//! What users, groups and projects use and may use, for programs: `userused@1000`,
-//! `groupobjquota@50` (chapter 06c §3.1 of the format notes). Usage is kept by the object set,
-//! limits by tables that its master node names.
+//! Usage and limits of users, groups and projects, for channel programs: `userused@1000`,
+//! `groupobjquota@50` (chapter 06c §3.1 of the format notes). The object set has the usage; tables
+//! named by its master node have the limits.
 
 use zuse_base::{Errno, ObjectId, Result};
 use zuse_dmu::zap::Zap;
@@ -15,7 +15,7 @@ use crate::listing::Entry;
 /// The master node of a filesystem.
 const MASTER_NODE: ObjectId = ObjectId(1);
 
-/// A property that names an id.
+/// A property of a user, group or project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Accounted<'a> {
     /// `userquota@`, `groupobjused@`, …
@@ -56,15 +56,15 @@ impl<'a> Accounted<'a> {
     }
 }
 
-/// Whether a property is one of a user, group or project, by a number.
+/// Whether a property is one of a user, group or project, by number.
 pub fn is_accounted(property: &str) -> bool {
     Accounted::parse(property).is_some()
 }
 
 impl Batch<'_> {
-    /// What a user, group or project uses of a filesystem or snapshot, or may use (0 for no limit);
-    /// bytes or objects. `None` where that is not counted: on volumes, in old filesystems, of files
-    /// whose key is not loaded.
+    /// Usage or limit (0 for none) of a user, group or project in a filesystem or snapshot, in
+    /// bytes or objects. `None` if that is not counted: on volumes, in old filesystems, or without
+    /// the key of the files.
     ///
     /// # Errors
     /// The MOS or the dataset cannot be read.

@@ -1,5 +1,5 @@
-//! A checker that recounts the books: what directories, datasets and deadlists say, against the
-//! blocks that are there.
+//! Checks the space accounting: the sums in directories, datasets and deadlists, against the blocks
+//! that exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,9 +16,8 @@ use crate::meta::Meta;
 use crate::sizes::Sizes;
 use crate::snapshot::REMAP_DEADLIST;
 
-/// Compares all accounting of a pool with what a walk over its datasets finds; returns what does
-/// not agree, one sentence each. Meant for tests: everything is read. Nothing may be written
-/// meanwhile.
+/// Compares all accounting of a pool with the result of walking its datasets. Returns one sentence
+/// per difference. For tests, because everything is read. Nothing may be written meanwhile.
 pub fn check_accounting(dsl: &Dsl) -> Vec<String> {
     let mut flaws = Vec::new();
     if let Err(e) = Check::run(dsl, &mut flaws) {
@@ -31,13 +30,13 @@ struct Check<'a> {
     dsl: &'a Dsl,
     meta: &'a Meta,
     flaws: &'a mut Vec<String>,
-    /// Blocks of each dataset that was walked: identity, which pointer to it (clones made in one
-    /// txg are equal) → (birth, sizes).
+    /// Blocks of each walked dataset: identity and number of the pointer (clones made in one txg
+    /// are equal) → (birth, sizes).
     trees: BTreeMap<u64, Tree>,
     /// Clone heads by the directory of their origin: as found, and as listed.
     clones: BTreeMap<u64, BTreeSet<u64>>,
     listed_clones: BTreeMap<u64, BTreeSet<u64>>,
-    /// The shared empty list, and the entries that name it.
+    /// The shared empty list, and the number of entries that refer to it.
     empty: Option<u64>,
     empty_lists: u64,
     /// Livelists of clones, and of destroyed ones.
@@ -46,8 +45,8 @@ struct Check<'a> {
 
 type Tree = BTreeMap<([u64; 7], u64), (u64, Sizes)>;
 
-/// What tells a block from others. One that was moved from a removed vdev is the same under its old
-/// and its new address.
+/// The identity of a block. A block from a removed vdev has the same identity under its old and its
+/// new address.
 fn identity(io: &zuse_io::Pipeline, bp: &BlockPointer) -> [u64; 7] {
     let w = &bp.words;
     if bp.is_embedded_bit() {
@@ -116,8 +115,8 @@ impl<'a> Check<'a> {
         self.empty_lists += list.entries().iter().filter(|e| same(e)).count() as u64;
     }
 
-    /// As [`Self::note_empty`], of a deadlist that an extension entry names.
-    /// Gives that deadlist.
+    /// As [`Self::note_empty`], for a deadlist that an extension entry refers to. Returns that
+    /// deadlist.
     fn note_empty_of(&mut self, object: u64, key: &str) -> Result<Option<u64>> {
         let Some(table) = self.meta.extension(object)? else {
             return Ok(None);
@@ -182,7 +181,7 @@ impl<'a> Check<'a> {
         self.livelist(object, name)
     }
 
-    /// The list of a clone has the space of the head's own blocks.
+    /// The list of a clone must have the space of the head's own blocks.
     fn livelist(&mut self, dir: u64, name: &str) -> Result<()> {
         let Some(list) = self.note_empty_of(dir, LIVELIST)? else {
             return Ok(());
@@ -228,7 +227,7 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// Whether a dataset of a chain points to those beside it.
+    /// Whether the datasets of a chain point to their neighbours.
     fn links(&mut self, chain: &[(String, u64, DslDatasetPhys)], i: usize) -> Result<()> {
         let (name, _, ds) = &chain[i];
         let prev = if ds.prev_snap == 0 {
@@ -255,8 +254,8 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// What each dataset of a chain alone references: the head by its own numbers, a snapshot by
-    /// the deadlist of what comes next.
+    /// The unique space of each dataset of a chain: the head's from its own numbers, a snapshot's
+    /// from the next deadlist.
     fn uniques(&mut self, chain: &[(String, u64, DslDatasetPhys)]) -> Result<()> {
         for i in 0..chain.len() {
             let (name, _, ds) = &chain[i];
@@ -278,7 +277,7 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// How a directory's space is told apart.
+    /// Checks the categories of a directory's used space.
     fn breakdown(
         &mut self,
         name: &str,
@@ -318,7 +317,8 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// Keys, places and totals of a deadlist; returns the bytes of this directory's in it.
+    /// Checks keys, places and totals of a deadlist; returns how many of its bytes this directory
+    /// is charged for.
     fn deadlist(&mut self, name: &str, ds: &DslDatasetPhys, otxg: u64) -> Result<u64> {
         let list = Deadlist::open(self.meta, ds.deadlist)?;
         self.note_empty(&list);
@@ -393,7 +393,7 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// A deadlist holds exactly what the snapshot before has and the dataset has not.
+    /// A deadlist holds exactly the blocks that the snapshot before has and the dataset has not.
     fn deadlist_content(&mut self, name: &str, object: u64, ds: &DslDatasetPhys) -> Result<()> {
         if ds.prev_snap == 0 {
             return Ok(());
@@ -480,7 +480,7 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// What waits to be freed is what the pool's account says.
+    /// Compares the blocks waiting to be freed with the pool's account of them.
     fn free_account(&mut self) -> Result<()> {
         if self.meta.free_bpobj() == 0 {
             return Ok(());

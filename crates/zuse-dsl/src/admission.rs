@@ -5,7 +5,7 @@
 //!   waits     used + in flight + estimate > limit: the sync of what is in flight shows what really remains
 //!   admitted  else
 //! ```
-//! Why the pool's own limit is strict: what is admitted must fit, or the sync runs out of space in
+//! Why the pool's own limit is strict: admitted changes must fit, or the sync runs out of space in
 //! the middle of a txg. Changes that free space skip the quotas and may use half of the slop space,
 //! so that a full pool can be emptied.
 
@@ -18,12 +18,12 @@ use zuse_dmu::Tx;
 use crate::context::Dsl;
 use crate::dataset::Dataset;
 
-/// What a change may need.
+/// The space that a change may need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Estimate {
     /// Logical bytes of data and metadata that may be written.
     pub write_bytes: u64,
-    /// The change frees more than it writes (remove, truncate).
+    /// The change frees more than it writes, like remove or truncate.
     pub frees: bool,
 }
 
@@ -48,8 +48,8 @@ impl Reserve {
     }
 }
 
-/// Metadata that the first change of a dataset in a txg rewrites whatever it is. The way from a
-/// dnode to the objset block, the MOS. Later changes of the same txg share it.
+/// Metadata that the first change of a dataset in a txg always rewrites: the path from a dnode to
+/// the objset block, and the MOS. Later changes of the same txg share it.
 const TXG_OVERHEAD: u64 = 512 * 1024;
 
 /// Metadata that each change rewrites beyond its own estimate.
@@ -58,13 +58,13 @@ const TX_OVERHEAD: u64 = 1024;
 enum Verdict {
     Fine,
     Wait,
-    /// Freed space is still on its way through the allocator: it comes back within a few txgs.
+    /// Freed space is not allocatable yet: it comes back within a few txgs.
     Regain,
     No(Errno, &'static str),
 }
 
 impl Dsl {
-    /// Bytes that the root directory may be charged in all.
+    /// The most that the root directory may be charged, in bytes.
     pub(crate) fn root_limit(&self, reserve: Reserve) -> Result<u64> {
         let space = self.space();
         Ok(space.capacity.saturating_sub(reserve.kept(space.slop)))
@@ -138,8 +138,8 @@ impl Dataset {
             let space = self.dsl.space();
             let reserve = if frees { Reserve::Most } else { Reserve::None };
             let limit = space.capacity.saturating_sub(reserve.kept(space.slop));
-            // Freed space is not free before two more txgs are on disk: the allocator's own figure
-            // still counts it.
+            // Freed space can be allocated only after two more txgs; the allocator still counts it
+            // as used.
             let used = root.used.load(Relaxed).max(space.allocated);
             let in_flight = flying(&root.in_flight);
             if used >= limit {

@@ -1,12 +1,12 @@
-//! Prefetching what a listing is going to read: whole layers in disk order, instead of one object
-//! after the other.
+//! Prefetching for listings: whole tree levels in disk order, instead of one object after the
+//! other.
 //!
 //! ```text
 //!   directories of a level ─► their child maps, property tables ─► … next level
 //!   heads ─► tables of snapshots ─► snapshots ─► deadlists, object sets
 //! ```
-//! Blocks go into the block cache, the numbers inside object sets into the metadata tier. Nothing
-//! here fails: the listing itself meets an error again and reports it.
+//! Blocks go into the block cache, the numbers inside object sets into the metadata tier. Errors
+//! are ignored here: the listing itself meets them again and reports them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -27,14 +27,14 @@ use crate::receive::TEMPORARY;
 use crate::sizes::Sizes;
 use crate::tier::{DATASETS_MAX, Listed, Root, RootKey};
 
-/// What will be asked of the entries of a listing, besides what stands in their own objects.
+/// Data that a listing needs of its entries, besides their own objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Stored properties, and what stands beside directories and heads.
+    /// Stored properties, and other data of directories and heads.
     pub properties: bool,
-    /// What stands inside object sets.
+    /// Data inside object sets.
     pub inside: bool,
-    /// What was written since the snapshot before.
+    /// Bytes written since the snapshot before.
     pub written: bool,
 }
 
@@ -47,28 +47,28 @@ impl Needs {
     };
 }
 
-/// Heads or snapshots that are gathered together first before they are changed: nobody works
-/// meanwhile.
+/// Heads or snapshots in the first chunk that is gathered before a change. Until then nothing else
+/// runs.
 const CHANGED_FIRST: usize = 256;
-/// The same, at most. Items come in the order of their names, so each chunk reads all over the MOS.
-/// With few at a time almost all of it was read again and again, by 10,000 items forty times.
+/// The largest such chunk. Items come in the order of their names, so each chunk reads all over the
+/// MOS. With small chunkes almost everything was read again and again: forty times for 10,000
+/// items.
 const CHANGED_AT_ONCE: usize = 2048;
-/// Bytes of cache that one of them needs, all it reads counted.
+/// Cache that one of them needs, in bytes, with everything that it reads.
 const BYTES_OF_ONE: usize = 32 * 1024;
-/// Chunks of listed items that are kept at most.
+/// Batches of listed items that are kept at most.
 const MOST_CHUNKS: usize = 1024;
 /// Items of a sync task whose objects stay in memory from its check to its change. Most of them
-/// will be changed, so they would be there at its end in any case.
+/// will be changed, and then stay in memory until the task ends anyway.
 const HELD_ITEMS: usize = 16_384;
-/// Heads that are looked at together.
+/// Heads that are read in one chunk.
 pub(crate) const HEADS_AT_ONCE: usize = 1024;
-/// Snapshots that are looked at together, if they are not of one head: so many the metadata tier
-/// holds.
+/// Snapshots of different heads that are read in one chunk: as many as the metadata tier holds.
 const SNAPSHOTS_AT_ONCE: usize = DATASETS_MAX / 4;
-/// Directories that a walk may meet: beyond, the tree bites its own tail.
+/// Directories in a walk, at most: more means that a damaged tree has a cycle.
 const MOST: usize = 10_000_000;
 
-/// What is learned of an object in passing.
+/// Data that is collected about an object in passing.
 enum Learned {
     Dataset(Box<Listed>),
     Deadlist(Sizes),
@@ -80,9 +80,9 @@ pub(crate) struct Met {
     pub below: usize,
     pub name: String,
     pub head: u64,
-    /// Bytes that count as used here and are only reserved.
+    /// Bytes that are charged here and only reserved.
     pub reserved: u64,
-    /// Directory of what a receive has half made in it, 0 for none.
+    /// Directory of a partial receive in it, 0 for none.
     pub half_received: u64,
 }
 
@@ -95,7 +95,7 @@ struct Node {
 }
 
 impl Dsl {
-    /// One who gathers for a listing; none where the metadata tier is off.
+    /// The prefetcher for a listing; `None` if the metadata tier is off.
     pub(crate) fn gatherer(&self) -> Result<Option<Ahead>> {
         let spa = self.spa()?;
         let on = !self.tier.is_off();
@@ -156,7 +156,7 @@ impl Dsl {
         Ok(in_order(nodes))
     }
 
-    /// Learns the bonuses of datasets and deadlists, whose blocks are not kept.
+    /// Collects the bonuses of datasets and deadlists, whose blocks are not kept.
     pub(crate) fn learn(&self, gather: &mut Ahead, objects: Vec<u64>) -> Result<()> {
         if objects.is_empty() {
             return Ok(());
@@ -188,7 +188,7 @@ impl Dsl {
         Ok(())
     }
 
-    /// Prefetches what a listing of these heads reads; says for how many of them it did.
+    /// Prefetches the data for a listing of these heads; returns for how many of them.
     pub(crate) fn gather_heads(
         &self,
         gather: &mut Ahead,
@@ -246,7 +246,7 @@ impl Dsl {
         Ok(heads.len())
     }
 
-    /// Learns of what kind object sets are, and the numbers inside them.
+    /// Collects the types of object sets, and the numbers inside them.
     fn gather_roots(&self, all: &[DslDatasetPhys], inside: bool) -> Result<()> {
         let mut seen = HashSet::new();
         let unknown = |key: &RootKey| match self.tier.known_root(key) {
@@ -291,31 +291,31 @@ impl Dsl {
     }
 }
 
-/// Objects that were prefetched together.
+/// Objects that were prefetched together, held in memory.
 #[derive(Default)]
 pub(crate) struct Held(Vec<Arc<Dnode>>);
 
-/// A place for what the check of a sync task hands on to its change.
+/// A slot by which the check of a sync task hands data to its change.
 type HandedOn<T> = Arc<Mutex<Option<T>>>;
 
-/// Such a place, for both sides.
+/// Such a slot, for both sides.
 pub(crate) fn handed_on<T>() -> (HandedOn<T>, HandedOn<T>) {
     let place = HandedOn::default();
     (place.clone(), place)
 }
 
-/// Objects that are being prefetched together by a thread of their own.
+/// Objects that another thread is prefetching together.
 struct OnTheWay(Option<JoinHandle<Vec<Arc<Dnode>>>>);
 
 impl OnTheWay {
-    /// Waits for them. A hint: if it failed, nothing was prefetched.
+    /// Waits for them. Only a hint: if it failed, nothing was prefetched.
     fn wait(mut self) -> Vec<Arc<Dnode>> {
         let thread = self.0.take();
         thread.map_or_else(Vec::new, |t| t.join().unwrap_or_default())
     }
 }
 
-/// Nobody looks at the MOS behind the back of who gave up: it may be written next.
+/// Waits for the thread: it must not read the MOS any more when the MOS is written.
 impl Drop for OnTheWay {
     fn drop(&mut self) {
         if let Some(thread) = self.0.take() {
@@ -324,14 +324,14 @@ impl Drop for OnTheWay {
     }
 }
 
-/// Lengths of chunks: twice as long each time, up to `most`.
+/// Lengths of chunkes: doubling each time, up to `most`.
 fn lengths(most: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(CHANGED_FIRST), move |n| {
         Some((n * 2).min(most.max(*n)))
     })
 }
 
-/// Pieces of those lengths.
+/// Splits items into chunkes of those lengths.
 fn in_chunks<T>(mut items: &[T], most: usize) -> impl Iterator<Item = &[T]> {
     lengths(most).map_while(move |n| {
         let (some, rest) = items.split_at(n.min(items.len()));
@@ -340,28 +340,28 @@ fn in_chunks<T>(mut items: &[T], most: usize) -> impl Iterator<Item = &[T]> {
     })
 }
 
-/// Items that are gathered together, and those after them.
+/// A chunk of items, and the next one.
 struct Chunk {
     objects: Vec<u64>,
-    /// Where the next ones of the same list are, if there are any.
+    /// The next chunk of the same list, if there is one.
     next: Option<usize>,
     on_the_way: Option<OnTheWay>,
 }
 
-/// What was listed inside a sync task and will probably be changed in that order, a chunk at a
-/// time. When the first item of one is named its objects are prefetched together. Meanwhile another
-/// thread prefetches those of the next.
+/// Items that were listed inside a sync task, and will probably be changed in that order. When the
+/// first item of a chunk is named, the objects of the chunk are prefetched together. Meanwhile
+/// another thread prefetches those of the next chunk.
 #[derive(Default)]
 pub(crate) struct Upcoming {
-    /// Chunks by the name of their first item.
+    /// Batches by the name of their first item.
     first: HashMap<String, usize>,
     chunks: Vec<Chunk>,
-    /// What was prefetched last.
+    /// The last prefetched objects.
     held: Vec<Arc<Dnode>>,
 }
 
 impl Upcoming {
-    /// Notes what was listed below a name.
+    /// Notes the items that were listed below a name.
     pub fn note(&mut self, ctx: &Ctx<'_>, above: &str, sign: char, names: &[(String, u64)]) {
         if names.len() < 2 || self.chunks.len() > MOST_CHUNKS {
             return;
@@ -378,8 +378,7 @@ impl Upcoming {
         }
     }
 
-    /// Prefetches what comes after a name, or after the dataset of a snapshot, if that is the
-    /// first of a chunk.
+    /// Prefetches the chunk that begins with a name, or with the dataset of a snapshot.
     pub fn look_ahead(&mut self, ctx: &Ctx<'_>, name: &str) {
         if self.first.is_empty() {
             return;
@@ -409,14 +408,14 @@ impl Upcoming {
 }
 
 impl Ctx<'_> {
-    /// Items that are gathered together at most: two chunks of them take half of the cache.
+    /// Items per chunk, at most: two chunkes take half of the cache.
     fn changed_at_once(&self) -> usize {
         let limit = self.spa.io().cache().stats().limit;
         (limit / 4 / BYTES_OF_ONE).clamp(CHANGED_FIRST, CHANGED_AT_ONCE)
     }
 
-    /// Begins to prefetch what changing these objects reads, in another thread; `dirs` if
-    /// they may be directories, which stand for their heads.
+    /// Begins to prefetch, in another thread, what changing these objects reads. With `dirs` an
+    /// object may be a directory, which stands for its head.
     fn gather_in_background(&self, objects: Vec<u64>, dirs: bool) -> OnTheWay {
         let Ok(dsl) = self.dsl.arc() else {
             return OnTheWay(None);
@@ -433,9 +432,8 @@ impl Ctx<'_> {
         OnTheWay(begun.ok())
     }
 
-    /// Calls `f` for items one after the other; what changing their datasets reads is prefetched
-    /// together for many at a time. Gives what was prefetched together, if it is not too much to be
-    /// kept for who comes next.
+    /// Calls `f` for items one after the other; reads for changing their datasets are prefetched in
+    /// chunkes. Returns the prefetched objects for the next step, unless there are too many.
     pub(crate) fn over_gathered<T>(
         &self,
         items: &[T],
@@ -460,7 +458,8 @@ impl Ctx<'_> {
         Ok(all)
     }
 
-    /// As [`Self::over_gathered`], after it: for items of which `held` was prefetched together.
+    /// As [`Self::over_gathered`], for the step after it. `held` are the prefetched objects of the
+    /// items.
     pub(crate) fn over_held<T>(
         &self,
         items: &[T],
@@ -476,7 +475,7 @@ impl Ctx<'_> {
 }
 
 impl Dsl {
-    /// Datasets as they are, directories by their heads.
+    /// Replaces directories by their heads; datasets stay.
     fn heads_of(&self, objects: &[u64]) -> Vec<u64> {
         let Ok(meta) = self.meta() else {
             return Vec::new();
@@ -492,8 +491,8 @@ impl Dsl {
         objects.iter().map(head).collect()
     }
 
-    /// Heads, or snapshots, and everything that changing them reads: prefetched, and in
-    /// memory as long as what this gives is kept.
+    /// Prefetches heads or snapshots and everything that changing them reads. They stay in memory
+    /// as long as the result is kept.
     fn gather_for_change(&self, objects: &[u64]) -> Vec<Arc<Dnode>> {
         let (Ok(meta), Ok(Some(mut gather))) = (self.meta(), self.gatherer()) else {
             return Vec::new();
@@ -508,7 +507,7 @@ impl Dsl {
         let dirs: HashSet<u64> = all.iter().map(|p| p.dir).collect();
         held.extend(mos.gather_contents(gather, dirs.iter().copied()));
         let dirs: Vec<DslDirPhys> = dirs.iter().filter_map(|d| meta.dir(*d).ok()).collect();
-        // The heads of snapshots, and the neighbours of all in their chains.
+        // The heads of snapshots, and the chain neighbours of all.
         let heads = dirs.iter().map(|d| d.head_dataset);
         let beside = all.iter().flat_map(|p| [p.prev_snap, p.next_snap]);
         let beside: HashSet<u64> = heads
@@ -527,7 +526,7 @@ impl Dsl {
     }
 }
 
-/// What the books of a directory count as used that nobody wrote.
+/// Space that a directory is charged without being written.
 fn reserved(phys: &DslDirPhys) -> u64 {
     let parts = phys.used_breakdown;
     let of = |kind: UsedKind| parts.get(kind as usize).copied().unwrap_or(0);
@@ -535,7 +534,7 @@ fn reserved(phys: &DslDirPhys) -> u64 {
 }
 
 impl Dsl {
-    /// Bytes that all datasets hold together, without what is only reserved.
+    /// Bytes of all datasets together, without space that is only reserved.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -550,7 +549,7 @@ impl Dsl {
     }
 }
 
-/// Key under which the tier knows an object set: first words of its address, and its birth.
+/// Key of an object set in the tier: first words of its address, and its birth.
 pub(crate) fn root_key(bp: &BlockPointer) -> RootKey {
     let first = bp
         .dvas()
@@ -559,7 +558,7 @@ pub(crate) fn root_key(bp: &BlockPointer) -> RootKey {
     [first[0], first[1], bp.physical_birth()]
 }
 
-/// Directories with their child maps, and with what stands beside them.
+/// Directories with their child maps, and their other data.
 fn gather_dirs(
     meta: &Meta,
     gather: &mut Ahead,
@@ -577,7 +576,7 @@ fn gather_dirs(
     }
 }
 
-/// Parents before children, each child with all that is below it.
+/// Parents before children, each child followed by everything below it.
 fn in_order(mut nodes: Vec<Node>) -> Vec<Met> {
     let mut out = Vec::with_capacity(nodes.len());
     let mut stack = vec![0usize];

@@ -1,15 +1,16 @@
-//! Many administrative changes in one sync task: the interface of channel programs.
+//! Many administrative changes in one sync task: the back end of channel programs.
 //!
 //! ```text
 //!   Dsl::batch(f) ── sync task ── f(&Batch): look, check, change, look again …       all in one txg
 //! ```
-//! Each operation is checked and then done at once, so later ones see what earlier ones did. A
-//! refused operation changes nothing, and earlier ones stay. With [`Batch::undo`] nothing stays.
+//! Each operation is checked and then done at once, so later ones see its result. A refused
+//! operation changes nothing, and earlier ones stay. [`Batch::undo`] reverts everything.
 //!
 //! Everything runs on the sync thread with the configuration lock held for writing, so nothing here
-//! takes it again (its rank would tell). If the next txg has already changed a head, rolling it
-//! back or destroying it is refused: those changes belong to another tree. A device or corruption
-//! error ends the batch: [`Batch::fatal`] keeps it, and the sync task fails with it.
+//! may take it again (its rank would report that). If the next txg has already changed a head,
+//! rolling it back or destroying it is refused, because those changes belong to another tree. A
+//! device or corruption error ends the batch: [`Batch::fatal`] keeps it, and the sync task fails
+//! with it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -28,18 +29,17 @@ use crate::meta::is_public;
 use crate::name::split_snapshot;
 use crate::property::{Source, Text, Value};
 
-/// Listed names that are kept at most, of children by their directories as of those that are
-/// gathered.
+/// Listed names that are kept at most: of children with their directories, and of prefetched items.
 const MOST_KNOWN: usize = 65_536;
 
-/// What one unit of an operation's cost stands for: a block with three copies.
+/// The unit of an operation's cost: a block with three copies.
 const COST: u64 = 16384 * 3;
 
 /// An administrative change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Destroys a filesystem, volume or snapshot; the flag lets a snapshot that is held or cloned
-    /// go later.
+    /// Destroys a filesystem, volume or snapshot. With the flag a held or cloned snapshot is
+    /// deferred.
     Destroy(String, bool),
     /// Takes a snapshot.
     Snapshot(String),
@@ -59,38 +59,38 @@ pub enum Operation {
     SetProperty(String, String, String),
 }
 
-/// How an operation that could be tried ended.
+/// The result of an operation that could be tried.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// 0, or the number of the error.
     pub errno: i64,
-    /// Names that tell more: of snapshots that are in the way of a promotion.
+    /// Names for the result: the snapshots in the way of a promotion.
     pub names: Vec<String>,
     /// The snapshot that a rollback went to.
     pub target: Option<String>,
 }
 
-/// Code of a bookmark's source that is of another dataset.
+/// Code for a bookmark source that belongs to another dataset.
 const BOOKMARK_SOURCE_NOT_ANCESTOR: i64 = 1039;
 
-/// The pool's datasets, seen and changed inside one txg.
+/// The pool's datasets, read and changed inside one txg.
 pub struct Batch<'a> {
     ctx: Ctx<'a>,
     /// Changes are done, not only checked.
     changing: bool,
     cost: Cell<u64>,
-    /// Directories of children that were listed, by full name. A name leaves it when its dataset is
-    /// destroyed; nothing else that a batch does takes a directory its name.
+    /// Directories of listed children, by full name. A name is removed when its dataset is
+    /// destroyed; no other operation of a batch frees a directory's name.
     known: RefCell<HashMap<String, u64>>,
-    /// Children and snapshots that were listed and are likely to be asked for or changed next.
+    /// Listed children and snapshots, which will probably be read or changed next.
     coming: RefCell<Upcoming>,
     fatal: RefCell<Option<Error>>,
-    /// Nothing of it is to stay.
+    /// All changes are to be reverted.
     undone: Cell<bool>,
 }
 
 impl Dsl {
-    /// Runs `f` in one sync task. With `changing` false, operations are checked and not done.
+    /// Runs `f` in one sync task. Without `changing`, operations are only checked.
     ///
     /// # Errors
     /// `Refused(ROFS)`; a device or corruption error that `f` met.
@@ -113,7 +113,7 @@ impl Dsl {
                     undone: Cell::new(false),
                 };
                 let made = f(&batch);
-                // The prefetched objects are not needed when the MOS is written.
+                // Dropped here, because they are not needed while the MOS is written.
                 drop(batch.coming.take());
                 ctx.dsl.tier.forget_resolved();
                 match (batch.fatal.into_inner(), before) {
@@ -141,8 +141,8 @@ impl Batch<'_> {
         self.ctx.spa.name()
     }
 
-    /// Says that nothing of what was done is to stay, before or after: the pool's datasets are as
-    /// before the batch.
+    /// Reverts all changes of the batch, earlier and later ones: the pool's datasets stay as before
+    /// the batch.
     pub fn undo(&self) {
         self.undone.set(true);
     }
@@ -152,12 +152,12 @@ impl Batch<'_> {
         self.changing
     }
 
-    /// The txg that all of it is in.
+    /// The txg of all its changes.
     pub fn txg(&self) -> Txg {
         self.ctx.tx.txg()
     }
 
-    /// Passes on what is refused; anything else ends the batch.
+    /// Passes a refusal on; any other error ends the batch.
     pub(crate) fn note<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(e @ (Error::Corrupt { .. } | Error::Device { .. } | Error::Suspended { .. })) =
             &result
@@ -181,7 +181,7 @@ impl Batch<'_> {
         })
     }
 
-    /// A property with its source; `None` without value.
+    /// A property with its source; `None` if it has no value.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -205,7 +205,7 @@ impl Batch<'_> {
         self.note(self.ctx.dsl.user_unlocked(entry))
     }
 
-    /// Notes what was listed below a name.
+    /// Notes the names that were listed below a name.
     fn expect(&self, above: &str, sign: char, names: &[(String, u64)]) {
         if sign == '/' {
             let mut known = self.known.borrow_mut();
@@ -216,12 +216,12 @@ impl Batch<'_> {
         self.coming.borrow_mut().note(&self.ctx, above, sign, names);
     }
 
-    /// Prefetches what comes after a name that was listed, if it is time to.
+    /// Prefetches the items after a listed name, if it begins a batch.
     fn look_ahead(&self, name: &str) {
         self.coming.borrow_mut().look_ahead(&self.ctx, name);
     }
 
-    /// As [`Dsl::find_dir`], by what was listed.
+    /// As [`Dsl::find_dir`], using the listed names.
     fn dir_of(&self, dataset: &str) -> Result<u64> {
         match self.known.borrow().get(dataset) {
             Some(dir) => Ok(*dir),
@@ -229,14 +229,14 @@ impl Batch<'_> {
         }
     }
 
-    /// As [`Dsl::find_ds`], by what was listed.
+    /// As [`Dsl::find_ds`], using the listed names.
     fn ds_of(&self, name: &str) -> Result<u64> {
         self.ctx
             .dsl
             .find_ds_by(name, |dataset| self.dir_of(dataset))
     }
 
-    /// Whether there is a filesystem, volume or snapshot of that name.
+    /// Whether a filesystem, volume or snapshot of that name exists.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -254,7 +254,7 @@ impl Batch<'_> {
         })
     }
 
-    /// Full names of the children of a dataset, in the order of their table.
+    /// Full names of the children of a dataset, in ZAP order.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -271,7 +271,7 @@ impl Batch<'_> {
         self.note(read())
     }
 
-    /// Full names of the snapshots of a dataset, in the order of their table.
+    /// Full names of the snapshots of a dataset, in ZAP order.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -315,7 +315,7 @@ impl Batch<'_> {
             .collect())
     }
 
-    /// Tags of a snapshot with the seconds of their making.
+    /// Tags of a snapshot with their creation times in seconds.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -330,10 +330,10 @@ impl Batch<'_> {
         self.note(read())
     }
 
-    /// Checks an operation and, where `doing` and the batch is changing, does it.
+    /// Checks an operation and does it, if `doing` is set and the batch is changing.
     ///
     /// # Errors
-    /// Only what ends the batch: what is refused is in the outcome.
+    /// Only errors that end the batch; a refusal is in the outcome.
     pub fn run(&self, operation: &Operation, doing: bool) -> Result<Outcome> {
         let doing = doing && self.changing;
         if let Operation::Destroy(name, _) | Operation::Snapshot(name) = operation {
@@ -384,7 +384,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Refuses if the next txgs have changes of a head already, or somebody works on it.
+    /// Refuses if later txgs have changes of a head already, or if it is in use.
     fn check_quiet(&self, head: u64) -> Result<()> {
         self.ctx.dsl.check_idle(head)?;
         for later in 1..3 {
@@ -398,7 +398,7 @@ impl Batch<'_> {
 
     fn try_it(&self, operation: &Operation, doing: bool) -> Result<Outcome> {
         let ctx = &self.ctx;
-        // An interpreter stands between this code and the sync thread, and might catch a panic.
+        // The interpreter above this code might catch a panic, so a tripwire is needed.
         let _watch = ctx.spa.tripwire().watch(at::CHANGE);
         match operation {
             Operation::Destroy(name, defer) => self.try_destroy(name, *defer, doing)?,
@@ -432,7 +432,7 @@ impl Batch<'_> {
         Ok(Outcome::default())
     }
 
-    /// Destroys a dataset or a snapshot; a snapshot that is not there is fine.
+    /// Destroys a dataset or a snapshot; a missing snapshot is no error.
     fn try_destroy(&self, name: &str, defer: bool, doing: bool) -> Result<()> {
         let ctx = &self.ctx;
         let dsl = ctx.dsl;
@@ -440,7 +440,7 @@ impl Batch<'_> {
         if name.contains('@') {
             let object = match self.ds_of(name) {
                 Err(e) if e.is(Errno::NOENT) => {
-                    // The dataset must be there, the snapshot need not.
+                    // The dataset must exist, the snapshot need not.
                     self.dir_of(split_snapshot(name).0)?;
                     return Ok(());
                 }
@@ -490,7 +490,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Promotes a clone, or names the snapshots in its way.
+    /// Promotes a clone, or lists the conflicting snapshots.
     fn try_promote(&self, name: &str, doing: bool) -> Result<Outcome> {
         let ctx = &self.ctx;
         self.check_pool(name)?;
@@ -513,7 +513,7 @@ impl Batch<'_> {
         Ok(Outcome::default())
     }
 
-    /// Goes back to the newest snapshot and tells which it was.
+    /// Rolls back to the newest snapshot and returns its name.
     fn try_rollback(&self, name: &str, doing: bool) -> Result<Outcome> {
         let ctx = &self.ctx;
         let dsl = ctx.dsl;
@@ -539,7 +539,7 @@ impl Batch<'_> {
         })
     }
 
-    /// Renames a snapshot; one that is not there is fine.
+    /// Renames a snapshot; a missing one is no error.
     fn try_rename_snapshot(&self, dataset: &str, old: &str, new: &str, doing: bool) -> Result<()> {
         let ctx = &self.ctx;
         let dsl = ctx.dsl;
@@ -569,7 +569,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Takes a property back to what is inherited.
+    /// Resets a property to its inherited value.
     fn try_inherit(&self, name: &str, property: &str, doing: bool) -> Result<()> {
         let ctx = &self.ctx;
         let dsl = ctx.dsl;
@@ -611,7 +611,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// What ended the batch, if anything did.
+    /// The error that ended the batch, if any.
     pub fn fatal(&self) -> Option<Error> {
         self.fatal.borrow().clone()
     }

@@ -1,5 +1,4 @@
-//! Bookmarks: removing them, and what has to change with snapshots so that those which count freed
-//! space stay right.
+//! Bookmarks: destroying them, and updating those that count freed space when snapshots change.
 
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_dmu::zap::ZapValue;
@@ -86,8 +85,8 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Blocks were killed in a head: bookmarks newer than its newest snapshot, or of it, count
-    /// them.
+    /// Blocks were killed in a head: they count for bookmarks of its newest snapshot, and for newer
+    /// ones.
     pub(crate) fn count_freed_before_next(
         &self,
         head: u64,
@@ -110,8 +109,8 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// A snapshot goes: bookmarks between it and the one before count what the next one's deadlist
-    /// holds. Returns whether a bookmark needs the snapshot's key to stay.
+    /// A snapshot is destroyed: bookmarks between it and the one before count the next one's
+    /// deadlist. Returns whether a bookmark needs the snapshot's key to stay.
     pub(crate) fn bookmarks_lose_snapshot(
         &self,
         head: u64,
@@ -139,7 +138,7 @@ impl Ctx<'_> {
         Ok(keep)
     }
 
-    /// All bookmarks of a head that is destroyed.
+    /// Destroys all bookmarks of a destroyed head.
     pub(crate) fn destroy_bookmarks(&self, head: u64) -> Result<()> {
         let Some(ext) = self.meta.extension(head)? else {
             return Ok(());
@@ -165,8 +164,8 @@ impl Ctx<'_> {
 }
 
 impl Ctx<'_> {
-    /// A head was rolled back: nothing was freed since the snapshot of that txg; newer bookmarks
-    /// are gone.
+    /// A head was rolled back: nothing was freed since the snapshot of that txg, and newer
+    /// bookmarks are gone.
     pub(crate) fn bookmarks_restart(&self, head: u64, txg: u64) -> Result<()> {
         for (name, mut bookmark) in self.dsl.bookmarks_of(head)? {
             if bookmark.creation_txg > txg {
@@ -210,7 +209,7 @@ impl Ctx<'_> {
 }
 
 impl Ctx<'_> {
-    /// The bookmarks table of a head, made if it has none.
+    /// The bookmark table of a head, created if missing.
     fn own_bookmark_table(&self, head: u64) -> Result<Table> {
         if let Some(table) = self.dsl.bookmark_table(head)? {
             return Ok(table);
@@ -254,11 +253,11 @@ impl Ctx<'_> {
 }
 
 impl Dsl {
-    /// Makes a bookmark (`pool/a#b`) of a snapshot of the same dataset or one it descends from
+    /// Creates a bookmark (`pool/a#b`) of a snapshot of the same dataset or of an ancestor
     /// (`pool/a@s`), or of another bookmark.
     ///
     /// # Errors
-    /// `Refused`: NOENT, EXIST, INVAL if the snapshot is not in the dataset's past, NOTSUP without
+    /// `Refused`: NOENT, EXIST, INVAL if the snapshot is no ancestor of the dataset, NOTSUP without
     /// the feature.
     pub fn create_bookmark(&self, source: &str, bookmark: &str) -> Result<()> {
         let (source, bookmark) = (source.to_owned(), bookmark.to_owned());
@@ -311,7 +310,7 @@ impl Dsl {
     }
 }
 
-/// What a bookmark's source may not be; its text tells it from other wrong arguments.
+/// The text distinguishes this error from other invalid arguments.
 pub(crate) const NOT_AN_ANCESTOR: &str = "source is not an ancestor of the new bookmark's dataset";
 
 impl Ctx<'_> {
@@ -402,8 +401,8 @@ impl Ctx<'_> {
             return self.log_named("bookmark", dataset, head, &text);
         }
         let object = self.dsl.find_ds(source)?;
-        // The bookmark of a redacted snapshot records the redaction snapshots too: sends from it
-        // need them.
+        // The bookmark of a redacted snapshot records the redaction snapshots too, because sends
+        // from it need them.
         let list = match self.dsl.redacted_by(ObjectId(object))? {
             Some(snaps) if self.enabled(crate::redact::LISTS) => {
                 self.create_empty_redaction(snaps)?
@@ -413,7 +412,7 @@ impl Ctx<'_> {
         self.create_bookmark_with(source, bookmark, list)
     }
 
-    /// A bookmark of a snapshot, with its redaction list (or 0).
+    /// A bookmark of a snapshot, with the object of its redaction list (or 0).
     pub(crate) fn create_bookmark_with(
         &self,
         source: &str,
@@ -432,7 +431,7 @@ impl Ctx<'_> {
             ..BookmarkPhys::default()
         };
         if self.enabled(V2_FEATURE) {
-            // A raw increment from the bookmark names this guid.
+            // A raw incremental stream from the bookmark names this guid.
             phys.ivset_guid = self.dsl.ivset_of(object)?;
         }
         if self.enabled(WRITTEN_FEATURE) {

@@ -1,8 +1,7 @@
-//! The books of one head while it is written: which blocks were born, which were freed, which go to
-//! the deadlist.
+//! The accounting of one head during its sync: which blocks were born, freed, or put on the
+//! deadlist.
 //!
-//! Many threads of a sync call it. Afterwards the sync thread takes the sums and puts them into the
-//! MOS.
+//! Many threads of a sync call it. Afterwards the sync thread writes the sums into the MOS.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -31,28 +30,28 @@ impl Cell {
     }
 }
 
-/// What one sync pass of a dataset did.
+/// The results of one sync pass of a dataset.
 #[derive(Default)]
 pub(crate) struct Sums {
     pub born: Sizes,
-    /// Freed at once: they were the head's own.
+    /// Freed at once: no snapshot has them.
     pub freed: Sizes,
-    /// Left the head but older snapshots hold them.
+    /// Left the head, but older snapshots have them.
     pub dead: Vec<BlockPointer>,
-    /// Came into the tree of a clone with a livelist.
+    /// Added to the tree of a clone with a livelist.
     pub listed_born: Vec<BlockPointer>,
-    /// Left such a tree, and are younger than the clone's origin.
+    /// Removed from such a tree, and younger than the clone's origin.
     pub listed_gone: Vec<BlockPointer>,
 }
 
 /// A dataset's ledger.
 pub(crate) struct Books {
     io: Arc<Pipeline>,
-    /// Object number, where it is a dataset's.
+    /// Object number, if the ledger is a dataset's.
     dataset: Option<u64>,
-    /// Txg of the newest snapshot: blocks born later are the head's own.
+    /// Txg of the newest snapshot: only the head has blocks born later.
     prev_snap_txg: AtomicU64,
-    /// Blocks younger than this go into the clone's livelist; `u64::MAX` where there is none.
+    /// Blocks younger than this go into the clone's livelist; `u64::MAX` without one.
     listed_since: AtomicU64,
     born: Cell,
     freed: Cell,
@@ -95,7 +94,7 @@ impl Books {
         }
     }
 
-    /// Notes a block for the livelist, if it belongs into one.
+    /// Notes a block for the livelist, if it belongs there.
     fn list<const RANK: u32>(
         &self,
         list: &RankedMutex<Vec<BlockPointer>, RANK>,
@@ -136,8 +135,8 @@ impl Ledger for Books {
     }
 }
 
-/// Nothing of a txg that is not written yet can be freed by an older one. A pointer that says so
-/// comes from the disk.
+/// An older txg cannot free blocks of a txg that is not written yet. A pointer that claims so comes
+/// from disk.
 fn must_be_born(dataset: Option<u64>, txg: Txg, bp: &BlockPointer) -> Result<()> {
     if bp.logical_birth() <= txg.0 {
         return Ok(());

@@ -1,10 +1,10 @@
-//! Lists of block pointers in the MOS: the entries of deadlists, and what waits to be freed.
+//! Lists of block pointers in the MOS: the entries of deadlists, and blocks waiting to be freed.
 //!
 //! ```text
 //!   bonus: counts and totals ── data: pointers[num_blkptrs] (128 bytes each)
 //!                            └─ sub-list array: object numbers of further lists
 //! ```
-//! Totals of a list include its sub-lists. A new list is given the longest header that the pool's
+//! Totals of a list include its sub-lists. A new list gets the longest header that the pool's
 //! version knows.
 
 use std::sync::Arc;
@@ -23,17 +23,17 @@ use crate::sizes::Sizes;
 use crate::version::VERSION_DEADLISTS;
 
 const BLOCK: u32 = 128 * 1024;
-/// Entries that are read or written at once: a block of them.
+/// Entries that are read or written at once: one block of them.
 const CHUNK: usize = BLOCK as usize / BP_SIZE;
 pub(crate) const EMPTY_FEATURE: &str = "com.delphix:empty_bpobj";
 const LIVELIST_FEATURE: &str = "com.delphix:livelist";
 pub(crate) const EMPTY_KEY: &str = "empty_bpobj";
-/// Sub-lists inside sub-lists that a reader follows: enqueueing makes at most two levels.
-/// More entries than any list has; their bytes can be counted.
+/// More entries than any list has, whose size in bytes still fits a number.
 const MOST_ENTRIES: u64 = 1 << 48;
+/// Depth of nested sub-lists that is accepted from disk; enqueueing makes at most two levels.
 const DEPTH_LIMIT: u32 = 16;
 
-/// A list that is at hand.
+/// An open list.
 pub(crate) struct Bpobj {
     mos: Arc<Objset>,
     dnode: Arc<Dnode>,
@@ -59,7 +59,7 @@ impl Bpobj {
         let len = match ctx.meta.version() {
             0..3 => BpobjPhys::SIZE_V0,
             3..VERSION_DEADLISTS => BpobjPhys::SIZE_V1,
-            // Only lists that are made while the feature is active can count frees.
+            // Only lists created while the feature is active can count frees.
             _ if ctx.spa.feature_count(LIVELIST_FEATURE) > 0 => BpobjPhys::SIZE_V3,
             _ => BpobjPhys::SIZE_V2,
         };
@@ -75,8 +75,7 @@ impl Bpobj {
             .dnode
             .with_bonus(BpobjPhys::parse)
             .map_err(|e| e.at(self.dnode.place().to_string()))?;
-        // A forged count would have pointers written over those at the beginning, or a walk never
-        // end.
+        // A forged count would overwrite the first pointers, or make a walk endless.
         let blocks = self.dnode.max_block().saturating_add(1);
         let bytes = blocks.saturating_mul(u64::from(self.dnode.block_size()));
         let room = (bytes / BP_SIZE as u64).min(MOST_ENTRIES);
@@ -100,10 +99,11 @@ impl Bpobj {
         })
     }
 
-    /// Bytes of everything in it. Lists of before version 3 say less than that: they are read.
+    /// Sizes of everything in it. Lists from before version 3 have no such totals, so their entries
+    /// are read.
     pub fn totals(&self) -> Result<Sizes> {
         let phys = self.phys()?;
-        // Lists of old pools do not say it: then every entry is read.
+        // Lists of old pools have no totals, so every entry is read.
         if phys.has_sizes() {
             return Ok(Sizes::of(phys.bytes, phys.comp, phys.uncomp));
         }
@@ -133,14 +133,14 @@ impl Bpobj {
         self.append_as(tx, blocks, total, false)
     }
 
-    /// Appends entries of a livelist that say that blocks left it.
+    /// Appends entries to a livelist that say that blocks were freed.
     pub fn append_frees(&self, tx: &Tx, blocks: &[BlockPointer], total: Sizes) -> Result<()> {
         self.append_as(tx, blocks, -total, true)
     }
 
     fn append_as(&self, tx: &Tx, blocks: &[BlockPointer], total: Sizes, freed: bool) -> Result<()> {
         let mut phys = self.phys()?;
-        // A header without that count would take the frees for allocations.
+        // A header without that count would make the frees look like allocations.
         if freed && !phys.has_freed() {
             return Err(Error::corrupt(
                 self.dnode.place(),
@@ -155,7 +155,8 @@ impl Bpobj {
             }
             self.dnode
                 .write_at(tx, phys.num_blkptrs * BP_SIZE as u64, &bytes)?;
-            // After they are written, and kept in memory till the end: the header is changed once.
+            // After the entries are written. The header is kept in memory until the end and written
+            // once.
             phys.num_blkptrs += blocks.len() as u64;
         }
         phys.num_freed += if freed { blocks.len() as u64 } else { 0 };
@@ -163,7 +164,7 @@ impl Bpobj {
         self.put_phys(tx, &phys)
     }
 
-    /// Gives the list's own entries to `f`, the newest first; `true` marks a free.
+    /// Calls `f` with the list's own entries, the newest first; `true` marks a free.
     pub fn for_each_back(
         &self,
         f: &mut dyn FnMut(&BlockPointer, bool) -> Result<()>,
@@ -175,7 +176,7 @@ impl Bpobj {
             let n = left.min(CHUNK as u64);
             left -= n;
             bytes.resize(n as usize * BP_SIZE, 0);
-            // Chunk by chunk from the end: a list may be larger than the memory.
+            // Chunk by chunk from the end, because a list may be larger than memory.
             self.dnode.read_at(left * BP_SIZE as u64, &mut bytes)?;
             for i in (0..n as usize).rev() {
                 let bp = BlockPointer::at(&bytes, i * BP_SIZE).unwrap_or_default();
@@ -207,7 +208,7 @@ impl Bpobj {
             .collect())
     }
 
-    /// Gives every block, sub-lists included, to `f`; `true` marks a free (livelists).
+    /// Calls `f` with every block, sub-lists included; `true` marks a free (livelists).
     pub fn for_each(&self, f: &mut dyn FnMut(&BlockPointer, bool) -> Result<()>) -> Result<()> {
         self.visit(f, 0)
     }
@@ -217,7 +218,7 @@ impl Bpobj {
         f: &mut dyn FnMut(&BlockPointer, bool) -> Result<()>,
         depth: u32,
     ) -> Result<()> {
-        // Lists that lead to each other must not recurse for ever.
+        // Damaged lists may contain each other: the recursion is bounded.
         if depth > DEPTH_LIMIT {
             return Err(self.too_deep());
         }
@@ -239,18 +240,18 @@ impl Bpobj {
         Ok(())
     }
 
-    /// Puts another list into this one, which is not the shared empty list; `sub` belongs to this
+    /// Moves another list, which is not the shared empty list, into this one. `sub` belongs to this
     /// list afterwards.
     pub fn enqueue(&self, ctx: &Ctx<'_>, sub: u64) -> Result<()> {
         if drop_if_empty_list(ctx, sub)? {
             return Ok(());
         }
         let list = Self::open(&self.mos, sub)?;
-        // A copy of the header: it is changed below only where the list goes on.
+        // A copy of the header: the original changes below only if the list is kept.
         let theirs = list.phys()?;
         let mut subs = list.subobjs(&theirs)?;
         if theirs.num_blkptrs == 0 && subs.is_empty() {
-            // An empty list would only make each walk longer.
+            // An empty sub-list would only make each walk longer.
             return list.free(ctx);
         }
         let mut phys = self.phys()?;
@@ -260,7 +261,7 @@ impl Bpobj {
                 "a list of an old pool cannot hold lists",
             ));
         }
-        // Short lists are copied, and so are short arrays of sub-lists: else each merge of two
+        // Short lists are copied, and so are short arrays of sub-lists. Otherwise each merge of two
         // snapshots' lists would nest them one level deeper.
         let short = list.dnode.max_block() == 0;
         if short && theirs.num_blkptrs > u64::from(list.dnode.block_size()) / BP_SIZE as u64 {
@@ -277,13 +278,13 @@ impl Bpobj {
                 }
             }
             self.push_subobjs(ctx, &mut phys, &subs)?;
-            // The array alone: the lists in it are ours now.
+            // Only the array: its lists belong to this list now.
             ctx.free(theirs.subobjs)?;
             subs.clear();
             if !short {
                 let mut rest = theirs;
                 (rest.subobjs, rest.num_subobjs) = (0, 0);
-                // Its own entries are all that it still has.
+                // Only its own entries are left in it.
                 list.add_totals(&mut rest, -moved)?;
                 list.put_phys(ctx.tx, &rest)?;
             }
@@ -306,7 +307,7 @@ impl Bpobj {
     fn push_subobjs(&self, ctx: &Ctx<'_>, phys: &mut BpobjPhys, subs: &[u64]) -> Result<()> {
         if phys.subobjs == 0 {
             let spec = DnodeSpec::new(ot::BPOBJ_SUBOBJ).block_size(BLOCK);
-            // Made with the first list: most have none.
+            // Created with the first sub-list, because most lists have none.
             phys.subobjs = self.mos.allocate(ctx.tx, &spec)?.object().0;
             phys.num_subobjs = 0;
         }
@@ -317,13 +318,12 @@ impl Bpobj {
         Ok(())
     }
 
-    /// Takes blocks off the list, newest part first, and gives them to `f` until `f` says stop by
-    /// `false` (that block stays). Returns the sizes taken off, whether the list is empty now, and
-    /// what is wrong with it. What was taken off before a damaged place is off, or it would be
-    /// freed once more another time.
+    /// Takes blocks off the list, newest part first, and calls `f` until it returns `false` (that
+    /// block stays). Returns the sizes taken off, whether the list is empty now, and its damage, if
+    /// any. Blocks before a damaged place stay taken off, or they would be freed twice.
     ///
     /// # Errors
-    /// Those of `f` and of writing: the txg must be given up.
+    /// The errors of `f` and of writing: the txg must be abandoned.
     pub fn drain(
         &self,
         ctx: &Ctx<'_>,
@@ -341,7 +341,7 @@ impl Bpobj {
         flaw: &mut Option<Error>,
         depth: u32,
     ) -> Result<(Sizes, bool)> {
-        // Up to here nothing of this list was taken: what is wrong with it costs the list.
+        // Nothing of this list has been taken yet: damage to it costs the list only.
         let begun = match depth {
             0..=DEPTH_LIMIT => self.phys(),
             _ => Err(self.too_deep()),
@@ -357,7 +357,7 @@ impl Bpobj {
         let mut taken = Sizes::default();
         let mut go_on = self.drain_own(ctx, f, flaw, &mut phys, &mut taken)?;
         if before.0 != phys.num_blkptrs {
-            // Also where it stopped: an entry that was freed must not be found again.
+            // Also after a stop: an entry that was freed must not be found again.
             self.dnode.free_range(
                 ctx.tx,
                 phys.num_blkptrs * BP_SIZE as u64,
@@ -367,7 +367,7 @@ impl Bpobj {
         if go_on {
             go_on = self.drain_subs(ctx, f, flaw, depth, &mut phys, &mut taken)?;
         }
-        // Only when all of them are gone: else the array still says which are left.
+        // Only when all sub-lists are gone: until then the array says which are left.
         if go_on && phys.subobjs != 0 {
             ctx.free(phys.subobjs)?;
             phys.subobjs = 0;
@@ -380,7 +380,7 @@ impl Bpobj {
         Ok((taken, go_on))
     }
 
-    /// Takes this list's own blocks, the newest first; false where it stopped before the end.
+    /// Takes this list's own blocks, the newest first; false if it stopped before the end.
     fn drain_own(
         &self,
         ctx: &Ctx<'_>,
@@ -409,8 +409,8 @@ impl Bpobj {
         Ok(true)
     }
 
-    /// Takes the lists in this one, the newest first, and frees each that is empty; false where it
-    /// stopped before the end.
+    /// Takes the sub-lists, the newest first, and frees each that is empty; false if it stopped
+    /// before the end.
     fn drain_subs(
         &self,
         ctx: &Ctx<'_>,
@@ -427,7 +427,7 @@ impl Bpobj {
                 return Ok(false);
             }
         };
-        // The last one first, so that what is freed can be cut off at the end.
+        // The last one first, so that the array can be truncated at the end.
         while let Some(sub) = subs.last().copied() {
             let list = match Self::open(&self.mos, sub) {
                 Ok(list) => list,
@@ -436,14 +436,14 @@ impl Bpobj {
                     return Ok(false);
                 }
             };
-            // A failure in it ends the txg: what it had freed would be in the list, and be freed
-            // again.
+            // An error here ends the txg: blocks that it freed would still be in the list, and be
+            // freed again.
             let (sizes, empty) = list.drain_to(ctx, f, flaw, depth + 1)?;
             *taken += sizes;
             if !empty {
                 return Ok(false);
             }
-            // It was drained: only the object is left.
+            // It was drained, so only the object is left.
             list.free(ctx)?;
             subs.pop();
             phys.num_subobjs -= 1;
@@ -453,7 +453,7 @@ impl Bpobj {
         Ok(true)
     }
 
-    /// Frees the list and its sub-lists, not the blocks in them.
+    /// Frees the list and its sub-lists, but not the blocks in them.
     pub fn free(&self, ctx: &Ctx<'_>) -> Result<()> {
         let phys = self.phys()?;
         for sub in self.subobjs(&phys)? {
@@ -466,7 +466,7 @@ impl Bpobj {
     }
 }
 
-/// An error that speaks of damage in a list, as a value; any other ends the txg.
+/// Returns an error about damage to a list as a value; any other error ends the txg.
 pub(crate) fn damage(error: Error) -> Result<Error> {
     match error {
         Error::Corrupt { .. } | Error::Device { .. } => Ok(error),
@@ -488,7 +488,7 @@ fn empty_list(ctx: &Ctx<'_>) -> Result<Option<u64>> {
     if ctx.spa.feature_count(EMPTY_FEATURE) == 0 {
         return Ok(None);
     }
-    // Looked up for each of thousands of keys otherwise.
+    // Remembered, because it would be looked up for each of thousands of keys.
     let known = ctx.dsl.empty_list.load(Relaxed);
     if known != 0 {
         return Ok(Some(known));
@@ -498,15 +498,15 @@ fn empty_list(ctx: &Ctx<'_>) -> Result<Option<u64>> {
     Ok(found)
 }
 
-/// Frees the shared empty list, which nobody refers to any more.
+/// Frees the shared empty list, which nothing refers to any more.
 fn free_empty_list(ctx: &Ctx<'_>, list: u64) -> Result<()> {
-    // First forgotten, then freed: its number may be given out again in this txg.
+    // Forgotten first: its number may be assigned again in this txg.
     ctx.dsl.empty_list.store(0, Relaxed);
     ctx.meta.table(DIRECTORY)?.remove(ctx.tx, EMPTY_KEY)?;
     ctx.free(list)
 }
 
-/// One more reference to the shared empty list; a list of its own where the feature is not enabled.
+/// Takes a reference to the shared empty list; without the feature, creates a list.
 pub(crate) fn take_empty_list(ctx: &Ctx<'_>) -> Result<u64> {
     if !ctx.enabled(EMPTY_FEATURE) {
         return Bpobj::create(ctx);
@@ -522,12 +522,12 @@ pub(crate) fn take_empty_list(ctx: &Ctx<'_>) -> Result<u64> {
             object
         }
     };
-    // The feature's count is the number of its users: with the last one the list goes.
+    // The feature's count is the number of references: the last one frees the list.
     ctx.feature_add(EMPTY_FEATURE, 1)?;
     Ok(object)
 }
 
-/// If `list` is the shared empty list: one reference less, and true.
+/// Drops a reference and returns true, if `list` is the shared empty list.
 pub(crate) fn drop_if_empty_list(ctx: &Ctx<'_>, list: u64) -> Result<bool> {
     if !is_empty_list(ctx, list)? {
         return Ok(false);
@@ -539,8 +539,8 @@ pub(crate) fn drop_if_empty_list(ctx: &Ctx<'_>, list: u64) -> Result<bool> {
     Ok(true)
 }
 
-/// References to the shared empty list, taken and given back in any number and counted once, by
-/// [`Self::note`]. In between nobody else takes or gives some back.
+/// References to the shared empty list, taken and dropped in any number, and counted once by
+/// [`Self::note`]. Nobody else may take or drop references in between.
 pub(crate) struct EmptyLists {
     /// The list, if there is one.
     object: Option<u64>,
@@ -570,14 +570,14 @@ impl EmptyLists {
         }
     }
 
-    /// Whether `list` is the shared empty list: then that is one reference less.
+    /// Drops a reference and returns true, if `list` is the shared empty list.
     pub fn give_back(&mut self, list: u64) -> bool {
         let same = self.object == Some(list);
         self.more -= i64::from(same);
         same
     }
 
-    /// Counts what was taken and given back.
+    /// Counts the references that were taken and dropped.
     pub fn note(self, ctx: &Ctx<'_>) -> Result<()> {
         let Some(list) = self.object.filter(|_| self.more != 0) else {
             return Ok(());

@@ -1,8 +1,8 @@
 //! The queue of trees whose blocks are freed in the background: destroyed heads.
 //!
-//! The walk is post-order, objects by number, so that a resume point says it all. What lies before
-//! it is freed. A block of pointers goes exactly when nothing below it is left. It pauses at
-//! level-0 blocks of objects only.
+//! The walk is post-order, objects by number, so that a resume point is enough: everything before
+//! it is freed. An indirect block is freed exactly when nothing below it is left. The walk pauses
+//! only at level-0 blocks of objects.
 //!
 //! ```text
 //!   meta dnode ─ dnode block ─ objects 1, 2, … (block trees by pointer, then spill) ─ the dnode block itself
@@ -36,11 +36,11 @@ enum Walk {
     Paused(u64, u64),
 }
 
-/// More entries than any queue has; their bytes can be counted.
+/// More entries than any queue has, whose size in bytes still fits a number.
 const MOST_ENTRIES: u64 = 1 << 48;
 
-/// Whether blocks `[first, first + count)` of an object, or of the meta dnode (`None`), lie before
-/// the object and block at which a walk was paused.
+/// Whether blocks `[first, first + count)` of an object, or of the meta dnode (`None`), come before
+/// the resume point of a walk.
 pub(crate) fn lies_before(at: (u64, u64), object: Option<u64>, first: u64, count: u64) -> bool {
     let last = first.saturating_add(count - 1);
     match object {
@@ -53,8 +53,8 @@ pub(crate) fn lies_before(at: (u64, u64), object: Option<u64>, first: u64, count
 }
 
 impl Ctx<'_> {
-    /// Hands a tree over: its blocks born after `birth_txg` are charged to the pool and freed by
-    /// and by.
+    /// Queues a tree: its blocks born after `birth_txg` are charged to the pool and freed over
+    /// several txgs.
     pub(crate) fn queue_tree(
         &self,
         dir: u64,
@@ -62,13 +62,13 @@ impl Ctx<'_> {
         birth_txg: u64,
         sizes: Sizes,
     ) -> Result<()> {
-        // Users see at once that the space is theirs again, though freeing takes many txgs.
+        // Users see the free space at once, though freeing takes many txgs.
         self.move_to_free(dir, UsedKind::Head, sizes)?;
-        // Nothing was written after the origin: there is no tree of its own.
+        // Nothing was written after the origin, so there is no tree of its own.
         if bp.is_hole() || sizes.is_zero() {
             return Ok(());
         }
-        // A pool of that age has no queue: all goes in this txg, however large it is.
+        // Such an old pool has no queue: everything is freed in this txg, whatever the size.
         if !self.enabled(FEATURE) {
             let mut reaper = Reaper::new(self, birth_txg, [0; 4], Budget::unlimited());
             reaper.tree(&bp)?;
@@ -86,7 +86,7 @@ impl Ctx<'_> {
                     .bonus(ot::UINT64_METADATA, BptreePhys::SIZE as u16);
                 let object = self.meta.mos.allocate(self.tx, &spec)?.object().0;
                 directory.put_u64(self.tx, KEY, object)?;
-                // It counts the queue, not what is in it.
+                // The feature's count is for the queue, not for its entries.
                 self.feature_add(FEATURE, 1)?;
                 object
             }
@@ -103,7 +103,7 @@ impl Ctx<'_> {
             phys.end * BptreeEntry::SIZE as u64,
             &entry.to_bytes(),
         )?;
-        // The entry before the count: a reader goes by the count.
+        // The entry before the count, because a reader goes by the count.
         phys.end += 1;
         add_totals(&mut phys, sizes)?;
         dnode.edit_bonus(self.tx, |b| phys.write_le(b))?;
@@ -123,7 +123,7 @@ impl Ctx<'_> {
             Ok(found) => found,
             Err(e) => return Freeing::stuck(e),
         };
-        // The oldest first: it was destroyed first.
+        // The oldest entry first, because it was destroyed first.
         let mut more = false;
         let mut unreadable = None;
         while phys.begin < phys.end && !more {
@@ -141,7 +141,7 @@ impl Ctx<'_> {
                     self,
                     entry.birth_txg,
                     entry.resume,
-                    // The reaper has the budget while it works, and gives back what is left.
+                    // The reaper owns the budget while it works, and returns the rest.
                     std::mem::replace(budget, Budget::unlimited()),
                 );
                 let walk = reaper.tree(&entry.bp);
@@ -149,20 +149,19 @@ impl Ctx<'_> {
                 unreadable = reaper.unreadable;
                 *budget = reaper.budget;
                 if let Walk::Paused(object, block) = walk? {
-                    // The form in which OpenZFS goes on as well (chapter 04).
+                    // The form that OpenZFS continues from as well (chapter 04).
                     entry.resume = [u64::MAX, object, 0, block];
                     more = true;
                 }
             }
-            // In the txg in which they were freed: a crash must not let the queue say more or less.
+            // In the txg that freed them: after a crash the queue must be neither ahead nor behind.
             add_totals(&mut phys, -freed)?;
             self.freed(freed)?;
             if more {
                 dnode.write_at(self.tx, at, &entry.to_bytes())?;
             } else {
                 dnode.free_range(self.tx, at, BptreeEntry::SIZE as u64)?;
-                // The place of the entry is freed above; numbers only rise, so that nothing has to
-                // be moved.
+                // The entry's place was freed above. Numbers only grow, so nothing has to be moved.
                 phys.begin += 1;
             }
         }
@@ -185,12 +184,12 @@ fn add_totals(phys: &mut BptreePhys, sizes: Sizes) -> Result<()> {
     Ok(())
 }
 
-/// The ends of the queue and what waits in it.
+/// The ends of the queue, and the sizes in it.
 fn queue_of(dnode: &zuse_dmu::Dnode) -> Result<BptreePhys> {
     let place = dnode.place().to_string();
     let phys = dnode.with_bonus(BptreePhys::parse);
     let phys = phys.map_err(|e| e.at(place.clone()))?;
-    // From a disk: an offset is computed from it.
+    // Checked, because it comes from disk and an offset is computed from it.
     if phys.begin > phys.end || phys.end > MOST_ENTRIES {
         let what = format!("a queue of trees goes from {} to {}", phys.begin, phys.end);
         return Err(Error::corrupt(place, what));
@@ -207,7 +206,7 @@ fn entry_at(dnode: &zuse_dmu::Dnode, at: u64) -> Result<BptreeEntry> {
 struct Reaper<'a, 'b> {
     ctx: &'a Ctx<'b>,
     birth_txg: u64,
-    /// Object and block at which to go on.
+    /// Object and block to continue from.
     from: Option<(u64, u64)>,
     budget: Budget,
     freed: Sizes,
@@ -218,13 +217,13 @@ struct Reaper<'a, 'b> {
 /// A block that a walk needs.
 enum Fetched {
     Block(Arc<Block>),
-    /// Damaged: what lies below it is lost.
+    /// Damaged: everything below it is lost.
     Lost,
     /// The device failed: the walk pauses here.
     Unreadable,
 }
 
-/// Whose blocks a walk is at.
+/// The owner of the blocks that a walk is at.
 #[derive(Clone, Copy)]
 enum Owner {
     Meta,
@@ -245,13 +244,13 @@ impl<'a, 'b> Reaper<'a, 'b> {
         }
     }
 
-    /// A block of pointers or dnodes. An error ends the txg: what it has freed before is in no
-    /// resume point and would be freed again.
+    /// An indirect or dnode block. An error ends the txg: the resume point does not cover blocks
+    /// freed before, so they would be freed again.
     fn read(&mut self, bp: &BlockPointer) -> Result<Fetched> {
         let place = Place::new("a destroyed dataset");
         match self.ctx.meta.io.read_around(bp, &place) {
             Ok(block) => Ok(Fetched::Block(block)),
-            // Blocks that only this block leads to are lost space. They must not stop the rest.
+            // Blocks that only this block leads to are lost space. They must not block the rest.
             Err(Error::Corrupt { .. }) => Ok(Fetched::Lost),
             Err(e @ Error::Device { .. }) => {
                 self.unreadable = Some(e);
@@ -261,9 +260,9 @@ impl<'a, 'b> Reaper<'a, 'b> {
         }
     }
 
-    /// Where this walk began: its tree cannot be entered.
+    /// A pause at the start of this walk, because its tree cannot be entered.
     fn pause_at_start(&self) -> Walk {
-        // Where the walk began this time: nothing of it was done.
+        // The start of this walk: nothing of it is done.
         let (object, block) = self.from.unwrap_or_default();
         Walk::Paused(object, block)
     }
@@ -272,7 +271,7 @@ impl<'a, 'b> Reaper<'a, 'b> {
         !bp.is_hole() && bp.logical_birth().max(bp.physical_birth()) > self.birth_txg
     }
 
-    /// False if the block's own gang header cannot be read: it is as it was.
+    /// False if the block's own gang header cannot be read; nothing was freed then.
     fn free(&mut self, bp: &BlockPointer) -> Result<bool> {
         if bp.allocation_birth() > self.birth_txg && !bp.is_redacted() {
             match self.ctx.free_or_leak(bp) {
@@ -284,8 +283,8 @@ impl<'a, 'b> Reaper<'a, 'b> {
             }
             self.freed += Sizes::of_block(&self.ctx.meta.io, bp);
             if self.budget.blocks != u64::MAX {
-                // Indirect blocks count too, but do not pause the walk: their children are gone by
-                // now.
+                // Indirect blocks count too, but do not pause the walk, because their children are
+                // gone by now.
                 self.budget.blocks = self.budget.blocks.saturating_sub(1);
             }
         }
@@ -302,7 +301,7 @@ impl<'a, 'b> Reaper<'a, 'b> {
             Fetched::Lost => return Ok(Walk::Done),
             Fetched::Unreadable => return Ok(self.pause_at_start()),
         };
-        // Nothing below it can be believed, so nothing is freed by it.
+        // Nothing below it can be trusted, so nothing is freed by it.
         let Ok(phys) = ObjsetPhys::parse(block.bytes()) else {
             return Ok(Walk::Done);
         };
@@ -315,7 +314,7 @@ impl<'a, 'b> Reaper<'a, 'b> {
         {
             self.dnode(dnode, Owner::Accounting)?;
         }
-        // A parent goes after its children: a crash in between finds them through it.
+        // A parent goes after its children: after a crash in between they are found through it.
         self.free(root)?;
         Ok(Walk::Done)
     }
@@ -335,8 +334,7 @@ impl<'a, 'b> Reaper<'a, 'b> {
         Ok(Walk::Done)
     }
 
-    /// Whether everything in `[first, first + count)` of an owner was freed before the walk was
-    /// paused.
+    /// Whether all of `[first, first + count)` of an owner was freed before the pause.
     fn is_past(&self, owner: Owner, first: u64, count: u64) -> bool {
         let object = match owner {
             Owner::Accounting => return false,
@@ -344,7 +342,7 @@ impl<'a, 'b> Reaper<'a, 'b> {
             Owner::Object(object) => Some(object),
         };
         self.from
-            // Freed in an earlier txg. Its space may be somebody else's by now.
+            // Freed in an earlier txg. Its space may belong to another block by now.
             .is_some_and(|at| lies_before(at, object, first, count))
     }
 
@@ -375,7 +373,7 @@ impl<'a, 'b> Reaper<'a, 'b> {
                 return Ok(match owner {
                     Owner::Meta => Walk::Paused(first.saturating_mul(SLOTS_PER_BLOCK as u64), 0),
                     Owner::Object(object) => Walk::Paused(object, first),
-                    // These have no number to go on at.
+                    // These have no number for a resume point.
                     Owner::Accounting => Walk::Done,
                 });
             }
@@ -402,7 +400,7 @@ impl<'a, 'b> Reaper<'a, 'b> {
             Fetched::Unreadable => return Ok(Walk::Paused(first, 0)),
         };
         for (slot, view) in scan_block(block.bytes()) {
-            // A damaged dnode loses its blocks; those beside it are fine.
+            // A damaged dnode loses its blocks; its neighbours are fine.
             let Ok(view) = view else { continue };
             let object = first.saturating_add(slot as u64);
             if self.from.is_some_and(|(from, _)| object < from) {
@@ -422,7 +420,7 @@ impl<'a, 'b> Reaper<'a, 'b> {
             return Ok(Walk::Done);
         }
         if let Owner::Object(object) = owner
-            // Between two blocks of a file, where the place to go on at can be named.
+            // Between two blocks of a file, where a resume point can be expressed.
             && !self.budget.take()
         {
             return Ok(Walk::Paused(object, blkid));

@@ -12,7 +12,7 @@ use crate::name::{check_dataset, split_snapshot};
 use crate::property::Value;
 
 impl Dsl {
-    /// Makes a filesystem or volume that begins as a copy of a snapshot.
+    /// Creates a filesystem or volume from a snapshot.
     ///
     /// # Errors
     /// As for creating; `Refused(INVAL)` if `origin` is no snapshot; `Refused(ACCES)` if its key is
@@ -85,7 +85,7 @@ impl Ctx<'_> {
             self.set_local(ds, property, value)?;
         }
         self.log_named("clone", name, ds, &format!("origin={origin} ({snap})"))?;
-        // The log that the snapshot's objset block names is its dataset's, not the clone's.
+        // The log named by the snapshot's objset block belongs to its dataset, not to the clone.
         let handle = self.dsl.dataset_by_object(ObjectId(ds))?;
         let os = handle.objset()?;
         if os.zil_header().iter().any(|b| *b != 0) {

@@ -23,7 +23,7 @@ type RootPlan = (
     Option<crate::NewEncryption>,
 );
 
-/// What exists only while a pool is open.
+/// State that exists only while a pool is open.
 pub(crate) struct Open {
     pub spa: Spa,
     pub meta: Meta,
@@ -35,38 +35,38 @@ pub struct Dsl {
     pub(crate) open: OnceLock<Open>,
     /// Datasets and directories in memory.
     pub(crate) registry: Registry,
-    /// Taken for writing while a sync task runs, for reading by whoever looks at several objects
+    /// Locked for writing while a sync task runs, and for reading by readers of several objects
     /// together.
     pub(crate) config: RankedRwLock<(), 100>,
-    /// What the sync thread keeps from one step to the next.
+    /// State that the sync thread keeps between steps.
     pub(crate) pending: Pending,
     /// Scrub and resilver.
     pub(crate) scan: crate::scan::Scan,
-    /// The user who makes new datasets.
+    /// The user id of the creator of new datasets.
     pub(crate) creator: AtomicU64,
-    /// What stands before every mount point while the pool is open; empty for nothing.
+    /// Prefix of every mount point while the pool is open; empty for none.
     pub(crate) altroot: RwLock<Arc<str>>,
-    /// The shared empty list of block pointers, 0 where it is not known.
+    /// The shared empty list of block pointers, 0 if not known.
     pub(crate) empty_list: AtomicU64,
     /// Decoded metadata.
     pub(crate) tier: Arc<crate::tier::Tier>,
     pub(crate) root: Mutex<Option<RootPlan>>,
-    /// Keys of encrypted datasets that are loaded. A leaf: nothing is locked or read under it.
+    /// Loaded keys of encrypted datasets. A leaf: nothing is locked or read under it.
     pub(crate) keyring: Mutex<crate::keyring::Keyring>,
-    /// Whether there are key objects of version 0 ("errata 3"), once somebody has asked.
+    /// Whether there are key objects of version 0 ("errata 3"), once this was asked.
     pub(crate) old_keys: OnceLock<bool>,
     /// The pool's space as of the last synced txg.
     pub(crate) space: RwLock<PoolSpace>,
 }
 
 impl Dsl {
-    /// A layer that waits for its pool: for import.
+    /// A layer without a pool yet, for import.
     pub fn new() -> Arc<Self> {
         Self::with_root(None)
     }
 
-    /// A layer for a pool to be created. `fill` makes the root filesystem's content, `props` are
-    /// set on it, it is encrypted if `encryption` says how.
+    /// A layer for a pool to be created. `fill` creates the root filesystem's content and `props`
+    /// are set on it. With `encryption` it is encrypted.
     pub fn for_create(
         fill: Fill,
         props: Vec<(String, zuse_format::property::PropertyValue)>,
@@ -110,7 +110,7 @@ impl Dsl {
         Ok(&self.open()?.spa)
     }
 
-    /// The pool's space as of the last synced txg: looking it up costs no lock of the allocator.
+    /// The pool's space as of the last synced txg. Reading it takes no lock of the allocator.
     pub(crate) fn space(&self) -> PoolSpace {
         *self.space.read()
     }
@@ -121,7 +121,7 @@ impl Dsl {
         }
     }
 
-    /// A map of what is in memory, to be looked up or changed.
+    /// A map of in-memory objects, for look-ups or changes.
     pub(crate) fn map<'a, T>(
         &'a self,
         map: &'a MapLock<T>,
@@ -146,8 +146,7 @@ impl Dsl {
     }
 
     /// Runs a sync task: `check` first, then `apply`, in one txg; returns when it is on disk. A
-    /// check that is refused with EAGAIN (a second snapshot in one txg) is tried again in later
-    /// txgs.
+    /// check refused with EAGAIN (a second snapshot in one txg) is retried in later txgs.
     pub(crate) fn task<R: Send + 'static>(
         &self,
         check: impl FnMut(&Ctx<'_>) -> Result<()> + Send + 'static,
@@ -181,7 +180,7 @@ fn not_open() -> Error {
     Error::refused(Errno::NXIO, "no pool is open here")
 }
 
-/// Permission to change the MOS in one txg, with everything that takes.
+/// The context for changing the MOS in one txg.
 pub(crate) struct Ctx<'a> {
     pub dsl: &'a Dsl,
     pub meta: &'a Meta,
@@ -215,8 +214,7 @@ impl Ctx<'_> {
         self.spa.random().max(1)
     }
 
-    /// Creation txg to be noted for something made now: what the pool's first txg makes counts as
-    /// old as `$ORIGIN`.
+    /// Creation txg for a new object: objects of the pool's first txg count as old as `$ORIGIN`.
     pub fn birth_txg(&self) -> u64 {
         if self.txg <= 4 { 1 } else { self.txg }
     }
@@ -226,8 +224,8 @@ impl Ctx<'_> {
         self.zapify_with(object, 0)
     }
 
-    /// As [`Self::zapify`]; entries that it does not have yet are made fat at once, with blocks of
-    /// that log2 of bytes.
+    /// As [`Self::zapify`]. If there are no entries yet they are created as a fat ZAP, with blocks
+    /// of that log2 size.
     pub fn zapify_with(&self, object: u64, block_shift: u32) -> Result<crate::table::Table> {
         let dnode = self.meta.dnode(object)?;
         if !crate::meta::is_zapified(&dnode) {
@@ -251,7 +249,7 @@ impl Ctx<'_> {
         self.free(object)
     }
 
-    /// Adds to an integer set that is made when first needed; gives its object.
+    /// Adds to an integer set, which is created when first needed; returns its object.
     pub fn add_to_set(&self, set: u64, object_type: u8, value: u64) -> Result<u64> {
         let set = if set == 0 {
             crate::table::Table::create(&self.meta.mos, self.tx, object_type, 0)?

@@ -1,4 +1,4 @@
-//! Making things: the dataset layer of a new pool, filesystems and volumes.
+//! Creating the dataset layer of a new pool, filesystems and volumes.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::property::Value;
 use crate::table::Table;
 use crate::version::{VERSION_BREAKDOWN, VERSION_DEADLISTS, VERSION_HISTORY, VERSION_ORIGIN};
 
-/// What a new filesystem or volume is to be.
+/// Options of a new filesystem or volume.
 pub struct CreateOptions {
     /// A volume instead of a filesystem.
     pub volume: bool,
@@ -32,7 +32,7 @@ pub struct CreateOptions {
     pub case_insensitive: bool,
     /// Properties to set.
     pub properties: Vec<(String, Value)>,
-    /// How it is to be encrypted, if it is.
+    /// Its encryption, if it is to be encrypted.
     pub encryption: Option<NewEncryption>,
     /// Makes its content.
     pub fill: Fill,
@@ -59,14 +59,14 @@ impl CreateOptions {
     }
 }
 
-/// What a new dataset descends from.
+/// What a new dataset is based on.
 pub(crate) struct Origin {
     /// Snapshot object; 0 for none (old pools, `$ORIGIN` itself).
     pub snap: u64,
 }
 
 impl Dsl {
-    /// Makes the objects of this layer in a new pool's first txg.
+    /// Creates the objects of this layer in a new pool's first txg.
     pub(crate) fn create_pool(&self, spa: &Spa, tx: &Tx) -> Result<()> {
         let mos = spa.mos().clone();
         let directory = Table::open(&mos, DIRECTORY)?;
@@ -188,8 +188,8 @@ impl Dsl {
 }
 
 /// log2 of the indirect blocks of directories and datasets. Their extension entries are a few
-/// blocks. With the usual 128K an indirect block took more memory and time than everything else of
-/// a directory, and 4,000 of them filled the cache.
+/// blocks. With the usual 128K, the indirect block took more memory and time than the rest of a
+/// directory, and 4,000 of them filled the cache.
 const SMALL_TREE: u8 = 12;
 
 /// The little that is needed before there is a [`Meta`].
@@ -229,7 +229,7 @@ impl Ctx2<'_> {
 }
 
 impl Ctx<'_> {
-    /// Whether a filesystem or volume of that name may be made.
+    /// Whether a filesystem or volume of that name may be created.
     pub(crate) fn check_new(&self, name: &str) -> Result<()> {
         let Some((parent, child)) = split_last(name) else {
             return Err(Error::refused(
@@ -257,7 +257,7 @@ impl Ctx<'_> {
         self.check_count(dir, FS_COUNT, "filesystem_limit", 1)
     }
 
-    /// An empty directory, not yet in its parent's map.
+    /// Creates an empty directory that is not yet in its parent's map.
     pub(crate) fn create_dir(&self, parent: u64) -> Result<u64> {
         Ctx2 {
             mos: &self.meta.mos,
@@ -283,7 +283,7 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// A directory of that name under its parent, with a head.
+    /// Creates a directory of that name under its parent, with a head.
     pub(crate) fn create_dir_and_head(
         &self,
         name: &str,
@@ -328,8 +328,8 @@ impl Ctx<'_> {
             let snap = self.meta.ds(origin.snap)?;
             phys.prev_snap = origin.snap;
             phys.prev_snap_txg = snap.creation_txg;
-            // The keys have to be those of the chain of snapshots. Keys of the origin's own head
-            // also cover bookmarks.
+            // The keys must be those of the chain of snapshots. Keys of the origin's own head also
+            // cover bookmarks.
             let above = self.meta.ds(self.meta.dir(snap.dir)?.head_dataset)?;
             let list = Deadlist::open(self.meta, above.deadlist)?;
             let mut keys: Vec<u64> = list.keys();
@@ -354,7 +354,7 @@ impl Ctx<'_> {
         Ok(ds)
     }
 
-    /// A snapshot has a new clone, as far as the pool's version keeps lists of them.
+    /// Notes a new clone of a snapshot, if the pool's version keeps lists of clones.
     fn note_branch(&self, snap: u64, phys: &DslDatasetPhys, clone: u64) -> Result<()> {
         let version = self.meta.version();
         let mut clones = phys.next_clones;
@@ -373,7 +373,7 @@ impl Ctx<'_> {
         self.meta.edit_dir(self.tx, phys.dir, |d| d.clones = heads)
     }
 
-    /// Makes and fills the object set of a new head.
+    /// Creates and fills the object set of a new head.
     fn fill(&self, ds: u64, kind: ObjsetType, name: String, fill: Fill) -> Result<()> {
         let handle = self.dsl.dataset_by_object(zuse_base::ObjectId(ds))?;
         let os = handle.create_objset(kind, name, self.tx)?;
@@ -386,9 +386,9 @@ pub(crate) const FS_COUNT: &str = "com.joyent:filesystem_count";
 pub(crate) const SNAP_COUNT: &str = "com.joyent:snapshot_count";
 
 impl Ctx<'_> {
-    /// Changes a count from a directory upward, as far as it is kept.
+    /// Changes a count from a directory upward, as far as counts are kept.
     pub(crate) fn count_up(&self, dir: u64, key: &str, delta: i64) -> Result<()> {
-        // Nowhere in the pool is anything counted before the first limit.
+        // Nothing is counted before the pool's first limit.
         if self.spa.feature_count(LIMITS) == 0 {
             return Ok(());
         }
@@ -406,14 +406,14 @@ impl Ctx<'_> {
 
     /// Whether a count may grow.
     pub(crate) fn check_count(&self, dir: u64, key: &str, limit: &str, more: u64) -> Result<()> {
-        // Nowhere in the pool is anything counted before the first limit.
+        // Nothing is counted before the pool's first limit.
         if self.spa.feature_count(LIMITS) == 0 {
             return Ok(());
         }
         self.check_counts(&self.meta.ancestry(dir)?, key, limit, more)
     }
 
-    /// The same for some directories, each the parent of the one before.
+    /// As above for a list of directories, each the parent of the one before.
     pub(crate) fn check_counts(
         &self,
         dirs: &[u64],
@@ -456,7 +456,7 @@ impl Ctx<'_> {
         self.tally(dir, true)
     }
 
-    /// Filesystems below a directory, and snapshots there and below.
+    /// Number of filesystems below a directory, and of snapshots in it and below.
     pub(crate) fn counts_below(&self, dir: u64) -> Result<(u64, u64)> {
         self.tally(dir, false)
     }

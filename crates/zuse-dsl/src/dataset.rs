@@ -1,8 +1,8 @@
-//! A dataset in memory: a head or a snapshot, its open object set, its books.
+//! A dataset in memory: a head or a snapshot, with its open object set and its accounting.
 //!
-//! There is at most one per dataset object. Whoever mounts a head owns it ([`Dataset::own`]); owned
-//! heads are not destroyed. A rollback gives the dataset a new object set: the owner stops all work
-//! on the old one before.
+//! There is at most one per dataset object. Whoever mounts a head owns it ([`Dataset::own`]), and
+//! owned heads are not destroyed. A rollback gives the dataset a new object set, so the owner first
+//! stops all work on the old one.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
@@ -20,7 +20,7 @@ use crate::context::Dsl;
 use crate::dir::DirState;
 use crate::meta::ds_of;
 
-/// What a dataset is.
+/// The kind of a dataset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A filesystem.
@@ -29,7 +29,7 @@ pub enum Kind {
     Volume,
     /// A snapshot of either.
     Snapshot,
-    /// What is left of a snapshot for sending from: its identity and figures.
+    /// The record of a snapshot for incremental sends: its identity and figures.
     Bookmark,
 }
 
@@ -40,25 +40,25 @@ pub struct Dataset {
     pub(crate) books: Arc<Books>,
     objset: RankedMutex<Option<Arc<Objset>>, 200>,
     owned: AtomicBool,
-    /// The intent log is applied, in memory at least.
+    /// The intent log is replayed, at least in memory.
     replayed: AtomicBool,
     snapshot: bool,
-    /// A raw stream is received into it: its object set is opened without key.
+    /// A raw stream is received into it, so its object set is opened without a key.
     raw: AtomicBool,
     /// It has a name of 256 bytes or more: its next sync makes the feature active.
     longname: AtomicBool,
-    /// Its intent log is claimed without its key in a txg that is being written.
+    /// Its intent log is being claimed without its key, in a txg that is being written.
     claimed: AtomicBool,
-    /// Own directory first, then up to the root.
+    /// Its own directory first, then upward to the root.
     pub(crate) chain: RwLock<Vec<Arc<DirState>>>,
     pub(crate) referenced: AtomicU64,
     pub(crate) refquota: AtomicU64,
     pub(crate) in_flight: [AtomicU64; 4],
-    /// How far a receive into it came, by txg, until it is written down.
+    /// Progress of a receive into it, by txg, until it is written.
     pub(crate) progress: Mutex<[Option<crate::ReceiveProgress>; 4]>,
-    /// Txgs in which it is already noted as dirty.
+    /// Txgs in which it is noted as dirty already.
     noted: [AtomicU64; 4],
-    /// Its intent log, once somebody uses the head.
+    /// Its intent log, created at the first use of the head.
     pub(crate) log: OnceLock<Arc<crate::zil::Log>>,
 }
 
@@ -141,7 +141,7 @@ impl Dsl {
         Ok(made)
     }
 
-    /// A dataset that somebody holds already.
+    /// A dataset that is in memory already.
     pub(crate) fn held(&self, object: u64) -> Option<Arc<Dataset>> {
         self.map(&self.registry.datasets)
             .get(&object)
@@ -173,8 +173,8 @@ impl Dataset {
         &self.dsl
     }
 
-    /// A name of 256 bytes or more is made in a transaction that is not over: the feature
-    /// `longname` becomes active with it.
+    /// Notes a name of 256 bytes or more, made in a transaction that is not over. The feature
+    /// `longname` becomes active in the same txg.
     pub fn note_longname(&self) {
         self.longname.store(true, Relaxed);
     }
@@ -188,7 +188,7 @@ impl Dataset {
         self.dnode.object()
     }
 
-    /// Its full name now.
+    /// Its current full name.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -218,7 +218,7 @@ impl Dataset {
         Ok(self.phys()?.guid)
     }
 
-    /// Whether somebody owns it.
+    /// Whether it has an owner.
     pub fn is_owned(&self) -> bool {
         self.owned.load(Relaxed)
     }
@@ -226,7 +226,7 @@ impl Dataset {
     /// Takes ownership: a mount, a volume in use.
     ///
     /// # Errors
-    /// `Refused(BUSY)` if somebody else owns it.
+    /// `Refused(BUSY)` if it has another owner.
     pub fn own(self: &Arc<Self>) -> Result<Owner> {
         if self.owned.swap(true, Relaxed) {
             return Err(Error::refused(
@@ -260,7 +260,7 @@ impl Dataset {
         Ok(self.objset_type()? == ObjsetType::Zvol)
     }
 
-    /// What its object set is; reads at most the objset block.
+    /// The type of its object set; reads at most the objset block.
     pub(crate) fn objset_type(&self) -> Result<ObjsetType> {
         if let Some(os) = &*self.objset.lock() {
             return Ok(os.kind());
@@ -279,8 +279,9 @@ impl Dataset {
     /// Its object set, opened at the first call.
     ///
     /// # Errors
-    /// `Refused(ACCES)` for encrypted datasets whose key is not loaded. `Refused(NXIO)` where the
-    /// content is not usable (a receive or a destroy was begun); the objset block cannot be read.
+    /// `Refused(ACCES)` for encrypted datasets whose key is not loaded. `Refused(NXIO)` if the
+    /// content is not usable, because a receive or a destroy has begun. Or the objset block cannot
+    /// be read.
     pub fn objset(&self) -> Result<Arc<Objset>> {
         self.check_consistent()?;
         self.objset_received()
@@ -307,10 +308,10 @@ impl Dataset {
             .unwrap_or_else(|_| format!("dataset {number}"))
     }
 
-    /// Its object set, also where it is only partly received.
+    /// Its object set, even if it is only partly received.
     ///
     /// # Errors
-    /// `Refused(ACCES)` without the key of an encrypted one; it cannot be read.
+    /// `Refused(ACCES)` without the key of an encrypted dataset; or it cannot be read.
     pub fn objset_received(&self) -> Result<Arc<Objset>> {
         let mut slot = self
             .dsl
@@ -325,8 +326,8 @@ impl Dataset {
         Ok(os)
     }
 
-    /// Its object set; of an encrypted dataset whose key is not loaded as much as can be seen
-    /// without ([`Objset::is_locked`]).
+    /// Its object set. For an encrypted dataset without its key, only the cleartext parts
+    /// ([`Objset::is_locked`]).
     ///
     /// # Errors
     /// As [`Self::objset`], but for the key.
@@ -335,7 +336,7 @@ impl Dataset {
         self.objset_received_in_clear()
     }
 
-    /// As [`Self::objset_in_clear`], also where it is only partly received.
+    /// As [`Self::objset_in_clear`], even if it is only partly received.
     ///
     /// # Errors
     /// As [`Self::objset_received`], but for the key.
@@ -346,16 +347,16 @@ impl Dataset {
         }
     }
 
-    /// Begins or ends a raw receive into it. What was open is forgotten.
+    /// Begins or ends a raw receive into it. The open object set is dropped.
     pub(crate) fn set_raw(&self, raw: bool) {
         if self.raw.swap(raw, Relaxed) != raw {
             self.close_objset();
         }
     }
 
-    /// Its object set, to change the header of its intent log and nothing else. That of an
-    /// encrypted dataset is opened without its key, which nobody could have loaded yet, until the
-    /// txg is on disk. The header is in no MAC.
+    /// Its object set, for changing only the header of its intent log. An encrypted one is opened
+    /// without its key until the txg is on disk, because nobody could have loaded the key yet. The
+    /// header is in no MAC.
     pub(crate) fn objset_to_claim(&self) -> Result<Arc<Objset>> {
         if self.dsl.is_encrypted(self.object().0)? {
             self.set_raw(true);
@@ -414,7 +415,7 @@ impl Dataset {
         })
     }
 
-    /// Makes the object set of a new dataset, in syncing context.
+    /// Creates the object set of a new dataset, in syncing context.
     pub(crate) fn create_objset(
         self: &Arc<Self>,
         kind: ObjsetType,
@@ -451,13 +452,12 @@ impl Dataset {
         self.objset.lock().clone()
     }
 
-    /// Forgets the object set: the dataset has another content now.
+    /// Drops the object set: the dataset has another content now.
     pub(crate) fn close_objset(&self) {
         *self.objset.lock() = None;
     }
 
-    /// Lets go of an object set that was opened with keys which are about to be forgotten; false if
-    /// somebody uses it.
+    /// Drops an object set that was opened with keys about to be unloaded; false if it is in use.
     pub(crate) fn forget_keys(&self) -> bool {
         let mut slot = self.objset.lock();
         let used = self.is_owned() || slot.as_ref().is_some_and(|os| Arc::strong_count(os) > 1);
@@ -467,7 +467,7 @@ impl Dataset {
         !used
     }
 
-    /// Makes the sync of that txg look at this dataset.
+    /// Adds this dataset to the sync of that txg.
     pub(crate) fn note_dirty(self: &Arc<Self>, txg: Txg) {
         let slot = txg.slot::<4>();
         if self.noted[slot].load(Relaxed) == txg.0 {
@@ -478,7 +478,7 @@ impl Dataset {
         dirty.entry(self.object().0).or_insert_with(|| self.clone());
     }
 
-    /// Whether a directory is its own or above it.
+    /// Whether a directory is its own or an ancestor of it.
     pub(crate) fn is_below(&self, dir: &Arc<DirState>) -> bool {
         self.chain.read().iter().any(|d| Arc::ptr_eq(d, dir))
     }

@@ -1,12 +1,12 @@
-//! What a dataset no longer references but its previous snapshot does, sorted by birth.
+//! The blocks that a dataset no longer references but its previous snapshot does, sorted by birth.
 //!
 //! ```text
 //!   key 0    ── list of blocks born in (0, 11]
 //!   key 11   ── list of blocks born in (11, 19]
 //!   key 19   ── list of blocks born after 19
 //! ```
-//! Keys are the `prev_snap_txg` of the older snapshots, and txgs of bookmarks that count what was
-//! freed. So a snapshot's own blocks can be found without reading a pointer. On pools older than
+//! Keys are the `prev_snap_txg` of the older snapshots, and txgs of bookmarks that count freed
+//! space. So a snapshot's own blocks can be found without reading a pointer. On pools older than
 //! version 26 a deadlist is one plain list.
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ use crate::sizes::Sizes;
 use crate::table::Table;
 use crate::version::VERSION_DEADLISTS;
 
-/// A deadlist that is at hand.
+/// An open deadlist.
 pub(crate) struct Deadlist<'a> {
     meta: &'a Meta,
     dnode: Arc<Dnode>,
@@ -83,12 +83,12 @@ impl<'a> Deadlist<'a> {
             .object()
             .0;
         let table = ctx.meta.table(object)?;
-        // Two snapshots may lead to the same key: each key is one entry.
+        // Two snapshots may have the same key, but each key is one entry.
         let mut keys = keys.to_vec();
         keys.sort_unstable();
         keys.dedup();
-        // All begin with the one shared empty list: a chain of 10,000 snapshots would make as many
-        // objects else.
+        // All begin with the one shared empty list. Otherwise a chain of 10,000 snapshots would
+        // create as many objects.
         let mut lists = bpobj::EmptyLists::of(ctx)?;
         for key in keys {
             table.put_u64(ctx.tx, &format!("{key:x}"), lists.take(ctx)?)?;
@@ -123,7 +123,7 @@ impl<'a> Deadlist<'a> {
         let new = s.onto(old, || format!("deadlist {}", self.dnode.object().0))?;
         [phys.used, phys.compressed, phys.uncompressed] = new;
         self.dnode.edit_bonus(ctx.tx, |b| phys.write_le(b))?;
-        // The tier's copy of this object is older than its bonus now.
+        // The tier's copy of this bonus is outdated now.
         self.meta.tier.forget_object(self.dnode.object().0);
         Ok(())
     }
@@ -132,7 +132,7 @@ impl<'a> Deadlist<'a> {
         Table::of(self.dnode.clone())
     }
 
-    /// The list of an entry, made its own if it is the shared empty one.
+    /// The list of an entry; if it is the shared empty one, a new list replaces it.
     pub(crate) fn own_list(&mut self, ctx: &Ctx<'_>, key: u64) -> Result<Bpobj> {
         let Some(list) = self.keys.as_ref().and_then(|k| k.get(&key)).copied() else {
             return Err(Error::missing(
@@ -141,7 +141,7 @@ impl<'a> Deadlist<'a> {
             ));
         };
         let list = if bpobj::is_empty_list(ctx, list)? {
-            // Before the shared one is given up, since that is freed with its last user.
+            // Before the shared one is released, because its last user frees it.
             let own = Bpobj::create(ctx)?;
             bpobj::drop_if_empty_list(ctx, list)?;
             self.set_key(ctx, key, own)?;
@@ -168,7 +168,7 @@ impl<'a> Deadlist<'a> {
         Ok(())
     }
 
-    /// Puts blocks in, each into the entry of its birth. Returns their sizes.
+    /// Inserts blocks, each into the entry of its birth. Returns their sizes.
     pub fn insert(&mut self, ctx: &Ctx<'_>, blocks: &[BlockPointer]) -> Result<Sizes> {
         if self.is_flat() {
             let total = sizes_of(ctx, blocks);
@@ -178,13 +178,13 @@ impl<'a> Deadlist<'a> {
         self.insert_as(ctx, blocks, false)
     }
 
-    /// Notes in a livelist that blocks are gone, each in the entry of its birth.
+    /// Notes in a livelist that blocks were freed, each in the entry of its birth.
     pub fn insert_frees(&mut self, ctx: &Ctx<'_>, blocks: &[BlockPointer]) -> Result<()> {
         self.insert_as(ctx, blocks, true).map(drop)
     }
 
-    /// Blocks left a livelist. What says less than that (lists of others, which are about to go)
-    /// says nothing from then on.
+    /// Subtracts blocks that left a livelist. `used` stops at zero: a list that is about to be
+    /// freed may already count fewer bytes.
     pub fn lower(&self, ctx: &Ctx<'_>, gone: Sizes) -> Result<()> {
         let have = self.totals()?;
         let less = Sizes {
@@ -210,7 +210,8 @@ impl<'a> Deadlist<'a> {
                 true => list.append_frees(ctx.tx, &blocks, sizes)?,
                 false => list.append(ctx.tx, &blocks, sizes)?,
             }
-            // Totals of the whole are kept beside those of the lists: a listing reads one number.
+            // Totals of the deadlist are kept beside those of the lists: a listing reads one
+            // number.
             total += sizes;
         }
         self.add_totals(ctx, if freed { -total } else { total })?;
@@ -219,7 +220,7 @@ impl<'a> Deadlist<'a> {
 
     /// The key of the entry for blocks of a birth.
     fn key_below(&self, birth: u64) -> Result<u64> {
-        // Entry K holds births above K and not above the next key (chapter 04 §5).
+        // Entry K holds births above K and up to the next key (chapter 04 §5).
         let keys = self.keys.iter().flat_map(|keys| keys.range(..birth));
         keys.map(|(key, _)| *key).next_back().ok_or_else(|| {
             Error::missing(
@@ -229,7 +230,7 @@ impl<'a> Deadlist<'a> {
         })
     }
 
-    /// Joins an entry with the one before it. A key that is not there is no error.
+    /// Merges an entry into the one before it. A missing key is no error.
     pub fn remove_key(&mut self, ctx: &Ctx<'_>, key: u64) -> Result<()> {
         let Some(keys) = &self.keys else {
             return Ok(());
@@ -248,9 +249,9 @@ impl<'a> Deadlist<'a> {
         self.join(ctx, lower, list)
     }
 
-    /// Puts a whole list into the entry of a key.
+    /// Adds a whole list to the entry of a key.
     fn join(&mut self, ctx: &Ctx<'_>, key: u64, list: u64) -> Result<()> {
-        // An empty entry takes the list over as it is. Else it becomes a list inside of the list.
+        // An empty entry takes the list over. Otherwise it becomes a sub-list.
         let target = self.keys.as_ref().and_then(|k| k.get(&key)).copied();
         match target {
             Some(target) if bpobj::is_empty_list(ctx, target)? => {
@@ -274,7 +275,7 @@ impl<'a> Deadlist<'a> {
             })?;
             return Ok(sum);
         };
-        // A range of the map with its ends the wrong way round would panic.
+        // A range of the map with reversed ends would panic.
         if low >= high {
             return Ok(Sizes::default());
         }
@@ -283,10 +284,10 @@ impl<'a> Deadlist<'a> {
             .sum::<Result<Sizes>>()
     }
 
-    /// Takes everything out of another deadlist, which is freed.
+    /// Moves everything out of another deadlist, which is freed.
     pub fn merge(&mut self, ctx: &Ctx<'_>, mut other: Deadlist<'_>) -> Result<()> {
         if other.is_flat() {
-            // An old list cannot be taken over entry by entry, since it has none.
+            // A list of the old form has no entries to take over one by one.
             let mut blocks = Vec::new();
             let list = Bpobj::open(&ctx.meta.mos, other.dnode.object().0)?;
             list.for_each(&mut |bp, _| {
@@ -296,7 +297,7 @@ impl<'a> Deadlist<'a> {
             self.insert(ctx, &blocks)?;
             return other.free(ctx);
         }
-        // Most entries of a long chain of snapshots are empty: they cost a comparison.
+        // Most entries of a long chain of snapshots are empty: they cost one comparison.
         let mut empty = bpobj::EmptyLists::of(ctx)?;
         let mut sum = Sizes::default();
         for (key, list) in other.entries() {
@@ -344,7 +345,7 @@ impl<'a> Deadlist<'a> {
         Ok(())
     }
 
-    /// Frees the deadlist, not the blocks in it.
+    /// Frees the deadlist, but not the blocks in it.
     pub fn free(self, ctx: &Ctx<'_>) -> Result<()> {
         if self.is_flat() {
             return Bpobj::open(&ctx.meta.mos, self.dnode.object().0)?.free(ctx);
@@ -356,7 +357,7 @@ impl<'a> Deadlist<'a> {
             }
         }
         empty.note(ctx)?;
-        // The blocks in it stay: they belong to snapshots that are still there.
+        // The blocks in it stay: they belong to snapshots that still exist.
         ctx.free(self.dnode.object().0)
     }
 

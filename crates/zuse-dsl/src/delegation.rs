@@ -1,4 +1,4 @@
-//! Delegated permissions: who may do what to a dataset, as `zfs allow` notes it.
+//! Delegated permissions: who may do what to a dataset, as `zfs allow` records it.
 //!
 //! ```text
 //!   directory ── ZAP: whokey ──► ZAP: names of permissions → 0
@@ -30,7 +30,7 @@ pub struct Grant {
 }
 
 impl Dsl {
-    /// The permissions of a dataset and of those above it that have any, nearest first, each sorted
+    /// The permissions of a dataset and of its ancestors that have any, nearest first, each sorted
     /// by key.
     ///
     /// # Errors
@@ -64,7 +64,7 @@ impl Dsl {
         Ok(out)
     }
 
-    /// Gives permissions, or takes them away, all in one txg.
+    /// Grants or revokes permissions, all in one txg.
     ///
     /// # Errors
     /// `Refused`: NOENT, INVAL for keys and names, NOTSUP for pools older than version 8, NOSPC,
@@ -109,8 +109,8 @@ impl Dsl {
 }
 
 impl Dsl {
-    /// Says which user makes new datasets from now on: whoever that is gets the permissions that
-    /// those above give at creation.
+    /// Sets which user creates datasets from now on. That user gets the permissions that ancestors
+    /// grant at creation.
     pub fn set_creator(&self, uid: u64) {
         self.creator.store(uid, Relaxed);
     }
@@ -132,7 +132,7 @@ fn is_key(key: &str) -> bool {
 }
 
 impl Ctx<'_> {
-    /// Gives the maker of a new directory what those above it give at creation time.
+    /// Grants the creator of a new directory the permissions that its ancestors grant at creation.
     pub(crate) fn allow_creator(&self, dir: u64) -> Result<()> {
         let uid = self.dsl.creator.load(Relaxed);
         for above in self.meta.ancestry(dir)?.into_iter().skip(1) {
@@ -153,7 +153,7 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// The names of permissions under a key, made if there are none.
+    /// The permission names under a key; the table is created if missing.
     fn permissions_of(&self, dir: u64, who: &str) -> Result<Table> {
         let outer = match self.meta.dir(dir)?.delegations {
             0 => {

@@ -25,16 +25,16 @@ use crate::version::{VERSION_HOLDS, too_old};
 /// Directories whose clones a sync task remembers.
 const BRANCHES_KNOWN: usize = 1024;
 
-/// Heads of clones with the txgs of the snapshots that they come from.
+/// Heads of clones with the txgs of their origin snapshots.
 pub(crate) type Branches = std::sync::Arc<[(u64, u64)]>;
 
-/// What a destroy does, in order.
+/// The steps of a destroy, in order.
 #[derive(Default)]
 struct Plan {
     steps: Vec<Step>,
 }
 
-/// Objects with their full names: looking names up again would cost a search each.
+/// Objects with their full names, because looking up a name takes a search each time.
 enum Step {
     Snapshot(u64, String),
     Defer(u64, String),
@@ -51,8 +51,8 @@ impl Step {
 
 impl Dsl {
     /// Destroys a filesystem or volume, or snapshots (`pool/a@s`, `@a%b` from a to b, `@a,b`,
-    /// `@%b`, `@a%`). With `recursive` also everything below, or the snapshots of those names
-    /// below; all in one txg. With `defer` snapshots that are held or cloned go later.
+    /// `@%b`, `@a%`). With `recursive` also everything below it, or the snapshots of those names
+    /// below; all in one txg. With `defer`, held or cloned snapshots are destroyed later.
     ///
     /// # Errors
     /// `Refused`: NOENT, BUSY for what is held, owned or has snapshots, EXIST for children and
@@ -61,22 +61,22 @@ impl Dsl {
         self.destroy_all(&[name.to_owned()], recursive, defer)
     }
 
-    /// As [`Self::destroy`], of several: all of them in one txg, or none. Filesystems and volumes
-    /// may hold each other up, as clones do. Of the pool's own filesystem only what is below it
-    /// goes, and its snapshots.
+    /// As [`Self::destroy`], for several names: all in one txg, or none. Filesystems and volumes
+    /// may depend on each other, as clones do. For the pool's own filesystem, only its snapshots
+    /// and everything below it are destroyed.
     ///
     /// # Errors
     /// As [`Self::destroy`].
     pub fn destroy_all(&self, names: &[String], recursive: bool, defer: bool) -> Result<()> {
         for name in names {
             let _config = self.read_config();
-            // Asked before anything waits for a txg: a wrong name is an error at once.
+            // Checked before anything waits for a txg: a wrong name is an error at once.
             self.find_dir(split_snapshot(name).0)?;
         }
         self.destroy_any(names, recursive, defer)
     }
 
-    /// Destroys what a receive has half made.
+    /// Destroys the dataset of a partial receive.
     ///
     /// # Errors
     /// `Refused(BUSY)` while a receive is at work.
@@ -90,23 +90,22 @@ impl Dsl {
 
     /// As [`Self::destroy_all`], of temporary ones too.
     fn destroy_any(&self, names: &[String], recursive: bool, defer: bool) -> Result<()> {
-        // Everything that was written is on disk before the plan is made: a head is not destroyed
-        // half-written.
+        // Everything written is on disk before the plan is made, so that no half-written head is
+        // destroyed.
         let spa = self.spa()?;
         if spa.is_writable() && names.iter().any(|n| !n.contains('@')) {
             spa.wait_synced(spa.open_txg())?;
         }
         let names = names.to_vec();
-        // The plan that was checked is the one that is carried out: nothing happens between the
-        // two.
+        // The plan is carried out exactly as it was checked: nothing happens between the two.
         let (planned, checked) = handed_on();
         self.task(
             move |ctx| {
-                // Destroying takes room before it gives any. A full pool must be able to do it, so
-                // it may use nearly all of the reserve.
+                // Destroying needs space before it frees any. It must work on a full pool, so it
+                // may use nearly all of the reserve.
                 ctx.dsl.check_room(Reserve::Most, 0)?;
                 // The whole plan is made before the first step: a refusal in the middle would leave
-                // half of it done.
+                // the job half done.
                 let (mut steps, mut tree) = (Vec::new(), Vec::new());
                 for name in &names {
                     match name.contains('@') {
@@ -114,7 +113,7 @@ impl Dsl {
                         false => ctx.heads_into(name, recursive, &mut tree)?,
                     }
                 }
-                // All heads together, since clones of one may be below another.
+                // All heads together, because clones of one may be below another.
                 steps.extend(ctx.plan_heads(&tree, recursive)?.steps);
                 *planned.lock() = Some(steps);
                 Ok(())
@@ -141,7 +140,7 @@ impl Dsl {
             meta.ds(self.find_ds(first)?)?,
             meta.ds(self.find_ds(last)?)?,
         );
-        // Blocks that a range of snapshots holds died after its last one: they are in the deadlists
+        // Blocks that only these snapshots hold died after the last one. They are in the deadlists
         // from there back to the first.
         let mut at = meta.ds(last.next_snap)?;
         let mut sum = Sizes::default();
@@ -159,7 +158,7 @@ fn refuse(errno: Errno, what: String) -> Error {
     Error::refused(errno, what)
 }
 
-/// The snapshots that a specification names, of a list that is oldest first.
+/// The snapshots that a specification selects from a list, which is oldest first.
 fn select<'a>(all: &'a [(String, u64)], spec: &str) -> Option<Vec<(&'a str, u64)>> {
     let places: HashMap<&str, usize> = all
         .iter()
@@ -195,7 +194,7 @@ fn select<'a>(all: &'a [(String, u64)], spec: &str) -> Option<Vec<(&'a str, u64)
     )
 }
 
-/// The directories that must go before a head, and its own snapshots.
+/// The directories that must be destroyed before a head, and its own snapshots.
 type Before = (BTreeSet<u64>, Vec<(String, u64)>);
 
 impl Ctx<'_> {
@@ -211,7 +210,7 @@ impl Ctx<'_> {
         }
     }
 
-    /// Plans and does it at once, for callers inside a sync task.
+    /// Plans and destroys in one step, for callers inside a sync task.
     pub(crate) fn destroy_now(&self, name: &str, defer: bool) -> Result<()> {
         for step in self.plan_destroy(name, false, defer)?.steps {
             self.do_step(&step)?;
@@ -234,7 +233,7 @@ impl Ctx<'_> {
         self.plan_heads(&tree, recursive)
     }
 
-    /// Name, directory and head of what goes with a head, with what receives have half made in it.
+    /// Name, directory and head of everything destroyed with a head, with partial receives in it.
     fn heads_into(
         &self,
         name: &str,
@@ -248,13 +247,13 @@ impl Ctx<'_> {
         } else {
             tree.push((name.to_owned(), dir, self.meta.dir(dir)?.head_dataset));
         }
-        // One name may be inside another: each directory is destroyed once.
+        // Names may contain each other: each directory is destroyed once.
         let there: HashSet<u64> = out.iter().map(|(_, dir, _)| *dir).collect();
         tree.retain(|(_, dir, _)| !there.contains(dir));
         for (name, dir, _) in &tree {
             let children = self.meta.table(self.meta.dir(*dir)?.child_map)?;
             // An interrupted receive has its partial dataset below the head that it will replace.
-            // Nobody could name it afterwards.
+            // It would be unreachable afterwards.
             if let Some(child) = children.get_u64(TEMPORARY)? {
                 let head = self.meta.dir(child)?.head_dataset;
                 out.push((format!("{name}/{TEMPORARY}"), child, head));
@@ -278,8 +277,8 @@ impl Ctx<'_> {
         let mut found = false;
         let mut one = |owner: &String, head: u64| {
             let all = self.dsl.snapshots_of(&self.meta.ds(head)?)?;
-            // The newest first: then each step takes one or two entries off the deadlist of the
-            // head. From the other end a step takes off one for every snapshot that is left.
+            // The newest first: then each step removes one or two entries from the head's deadlist.
+            // In the other order, each step would remove one entry for every snapshot that is left.
             for (snap, object) in select(&all, spec).unwrap_or_default().into_iter().rev() {
                 found = true;
                 let full = format!("{owner}@{snap}");
@@ -297,11 +296,11 @@ impl Ctx<'_> {
         Ok(plan)
     }
 
-    /// What destroying one snapshot comes to.
+    /// The step for destroying one snapshot.
     fn step_of_snapshot(&self, object: u64, full: String, defer: bool) -> Result<Step> {
         let phys = self.meta.ds(object)?;
         let held = self.is_held(&phys)?;
-        // The head itself counts as one child: from two on there is a clone.
+        // The next dataset counts as one child, so two or more mean a clone.
         if defer && (held || phys.num_children > 1) {
             if self.meta.version() < VERSION_HOLDS {
                 return Err(too_old());
@@ -312,7 +311,7 @@ impl Ctx<'_> {
         Ok(Step::Snapshot(object, full))
     }
 
-    /// Destroys one snapshot that was found, or only checks whether that could be done.
+    /// Destroys one snapshot, or only checks whether it can be destroyed.
     pub(crate) fn destroy_found(
         &self,
         object: u64,
@@ -332,7 +331,7 @@ impl Ctx<'_> {
         Ok(snap.userrefs != 0 && self.meta.table(snap.userrefs)?.count()? > 0)
     }
 
-    /// Whether a snapshot can go when these heads go too.
+    /// Whether a snapshot can be destroyed together with these heads.
     pub(crate) fn check_snapshot_gone(
         &self,
         object: u64,
@@ -349,7 +348,7 @@ impl Ctx<'_> {
         if phys.num_children > 1 {
             for clone in self.dsl.branches_of(object, phys)? {
                 let clone_dir = self.meta.ds(clone)?.dir;
-                // A clone that goes in the same txg is no obstacle; the plan puts it first.
+                // A clone destroyed in the same txg is no obstacle; the plan puts it first.
                 if !dirs.contains(&clone_dir) {
                     let clone = self.dsl.dir_name(clone_dir)?;
                     return Err(refuse(
@@ -368,7 +367,8 @@ impl Ctx<'_> {
     /// Order: children before parents, clones before the datasets they come from.
     fn plan_heads(&self, tree: &[(String, u64, u64)], recursive: bool) -> Result<Plan> {
         let dirs: Vec<u64> = tree.iter().map(|(_, dir, _)| *dir).collect();
-        // With `-r` what is below the pool's own file system goes, and that stays.
+        // With `-r` the datasets below the pool's own file system are destroyed, and that one
+        // stays.
         if dirs.contains(&self.meta.root_dir) && !recursive {
             return Err(refuse(
                 Errno::INVAL,
@@ -376,13 +376,13 @@ impl Ctx<'_> {
             ));
         }
         let mut plan = Plan::default();
-        // dir → how many others must go first
+        // dir → how many others must be destroyed first
         let mut waits: HashMap<u64, usize> = HashMap::new();
         let mut unlocks: HashMap<u64, Vec<u64>> = HashMap::new();
         let mut snaps: HashMap<u64, Vec<(u64, String)>> = HashMap::new();
         for (name, dir, head) in tree {
             let (mut before, own) = self.before_head(name, *dir, *head, &dirs, recursive)?;
-            // A clone may lie inside of its own origin's directory: it does not wait for itself.
+            // A clone may be inside its own origin's directory: it does not wait for itself.
             before.remove(dir);
             waits.insert(*dir, before.len());
             for other in before {
@@ -411,7 +411,7 @@ impl Ctx<'_> {
                     .rev()
                     .map(|(object, name)| Step::Snapshot(object, name)),
             );
-            // Its snapshots are gone by now: a head with snapshots cannot be taken apart.
+            // Its snapshots are gone by now; a head with snapshots cannot be destroyed.
             let head = heads.get(&dir).filter(|_| dir != self.meta.root_dir);
             plan.steps
                 .extend(head.map(|(object, name)| Step::Head(*object, (*name).clone())));
@@ -424,7 +424,7 @@ impl Ctx<'_> {
                 }
             }
         }
-        // Some of them wait for each other in a circle. Nothing has been changed so far.
+        // Some of them wait for each other in a cycle. Nothing has been changed so far.
         if done < dirs.len() {
             return Err(refuse(
                 Errno::EXIST,
@@ -434,7 +434,7 @@ impl Ctx<'_> {
         Ok(plan)
     }
 
-    /// The directories that must go before a head, and the head's snapshots.
+    /// The directories that must be destroyed before a head, and the head's snapshots.
     fn before_head(
         &self,
         name: &str,
@@ -478,7 +478,7 @@ impl Ctx<'_> {
         Ok((before, own))
     }
 
-    /// Removes a snapshot that nothing holds and no clone needs.
+    /// Destroys a snapshot without holds and clones.
     pub(crate) fn destroy_snapshot(&self, object: u64) -> Result<()> {
         let name = self.dsl.ds_name(object)?;
         self.destroy_snapshot_named(object, &name)
@@ -513,8 +513,8 @@ impl Ctx<'_> {
                 let more = list.range(older.prev_snap_txg, d.prev_snap_txg)?.used;
                 self.add_unique(d.prev_snap, more)?;
             }
-            // Blocks born after the previous snapshot that died after this one are in no other
-            // snapshot: they are freed.
+            // Blocks born after the previous snapshot and killed after this one are in no other
+            // snapshot, so they are freed.
             let gone = list.range(d.prev_snap_txg, u64::MAX)?;
             self.move_to_free(d.dir, UsedKind::Snap, gone)?;
             list.move_to(self, self.meta.free_bpobj(), d.prev_snap_txg)?;
@@ -523,8 +523,7 @@ impl Ctx<'_> {
         self.inherit_remaps(object, d.next_snap, d.prev_snap_txg)?;
 
         if !keep {
-            // Clones of newer snapshots have the key too: without it the two entries beside it are
-            // one.
+            // Clones of newer snapshots have the key too: removing it merges two entries.
             self.remove_key_from_clones(d.dir, d.creation_txg, 0)?;
         }
         if next.is_snapshot() {
@@ -554,12 +553,12 @@ impl Ctx<'_> {
         self.free_extended(object)
     }
 
-    /// Frees what a snapshot has of tables.
+    /// Frees the tables of a snapshot.
     fn free_tables_of(&self, d: &DslDatasetPhys) -> Result<()> {
         for table in [d.next_clones, d.props, d.userrefs] {
             if table != 0 {
                 if table == d.props {
-                    // A table that comes later may get the same number.
+                    // A later table may get the same object number.
                     self.dsl.forget_stored(table);
                 }
                 self.free(table)?;
@@ -568,7 +567,7 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// `unique` of a head whose newest snapshot changed.
+    /// Recomputes `unique` of a head whose newest snapshot changed.
     fn recompute_unique(&self, head: u64) -> Result<()> {
         let phys = self.meta.ds(head)?;
         let mut unique = phys.referenced_bytes;
@@ -585,7 +584,7 @@ impl Ctx<'_> {
         self.meta
             .edit_ds(self.tx, head, |h| h.unique_bytes = unique)?;
         let reserved = self.dsl.number_of(head, "refreservation")?;
-        // What is held back for the head shrinks as much as it has become unique.
+        // The refreservation of the head shrinks by the same amount as its unique space grew.
         if reserved > old {
             let less = unique.saturating_sub(old).min(reserved - old) as i64;
             self.charge(
@@ -603,7 +602,7 @@ impl Ctx<'_> {
     /// Removes a key from the deadlists of all heads that descend from newer snapshots.
     pub(crate) fn remove_key_from_clones(&self, dir: u64, txg: u64, depth: u32) -> Result<()> {
         let clones = self.meta.dir(dir)?.clones;
-        // Clones of clones: the bound keeps bytes from a disk from making a circle endless.
+        // Clones of clones: the bound ends a cycle in damaged data.
         if clones == 0 || depth > 64 {
             return Ok(());
         }
@@ -619,8 +618,8 @@ impl Ctx<'_> {
     }
 
     /// Heads of the clones of a directory's snapshots with the txgs of those, the newest first.
-    /// They are remembered to the end of the sync task. The n-th snapshot that goes of a dataset
-    /// with 10,000 clones does not look at them all once more.
+    /// They are remembered to the end of the sync task. Otherwise each destroyed snapshot of a
+    /// dataset with 10,000 clones would read them all again.
     fn branches(&self, dir: u64, clones: u64) -> Result<Branches> {
         if let Some(known) = self.dsl.pending.branches.lock().get(&dir) {
             return Ok(known.clone());
@@ -640,7 +639,7 @@ impl Ctx<'_> {
         Ok(branches)
     }
 
-    /// Clones come, go or change their origin.
+    /// Called when clones are created, destroyed or change their origin.
     pub(crate) fn forget_branches(&self) {
         self.dsl.pending.branches.lock().clear();
     }
@@ -658,14 +657,14 @@ impl Ctx<'_> {
     fn forget_handle(&self, object: u64) {
         if let Some(handle) = self.dsl.held(object) {
             self.touched(&handle);
-            // Whoever still has the handle must get an error, and not the blocks that will be
+            // A user that still has the handle must get an error, and not blocks that will be
             // freed.
             handle.close_objset();
         }
         self.dsl.registry.datasets.lock().remove(&object);
     }
 
-    /// Removes a head without snapshots and children, with its directory.
+    /// Destroys a head without snapshots and children, with its directory.
     pub(crate) fn destroy_head(&self, object: u64) -> Result<()> {
         let name = self.dsl.ds_name(object)?;
         self.destroy_head_named(object, &name)
@@ -675,13 +674,13 @@ impl Ctx<'_> {
         let d = self.meta.ds(object)?;
         self.log_named("destroy", name, object, "")?;
         let handle = self.dsl.dataset_by_object(ObjectId(object))?;
-        // Its blocks are in no tree: nothing else would free them.
+        // The log's blocks are in no tree: nothing else would free them.
         self.free_log(&handle)?;
         let reserved = self.dsl.number_of(object, "refreservation")?;
         if reserved > 0 {
             self.set_refreservation(d.dir, d.unique_bytes, reserved, 0)?;
-            // First the reservation: what the directory uses must be the tree alone when that is
-            // queued.
+            // The reservation goes first: the directory must be charged for the tree alone when
+            // that is queued.
             self.clear_property(object, "refreservation")?;
         }
         self.deactivate_all(object)?;
@@ -700,24 +699,25 @@ impl Ctx<'_> {
             })?;
             self.meta
                 .edit_ds(self.tx, d.prev_snap, |p| p.num_children = left)?;
-            // A snapshot that waited for this clone can go with it, in the same txg.
+            // A deferred snapshot of which this was the last clone is destroyed too, in the same
+            // txg.
             let last = prev.num_children == 2 && prev.flags & DS_FLAG_DEFER_DESTROY != 0;
             if last && d.prev_snap != self.meta.origin_snap() && !self.is_held(&prev)? {
                 orphan = Some(d.prev_snap);
             }
             let clones = self.meta.dir(prev.dir)?.clones;
             if clones != 0 {
-                // Lists of branches that were remembered in this task name the clone.
+                // Lists of branches that were remembered in this task include the clone.
                 self.forget_branches();
                 self.meta.table(clones)?.remove_int(self.tx, object)?;
             }
         }
-        // Without snapshots of its own it holds only what belongs to the origin. Those blocks stay.
+        // Without snapshots of its own, it holds only blocks of the origin, which stay.
         Deadlist::open(self.meta, d.deadlist)?.free(self)?;
         self.drop_remap_list(object)?;
         let dir = self.meta.dir(d.dir)?;
         let all = Sizes::of(dir.used_bytes, dir.compressed_bytes, dir.uncompressed_bytes);
-        // A clone with a livelist need not be walked: its own blocks stand in the list.
+        // A clone with a livelist need not be walked: the list has its own blocks.
         if !self.queue_livelist(d.dir, all)? {
             self.queue_tree(d.dir, d.bp, d.prev_snap_txg, all)?;
         }
@@ -726,10 +726,10 @@ impl Ctx<'_> {
         self.scan_head_destroyed(object)?;
         self.drop_error_log(object)?;
         self.free(d.snapnames)?;
-        // Before the number is free: it may be given out again in this very txg.
+        // Before the number is freed: it may be assigned again in this very txg.
         self.forget_handle(object);
         self.free_extended(object)?;
-        // After the head: what was charged to the directory has been moved to `$FREE` by now.
+        // After the head: the directory's charge has been moved to `$FREE` by now.
         self.destroy_dir(d.dir)?;
         match orphan {
             Some(snap) => self.destroy_snapshot(snap),
@@ -764,7 +764,7 @@ impl Ctx<'_> {
         self.free_extended(object)
     }
 
-    /// Drops what the error logs say about a head: its number will name another one.
+    /// Removes a head's entries from the error logs, because its number will be reused.
     fn drop_error_log(&self, head: u64) -> Result<()> {
         if self.spa.feature_count("com.delphix:head_errlog") == 0 {
             return Ok(());

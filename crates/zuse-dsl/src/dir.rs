@@ -1,4 +1,4 @@
-//! Directories: names to objects and back, and what a directory carries in memory.
+//! Directories: names to objects and back, and their state in memory.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,7 +11,7 @@ use crate::context::Dsl;
 use crate::meta::is_public;
 use crate::name::split_snapshot;
 
-/// Limits and usage of a directory, for writers to check without a lock.
+/// Limits and usage of a directory, which writers check without a lock.
 #[derive(Default)]
 pub(crate) struct DirState {
     pub used: AtomicU64,
@@ -45,7 +45,7 @@ impl Dsl {
         }
     }
 
-    /// The in-memory states of a directory and those above it, itself first.
+    /// The in-memory states of a directory and its ancestors, itself first.
     pub(crate) fn dir_chain(&self, dir: u64) -> Result<Vec<Arc<DirState>>> {
         let meta = self.meta()?;
         let mut out = Vec::new();
@@ -66,8 +66,8 @@ impl Dsl {
     }
 
     /// The directory of a filesystem or volume by its full name. The pool's own (`$…`) and
-    /// temporary ones (`%…`) are not there: what a receive has half made nobody renames, promotes
-    /// or changes.
+    /// temporary ones (`%…`) are not found, so a partial receive cannot be renamed, promoted or
+    /// changed.
     pub(crate) fn find_dir(&self, name: &str) -> Result<u64> {
         if !name.split('/').all(is_public) {
             return Err(no_dataset(name));
@@ -75,7 +75,7 @@ impl Dsl {
         self.find_any_dir(name)
     }
 
-    /// As [`Self::find_dir`], for who made a temporary one: a receive.
+    /// As [`Self::find_dir`], for the owner of a temporary one: a receive.
     pub(crate) fn find_any_dir(&self, name: &str) -> Result<u64> {
         let none = || no_dataset(name);
         let (spa, meta) = (self.spa()?, self.meta()?);
@@ -133,9 +133,9 @@ impl Dsl {
             .map(|(_, v)| v))
     }
 
-    /// The name under which a ZAP lists an object. A remembered one is proved by looking it up;
-    /// only where that fails the ZAP is searched, and all its names are remembered. Naming each of
-    /// n children costs n steps, not n².
+    /// The name of an object in a ZAP. A remembered name is verified by a look-up. If that fails,
+    /// the ZAP is searched, and all its names are remembered. So naming n children takes n steps,
+    /// not n².
     pub(crate) fn name_in(&self, table: u64, object: u64) -> Result<Option<String>> {
         let map = self.meta()?.table(table)?;
         if let Some(name) = self.tier.name(object)
@@ -224,8 +224,8 @@ impl Dsl {
             .collect())
     }
 
-    /// Names and objects of a head's snapshots, oldest first, hidden ones too. Their order is that
-    /// of the chain, so no snapshot is read that is not listed.
+    /// Names and objects of a head's snapshots, oldest first, hidden ones too. The order is that of
+    /// the chain, so only listed snapshots are read.
     pub(crate) fn snapshots_of(&self, head: &DslDatasetPhys) -> Result<Vec<(String, u64)>> {
         if head.snapnames == 0 {
             return Ok(Vec::new());
@@ -254,7 +254,7 @@ impl Dsl {
         Ok(out)
     }
 
-    /// All filesystems and volumes from a name down, itself first, parents before children.
+    /// All filesystems and volumes from a name downward, itself first, parents before children.
     ///
     /// # Errors
     /// `Refused(NOENT)`; the MOS cannot be read.
@@ -272,7 +272,7 @@ impl Dsl {
             .collect())
     }
 
-    /// Name, directory and head of everything from a directory down.
+    /// Name, directory and head of everything from a directory downward.
     pub(crate) fn tree_into(
         &self,
         name: String,

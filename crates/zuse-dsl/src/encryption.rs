@@ -1,5 +1,4 @@
-//! What can be said about encrypted datasets without their keys: suite, key format, encryption
-//! root, type.
+//! Properties of encrypted datasets that need no key: suite, key format, encryption root, type.
 //!
 //! Chapter 02b of the format notes. Keys are in `keyring.rs`.
 
@@ -15,8 +14,7 @@ impl Dsl {
         Ok(self.meta()?.table(object)?.get_u64(key)?.unwrap_or(0))
     }
 
-    /// A property that lives in the key object, as text; `None` where the dataset has no such
-    /// property.
+    /// A property stored in the key object, as text; `None` if the dataset has no such property.
     pub(crate) fn encryption_text(&self, own: Option<u64>, name: &str) -> Result<Option<Shown>> {
         let Some(own) = own else {
             let default =

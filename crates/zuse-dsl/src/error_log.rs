@@ -5,9 +5,9 @@
 //!   older form    "dataset:object:level:block"            one table
 //!   by head       head in hex ─► table of "object:level:block:birth"     (feature head_errlog)
 //! ```
-//! Errors of reads go into `errlog_last`, in the next txg. A scrub writes the other one, and both
-//! are shown. An entry by head stands for the head's snapshots and clones too. The reader of the
-//! log asks which of them have the block.
+//! Read errors are added to `errlog_last` in the next txg. A scrub writes the other log, and both
+//! are shown. An entry by head also stands for the head's snapshots and clones. The reader of the
+//! log finds out which of them have the block.
 //!
 //! If a log cannot be changed, its entries are lost, and the txg goes on.
 
@@ -27,13 +27,13 @@ pub(crate) const LAST: &str = "errlog_last";
 pub(crate) const SCRUB: &str = "errlog_scrub";
 const BY_HEAD: &str = "com.delphix:head_errlog";
 
-/// Entries that are read of a log, at most.
+/// Entries that are read from a log, at most.
 const ENTRIES_MAX: usize = 100_000;
 
-/// What the error log says.
+/// The content of the error log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ErrorLog {
-    /// Entries name heads: their snapshots and clones may have the block as well, or instead.
+    /// Entries are by head: its snapshots and clones may have the block as well, or instead.
     pub by_head: bool,
     /// Blocks, each once.
     pub blocks: Vec<LostBlock>,
@@ -61,7 +61,7 @@ fn block(dataset: u64, [object, level, block, birth]: [u64; 4]) -> LostBlock {
 }
 
 impl Dsl {
-    /// The error log of the pool, with what is not written yet.
+    /// The error log of the pool, including errors not written yet.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -107,7 +107,7 @@ impl Dsl {
         Ok(ErrorLog { by_head, blocks })
     }
 
-    /// The head of a dataset's directory; the dataset itself where it cannot be read.
+    /// The head of a dataset's directory; the dataset itself if the head cannot be read.
     fn head_of(&self, dataset: u64) -> u64 {
         let head = || -> Result<u64> {
             let meta = self.meta()?;
@@ -116,7 +116,7 @@ impl Dsl {
         head().ok().filter(|h| *h != 0).unwrap_or(dataset)
     }
 
-    /// Whether blocks were found lost that the log does not have.
+    /// Whether there are lost blocks that the log does not have yet.
     pub(crate) fn has_lost(&self) -> bool {
         let spa = self.spa();
         spa.is_ok_and(|spa| spa.is_writable() && spa.io().lost().has_new())
@@ -124,7 +124,7 @@ impl Dsl {
 }
 
 impl Ctx<'_> {
-    /// Writes what was found lost since the last txg.
+    /// Writes the lost blocks found since the last txg.
     pub(crate) fn write_error_log(&self) -> Result<()> {
         let found = self.spa.io().lost();
         if !found.has_new() {
@@ -192,7 +192,7 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// A scrub is done: what it found lost is the log now, and nothing else.
+    /// A scrub has ended: the lost blocks that it found become the log.
     pub(crate) fn rotate_error_log(&self) -> Result<()> {
         let directory = self.meta.directory()?;
         let of = |key: &str| -> Result<u64> { Ok(directory.get_u64(key)?.unwrap_or(0)) };
@@ -213,7 +213,7 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Blocks of the log can be read again, or are nobody's any more.
+    /// Removes blocks from the log that can be read again, or belong to no dataset any more.
     pub(crate) fn remove_from_log(&self, blocks: &BTreeSet<LostBlock>) -> Result<()> {
         let by_head = self.spa.feature_count(BY_HEAD) > 0;
         let directory = self.meta.directory()?;

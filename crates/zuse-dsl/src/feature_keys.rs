@@ -1,5 +1,5 @@
-//! Features that datasets carry: each is a key in the dataset's extension entries and counts once
-//! in the pool.
+//! Per-dataset features: each is a key in the dataset's extension entries and counts once in the
+//! pool.
 
 use zuse_base::Result;
 use zuse_dmu::ObjsetSync;
@@ -33,7 +33,8 @@ fn among(entries: &[(String, ZapValue)]) -> Vec<(&'static str, ZapValue)> {
 }
 
 impl Ctx<'_> {
-    /// Gives a dataset a feature key, unless it has it or the pool does not allow it.
+    /// Adds a feature key to a dataset, unless it has the key or the pool does not enable the
+    /// feature.
     pub fn activate(&self, ds: u64, guid: &str, value: &ZapValue) -> Result<()> {
         if !self.enabled(EXTENSIBLE) || !self.enabled(guid) {
             return Ok(());
@@ -81,7 +82,7 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Notes what a sync of a dataset made use of.
+    /// Notes the features that a sync of a dataset used.
     pub fn note_features(&self, ds: u64, done: &ObjsetSync, objset_flags: u64) -> Result<()> {
         use zuse_format::objset::{OBJSET_PROJECT_QUOTA, OBJSET_USEROBJ_ACCOUNTING};
         let used = done.features.0;

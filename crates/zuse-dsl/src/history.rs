@@ -1,7 +1,7 @@
 //! The pool's history: a ring of packed lists in the MOS.
 //!
-//! Chapter 04a §4 of the format notes: what was written up to the first command is never
-//! overwritten, the rest is a ring.
+//! Chapter 04a §4 of the format notes: records up to the first command are never overwritten, the
+//! rest is a ring.
 
 use zuse_base::{Event, ObjectId, Result};
 use zuse_dmu::DnodeSpec;
@@ -15,11 +15,11 @@ use crate::version::VERSION_HISTORY;
 
 const BLOCK: u32 = 128 * 1024;
 const KEY: &str = "history";
-/// Records that wait in memory at most.
+/// Records that wait in memory, at most.
 const WAITING: usize = 4096;
 /// Records that are written together.
 const AT_ONCE: usize = 256;
-/// What OpenZFS writes as the zone of a command on Linux.
+/// The zone that OpenZFS on Linux records for a command.
 const ZONE: &str = "linux";
 
 impl Dsl {
@@ -89,7 +89,7 @@ impl Dsl {
     }
 }
 
-/// Physical pieces of a logical range of the log.
+/// Physical ranges of a logical range of the log.
 fn pieces(phys: &HistoryPhys, at: u64, n: u64) -> Vec<(u64, u64)> {
     if at + n <= phys.create_len {
         return vec![(at, n)];
@@ -123,13 +123,13 @@ impl Ctx<'_> {
         Ok(dnode.object().0)
     }
 
-    /// Records something that happened to a dataset.
+    /// Records an event of a dataset.
     pub(crate) fn log(&self, event: &str, ds: u64, text: &str) -> Result<()> {
         let name = self.dsl.ds_name(ds).unwrap_or_default();
         self.log_named(event, &name, ds, text)
     }
 
-    /// Records something that happened to the pool.
+    /// Records an event of the pool.
     pub(crate) fn log_pool(&self, event: &str, text: &str) -> Result<()> {
         let mut record = NvList::new();
         record
@@ -141,7 +141,7 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// As [`Self::log`], of a dataset whose name is known.
+    /// As [`Self::log`], for a dataset whose name is known.
     pub(crate) fn log_named(&self, event: &str, name: &str, ds: u64, text: &str) -> Result<()> {
         let mut record = NvList::new();
         // An event without a text has a blank.
@@ -162,7 +162,7 @@ impl Ctx<'_> {
         if full { self.write_history() } else { Ok(()) }
     }
 
-    /// A record as it is written, with its length before it.
+    /// A record in its stored form, preceded by its length.
     fn history_record(&self, mut record: NvList) -> Vec<u8> {
         record.insert("history time", self.spa.now().0);
         let host = &self.spa.0.host().name;
@@ -175,7 +175,8 @@ impl Ctx<'_> {
         bytes
     }
 
-    /// Writes what was noted: at the end of whatever may note something, within the same txg.
+    /// Writes the noted records. Called at the end of every operation that may note some, in the
+    /// same txg.
     pub(crate) fn write_history(&self) -> Result<()> {
         let waiting = std::mem::take(&mut *self.dsl.pending.history.lock());
         for record in &waiting {
@@ -196,7 +197,7 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Posts a record as an event, now that nobody can take it back but with the whole txg.
+    /// Posts a record as an event; from now on it can only be reverted with the whole txg.
     fn tell(&self, record: &[u8]) {
         let Some(Ok(record)) = record.get(8..).map(NvList::decode) else {
             return;
@@ -235,21 +236,21 @@ impl Ctx<'_> {
             .map_err(|e| e.at(dnode.place().to_string()))?;
         let ring = phys.phys_max_offset.saturating_sub(phys.create_len);
         if phys.eof > 1 << 62 || phys.eof.checked_sub(phys.bof).is_none_or(|n| n > ring) {
-            // A damaged or forged ring loses its records, but does not stop the pool.
+            // A damaged ring loses its records, but does not stop the pool.
             phys.eof = phys.create_len;
             phys.bof = phys.create_len;
         }
         Ok((dnode, phys))
     }
 
-    /// Bytes that can be written without losing the oldest records.
+    /// Bytes that can be written without overwriting old records.
     fn history_room(&self) -> Result<u64> {
         let (_, phys) = self.history_object()?;
         let ring = phys.phys_max_offset.saturating_sub(phys.create_len);
         Ok(ring.saturating_sub(phys.eof.saturating_sub(phys.bof)))
     }
 
-    /// Writes one record, or several for which there is room.
+    /// Writes one record, or several that fit.
     fn append_history(&self, bytes: &[u8], command: bool) -> Result<()> {
         let (dnode, mut phys) = self.history_object()?;
         let n = bytes.len() as u64;

@@ -12,7 +12,7 @@ use crate::version::{VERSION_HOLDS, too_old};
 const TEMPORARY: &str = "tmp_userrefs";
 
 impl Dsl {
-    /// Puts a tag on snapshots, on all or none.
+    /// Puts a tag on snapshots, on all of them or none.
     ///
     /// # Errors
     /// `Refused`: NOENT, EXIST if one has the tag.
@@ -65,7 +65,8 @@ impl Dsl {
         )
     }
 
-    /// Takes a tag off snapshots, off all or none. One that waited for that to be destroyed goes.
+    /// Removes a tag from snapshots, from all of them or none. A deferred snapshot without holds is
+    /// destroyed.
     ///
     /// # Errors
     /// `Refused(NOENT)` if one does not have the tag.
@@ -93,7 +94,7 @@ impl Dsl {
         )
     }
 
-    /// Tags of a snapshot with the seconds of their making.
+    /// Tags of a snapshot with their creation times in seconds.
     ///
     /// # Errors
     /// `Refused(NOENT)`; the MOS cannot be read.
@@ -108,10 +109,10 @@ impl Dsl {
         }
     }
 
-    /// Releases the holds of processes that were ended before they could (`zfs send`, `zfs diff`):
-    /// a pool that is opened for writing belongs to nobody else. A snapshot that waited for that to
-    /// be destroyed goes. Where their table cannot be read the holds stay, and can be released one
-    /// by one.
+    /// Releases temporary holds (`zfs send`, `zfs diff`) of processes that were killed. They cannot
+    /// be in use, because a pool open for writing has no other user. A deferred snapshot without
+    /// holds is destroyed. If the table cannot be read, the holds stay, and can be released one by
+    /// one.
     ///
     /// # Errors
     /// The MOS cannot be changed.
@@ -150,7 +151,7 @@ impl Ctx<'_> {
             let Some((snap, tag)) = key.split_once('-') else {
                 continue;
             };
-            // A forged entry (no snapshot, or no such hold) is only removed.
+            // A forged entry (no such snapshot or hold) is only removed.
             if let Ok(snap) = u64::from_str_radix(snap, 16)
                 && self.has_hold(snap, tag)
             {

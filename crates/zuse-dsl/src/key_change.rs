@@ -1,14 +1,13 @@
-//! Key objects as they are made and changed: new encrypted datasets, new keys, keys inherited
-//! again.
+//! Creating and changing key objects: new encrypted datasets, new keys, inheriting keys again.
 //!
 //! A key object is wrapped with the wrapping key of its encryption root, and names the root's
-//! directory. Data are never encrypted again: only the few bytes of the wrapping change. So a
-//! change touches one object per dataset below the root.
+//! directory. Data is never encrypted again: only the few bytes of the wrapping change. So a change
+//! writes one object per dataset below the root.
 //!
 //! Rules
 //! - Each wrapping takes a fresh IV.
-//! - A clone shares its origin's key object. The object counts its users, and is rewrapped with the
-//!   origin, never by itself.
+//! - A clone shares its origin's key object. The object counts its users. It is rewrapped with the
+//!   origin, never with a clone.
 //! - `key_root.rs` finds the datasets that follow a root; all of them are rewrapped in the same
 //!   txg.
 
@@ -33,7 +32,7 @@ use crate::table::Table;
 /// Number of dsl directories that use a key object.
 pub(crate) const REFCOUNT: &str = "DSL_CRYPTO_REFCOUNT";
 
-/// A key that becomes that of an encryption root, ready to wrap: deriving it took its time before.
+/// A derived key for an encryption root. It is derived in advance, because that takes time.
 #[derive(Clone)]
 pub struct NewKey {
     wrapping: WrappingKey,
@@ -48,7 +47,7 @@ pub struct NewKey {
 pub struct NewEncryption {
     /// Suite.
     pub suite: Suite,
-    /// It becomes an encryption root with this key; without, it takes the key of its parent's root.
+    /// With a key it becomes an encryption root; without, it inherits the key of its parent's root.
     pub key: Option<NewKey>,
 }
 
@@ -64,8 +63,8 @@ fn refused<T>(errno: Errno, what: impl Into<String>) -> Result<T> {
 }
 
 impl NewKey {
-    /// Makes a key ready to be set. `rounds` count for passphrases only, `None` is the default;
-    /// `random` gives the salt.
+    /// Derives a key. `rounds` is for passphrases only, `None` is the default; `random` provides
+    /// the salt.
     ///
     /// # Errors
     /// `Refused(INVAL)`: the material is no key of that format, too few or too many rounds, no such
@@ -111,7 +110,7 @@ impl NewKey {
 }
 
 impl Dsl {
-    /// [`NewKey::derive`] with a salt of the pool's source of randomness.
+    /// [`NewKey::derive`] with a salt from the pool's source of randomness.
     ///
     /// # Errors
     /// As there.
@@ -135,8 +134,8 @@ impl Dsl {
         )
     }
 
-    /// Gives a dataset, and what inherits its key, another key. It becomes an encryption root if it
-    /// is none.
+    /// Changes the key of a dataset and of those that inherit it. It becomes an encryption root if
+    /// it is none.
     ///
     /// # Errors
     /// `Refused`: INVAL if it is not encrypted or a clone, ACCES if its key is not loaded.
@@ -158,11 +157,12 @@ impl Dsl {
         })
     }
 
-    /// Makes an encryption root, and what inherits its key, take the key of its parent's root.
+    /// Makes an encryption root, and those that inherit its key, inherit the key of its parent's
+    /// root.
     ///
     /// # Errors
     /// `Refused`: INVAL if it is no encryption root, is the pool's own filesystem, or its parent is
-    /// not encrypted. ACCES if one of both keys is not loaded.
+    /// not encrypted. ACCES if one of the two keys is not loaded.
     pub fn inherit_key(&self, name: &str) -> Result<()> {
         let (for_check, name) = (name.to_owned(), name.to_owned());
         self.task(
@@ -203,7 +203,7 @@ impl Dsl {
     }
 }
 
-/// Whether a text may stand in `keylocation` of an encryption root.
+/// Whether a text is valid as `keylocation` of an encryption root.
 fn check_location(location: &str) -> Result<()> {
     let known = ["file:///", "https://", "http://"]
         .iter()
@@ -239,7 +239,7 @@ impl Ctx<'_> {
             return refused(Errno::ACCES, "Key must be loaded.");
         }
         // All key objects are read before the first is rewrapped: a failure in the middle would
-        // lock some of them out.
+        // make some of them unusable.
         for follower in self.followers(dir, root)? {
             let head = self.meta.dir(follower.dir)?.head_dataset;
             self.dsl.dataset_key(head)?;
@@ -247,7 +247,7 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// The key of an encryption root that is loaded.
+    /// The wrapping key of an encryption root, if it is loaded.
     fn key_of_root(&self, root: u64) -> Result<NewKey> {
         let Some(wrapping) = self.dsl.wrapping_key(root) else {
             let name = self.dsl.dir_name(root)?;
@@ -263,8 +263,8 @@ impl Ctx<'_> {
         })
     }
 
-    /// Rewraps what follows a directory when its encryption root changes, and tells which key
-    /// objects those are.
+    /// Rewraps the key objects that depend on a directory, when its encryption root changes.
+    /// Returns these objects.
     fn rewrap(&self, top: u64, new_root: u64, key: &NewKey) -> Result<Vec<u64>> {
         let followers = self.followers(top, self.root_of(top)?)?;
         for Follower { object, dir } in &followers {
@@ -284,7 +284,7 @@ impl Ctx<'_> {
         bytes
     }
 
-    /// Wraps keys into their key object.
+    /// Stores wrapped keys in their key object.
     fn put_wrapped(
         &self,
         table: &Table,
@@ -319,7 +319,7 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Whether a dataset may be made like that below a parent.
+    /// Whether a dataset with this encryption may be created below a parent.
     pub(crate) fn check_encryption(&self, parent: u64, new: &NewEncryption) -> Result<()> {
         if !self.enabled(ENCRYPTION) {
             return refused(Errno::NOTSUP, "Encryption feature not enabled.");
@@ -339,7 +339,7 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Makes a new head an encrypted one: before anything is written into it.
+    /// Sets up the encryption of a new head, before anything is written into it.
     pub(crate) fn encrypt_new(&self, ds: u64, new: &NewEncryption) -> Result<()> {
         let dir = self.meta.ds(ds)?.dir;
         let (root, key) = match &new.key {
@@ -388,7 +388,7 @@ impl Ctx<'_> {
             .put_u64(self.tx, KEY_OBJECT, object)
     }
 
-    /// A directory that uses a key object goes.
+    /// Called when a directory that uses a key object is destroyed.
     pub(crate) fn release_key(&self, dir: u64) -> Result<()> {
         let Some(object) = self.dsl.key_object_number(dir)? else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What a user gives as a key: the content of a file, a line of a terminal.
+//! Key material from the user: the content of a file, a line from a terminal.
 
 use zeroize::Zeroizing;
 use zuse_base::{Errno, Error, Result};
@@ -17,7 +17,7 @@ pub enum KeyFormat {
 }
 
 impl KeyFormat {
-    /// From its number; `None` for `none` and numbers that mean nothing.
+    /// From its number; `None` for `none` and unknown numbers.
     pub fn from_number(number: u64) -> Option<Self> {
         Some(match number {
             1 => Self::Raw,
@@ -28,23 +28,23 @@ impl KeyFormat {
     }
 }
 
-/// A key as its user knows it. It is wiped when dropped and never shown.
+/// A key as its user enters it. It is wiped when dropped and never shown.
 #[derive(Clone)]
 pub struct KeyMaterial(Zeroizing<Vec<u8>>);
 
-/// Longest thing that is taken for a key: a passphrase with its line end and room to say that it is
-/// too long.
+/// Longest key material that is read: a passphrase with its line end. There is room to detect that
+/// it is too long.
 pub const KEY_MATERIAL_MAX: usize = 4096;
 
-/// How long somebody waits for a passphrase to become a key. Their rounds of PBKDF2 stand in the
-/// pool or came with a stream: who made that may have asked for hours.
+/// Bound on deriving a key from a passphrase. The number of PBKDF2 rounds comes from the pool or a
+/// stream, whose author may have asked for hours.
 pub struct Patience<'a> {
     rounds: u64,
     go_on: &'a dyn Fn() -> bool,
 }
 
 impl Patience<'static> {
-    /// For at most that many rounds.
+    /// At most that many rounds.
     pub fn new(rounds: u64) -> Self {
         Self {
             rounds,
@@ -54,15 +54,15 @@ impl Patience<'static> {
 }
 
 impl<'a> Patience<'a> {
-    /// For at most that many rounds, and while `go_on` says so.
+    /// At most that many rounds, and only while `go_on` returns true.
     pub fn while_wanted(rounds: u64, go_on: &'a dyn Fn() -> bool) -> Self {
         Self { rounds, go_on }
     }
 
-    /// A number of rounds, if it may be turned.
+    /// Checks a number of rounds.
     ///
     /// # Errors
-    /// `Refused(RANGE)`: there are too many.
+    /// `Refused(RANGE)` for too many rounds.
     pub(crate) fn check(&self, rounds: u64) -> Result<u32> {
         match u32::try_from(rounds) {
             Ok(n) if rounds <= self.rounds => Ok(n),
@@ -90,22 +90,22 @@ impl KeyMaterial {
         Self(Zeroizing::new(bytes))
     }
 
-    /// Whether two people, or one twice, typed the same.
+    /// Whether two inputs are equal.
     pub fn is_same(&self, other: &Self) -> bool {
         self.0 == other.0
     }
 
-    /// Whether no key can be that long.
+    /// Whether it is too long for any key.
     pub fn is_too_long(&self) -> bool {
         self.0.len() > KEY_MATERIAL_MAX
     }
 
-    /// The first line: what counts of hexadecimal digits and passphrases.
+    /// The first line: the relevant part of hexadecimal digits and passphrases.
     fn line(&self) -> &[u8] {
         self.0.split(|b| *b == b'\n').next().unwrap_or_default()
     }
 
-    /// Whether this may be a key of a format, by its looks.
+    /// Whether this looks like a key of a format.
     pub fn may_be(&self, format: KeyFormat) -> bool {
         match format {
             KeyFormat::Raw => self.0.len() == 32,
@@ -119,11 +119,11 @@ impl KeyMaterial {
         }
     }
 
-    /// The wrapping key that it stands for. No lock may be held: a passphrase takes seconds.
+    /// Derives the wrapping key. Hold no lock: a passphrase takes seconds.
     ///
     /// # Errors
-    /// `Refused`: INVAL, it is no key of that format; RANGE, it asks for too many rounds; INTR,
-    /// nobody waits for it any more.
+    /// `Refused`: INVAL if it is no key of that format, RANGE for too many rounds, INTR if `go_on`
+    /// returned false.
     pub(crate) fn wrapping_key(
         &self,
         format: KeyFormat,

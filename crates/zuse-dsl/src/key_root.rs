@@ -1,4 +1,4 @@
-//! Which directory is the encryption root of which: when a root changes, after promotions and raw
+//! Encryption roots of directories: what happens when a root changes, after promotions and raw
 //! receives.
 //!
 //! ```text
@@ -7,17 +7,17 @@
 //!              out ─ out/c ╌ out2   out2: a clone of out/c, and so on
 //! ```
 //! A key object names its root, and is wrapped with that root's key. Both change together.
-//! Otherwise nobody could open it any more.
+//! Otherwise the key could not be unwrapped any more.
 //!
-//! All directories that share a key object (a dataset and its clones) have one root: its name
-//! stands in the object. A change of a root finds the datasets that follow by children and by
-//! clones, wherever in the pool they are. After each of many such changes `zuse-sim/tests/keys.rs`
-//! opens every dataset with the key of its root.
+//! All directories that share a key object (a dataset and its clones) have one root, which the
+//! object names. A change of a root finds the dependent datasets through children and clones,
+//! anywhere in the pool. After many such changes `zuse-sim/tests/keys.rs` opens every dataset with
+//! the key of its root.
 //!
 //! Invariant
-//! - A wrapping that came with a raw stream is that of another root only if that is proved. Either
-//!   the root's key opens it, or both were made of one passphrase. Otherwise the dataset becomes a
-//!   root of its own.
+//! - A wrapping from a raw stream is assigned to another root only with proof. Either the root's
+//!   key unwraps it, or both were made from one passphrase. Otherwise the dataset becomes a root of
+//!   its own.
 
 use std::collections::HashSet;
 
@@ -28,15 +28,15 @@ use crate::key_material::KeyFormat;
 use crate::keyring::{Derivation, FORMAT, KeyObject, ROOT, ROUNDS, SALT};
 use crate::property::Value;
 
-/// A key object that follows, and a directory that uses it.
+/// A dependent key object, and a directory that uses it.
 pub(crate) struct Follower {
     pub object: u64,
     pub dir: u64,
 }
 
 impl Dsl {
-    /// A dataset that was received raw was no encryption root where it came from: it takes its
-    /// parent's root again. Its key came wrapped with that root's.
+    /// A raw-received dataset was no encryption root at its source, so it gets its parent's root
+    /// again. The stream has its key wrapped with that root's.
     ///
     /// # Errors
     /// `Refused(NOENT)`; the MOS cannot be read.
@@ -48,8 +48,8 @@ impl Dsl {
         )
     }
 
-    /// A dataset that was received raw has become an encryption root where it comes from: it is one
-    /// here too. Its key came rewrapped; no key is needed.
+    /// A raw-received dataset has become an encryption root at its source, so it becomes one here,
+    /// too. Its key is already rewrapped, and no key is needed.
     ///
     /// # Errors
     /// As [`Self::inherit_received_key`].
@@ -63,9 +63,9 @@ impl Dsl {
 }
 
 impl Ctx<'_> {
-    /// What changes its root together with a directory whose root is `root`. Itself, its clones,
-    /// its origin, what has that root below one of them, and so on. The directory's own key object
-    /// comes first.
+    /// The key objects that change their root together with a directory whose root is `root`. These
+    /// are its own, those of its clones and origin, those below one of them with that root, and so
+    /// on. The directory's own key object comes first.
     pub(crate) fn followers(&self, top: u64, root: u64) -> Result<Vec<Follower>> {
         let (mut met, mut objects) = (HashSet::new(), HashSet::new());
         let mut found = Vec::new();
@@ -106,7 +106,7 @@ impl Ctx<'_> {
         Ok(found)
     }
 
-    /// Gives key objects another root, with the wrapping that they have.
+    /// Assigns key objects to another root and keeps their wrapping.
     fn move_root(&self, followers: &[Follower], root: u64) -> Result<Vec<u64>> {
         for Follower { object, .. } in followers {
             self.meta.table(*object)?.put_u64(self.tx, ROOT, root)?;
@@ -114,7 +114,7 @@ impl Ctx<'_> {
         Ok(followers.iter().map(|f| f.object).collect())
     }
 
-    /// Whether a promotion leaves every dataset with a root that it may have.
+    /// Whether a promotion leaves every dataset with a valid root.
     pub(crate) fn check_promote_keys(&self, clone_dir: u64, origin_dir: u64) -> Result<()> {
         if self.dsl.key_object_number(origin_dir)?.is_none()
             || self.root_of(origin_dir)? == origin_dir
@@ -125,8 +125,7 @@ impl Ctx<'_> {
             let parent = self.meta.dir(dir)?.parent;
             Ok(self.dsl.key_object(parent)?.map(|o| o.root_dir))
         };
-        // Below the root whose key it has, a clone inherits what it has already, wherever its
-        // origin lies.
+        // Below the root of its key, a clone inherits that key already, wherever its origin is.
         let above = parent_root(clone_dir)?;
         if above == parent_root(origin_dir)? || above == Some(self.root_of(origin_dir)?) {
             return Ok(());
@@ -137,7 +136,8 @@ impl Ctx<'_> {
         ))
     }
 
-    /// After a promotion the clone is what its origin was: an encryption root, if that was one.
+    /// After a promotion the clone takes its origin's role: an encryption root, if the origin was
+    /// one.
     pub(crate) fn promote_keys(&self, clone_dir: u64, origin_dir: u64) -> Result<()> {
         if self.dsl.key_object_number(origin_dir)?.is_none()
             || self.root_of(origin_dir)? != origin_dir
@@ -157,8 +157,8 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Makes an encryption root whose key is wrapped as its parent root's take that root, without
-    /// any key. It stays one where its key is known to be wrapped otherwise.
+    /// Makes an encryption root use its parent's root instead, without any key. Its key must be
+    /// wrapped with the same wrapping key. It stays a root if its wrapping is known to differ.
     fn inherit_root(&self, dir: u64) -> Result<()> {
         let parent = self.meta.dir(dir)?.parent;
         if parent == 0 || self.dsl.key_object_number(parent)?.is_none() {
@@ -178,8 +178,8 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Whether the key of a root opens a key object that is wrapped with a key of that derivation.
-    /// `None` if nothing tells: the root's key is not loaded, and only passphrases have a salt.
+    /// Whether the key of a root unwraps a key object with that derivation. `None` if this is
+    /// unknown: the root's key is not loaded, and only passphrases have a salt.
     fn opens(&self, root: u64, key: &KeyObject, derivation: Derivation) -> Result<Option<bool>> {
         if let Some(wrapping) = self.dsl.wrapping_key(root) {
             return Ok(Some(key.unwrap(&wrapping).is_some()));
@@ -190,8 +190,8 @@ impl Ctx<'_> {
         Ok((derivation.0 == KeyFormat::Passphrase).then_some(true))
     }
 
-    /// The other way round: what has its parent's root becomes a root itself, with what is below
-    /// it.
+    /// The reverse: a directory that uses its parent's root becomes a root itself, with everything
+    /// below it.
     fn become_root(&self, dir: u64) -> Result<()> {
         if self.dsl.key_object_number(dir)?.is_none() || self.root_of(dir)? == dir {
             return Ok(());
@@ -207,13 +207,13 @@ impl Ctx<'_> {
         self.dsl.move_loaded(&done, dir);
         Ok(())
     }
-    /// A raw stream brings a new wrapping of a directory's key object. Gives it, and everything
-    /// that was wrapped with the same key, the root whose key opens it from now on. `put` writes
-    /// the wrapping.
+    /// A raw stream brings a new wrapping of a directory's key object. That object, and all others
+    /// wrapped with the same key, get the root whose key unwraps them from now on. `put` writes the
+    /// wrapping.
     ///
-    /// The root's own object may be wrapped with another key than before. What was made below it
-    /// here keeps its wrapping then, and so its old key: it becomes a root of its own. An object of
-    /// another root becomes one where nobody can prove that the root's key opens it.
+    /// The root's own object may be wrapped with a new key. Datasets created below it here keep
+    /// their wrapping and the old key, so each becomes a root of its own. So does an object of
+    /// another root, unless the root's key is proved to unwrap it.
     pub(crate) fn rewrapped_elsewhere(
         &self,
         dir: u64,
@@ -239,8 +239,8 @@ impl Ctx<'_> {
         self.make_root(self.owner_of_key(dir, new.object)?, &[follower])
     }
 
-    /// What is wrapped with the key of a root, but the root's own key object, keeps that key under
-    /// roots of its own.
+    /// Key objects that were wrapped with a root's key, except the root's own, keep that key under
+    /// roots of their own.
     fn leave_root(&self, root: u64, own: u64) -> Result<()> {
         let (format, salt, rounds) = self.dsl.derivation(root)?;
         for Follower { object, dir } in self.followers(root, root)? {
@@ -263,8 +263,8 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Of the directories that share a key object the one that is no clone of another of them: it
-    /// can be given another key.
+    /// The directory that owns a key object: the one that is no clone of another user of it. Its
+    /// key can be changed.
     fn owner_of_key(&self, dir: u64, object: u64) -> Result<u64> {
         let mut at = dir;
         for _ in 0..1 << 16 {

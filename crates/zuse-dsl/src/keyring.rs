@@ -1,16 +1,16 @@
-//! Keys of encrypted datasets: what the MOS knows of them, and those that are loaded.
+//! Keys of encrypted datasets: their key objects in the MOS, and the loaded keys.
 //!
 //! ```text
 //!   directory ─ com.datto:crypto_key_obj ─► key object ─ DSL_CRYPTO_ROOT_DDOBJ ─► directory of the encryption root
 //!                                            (wrapped keys)                        its key object: format, salt, rounds
 //! ```
-//! Loaded is the *wrapping* key of an encryption root, by its directory. A dataset's own keys are
-//! unwrapped with it when the dataset is first used, once per key object: clones share one, and so
-//! their salt.
+//! The loaded key is the *wrapping* key of an encryption root, by its directory. A dataset's own
+//! keys are unwrapped with it at first use, once per key object. Clones share one key object, and
+//! so their salt.
 //!
 //! A wrapping key is kept only after it has unwrapped the root's own key object
-//! ([`Dsl::load_key`]), or when that object was just wrapped with it. So it is the right one. What
-//! is in memory, and its invariants: `keys`.
+//! ([`Dsl::load_key`]), or has just wrapped it. So it is the right one. The state in memory, and
+//! its invariants: `keys`.
 
 mod keys;
 
@@ -29,7 +29,7 @@ use crate::key_material::{KeyFormat, KeyMaterial, Patience};
 use crate::property::{Found, Value};
 use crate::table::Table;
 
-/// How long what a thread in the background does with a dataset may take, at most.
+/// How long background work on a dataset (prefetch, the end of a txg) may take, at most.
 const IN_PASSING: Duration = Duration::from_millis(500);
 
 /// Extension entry of a directory: its key object.
@@ -49,7 +49,7 @@ pub(crate) const FORMAT: &str = "keyformat";
 pub(crate) const SALT: &str = "pbkdf2salt";
 pub(crate) const ROUNDS: &str = "pbkdf2iters";
 
-/// What makes a wrapping key of a key: format, salt, rounds.
+/// How a wrapping key is derived: format, salt, rounds.
 pub(crate) type Derivation = (KeyFormat, u64, u64);
 
 /// A key object, parsed.
@@ -62,7 +62,7 @@ pub(crate) struct KeyObject {
     pub wrapped: WrappedKey,
 }
 
-/// What is known of an encrypted dataset without its key.
+/// Properties of an encrypted dataset that need no key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncryptionInfo {
     /// Name of its encryption root.
@@ -71,7 +71,7 @@ pub struct EncryptionInfo {
     pub is_root: bool,
     /// Suite.
     pub suite: Suite,
-    /// What a key of it looks like.
+    /// The format of its key.
     pub format: KeyFormat,
     /// Whether the key is loaded.
     pub loaded: bool,
@@ -161,8 +161,8 @@ impl Dsl {
         }
     }
 
-    /// Whether a dataset has keys in the form of before the first release of encryption. It is
-    /// looked for once: none are made any more. What cannot be read has none.
+    /// Whether a dataset has keys in the format from before the first release of encryption.
+    /// Searched once, because new ones cannot appear. An unreadable dataset counts as having none.
     pub fn has_old_keys(&self) -> bool {
         *self
             .old_keys
@@ -195,23 +195,23 @@ impl Dsl {
         self.keyring.lock().wrapping(root_dir).cloned()
     }
 
-    /// Makes a wrapping key that was just proved, or made, the one of an encryption root.
+    /// Keeps a new or verified wrapping key of an encryption root.
     pub(crate) fn keep_wrapping_key(&self, root_dir: u64, key: WrappingKey) {
         self.keyring.lock().keep_wrapping(root_dir, key);
     }
 
-    /// Notes the keys of a key object that was just made or rewrapped.
+    /// Keeps the keys of a key object that was just created or rewrapped.
     pub(crate) fn keep_dataset_key(&self, object: u64, root_dir: u64, key: Arc<DatasetKey>) {
         self.keyring.lock().keep(object, root_dir, key);
     }
 
-    /// Key objects have another root. Where that root's key is not loaded they are forgotten:
-    /// nobody has shown that he may have them.
+    /// Key objects have another root now. If that root's key is not loaded, their keys are
+    /// unloaded, because nobody has proved access to them.
     pub(crate) fn move_loaded(&self, objects: &[u64], root_dir: u64) {
         self.keyring.lock().move_to(objects, root_dir);
     }
 
-    /// The same key is that of another encryption root now.
+    /// The same key belongs to another encryption root now.
     pub(crate) fn move_wrapping_key(&self, from: u64, to: u64, objects: &[u64]) {
         let mut ring = self.keyring.lock();
         if let Some(key) = ring.wrapping(from).cloned() {
@@ -234,8 +234,8 @@ impl Dsl {
     /// The keys of an encrypted dataset.
     ///
     /// # Errors
-    /// `Refused(ACCES)` if the key of its encryption root is not loaded; `Corrupt` if that does not
-    /// unwrap it.
+    /// `Refused(ACCES)` if the key of its encryption root is not loaded; `Corrupt` if that key does
+    /// not unwrap the object.
     pub(crate) fn dataset_key(&self, ds: u64) -> Result<Arc<DatasetKey>> {
         let dir = self.meta()?.ds(ds)?.dir;
         let missing = || Error::missing(format!("directory {dir}"), "its key object is missing");
@@ -266,7 +266,7 @@ impl Dsl {
         kept.ok_or_else(locked)
     }
 
-    /// What is known of a dataset's or snapshot's encryption; `None` if it is not encrypted.
+    /// The encryption properties of a dataset or snapshot; `None` if it is not encrypted.
     ///
     /// # Errors
     /// `Refused(NOENT)`; the MOS cannot be read.
@@ -299,7 +299,7 @@ impl Dsl {
         }))
     }
 
-    /// How keys of an encryption root become its wrapping key: format, salt, rounds.
+    /// How keys of an encryption root are derived into its wrapping key: format, salt, rounds.
     pub(crate) fn derivation(&self, root_dir: u64) -> Result<Derivation> {
         let object = self.key_object_number(root_dir)?.ok_or_else(|| {
             Error::missing(
@@ -319,13 +319,13 @@ impl Dsl {
         Ok((format, number(SALT)?, number(ROUNDS)?))
     }
 
-    /// Loads the key of an encryption root, or with `check_only` only tells whether it is the right
-    /// one (then it may be loaded already).
+    /// Loads the key of an encryption root. With `check_only` it only verifies the key, which may
+    /// be loaded already.
     ///
     /// # Errors
     /// `Refused`: INVAL if the dataset is not encrypted, is no encryption root, or the material is
     /// no key of its format. EXIST if the key is loaded; ACCES if it is another key. INTR if
-    /// `go_on` says no while the key is derived.
+    /// `go_on` returns false while the key is derived.
     pub fn load_key(
         &self,
         name: &str,
@@ -349,11 +349,11 @@ impl Dsl {
             if now == dir && self.derivation(dir)? == (format, salt, rounds) {
                 return self.prove_key(name, dir, &object, wrapping, check_only);
             }
-            // Somebody gave it another key meanwhile.
+            // The key was changed meanwhile.
         }
     }
 
-    /// Refuses to load a key that is loaded.
+    /// Refuses if the key is loaded already.
     fn loadable(&self, name: &str, dir: u64, check_only: bool) -> Result<()> {
         match !check_only && self.is_loaded(dir) {
             true => Err(refused(
@@ -385,8 +385,8 @@ impl Dsl {
         Ok(())
     }
 
-    /// The wrapping keys that are loaded, with the names of their encryption roots: for a process
-    /// that takes the place of this one.
+    /// The loaded wrapping keys, with the names of their encryption roots: for a process that
+    /// replaces this one.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -401,7 +401,7 @@ impl Dsl {
         all.into_iter().map(named).collect()
     }
 
-    /// Takes a wrapping key that another process had loaded.
+    /// Adopts a wrapping key that another process had loaded.
     ///
     /// # Errors
     /// As [`Self::load_key`].
@@ -411,7 +411,7 @@ impl Dsl {
         self.prove_key(name, dir, &object, wrapping, false)
     }
 
-    /// Directory and key object of a dataset that takes `load-key` and `unload-key`.
+    /// Directory and key object of a dataset on which `load-key` and `unload-key` work.
     fn root_for_keys(&self, name: &str) -> Result<(u64, KeyObject)> {
         let dir = self.find_dir(name)?;
         let Some(object) = self.key_object(dir)? else {
@@ -429,17 +429,17 @@ impl Dsl {
         Ok((dir, object))
     }
 
-    /// Forgets the key of an encryption root, and all keys that it unwrapped.
+    /// Unloads the key of an encryption root, and all keys that it unwrapped.
     ///
-    /// What a thread in the background does with a dataset that nobody owns any more (reading
-    /// ahead, the end of a txg) is waited for.
+    /// Waits for background work on datasets that have no owner any more (prefetch, the end of a
+    /// txg).
     ///
     /// # Errors
     /// `Refused`: INVAL as for loading; ACCES if it is not loaded; BUSY if a dataset with it is in
     /// use.
     pub fn unload_key(&self, name: &str) -> Result<()> {
         let until = Instant::now() + IN_PASSING;
-        // Not under the lock: the sync that it waits for may need it.
+        // Not under the lock, because the sync that it waits for may need that lock.
         while !self.try_to_unload_key(name)? {
             if Instant::now() >= until {
                 return Err(is_busy(name));
@@ -449,7 +449,7 @@ impl Dsl {
         Ok(())
     }
 
-    /// False: somebody has the object set of a dataset that nobody owns.
+    /// False if somebody uses the object set of a dataset without an owner.
     fn try_to_unload_key(&self, name: &str) -> Result<bool> {
         let _config = self.read_config();
         let (dir, _) = self.root_for_keys(name)?;
@@ -500,11 +500,11 @@ impl Dsl {
         Ok(out)
     }
 
-    /// Tries keys of unknown destination on every encryption root of the pool whose key is not
-    /// loaded. Gives the names of those that were opened by one.
+    /// Tries keys on every encryption root of the pool whose key is not loaded. Returns the names
+    /// of the roots that one of them opened.
     ///
     /// # Errors
-    /// The MOS cannot be read. A root that is damaged or of a foreign suite is passed over.
+    /// The MOS cannot be read. A root that is damaged or has an unknown suite is skipped.
     pub fn try_keys(&self, keys: &[KeyMaterial]) -> Result<Vec<String>> {
         let mut opened = Vec::new();
         if keys.is_empty() {

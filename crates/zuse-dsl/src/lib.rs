@@ -6,13 +6,13 @@
 //!    │                  │ Ledger (what a txg gave birth to and killed)
 //!    └── sync tasks ────┴──► dirs, deadlists, queues in the MOS      syncing context
 //! ```
-//! The truth is in the MOS, in bonus buffers and small ZAPs. Handles in memory pin objects, and
-//! hold what is not on disk (open object sets, reservations in flight). Administrative changes are
-//! sync tasks: all or nothing in one txg.
+//! The state on disk is in the MOS, in bonus buffers and small ZAPs. Handles in memory pin objects,
+//! and hold the rest (open object sets, reservations in flight). Administrative changes are sync
+//! tasks: all or nothing in one txg.
 //!
-//! "Books" are the sums that the MOS keeps of blocks: sizes of directories, datasets and deadlists.
+//! "Books" are the space sums that the MOS keeps: sizes of directories, datasets and deadlists.
 //! Their invariants are recounted by [`check_accounting`] and by the simulator's checker. The tests
-//! call both after each step. A forged figure that would fall below zero ends the txg.
+//! call both after each step. A forged number that would fall below zero ends the txg.
 //! - `used` of a directory is the sum of its breakdown; a parent's CHILD is the sum of its
 //!   children's `used`.
 //! - Every `prev_snap_txg` of the older snapshots of a dataset is a key of its deadlist.

@@ -1,7 +1,7 @@
-//! Datasets, snapshots and bookmarks in the order of a walk, with their names.
+//! Datasets, snapshots and bookmarks in tree order, with their names.
 //!
-//! Names stand only in the ZAPs of parents. Finding the name of an object means searching a whole
-//! ZAP. A walk carries the names down instead, so listing costs a constant per entry.
+//! Names are stored only in the ZAPs of parents. Finding the name of an object means searching a
+//! whole ZAP. A walk passes the names down instead, so listing takes constant time per entry.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::meta::is_public;
 use crate::name::split_snapshot;
 use crate::tier::Root;
 
-/// Kinds that a listing is to have.
+/// Which kinds a listing includes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Which {
     /// Filesystems.
@@ -49,16 +49,16 @@ impl Which {
     };
 }
 
-/// A dataset, snapshot or bookmark that was met.
+/// A listed dataset, snapshot or bookmark.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// Full name.
     pub name: String,
-    /// The dataset object; of a bookmark that of its head.
+    /// The dataset object; for a bookmark, that of its head.
     pub object: ObjectId,
     /// What it is.
     pub kind: Kind,
-    /// What a bookmark says.
+    /// The bookmark's data.
     pub bookmark: Option<Arc<BookmarkPhys>>,
 }
 
@@ -103,12 +103,12 @@ impl Dsl {
         Ok(plain(name.to_owned(), object, kind))
     }
 
-    /// Calls `f` for a dataset and what is below it, down to `depth` levels (`None`: all). Parents
-    /// before children, a dataset before its snapshots (oldest first) and bookmarks. No lock is
-    /// held while `f` runs; what is destroyed meanwhile may be left out.
+    /// Calls `f` for a dataset and those below it, down to `depth` levels (`None`: all). Parents
+    /// come before children, a dataset before its snapshots (oldest first) and bookmarks. No lock
+    /// is held while `f` runs; datasets destroyed meanwhile may be left out.
     ///
     /// # Errors
-    /// `Refused(NOENT)` for the first one; those of `f`; the MOS cannot be read.
+    /// `Refused(NOENT)` for the first one; the errors of `f`; the MOS cannot be read.
     pub fn walk(
         &self,
         root: &str,
@@ -119,7 +119,7 @@ impl Dsl {
         self.walk_for(root, depth, which, Needs::default(), f)
     }
 
-    /// As [`Self::walk`], with what `f` is going to ask for prefetched together before.
+    /// As [`Self::walk`]; what `f` needs is prefetched in batches.
     ///
     /// # Errors
     /// As [`Self::walk`].
@@ -169,7 +169,7 @@ impl Dsl {
                 let (name, head) = (&met.name, met.head);
                 {
                     let _config = self.read_config();
-                    // It may have gone since the tree was read.
+                    // It may have been destroyed since the tree was read.
                     match self.entries_of(name, head, which, only_snapshots, deeper, &mut found) {
                         Ok(()) => {}
                         Err(_) if self.find_ds(name).is_ok_and(|o| o == head) => {
@@ -241,7 +241,7 @@ impl Dsl {
         Ok(self.root_of(phys)?.kind == ObjsetType::Zvol)
     }
 
-    /// What is known of a dataset's object set without opening it.
+    /// What can be said about a dataset's object set without opening it.
     pub(crate) fn root_of(&self, phys: &DslDatasetPhys) -> Result<Arc<Root>> {
         if phys.bp.is_hole() {
             return Ok(Arc::new(Root::of(ObjsetType::Zfs)));
@@ -259,8 +259,8 @@ impl Dsl {
         })
     }
 
-    /// Numbers that stand inside an object set: of a filesystem those of its master node, of a
-    /// volume `volsize` and `volblocksize`.
+    /// Numbers inside an object set: for a filesystem, those of its master node; for a volume,
+    /// `volsize` and `volblocksize`.
     pub(crate) fn inside(&self, phys: &DslDatasetPhys) -> Result<Arc<Vec<(String, u64)>>> {
         let root = self.root_of(phys)?;
         if let Some(there) = root.inside.get() {
@@ -294,8 +294,7 @@ fn plain(name: String, object: u64, kind: Kind) -> Entry {
     }
 }
 
-/// Entries of a master node, or of a volume's table, under the names of the properties that they
-/// are.
+/// Entries of a master node, or of a volume's table, by the names of their properties.
 pub(crate) fn named_numbers(volume: bool, numbers: Vec<(String, u64)>) -> Vec<(String, u64)> {
     let named = |(name, n): (String, u64)| match (volume, name.as_str()) {
         (true, "size") => ("volsize".to_owned(), n),
@@ -325,8 +324,8 @@ pub(crate) fn read_numbers(os: &Arc<Objset>) -> Result<Vec<(String, u64)>> {
 }
 
 impl Dsl {
-    /// Whether a dataset comes from a snapshot: it is a later snapshot or the head of the same
-    /// chain, or of a clone's.
+    /// Whether a dataset descends from a snapshot. It is a later snapshot or the head of the same
+    /// chain, or of a clone's chain.
     ///
     /// # Errors
     /// The MOS cannot be read.

@@ -4,18 +4,17 @@
 //!   directory ─► livelist (a deadlist): key ─► part: ALLOC ALLOC FREE ALLOC …   oldest first
 //!                                       key ─► part: …                         a key is a txg
 //! ```
-//! An entry says that a block came into the clone's tree, or left it. It stands in the part with
-//! the largest key below the block's birth, so that both entries of a block are in one part.
+//! An entry says that a block was added to the clone's tree, or removed. It is in the part with the
+//! largest key below the block's birth, so both entries of a block are in one part.
 //!
 //! Invariants
 //! - Each block of the head that is younger than the origin has one ALLOC more than it has FREEs.
-//!   Blocks that have no place on disk are left out.
-//! - Within a txg the ALLOCs come before the FREEs. A reader that starts at the end meets a FREE
-//!   before its ALLOC. They match by place; a cloned or deduplicated block has several of both.
-//! - No second part with the same range begins within a txg: the key is decided before the first
-//!   entry of that txg.
-//! - The list's sizes are those of the head's own blocks (HEAD of the directory). A destroy that
-//!   finds them different walks the tree.
+//!   Holes and embedded blocks are not listed.
+//! - Within a txg the ALLOCs come before the FREEs. A reader from the end meets a FREE before its
+//!   ALLOC. They match by DVA; a cloned or deduplicated block has several of both.
+//! - Only one part begins in a txg: its key is decided before the first entry of that txg.
+//! - The list's sizes are those of the head's own blocks (HEAD of the directory). If a destroy
+//!   finds other sizes, it walks the tree instead.
 //!
 //! A clone without a list is always valid. So a damaged list is dropped, and the clone is freed by
 //! a walk.
@@ -39,12 +38,12 @@ use crate::sizes::Sizes;
 use crate::sync::{Budget, Freeing};
 use crate::table::Table;
 
-/// Key, and feature, of clones that have one.
+/// Key and feature of clones with a livelist.
 pub(crate) const LIVELIST: &str = "com.delphix:livelist";
-/// Set of the lists of destroyed clones, in the MOS directory.
+/// The set of lists of destroyed clones, in the MOS directory.
 pub(crate) const DELETED: &str = "com.delphix:deleted_clones";
 
-/// Blocks that are written to a new part at once.
+/// Blocks that are written to a new part at a time.
 const BATCH: usize = 1024;
 
 /// The list of a directory.
@@ -52,7 +51,7 @@ const BATCH: usize = 1024;
 pub(crate) struct Listed {
     dir: u64,
     list: u64,
-    /// Blocks younger than this are in it.
+    /// Blocks younger than this are listed.
     pub since: u64,
 }
 
@@ -80,14 +79,14 @@ impl Ctx<'_> {
         Ok(Some(Listed { dir, list, since }))
     }
 
-    /// A list for the directory of a new clone, which has no blocks of its own yet.
+    /// Creates the list of a new clone's directory, which has no blocks of its own yet.
     pub(crate) fn create_livelist(&self, head: u64) -> Result<()> {
         if !self.enabled(LIVELIST) {
             return Ok(());
         }
-        // Parts that are made while the feature is active can count frees.
+        // Parts created while the feature is active can count frees.
         self.feature_add(LIVELIST, 1)?;
-        // No keys: a part is begun by the first sync that has something to enter.
+        // No keys: the first sync with entries begins a part.
         let list = Deadlist::create(self, &[])?;
         let dir = self.meta.ds(head)?.dir;
         self.zapify(dir)?.put_u64(self.tx, LIVELIST, list)
@@ -98,17 +97,17 @@ impl Ctx<'_> {
         let Some((table, list)) = self.livelist_entry(dir)? else {
             return Ok(());
         };
-        // The name goes before the list, so that a damaged list is not met again.
+        // The name goes before the list, so that a damaged list is not found again.
         table.remove(self.tx, LIVELIST)?;
         self.feature_add(LIVELIST, -1)?;
         match Deadlist::open(self.meta, list).and_then(|list| list.free(self)) {
-            // A damaged list costs its own objects, not the pool.
+            // A damaged list costs only its own objects.
             Err(e) => bpobj::damage(e).map(drop),
             Ok(()) => Ok(()),
         }
     }
 
-    /// Enters what a sync of a clone did. A list that is not worth it, or damaged, goes.
+    /// Adds the changes of a clone's sync. A list that is damaged, or saves no time, is dropped.
     pub(crate) fn keep_livelist(
         &self,
         listed: Listed,
@@ -117,7 +116,7 @@ impl Ctx<'_> {
         pass: u32,
     ) -> Result<()> {
         let limits = self.spa.limits();
-        // A clone that shares little with its origin is destroyed as fast by walking it.
+        // A clone that shares little with its origin is destroyed equally fast by a walk.
         let own = self.meta.dir(listed.dir)?.used_breakdown[UsedKind::Head as usize];
         let shared = u128::from(referenced.saturating_sub(own)) * 100;
         if shared <= u128::from(referenced) * u128::from(limits.livelist_least_shared) {
@@ -139,7 +138,7 @@ impl Ctx<'_> {
     }
 
     fn enter(&self, list: &mut Deadlist<'_>, sums: &Sums, pass: u32, most: u64) -> Result<()> {
-        // In a later pass entries of this txg may be in the newest part.
+        // In a later pass the newest part may have entries of this txg.
         let begins = match list.entries().last() {
             None => true,
             Some((key, part)) => {
@@ -155,14 +154,14 @@ impl Ctx<'_> {
             list.set_key(self, self.txg - 1, empty)?;
             self.condense(list, most)?;
         }
-        // Births first: a block may be born and freed in one txg, and a FREE needs its ALLOC before
-        // it.
+        // Births first: a block may be born and freed in one txg, and a FREE needs an earlier
+        // ALLOC.
         list.insert(self, &sums.listed_born)?;
         list.insert_frees(self, &sums.listed_gone)
     }
 
-    /// Joins the first two neighbours that have little left, but never the newest part. This is
-    /// done once for each part that is begun, so that there are never many more parts than blocks.
+    /// Merges the first two neighbours with few live blocks, but never the newest part. This is
+    /// done once for each new part, so that there are never many more parts than blocks.
     fn condense(&self, list: &mut Deadlist<'_>, most: u64) -> Result<()> {
         let parts = list.entries();
         let closed = parts.len().saturating_sub(1);
@@ -179,8 +178,8 @@ impl Ctx<'_> {
             return Ok(());
         };
         let ((low, first), (high, second)) = (parts[at], parts[at + 1]);
-        // The new part is whole before the old ones go: an error in between leaves them as they
-        // were.
+        // The new part is complete before the old ones go. An error in between leaves them
+        // unchanged.
         let joined = self.only_live(&[first, second])?;
         // Under the lower key, which covers the births of both.
         list.set_key(self, low, joined)?;
@@ -189,8 +188,7 @@ impl Ctx<'_> {
         self.free_part(second)
     }
 
-    /// A new part with what these have as allocated and not freed again; the shared empty list if
-    /// that is nothing.
+    /// A new part with the live blocks of these; the shared empty list if there are none.
     fn only_live(&self, parts: &[u64]) -> Result<u64> {
         let target = Bpobj::create(self)?;
         let to = Bpobj::open(&self.meta.mos, target)?;
@@ -204,8 +202,7 @@ impl Ctx<'_> {
             })
         });
         let have = to.totals()?;
-        // A part that says other bytes than its blocks have would free too much or too little
-        // later.
+        // A part whose sizes differ from its blocks would free too much or too little later.
         let copied = copied.and_then(|()| match have == expected {
             true => Ok(()),
             false => Err(Error::contradiction(
@@ -221,20 +218,20 @@ impl Ctx<'_> {
         Ok(target)
     }
 
-    /// Gives what a part has as allocated and not freed again to `f`, in batches.
+    /// Calls `f` with the live blocks of a part, in batches.
     fn live_of(
         &self,
         part: &Bpobj,
         f: &mut dyn FnMut(&[BlockPointer]) -> Result<()>,
     ) -> Result<()> {
         let place = || format!("livelist part {}", part.object());
-        // Parts are flat: a list inside of one is not what this or any other system writes.
+        // Parts are flat: no system writes sub-lists into one.
         if part.phys()?.subobjs != 0 {
             return Err(Error::corrupt(place(), "it has parts of its own"));
         }
         let mut gone: HashMap<(u32, u64), u64> = HashMap::new();
         let mut live = Vec::new();
-        // From the end: a FREE is met before the ALLOC that it undoes, so only those that wait are
+        // From the end: a FREE is met before the ALLOC that it cancels, so only unmatched FREEs are
         // in memory.
         part.for_each_back(&mut |bp, freed| {
             if bp.kind() != BpKind::Normal {
@@ -242,7 +239,7 @@ impl Ctx<'_> {
             }
             let at = (bp.dva(0).vdev(), bp.dva(0).offset());
             if freed {
-                // The same place may be allocated and freed several times: each FREE undoes one
+                // The same DVA may be allocated and freed several times: each FREE cancels one
                 // ALLOC.
                 *gone.entry(at).or_default() += 1;
             } else if let Some(count) = gone.get_mut(&at) {
@@ -273,8 +270,8 @@ impl Ctx<'_> {
         Bpobj::open(&self.meta.mos, part)?.free(self)
     }
 
-    /// Hands the list of a head that goes over to those that are worked off; `all` is what its
-    /// directory uses. False if there is none that says the same: the tree has to be walked.
+    /// Queues the list of a destroyed head for freeing; `all` is the directory's usage. False if
+    /// there is no list with the same sizes, so that the tree has to be walked.
     pub(crate) fn queue_livelist(&self, dir: u64, all: Sizes) -> Result<bool> {
         let Some((table, list)) = self.livelist_entry(dir)? else {
             return Ok(false);
@@ -286,13 +283,13 @@ impl Ctx<'_> {
                 Sizes::default()
             }
         };
-        // Embedded blocks have logical bytes in the directory's sums only.
+        // Embedded blocks count logical bytes in the directory's sums only.
         if sizes.is_zero() || sizes.used != all.used || sizes.comp != all.comp {
             self.drop_livelist(dir)?;
             return Ok(false);
         }
         table.remove(self.tx, LIVELIST)?;
-        // From the directory to `$FREE`: users see at once that the clone is gone.
+        // From the directory to `$FREE`: users see the space free at once.
         self.charge(dir, UsedKind::Head, -all)?;
         self.freed(-sizes)?;
         let directory = self.meta.table(DIRECTORY)?;
@@ -301,7 +298,7 @@ impl Ctx<'_> {
         if known.is_none() {
             directory.put_u64(self.tx, DELETED, set)?;
         }
-        // The next txg begins with it, though nobody writes.
+        // So the next txg begins with it, even without writers.
         self.spa.note_frees();
         Ok(true)
     }
@@ -319,11 +316,11 @@ impl Ctx<'_> {
         };
         for object in objects {
             match self.work_off(object, budget)? {
-                // One list at a time: the rest waits until this one is empty.
+                // One list at a time: the others wait until this one is empty.
                 Freeing::Done => {}
                 other => return Ok(other),
             }
-            // Out of the set in the txg that frees its last block: a crash leads back to both or
+            // Removed from the set in the txg that frees its last block: a crash reverts both or
             // neither.
             table.remove_int(self.tx, object)?;
             self.free(object)?;
@@ -334,15 +331,15 @@ impl Ctx<'_> {
         Ok(Freeing::Done)
     }
 
-    /// Frees the blocks of one list, part by part. A part with FREEs becomes one without before
-    /// anything of it is freed. Then it says at any time what is left, for whoever goes on.
+    /// Frees the blocks of one list, part by part. A part with FREEs is first replaced by one with
+    /// only its live blocks. Then it always says what is left, for whichever system continues.
     fn work_off(&self, object: u64, budget: &mut Budget) -> Result<Freeing> {
         let mut list = match Deadlist::open(self.meta, object) {
             Ok(list) => list,
             Err(e) => return Freeing::stuck(e),
         };
         while let Some((key, part)) = list.entries().first().copied() {
-            // Between two parts the list is as short as what is left.
+            // After each part the list has only the parts that are left.
             if budget.blocks == 0 {
                 return Ok(Freeing::More);
             }
@@ -360,8 +357,8 @@ impl Ctx<'_> {
                     Ok(settled) => settled,
                     Err(e) => return Freeing::stuck(e),
                 };
-                // No block of it was freed so far. From here on it has only what is left to be
-                // freed.
+                // No block of it was freed so far. From now on it has only blocks that are still to
+                // be freed.
                 list.set_key(self, key, settled)?;
                 opened.free(self)?;
                 budget.look_through(phys.num_blkptrs);
@@ -374,7 +371,7 @@ impl Ctx<'_> {
                 }
                 match self.free_or_leak(bp) {
                     Err(e @ Error::Device { .. }) => {
-                        // It stays in the list.
+                        // The block stays in the list.
                         flaw = Some(e);
                         Ok(false)
                     }
@@ -382,7 +379,7 @@ impl Ctx<'_> {
                 }
             })?;
             self.freed(sizes)?;
-            // Also where it stopped: what is freed is out of the list, and must be out of its sum.
+            // Also after a stop: freed blocks have left the list, and must leave its sums.
             list.lower(self, sizes)?;
             if let Some(flaw) = flaw.or(damage) {
                 return Ok(Freeing::Stuck(flaw));

@@ -15,18 +15,18 @@ use crate::table::Table;
 use crate::tier::{Listed, Tier};
 use crate::version::{VERSION_DEADLISTS, VERSION_ORIGIN};
 
-/// The MOS as this layer sees it, and the objects it always needs.
+/// The MOS as this layer uses it, and its well-known objects.
 pub(crate) struct Meta {
     pub mos: Arc<Objset>,
     pub io: Arc<Pipeline>,
     pub tier: Arc<Tier>,
     pub root_dir: u64,
     pub mos_dir: u64,
-    /// What an upgrade of the pool's version changes. A leaf: held for a copy only.
+    /// Values that an upgrade of the pool's version changes. A leaf: held for a copy only.
     pub(crate) fixed: RwLock<Fixed>,
 }
 
-/// The pool's version, and objects that only newer ones have. 0 = does not exist.
+/// The pool's version, and objects that only newer versions have. 0 = does not exist.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fixed {
     pub version: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Fixed {
 /// Object 1: the MOS directory.
 pub(crate) const DIRECTORY: u64 = 1;
 
-/// Whether an object is there but of another kind than asked for: the name of what it should be.
+/// The error for an object of the wrong kind: the name of the expected one.
 fn wrong(dnode: &Dnode, what: &str) -> Error {
     Error::corrupt(dnode.place(), format!("it is not a {what}"))
 }
@@ -70,10 +70,10 @@ pub(crate) fn is_zapified(dnode: &Dnode) -> bool {
 }
 
 impl Meta {
-    /// Finds the fixed objects of a pool that exists.
+    /// Finds the well-known objects of an existing pool.
     ///
     /// # Errors
-    /// One that this version must have is missing.
+    /// An object that this version must have is missing.
     pub fn load(
         mos: Arc<Objset>,
         io: Arc<Pipeline>,
@@ -121,7 +121,7 @@ impl Meta {
         *self.fixed.read()
     }
 
-    /// The pool's version changed, or objects came with it.
+    /// The pool's version changed, or it has new well-known objects.
     pub fn fix(&self, fixed: Fixed) {
         *self.fixed.write() = fixed;
     }
@@ -130,7 +130,7 @@ impl Meta {
         self.fixed().version
     }
 
-    /// The directory that is charged with what waits to be freed; 0 before version 26.
+    /// The directory that is charged for blocks waiting to be freed; 0 before version 26.
     pub fn free_dir(&self) -> u64 {
         self.fixed().free_dir
     }
@@ -144,15 +144,14 @@ impl Meta {
         self.fixed().origin_snap
     }
 
-    /// The list of blocks that wait to be freed; 0 before version 26.
+    /// The list of blocks waiting to be freed; 0 before version 26.
     pub fn free_bpobj(&self) -> u64 {
         self.fixed().free_bpobj
     }
 
     pub fn dnode(&self, object: u64) -> Result<Arc<Dnode>> {
         self.mos.dnode(ObjectId(object)).map_err(|e| {
-            // A number that came out of another object leads nowhere: that is damage, not a wrong
-            // question.
+            // A number from another object does not exist: that is damage, not a wrong request.
             if e.is(Errno::NOENT) || e.is(Errno::INVAL) {
                 Error::missing(
                     "the MOS",
@@ -191,7 +190,7 @@ impl Meta {
         ds_of(&*self.dnode(object)?)
     }
 
-    /// As [`Self::ds`], for who lists it: out of the metadata tier, if it is there.
+    /// As [`Self::ds`], for listings: from the metadata tier, if it is there.
     pub fn listed_ds(&self, object: u64) -> Result<DslDatasetPhys> {
         Ok(self.listed(object)?.phys)
     }
@@ -205,7 +204,7 @@ impl Meta {
         })
     }
 
-    /// As [`Self::extension`], of a dataset that is listed.
+    /// As [`Self::extension`], for a listed dataset.
     pub fn listed_extension(&self, dataset: u64) -> Result<Option<Table>> {
         if self.listed(dataset)?.extended {
             self.extension(dataset)
@@ -243,7 +242,7 @@ impl Meta {
         Ok(r)
     }
 
-    /// Whether an object is seen to have no extension entries without being put into memory.
+    /// Whether an object certainly has no extension entries, without loading it into memory.
     fn is_plain(&self, object: u64) -> bool {
         let plain = self.mos.look_at(ObjectId(object), |view| {
             Some(matches!(view.object_type(), ot::DSL_DIR | ot::DSL_DATASET))
@@ -272,7 +271,7 @@ impl Meta {
         }
     }
 
-    /// Creation txg of the snapshot a directory descends from; 0 on pools without `$ORIGIN`.
+    /// Creation txg of a directory's origin snapshot; 0 on pools without `$ORIGIN`.
     pub fn origin_txg(&self, dir: &DslDirPhys) -> Result<u64> {
         if dir.origin == 0 {
             Ok(0)
@@ -286,7 +285,7 @@ impl Meta {
         dir.origin != 0 && dir.origin != self.origin_snap()
     }
 
-    /// The directories from one up to the root, itself first.
+    /// A directory and its ancestors up to the root, itself first.
     pub fn ancestry(&self, dir: u64) -> Result<Vec<u64>> {
         let mut out = Vec::new();
         let mut at = dir;

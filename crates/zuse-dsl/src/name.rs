@@ -33,7 +33,7 @@ fn check_component(full: &str, part: &str, internal: bool) -> Result<()> {
     Ok(())
 }
 
-/// Checks the full name of a filesystem or volume that is to be made.
+/// Checks the full name of a new filesystem or volume.
 pub(crate) fn check_dataset(name: &str) -> Result<()> {
     if name.len() > NAME_MAX || name.split('/').count() > DEPTH_MAX {
         return Err(refuse(

@@ -1,4 +1,4 @@
-//! State that the sync thread keeps from one step to the next.
+//! State that the sync thread keeps between steps.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -10,17 +10,17 @@ use crate::destroy::Branches;
 use crate::undo::Journal;
 
 pub(crate) struct Pending {
-    /// Clones of directories whose snapshots a sync task destroys; forgotten at its end.
+    /// Clones of directories whose snapshots a sync task destroys; dropped when it ends.
     pub branches: Mutex<HashMap<u64, Branches>>,
-    /// Records of the history that are noted and not yet written.
+    /// History records that are noted and not written yet.
     pub history: Mutex<Vec<Vec<u8>>>,
-    /// What a task that can be undone did beside the MOS, while one runs.
+    /// The changes of an undoable task outside the MOS, while one runs.
     pub journal: Mutex<Option<Journal>>,
-    /// A queue that could not be read: left alone until the pool is opened again.
+    /// The error of an unreadable queue, which is not touched until the pool is opened again.
     pub stuck: Mutex<Option<Error>>,
     /// Blocks that one txg may free in the background.
     pub frees_per_txg: AtomicU64,
-    /// Heads that were half made when the pool was left: destroyed as soon as it is open.
+    /// Heads left half created by a crash: destroyed as soon as the pool is open.
     pub leftovers: Mutex<Vec<u64>>,
 }
 

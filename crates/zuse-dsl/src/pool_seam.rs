@@ -1,4 +1,4 @@
-//! The interface to the pool below, in the terms of this layer.
+//! The interface to the pool layer below, in this layer's terms.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use zuse_pool::{FeaturesThen, Pool, SyncCtx};
 /// Figures of the pool's space, in bytes as datasets count them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PoolSpace {
-    /// Deflated capacity of the normal vdevs, with what clones and dedup tables share, and what is
-    /// in special and dedup vdevs.
+    /// Deflated capacity of the normal vdevs, plus space saved by clones and dedup tables, plus
+    /// used space of special and dedup vdevs.
     pub capacity: u64,
     /// Allocated, deferred frees included, deflated.
     pub allocated: u64,
@@ -64,7 +64,7 @@ impl Spa {
         let features = self.0.features();
         features.add(&self.sync_ctx(tx), guid, delta)
     }
-    /// What a sync task of the pool is told.
+    /// The context of a sync task of the pool.
     pub fn sync_ctx<'a>(&'a self, tx: &'a Tx) -> SyncCtx<'a> {
         SyncCtx {
             pool: &self.0,
@@ -73,7 +73,7 @@ impl Spa {
             pass: 1,
         }
     }
-    /// A resilver begins: sequential rebuilds of other hosts end.
+    /// A resilver begins, so sequential rebuilds of other hosts end.
     pub fn end_rebuilds(&self, tx: &Tx) -> Result<()> {
         let ctx = SyncCtx {
             pool: &self.0,
@@ -83,8 +83,8 @@ impl Spa {
         };
         self.0.end_rebuilds(&ctx)
     }
-    /// A scan of all blocks born between two txgs has ended: devices lack nothing of between any
-    /// more, but what is told.
+    /// A scan of all blocks born between two txgs has ended. Devices now lack nothing from that
+    /// range, except the given leaves.
     pub fn scan_done(&self, tx: &Tx, births: (Txg, Txg), failed: &[(u64, Span)]) -> Result<()> {
         let ctx = SyncCtx {
             pool: &self.0,
@@ -114,14 +114,14 @@ impl Spa {
     pub fn space(&self) -> PoolSpace {
         let s = self.0.space();
         PoolSpace {
-            // What clones and dedup tables share is counted once for each pointer.
+            // Blocks shared by clones and dedup tables are counted once per pointer.
             capacity: s
                 .dspace
                 .saturating_add(s.cloned)
                 .saturating_add(s.deduped)
                 .saturating_add(s.beside)
                 .saturating_sub(s.checkpointed),
-            // Space that only the checkpoint has is neither free nor used.
+            // Space held only by the checkpoint is neither free nor used.
             allocated: s
                 .dused
                 .saturating_add(s.beside)
@@ -136,11 +136,11 @@ impl Spa {
     pub fn begin_log(&self) -> Result<Tx> {
         self.0.begin_log()
     }
-    /// The last txg that is done: on disk, or it had nothing to write.
+    /// The last completed txg: on disk, or without anything to write.
     pub fn synced_txg(&self) -> Txg {
         self.0.synced_txg()
     }
-    /// The txg of the uberblock on disk: what is newer is in no txg yet.
+    /// The txg of the uberblock on disk.
     pub fn disk_txg(&self) -> u64 {
         self.0.uberblock().txg
     }

@@ -1,12 +1,12 @@
-//! Promoting a clone: it takes over the snapshots up to its origin, and the former owner becomes
-//! the clone.
+//! Promoting a clone: it takes over the snapshots up to its origin, and the former owner becomes a
+//! clone of it.
 //!
 //! ```text
 //!   S1 ─ S2(O) ─ S3 ─ H            S1 ─ S2(O) ─ C1 ─ C
 //!           └─ C1 ─ C      ──►             └─ S3 ─ H
 //! ```
-//! Deadlists, sizes and features stay as they are. What changes is which snapshots are neighbours,
-//! and to which directory the space is charged.
+//! Deadlists, sizes and features stay as they are. Only the snapshots' neighbours change, and the
+//! directory that is charged for the space.
 
 use zuse_base::{Errno, Error, Result};
 use zuse_format::dsl::{BOOKMARK_HAS_FBN, DS_FLAG_NOPROMOTE, DslDatasetPhys, DslDirPhys, UsedKind};
@@ -21,7 +21,7 @@ use crate::sizes::Sizes;
 use crate::space::counted;
 use crate::version::VERSION_DEADLISTS;
 
-/// Everything a promotion works with; lists are newest first.
+/// The data of a promotion; lists are newest first.
 struct Plan {
     clone_dir: u64,
     clone_head: u64,
@@ -39,7 +39,7 @@ struct Plan {
 }
 
 impl Dsl {
-    /// Promotes a clone. Names that are taken are listed in the error.
+    /// Promotes a clone. Conflicting names are listed in the error.
     ///
     /// # Errors
     /// `Refused`: INVAL if it is no clone, EXIST if a snapshot's name is taken, NOSPC, DQUOT.
@@ -53,7 +53,7 @@ impl Dsl {
 }
 
 impl Ctx<'_> {
-    /// A dataset and what is older, down to (not including) `end`.
+    /// A dataset and older ones, down to (not including) `end`.
     fn chain(&self, from: u64, end: u64) -> Result<Vec<(u64, DslDatasetPhys)>> {
         let mut out = Vec::new();
         let mut at = from;
@@ -109,7 +109,7 @@ impl Ctx<'_> {
         self.dsl.refresh_all()
     }
 
-    /// Names of snapshots that the clone and its origin both have.
+    /// Snapshot names that exist on both the clone and its origin.
     pub(crate) fn promote_conflicts(&self, name: &str) -> Result<Vec<String>> {
         let plan = self.plan_promote(name)?;
         let head = self.meta.ds(plan.clone_head)?;
@@ -170,7 +170,7 @@ impl Ctx<'_> {
             ));
         }
         if self.spa.feature_count(LIMITS) > 0 {
-            // Ancestors that count the snapshots already count the same number afterwards.
+            // Ancestors that count the snapshots already have the same count afterwards.
             let counted = self.meta.ancestry(plan.origin_dir)?;
             let mut new = self.meta.ancestry(plan.clone_dir)?;
             new.truncate(new.iter().take_while(|d| !counted.contains(d)).count());
@@ -180,7 +180,7 @@ impl Ctx<'_> {
         self.dsl.check_room(Reserve::Half, 64 * 1024)
     }
 
-    /// Sizes that change hands, and the snapshot parts of clone and origin afterwards.
+    /// Sizes that are transferred, and the snapshot parts of clone and origin afterwards.
     fn shared_sizes(&self, plan: &Plan) -> Result<(Sizes, i64, i64)> {
         let refd = |ds: &DslDatasetPhys| {
             Sizes::of(
@@ -233,8 +233,8 @@ impl Ctx<'_> {
         let what = || format!("unique bytes of dataset {}", plan.origin);
         let unique = counted(0, unique, what)?;
 
-        // The branch: what was next in the origin's directory is a clone now, the clone's oldest is
-        // next.
+        // The branch: the origin directory's next dataset becomes a clone, and the clone's oldest
+        // one is next.
         let was_next = origin.next_snap;
         self.meta.edit_ds(self.tx, plan.origin, |s| {
             s.next_snap = *oldest;
@@ -271,8 +271,8 @@ impl Ctx<'_> {
         self.note_snapshots_changed(plan.clone_dir)
     }
 
-    /// The clone's head is no branch of the origin's directory any more. Where that directory is a
-    /// clone itself, the clone's head is now the branch of what it comes from.
+    /// The clone's head is no branch of the origin's directory any more. If that directory is a
+    /// clone itself, the clone's head is now a branch of its origin.
     fn move_branches(&self, plan: &Plan, o: &DslDirPhys) -> Result<()> {
         if o.clones != 0 {
             self.meta
@@ -294,8 +294,8 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Gives the shared snapshots to the clone's directory, and to its set of clones (`set`) the
-    /// other clones that come from them.
+    /// Moves the shared snapshots to the clone's directory. Their other clones move to its set of
+    /// clones (`set`).
     fn move_snapshots(&self, plan: &Plan, mut set: u64, was_next: u64, old_set: u64) -> Result<()> {
         let from = self.meta.table(self.meta.ds(plan.origin_head)?.snapnames)?;
         let to = self.meta.table(self.meta.ds(plan.clone_head)?.snapnames)?;
@@ -325,8 +325,8 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// The shared space is the clone's now; `clone_snap` and `origin_snap` are what their snapshots
-    /// hold from here on.
+    /// The shared space is charged to the clone now. `clone_snap` and `origin_snap` are the new
+    /// sizes of their snapshots.
     fn move_space(
         &self,
         plan: &Plan,
@@ -350,14 +350,14 @@ impl Ctx<'_> {
         self.charge_parts(plan.origin_dir, parts, moved.comp, moved.uncomp)
     }
 
-    /// Bookmarks up to a txg go with the snapshots.
+    /// Bookmarks up to a txg move with the snapshots.
     fn move_bookmarks(&self, from: u64, to: u64, txg: u64) -> Result<()> {
         for (name, mut bookmark) in self.dsl.bookmarks_of(from)? {
             if bookmark.creation_txg > txg {
                 continue;
             }
             if bookmark.creation_txg == txg && bookmark.flags & BOOKMARK_HAS_FBN != 0 {
-                // The promotion gives it another next snapshot, so the sum of that one counts.
+                // The promotion gives it another next snapshot, whose sum counts now.
                 let mut next = self.meta.ds(to)?;
                 while next.prev_snap_txg > txg {
                     next = self.meta.ds(next.prev_snap)?;

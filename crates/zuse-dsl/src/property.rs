@@ -1,10 +1,9 @@
-//! Properties of datasets: effective values and where they come from, settings of object sets,
-//! changes.
+//! Properties of datasets: effective values and their sources, settings of object sets, changes.
 //!
 //! ```text
 //!   snapshot's own ZAP → received value (unless inherited) → own directory → parents (inheritable ones) → default
 //! ```
-//! The rule is chapter 04a §1.2 of the format notes. The effective values of a directory are
+//! The rules are in chapter 04a §1.2 of the format notes. The effective values of a directory are
 //! computed once and kept until they change (`tier.rs`).
 
 mod computed;
@@ -44,7 +43,7 @@ pub enum Source {
     Inherited(String),
     /// Received with a stream.
     Received,
-    /// The options of its mount say so.
+    /// Set by mount options.
     Temporary,
 }
 
@@ -84,10 +83,10 @@ impl StoredZap {
     }
 }
 
-/// Every property that takes effect for the head of a directory, by name.
+/// Every effective property of a directory's head, by name.
 pub(crate) type Resolved = HashMap<Box<str>, Found>;
 
-/// A stored value that was found.
+/// A stored value, with its source.
 #[derive(Clone)]
 pub(crate) struct Found {
     pub value: Value,
@@ -95,7 +94,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// The same, seen from below the directory that has it.
+    /// As inherited by a descendant of the directory that has it.
     fn seen_below(&self, dir: u64) -> Self {
         Self {
             value: self.value.clone(),
@@ -112,7 +111,7 @@ pub(crate) enum From {
 }
 
 impl From {
-    /// The same, seen from below the directory that has it.
+    /// As inherited by a descendant of the directory that has it.
     fn seen_below(self, dir: u64) -> Self {
         match self {
             Self::Own | Self::Received => Self::Dir(dir),
@@ -121,7 +120,7 @@ impl From {
     }
 }
 
-/// What takes effect of the entries that one ZAP has for a property.
+/// The effective value of a property among the entries of one ZAP.
 fn own_value(own: &StoredZap, name: &str) -> Option<Found> {
     if let Some(ZapValue::U64(n)) = own.get(&ignore_unknown_key(name))
         && dataset_property(name).is_some_and(|p| p.word_of(*n).is_some())
@@ -168,12 +167,12 @@ impl Dsl {
         })
     }
 
-    /// Forgets a property ZAP that changes.
+    /// Drops a property ZAP that is about to change.
     pub(crate) fn forget_stored(&self, props: u64) {
         self.tier.forget_stored(props);
     }
 
-    /// Everything that takes effect for the head of a directory.
+    /// All effective properties of a directory's head.
     pub(crate) fn resolved(&self, dir: u64) -> Result<Arc<Resolved>> {
         self.resolved_at(dir, 0)
     }
@@ -210,7 +209,7 @@ impl Dsl {
         })
     }
 
-    /// The stored value that takes effect for a dataset, if any.
+    /// The effective stored value for a dataset, if any.
     pub(crate) fn effective(&self, ds: u64, name: &str) -> Result<Option<Found>> {
         let phys = self.meta()?.ds(ds)?;
         self.effective_for(&phys, name)
@@ -299,7 +298,7 @@ impl Dsl {
         Ok(self.stored(props)?.contains_key(HAS_RECEIVED_KEY))
     }
 
-    /// Whether received values were ever stored at a directory or above it.
+    /// Whether a directory or an ancestor ever had received values.
     pub(crate) fn has_received(&self, dir: u64) -> Result<bool> {
         let meta = self.meta()?;
         for object in meta.ancestry(dir)? {
@@ -358,7 +357,7 @@ impl Dsl {
         })
     }
 
-    /// Takes changed properties over into what is open of a directory and below.
+    /// Applies changed properties to open datasets of a directory and below.
     pub(crate) fn refresh_below(&self, dir: u64) -> Result<()> {
         let state = self
             .map(&self.registry.dirs)
@@ -376,12 +375,12 @@ impl Dsl {
         self.tier.stats()
     }
 
-    /// Switches the metadata tier on or off: off, everything is read from the MOS each time.
+    /// Switches the metadata tier on or off. Without it, everything is read from the MOS each time.
     pub fn set_tier(&self, on: bool) {
         self.tier.set_off(!on);
     }
 
-    /// Tunables of the pool have changed: everything open takes them over.
+    /// Applies changed tunables of the pool to all open datasets.
     ///
     /// # Errors
     /// The MOS cannot be read.

@@ -1,16 +1,16 @@
-//! Receiving: the dataset that a stream goes into until it is whole, and the step in which it
-//! replaces the old content.
+//! Receiving: the dataset that a stream is written to, and the step in which it replaces the old
+//! content.
 //!
 //! ```text
 //!   target missing    target (INCONSISTENT) ── finish: snapshot, flag off
 //!   target exists     target/%recv, a clone of the source (or empty) ── finish: swap contents, snapshot, destroy %recv
 //! ```
-//! Users see the old head until one txg shows the new one with its snapshot. It is one sync task,
-//! so all or nothing.
+//! Users see the old head until one txg switches to the new one, with its snapshot. It is one sync
+//! task, so all or nothing.
 //!
-//! - A dataset that is received into is INCONSISTENT and owned; [`Dataset::objset`] refuses it to
+//! - A dataset that is being received is INCONSISTENT and owned; [`Dataset::objset`] refuses it to
 //!   users.
-//! - One that has no owner and no resume state was left behind by a crash (`leftovers.rs`).
+//! - If it has no owner and no resume state, a crash left it behind (`leftovers.rs`).
 //! - Resume state is written in the same txg as the data that it describes.
 
 mod finish;
@@ -40,7 +40,7 @@ use crate::key_change::NewEncryption;
 use crate::name::{check_dataset, check_snapshot, split_last};
 use plan::Start;
 
-/// Name of what is received into a dataset that exists, below it.
+/// Name of the temporary dataset below an existing target.
 pub(crate) const TEMPORARY: &str = "%recv";
 
 /// How far a receive is.
@@ -50,11 +50,11 @@ pub struct ReceiveProgress {
     pub object: u64,
     /// Offset of its last block.
     pub offset: u64,
-    /// Bytes of the stream behind its BEGIN.
+    /// Bytes of the stream after its BEGIN record.
     pub bytes: u64,
 }
 
-/// What a stream says of itself, and where it is to go.
+/// The stream's description of itself, and its target.
 #[derive(Clone, Debug)]
 pub struct ReceiveBegin {
     /// The filesystem or volume.
@@ -71,35 +71,35 @@ pub struct ReceiveBegin {
     pub kind: ObjsetType,
     /// Names ignore case.
     pub case_insensitive: bool,
-    /// Space is accounted by user: file systems from version 5 on.
+    /// Space is accounted for by user: file systems from version 5 on.
     pub accounts_users: bool,
     /// Snapshot that a new dataset becomes a clone of.
     pub origin: Option<String>,
-    /// Destroy what is newer than the source (`-F`).
+    /// Destroy snapshots and changes newer than the source (`-F`).
     pub force: bool,
-    /// Features that the dataset makes use of from the start, by GUID.
+    /// Features that the dataset uses from the start, by GUID.
     pub features: Vec<&'static str>,
-    /// Keep what has come if the stream ends early.
+    /// Keep received data if the stream ends early.
     pub resumable: Option<ResumeState>,
-    /// Go on with what is there.
+    /// Continue an interrupted receive.
     pub resuming: bool,
     /// Keys and MACs of a raw stream.
     pub raw: Option<RawReceive>,
-    /// What the stream is redacted with respect to.
+    /// Guids of the redaction snapshots of the stream.
     pub redacted_by: Option<Vec<u64>>,
-    /// What its source was redacted with respect to.
+    /// Guids of the redaction snapshots of its source.
     pub source_redacted_by: Option<Vec<u64>>,
-    /// How a new dataset is encrypted that a plain stream makes.
+    /// Encryption of a new dataset from a plain stream.
     pub encryption: ReceivedEncryption,
 }
 
-/// How a new dataset is encrypted that a plain stream makes.
+/// Encryption of a new dataset from a plain stream.
 #[derive(Clone, Debug, Default)]
 pub enum ReceivedEncryption {
     /// With the key of its parent's root, if the parent is encrypted.
     #[default]
     AsParent,
-    /// Not at all, wherever it is.
+    /// Not encrypted, wherever it is.
     Off,
     /// As the receiver says.
     Given(NewEncryption),
@@ -110,7 +110,7 @@ pub struct Receiving {
     dsl: Arc<Dsl>,
     owner: Option<Owner>,
     dataset: Arc<Dataset>,
-    /// Full name of what is received into.
+    /// Full name of the dataset that is written to.
     name: String,
     begin: ReceiveBegin,
     temporary: bool,
@@ -121,10 +121,10 @@ fn refuse<T>(errno: Errno, what: String) -> Result<T> {
 }
 
 impl Dsl {
-    /// Makes the dataset that a stream goes into.
+    /// Creates the dataset that a stream is written to.
     ///
     /// # Errors
-    /// The refusals of chapter 05b §9.2 of the format notes.
+    /// The refusals in chapter 05b §9.2 of the format notes.
     pub fn begin_receive(&self, begin: ReceiveBegin) -> Result<Receiving> {
         check_dataset(&begin.target)?;
         check_snapshot(&begin.target, &begin.snapshot)?;
@@ -140,10 +140,10 @@ impl Dsl {
         )?;
         let dataset = self.dataset_by_object(ObjectId(object))?;
         if begin.raw.is_some() {
-            // Before anybody can open it: raw content has to be opened without a key.
+            // Before any opener: raw content has to be opened without a key.
             dataset.set_raw(true);
         }
-        // From here on a destroy or a rename is refused as busy.
+        // From now on a destroy or a rename is refused as busy.
         let owner = dataset.own()?;
         let name = if temporary {
             format!("{}/{TEMPORARY}", begin.target)
@@ -160,10 +160,10 @@ impl Dsl {
         })
     }
 
-    /// What a receive has half made beside a dataset that exists.
+    /// The partial receive of an existing dataset.
     ///
     /// # Errors
-    /// `Refused(NOENT)` if there is nothing.
+    /// `Refused(NOENT)` if there is none.
     pub fn temporary(&self, target: &str) -> Result<Arc<Dataset>> {
         let object = {
             let _config = self.read_config();
@@ -178,10 +178,10 @@ impl Dsl {
         })
     }
 
-    /// Throws away what an interrupted receive has (`zfs receive -A`).
+    /// Discards a partial receive (`zfs receive -A`).
     ///
     /// # Errors
-    /// `Refused(NOENT)` if there is none, `Refused(BUSY)` while one is at work.
+    /// `Refused(NOENT)` if there is none, `Refused(BUSY)` while it is running.
     pub fn abort_receive(&self, target: &str) -> Result<()> {
         if let Ok(temporary) = self.temporary(target) {
             return self.destroy_partial(temporary.object());
@@ -232,7 +232,7 @@ impl Ctx<'_> {
             Start::New { origin } => {
                 // A new dataset is a clone of the empty `$ORIGIN`, like every other one.
                 let snap = origin.unwrap_or(self.meta.origin_snap());
-                // Inconsistent until the end: so after a crash everybody knows that the dataset is
+                // Inconsistent until the end: after a crash the flag shows that the dataset is
                 // incomplete.
                 let flags = DS_FLAG_INCONSISTENT | ci_flag(begin);
                 let ds = self.create_dir_and_head(&begin.target, &Origin { snap }, flags)?;
@@ -251,7 +251,7 @@ impl Ctx<'_> {
                         self.inherit_features(snap, ds)?;
                         self.share_key(snap, ds)?;
                     }
-                    // Before the first block is written, since a block is encrypted or it is not.
+                    // Before the first block is written, because all blocks are encrypted or none.
                     (None, Some(new)) => self.encrypt_new(ds, &new)?,
                     (None, None) => {}
                 }
@@ -260,8 +260,8 @@ impl Ctx<'_> {
             Start::Temporary { source } => {
                 let name = format!("{}/{TEMPORARY}", begin.target);
                 let flags = DS_FLAG_INCONSISTENT | ci_flag(begin);
-                // A clone of the source below the target: users of the target go on until both are
-                // swapped.
+                // A clone of the source below the target: users of the target are not disturbed
+                // until both are swapped.
                 let ds = self.create_dir_and_head(&name, &Origin { snap: source }, flags)?;
                 if source != self.meta.origin_snap() {
                     self.create_livelist(ds)?;
@@ -271,7 +271,7 @@ impl Ctx<'_> {
                 (ds, true, source == self.meta.origin_snap())
             }
         };
-        // Redacted ranges must be known before anybody reads.
+        // Redacted ranges must be known before the first read.
         self.set_redacted(object, begin.redacted_by.as_deref())?;
         for guid in &begin.features {
             self.activate(object, guid, &ZapValue::U64(0))?;
@@ -285,7 +285,8 @@ impl Ctx<'_> {
         Ok((object, temporary))
     }
 
-    /// The objset that the stream's records go into: a new one, or what the source left.
+    /// The object set that the stream's records are applied to: a new one, or a copy of the
+    /// source's.
     fn ready_objset(&self, begin: &ReceiveBegin, object: u64, fresh: bool) -> Result<()> {
         let handle = self.dsl.dataset_by_object(ObjectId(object))?;
         if let Some(raw) = &begin.raw {
@@ -316,7 +317,7 @@ impl Ctx<'_> {
         } else {
             let os = handle.objset_received()?;
             if os.zil_header().iter().any(|b| *b != 0) {
-                // The log is the source's. It would be replayed on top of what comes.
+                // The log belongs to the source. It would be replayed on top of the received data.
                 os.set_zil_header(self.tx, [0; ZIL_HEADER_SIZE]);
                 handle.note_dirty(self.tx.txg());
             }
@@ -334,12 +335,12 @@ fn ci_flag(begin: &ReceiveBegin) -> u64 {
 }
 
 impl Receiving {
-    /// The dataset that is received into.
+    /// The dataset that is written to.
     pub fn dataset(&self) -> &Arc<Dataset> {
         &self.dataset
     }
 
-    /// Full name of what is received into.
+    /// Full name of the dataset that is written to.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -352,7 +353,7 @@ impl Receiving {
         self.dataset.objset_received()
     }
 
-    /// Whether it begins with the content of a snapshot.
+    /// Whether it starts from the content of a snapshot.
     ///
     /// # Errors
     /// It was destroyed.
@@ -360,7 +361,7 @@ impl Receiving {
         Ok(self.dataset.phys()?.prev_snap != self.dsl.meta()?.origin_snap())
     }
 
-    /// Notes how far the stream was applied with what `tx` holds.
+    /// Notes how much of the stream is applied, including the changes of `tx`.
     pub fn note(&self, tx: &Tx, progress: ReceiveProgress) {
         self.dataset.progress.lock()[tx.txg().slot::<4>()] = Some(progress);
     }
@@ -375,7 +376,7 @@ impl Receiving {
         spa.wait_synced(txg)
     }
 
-    /// Whether an existing dataset is received into: [`Self::finish`] then replaces its content.
+    /// Whether the target exists: [`Self::finish`] then replaces its content.
     pub fn replaces(&self) -> bool {
         self.temporary
     }
@@ -385,43 +386,43 @@ impl Receiving {
         format!("{}@{}", self.begin.target, self.begin.snapshot)
     }
 
-    /// Name of the dataset that will have it.
+    /// Name of the dataset that will get the content.
     pub fn target(&self) -> &str {
         &self.begin.target
     }
 
-    /// Whether blocks come as ciphertext, to be stored as they are.
+    /// Whether the blocks are ciphertext, stored unchanged.
     pub fn is_raw(&self) -> bool {
         self.begin.raw.is_some()
     }
 
-    /// Gives the target its new content and its snapshot. Who has the target mounted has let go of
-    /// it before.
+    /// Gives the target its new content and its snapshot. A mounted target must have been unmounted
+    /// before.
     ///
     /// # Errors
-    /// The target was changed meanwhile, or limits stand in the way: nothing is changed then.
+    /// The target was changed meanwhile, or a limit is reached: nothing is changed then.
     pub fn finish(&mut self) -> Result<()> {
-        // The snapshot is taken of what is on disk.
+        // The snapshot covers only data on disk.
         self.wait()?;
         let object = self.dataset.object().0;
         let begin = Arc::new(self.begin.clone());
         let temporary = self.temporary;
         let (b, c) = (begin.clone(), begin);
-        // Ownership ends only after the task, so that nobody can come in between.
+        // Ownership ends only after the task, so that nobody else can own it in between.
         let owner = self.owner.take();
         let done = self.dsl.task(
             move |ctx| ctx.check_finish(&b, object, temporary),
             move |ctx| ctx.finish_receive(&c, object, temporary),
         );
         if self.begin.raw.is_some() {
-            // From now on the content is read with its key; what is in clear is readable without.
+            // From now on the content is read with its key; without it, only cleartext parts.
             self.dataset.set_raw(false);
         }
         drop(owner);
         done.map(|_| ())
     }
 
-    /// Ends a receive that cannot go on: without `keep` everything that came is destroyed.
+    /// Ends a receive that cannot continue. Without `keep` all received data is destroyed.
     ///
     /// # Errors
     /// It could not be destroyed, or written.
@@ -430,7 +431,7 @@ impl Receiving {
         if keep && self.begin.resumable.is_some() {
             return self.wait();
         }
-        // By its object: nobody finds a temporary one by name.
+        // By its object, because a temporary dataset is not found by name.
         self.dsl.destroy_partial(self.dataset.object())
     }
 }

@@ -1,13 +1,13 @@
-//! Redaction: lists of blocks that a send leaves out, and what received datasets keep of theirs.
-//! Chapters 04 §12.5 and 05b §5.6 of the format notes.
+//! Redaction: lists of blocks that a send leaves out, and those of received datasets. Chapters 04
+//! §12.5 and 05b §5.6 of the format notes.
 //!
 //! ```text
 //!   bookmark ─ redaction_obj ─► object: bonus or spill: header with the guids of the redaction snapshots
 //!                                       data: 32 bytes per run of blocks, by object and block
 //!   dataset  ─ extension entry com.delphix:redacted_datasets: the guids it was redacted with respect to
 //! ```
-//! A list is written in parts, one in each txg, and says how far it is. An incomplete list is not
-//! used. Memory is bounded by one part.
+//! A list is written in parts, one per txg, and records its progress. An incomplete list is not
+//! used. One part at a time is in memory.
 
 use std::sync::Arc;
 
@@ -23,13 +23,13 @@ use crate::context::{Ctx, Dsl};
 pub(crate) const LISTS: &str = "com.delphix:redaction_bookmarks";
 /// Feature, and key, of redacted datasets.
 pub(crate) const REDACTED: &str = "com.delphix:redacted_datasets";
-/// Feature of lists whose header does not fit a bonus.
+/// Feature of lists whose header does not fit into a bonus.
 const SPILLED: &str = "com.delphix:redaction_list_spill";
 const BLOCK: u32 = 128 << 10;
 const ENTRY: u64 = RedactBlockPhys::SIZE as u64;
 /// Entries that are written in one txg.
 pub const REDACTION_PIECE: usize = BLOCK as usize / RedactBlockPhys::SIZE;
-/// Bytes of a header that fit a bonus: those of 36 redaction snapshots.
+/// Bytes of a header that fits into a bonus: up to 36 redaction snapshots.
 const BONUS_MAX: usize = 320;
 /// Redaction snapshots whose guids fit a spill block.
 const SNAPS_MAX: usize = (BLOCK as usize - 32) / 8;
@@ -71,7 +71,7 @@ impl RedactionList {
         self.len() == 0
     }
 
-    /// Reads up to a block's worth of entries from `from` on.
+    /// Reads up to one block of entries, starting at `from`.
     ///
     /// # Errors
     /// The MOS cannot be read, or the entries are not in order.
@@ -110,7 +110,7 @@ impl RedactionList {
 }
 
 impl Dsl {
-    /// The list of a redaction bookmark; `None` of another one.
+    /// The list of a redaction bookmark; `None` for an ordinary bookmark.
     ///
     /// # Errors
     /// `Refused(INVAL)` if it is not complete; the MOS cannot be read.
@@ -139,8 +139,7 @@ impl Dsl {
         Ok(Some(RedactionList { dnode, header }))
     }
 
-    /// Guids of the snapshots that a dataset or snapshot was redacted with respect to; `None` if it
-    /// is whole.
+    /// Guids of the redaction snapshots of a dataset or snapshot; `None` if it is not redacted.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -154,12 +153,12 @@ impl Dsl {
         Ok(found.map(|value| value.ints()))
     }
 
-    /// Makes a redaction bookmark of a snapshot with an empty, incomplete list, and returns the
+    /// Creates a redaction bookmark of a snapshot with an empty, incomplete list, and returns the
     /// list's object.
     ///
     /// # Errors
     /// `Refused`: NOTSUP without the feature, EXIST, NOENT, INVAL for more snapshots than a list
-    /// takes.
+    /// can name.
     pub fn begin_redaction(&self, snapshot: &str, bookmark: &str, snaps: &[u64]) -> Result<u64> {
         let check = (snapshot.to_owned(), bookmark.to_owned(), snaps.len());
         let apply = (snapshot.to_owned(), bookmark.to_owned(), snaps.to_vec());
@@ -175,7 +174,7 @@ impl Dsl {
         )
     }
 
-    /// Appends to a list that is not complete; an empty piece completes it.
+    /// Appends to a list that is not complete; an empty slice completes it.
     ///
     /// # Errors
     /// The list is gone; the pool is suspended.
@@ -215,7 +214,7 @@ impl Ctx<'_> {
         self.check_bookmark(snapshot, bookmark)
     }
 
-    /// Whether the guids of so many redaction snapshots have a place.
+    /// Whether there is room for the guids of that many redaction snapshots.
     pub(crate) fn check_spill(&self, snaps: usize) -> Result<()> {
         if 32 + 8 * snaps > BONUS_MAX && !self.enabled(SPILLED) {
             return Err(Error::refused(
@@ -226,7 +225,7 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// An object for a list with this header.
+    /// Creates the object of a list with this header.
     fn create_list(&self, header: &RedactionListPhys) -> Result<u64> {
         let len = header.to_bytes().len();
         let spec = DnodeSpec::new(UINT64_METADATA)
@@ -234,8 +233,8 @@ impl Ctx<'_> {
             .bonus(UINT64_METADATA, len.min(BONUS_MAX) as u16);
         let dnode = self.meta.mos.allocate(self.tx, &spec)?;
         if len > BONUS_MAX {
-            // A full bonus was requested, so that the dnode has one block pointer. It is emptied,
-            // because the spill pointer takes the end of its place.
+            // A full bonus was requested, so the dnode has one block pointer. It is emptied,
+            // because the spill pointer overlaps its end.
             dnode.set_bonus(self.tx, &[])?;
             self.feature_add(SPILLED, 1)?;
         }
@@ -264,7 +263,7 @@ impl Ctx<'_> {
         Ok(list)
     }
 
-    /// A complete, empty list: what a bookmark of a redacted snapshot has.
+    /// A complete, empty list: for a bookmark of a redacted snapshot.
     pub(crate) fn create_empty_redaction(&self, snaps: Vec<u64>) -> Result<u64> {
         self.create_list(&RedactionListPhys {
             last_object: u64::MAX,
@@ -309,8 +308,7 @@ impl Ctx<'_> {
         self.free(object)
     }
 
-    /// Says what a dataset that is received into is redacted with respect to, in place of what its
-    /// origin says.
+    /// Sets the redaction snapshots of a dataset that is received into, in place of its origin's.
     pub(crate) fn set_redacted(&self, ds: u64, snaps: Option<&[u64]>) -> Result<()> {
         if let Some(table) = self.meta.extension(ds)?
             && table.get(REDACTED)?.is_some()

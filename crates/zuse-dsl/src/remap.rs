@@ -1,5 +1,5 @@
-//! Ranges of removed vdevs that older snapshots still name, while newer datasets name the copy
-//! (chapter 04b §4 of the format notes).
+//! Ranges of removed vdevs to which older snapshots still point, while newer datasets point to the
+//! copy (chapter 04b §4 of the format notes).
 //!
 //! ```text
 //! OpenZFS rewrites a block pointer to the new address     ─▶ old range: into the head's remap deadlist
@@ -7,9 +7,9 @@
 //! the last snapshot with the old address is destroyed     ─▶ obsolete_bpobj ─▶ obsolete
 //! ```
 //!
-//! Zuse never rewrites a pointer itself; it only keeps these lists. An entry is not a block that
-//! could be freed, because its copy is in use. It is a range of a removed vdev that nobody will
-//! look up any more.
+//! Zuse never rewrites a pointer itself; it only maintains these lists. An entry is not a block to
+//! be freed, because its copy is in use. It is a range of a removed vdev that nobody will look up
+//! any more.
 
 use zuse_base::{Error, Result, Span};
 
@@ -20,7 +20,7 @@ use crate::meta::DIRECTORY;
 use crate::snapshot::REMAP_DEADLIST;
 use crate::sync::{Budget, Freeing};
 
-/// Key in the MOS directory: ranges that became obsolete and are not noted as such yet.
+/// Key in the MOS directory: ranges that became obsolete and are not marked on their vdevs yet.
 pub(crate) const OBSOLETE_BPOBJ: &str = "com.delphix:obsolete_bpobj";
 const COUNTS: &str = "com.delphix:obsolete_counts";
 
@@ -30,7 +30,7 @@ impl Ctx<'_> {
         Ok(found.and_then(|value| value.first()))
     }
 
-    /// Drops the list of a dataset that is destroyed, or whose content is given up.
+    /// Drops the list of a dataset that is destroyed or loses its content.
     pub(crate) fn drop_remap_list(&self, ds: u64) -> Result<()> {
         if let Some(list) = self.remap_list(ds)? {
             Deadlist::open(self.meta, list)?.free(self)?;
@@ -40,7 +40,7 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// A key of the head's deadlists goes.
+    /// Removes a key of the head's deadlists.
     pub(crate) fn remove_remap_key(&self, ds: u64, key: u64) -> Result<()> {
         match self.remap_list(ds)? {
             Some(list) => Deadlist::open(self.meta, list)?.remove_key(self, key),
@@ -48,13 +48,13 @@ impl Ctx<'_> {
         }
     }
 
-    /// A snapshot goes: of the ranges that the next dataset had left, those that only this snapshot
-    /// still named are obsolete. Its own list is the next one's from now on. `older`: the txg of
-    /// the snapshot before it.
+    /// A snapshot is destroyed. The next dataset no longer points to some ranges; those used only
+    /// by this snapshot become obsolete. Its own list moves to the next dataset. `older`: the txg
+    /// of the snapshot before it.
     pub(crate) fn inherit_remaps(&self, snap: u64, next: u64, older: u64) -> Result<()> {
         let own = self.remap_list(snap)?;
         let Some(theirs) = self.remap_list(next)? else {
-            // Both have the same keys as soon as the snapshot is gone.
+            // Once the snapshot is gone, both lists must have the same keys.
             if let Some(own) = own {
                 self.zapify(snap)?.remove(self.tx, REMAP_DEADLIST)?;
                 self.zapify(next)?.put_u64(self.tx, REMAP_DEADLIST, own)?;
@@ -64,7 +64,7 @@ impl Ctx<'_> {
         let mut list = Deadlist::open(self.meta, theirs)?;
         let obsolete = list.range(older, u64::MAX)?;
         let target = match obsolete.used == 0 && obsolete.uncomp == 0 {
-            // The keys go, and nothing with them.
+            // The keys are removed, with empty lists.
             true => self.meta.free_bpobj(),
             false => self.obsolete_list()?,
         };
@@ -77,7 +77,7 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// The list of ranges that are to be noted, made when it is first needed.
+    /// The list of ranges to mark, created when first needed.
     fn obsolete_list(&self) -> Result<u64> {
         self.spa.note_frees();
         let directory = self.meta.table(DIRECTORY)?;
@@ -90,7 +90,7 @@ impl Ctx<'_> {
         Ok(list)
     }
 
-    /// Notes ranges as obsolete on their vdevs.
+    /// Marks ranges as obsolete on their vdevs.
     pub(crate) fn process_obsolete(&self, budget: &mut Budget) -> Result<Freeing> {
         let directory = self.meta.table(DIRECTORY)?;
         let Some(object) = directory.get_u64(OBSOLETE_BPOBJ)? else {
@@ -107,7 +107,7 @@ impl Ctx<'_> {
             let range = bp.dva(0);
             let span = Span::new(range.offset(), range.asize());
             match self.spa.mark_obsolete(range.vdev(), span) {
-                // A range that cannot be obsolete is ignored.
+                // A range that is already obsolete, or invalid, is ignored.
                 Err(Error::Corrupt { .. }) => Ok(true),
                 other => other.map(|()| true),
             }

@@ -175,7 +175,7 @@ impl Ctx<'_> {
         self.dsl.check_room(Reserve::Half, 0)
     }
 
-    /// Whether the directories above the new place (`above`) have room for what is moved.
+    /// Whether the directories above the new place (`above`) have room for the moved subtree.
     fn check_move(&self, dir: u64, new_parent: u64, above: &[u64], parent: &str) -> Result<()> {
         let phys = self.meta.dir(dir)?;
         let old_above = self.meta.ancestry(phys.parent)?;

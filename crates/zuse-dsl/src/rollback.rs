@@ -1,7 +1,7 @@
 //! Rolling a head back to its newest snapshot.
 //!
 //! The head takes over the snapshot's tree and sizes. Its own tree (born after the snapshot) is
-//! queued for freeing. What its deadlist held lives again in the head.
+//! queued for freeing. Blocks on its deadlist belong to the head again.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use crate::name::split_snapshot;
 use crate::sizes::Sizes;
 
 impl Dsl {
-    /// Rolls a filesystem or volume back to a snapshot (`pool/a@s`). With `destroy_newer` snapshots
-    /// and bookmarks that are newer go first. The owner of the dataset, if any, has stopped all
-    /// work on it and opens its object set again afterwards.
+    /// Rolls a filesystem or volume back to a snapshot (`pool/a@s`). With `destroy_newer`, newer
+    /// snapshots and bookmarks are destroyed first. The owner of the dataset, if any, must have
+    /// stopped all work on it, and opens its object set again afterwards.
     ///
     /// # Errors
     /// `Refused`: NOENT, EXIST if newer snapshots or bookmarks are in the way, DQUOT, NOSPC.
@@ -49,17 +49,17 @@ impl Dsl {
             else {
                 return Ok(());
             };
-            // A txg of its own: it can be refused (a hold, a clone), and then the head must be as
-            // it was.
+            // In a txg of its own: a hold or a clone can make it fail, and then the head must be
+            // unchanged.
             self.destroy(&format!("{dataset}@{first}%{last}"), false, false)?;
         }
         let spa = self.spa()?;
-        // What was written to the head is in its tree by then: the tree that goes must be whole.
+        // The tree that is freed must include all data written to the head so far.
         spa.wait_synced(spa.open_txg())?;
         let (dataset, snap) = (dataset.to_owned(), snap.to_owned());
         let (d, s) = (dataset.clone(), snap.clone());
         self.task(
-            // Again on the sync thread: a snapshot may have been taken meanwhile.
+            // Checked again on the sync thread: a snapshot may have been taken meanwhile.
             move |ctx| ctx.check_rollback(&d, &s, destroy_newer).map(|_| ()),
             move |ctx| {
                 let (head, target) = ctx.check_rollback(&dataset, &snap, destroy_newer)?;
@@ -108,7 +108,7 @@ impl Ctx<'_> {
         }
         let old = self.meta.ds(target)?;
         let refquota = self.dsl.number_of(head, "refquota")?;
-        // The quota may have come after the snapshot.
+        // The quota may have been set after the snapshot.
         if refquota != 0 && refquota < old.referenced_bytes {
             return Err(Error::refused(
                 Errno::DQUOT,
@@ -130,23 +130,23 @@ impl Ctx<'_> {
     pub(crate) fn roll_back(&self, head: u64, target: u64) -> Result<()> {
         let handle = self.dsl.dataset_by_object(ObjectId(head))?;
         self.free_log(&handle)?;
-        // Before the books change: nobody may write into the tree that is queued below.
+        // Before the accounting changes: nothing may be written into the tree that is queued below.
         handle.close_objset();
         let h = self.meta.ds(head)?;
         let s = self.meta.ds(target)?;
         let dir = self.meta.dir(h.dir)?;
-        // Its blocks are those of the tree that is freed. With it the clone would free them a
-        // second time.
+        // Its blocks are those of the freed tree: destroying the clone would free them a second
+        // time.
         self.drop_livelist(h.dir)?;
 
-        // Blocks in the deadlist are the head's again. When they died, those of this directory were
-        // moved to SNAP.
+        // Blocks on the deadlist belong to the head again. When they died, this directory's share
+        // was moved to SNAP.
         let old = Deadlist::open(self.meta, h.deadlist)?;
         let revived = old.range(self.meta.origin_txg(&dir)?, u64::MAX)?;
         let all_dead = old.totals()?;
         self.transfer(h.dir, UsedKind::Snap, UsedKind::Head, revived.used)?;
 
-        // The head's own tree is freed: sizes of blocks born after the snapshot.
+        // The sizes of the head's own tree: blocks born after the snapshot.
         let own = Sizes::of(h.referenced_bytes, h.compressed_bytes, h.uncompressed_bytes)
             + all_dead
             - Sizes::of(s.referenced_bytes, s.compressed_bytes, s.uncompressed_bytes);
@@ -198,7 +198,7 @@ impl Ctx<'_> {
         self.clear_log_header(&handle)
     }
 
-    /// A snapshot was taken with the log of its time in its objset block: that log is gone. The
+    /// The snapshot's objset block contains the log header of its time, but that log is gone. The
     /// header is in no MAC, so no key is needed.
     fn clear_log_header(&self, handle: &Arc<Dataset>) -> Result<()> {
         let mut os = handle.objset_in_clear()?;

@@ -1,4 +1,4 @@
-//! Scrub and resilver: every block of the pool is looked at, in the background (chapter 04b §3 of
+//! Scrub and resilver: every block of the pool is verified, in the background (chapter 04b §3 of
 //! the format notes).
 //!
 //! ```text
@@ -6,22 +6,21 @@
 //!   scan thread        walk ─► blocks collected ─► sorted by place ─► each one proved
 //!   sync task          position and figures of that batch on disk; the next one …  or the end
 //! ```
-//! - A batch is a part of the walk: some thousand blocks, some seconds. What is on disk is always a
-//!   position before which everything was proved; after a crash or an export one batch is repeated.
-//! - The walk runs beside everybody else, on trees that may be replaced meanwhile. What was freed
-//!   since the batch began is noted place by place ([`zuse_io::Pipeline::watch_frees`]) and passed
-//!   over; nothing is written to such a place.
-//! - Only blocks born before the scan's `max_txg` are of interest: no later change adds any.
-//! - Snapshots that are taken or destroyed, and heads that are destroyed or exchanged, change the
-//!   position in the same txg. That is the one on disk and that of the batch in hand
+//! - A batch is a part of the walk: some thousand blocks, some seconds. Everything before the
+//!   position on disk was verified. After a crash or an export one batch is repeated.
+//! - The walk runs beside all other work, on trees that may be replaced meanwhile. Places freed
+//!   since the batch began are noted ([`zuse_io::Pipeline::watch_frees`]) and skipped; nothing is
+//!   written to them.
+//! - Only blocks born before the scan's `max_txg` are visited: later changes cannot add any.
+//! - Creating or destroying snapshots, and destroying or swapping heads, change the position in the
+//!   same txg. That applies to the position on disk and to that of the current batch
 //!   ([`Position`]).
-//! - A batch whose dataset was destroyed, or in which more was freed than is noted, is thrown away.
-//! - Blocks that a dedup table shares are proved with the table, once, before the trees are walked.
-//!   The walk passes over them. One that comes to be shared meanwhile is not passed over, nor one
-//!   that was found lost: its pointers have names. From the first such block on the state says that
-//!   nothing may be passed over (`ddt_class_max` 0). Whoever goes on with the scan does not know
-//!   which they are.
-//! - `Scan`'s lock is a leaf: nothing is read or waited for under it.
+//! - A batch is discarded if its dataset was destroyed, or if more was freed than can be noted.
+//! - Deduplicated blocks are verified with their table, once, before the trees. The walk skips
+//!   them. It does not skip blocks that were deduplicated since, or were found lost: their pointers
+//!   are needed to name files. From the first such block on, the state on disk forbids skipping
+//!   (`ddt_class_max` 0). A system that continues the scan does not know which blocks they are.
+//! - `Scan`'s lock is a leaf: nothing is read and nothing waits under it.
 
 mod engine;
 mod error_scrub;
@@ -50,7 +49,7 @@ pub(crate) const KEY: &str = "scan";
 pub(crate) const ERROR_SCRUB: &str = "error_scrub";
 pub(crate) const LAST_SCRUBBED: &str = "last_scrubbed_txg";
 
-/// Which scan is begun.
+/// The kind of scan to begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewScan {
     /// A scrub of blocks born after the first txg, and before the second (none: before now).
@@ -61,7 +60,7 @@ pub enum NewScan {
     ErrorScrub,
 }
 
-/// What is known of the pool's scan.
+/// The state of the pool's scan.
 #[derive(Default)]
 pub(crate) struct Scan {
     state: Mutex<State>,
@@ -69,43 +68,43 @@ pub(crate) struct Scan {
 
 #[derive(Default)]
 struct State {
-    /// As it is on disk, with the position.
+    /// The state on disk, with the position.
     record: Option<Record>,
     position: Position,
-    /// That of the batch in hand.
+    /// The position of the current batch.
     ahead: Option<Position>,
-    /// Changes when the batch in hand is of no use any more.
+    /// Changes when the current batch becomes useless.
     epoch: u64,
     /// Figures of the batch in hand.
     counts: Arc<Counts>,
-    /// Bytes that batches of a scrub repaired before they were thrown away. The next batch finds
-    /// them whole.
+    /// Bytes repaired by batches of a scrub that were then discarded. A repeated batch finds them
+    /// good.
     repaired: u64,
     pass: Pass,
-    /// What it could not see to.
+    /// Data that the scan could not verify.
     short: Short,
     error_scrub: ErrorScrub,
-    /// The last class of dedup tables whose blocks are passed over in the trees.
+    /// The last class of dedup tables whose blocks are skipped in the trees.
     shared: u64,
     worker: Option<Worker>,
-    /// No worker is begun any more: the pool is being closed.
+    /// No worker is started any more: the pool is being closed.
     closing: bool,
 }
 
-/// What is told of the time since the scan was begun or taken up.
+/// Figures since the scan was begun or resumed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pass {
     start: u64,
-    /// Examined and issued, of batches that are on disk.
+    /// Examined and issued bytes of batches that are on disk.
     examined: u64,
     issued: u64,
     /// When it was paused; 0 while it is not.
     paused: u64,
-    /// Seconds that it was paused.
+    /// Seconds spent paused.
     spent_paused: u64,
-    /// Issued before this pass.
+    /// Bytes issued before this pass.
     issued_before: u64,
-    /// The scan was begun since the pool was opened: all that went wrong is known.
+    /// The scan was begun since the pool was opened, so all its errors are known.
     begun_here: bool,
 }
 
@@ -115,8 +114,7 @@ struct Worker {
 }
 
 impl State {
-    /// The batch in hand is of no use any more. What it repaired stays repaired. (A resilver writes
-    /// all of it again.)
+    /// Discards the current batch. Its repairs stay. (A resilver repeats all writes.)
     fn forget_batch(&mut self) {
         self.ahead = None;
         self.epoch += 1;
@@ -129,13 +127,13 @@ impl State {
 }
 
 impl Scan {
-    /// The scan that goes on or pauses.
+    /// The scan, if it is running or paused.
     fn running(&self) -> Option<Record> {
         self.state.lock().record.filter(Record::is_scanning)
     }
 
-    /// Changes the position on disk and that in hand; gives what is to be written, if there is a
-    /// scan.
+    /// Changes the positions on disk and of the current batch. Returns the state to write, if there
+    /// is a scan.
     fn change(&self, f: impl Fn(&mut Position)) -> Option<(Record, Position, Position)> {
         let mut state = self.state.lock();
         let record = state.record.filter(Record::is_scanning)?;

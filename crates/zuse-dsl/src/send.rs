@@ -1,5 +1,4 @@
-//! What a send needs from this layer: the point of a dataset's history where it starts, and the
-//! features in use.
+//! Support for sends: the source of an incremental send, and the features in use.
 
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_dmu::MetaShape;
@@ -23,15 +22,15 @@ use crate::snapshot::IVSET_GUID;
 pub struct SendSource {
     /// Identity of the snapshot, or of the snapshot that the bookmark was made of.
     pub guid: u64,
-    /// Its txg: what was born later is sent.
+    /// Its txg: blocks born later are sent.
     pub txg: u64,
-    /// It belongs to another dataset: the receiver has to make a clone.
+    /// It belongs to another dataset, so the receiver has to create a clone.
     pub other_dataset: bool,
     /// The bookmark, if it is one.
     pub bookmark: Option<BookmarkPhys>,
-    /// Identity of the IVs of an encrypted one, 0 for none.
+    /// IV set guid of an encrypted one, 0 for none.
     pub ivset: u64,
-    /// What a redacted snapshot is redacted with respect to.
+    /// Redaction snapshots, if it is redacted.
     pub redacted_by: Option<Vec<u64>>,
 }
 
@@ -56,7 +55,7 @@ impl Dsl {
                     Error::refused(Errno::NOENT, format!("bookmark '{from}' does not exist"))
                 })?;
             let dir = meta.ds(head)?.dir;
-            // The history of the target, up to the point where it branched off that dataset.
+            // The history of the target, up to its branch from that dataset.
             let mut at = target;
             for _ in 0..MAX_HISTORY {
                 if at.dir == dir {
@@ -107,7 +106,7 @@ impl Dsl {
         })
     }
 
-    /// Identity of the IVs of a snapshot, 0 for none.
+    /// IV set guid of a snapshot, 0 for none.
     pub(crate) fn ivset_of(&self, ds: u64) -> Result<u64> {
         let found = self.meta()?.extension_value(ds, IVSET_GUID)?;
         Ok(found.and_then(|v| v.first()).unwrap_or(0))
@@ -134,7 +133,7 @@ impl Dsl {
 const MAX_HISTORY: u32 = 10_000_000;
 
 impl Dataset {
-    /// Whether a dataset makes use of a per-dataset feature.
+    /// Whether a dataset uses a per-dataset feature.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -143,7 +142,7 @@ impl Dataset {
         Ok(meta.extension_value(self.object().0, guid)?.is_some())
     }
 
-    /// What a raw stream says of an encrypted dataset's keys, and of its object set.
+    /// The contents of a raw stream about an encrypted dataset's keys, and about its object set.
     ///
     /// # Errors
     /// `Unsupported` for keys of the first development version; the MOS cannot be read.
@@ -191,8 +190,8 @@ impl Dataset {
 }
 
 impl Dsl {
-    /// All filesystems and volumes from a name down, parents first, children in the order of their
-    /// table: the order of packages.
+    /// All filesystems and volumes from a name downward, parents first, children in the order of
+    /// their table: the order of packages.
     ///
     /// # Errors
     /// `Refused(NOENT)`; the MOS cannot be read.
@@ -217,8 +216,8 @@ impl Dsl {
         Ok(out)
     }
 
-    /// The properties of a dataset that were set on itself or received, in the order of their
-    /// table. With `received_only` the received ones alone.
+    /// Properties that were set on a dataset itself or received, in the order of their table. With
+    /// `received_only`, the received ones alone.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -246,7 +245,7 @@ impl Dsl {
         };
         let mut out = Vec::new();
         for (key, stored) in &entries {
-            // A value unknown to older software stands in an entry of its own, beside the default
+            // A value unknown to older software is stored in a separate entry, beside the default
             // for that software.
             let newer = entries
                 .iter()
@@ -279,8 +278,8 @@ impl Dsl {
         Ok(out)
     }
 
-    /// Uncompressed and compressed bytes that a stream is about to hold; `None` where only a walk
-    /// could say.
+    /// Uncompressed and compressed bytes of a stream that is about to be sent; `None` if that takes
+    /// a walk.
     ///
     /// # Errors
     /// The MOS cannot be read.

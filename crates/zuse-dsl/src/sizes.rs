@@ -29,7 +29,8 @@ impl Sizes {
         }
     }
 
-    /// What a block counts: holes and redacted pointers nothing, embedded data its logical bytes.
+    /// The sizes of a block: zero for holes and redacted pointers, logical bytes only for embedded
+    /// data.
     pub fn of_block(io: &Pipeline, bp: &BlockPointer) -> Self {
         let metadata = zuse_dmu::Settings::is_metadata(bp.object_type(), bp.level());
         match bp.kind() {
@@ -46,11 +47,11 @@ impl Sizes {
         }
     }
 
-    /// Counts of these three after this change of them. The last two are only shown and estimated
-    /// from: forged ones stop at zero, because no txg has to end for them.
+    /// Applies this change to three counts. The last two are only for display and estimates, so
+    /// forged ones stop at zero and no txg fails because of them.
     ///
     /// # Errors
-    /// `Corrupt`: the first would be below zero, or beyond what any pool has.
+    /// `Corrupt`: the first count would be below zero, or larger than any pool.
     pub fn onto(&self, old: [u64; 3], of: impl Fn() -> String) -> Result<[u64; 3]> {
         Ok([
             counted(old[0], self.used, || format!("used bytes of {}", of()))?,

@@ -19,21 +19,21 @@ use crate::sizes::Sizes;
 use crate::version::{VERSION_SNAPSHOT_PROPERTIES, too_old};
 
 /// log2 of the block size of a directory's extension entries. A pair of numbers makes them a fat
-/// ZAP, of which each snapshot copies, compresses and writes a leaf. They are few and short: all
-/// that a directory may have fit into one leaf of 1K. With the 16K of a micro ZAP that has grown a
-/// snapshot took four times as long.
+/// ZAP, and each snapshot copies, compresses and writes a leaf of it. The entries are few and
+/// short: a directory's fit into one leaf of 1K. With blocks of 16K, as for a micro ZAP that became
+/// fat, a snapshot took four times as long.
 const DIR_EXTENSION_SHIFT: u32 = 10;
 
 pub(crate) const REMAP_DEADLIST: &str = "com.delphix:remap_deadlist";
 
-/// Extension entry of an encrypted snapshot: which set of IVs its blocks have.
+/// Extension entry of an encrypted snapshot: its IV set guid.
 pub(crate) const IVSET_GUID: &str = "com.datto:ivset_guid";
 
 impl Dsl {
     /// Takes snapshots (`pool/a@s`), all in one txg or none.
     ///
     /// # Errors
-    /// `Refused`: INVAL for names, NOENT, EXIST, BUSY for inconsistent datasets that are named,
+    /// `Refused`: INVAL for names, NOENT, EXIST, BUSY for named datasets that are inconsistent,
     /// XDEV for two snapshots of one dataset, DQUOT for limits, NOSPC.
     pub fn snapshot(
         &self,
@@ -60,7 +60,7 @@ impl Dsl {
             return Err(too_old());
         }
         let props = properties.to_vec();
-        // What the check found is what is changed: nothing happens between the two.
+        // The objects found by the check are changed: nothing happens between the two.
         let (found, checked) = handed_on();
         self.task(
             move |ctx| {
@@ -98,8 +98,8 @@ impl Dsl {
 }
 
 impl Ctx<'_> {
-    /// Name, head and snapshot name of everything that is to be snapshotted. What a receive has
-    /// half made below one of them is passed over.
+    /// Name, head and snapshot name of each dataset to snapshot. Partial receives below them are
+    /// skipped.
     fn snapshot_targets(
         &self,
         names: &BTreeSet<(String, String)>,
@@ -117,11 +117,11 @@ impl Ctx<'_> {
             }
             for (name, _, head) in tree {
                 let is_below = name != *dataset;
-                // Named by the user it is refused; found below a dataset it is skipped.
+                // Refused if the user named it, and skipped if it was found below a dataset.
                 if is_below && self.meta.ds(head)?.flags & DS_FLAG_INCONSISTENT != 0 {
                     continue;
                 }
-                // Two of one txg would have the same place in the order of snapshots.
+                // Two snapshots of one txg would have the same place in the chain.
                 match heads.insert(head, snap) {
                     None => out.push((name, head, snap.clone())),
                     Some(other) if other == snap => {}
@@ -140,8 +140,8 @@ impl Ctx<'_> {
     pub(crate) fn check_snapshot(&self, name: &str, head: u64, snap: &str) -> Result<()> {
         check_snapshot(name, snap)?;
         let phys = self.meta.ds(head)?;
-        // Blocks are told apart by txg: of two snapshots of one txg nobody could say which has a
-        // block.
+        // Blocks are attributed to snapshots by txg: two snapshots in one txg could not be told
+        // apart.
         if phys.prev_snap_txg >= self.txg {
             return Err(Error::refused(
                 Errno::AGAIN,
@@ -162,8 +162,8 @@ impl Ctx<'_> {
         }
         self.check_count(phys.dir, SNAP_COUNT, "snapshot_limit", 1)?;
         let reserved = self.dsl.dir_number(phys.dir, "refreservation")?;
-        // Blocks that the snapshot keeps no longer count against the reservation. So that much
-        // space must be free a second time.
+        // Blocks kept by the snapshot no longer count against the reservation. So the reservation
+        // needs that space a second time.
         let more = phys.unique_bytes.min(reserved);
         if more > 0 && more > self.dsl.available_of(phys.dir)? {
             return Err(Error::refused(
@@ -174,10 +174,10 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Freezes a head as it was written in this txg.
+    /// Takes a snapshot of a head as written in this txg.
     pub(crate) fn take_snapshot(&self, head: u64, snap: &str) -> Result<u64> {
         let phys = self.meta.ds(head)?;
-        // All was checked before: from here on nothing is refused.
+        // Everything was checked before: from here on nothing is refused.
         self.count_up(phys.dir, SNAP_COUNT, 1)?;
         let new = self.allocate_ds()?;
         self.put_ds(
@@ -188,7 +188,7 @@ impl Ctx<'_> {
                 snapnames: 0,
                 creation_time: self.spa.now().0,
                 creation_txg: self.txg,
-                // The head has all of it now. It becomes unique as the head moves on.
+                // Zero: the head has all its blocks now. They become unique when the head changes.
                 unique_bytes: 0,
                 fsid_guid: self.id56(),
                 guid: self.guid(),
@@ -219,7 +219,8 @@ impl Ctx<'_> {
             };
             self.charge(phys.dir, UsedKind::RefReservation, held)?;
         }
-        // The snapshot gets the deadlist, which has what died before it; the head an empty one.
+        // The snapshot gets the deadlist with the blocks killed before it; the head gets an empty
+        // one.
         let keys = self.keys_after_snapshot(head, &phys, entry(BOOKMARKS).is_some())?;
         let deadlist = Deadlist::create(self, &keys)?;
         if let Some(ZapValue::U64(list)) = entry(REMAP_DEADLIST).cloned() {
@@ -230,7 +231,7 @@ impl Ctx<'_> {
         self.meta.edit_ds(self.tx, head, |h| {
             h.deadlist = deadlist;
             h.prev_snap = new;
-            // From here on a block of before this txg is not freed when the head drops it.
+            // From now on, blocks from before this txg are not freed when the head drops them.
             h.prev_snap_txg = self.txg;
             h.unique_bytes = 0;
             h.flags |= flags;
@@ -238,15 +239,15 @@ impl Ctx<'_> {
         self.meta
             .table(phys.snapnames)?
             .put_u64(self.tx, snap, new)?;
-        // A scan that will visit the head also visits the snapshot: it has the older blocks.
+        // A scan that will visit the head also visits the snapshot, which has the older blocks.
         self.scan_snapshot_taken(head, new)?;
         self.dsl.tier.note_names([(new, snap)]);
         self.note_snapshots_changed(phys.dir)?;
         Ok(new)
     }
 
-    /// The keys of the head's next deadlist: those it has, the new snapshot's, and those of
-    /// bookmarks since the snapshot before.
+    /// The keys of the head's next deadlist. These are its present ones, the new snapshot's, and
+    /// those of bookmarks since the snapshot before.
     fn keys_after_snapshot(
         &self,
         head: u64,
@@ -259,11 +260,11 @@ impl Ctx<'_> {
         } else {
             old.keys()
         };
-        // That of the snapshot before: the entry of what was born after it.
+        // The key of the snapshot before: the entry for blocks born after it.
         keys.push(phys.prev_snap_txg);
         if has_bookmarks {
             let txgs = self.bookmark_txgs(head)?.into_iter();
-            // A bookmark wants to know later what was freed since: births are kept apart at its
+            // Such a bookmark later counts what was freed since, so births are separated at its
             // txg.
             keys.extend(txgs.filter(|txg| *txg > phys.prev_snap_txg));
         }
@@ -272,8 +273,8 @@ impl Ctx<'_> {
         Ok(keys)
     }
 
-    /// What followed `old` after snapshot `prev` is now `new`: in the same directory as its next
-    /// snapshot, across a branch as one of its clones.
+    /// Replaces `old` by `new` as the successor of snapshot `prev`. In the same directory that is
+    /// its next snapshot, across a branch one of its clones.
     pub(crate) fn relink(&self, prev: u64, old: u64, new: u64) -> Result<()> {
         let p = self.meta.ds(prev)?;
         if p.next_snap == old {
@@ -282,8 +283,8 @@ impl Ctx<'_> {
         if p.next_clones != 0 {
             let clones = self.meta.table(p.next_clones)?;
             clones.remove_int(self.tx, old)?;
-            // Across a branch the origin lists the first of the branch, which is the new snapshot
-            // now.
+            // Across a branch the origin lists the first dataset of the branch, which is now the
+            // new snapshot.
             clones.add_int(self.tx, new)?;
         }
         Ok(())

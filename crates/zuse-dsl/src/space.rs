@@ -1,5 +1,5 @@
-//! Space accounting of directories: every change goes up to the root, reservations absorb what they
-//! cover.
+//! Space accounting of directories: every change is propagated to the root; reservations absorb the
+//! part that they cover.
 //!
 //! ```text
 //!   used = HEAD + SNAP + CHILD + CHILD_RSRV + REFRSRV
@@ -13,7 +13,7 @@ use crate::context::Ctx;
 use crate::sizes::Sizes;
 
 impl Ctx<'_> {
-    /// Charges a change of one kind to a directory and, as far as it shows, to those above.
+    /// Charges a change of one kind to a directory, and its visible part to the ancestors.
     pub fn charge(&self, dir: u64, kind: UsedKind, delta: Sizes) -> Result<()> {
         let mut parts = [0; 5];
         parts[kind as usize] = delta.used;
@@ -111,7 +111,7 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Charges the changed need of a refreservation: it covers what `unique` does not.
+    /// Charges a changed refreservation: it covers the part that `unique` does not.
     pub fn set_refreservation(&self, dir: u64, unique: u64, old: u64, new: u64) -> Result<()> {
         let need = |reserved: u64| reserved.saturating_sub(unique) as i64;
         let delta = need(new).wrapping_sub(need(old));
@@ -125,7 +125,7 @@ impl Ctx<'_> {
         )
     }
 
-    /// Changes what a dataset alone has.
+    /// Changes the unique space of a dataset.
     pub(crate) fn add_unique(&self, object: u64, change: i64) -> Result<()> {
         let what = || format!("unique bytes of dataset {object}");
         let unique = counted(self.meta.ds(object)?.unique_bytes, change, what)?;
@@ -133,8 +133,7 @@ impl Ctx<'_> {
             .edit_ds(self.tx, object, |d| d.unique_bytes = unique)
     }
 
-    /// Queues the accounting of blocks that will be freed: they leave `dir` and stay in the pool's
-    /// account.
+    /// Moves the accounting of blocks that wait to be freed: from `dir` to the pool's account.
     pub fn move_to_free(&self, dir: u64, kind: UsedKind, sizes: Sizes) -> Result<()> {
         self.charge(dir, kind, -sizes)?;
         if self.meta.free_dir() != 0 {
@@ -152,8 +151,8 @@ impl Ctx<'_> {
     }
 }
 
-/// A count after a change of it. What is on disk may be forged: a count below zero, or beyond what
-/// any pool has, is refused before it is written.
+/// A count plus a change. Numbers on disk may be forged: a result below zero, or larger than any
+/// pool, is refused before it is written.
 pub(crate) fn counted(old: u64, change: i64, what: impl FnOnce() -> String) -> Result<u64> {
     old.checked_add_signed(change)
         .filter(|new| *new <= old || i64::try_from(*new).is_ok())

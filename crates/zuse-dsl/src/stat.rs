@@ -1,5 +1,5 @@
 //! The figures of a dataset, for listings and `get`. They come from bonus buffers and headers; no
-//! list is read.
+//! block list is read.
 
 use zuse_base::Result;
 use zuse_dmu::zap::ZapValue;
@@ -23,9 +23,9 @@ pub struct Stat {
     pub creation: u64,
     /// Txg of creation.
     pub create_txg: u64,
-    /// Charged to it with everything below; of a snapshot: held by it alone.
+    /// Charged to it with everything below; for a snapshot: its unique space.
     pub used: u64,
-    /// What may still be written; 0 for snapshots.
+    /// Bytes that may still be written; 0 for snapshots.
     pub available: u64,
     /// Reachable from it.
     pub referenced: u64,
@@ -57,13 +57,13 @@ pub struct Stat {
     pub clones: Vec<String>,
     /// Holds (snapshots).
     pub holds: u64,
-    /// It goes with its last hold or clone.
+    /// It is destroyed with its last hold or clone.
     pub defer_destroy: bool,
     /// Content not usable.
     pub inconsistent: bool,
     /// Filesystems below, where counted.
     pub filesystem_count: Option<u64>,
-    /// Snapshots here and below, where counted.
+    /// Snapshots here and below, if counted.
     pub snapshot_count: Option<u64>,
     /// Seconds of the last change of its snapshots.
     pub snapshots_changed: Option<u64>,

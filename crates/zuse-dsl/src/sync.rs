@@ -1,5 +1,5 @@
-//! What the pool calls in this layer in every txg: write the datasets, keep the books, work on the
-//! queues of blocks to be freed.
+//! The pool's calls to this layer in every txg: write the datasets, update the accounting, work on
+//! the queues of blocks to be freed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,9 +21,9 @@ use crate::remap::OBSOLETE_BPOBJ;
 use crate::sizes::Sizes;
 use crate::space::counted;
 
-/// Blocks that one txg frees in the background.
+/// Blocks that one txg frees in the background, at most.
 pub(crate) const FREES_PER_TXG: u64 = 100_000;
-/// Time that one txg spends on it.
+/// Time that one txg spends on that.
 const FREE_TIME: Duration = Duration::from_millis(500);
 
 /// How much one txg may still free.
@@ -47,7 +47,7 @@ impl Budget {
         }
     }
 
-    /// Takes one block; false when there is no more.
+    /// Takes one block from the budget; false if it is used up.
     pub fn take(&mut self) -> bool {
         if self.blocks == 0
             || self.blocks.is_multiple_of(256) && self.until.is_some_and(|t| Instant::now() > t)
@@ -59,7 +59,7 @@ impl Budget {
         true
     }
 
-    /// Takes what looking through a number of entries costs: a part of what freeing them would.
+    /// Charges the cost of reading a number of entries: a fraction of the cost of freeing them.
     pub fn look_through(&mut self, entries: u64) {
         self.blocks = self.blocks.saturating_sub(entries / 8);
         if self.until.is_some_and(|t| Instant::now() > t) {
@@ -77,7 +77,7 @@ impl DslHooks for Dsl {
     }
 
     fn load(&self, pool: &Arc<Pool>) -> Result<()> {
-        // A pool that was just created is loaded: `create` has set it all.
+        // A newly created pool is loaded already, by `create`.
         if self.open.get().is_some() {
             return Ok(());
         }
@@ -99,12 +99,12 @@ impl DslHooks for Dsl {
         if pool.is_writable() && self.frees_wait()? {
             pool.note_frees();
         }
-        // Last: a scan that goes on reads datasets.
+        // Last: a scan that continues reads datasets.
         self.load_scan()
     }
 
     fn sync(&self, ctx: &SyncCtx<'_>) -> Result<()> {
-        // A copy: writing a dataset may make another one dirty, which the next round takes.
+        // A copy: writing a dataset may dirty another one, which the next round writes.
         let dirty: Vec<Arc<Dataset>> = self
             .map(&self.registry.dirty[ctx.txg.slot::<4>()])
             .values()
@@ -114,13 +114,13 @@ impl DslHooks for Dsl {
         dirty
             .iter()
             .try_for_each(|ds| my.sync_dataset(ds, ctx.pass))?;
-        // After the datasets: what could not be read while they were written is in it.
+        // After the datasets, to include errors from writing them.
         my.write_error_log()?;
         my.write_history()
     }
 
     fn pointers_counted(&self, ctx: &SyncCtx<'_>) -> Result<()> {
-        // Taken even where no scan goes on: doubts are of the one that does.
+        // Taken even without a scan: the doubts apply only to a scan that is running.
         match ctx.pool.has_new_doubts() {
             true => self.ctx(ctx.tx)?.stop_passing_over(),
             false => Ok(()),
@@ -137,7 +137,7 @@ impl DslHooks for Dsl {
     }
 
     fn is_dirty(&self, txg: Txg) -> bool {
-        // A change that was begun without doing anything counts too: its reservation ends with its
+        // Even a change that was begun without doing anything counts: its reservation ends with its
         // txg.
         !self.map(&self.registry.dirty[txg.slot::<4>()]).is_empty() || self.has_lost()
     }
@@ -160,7 +160,7 @@ impl DslHooks for Dsl {
             Freeing::Done => false,
             Freeing::More => true,
             Freeing::Stuck(e) => {
-                // A damaged or unreadable queue costs the space that it holds, not the pool.
+                // A damaged or unreadable queue only costs the space that it holds.
                 *self.pending.stuck.lock() = Some(e);
                 false
             }
@@ -174,7 +174,7 @@ impl DslHooks for Dsl {
             .values()
             .filter_map(std::sync::Weak::upgrade)
         {
-            // What was reserved for this txg is in the books now.
+            // Reservations of this txg are in the accounting now.
             state.in_flight[slot].store(0, Relaxed);
         }
         // Taken out first: a dataset closes its object set, whose lock has a lower rank.
@@ -194,7 +194,7 @@ impl DslHooks for Dsl {
         self.scanning_ended();
         for slot in &self.registry.dirty {
             let never_written = std::mem::take(&mut *slot.lock());
-            // Without the lock: a dataset that is dropped takes others.
+            // Outside the lock, because dropping a dataset takes other locks.
             drop(never_written);
         }
     }
@@ -218,7 +218,7 @@ impl Dsl {
         Ok(phys.num_blkptrs > 0 || phys.subobjs != 0 && phys.num_subobjs > 0)
     }
 
-    /// Bytes that wait to be freed in the background; 1 at least as long as anything does.
+    /// Bytes waiting to be freed in the background; at least 1 while there is anything.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -234,27 +234,27 @@ impl Dsl {
         Ok(meta.dir(meta.free_dir())?.used_bytes.max(1))
     }
 
-    /// Bounds the blocks that one txg frees in the background.
+    /// Limits the blocks that one txg frees in the background.
     pub fn set_frees_per_txg(&self, blocks: u64) {
         self.pending.frees_per_txg.store(blocks.max(1), Relaxed);
     }
 
-    /// What kept the background freeing from going on, if anything did.
+    /// The error that stopped background freeing, if any.
     pub fn stuck(&self) -> Option<zuse_base::Error> {
         self.pending.stuck.lock().clone()
     }
 }
 
-/// How far the queues of what waits to be freed are.
+/// The state of the queues of blocks to be freed.
 pub(crate) enum Freeing {
     Done,
     More,
-    /// One cannot be read any further. What was freed so far is out of it.
+    /// One queue cannot be read any further. What was freed so far has been removed from it.
     Stuck(zuse_base::Error),
 }
 
 impl Freeing {
-    /// A queue cannot be read, of which nothing was freed since its last change.
+    /// The error of an unreadable queue, of which nothing was freed since its last change.
     pub(crate) fn stuck(error: zuse_base::Error) -> Result<Self> {
         crate::bpobj::damage(error).map(Self::Stuck)
     }
@@ -265,15 +265,14 @@ impl Ctx<'_> {
         let Some(os) = ds.open_objset() else {
             return Ok(());
         };
-        // Before the objset is looked at: the header is in it, and freeing log blocks makes it
-        // dirty.
+        // Before the objset is written: the header is in it, and freeing log blocks changes it.
         self.advance_log(ds, &os)?;
         if !os.is_dirty(self.tx.txg()) {
             return Ok(());
         }
         let object = ds.object().0;
         let before = ds.phys()?;
-        // The books decide by it whether a block that dies is in a snapshot. It must be that of
+        // The ledger uses it to decide whether a dead block is in a snapshot. It must be that of
         // this txg.
         ds.books.set_prev_snap_txg(before.prev_snap_txg);
         let list = self.livelist_of(before.dir)?;
@@ -285,11 +284,11 @@ impl Ctx<'_> {
         self.sync_progress(ds)?;
         let sums = ds.books.take();
         let old_unique = self.meta.unique_of(&before)?;
-        // Before the head's sums are changed: space moves from HEAD to SNAP by the old ones.
+        // Before the head's sums change, because space moves from HEAD to SNAP by the old ones.
         let dead = self.note_dead(object, &before, &sums.dead)?;
 
-        // `freed` are blocks that no snapshot has. Dead ones stay allocated: they still count for
-        // the pool, but not for the head.
+        // `freed` are blocks without a snapshot. Dead ones stay allocated: they still count for the
+        // pool, but not for the head.
         let own = sums.born - sums.freed;
         let change = own - dead;
         let reserved = self.dsl.number_of(object, "refreservation")?;
@@ -313,8 +312,8 @@ impl Ctx<'_> {
         let [_, compressed, uncompressed] =
             Sizes { used: 0, ..change }.onto(old, || format!("dataset {object}"))?;
         self.meta.edit_ds(self.tx, object, |d| {
-            // The new root and the books change in one edit of the MOS: no crash sees one without
-            // the other.
+            // The new root and the sums change in one edit of the MOS, so a crash has both or
+            // neither.
             d.bp = done.root;
             d.referenced_bytes = referenced;
             d.compressed_bytes = compressed;
@@ -323,7 +322,7 @@ impl Ctx<'_> {
         })?;
         ds.referenced.store(referenced, Relaxed);
         if let Some(list) = list {
-            // After the directory's sums: whether the list is worth it goes by them.
+            // After the directory's sums, which decide whether the list is worth keeping.
             self.keep_livelist(list, referenced, &sums, pass)?;
         }
         if ds.has_longname() {
@@ -332,8 +331,8 @@ impl Ctx<'_> {
         self.note_features(object, &done, os.flags())
     }
 
-    /// Blocks left a head and stay in older snapshots: they go to its deadlist, and their space to
-    /// the snapshots.
+    /// Blocks that left a head and are in older snapshots: they go to its deadlist, and their space
+    /// to the snapshots.
     fn note_dead(
         &self,
         object: u64,
@@ -365,12 +364,11 @@ impl Ctx<'_> {
         Ok(dead)
     }
 
-    /// Frees a block that waited for it. One that cannot be freed (its gang header is damaged, its
-    /// space is not allocated) is lost. It must leave its queue, or what lay before it there would
-    /// be freed twice.
+    /// Frees a block from a queue. A block that cannot be freed (damaged gang header, space not
+    /// allocated) is leaked. It must leave its queue, or the blocks freed before it would be freed
+    /// twice.
     pub(crate) fn free_or_leak(&self, bp: &BlockPointer) -> Result<()> {
-        // Embedded blocks have no space. In a task that may be undone nothing is freed before its
-        // end.
+        // Embedded blocks have no space. In an undoable task frees are deferred to its end.
         if bp.kind() != BpKind::Normal || self.free_later(bp) {
             return Ok(());
         }
@@ -380,18 +378,18 @@ impl Ctx<'_> {
         }
     }
 
-    /// Frees what waits. An error ends the txg: something may have been freed that still waits.
+    /// Frees queued blocks. An error ends the txg: some freed blocks may still be in the queue.
     fn process_frees(&self, budget: &mut Budget) -> Result<Freeing> {
         if self.meta.free_bpobj() == 0 {
             return Ok(Freeing::Done);
         }
-        // Blocks of snapshots first: they stand in lists. Trees have to be walked.
+        // Blocks of snapshots first, because they are in lists, while trees have to be walked.
         let list = match Bpobj::open(&self.meta.mos, self.meta.free_bpobj()) {
             Ok(list) => list,
             Err(e) => return Freeing::stuck(e),
         };
         let mut unreadable = None;
-        // From the end, and what is freed is cut off in the same txg: no entry is freed twice.
+        // From the end, and freed entries are truncated in the same txg: no entry is freed twice.
         let (sizes, empty, flaw) = list.drain(self, &mut |bp| {
             if !budget.take() {
                 return Ok(false);

@@ -18,7 +18,7 @@ impl Table {
         Self::of(mos.dnode(ObjectId(object))?)
     }
 
-    /// The ZAP of an object that is at hand.
+    /// The ZAP in an open object.
     pub fn of(dnode: Arc<Dnode>) -> Result<Self> {
         Ok(Self {
             zap: Zap::open(&dnode)?,
@@ -62,7 +62,7 @@ impl Table {
         self.put(tx, name, &ZapValue::U64(value))
     }
 
-    /// Removes an entry; says whether it was there.
+    /// Removes an entry; returns whether it was there.
     pub fn remove(&self, tx: &Tx, name: &str) -> Result<bool> {
         match self.zap.remove(tx, name.as_bytes()) {
             Ok(()) => Ok(true),
@@ -107,7 +107,7 @@ impl Table {
         self.zap.count()
     }
 
-    /// Calls `f` with the names of entries, at most so many.
+    /// Calls `f` with the names of entries, at most that many.
     pub fn each_name(&self, most: usize, f: &mut dyn FnMut(&str)) -> Result<()> {
         let mut cursor = self.zap.cursor(0);
         for _ in 0..most {

@@ -8,19 +8,18 @@
 //!   deadlists deadlist               → what it holds in all
 //!   names     directory or snapshot  → the name under which its parent lists it
 //! ```
-//! File data never evicts anything here. Each table has a bound of its own. When it is full it
-//! drops the entries that were not used since it was full before.
+//! File data never evicts anything here. Each table has its own bound. A full table drops the
+//! entries that were not used since it was last full.
 //!
 //! Why an entry is right
 //! - `stored` and `resolved` follow the MOS. A sync task that changes properties or moves
-//!   directories drops the entries that become wrong, under the configuration lock.
+//!   directories drops the affected entries, under the configuration lock.
 //! - `datasets` and `deadlists` follow the newest state of the MOS. Whatever changes or frees such
 //!   an object drops its entry afterwards ([`Tier::forget_object`]). Only listings use them; a
 //!   change reads the MOS itself.
-//! - `names` are guesses. Their user looks the name up in the parent's ZAP, which proves it
-//!   ([`Dsl::name_in`]).
-//! - `roots` is keyed by the address and birth of a block that never changes, so an entry cannot
-//!   become wrong.
+//! - `names` are guesses. Their user verifies the name in the parent's ZAP ([`Dsl::name_in`]).
+//! - `roots` is keyed by the address and birth of a block that never changes, so an entry stays
+//!   right.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -35,7 +34,7 @@ use zuse_format::dsl::DslDatasetPhys;
 use crate::property::{Resolved, Stored};
 use crate::sizes::Sizes;
 
-/// Entries that one table keeps: half of them for certain.
+/// Entries that one table keeps at most; at least half of them.
 const STORED_MAX: usize = 131_072;
 const RESOLVED_MAX: usize = 131_072;
 const ROOTS_MAX: usize = 262_144;
@@ -47,20 +46,20 @@ pub(crate) const DATASETS_MAX: usize = 262_144;
 pub struct TierStats {
     /// What it keeps.
     pub name: &'static str,
-    /// Questions that were answered from memory.
+    /// Queries answered from memory.
     pub hits: u64,
-    /// Questions that went to the MOS or an object set.
+    /// Queries that read the MOS or an object set.
     pub misses: u64,
     /// Entries in memory.
     pub entries: u64,
-    /// Bytes of them, about.
+    /// Their size in bytes, approximately.
     pub bytes: u64,
     /// Entries that it may have.
     pub limit: u64,
 }
 
-/// A table of two generations. When the young one is full it becomes the old one. What the old one
-/// held is forgotten unless it was asked for in between.
+/// A table of two generations. A full young generation becomes the old one. The former old one is
+/// dropped, except entries that were used in between.
 struct Table<K, V> {
     max: usize,
     hits: u64,
@@ -123,7 +122,7 @@ impl<K: Hash + Eq + Copy, V: Clone> Table<K, V> {
     }
 }
 
-/// What is known of the object set behind a root pointer.
+/// Facts about the object set behind a root pointer.
 pub(crate) struct Root {
     pub kind: ObjsetType,
     /// Numbers by property name: those of the master node, or of a volume.
@@ -131,7 +130,7 @@ pub(crate) struct Root {
 }
 
 impl Root {
-    /// One of which the kind is known.
+    /// With only the type known.
     pub fn of(kind: ObjsetType) -> Self {
         Self {
             kind,
@@ -140,7 +139,7 @@ impl Root {
     }
 }
 
-/// What a listing asks of the object of a dataset or snapshot.
+/// The data of a dataset or snapshot object that listings use.
 #[derive(Clone, Copy)]
 pub(crate) struct Listed {
     pub phys: DslDatasetPhys,
@@ -160,7 +159,7 @@ pub(crate) struct Tier {
     names: Mutex<Table<u64, Arc<str>>>,
     datasets: Mutex<Table<u64, Listed>>,
     deadlists: Mutex<Table<u64, Sizes>>,
-    /// Grows with every change: what was read before one is not kept after it.
+    /// Grows with every change: a value read before a change is not kept after it.
     changes: AtomicU64,
 }
 
@@ -198,7 +197,7 @@ impl Tier {
         let before = self.changes.load(Relaxed);
         let made = load()?;
         let mut table = table.lock();
-        // A change is counted before it locks its table. One that is not counted here yet will
+        // A change increments the counter before it locks its table. A change not counted yet will
         // remove this entry itself.
         if !off && self.changes.load(Relaxed) == before {
             table.put(key, made.clone());
@@ -226,24 +225,24 @@ impl Tier {
         self.get_or(&self.roots, key, load)
     }
 
-    /// What a dataset or snapshot is, for who lists it.
+    /// The data of a dataset or snapshot, for listings.
     pub fn dataset(&self, object: u64, load: impl FnOnce() -> Result<Listed>) -> Result<Listed> {
         self.get_or(&self.datasets, object, load)
     }
 
-    /// What a deadlist holds, for who lists its dataset.
+    /// The totals of a deadlist, for listing its dataset.
     pub fn deadlist(&self, object: u64, load: impl FnOnce() -> Result<Sizes>) -> Result<Sizes> {
         self.get_or(&self.deadlists, object, load)
     }
 
-    /// Those of some datasets that are not known.
+    /// The datasets among these that are not in the table.
     pub fn unknown_datasets(&self, objects: impl IntoIterator<Item = u64>) -> Vec<u64> {
         let mut table = self.datasets.lock();
         let unknown = |o: &u64| table.get(o).is_none();
         objects.into_iter().filter(unknown).collect()
     }
 
-    /// Those of some deadlists that are not known.
+    /// The deadlists among these that are not in the table.
     pub fn unknown_deadlists(&self, objects: impl IntoIterator<Item = u64>) -> Vec<u64> {
         let mut table = self.deadlists.lock();
         let unknown = |o: &u64| table.get(o).is_none();
@@ -255,7 +254,8 @@ impl Tier {
         self.changes.load(Relaxed)
     }
 
-    /// Remembers what was read since the count of changes was `before`, unless there were some.
+    /// Remembers objects that were read since the change counter was `before`, unless it has
+    /// changed.
     pub fn note_objects(
         &self,
         before: u64,
@@ -266,7 +266,7 @@ impl Tier {
             return;
         }
         let (mut phys, mut dead) = (self.datasets.lock(), self.deadlists.lock());
-        // As in `get_or`: a change that is not counted yet removes its entry itself.
+        // As in `get_or`: a change not counted yet removes its entry itself.
         if self.changes() == before {
             datasets.into_iter().for_each(|(o, p)| phys.put(o, p));
             deadlists.into_iter().for_each(|(o, s)| dead.put(o, s));
@@ -280,12 +280,12 @@ impl Tier {
         self.deadlists.lock().remove(&object);
     }
 
-    /// What is known of an object set already; does not count as a question.
+    /// Facts about an object set, if present; does not count as a query.
     pub fn known_root(&self, key: &RootKey) -> Option<Arc<Root>> {
         self.roots.lock().get(key)
     }
 
-    /// Remembers what was learned of an object set.
+    /// Remembers facts about an object set.
     pub fn note_root(&self, key: RootKey, root: Root) {
         if !self.is_off() {
             self.roots.lock().put(key, Arc::new(root));
@@ -297,7 +297,7 @@ impl Tier {
         self.off.load(Relaxed)
     }
 
-    /// The name that an object had when it was last met.
+    /// The last known name of an object.
     pub fn name(&self, object: u64) -> Option<Arc<str>> {
         let mut names = self.names.lock();
         let found = names.get(&object);
@@ -332,7 +332,7 @@ impl Tier {
         self.resolved.lock().clear();
     }
 
-    /// The MOS is as it was before: what was read since may be wrong.
+    /// The MOS was reverted, so anything read since may be wrong.
     pub fn forget_all(&self) {
         self.changes.fetch_add(1, Relaxed);
         self.stored.lock().clear();
@@ -341,7 +341,7 @@ impl Tier {
         self.deadlists.lock().clear();
     }
 
-    /// Switches it off or on; off, it holds nothing.
+    /// Switches it off or on; an inactive tier is empty.
     pub fn set_off(&self, off: bool) {
         self.off.store(off, Relaxed);
         if off {

@@ -6,20 +6,20 @@
 //!   keep        what was to be freed is freed
 //!   undo        the versions of this txg are dropped; what is in memory beside the MOS follows it
 //! ```
-//! What happened in the txg before the savepoint (datasets written, earlier tasks) stays in either
-//! case, and the txg goes on.
+//! Earlier changes of the txg (written datasets, earlier tasks) stay in either case, and the txg
+//! goes on.
 //!
 //! Invariants
-//! - The MOS changes in syncing context only, so all its versions after a savepoint are the task's.
-//!   Asserted where they are dropped ([`zuse_dmu::Objset::forget_changes`]).
+//! - The MOS changes in syncing context only, so all its versions after a savepoint belong to the
+//!   task. Asserted where they are dropped ([`zuse_dmu::Objset::forget_changes`]).
 //! - There is one savepoint at a time, which ends before the MOS is written. Asserted.
-//! - Nothing is freed between savepoint and keep: a block is in use until it is certain that it is
-//!   not. All frees of a task go through [`Ctx::free_or_leak`], which notes them.
-//! - The configuration lock is held for writing. So nobody has seen what is undone, and no key was
-//!   loaded or unloaded. Asserted at both ends.
+//! - Nothing is freed between savepoint and keep: a block counts as in use until the changes are
+//!   kept. All frees of a task go through [`Ctx::free_or_leak`], which notes them.
+//! - The configuration lock is held for writing. So nobody has seen the reverted changes, and no
+//!   key was loaded or unloaded. Asserted at both ends.
 //!
-//! A batch refuses heads that are owned, or that a later txg has changed. So their object sets are
-//! the same before and after.
+//! A batch refuses heads that are owned, or changed in a later txg. So their object sets are the
+//! same before and after.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -32,12 +32,12 @@ use crate::context::Ctx;
 use crate::dataset::Dataset;
 use crate::keyring::Keyring;
 
-/// What a task did beside the MOS since its savepoint.
+/// Changes of a task outside the MOS since its savepoint.
 #[derive(Default)]
 pub(crate) struct Journal {
-    /// Blocks to be freed once the task's changes stay.
+    /// Blocks to free if the task's changes are kept.
     frees: Vec<BlockPointer>,
-    /// Handles of which the object set was changed or closed, or that were forgotten.
+    /// Handles whose object set was changed or closed, or that were dropped.
     handles: Vec<Arc<Dataset>>,
 }
 
@@ -48,8 +48,8 @@ pub(crate) struct Savepoint {
 }
 
 impl Ctx<'_> {
-    /// Makes what comes from now on one that can be undone; [`Self::keep`] or [`Self::undo`] must
-    /// follow in this txg.
+    /// Makes the following changes undoable; [`Self::keep`] or [`Self::undo`] must follow in this
+    /// txg.
     pub fn savepoint(&self) -> Result<Savepoint> {
         self.write_history()?;
         self.meta.mos.sync(self.tx.txg(), 1)?;
@@ -62,7 +62,7 @@ impl Ctx<'_> {
         })
     }
 
-    /// Nobody looks at the MOS meanwhile: each change is made under the lock.
+    /// Nobody reads the MOS meanwhile, because each change is made under the lock.
     fn assert_alone(&self) {
         assert!(
             self.dsl.config.try_read().is_none(),
@@ -70,8 +70,7 @@ impl Ctx<'_> {
         );
     }
 
-    /// Puts a block off that is to be freed, if that may be undone; false if it is to be freed at
-    /// once.
+    /// Defers a free that may be undone; false if the block has to be freed at once.
     pub fn free_later(&self, bp: &BlockPointer) -> bool {
         match &mut *self.dsl.pending.journal.lock() {
             Some(journal) => {
@@ -82,14 +81,14 @@ impl Ctx<'_> {
         }
     }
 
-    /// A handle is about to be changed or forgotten.
+    /// Notes a handle that is about to be changed or dropped.
     pub fn touched(&self, handle: &Arc<Dataset>) {
         if let Some(journal) = &mut *self.dsl.pending.journal.lock() {
             journal.handles.push(handle.clone());
         }
     }
 
-    /// What was done since the savepoint stays.
+    /// Keeps the changes since the savepoint.
     pub fn keep(&self) -> Result<()> {
         let journal = self.dsl.pending.journal.lock().take().unwrap_or_default();
         journal
@@ -98,7 +97,7 @@ impl Ctx<'_> {
             .try_for_each(|bp| self.free_or_leak(bp))
     }
 
-    /// Takes back what was done since the savepoint.
+    /// Reverts the changes since the savepoint.
     pub fn undo(&self, then: Savepoint) -> Result<()> {
         self.assert_alone();
         let dsl = self.dsl;

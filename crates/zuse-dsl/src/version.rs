@@ -1,5 +1,5 @@
-//! What pools of versions before features (1 to 28) keep in another form, and the upgrade of a pool
-//! to a newer version.
+//! Different formats of pool versions before features (1 to 28), and the upgrade of a pool to a
+//! newer version.
 //!
 //! ```text
 //!   9   unique bytes are exact, and say so        18  holds
@@ -7,9 +7,9 @@
 //!   12  properties of snapshots                   26  $FREE, lists of what waits to be freed,
 //!   13  parts of used bytes                           deadlists with keys, clones of directories
 //! ```
-//! Chapter 04 §10 of the format notes. A pool is upgraded on request only. Code that writes
-//! something of a version asks [`Meta::version`] first. Existing data keep their form, so an
-//! upgraded pool has old and new forms side by side. Before version 26 nothing waits to be freed: a
+//! Chapter 04 §10 of the format notes. A pool is upgraded on request only. Code that writes a
+//! version-dependent format asks [`Meta::version`] first. Existing data keeps its format, so an
+//! upgraded pool has old and new ones side by side. Before version 26 no frees are queued: a
 //! destroyed snapshot or head is freed in one txg.
 
 use zuse_base::{Errno, Error, Result};
@@ -37,7 +37,7 @@ pub(crate) const VERSION_UNIQUE: u64 = 9;
 pub(crate) const VERSION_ORIGIN: u64 = 11;
 /// Snapshots have properties.
 pub(crate) const VERSION_SNAPSHOT_PROPERTIES: u64 = 12;
-/// New directories keep the parts of their used bytes.
+/// New directories keep a breakdown of their used bytes.
 pub(crate) const VERSION_BREAKDOWN: u64 = 13;
 /// Snapshots can be held, and destroyed later.
 pub(crate) const VERSION_HOLDS: u64 = 18;
@@ -48,16 +48,16 @@ pub(crate) const VERSION_ATTRIBUTES: u64 = 24;
 /// Deadlists have keys, and blocks can wait to be freed.
 pub(crate) const VERSION_DEADLISTS: u64 = 26;
 
-/// Pointers that are looked at together.
+/// Pointers that are processed at a time.
 const CHUNK: usize = 1024;
 
-/// That the pool is too old for something.
+/// The error for a pool that is too old for a request.
 pub(crate) fn too_old() -> Error {
     Error::refused(Errno::NOTSUP, "pool must be upgraded to use this")
 }
 
 impl Meta {
-    /// The flags of a new head, by what the version says of itself.
+    /// The flags of a new head, according to the version.
     pub(crate) fn head_flags(&self) -> u64 {
         match self.version() {
             0..VERSION_UNIQUE => 0,
@@ -65,7 +65,7 @@ impl Meta {
         }
     }
 
-    /// What a head alone has. Before version 9 what is stored is not always true.
+    /// Unique bytes of a head. Before version 9 the stored number is not always right.
     pub(crate) fn unique_of(&self, head: &DslDatasetPhys) -> Result<u64> {
         if head.flags & DS_FLAG_UNIQUE_ACCURATE != 0 || head.is_snapshot() {
             return Ok(head.unique_bytes);
@@ -82,8 +82,8 @@ impl Meta {
 }
 
 impl Dsl {
-    /// Heads of the clones of a snapshot, or the oldest snapshots of those: whose `prev_snap` it
-    /// is, in another directory. Before version 11 snapshots do not list them.
+    /// Heads of the clones of a snapshot, or the oldest snapshots of those: the snapshot is their
+    /// `prev_snap`, from another directory. Before version 11 snapshots do not list them.
     pub(crate) fn branches_of(&self, object: u64, phys: &DslDatasetPhys) -> Result<Vec<u64>> {
         let meta = self.meta()?;
         if phys.num_children <= 1 {
@@ -105,8 +105,8 @@ impl Dsl {
 }
 
 impl Ctx<'_> {
-    /// A deadlist of the form before version 26 loses the snapshot in front of it. What only that
-    /// one had is freed now, the rest goes to the list of the snapshot, which takes its place.
+    /// A deadlist from before version 26 loses the snapshot before it. Blocks that only this
+    /// snapshot had are freed now. The rest goes to the snapshot's list, which replaces it.
     pub(crate) fn destroy_flat(
         &self,
         object: u64,
@@ -149,7 +149,7 @@ impl Ctx<'_> {
         Deadlist::open(self.meta, next.deadlist)?.free(self)
     }
 
-    /// Gives the pool what comes with a newer version. Features are not among it.
+    /// Adds the objects of a newer version to the pool, but no features.
     pub(crate) fn upgrade_to(&self, version: u64) -> Result<()> {
         let old = self.meta.version();
         assert!(old <= version, "from version {old} to {version}");
@@ -164,7 +164,7 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// A directory of the pool's own below its root.
+    /// One of the pool's own directories below its root.
     pub(crate) fn own_dir(&self, name: &str) -> Result<u64> {
         let root = self.meta.root_dir;
         let dir = self.create_dir(root)?;
@@ -174,7 +174,7 @@ impl Ctx<'_> {
         Ok(dir)
     }
 
-    /// All directories with a head, those that only the pool knows left out.
+    /// All directories with a head, without the pool's own.
     fn all_dirs(&self) -> Result<Vec<u64>> {
         let mut tree = Vec::new();
         let root = (self.spa.name(), self.meta.root_dir);
@@ -182,8 +182,8 @@ impl Ctx<'_> {
         Ok(tree.into_iter().map(|(_, dir, _)| dir).collect())
     }
 
-    /// `$ORIGIN`: everything that descends from nothing descends from it, and each snapshot lists
-    /// its clones.
+    /// Adds `$ORIGIN`: everything without an origin descends from it, and each snapshot lists its
+    /// clones.
     fn add_origin(&self) -> Result<()> {
         let dirs = self.all_dirs()?;
         let origin_dir = self.own_dir("$ORIGIN")?;
@@ -213,7 +213,7 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Lets what has no origin descend from `$ORIGIN`.
+    /// Makes a directory without an origin descend from `$ORIGIN`.
     fn descend_from(&self, dir: u64, oldest: u64, origin: u64) -> Result<u64> {
         let txg = self.meta.ds(origin)?.creation_txg;
         self.meta.edit_ds(self.tx, oldest, |ds| {
@@ -243,7 +243,7 @@ impl Ctx<'_> {
         }
     }
 
-    /// `$FREE`, the list of what waits, and for each directory the heads of its clones.
+    /// Adds `$FREE`, the list of waiting frees, and for each directory the set of its clones.
     fn add_free_dir(&self) -> Result<()> {
         let dirs = self.all_dirs()?;
         let free_dir = self.own_dir("$FREE")?;
@@ -317,11 +317,11 @@ impl Ctx<'_> {
 }
 
 impl Dsl {
-    /// Brings the pool to a newer version, and enables features if that is the one with them: all
-    /// in one txg.
+    /// Upgrades the pool to a newer version, and enables features if that is the version with them:
+    /// all in one txg.
     ///
     /// # Errors
-    /// `Refused(NOTSUP)` for a version that there is not, `Refused(INVAL)` for an older one;
+    /// `Refused(NOTSUP)` for an unknown version, `Refused(INVAL)` for an older one;
     /// `Refused(ROFS)`.
     pub fn upgrade_pool(&self, version: u64, features: Vec<&'static Feature>) -> Result<()> {
         self.task(

@@ -3,14 +3,15 @@
 //! ```text
 //!   objset block ─ header ─► block 1 ─► block 2 ─► … ─► block n, allocated and never written
 //! ```
-//! A log holds what was promised durable and may be in no txg yet. Its newest blocks are free space
-//! on disk until they are *claimed*; its records apply to the head as of the last txg.
+//! A log holds acknowledged writes that may be in no txg yet. Its newest blocks are free space on
+//! disk until they are *claimed*. Its records apply to the head as of the last txg.
 //!
-//! - The chain ends at the first block that is not its own. The verifier in a block's checksum is
-//!   random per chain and counts blocks, so nothing older passes. That is no damage.
+//! - The chain ends at the first block that does not belong to it. The verifier in a block's
+//!   checksum is random per chain and counts blocks, so nothing older passes. Such an end is no
+//!   damage.
 //! - A pool opened for writing claims before anything is allocated, all heads at once (`claim.rs`).
 //! - Replay applies records with a number above the header's and a txg not yet on disk. The header
-//!   learns of a record in the txg that has its effect ([`zuse_dmu::Objset::note_replayed`]).
+//!   notes a record in the txg with its effect ([`zuse_dmu::Objset::note_replayed`]).
 //! - A pool opened for reading claims nothing and writes nothing: records are applied in memory, in
 //!   a txg that is never written.
 
@@ -41,7 +42,7 @@ use crate::dataset::Dataset;
 /// Feature of logs that have extended attributes in them.
 const ZILSAXATTR: &str = "org.openzfs:zilsaxattr";
 
-/// What a walk came upon.
+/// An item found by a walk.
 pub(crate) enum Met<'a> {
     /// A block, before it is read.
     Block(&'a BlockPointer),
@@ -58,7 +59,7 @@ pub(crate) struct Walked {
     pub records: u64,
 }
 
-/// A pointer to a log block, if it can be one.
+/// Whether a pointer can be one to a log block.
 fn is_log_block(bp: &BlockPointer) -> bool {
     let kind = ChecksumKind::from_u8(bp.checksum_kind());
     bp.kind() == BpKind::Normal
@@ -70,8 +71,8 @@ fn is_log_block(bp: &BlockPointer) -> bool {
         && bp.validate(BpLimits::default()).is_ok()
 }
 
-/// Reads a log block; `None` if it is not of the chain. Where a pool that is only read lacks its
-/// log device, the log is over.
+/// Reads a log block; `None` if it does not belong to the chain. If a read-only pool lacks its log
+/// device, the log ends.
 fn read_block(io: &Pipeline, bp: &BlockPointer, buf: &mut Vec<u8>) -> Result<Option<ByteOrder>> {
     let Some(dva) = bp.dvas().next() else {
         return Ok(None);
@@ -88,7 +89,7 @@ fn read_block(io: &Pipeline, bp: &BlockPointer, buf: &mut Vec<u8>) -> Result<Opt
     );
     match read {
         Ok(ReadOutcome::Good) => Ok(order),
-        // A pointer that leads to no place is not of the chain either.
+        // A pointer with an invalid place does not belong to the chain either.
         Ok(ReadOutcome::BadChecksum) | Err(Error::Corrupt { .. }) => Ok(None),
         Err(_) if io.vdevs().is_lost_log(dva.vdev()) => Ok(None),
         Err(e) => Err(e),
@@ -115,9 +116,8 @@ fn decrypt(key: &DatasetKey, bp: &BlockPointer, bytes: &mut [u8], order: ByteOrd
     key.open_zil(bp, &mac, bytes, order, &place)
 }
 
-/// Walks a chain within the limits of its header. `visit` says whether to go on. Without its key,
-/// what is in clear of an encrypted log's records is as it was written, and the rest is not to be
-/// believed.
+/// Walks a chain within the limits of its header. `visit` says whether to continue. Without its
+/// key, only the cleartext parts of an encrypted log's records are valid.
 ///
 /// # Errors
 /// A device cannot be read; a block does not open with the key; those of `visit`.
@@ -175,7 +175,7 @@ pub(crate) fn header_of(block: &[u8]) -> Option<ZilHeader> {
     Some(ZilHeader::parse(bytes))
 }
 
-/// What a log may hold that is to be replayed.
+/// Whether a log may have records to replay.
 fn is_live(io: &Pipeline, header: &ZilHeader) -> Result<bool> {
     if !is_log_block(&header.log) {
         return Ok(false);
@@ -186,7 +186,7 @@ fn is_live(io: &Pipeline, header: &ZilHeader) -> Result<bool> {
     Ok(read_block(io, &header.log, &mut Vec::new())?.is_some())
 }
 
-/// What [`Dsl::visit_log`] comes upon.
+/// An item found by [`Dsl::visit_log`].
 #[derive(Debug)]
 pub enum LogMet<'a> {
     /// A block, before it is read.
@@ -198,7 +198,7 @@ pub enum LogMet<'a> {
 }
 
 impl Dsl {
-    /// Walks the chain of a log within the limits of its header; `visit` says whether to go on.
+    /// Walks the chain of a log within the limits of its header; `visit` says whether to continue.
     ///
     /// # Errors
     /// A device cannot be read; those of `visit`.
@@ -228,7 +228,7 @@ fn visit_with(
 }
 
 impl Dataset {
-    /// The header of its intent log; `None` if nothing is to be replayed.
+    /// The header of its intent log; `None` if there is nothing to replay.
     fn live_log(&self) -> Result<Option<ZilHeader>> {
         if self.is_snapshot() {
             return Ok(None);
@@ -252,8 +252,8 @@ impl Dataset {
         Ok(header_of(block.bytes()).unwrap_or_default())
     }
 
-    /// As [`Dsl::visit_log`], decrypted if the dataset's key is loaded; `visit` is told whether
-    /// what it gets is readable.
+    /// As [`Dsl::visit_log`], decrypted if the dataset's key is loaded; `visit` is told whether the
+    /// item is readable.
     ///
     /// # Errors
     /// As there; a block does not open with the key.
@@ -273,7 +273,8 @@ impl Dataset {
         })
     }
 
-    /// Whether records of an intent log are to be replayed before the content is what was promised.
+    /// Whether records of an intent log have to be replayed before all acknowledged writes are
+    /// visible.
     ///
     /// # Errors
     /// The object set or the log's device cannot be read.
@@ -281,7 +282,7 @@ impl Dataset {
         Ok(!self.is_replayed() && self.live_log()?.is_some())
     }
 
-    /// Gives every record that is to be replayed to `apply`, in order. Who applied all says so with
+    /// Calls `apply` with every record to replay, in order. After the last one the caller calls
     /// [`Dataset::replayed`].
     ///
     /// # Errors
@@ -303,7 +304,7 @@ impl Dataset {
         let key = objset.key().map(AsRef::as_ref);
         walk(&io, &header, key, &mut |met| {
             let (seq, bytes, order) = match met {
-                // A log in clear beside encrypted data was written by nobody who had the key.
+                // A log in clear for an encrypted dataset was not written with its key.
                 Met::Block(bp) if bp.uses_crypt() != key.is_some() => {
                     return Err(Error::corrupt_as(
                         zuse_base::Corruption::Authentication,
@@ -328,7 +329,7 @@ impl Dataset {
         Ok(())
     }
 
-    /// The log is applied. In a writable pool it is freed, and that is on disk when this returns.
+    /// The log was applied. In a writable pool it is freed, which is on disk when this returns.
     ///
     /// # Errors
     /// The pool is suspended.
@@ -345,8 +346,8 @@ impl Dataset {
     }
 }
 
-/// Whether the data that a record points to were written before the crash. If not, the record was
-/// promised to nobody, and the log ends before it.
+/// Whether the data that a record points to was written before the crash. If not, the record was
+/// never acknowledged, and the log ends before it.
 fn reached_disk(io: &Pipeline, record: &Record<'_>, first_txg: u64) -> Result<bool> {
     match &record.body {
         Body::Write {
@@ -361,7 +362,7 @@ fn reached_disk(io: &Pipeline, record: &Record<'_>, first_txg: u64) -> Result<bo
     }
 }
 
-/// The blocks of a record that count as references in the table of cloned blocks.
+/// The blocks of a record that have references in the table of cloned blocks.
 pub(crate) fn clones_of<'a>(record: &'a Record<'_>) -> impl Iterator<Item = &'a BlockPointer> {
     let blocks = match &record.body {
         Body::Clone { blocks, .. } => &blocks[..],
@@ -371,7 +372,7 @@ pub(crate) fn clones_of<'a>(record: &'a Record<'_>) -> impl Iterator<Item = &'a 
 }
 
 impl Ctx<'_> {
-    /// Frees the intent log of a head with everything that was claimed for it.
+    /// Frees the intent log of a head, with everything that was claimed for it.
     pub(crate) fn free_log(&self, handle: &std::sync::Arc<Dataset>) -> Result<()> {
         self.touched(handle);
         let phys = handle.phys()?;
@@ -386,7 +387,7 @@ impl Ctx<'_> {
                 header_of(block.bytes()).unwrap_or_default()
             }
         };
-        // Blocks that a log in memory has are those that the header leads to, and newer ones.
+        // The blocks of a log in memory are those from the header, and newer ones.
         match handle.log.get().and_then(|log| log.take_all(self.tx.txg())) {
             Some(blocks) => blocks.iter().try_for_each(|bp| self.free_or_leak(bp))?,
             None if header == ZilHeader::default() => return Ok(()),
@@ -398,7 +399,7 @@ impl Ctx<'_> {
             table.remove(self.tx, ZILSAXATTR)?;
             self.feature_add(ZILSAXATTR, -1)?;
         }
-        // Of a dataset without an open object set the caller destroys or replaces the objset block.
+        // Without an open object set, the caller destroys or replaces the objset block itself.
         if let Some(os) = handle.open_objset() {
             os.set_zil_header(self.tx, [0; ZIL_HEADER_SIZE]);
             handle.note_dirty(self.tx.txg());
@@ -406,8 +407,8 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Frees the blocks of a log that are allocated: all of a claimed one, else those that a txg on
-    /// disk knows.
+    /// Frees the allocated blocks of a log: all blocks of a claimed one, otherwise those that a txg
+    /// on disk has.
     pub(crate) fn free_chain(&self, header: &ZilHeader) -> Result<()> {
         let mut freed = std::collections::HashSet::new();
         let synced = self.spa.disk_txg();
@@ -428,11 +429,11 @@ impl Ctx<'_> {
                     free(bp)?;
                 }
                 Met::Record(_, bytes, order) if header.is_claimed() => {
-                    // What does not parse was never claimed.
+                    // A record that does not parse was never claimed.
                     let Ok(record) = Record::parse(bytes, order) else {
                         return Ok(true);
                     };
-                    // Claiming has referred to each of these blocks once.
+                    // Claiming took a reference to each of these blocks.
                     for bp in clones_of(&record) {
                         self.free_or_leak(bp)?;
                     }

@@ -1,4 +1,4 @@
-//! Pools made by OpenZFS: what this layer says about them is what OpenZFS said, and their books add
+//! Pools made by OpenZFS: this layer gives the same values as OpenZFS, and their accounting adds
 //! up.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,7 +79,7 @@ fn open_recorded(dir: &Path, writable: bool) -> Opened {
 
 type Row = (String, Vec<(String, String, Source)>);
 
-/// Everything that there is with all its properties, and how many device reads that took.
+/// Everything in the pool with all its properties, and how many device reads that took.
 fn list(dir: &Path, gathered: bool) -> (Vec<Row>, u64) {
     let (pool, dsl, devices) = open_recorded(dir, false);
     dsl.set_tier(gathered);
@@ -108,8 +108,8 @@ fn a_listing_that_gathers_what_it_reads_says_the_same_in_fewer_reads() {
     let _ = std::fs::remove_dir_all(&dir);
 }
 
-/// What `zfs get` shows that is not this layer's: mounts, what lives in the object sets, and
-/// figures that need them.
+/// Properties of `zfs get` that belong to other layers: mounts, values inside object sets, and
+/// figures derived from those.
 const ELSEWHERE: &[&str] = &[
     "mounted",
     "keystatus",
@@ -135,7 +135,7 @@ fn compare(name: &str) {
 /// Properties with their sources.
 type Properties = BTreeMap<String, (String, String)>;
 
-/// What `zfs get` said of each dataset.
+/// The output of `zfs get` for each dataset.
 fn wanted(text: &str) -> BTreeMap<String, Properties> {
     let mut wanted: BTreeMap<String, Properties> = BTreeMap::new();
     for line in text.lines() {
@@ -195,7 +195,7 @@ fn compare_in(dir: &Path) {
             if ELSEWHERE.contains(&property.as_str()) {
                 continue;
             }
-            // After the figures were printed the export wrote the MOS once more.
+            // The export wrote the MOS once more after the figures were printed.
             if ds == &root && ["used", "usedbychildren", "logicalused"].contains(&property.as_str())
             {
                 continue;
@@ -205,7 +205,7 @@ fn compare_in(dir: &Path) {
                 v.get(p).and_then(|v| v.0.parse::<i64>().ok())
             };
             if property == "available" {
-                // What was being freed at that moment was not available yet.
+                // Space that was being freed at that moment was not available yet.
                 let freeing = number(&have, "available").unwrap_or(0)
                     - later
                     - number(want, "available").unwrap_or(0);

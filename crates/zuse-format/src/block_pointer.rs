@@ -1,4 +1,4 @@
-//! The block pointer: 128 bytes that say where a block is, how it is stored and when it was born.
+//! The block pointer: 128 bytes with a block's places, its encoding and its birth.
 //!
 //! | word | normal | encrypted (X, level 0) | embedded |
 //! |---|---|---|---|
@@ -17,10 +17,10 @@
 //! checksum, 48..56 type, 56..61 level, 61 X, 62 dedup, 63 little-endian. Embedded: bits 0..25
 //! LSIZE−1 and 25..32 PSIZE−1 in bytes, 40..48 the embedded kind.
 //!
-//! A BP lives in a container and is read after that was swapped, so [`BlockPointer::parse`] takes
-//! the container's order. [`BlockPointer::byte_order`] is the order of the block it points to. Any
-//! 128 bytes parse. Whether they may be followed is the question of [`BlockPointer::validate`], to
-//! be asked of every pointer that comes from a disk before it is used.
+//! A pointer is read after the byte order of its container was converted, so
+//! [`BlockPointer::parse`] takes the container's order. [`BlockPointer::byte_order`] is the order
+//! of the block it points to. Any 128 bytes parse. [`BlockPointer::validate`] decides whether the
+//! pointer may be followed. Call it for every pointer from a disk before it is used.
 
 use std::fmt;
 use zuse_base::cut::{high32, low8};
@@ -37,7 +37,7 @@ pub use dva::Dva;
 
 /// Bytes of a block pointer on disk.
 pub const BP_SIZE: usize = 128;
-/// Most bytes that fit into an embedded pointer.
+/// Largest payload of an embedded pointer, in bytes.
 pub const EMBEDDED_MAX: usize = 112;
 /// Largest block.
 pub const MAX_BLOCK: u64 = 16 << 20;
@@ -70,22 +70,22 @@ pub struct BlockPointer {
 
 const _: () = assert!(size_of::<BlockPointer>() == BP_SIZE);
 
-/// What a block pointer is, in the order the tests must be made.
+/// The kind of a block pointer, in the order in which the tests must be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BpKind {
     /// No block: zeros.
     Hole,
     /// The data are in the pointer.
     Embedded,
-    /// The data were left out on purpose (redacted send); reading is an error.
+    /// The data was left out on purpose (redacted send); reading is an error.
     Redacted,
-    /// An embedded kind that does not exist: corrupt.
+    /// An unknown embedded kind: corrupt.
     Unknown,
     /// A block on disk.
     Normal,
 }
 
-/// How the X bit of a normal pointer is to be understood.
+/// The meaning of a normal pointer's X bit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Protection {
     /// X clear.
@@ -122,7 +122,7 @@ pub struct BpProps {
     pub order: ByteOrder,
 }
 
-/// What [`BlockPointer::validate`] may hold a pointer against.
+/// The limits for [`BlockPointer::validate`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BpLimits<'a> {
     /// Allocatable bytes of each top-level vdev by id; `None` in it for holes and missing ids.
@@ -175,7 +175,7 @@ impl BlockPointer {
         bp
     }
 
-    /// A hole that remembers when it was punched (feature `hole_birth`). `birth` 0 gives
+    /// A hole with the txg in which it was punched (feature `hole_birth`). `birth` 0 gives
     /// [`Self::HOLE`].
     pub fn hole_with_birth(lsize: u64, object_type: u8, level: u8, birth: u64) -> Self {
         let mut bp = Self::HOLE;
@@ -188,7 +188,7 @@ impl BlockPointer {
         bp
     }
 
-    /// What this pointer is.
+    /// The kind of this pointer.
     #[inline]
     pub fn kind(&self) -> BpKind {
         if self.words[PROPS] & EMBEDDED_BIT != 0 {
@@ -251,7 +251,7 @@ impl BlockPointer {
         }
     }
 
-    /// Bytes on disk, to be read and checksummed; 0 for holes and embedded pointers.
+    /// Stored bytes, which are read and checksummed; 0 for holes and embedded pointers.
     #[inline]
     pub fn psize(&self) -> u64 {
         if self.is_embedded_bit() || self.is_hole() {
@@ -285,7 +285,7 @@ impl BlockPointer {
         low8(self.bits(32, 7))
     }
 
-    /// Checksum function; off (2) for an embedded pointer, which has none.
+    /// Checksum function; off (2) for an embedded pointer, which has no checksum.
     #[inline]
     pub fn checksum_kind(&self) -> u8 {
         if self.is_embedded_bit() {
@@ -311,7 +311,7 @@ impl BlockPointer {
         !self.is_embedded_bit() && self.words[PROPS] & DEDUP_BIT != 0
     }
 
-    /// The X bit: the block takes part in encryption; see [`Self::protection`].
+    /// The X bit: the block is encrypted or authenticated; see [`Self::protection`].
     #[inline]
     pub fn uses_crypt(&self) -> bool {
         !self.is_embedded_bit() && self.words[PROPS] & CRYPT_BIT != 0
@@ -323,7 +323,7 @@ impl BlockPointer {
         self.uses_crypt() && self.level() == 0 && object_type::is_encrypted(self.object_type())
     }
 
-    /// What the X bit means here.
+    /// The meaning of the X bit.
     #[inline]
     pub fn protection(&self) -> Protection {
         if !self.uses_crypt() {
@@ -343,8 +343,8 @@ impl BlockPointer {
         self.words[LOGICAL]
     }
 
-    /// Txg in which these bytes were put on disk: verifier of gang headers, scrub ranges, cache
-    /// key. 0 when embedded.
+    /// Txg in which these bytes were written: verifier of gang headers, scrub ranges, cache key. 0
+    /// if embedded.
     #[inline]
     pub fn physical_birth(&self) -> u64 {
         if self.is_embedded_bit() {
@@ -356,7 +356,7 @@ impl BlockPointer {
         }
     }
 
-    /// Txg that decides who owns the block: free it, or hand it to a deadlist.
+    /// Txg that decides whether a freed block goes to a deadlist.
     #[inline]
     pub fn allocation_birth(&self) -> u64 {
         if self.rewritten() {
@@ -366,7 +366,7 @@ impl BlockPointer {
         }
     }
 
-    /// Written again by a rewrite that kept the logical birth.
+    /// Rewritten with its old logical birth.
     #[inline]
     pub fn rewritten(&self) -> bool {
         !self.is_embedded_bit() && self.words[FLAGS] & REWRITTEN_BIT != 0
@@ -479,7 +479,7 @@ impl BlockPointer {
         self.words[CHECKSUM..].copy_from_slice(&words);
     }
 
-    /// Sets the two checksum words of a pointer whose others hold a MAC.
+    /// Sets the two checksum words of a pointer whose other two hold a MAC.
     #[inline]
     pub fn set_truncated_checksum(&mut self, words: [u64; 2]) {
         self.words[CHECKSUM..CHECKSUM + 2].copy_from_slice(&words);
@@ -620,7 +620,7 @@ impl BlockPointer {
                     dva.vdev()
                 ));
             };
-            // A gang DVA's size covers the whole tree; only its header must lie here.
+            // A gang DVA's size covers the whole tree; only its header has to fit here.
             let extent = if dva.is_gang() { SECTOR } else { dva.asize() };
             if dva
                 .offset()

@@ -1,6 +1,6 @@
-//! How many pointers a block has beyond its first, as eight bytes in a table of cloned blocks
-//! (chapter 04b, 2). They are in the order of the machine that wrote them, which nothing tells. No
-//! block has 2³² pointers, so the smaller number is the right one.
+//! The number of pointers of a block beyond its first, as eight bytes in a table of cloned blocks
+//! (chapter 04b, 2). They are in their writer's byte order, which is not recorded. No block has 2³²
+//! pointers, so the smaller number is the right one.
 
 use zuse_base::ByteOrder;
 

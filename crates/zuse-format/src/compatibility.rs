@@ -1,22 +1,22 @@
-//! Named sets of features: what other systems can read and write (pool property `compatibility`).
+//! Named sets of features that other systems support (pool property `compatibility`).
 //!
-//! The sets are those that OpenZFS ships, as data in `feature/sets.txt`. A list of sets means the
-//! features that are in all of them.
+//! The sets are those of OpenZFS, as data in `feature/sets.txt`. A list of sets means the features
+//! that are in all of them.
 
 use crate::feature::{FEATURES, Feature};
 
 const SETS: &str = include_str!("feature/sets.txt");
-/// Sets that are other names of sets.
+/// Depth of sets that are aliases of sets.
 const DEEPEST: u32 = 4;
 
-/// What `compatibility` asks for.
+/// The value of `compatibility`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Compatibility {
     /// All features.
     Off,
     /// No features.
     Legacy,
-    /// These features, by their short names. Names that are not known here are among them.
+    /// These features, by their short names, unknown ones included.
     Only(Vec<String>),
 }
 
@@ -26,7 +26,7 @@ fn lines() -> impl Iterator<Item = (&'static str, &'static str)> {
         .filter_map(|l| l.split_once(" = "))
 }
 
-/// The sets that are known by name.
+/// The names of the known sets.
 pub fn names() -> impl Iterator<Item = &'static str> {
     lines().map(|(name, _)| name)
 }
@@ -44,8 +44,7 @@ pub fn set(name: &str) -> Option<Vec<&'static str>> {
     None
 }
 
-/// Features in a file of the form that OpenZFS's are in: names separated by blanks or commas,
-/// comments after `#`.
+/// Features in a file in OpenZFS's format: names separated by blanks or commas, comments after `#`.
 pub fn parse_file(text: &str) -> Vec<String> {
     text.lines()
         .flat_map(|l| l.split('#').next().unwrap_or("").split([' ', '\t', ',']))
@@ -55,10 +54,10 @@ pub fn parse_file(text: &str) -> Vec<String> {
 }
 
 impl Compatibility {
-    /// Parses the property. `file` reads a set that is not known by name.
+    /// Parses the property. `file` reads a set with an unknown name.
     ///
     /// # Errors
-    /// The name of a set that there is not.
+    /// The name of an unknown set.
     pub fn parse(text: &str, file: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
         match text {
             "" | "off" => return Ok(Self::Off),

@@ -1,5 +1,5 @@
-//! What encryption covers: the parts of blocks that are ciphertext, and the messages that MACs are
-//! made of (chapter 02b of the format notes).
+//! Which parts of blocks are encrypted, and the messages over which MACs are computed (chapter 02b
+//! of the format notes).
 //!
 //! | block | in clear | ciphertext | authenticated besides |
 //! |---|---|---|---|
@@ -9,8 +9,7 @@
 //! | object set | all | – | dnodes, type, flags, [`objset_messages`] |
 //! | indirect | all | – | pointers, [`indirect_message`] |
 //!
-//! Nothing here knows keys. Bytes come from disks: a length that leads out of the block is an
-//! error.
+//! Nothing here uses keys. Bytes come from disks: a length that leads out of the block is an error.
 
 use std::ops::Range;
 
@@ -33,15 +32,15 @@ use crate::objset::{
 pub const ZIL_CHAIN: usize = 184;
 /// Bytes of the chain header that are authenticated: padding, next pointer, used length.
 const ZIL_CHAIN_AAD: usize = 144;
-/// Where the chain header says how many bytes are used.
+/// Offset of the number of used bytes in the chain header.
 const ZIL_USED_AT: usize = 136;
-/// Bytes at the head of each record that stay in clear.
+/// Bytes at the beginning of each record that stay in clear.
 const ZIL_RECORD_HEAD: usize = 32;
 const TX_WRITE: u64 = 9;
 const TX_CLONE_RANGE: u64 = 24;
 /// The pointer of a TX_WRITE record.
 const TX_WRITE_BP: Range<usize> = 64..192;
-/// From here on a TX_CLONE_RANGE record is in clear.
+/// From this offset on a TX_CLONE_RANGE record is in clear.
 const TX_CLONE_CLEAR: usize = 64;
 
 /// How MACs over pointers are made.
@@ -92,7 +91,7 @@ pub fn push_pointer(out: &mut Vec<u8>, bp: &BlockPointer, version: MacVersion) {
     }
 }
 
-/// What the MAC of an indirect block covers; the block is decoded, little-endian.
+/// The message for the MAC of an indirect block; the block is decoded, little-endian.
 pub fn indirect_message(block: &[u8], version: MacVersion) -> Vec<u8> {
     let slots = block.as_chunks::<BP_SIZE>().0;
     let mut out = Vec::with_capacity(slots.len() * 32);
@@ -106,7 +105,7 @@ pub fn indirect_message(block: &[u8], version: MacVersion) -> Vec<u8> {
     out
 }
 
-/// What is authenticated in clear and what is ciphertext of a block that has both.
+/// The authenticated parts in clear and the ciphertext of a block that has both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parts {
     /// Authenticated, not encrypted.
@@ -116,7 +115,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// The ciphertext of a block in one piece.
+    /// The ciphertext of a block as contiguous bytes.
     pub fn gather(&self, block: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.ranges.iter().map(Range::len).sum());
         for range in &self.ranges {
@@ -125,7 +124,7 @@ impl Parts {
         out
     }
 
-    /// Puts the message back where [`Self::gather`] took it from.
+    /// Writes the message back to the places that [`Self::gather`] read.
     pub fn scatter(&self, message: &[u8], block: &mut [u8]) {
         let mut rest = message;
         for range in &self.ranges {
@@ -140,8 +139,8 @@ impl Parts {
     }
 }
 
-/// The head of a dnode as MACs cover it: without the space used, of the flags only the one for the
-/// spill pointer.
+/// The head of a dnode in the form that MACs cover: without the used space, and only with the flag
+/// for the spill pointer.
 fn push_core(out: &mut Vec<u8>, dnode: &[u8]) {
     let at = out.len();
     out.extend_from_slice(&dnode[..DNODE_CORE]);
@@ -150,7 +149,7 @@ fn push_core(out: &mut Vec<u8>, dnode: &[u8]) {
     core[USED_AT..USED_AT + 8].fill(0);
 }
 
-/// Head and pointers of a dnode; gives where its bonus is. `order` is that of the bytes.
+/// Head and pointers of a dnode; returns the range of its bonus. `order` is that of the bytes.
 fn push_dnode(
     out: &mut Vec<u8>,
     dnode: &[u8],
@@ -221,11 +220,11 @@ pub fn dnode_block(block: &[u8], order: ByteOrder, version: MacVersion) -> Forma
     Ok(parts)
 }
 
-/// What the two MACs of an object set block cover; the block is little-endian. `None` stands for a
+/// The messages for the two MACs of an object set block; the block is little-endian. `None` means a
 /// local MAC of zeros.
 ///
 /// # Errors
-/// The block is too short, or a dnode in it is broken.
+/// The block is too short, or a dnode in it is invalid.
 pub fn objset_messages(
     block: &[u8],
     version: MacVersion,

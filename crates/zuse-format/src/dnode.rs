@@ -1,4 +1,4 @@
-//! The dnode: what the DMU knows about one object, 512 × slots bytes.
+//! The dnode: the metadata of one object, 512 × slots bytes.
 //!
 //! | offset | size | field |
 //! |---|---|---|
@@ -20,12 +20,12 @@
 //! | size−128 | 128 | spill pointer, if the flag is set |
 //!
 //! Invariants
-//! - Of a parsed dnode type and sizes are in range. The bonus lies inside the dnode, and the dnode
-//!   inside the slice it was parsed from. [`DnodeView::parse`] refuses all else.
-//! - A dnode that is written has a bonus that fits it, and no part is beyond its slots.
+//! - In a parsed dnode type and sizes are valid. The bonus lies inside the dnode, and the dnode
+//!   inside the slice it was parsed from. [`DnodeView::parse`] refuses everything else.
+//! - A written dnode has a bonus that fits, and nothing is outside its slots.
 //!
-//! Bytes past the bonus in use are stale garbage on disk: they are ignored on read and written as
-//! zeros. Block pointers are *not* validated here.
+//! Bytes after the used part of the bonus are undefined on disk: they are ignored on read and
+//! written as zeros. Block pointers are *not* validated here.
 
 use crate::block_pointer::{BP_SIZE, BlockPointer};
 use crate::error::{FormatResult, bad, need};
@@ -86,7 +86,7 @@ pub struct DnodePhys {
     pub checksum: u8,
     /// Compression, 0 inherit.
     pub compress: u8,
-    /// Flag bits, [`FLAG_SPILL`] excluded from truth: `spill` decides when written.
+    /// Flag bits; [`FLAG_SPILL`] is ignored: `spill` decides when written.
     pub flags: u8,
     /// Data block size / 512.
     pub data_block_sectors: u16,
@@ -104,7 +104,8 @@ pub struct DnodePhys {
     pub spill: Option<BlockPointer>,
 }
 
-/// Zero-copy look at one dnode, for scans: made by [`DnodeView::parse`], which checks everything.
+/// Zero-copy access to one dnode, for scans: created by [`DnodeView::parse`], which checks
+/// everything.
 #[derive(Clone, Copy)]
 pub struct DnodeView<'a> {
     bytes: &'a [u8],
@@ -115,7 +116,7 @@ impl<'a> DnodeView<'a> {
     /// free slot.
     ///
     /// # Errors
-    /// A field out of range, or a dnode or bonus that leaves its room.
+    /// A field out of range, or a dnode or bonus that does not fit.
     pub fn parse(bytes: &'a [u8]) -> FormatResult<Option<Self>> {
         need(bytes, DNODE_SLOT, "dnode")?;
         if bytes[TYPE_AT] == 0 {
@@ -153,8 +154,8 @@ impl<'a> DnodeView<'a> {
                 view.data_block_sectors()
             ));
         }
-        // Block ids and byte offsets are counted in 64 bits everywhere: no tree and no object
-        // reaches beyond.
+        // Block ids and byte offsets have 64 bits everywhere, so larger trees and objects are
+        // invalid.
         let reach = (u32::from(view.indirect_shift()) - 7) * (u32::from(view.levels()) - 1);
         if reach > 60 {
             return bad(format!(
@@ -260,7 +261,7 @@ impl<'a> DnodeView<'a> {
             ..self.to_phys_without_bonus()
         }
     }
-    /// The same with no bonus, for who keeps that elsewhere.
+    /// The same without bonus, for callers that keep it elsewhere.
     pub fn to_phys_without_bonus(&self) -> DnodePhys {
         DnodePhys {
             object_type: self.object_type(),
@@ -291,8 +292,8 @@ fn used_bytes(used: u64, flags: u8) -> u64 {
 }
 
 impl DnodePhys {
-    /// A new dnode by the creation rules. `block_size` is rounded up to 512, the pointers fill the
-    /// room that the bonus leaves (one for system attributes).
+    /// A new dnode. `block_size` is rounded up to 512. The pointers fill the space that the bonus
+    /// leaves (one for system attributes).
     pub fn new(
         object_type: u8,
         block_size: u32,
@@ -365,17 +366,16 @@ impl DnodePhys {
         used_bytes(self.used, self.flags)
     }
 
-    /// Sets the space used and the flag that says it is in bytes.
+    /// Sets the used space and the flag that says it is in bytes.
     pub fn set_used_bytes(&mut self, bytes: u64) {
         self.used = bytes;
         self.flags |= FLAG_USED_BYTES;
     }
 
-    /// Writes the dnode to the first [`Self::size`] bytes of `out`; what it does not use becomes
-    /// zero.
+    /// Writes the dnode to the first [`Self::size`] bytes of `out`; unused bytes become zero.
     ///
     /// # Panics
-    /// If `out` is too short or the bonus has outgrown its room: bugs of the caller.
+    /// If `out` is too short or the bonus does not fit: bugs of the caller.
     pub fn write_le(&self, out: &mut [u8]) {
         let size = self.size();
         assert!(
@@ -430,10 +430,9 @@ pub fn block_pointers_for(size: usize, bonus_type: u8, bonus_len: usize) -> u8 {
     fit8((1 + spare / BP_SIZE).min(3))
 }
 
-/// Walks a block of dnodes: slot index and dnode (or why it is broken), free and interior slots
-/// left out.
+/// Walks a block of dnodes: slot index and dnode (or its error), without free and interior slots.
 ///
-/// After a broken dnode the walk goes on at the next slot.
+/// After an invalid dnode the walk continues at the next slot.
 pub fn scan_block(block: &[u8]) -> impl Iterator<Item = (usize, FormatResult<DnodeView<'_>>)> {
     let mut slot = 0;
     std::iter::from_fn(move || {

@@ -1,8 +1,8 @@
 //! Structures of the dataset and snapshot layer: bonus buffers, bookmarks, queues.
 //!
 //! All are arrays of 64-bit words, little-endian here (their blocks were swapped before). Bonus
-//! structures have grown over the versions: what a short one lacks reads as zero, and it is written
-//! back at the length it had.
+//! structures have grown over the versions: missing fields of a short one read as zero, and it is
+//! written back with its old length.
 
 use crate::block_pointer::{BP_SIZE, BlockPointer};
 use crate::error::{FormatResult, bad, need};
@@ -54,7 +54,7 @@ macro_rules! words {
 pub enum UsedKind {
     /// Blocks of the head.
     Head = 0,
-    /// Blocks only snapshots hold.
+    /// Blocks that only snapshots have.
     Snap = 1,
     /// Used by children.
     Child = 2,
@@ -167,13 +167,13 @@ impl DslDirPhys {
     }
 }
 
-/// Contents are not usable: a receive or destroy is under way.
+/// The content is not usable: a receive or destroy is in progress.
 pub const DS_FLAG_INCONSISTENT: u64 = 1;
 /// Promotion is refused.
 pub const DS_FLAG_NOPROMOTE: u64 = 2;
 /// `unique_bytes` is exact.
 pub const DS_FLAG_UNIQUE_ACCURATE: u64 = 4;
-/// Snapshot goes with its last hold or clone.
+/// The snapshot is destroyed with its last hold or clone.
 pub const DS_FLAG_DEFER_DESTROY: u64 = 8;
 /// Names of snapshots and bookmarks ignore case.
 pub const DS_FLAG_CI_DATASET: u64 = 1 << 16;
@@ -201,9 +201,9 @@ pub struct DslDatasetPhys {
     pub deadlist: u64,
     /// Bytes reachable.
     pub referenced_bytes: u64,
-    /// Physical bytes of those.
+    /// Physical bytes of these blocks.
     pub compressed_bytes: u64,
-    /// Logical bytes of those.
+    /// Logical bytes of these blocks.
     pub uncompressed_bytes: u64,
     /// Bytes held by nothing else.
     pub unique_bytes: u64,
@@ -355,7 +355,7 @@ impl BpobjPhys {
         }
     }
 
-    /// Parses a bonus; what lies past the last whole step of its growth is ignored.
+    /// Parses a bonus; bytes after the last complete version of the header are ignored.
     ///
     /// # Errors
     /// Shorter than 16 bytes.
@@ -379,7 +379,7 @@ impl BpobjPhys {
         })
     }
 
-    /// The bonus, at the length it had.
+    /// The bonus, with its old length.
     pub fn to_bytes(&self) -> Vec<u8> {
         let words = [
             self.num_blkptrs,
@@ -412,8 +412,8 @@ impl BpobjPhys {
         self.size >= Self::SIZE_V3
     }
 
-    /// A pointer as lists store it: no fill (1 marks a free), no checksum unless dedup, of an
-    /// embedded one only properties and birth.
+    /// A pointer in the form of lists: no fill (1 marks a free), and a checksum only for dedup. Of
+    /// an embedded one only properties and birth.
     pub fn stored_pointer(bp: &BlockPointer, freed: bool) -> BlockPointer {
         let mut stored = *bp;
         if bp.is_embedded_bit() {
@@ -454,9 +454,9 @@ words! {
 pub struct BptreeEntry {
     /// Root of the object set.
     pub bp: BlockPointer,
-    /// Blocks born after this are freed; 2^64−1 = entry is done.
+    /// Blocks born after this are freed; 2^64−1 = the entry is done.
     pub birth_txg: u64,
-    /// Where to go on: objset, object, level, block; all 0 = from the start.
+    /// Where to continue: objset, object, level, block; all 0 = from the start.
     pub resume: [u64; 4],
 }
 

@@ -1,6 +1,6 @@
-//! The one error of this crate: bytes that break the format.
+//! The error type of this crate: bytes that break the format.
 //!
-//! A [`FormatError`] says *what* is wrong; only the caller knows *where* the bytes came from and
+//! A [`FormatError`] says *what* is wrong. Only the caller knows *where* the bytes came from, and
 //! adds that with [`FormatError::at`].
 
 use std::borrow::Cow;
@@ -13,7 +13,7 @@ use zuse_base::{Corruption, Error, Place};
 pub struct FormatError {
     /// What is wrong.
     pub what: Cow<'static, str>,
-    /// How the bytes break the format. None: they may be fine, but this code does not serve them
+    /// How the bytes break the format. None: they may be valid, but this code does not support them
     /// (foreign-endian native nvlist…).
     pub kind: Option<Corruption>,
 }
@@ -27,7 +27,7 @@ impl FormatError {
         }
     }
 
-    /// Something legal (or from the future) that is not served.
+    /// Something valid (or newer) that is not supported.
     pub fn unsupported(what: impl Into<Cow<'static, str>>) -> Self {
         Self {
             what: what.into(),

@@ -1,9 +1,9 @@
-//! Feature flags: one table of all that OpenZFS 2.4 knows.
+//! Feature flags: one table of all features of OpenZFS 2.4.
 //!
-//! A pool's MOS counts the uses of each enabled feature by GUID, in `features_for_write` if the
-//! feature is read-only compatible, else in `features_for_read`. Labels list the active ones that
-//! are needed to read the MOS. A feature whose use cannot be served in some mode makes the pool
-//! unavailable in that mode; adding support is changing a column here.
+//! A pool's MOS counts the uses of each enabled feature by GUID: in `features_for_write` if the
+//! feature is read-only compatible, otherwise in `features_for_read`. Labels list the active ones
+//! that are needed to read the MOS. An unsupported active feature makes the pool unavailable in
+//! that mode. Adding support means changing a column here.
 
 const WR: u8 = 1;
 const MOS: u8 = 2;
@@ -19,11 +19,11 @@ pub struct Feature {
     /// GUID: organisation, colon, name.
     pub guid: &'static str,
     flags: u8,
-    /// Short names of the features it needs.
+    /// Short names of the features it depends on.
     pub depends_on: &'static [&'static str],
-    /// Zuse reads pools in which it is active.
+    /// Zuse can read pools with this feature active.
     pub can_read: bool,
-    /// Zuse writes to pools in which it is active.
+    /// Zuse can write to pools with this feature active.
     pub can_write: bool,
     /// One line for people.
     pub description: &'static str,
@@ -52,12 +52,12 @@ impl Feature {
         self.flags & ACT != 0
     }
 
-    /// Each dataset that uses it carries its GUID.
+    /// Each dataset that uses it has its GUID.
     pub fn per_dataset(&self) -> bool {
         self.flags & DS != 0
     }
 
-    /// `zpool upgrade` enables it; the others come only at creation or on request.
+    /// `zpool upgrade` enables it; other features are enabled only at creation or on request.
     pub fn enabled_by_upgrade(&self) -> bool {
         self.flags & NOUP == 0
     }
@@ -67,7 +67,7 @@ impl Feature {
         true
     }
 
-    /// The features it needs.
+    /// The features it depends on.
     pub fn dependencies(&self) -> impl Iterator<Item = &'static Feature> {
         self.depends_on.iter().filter_map(|name| by_name(name))
     }

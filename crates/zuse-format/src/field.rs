@@ -1,8 +1,8 @@
 //! Integers at fixed offsets.
 //!
-//! Readers never fail: a field past the end of the slice reads as zero. On-disk structures grew at
-//! their tails, and a missing tail means zeros. Parsers check the mandatory length first. Writers
-//! are given buffers by this project's own code, so a short buffer is a bug and panics.
+//! Readers never fail: a field after the end of the slice reads as zero. On-disk structures have
+//! grown at their ends, and a missing end means zeros. Parsers check the mandatory length first.
+//! Writers get buffers from this project's own code, so a short buffer is a bug and panics.
 
 use zuse_base::ByteOrder;
 

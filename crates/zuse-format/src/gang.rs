@@ -1,9 +1,9 @@
-//! Gang headers: the list of members of a block for which no contiguous space was found.
+//! Gang headers: the list of members of a block for which there was no contiguous space.
 //!
 //! (size − 40) / 128 block pointers (3 in 512 bytes, 31 in 4096), zeros, and the 40-byte trailer of
-//! self-checksummed blocks. The trailer's magic tells the byte order. Verifying the hash is the
-//! caller's work (see [`crate::label::Trailer`]). When the leader has its X bit set, the stored
-//! words are `(s0^s2, s1^s3, 0, 0)`.
+//! self-checksummed blocks. The trailer's magic gives the byte order. The caller verifies the hash
+//! (see [`crate::label::Trailer`]). If the leader has its X bit set, the stored words are
+//! `(s0^s2, s1^s3, 0, 0)`.
 
 use zuse_base::ByteOrder;
 
@@ -11,7 +11,7 @@ use crate::block_pointer::{BP_SIZE, BlockPointer};
 use crate::error::{FormatResult, bad};
 use crate::label::{TRAILER_SIZE, Trailer};
 
-/// Bytes of a header without feature `dynamic_gang_header`, and of every header's allocation.
+/// Header size without feature `dynamic_gang_header`, and the smallest allocation for a header.
 pub const GANG_SIZE: usize = 512;
 
 /// Pointers in a header of that many bytes.
@@ -19,10 +19,10 @@ pub fn gang_pointer_count(size: usize) -> usize {
     size.saturating_sub(TRAILER_SIZE) / BP_SIZE
 }
 
-/// The pieces in a header (holes left out) and the byte order it was written in.
+/// The members in a header (without holes) and its writer's byte order.
 ///
 /// # Errors
-/// No trailer, or a size that is no header's.
+/// No trailer, or an invalid size.
 pub fn parse_gang_header(header: &[u8]) -> FormatResult<(Vec<BlockPointer>, ByteOrder)> {
     if header.len() < GANG_SIZE || header.len() > 64 << 10 {
         return bad(format!("gang header of {} bytes", header.len()));
@@ -39,10 +39,10 @@ pub fn parse_gang_header(header: &[u8]) -> FormatResult<(Vec<BlockPointer>, Byte
     Ok((members.filter(|bp| !bp.is_hole()).collect(), trailer.order))
 }
 
-/// A header of `size` bytes over these pieces, with a blank trailer.
+/// A header of `size` bytes for these members, with a blank trailer.
 ///
 /// # Errors
-/// More pieces than fit.
+/// Too many members.
 pub fn encode_gang_header(members: &[BlockPointer], size: usize) -> FormatResult<Vec<u8>> {
     if members.len() > gang_pointer_count(size) {
         return bad(format!(

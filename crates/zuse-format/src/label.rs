@@ -1,4 +1,4 @@
-//! Vdev labels: where they lie, what is in them, and the frame of a self-checksummed block.
+//! Vdev labels: their places, their contents, and the frame of a self-checksummed block.
 //!
 //! ```text
 //! device:  L0 256K | L1 256K | boot area 3.5M | data … | L2 256K | L3 256K    (size rounded down to 256K)
@@ -7,9 +7,9 @@
 //!
 //! Boot block, configuration and each uberblock slot end in a 40-byte trailer: a magic and four
 //! checksum words. The words are SHA-256 over the whole block with a verifier (its byte offset on
-//! the device) in their place. The hash is not computed here (this crate has no kernels).
+//! the device) in their place. The hash is not computed here, because this crate has no kernels.
 //! [`Trailer::place_verifier`] prepares the block, the caller hashes it, [`Trailer::seal`] stores
-//! the words and [`Trailer::read`] gives back what to compare.
+//! the words and [`Trailer::read`] returns the words to compare.
 
 use zuse_base::ByteOrder;
 
@@ -48,7 +48,7 @@ pub const TRAILER_SIZE: usize = 40;
 /// Magic of a trailer.
 pub const TRAILER_MAGIC: u64 = 0x0210_da7a_b10c_7a11;
 
-/// Device size as labels see it: rounded down to 256 KiB.
+/// Device size for labels: rounded down to 256 KiB.
 pub fn label_psize(device_size: u64) -> u64 {
     device_size & !(LABEL_SIZE - 1)
 }
@@ -83,7 +83,7 @@ pub fn slot_count(ashift: u32) -> u64 {
     RING_SIZE >> slot_shift(ashift)
 }
 
-/// Slot of a commit; with `multihost` the last slot is kept for heartbeats.
+/// Slot of a commit; with `multihost` the last slot is reserved for heartbeats.
 pub fn slot_for_txg(txg: u64, ashift: u32, multihost: bool) -> u64 {
     txg % (slot_count(ashift) - u64::from(multihost))
 }
@@ -117,8 +117,8 @@ impl Trailer {
         })
     }
 
-    /// Puts magic and verifier into the trailer, in that byte order: the block is then ready to be
-    /// hashed.
+    /// Writes magic and verifier into the trailer, in that byte order: the block is then ready for
+    /// hashing.
     pub fn place_verifier(block: &mut [u8], verifier: [u64; 4], order: ByteOrder) {
         let at = block.len() - TRAILER_SIZE;
         let [a, b, c, d] = verifier;
@@ -176,7 +176,7 @@ pub fn decode_config(block: &[u8]) -> FormatResult<NvList> {
     )
 }
 
-/// What a pool's label says about the pool.
+/// The state of the pool in its labels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub enum PoolState {

@@ -2,15 +2,15 @@
 //!
 //! # Byte order
 //!
-//! Pools are written little-endian and read in both orders. A data block is brought to
+//! Pools are written little-endian and read in both orders. A data block is converted to
 //! little-endian once, right after it was read and decompressed, by [`object_type::swap_block`]. So
-//! every parser of block contents reads little-endian only. What is met before its order is known
-//! (uberblock, gang header, checksum trailer) takes a [`zuse_base::ByteOrder`].
+//! every parser of block contents reads little-endian only. Structures whose byte order is not
+//! known before (uberblock, gang header, checksum trailer) take a [`zuse_base::ByteOrder`].
 //!
 //! # Trust
 //!
 //! Bytes come from disks and streams that may be hostile. Parsers here return [`FormatError`],
-//! never panic on input, and allocate nothing that is not bounded by the size of the input.
+//! never panic on input, and allocate only in proportion to the size of the input.
 #![forbid(unsafe_code)]
 
 pub mod block_pointer;

@@ -1,19 +1,19 @@
 //! Name-value lists: labels, configurations, stream headers, extended attributes.
 //!
-//! A packed list starts with four bytes: encoding (0 native, 1 XDR), byte order of the writer (1
-//! little), 0, 0. XDR is big-endian whatever the writer; native is an image of the writer's memory
+//! A packed list begins with four bytes: encoding (0 native, 1 XDR), byte order of the writer (1
+//! little), 0, 0. XDR is big-endian for every writer. Native is an image of the writer's memory,
 //! and only the little-endian one is read.
 //!
-//! Names of a list are unique when made by [`NvList::insert`]; a list read from disk keeps what it
-//! had, and lookups take the first. The order is that of insertion. Encoding is byte-exact with
-//! OpenZFS, because it refuses a list whose sizes are off by one (the tests hold the bytes).
+//! Names of a list are unique if made by [`NvList::insert`]. A list read from disk keeps
+//! duplicates, and lookups return the first. The order is that of insertion. Encoding is byte-exact
+//! with OpenZFS, which refuses a list whose sizes are off by one (the tests have the bytes).
 //!
 //! Names and strings are text here; bytes that are not UTF-8 are replaced. Extended attributes,
 //! whose names may be any bytes, have their own codec in `zuse-dmu`.
 //!
-//! Hostile input: nesting ends at [`MAX_DEPTH`], names at [`MAX_NAME`], and no count is believed
-//! beyond the bytes that back it. What was read can be written in both encodings and is then read
-//! as the same list.
+//! Hostile input: nesting is limited by [`MAX_DEPTH`], names by [`MAX_NAME`], and no count may
+//! exceed the bytes behind it. A list that was read can be written in both encodings and is then
+//! read as the same list.
 
 mod native;
 mod xdr;
@@ -22,8 +22,7 @@ use crate::error::{FormatError, FormatResult, bad};
 
 /// Deepest nesting that is read.
 pub const MAX_DEPTH: usize = 32;
-/// Longest name in bytes: with its NUL it fills the signed 16-bit length that the native form has
-/// for it.
+/// Longest name in bytes: with its NUL it fills the signed 16-bit length of the native form.
 pub const MAX_NAME: usize = i16::MAX as usize - 1;
 /// Names are unique: the flag of every list that OpenZFS writes.
 pub const UNIQUE_NAME: u32 = 1;
@@ -163,7 +162,7 @@ impl NvValue {
         }
     }
 
-    /// Bytes of the value in the native form, the "decoded size" of XDR, before alignment.
+    /// Size of the value in the native form, the "decoded size" of XDR, before alignment.
     fn native_size(&self) -> usize {
         match self {
             Self::Boolean => 0,
@@ -188,8 +187,7 @@ impl NvValue {
     }
 }
 
-/// A name that both forms have room for. Bytes that are not UTF-8 have become longer when they were
-/// replaced.
+/// A name that fits both forms. Replacing invalid UTF-8 makes names longer.
 fn fitting(name: String) -> FormatResult<String> {
     if name.len() > MAX_NAME {
         return bad(format!("nvlist has a name of {} bytes", name.len()));
@@ -363,7 +361,7 @@ impl NvList {
         matches!(self.get(name), Some(NvValue::Boolean))
     }
 
-    /// Sets a value: an older one of that name goes, the new one comes last.
+    /// Sets a value: an older one of that name is removed, and the new one is appended.
     pub fn insert(&mut self, name: &str, value: impl Into<NvValue>) -> &mut Self {
         self.remove(name);
         self.pairs.push((name.to_owned(), value.into()));
@@ -375,7 +373,7 @@ impl NvList {
         self.insert(name, NvValue::Boolean)
     }
 
-    /// Replaces a value where it stands, or adds it at the end.
+    /// Replaces a value in place, or appends it.
     pub fn replace(&mut self, name: &str, value: impl Into<NvValue>) -> &mut Self {
         match self.get_mut(name) {
             Some(old) => *old = value.into(),

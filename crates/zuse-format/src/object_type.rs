@@ -1,11 +1,11 @@
 //! DMU object types: one table, and the byte swap of a block by its type.
 //!
 //! A type is one byte. Old style: a number 0..=53, described by [`OBJECT_TYPES`]. New style: bit 7
-//! set, bit 6 metadata, bit 5 encrypted, bits 0..=4 the swap class. Everything the DMU must know
-//! about contents (which policy, whether level 0 is encrypted, how to swap) follows from this byte.
+//! set, bit 6 metadata, bit 5 encrypted, bits 0..=4 the swap class. The write policy, encryption of
+//! level 0 and byte swapping follow from this byte.
 //!
-//! [`swap_block`] turns a block of the other byte order into ours, in place. It is its own inverse
-//! only for well-formed blocks; it never reads a length it has not bounded by the block.
+//! [`swap_block`] converts a block of the other byte order, in place. It is its own inverse only
+//! for well-formed blocks. Every length is bounded by the block.
 
 mod swap;
 pub use swap::{swap_acl, swap_block, swap_bonus, swap_dnode, swap_old_acl};
@@ -175,7 +175,7 @@ pub fn swap_class(object_type: u8) -> Option<SwapClass> {
     }
 }
 
-/// Whether blocks of this type get metadata policy (false for an invalid type).
+/// Whether blocks of this type count as metadata (false for an invalid type).
 #[inline]
 pub fn is_metadata(object_type: u8) -> bool {
     if object_type & NEW_STYLE != 0 {

@@ -12,8 +12,8 @@
 //! | 1536 | 512 | group-used dnode |
 //! | 2048 | 512 | project-used dnode |
 //!
-//! The block is 1024 bytes (before accounting), 2048 or 4096. Parts that are missing read as
-//! absent, and a shorter one is grown when it is next written.
+//! The block is 1024 bytes (before accounting), 2048 or 4096. Missing parts read as absent, and a
+//! shorter block grows when it is next written.
 
 use crate::dnode::{DNODE_SLOT, DnodePhys};
 use crate::error::{FormatResult, bad, need};
@@ -45,7 +45,7 @@ pub const OBJSET_USEROBJ_ACCOUNTING: u64 = 2;
 /// Project accounting is complete.
 pub const OBJSET_PROJECT_QUOTA: u64 = 4;
 
-/// What an object set is.
+/// The type of an object set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub enum ObjsetType {

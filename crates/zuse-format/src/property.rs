@@ -1,9 +1,9 @@
 //! Native properties of datasets, pools and vdevs: three tables, and text ↔ stored value.
 //!
 //! A number or index property is stored as one u64, a text property as bytes with their NUL. Where
-//! a value lives (property ZAP, master node, key object…) and what it is valid on are columns.
-//! Rules that need to know a pool (feature gates, quotas against used space) are not here. User
-//! properties (names with a colon) are always text and inheritable.
+//! a value is stored (property ZAP, master node, key object…) and its valid dataset types are
+//! columns. Rules that depend on a pool (feature gates, quotas against used space) are not here.
+//! User properties (names with a colon) are always text and inheritable.
 
 mod dataset;
 mod pool;
@@ -32,7 +32,7 @@ pub enum PropertyKind {
     Index,
 }
 
-/// Who may change it, and whether children see it.
+/// Who may change it, and whether children inherit it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// Computed.
@@ -43,7 +43,7 @@ pub enum Access {
     Inherit,
     /// Only at creation.
     Once,
-    /// Only at creation, where it comes from the parent unless given.
+    /// Only at creation; inherited from the parent unless given.
     OnceInherit,
 }
 
@@ -77,10 +77,10 @@ pub enum Home {
     Process,
 }
 
-/// What the text `none` stands for.
+/// The meaning of the text `none`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoneMeans {
-    /// It is no value.
+    /// It is not a value.
     Never,
     /// 0.
     Zero,
@@ -111,7 +111,7 @@ pub struct Property {
     pub none: NoneMeans,
     /// Words of an index property; the first of a number is the one shown.
     pub words: &'static [(&'static str, u64)],
-    /// Values as usage texts name them.
+    /// Values in usage messages.
     pub values: &'static str,
 }
 
@@ -124,7 +124,7 @@ pub enum PropertyValue {
     Text(String),
 }
 
-/// Why a text is no value of a property; the message is the end of OpenZFS's.
+/// Why a text is not a value of a property; the message is the end of OpenZFS's.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PropertyError {
     /// Not one of its words.
@@ -138,7 +138,7 @@ pub enum PropertyError {
     /// Not a number.
     #[error("bad numeric value '{0}'")]
     BadNumber(String),
-    /// Digits followed by something that is no unit.
+    /// Digits followed by an unknown unit.
     #[error("invalid numeric suffix '{0}'")]
     BadSuffix(String),
     /// More than 64 bits.
@@ -159,7 +159,7 @@ impl Property {
         }
     }
 
-    /// Whether children see a value set on their parent.
+    /// Whether children inherit a value set on their parent.
     pub fn inheritable(&self) -> bool {
         matches!(self.access, Access::Inherit | Access::OnceInherit)
     }
@@ -207,7 +207,7 @@ impl Property {
     /// The stored value of a text.
     ///
     /// # Errors
-    /// The text is no value of this property.
+    /// The text is not a value of this property.
     pub fn parse(&self, text: &str) -> Result<PropertyValue, PropertyError> {
         match self.kind {
             PropertyKind::Index => match self.number_of(text) {
@@ -228,7 +228,7 @@ impl Property {
     }
 
     /// The exact text of a stored number: its word, `none`, or decimal. Human-readable sizes are
-    /// the command's affair.
+    /// made by the command.
     pub fn format_number(&self, number: u64) -> Cow<'static, str> {
         match (self.kind, self.none) {
             (PropertyKind::Index, _) => self
@@ -270,7 +270,7 @@ pub fn parse_number(text: &str) -> Result<u64, PropertyError> {
         if fraction.contains('.') {
             return Err(bad());
         }
-        // Fixed point: nine decimals are more than a 64-bit size can show of the larger units.
+        // Fixed point: nine decimals are more than a 64-bit size can show in the larger units.
         let whole: u128 = if whole.is_empty() {
             0
         } else {
@@ -317,8 +317,8 @@ pub fn dataset_property(name: &str) -> Option<&'static Property> {
     find(&DATASET_PROPERTIES, name)
 }
 
-/// Numbers of the table's rows by their names' hashes, made by the compiler: a listing asks for
-/// each cell. A taken slot sends its name to the next one, and more than half of them are free.
+/// Row numbers of the table by the hashes of their names, computed by the compiler: a listing looks
+/// up each cell. A taken slot sends its name to the next one, and more than half of them are free.
 static BY_NAME: [u8; 256] = {
     let mut slots = [u8::MAX; 256];
     let mut row = 0;
@@ -333,7 +333,7 @@ static BY_NAME: [u8; 256] = {
     slots
 };
 
-/// FNV-1a, folded. Names of the table need no hash that an adversary cannot foretell.
+/// FNV-1a, folded. The names are fixed, so a predictable hash is no risk.
 const fn slot_of(name: &str) -> usize {
     let (name, mut hash, mut at) = (name.as_bytes(), 0x811c_9dc5_u32, 0);
     while at < name.len() {
@@ -384,7 +384,7 @@ pub fn ignore_unknown_key(name: &str) -> String {
     format!("{name}$iuv")
 }
 
-/// Key that says the dataset has received properties.
+/// Key that marks a dataset with received properties.
 pub const HAS_RECEIVED_KEY: &str = "$hasrecvd";
 
 /// Whether this value of a property goes to its `$iuv` key, with the default under the plain one.

@@ -9,8 +9,8 @@
 //! | 11 | two words: 59..24 run − 1, 23..0 vdev; then 63 free, 62..0 offset |
 //!
 //! Offset and run are in units of `1 << shift`, the offset from the map's start. A two-word entry
-//! never straddles a data block: a debug word of zeros fills the last word. [`decode`] checks each
-//! run against the map, so callers get byte ranges that lie in it.
+//! never crosses a block boundary: a debug word of zeros fills the last word. [`decode`] checks
+//! each run against the map, so callers get byte ranges inside it.
 
 use crate::error::{FormatError, FormatResult, bad, need};
 use crate::field::{put_u64, u64_at};
@@ -93,7 +93,7 @@ impl SpaceMapPhys {
     }
 }
 
-/// What the entries of a map are relative to.
+/// The geometry that a map's entries refer to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MapGeometry {
     /// First byte covered.
@@ -155,7 +155,7 @@ pub struct Entries<'a> {
 }
 
 impl Entries<'_> {
-    /// Bytes behind the last entry that was given.
+    /// Bytes after the last returned entry.
     pub fn unread(&self) -> usize {
         self.words.len() * 8
     }
@@ -250,8 +250,8 @@ pub fn debug_word(op: MapOp, sync_pass: u64, txg: u64) -> u64 {
 
 /// Appends runs to the words of a map, as OpenZFS would.
 ///
-/// The encoder knows at which byte of the object it stands, because a two-word entry must not
-/// straddle a data block.
+/// The encoder needs its position in the object, because a two-word entry must not cross a block
+/// boundary.
 #[derive(Clone, Debug)]
 pub struct Encoder {
     geometry: MapGeometry,
@@ -263,8 +263,8 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// An encoder for data that goes to byte `position` (the map's length) of an object with such
-    /// data blocks. `two_words` says whether feature `spacemap_v2` is active.
+    /// An encoder for data at byte `position` (the map's length) of an object with such data
+    /// blocks. `two_words`: feature `spacemap_v2` is active.
     pub fn new(geometry: MapGeometry, block_size: u64, position: u64, two_words: bool) -> Self {
         Self {
             geometry,
@@ -276,7 +276,7 @@ impl Encoder {
         }
     }
 
-    /// Appends a debug word; one stands before each non-empty set of runs.
+    /// Appends a debug word; one precedes each non-empty set of runs.
     pub fn debug(&mut self, op: MapOp, sync_pass: u64, txg: u64) {
         self.word(debug_word(op, sync_pass, txg));
     }
@@ -330,7 +330,7 @@ impl Encoder {
             .wrapping_add(if free { -(size as i64) } else { size as i64 });
     }
 
-    /// The bytes to append, and what they add to the header's `alloc`.
+    /// The bytes to append, and the change of the header's `alloc`.
     pub fn finish(self) -> (Vec<u8>, i64) {
         (self.bytes, self.alloc)
     }

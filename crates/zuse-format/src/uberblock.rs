@@ -15,9 +15,8 @@
 //! | 200 | txg of a checkpointed uberblock |
 //! | 208 | RAID-Z reflow state |
 //!
-//! It lies at the start of a ring slot whose trailer must have been verified. Older ones are
-//! shorter: what they lack is zero. The order of uberblocks (which is best) is txg, time, MMP
-//! sequence.
+//! It is at the start of a ring slot whose trailer must have been verified. Older ones are shorter:
+//! missing fields are zero. The order of uberblocks (which is best) is txg, time, MMP sequence.
 
 use zuse_base::ByteOrder;
 use zuse_base::cut::{low16, low32};
@@ -35,7 +34,7 @@ pub const MMP_MAGIC: u64 = 0xa11c_ea11;
 /// SPA version of pools with feature flags.
 pub const SPA_VERSION: u64 = 5000;
 
-/// Whether a pool of this SPA version can be served.
+/// Whether a pool of this SPA version is supported.
 pub fn is_spa_version(version: u64) -> bool {
     (1..=28).contains(&version) || version == SPA_VERSION
 }
@@ -51,7 +50,7 @@ pub enum ReflowState {
     InvalidSynced,
     /// Copied back at import.
     InvalidSyncedOnImport,
-    /// Copied back, reflow goes on.
+    /// Copied back, reflow continues.
     InvalidSyncedReflow,
     /// A number of the future.
     Unknown(u16),
@@ -162,7 +161,7 @@ impl Uberblock {
         Ok(Self::parse(&bytes)?.0)
     }
 
-    /// Multihost sequence number, 0 when the field says nothing.
+    /// Multihost sequence number, 0 if the field is invalid.
     pub fn mmp_sequence(&self) -> u16 {
         if self.mmp_magic == MMP_MAGIC && self.mmp_config & 2 != 0 {
             low16(self.mmp_config >> 32)
@@ -195,7 +194,7 @@ impl Uberblock {
             | u64::from(fail_intervals) << 48
     }
 
-    /// Bytes up to which a RAID-Z expansion has come.
+    /// Progress of a RAID-Z expansion in bytes.
     pub fn reflow_offset(&self) -> u64 {
         (self.raidz_reflow & ((1 << 55) - 1)) << 9
     }
@@ -225,7 +224,7 @@ impl Uberblock {
         (offset >> 9) & ((1 << 55) - 1) | number << 55
     }
 
-    /// What the greatest of is the best uberblock.
+    /// The sort key of uberblocks: the greatest is the best.
     pub fn rank(&self) -> (u64, u64, u16) {
         (self.txg, self.timestamp, self.mmp_sequence())
     }

@@ -19,7 +19,7 @@
 //! | 136 | 8 | bytes used |
 //! | 144 | 40 | magic and checksum |
 //!
-//! Blocks are in the byte order of their writer; nothing here swaps a block as a whole.
+//! Blocks are in the byte order of their writer; nothing here swaps a whole block.
 
 mod record;
 
@@ -52,7 +52,7 @@ const CLAIM_RECORD: usize = 160;
 /// The header of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZilHeader {
-    /// Txg in which it was claimed; 0 if it was not.
+    /// Txg in which it was claimed; 0 if not claimed.
     pub claim_txg: u64,
     /// Highest record that was replayed.
     pub replay_seq: u64,
@@ -135,7 +135,7 @@ impl ZilHeader {
     }
 }
 
-/// A log block whose checksum was right, taken apart.
+/// A parsed log block, whose checksum was right.
 #[derive(Debug)]
 pub struct LogBlock<'a> {
     /// The next block; a hole if none could be allocated.
@@ -147,7 +147,7 @@ pub struct LogBlock<'a> {
 }
 
 impl<'a> LogBlock<'a> {
-    /// Takes a block apart; `verifier` is that of the pointer it was read by.
+    /// Parses a block; `verifier` is that of its pointer.
     ///
     /// # Errors
     /// The used length does not fit, or the next block's verifier does not follow: the chain ends

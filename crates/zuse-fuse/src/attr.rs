@@ -1,6 +1,6 @@
-//! What `stat` tells about a file, and what `chmod`, `chown`, `truncate`, `utimens` ask to change.
+//! The attributes that `stat` shows, and the changes by `chmod`, `chown`, `truncate`, `utimens`.
 
-/// Seconds and nanoseconds since 1970; seconds may be negative, nanoseconds always count forward.
+/// Seconds and nanoseconds since 1970; seconds may be negative, nanoseconds are never negative.
 pub type Time = (i64, u32);
 
 /// Attributes of a file.
@@ -8,7 +8,7 @@ pub type Time = (i64, u32);
 pub struct Attr {
     /// Inode number, unique in the session; 1 is the root of the mount.
     pub ino: u64,
-    /// The number that `stat` shows, if it is another one: that of the root is set by the protocol.
+    /// The number in `stat`, if it differs: the protocol fixes the root's number.
     pub shown: Option<u64>,
     /// Size in bytes.
     pub size: u64,
@@ -47,7 +47,7 @@ pub enum TimeSet {
     At(Time),
 }
 
-/// Changes of attributes; what is `None` stays.
+/// Changes of attributes; `None` leaves one unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttr {
     /// New permission bits (the type bits are those of the file).
@@ -62,9 +62,9 @@ pub struct SetAttr {
     pub atime: Option<TimeSet>,
     /// New modification time.
     pub mtime: Option<TimeSet>,
-    /// New change time: the kernel's own, when it caches writes.
+    /// New change time: set by the kernel itself when it caches writes.
     pub ctime: Option<Time>,
-    /// Drop set-user-id, and set-group-id of group-executable files, and the file capabilities.
+    /// Clear set-user-id, set-group-id of group-executable files, and the file capabilities.
     pub kill_suidgid: bool,
 }
 
@@ -77,9 +77,9 @@ pub struct StatFs {
     pub bfree: u64,
     /// Free units for ordinary users.
     pub bavail: u64,
-    /// Number of files that can be.
+    /// Number of files that are possible.
     pub files: u64,
-    /// Number of files that can still be made.
+    /// Number of files that can still be created.
     pub ffree: u64,
     /// Preferred I/O size.
     pub bsize: u32,

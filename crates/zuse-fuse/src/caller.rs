@@ -10,17 +10,17 @@ pub struct Caller {
     /// Thread id; 0 when the kernel asks for itself or the process lives in an unknown pid
     /// namespace.
     pub pid: u32,
-    /// The umask of requests that make a file, else 0. It has been applied to `mode` already,
-    /// unless the session was mounted with POSIX ACLs. Then a default ACL may replace it, and the
-    /// server applies it.
+    /// The umask of requests that create a file, otherwise 0. It has been applied to `mode`
+    /// already, unless the session was mounted with POSIX ACLs. Then the server applies it, or a
+    /// default ACL instead.
     pub umask: u32,
 }
 
 impl Caller {
-    /// The supplementary groups, read from `/proc` now: requests do not carry them.
+    /// The supplementary groups, read from `/proc` now, because requests do not include them.
     ///
-    /// Empty when the process is gone. With `default_permissions` the kernel has judged already,
-    /// with the true set.
+    /// Empty if the process is gone. With `default_permissions` the kernel has checked access
+    /// already, with the true set.
     pub fn groups(&self) -> Vec<u32> {
         if self.pid == 0 {
             return Vec::new();

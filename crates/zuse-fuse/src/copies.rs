@@ -1,9 +1,9 @@
 //! Copies of a mount in other mount namespaces.
 //!
 //! A container or service that starts while a mount exists gets a copy of it. Unmounting here
-//! leaves that copy, and with it the session: often nobody knows how to reach it. So the kernel is
-//! asked to write the dirty data of the copy, and then the connection is cut. Processes that use
-//! the copy get ENOTCONN.
+//! leaves that copy, and with it the session: often nobody can reach it. So the kernel is asked to
+//! write the dirty data of the copy, and then the connection is aborted. Processes that use the
+//! copy get ENOTCONN.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -61,7 +61,7 @@ pub(crate) fn keepers(device: &str) -> Vec<Keeper> {
     found
 }
 
-/// Has the kernel write what was changed through a copy. `path` is where the mount was.
+/// Makes the kernel write data changed through a copy. `path` is where the mount was.
 pub(crate) fn write_out(keeper: &Keeper, path: &Path) {
     let below = path.strip_prefix("/").unwrap_or(path);
     let there = Path::new("/proc")
@@ -81,7 +81,7 @@ pub(crate) fn write_out(keeper: &Keeper, path: &Path) {
     }
 }
 
-/// Cuts the connection behind a device. False where the kernel's control files are out of reach.
+/// Aborts the connection of a device. False if the kernel's control files cannot be accessed.
 pub(crate) fn cut(device: &str) -> bool {
     let Some(number) = device.split(':').nth(1) else {
         return false;
@@ -90,8 +90,8 @@ pub(crate) fn cut(device: &str) -> bool {
     known || cut_without_mount(number).is_ok()
 }
 
-/// The same where nobody has mounted the kernel's control files: root can look into a mount of them
-/// that has no place.
+/// The same if the kernel's control files are not mounted: root can access them through a detached
+/// mount.
 fn cut_without_mount(number: &str) -> std::io::Result<()> {
     use rustix::fs::{Mode, OFlags, openat};
     use rustix::mount::{

@@ -13,29 +13,26 @@
 //! them.
 //!
 //! Kernel-cache policy. The daemon is the only writer, so the kernel may keep names (also absent
-//! ones) and attributes without time limit and pages across opens. What changes behind the kernel's
-//! back (rollback, receive, a command that talks to the daemon) is told to it through the
-//! [`Notifier`].
+//! ones) and attributes without time limit and pages across opens. Changes that bypass the kernel
+//! (rollback, receive, a command to the daemon) are reported to it through the [`Notifier`].
 //!
-//! The kernel keeps no listings. A listing that it had begun to collect before a name was made
-//! would be given to clients that began afterwards. A file would be missing in its maker's own next
-//! listing.
+//! The kernel caches no listings. A cached listing begun before a name was created would be given
+//! to clients that started afterwards. A file would be missing in its creator's own next listing.
 //!
 //! Rules that this crate is built around:
 //! - Nothing of the kernel's ABI is visible outside `wire`.
-//! - The daemon never touches its own mount: facts about it come from `/proc/self/mountinfo` and
-//!   `/sys`. A thread that serves requests and waits for a request is a deadlock that even `kill
-//!   -9` does not end.
+//! - The daemon never accesses its own mount: facts about it come from `/proc/self/mountinfo` and
+//!   `/sys`. A thread that serves requests and waits for a request is a deadlock that even
+//!   `kill -9` does not end.
 //! - Invalidations are sent by a thread that holds no lock and serves no request. The kernel may
 //!   make it wait for a page that is being read, and that read may wait for the invalidating
 //!   caller's locks.
-//! - Locks of files (`flock`, `fcntl`) are kept by the kernel: one host, one session, nothing to
-//!   ask the server for.
-//! - `O_DIRECT` needs nothing from the server: the kernel itself sends such reads and writes
-//!   straight here and keeps the page cache (and shared mappings) coherent. `FOPEN_DIRECT_IO` is
-//!   never answered, because it takes mmap away. Besides, the kernel drops cached pages only after
-//!   the size of a file has grown. A reader can then see zeros at the old end of a file that is
-//!   being written.
+//! - File locks (`flock`, `fcntl`) are kept by the kernel: with one host and one session the server
+//!   is not needed.
+//! - `O_DIRECT` needs nothing from the server: the kernel sends such reads and writes straight here
+//!   and keeps the page cache (and shared mappings) coherent. `FOPEN_DIRECT_IO` is never used,
+//!   because it prevents mmap. Besides, the kernel drops cached pages only after the size of a file
+//!   has grown. A reader could then see zeros at the old end of a file that is being written.
 #![forbid(unsafe_code)]
 
 mod attr;

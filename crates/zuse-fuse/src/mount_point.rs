@@ -1,13 +1,13 @@
-//! A place where a session is mounted: mount(2) or fusermount3, what `/proc` says about it,
-//! unmount.
+//! The mount of a session: mount(2) or fusermount3, its entry in `/proc`, unmount.
 //!
 //! Rules:
-//! - Nothing here sends a request to the mounted tree: one to our own session from the thread that
-//!   set it up may wait for ever. The device number and the mount's number come from a `statx` that
-//!   the kernel answers alone. `/proc/self/mountinfo` has a line for each of thousands of mounts.
-//! - Only the mount that was made here is ever unmounted. If it is gone, or another mount covers
-//!   it, unmounting by path would hit a stranger. Mount ids and device numbers are used
-//!   again as soon as they are free, so the mount table does not tell the two apart.
+//! - Nothing here sends a request to the mounted tree: the thread that sets up a session may wait
+//!   for ever on a request to it. The device number and the mount's number come from a `statx` that
+//!   the kernel answers alone. Reading `/proc/self/mountinfo` would be slow with thousands of
+//!   mounts.
+//! - Only the mount that was made here is ever unmounted. If it is gone, or covered by another
+//!   mount, unmounting by path would remove the wrong mount. Mount ids and device numbers are
+//!   reused as soon as they are free, so the mount table does not tell the two apart.
 
 use std::ffi::{CString, OsString};
 use std::fs::{File, OpenOptions};
@@ -57,7 +57,7 @@ pub enum MountError {
         /// Why.
         source: std::io::Error,
     },
-    /// Another mount namespace keeps a copy of the mount, and the connection cannot be cut.
+    /// Another mount namespace keeps a copy of the mount, and the connection cannot be aborted.
     #[error("'{}' is unmounted here, and {} keeps a copy of it", .0.display(), .1)]
     Kept(PathBuf, String),
     /// Somebody uses the mount.
@@ -74,13 +74,13 @@ pub(crate) struct MountPoint {
     pub(crate) path: PathBuf,
     identity: Option<u64>,
     device: Option<String>,
-    /// It was taken away: whatever is at the path now is somebody else's.
+    /// It was removed: a mount at the path now is not ours.
     gone: AtomicBool,
-    /// This process unmounts it when it ends; else another one does.
+    /// This process unmounts it when it ends; otherwise another one does.
     ours: AtomicBool,
 }
 
-/// A line of the mount table about a file system in user space.
+/// A line of the mount table for a FUSE file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mount {
     device: String,
@@ -110,7 +110,7 @@ pub(crate) fn attach(
                 });
             }
         },
-        // The helper may open what we may not.
+        // The helper may be allowed to open it.
         Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
             through_helper(&path, options)?
         }
@@ -156,8 +156,8 @@ fn direct(device: &File, path: &Path, mode: u32, options: &MountOptions) -> Resu
     )
 }
 
-/// Lets the set-user-id helper mount. It is handed one end of a socket as its standard input and
-/// sends the opened `/dev/fuse` back through it.
+/// Mounts through the set-user-id helper. It gets one end of a socket and sends the opened
+/// `/dev/fuse` back through it.
 fn through_helper(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
     let escape = |text: &str| text.replace('\\', "\\\\").replace(',', "\\,");
     let mut list = vec![
@@ -223,7 +223,7 @@ fn receive(socket: &UnixStream) -> Option<OwnedFd> {
 }
 
 impl MountPoint {
-    /// One that another process has mounted; it stays that one's for now.
+    /// A mount of another process; it belongs to that process for now.
     pub(crate) fn handed(handed: Handed) -> Self {
         Self {
             path: handed.path,
@@ -234,7 +234,7 @@ impl MountPoint {
         }
     }
 
-    /// What another process is told about it.
+    /// The data for another process that takes it over.
     pub(crate) fn hand_over(&self, expires: bool) -> Handed {
         Handed {
             path: self.path.clone(),
@@ -245,7 +245,7 @@ impl MountPoint {
         }
     }
 
-    /// Says whether it is this process that unmounts it.
+    /// Sets whether this process unmounts it.
     pub(crate) fn set_ours(&self, ours: bool) {
         self.ours.store(ours, Ordering::Release);
     }
@@ -255,7 +255,7 @@ impl MountPoint {
         self.device.as_deref()
     }
 
-    /// Raises the read-ahead, when we may: the kernel grants at most 128 KiB at INIT.
+    /// Raises the read-ahead, if permitted: the kernel grants at most 128 KiB at INIT.
     pub(crate) fn set_readahead(&self, bytes: u32) {
         if let Some(device) = self.device() {
             let file = format!("/sys/class/bdi/{device}/read_ahead_kb");
@@ -264,13 +264,13 @@ impl MountPoint {
         }
     }
 
-    /// Mounts again what is mounted, with other options. Dirty pages are written first.
+    /// Remounts with other options. Dirty pages are written first.
     pub(crate) fn remount(&self, options: &MountOptions) -> Result<(), MountError> {
         self.mount_again(options.kernel_flags())
     }
 
-    /// Changes what the kernel honours in this mount, which is no matter of the file system:
-    /// nothing is asked of it or written.
+    /// Changes what the kernel honours in this mount, independently of the file system: no request
+    /// is sent and nothing is written.
     pub(crate) fn change_flags(&self, options: &MountOptions) -> Result<(), MountError> {
         self.mount_again(options.kernel_flags() | MountFlags::BIND)
     }
@@ -298,9 +298,9 @@ impl MountPoint {
             && look(|m| m.path == self.path && Some(m.device.as_str()) == self.device()).is_none()
     }
 
-    /// Takes the mount away, if it is still there. `over` says that the session has ended. Then a
-    /// stranger at the path means that ours is gone, or dead and covered, and there is nothing to
-    /// be done about either.
+    /// Removes the mount, if it is still there. `over`: the session has ended. Then another mount
+    /// at the path means that ours is gone, or dead and covered, and nothing can be done about
+    /// either.
     pub(crate) fn detach(&self, how: UnmountFlags, over: bool) -> Result<(), MountError> {
         if over && self.identity.is_none() {
             return Ok(());
@@ -333,9 +333,9 @@ impl MountPoint {
     }
 }
 
-/// The device and the number of the mount on top at a path. Since Linux 6.8 a number is never used
-/// again; before that it comes back as soon as it is free. The kernel answers this without asking
-/// the file system.
+/// The device and the number of the mount on top at a path. Since Linux 6.8 a number is never
+/// reused; before that as soon as it is free. The kernel answers this without asking the file
+/// system.
 fn seen(path: &Path) -> Option<(String, Option<u64>)> {
     const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
     let how = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
@@ -375,8 +375,8 @@ fn helper_detach(path: &Path, lazy: bool) -> Result<(), MountError> {
     Err(MountError::Helper(said.trim().to_owned()))
 }
 
-/// The last line of the mount table that fits. A table that changes while it is read may hide a
-/// line: absence is believed after several looks only.
+/// The last matching line of the mount table. A table that changes while it is read may miss a
+/// line, so absence is accepted only after several reads.
 fn look(fits: impl Fn(&Mount) -> bool) -> Option<Mount> {
     (0..5).find_map(|_| mounts().into_iter().rfind(|m| fits(m)))
 }
@@ -398,7 +398,7 @@ fn parse_mount(line: &[u8]) -> Option<Mount> {
     is_fuse.then_some(Mount { device, path })
 }
 
-/// Undoes the octal escapes of `/proc` (`\040` for a space).
+/// Decodes the octal escapes of `/proc` (`\040` for a space).
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;

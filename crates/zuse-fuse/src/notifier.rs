@@ -1,19 +1,19 @@
-//! Tells the kernel to drop what it has cached.
+//! Tells the kernel to drop cached data.
 //!
 //! Rules:
-//! - One thread sends, which is there while there is something to send; it serves no request and
-//!   holds no lock while it sends. The kernel may let it wait for a page or a directory that
-//!   another request holds. That request may wait for locks of the thread that asked for the
-//!   invalidation. So asking never waits: the queue is bounded, and a full queue is the client's to
+//! - One thread sends the notices. It exists while there are some, serves no request and holds no
+//!   lock while it sends. The kernel may make it wait for a page or a directory that another
+//!   request has locked. That request may wait for locks of the thread that asked for the
+//!   invalidation. So asking never waits: the queue is bounded, and a full queue is the caller's to
 //!   handle.
-//! - With the write-back cache the kernel owns size and times of every regular file it knows, and
-//!   believes nobody else about them, whatever is invalidated. A file whose *content* was replaced
-//!   behind the kernel's back (rollback, receive) must get another
-//!   [`generation`](crate::Attr::generation) and its name an [`Notifier::inval_entry`]. The next
-//!   lookup then makes a fresh inode, and what was open fails with `EIO`.
-//! - After the session has ended there is nothing cached: requests are accepted and dropped.
-//! - Attributes alone are dropped at once, by the caller ([`Notifier::attributes_changed`]): for
-//!   that the kernel waits for no page and for no directory.
+//! - With the write-back cache the kernel owns size and times of every regular file it knows,
+//!   whatever is invalidated. A file whose *content* was replaced without the kernel (rollback,
+//!   receive) must get another [`generation`](crate::Attr::generation) and its name an
+//!   [`Notifier::inval_entry`]. The next lookup then creates a new inode, and open files fail with
+//!   `EIO`.
+//! - After the session has ended nothing is cached: notices are accepted and dropped.
+//! - Attributes alone are dropped at once, by the caller ([`Notifier::attributes_changed`]): that
+//!   waits for no page and no directory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use std::time::Duration;
 use zuse_base::sync::{Condvar, Mutex, MutexGuard};
 
 const CAPACITY: usize = 1 << 16;
-/// How long the thread waits for more before it goes.
+/// How long the thread waits for more notices before it ends.
 const REST: Duration = Duration::from_secs(1);
 
 /// What to drop.
@@ -47,7 +47,7 @@ pub(crate) enum Notice {
     },
 }
 
-/// The queue is full: let go of your locks, call [`Notifier::drain`], ask again.
+/// The queue is full: release your locks, call [`Notifier::drain`], and try again.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the queue of kernel-cache invalidations is full")]
 pub struct QueueFull;
@@ -91,8 +91,8 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// Drops attributes and the cached pages of a range; `len` 0 means to the end. See the module's
-    /// head for what this cannot do.
+    /// Drops attributes and the cached pages of a range; `len` 0 means to the end. The module's
+    /// documentation says what this cannot do.
     ///
     /// # Errors
     /// [`QueueFull`].
@@ -111,7 +111,7 @@ impl Notifier {
         })
     }
 
-    /// Drops a name because its file was removed; watchers hear of it.
+    /// Drops a name because its file was removed; watchers are notified.
     ///
     /// # Errors
     /// [`QueueFull`].
@@ -123,9 +123,9 @@ impl Notifier {
         })
     }
 
-    /// Drops attributes and ACLs of an inode, no pages, before this returns. A method of
-    /// [`Ops`](crate::Ops) may call it for an inode that its request is about; others call it from
-    /// threads that serve no request.
+    /// Drops attributes and ACLs of an inode, but no pages, before this returns. A method of
+    /// [`Ops`](crate::Ops) may call it for its request's inode. Otherwise call it only from threads
+    /// that serve no request.
     pub fn attributes_changed(&self, ino: u64) {
         let send = self.at_once().clone();
         if let Some(send) = send {
@@ -137,18 +137,18 @@ impl Notifier {
         self.shared.at_once.lock()
     }
 
-    /// The session lives: what sends notices of attributes.
+    /// The session is open: sets the function that sends notices of attributes.
     pub(crate) fn opened(&self, send: Arc<Send>) {
         *self.at_once() = Some(send);
     }
 
-    /// Waits until everything asked so far has been sent. Hold no lock that a request may need, and
+    /// Waits until all queued notices have been sent. Hold no lock that a request may need, and
     /// never call it from a method of [`Ops`](crate::Ops).
     pub fn drain(&self) {
         while !self.drain_for(Duration::from_secs(60)) {}
     }
 
-    /// The same for a limited time: false says that something still waits.
+    /// The same for a limited time; false if some notices are still queued.
     pub fn drain_for(&self, limit: Duration) -> bool {
         let alone = {
             let mut state = self.shared.lock();
@@ -183,14 +183,14 @@ impl Notifier {
             let me = self.clone();
             let thread = thread::Builder::new().name("zuse-fuse-inval".into());
             if thread.spawn(move || me.run(REST)).is_err() {
-                // The next request tries again, and so does a caller that waits.
+                // The next notice tries again, and so does a caller that waits.
                 self.shared.lock().runs = false;
             }
         }
         Ok(())
     }
 
-    /// Ends the thread; what is still queued is dropped.
+    /// Ends the thread; queued notices are dropped.
     pub(crate) fn close(&self) {
         let mut state = self.shared.lock();
         state.closed = true;
@@ -200,7 +200,7 @@ impl Notifier {
         self.shared.changed.notify_all();
     }
 
-    /// Sends one after the other, until it is closed or nothing came for that long.
+    /// Sends notices one after the other, until it is closed or none came for that long.
     fn run(&self, rest: Duration) {
         let Some(send) = self.at_once().clone() else {
             self.shared.lock().runs = false;

@@ -1,8 +1,8 @@
-//! The seam: what a file system has to answer.
+//! The interface that a file system implements.
 //!
 //! Methods block; the session calls them from several threads at once. Every failure is an errno
-//! that the calling process sees. A method that panics fails its own request with `EIO`, and the
-//! session goes on.
+//! for the calling process. A method that panics fails its own request with `EIO`, and the session
+//! goes on.
 //!
 //! References. The kernel holds one reference on an inode for each successful
 //! [`lookup`](Ops::lookup), [`mknod`](Ops::mknod), [`mkdir`](Ops::mkdir),
@@ -10,12 +10,12 @@
 //! each entry that a [`readdir`](Ops::readdir) added with attributes, except `.` and `..`.
 //! [`forget`](Ops::forget) gives them back. At unmount nothing is forgotten one by one.
 //!
-//! Privileges. The kernel leaves it to the server to drop set-id bits. Otherwise it asks for the
-//! capabilities of a file before each write. They go on [`write`](Ops::write) and
-//! [`setattr`](Ops::setattr) when their flag says so, and always on [`fallocate`](Ops::fallocate)
-//! and [`copy_file_range`](Ops::copy_file_range) by anyone but root. It does not look for itself
-//! afterwards. Whoever drops bits in anything but `setattr` says so with
-//! [`Notifier::attributes_changed`] before it answers, or the kernel goes on honouring them.
+//! Privileges. The kernel leaves it to the server to clear set-id bits; otherwise it would ask for
+//! the capabilities of a file before each write. Clear them on [`write`](Ops::write) and
+//! [`setattr`](Ops::setattr) if their flag says so. Clear them on [`fallocate`](Ops::fallocate) and
+//! [`copy_file_range`](Ops::copy_file_range) by anyone except root. The kernel does not check
+//! afterwards. A server that clears bits outside of `setattr` must call
+//! [`Notifier::attributes_changed`] before it answers, or the kernel still honours them.
 
 #[cfg(doc)]
 use crate::Notifier;
@@ -24,20 +24,20 @@ use zuse_base::Errno;
 
 type Result<T> = std::result::Result<T, Errno>;
 
-/// Among the flags of [`Ops::open`]: the file is opened to be executed.
+/// Among the flags of [`Ops::open`]: the file is opened for execution.
 pub const OPEN_EXEC: u32 = 0x20;
 
 /// How a file or directory was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// The server's handle, given back with every request on the open file.
+    /// The server's handle, passed with every request on the open file.
     pub fh: u64,
-    /// Keep what the page cache holds. Without meaning for directories.
+    /// Keep the page cache. Ignored for directories.
     pub keep_cache: bool,
 }
 
 impl Opened {
-    /// A handle with cached pages: what an ordinary file wants.
+    /// A handle with cached pages: the usual one for a file.
     pub fn cached(fh: u64) -> Self {
         Self {
             fh,
@@ -49,7 +49,7 @@ impl Opened {
 /// How to rename.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RenameFlags {
-    /// Fail with `EXIST` when the target is there.
+    /// Fail with `EXIST` if the target exists.
     pub no_replace: bool,
     /// Swap the two.
     pub exchange: bool,
@@ -57,13 +57,12 @@ pub struct RenameFlags {
     pub whiteout: bool,
 }
 
-/// What is special about a write.
+/// Flags of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteFlags {
-    /// It comes from the page cache: the handle is that of some writer, the writer's identity is
-    /// unknown.
+    /// It comes from the page cache: the handle is that of some writer, and the writer is unknown.
     pub cached: bool,
-    /// The kernel owns the file's times and will send them: they stay as they are.
+    /// The kernel owns the file's times and will send them: do not change them.
     pub keep_times: bool,
     /// Drop set-id bits and file capabilities.
     pub kill_suidgid: bool,
@@ -74,11 +73,11 @@ pub struct WriteFlags {
 /// Whether an extended attribute may or must exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrMode {
-    /// Make it or replace it.
+    /// Create or replace it.
     Any,
-    /// `EXIST` when it is there.
+    /// `EXIST` if it exists.
     Create,
-    /// `NODATA` when it is not.
+    /// `NODATA` if it does not exist.
     Replace,
 }
 
@@ -87,7 +86,7 @@ pub enum XattrMode {
 pub enum Whence {
     /// The next data at or after the offset.
     Data,
-    /// The next hole at or after the offset; the end of the file is one.
+    /// The next hole at or after the offset; the end of the file counts as one.
     Hole,
 }
 
@@ -114,14 +113,15 @@ pub struct CopyRange {
 #[derive(Debug)]
 pub struct Replied(pub(crate) ());
 
-/// Takes the answer to a read while its bytes are borrowed, so that they go from the cache to the
-/// kernel uncopied.
+/// Receives the answer to a read while its bytes are borrowed, so that they go from the cache to
+/// the kernel without a copy.
 pub struct ReadReply<'a> {
     pub(crate) send: &'a mut dyn FnMut(&[&[u8]]),
 }
 
 impl ReadReply<'_> {
-    /// Answers with the bytes of these slices in a row; fewer than asked means the end of the file.
+    /// Answers with the bytes of these slices in a row; fewer than requested mean the end of the
+    /// file.
     pub fn slices(self, slices: &[&[u8]]) -> Replied {
         (self.send)(slices);
         Replied(())
@@ -133,52 +133,51 @@ impl ReadReply<'_> {
     }
 }
 
-/// Takes the value of an extended attribute while its bytes are borrowed, so that they go to the
-/// kernel uncopied.
+/// Receives the value of an extended attribute while its bytes are borrowed, so that they go to the
+/// kernel without a copy.
 pub struct ValueReply<'a> {
     pub(crate) send: &'a mut dyn FnMut(&[u8]),
 }
 
 impl ValueReply<'_> {
-    /// Answers with the whole value, however much the client has room for.
+    /// Answers with the whole value, even if the client's buffer is smaller.
     pub fn value(self, value: &[u8]) -> Replied {
         (self.send)(value);
         Replied(())
     }
 }
 
-/// Whether the entries of a directory should bring their attributes, and so a reference each.
+/// Whether the entries of a directory should include attributes, and so a reference each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attributes {
     /// Names alone.
     No,
-    /// It is not known whether the client looks at them: those that cost little, of some entries.
+    /// It is unknown whether the client needs them: include cheap ones, for some entries.
     Some,
-    /// The client looks at them.
+    /// The client needs them.
     All,
 }
 
 /// Takes the entries of a directory.
 pub trait DirSink {
-    /// Which entries should bring their attributes.
+    /// Which entries should include attributes.
     fn attributes(&self) -> Attributes;
 
-    /// Bytes that are left; an entry takes 24 or, where the kernel asked for attributes, 152, and
-    /// its name, in whole multiples of 8.
+    /// Bytes left; an entry takes 24, or 152 if the kernel asked for attributes, plus its name, in
+    /// multiples of 8.
     fn room(&self) -> usize;
 
-    /// Adds an entry; `true` says it did *not* fit and the listing has to stop before it.
+    /// Adds an entry; `true` if it did *not* fit and the listing has to stop before it.
     ///
-    /// `next` is the offset from which the listing goes on after this entry: any number but 0,
-    /// stable while the directory is open. `mode` needs only type bits. An entry with
-    /// attributes is referenced. One without (`.`, `..`, what is dear to open) is looked up
-    /// by the kernel before it uses it. Its number must be none that is ever looked up under, since
-    /// the kernel forgets a reference that was not given.
+    /// `next` is the offset after this entry: any number but 0, stable while the directory is open.
+    /// `mode` needs only type bits. An entry with attributes is referenced. One without (`.`, `..`,
+    /// objects that are expensive to open) is looked up by the kernel before it uses it. Its number
+    /// must not be that of any inode, because the kernel forgets a reference that was not given.
     #[must_use]
     fn add(&mut self, ino: u64, next: u64, mode: u32, name: &[u8], attr: Option<&Attr>) -> bool;
 }
 
-/// A file system. See the module's head for references and privileges.
+/// A file system. The module's documentation describes references and privileges.
 #[allow(unused_variables, clippy::too_many_arguments)]
 pub trait Ops: Send + Sync + 'static {
     /// Called once before anything else.
@@ -187,22 +186,22 @@ pub trait Ops: Send + Sync + 'static {
     /// Called once after everything else.
     fn destroy(&self) {}
 
-    /// A method panicked: what it was changing may be changed by half. Who asked got `EIO`.
+    /// A method panicked, so its changes may be incomplete. The client got `EIO`.
     fn panicked(&self) {}
 
-    /// Finds a name. `NOENT` is remembered by the kernel for `negative_ttl`, unless names may not
-    /// be kept.
+    /// Looks up a name. `NOENT` is cached by the kernel for `negative_ttl`, unless names may not be
+    /// cached.
     fn lookup(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<Attr>;
 
-    /// Whether the kernel may keep names of a directory, also absent ones, without asking again.
-    /// Not where one entry has several names. The kernel takes each for an entry of its own, and a
-    /// change of one leaves the others as they were.
+    /// Whether the kernel may cache names of a directory, also absent ones. Not if an entry has
+    /// several names: the kernel treats each as a separate entry, and a change of one leaves the
+    /// others unchanged.
     fn may_keep_names(&self, dir: u64) -> bool {
         true
     }
 
-    /// Whether a file may have pages in the kernel's cache that are newer than what the server has.
-    /// Before holes are looked for in such a file the kernel is made to write them.
+    /// Whether the kernel may have newer pages of a file than the server. Before a search for holes
+    /// in such a file the kernel is asked to write them.
     fn may_lag_behind(&self, ino: u64) -> bool {
         false
     }
@@ -210,19 +209,17 @@ pub trait Ops: Send + Sync + 'static {
     /// The kernel gives `n` references back.
     fn forget(&self, ino: u64, n: u64);
 
-    /// A worker has nothing to do at the moment: work that nobody waits for can be done, until
-    /// `is_over` says that somebody asks for something. Called very often, so it has to be cheap
-    /// when there is none.
+    /// A worker is idle: it can do background work, until `is_over` says that there is a request.
+    /// Called very often, so it must be cheap if there is nothing to do.
     fn idle(&self, _is_over: &dyn Fn() -> bool) {}
 
-    /// A request was answered, or references were taken back. Called for each, so it has to be
-    /// cheap.
+    /// A request was answered, or references were dropped. Called each time, so it must be cheap.
     fn answered(&self) {}
 
     /// Attributes of an inode.
     fn getattr(&self, ino: u64, fh: Option<u64>) -> Result<Attr>;
 
-    /// Changes attributes and returns them all.
+    /// Changes attributes and returns all of them.
     fn setattr(&self, caller: &Caller, ino: u64, fh: Option<u64>, set: &SetAttr) -> Result<Attr>;
 
     /// Target of a symbolic link.
@@ -247,7 +244,7 @@ pub trait Ops: Send + Sync + 'static {
         Err(Errno::ROFS)
     }
 
-    /// Removes a name of a file. The inode lives on while the kernel holds references.
+    /// Removes a name of a file. The inode exists while the kernel holds references.
     fn unlink(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<()> {
         Err(Errno::ROFS)
     }
@@ -275,7 +272,7 @@ pub trait Ops: Send + Sync + 'static {
         Err(Errno::ROFS)
     }
 
-    /// Gives an inode another name.
+    /// Adds a name to an inode.
     fn link(&self, caller: &Caller, ino: u64, new_parent: u64, new_name: &[u8]) -> Result<Attr> {
         Err(Errno::ROFS)
     }
@@ -297,7 +294,7 @@ pub trait Ops: Send + Sync + 'static {
         reply: ReadReply<'_>,
     ) -> Result<Replied>;
 
-    /// Writes; with the page cache in between all of it or nothing.
+    /// Writes; through the page cache either everything or nothing.
     fn write(&self, ino: u64, fh: u64, offset: u64, data: &[u8], flags: WriteFlags) -> Result<u32> {
         Err(Errno::ROFS)
     }
@@ -307,7 +304,7 @@ pub trait Ops: Send + Sync + 'static {
         Ok(())
     }
 
-    /// The last descriptor and mapping of the open file is gone.
+    /// The last descriptor and mapping of the open file was closed.
     fn release(&self, ino: u64, fh: u64) {}
 
     /// Makes the file durable.
@@ -332,7 +329,7 @@ pub trait Ops: Send + Sync + 'static {
         sink: &mut dyn DirSink,
     ) -> Result<()>;
 
-    /// The last descriptor of the open directory is gone.
+    /// The last descriptor of the open directory was closed.
     fn releasedir(&self, ino: u64, fh: u64) {}
 
     /// Makes the directory durable.
@@ -340,10 +337,10 @@ pub trait Ops: Send + Sync + 'static {
         self.fsync(ino, fh, datasync)
     }
 
-    /// Space and limits where this inode lives.
+    /// Space and limits of the file system of this inode.
     fn statfs(&self, ino: u64) -> Result<StatFs>;
 
-    /// Sets an extended attribute. Names bring their prefix (`user.`, `security.`,
+    /// Sets an extended attribute. Names include their prefix (`user.`, `security.`,
     /// `system.posix_acl_access`…).
     fn setxattr(
         &self,
@@ -361,7 +358,7 @@ pub trait Ops: Send + Sync + 'static {
         Err(Errno::NODATA)
     }
 
-    /// The same, answered with bytes that are at hand somewhere: this is what is called.
+    /// The same without a copy of the value: this is the method that is called.
     fn getxattr_into(
         &self,
         caller: &Caller,
@@ -388,8 +385,8 @@ pub trait Ops: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Makes and opens a file. `EXIST` when the name is there. Without handles its `fh` does not
-    /// count, but how it is opened does.
+    /// Creates and opens a file. `EXIST` if the name exists. Without handles its `fh` is ignored,
+    /// but not how it is opened.
     fn create(
         &self,
         caller: &Caller,
@@ -401,13 +398,13 @@ pub trait Ops: Send + Sync + 'static {
         Err(Errno::ROFS)
     }
 
-    /// Makes and opens a file without a name (`O_TMPFILE`). `NOTSUP` when that cannot be had.
+    /// Creates and opens a nameless file (`O_TMPFILE`). `NOTSUP` if that is not supported.
     fn tmpfile(&self, caller: &Caller, dir: u64, mode: u32, flags: u32) -> Result<(Attr, Opened)> {
         Err(Errno::NOTSUP)
     }
 
-    /// Makes everything durable. The kernel asks this of a privileged kind of session only; `NOSYS`
-    /// ends the asking.
+    /// Makes everything durable. The kernel sends this only to a privileged kind of session; after
+    /// `NOSYS` not any more.
     fn syncfs(&self, ino: u64) -> Result<()> {
         Err(Errno::NOSYS)
     }
@@ -428,12 +425,12 @@ pub trait Ops: Send + Sync + 'static {
     /// Finds data or a hole; `NXIO` past the end.
     fn lseek(&self, ino: u64, fh: u64, offset: u64, whence: Whence) -> Result<u64>;
 
-    /// Copies inside the session. `NOTSUP` makes the kernel copy by reading and writing.
+    /// Copies inside the session. After `NOTSUP` the kernel copies by reading and writing.
     fn copy_file_range(&self, caller: &Caller, range: &CopyRange) -> Result<u32> {
         Err(Errno::NOTSUP)
     }
 
-    /// An ioctl whose number tells the sizes of its data.
+    /// An ioctl whose number includes the sizes of its data.
     fn ioctl(
         &self,
         caller: &Caller,

@@ -4,12 +4,13 @@
 //!   mount ──> serving ──unmount──> (last user gone) ──> ended
 //!                └─────detach────> still serving those who have it open ──┘
 //! ```
-//! Unmounting takes the name away. The session ends when the kernel lets go of the file system.
-//! That is later when it is still in use (lazy unmount) or another mount namespace holds a copy.
+//! Unmounting removes the name. The session ends when the kernel releases the file system. That is
+//! later if it is still in use (lazy unmount) or another mount namespace holds a copy.
 //! [`Mounted::join`] waits for that.
 //!
-//! A session can go to another process while its crew rests ([`Mounted::hand_over`], [`go_on`]).
-//! The mount belongs to one process at a time: the other one leaves it alone when it ends.
+//! A session can be handed to another process while its crew is at rest ([`Mounted::hand_over`],
+//! [`go_on`]). The mount belongs to one process at a time: the other one does not unmount it when
+//! it ends.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -23,7 +24,7 @@ use crate::mount_point::{self, MountError, MountPoint};
 use crate::wire::{Channel, Crew};
 use crate::{MountOptions, Notifier, Ops, copies, wire};
 
-/// How long a session may go on after its mount was taken away.
+/// How long a session may go on after its mount was removed.
 const COPIES: Duration = Duration::from_secs(1);
 
 /// Whether the session has ended, and how.
@@ -49,7 +50,7 @@ impl Ending {
         }
     }
 
-    /// Whether it ended before that much time had passed.
+    /// Whether it ended within that time.
     fn wait_for(&self, time: Duration) -> bool {
         let result = self.result.lock();
         let waited = self
@@ -63,23 +64,23 @@ impl Ending {
     }
 }
 
-/// A live session. Dropping it unmounts (lazily when it is busy) and does not wait.
+/// A live session. Dropping it unmounts (lazily if it is busy) and does not wait.
 #[derive(Debug)]
 pub struct Mounted {
     point: MountPoint,
     channel: Arc<Channel>,
-    /// What was negotiated: names can be made to expire.
+    /// Negotiated: names can be made to expire.
     expires: bool,
     notifier: Notifier,
     ending: Arc<Ending>,
 }
 
-/// Mounts a file system, and has a crew serve it.
+/// Mounts a file system, and serves it with a crew.
 ///
-/// As root the kernel is asked directly, otherwise `fusermount3`.
+/// As root by asking the kernel directly, otherwise through `fusermount3`.
 ///
 /// # Errors
-/// [`MountError`]: the mount point, the device, the helper or the kernel says no.
+/// [`MountError`]: the mount point, the device, the helper or the kernel refuses.
 pub fn mount<O: Ops>(
     ops: Arc<O>,
     mountpoint: &Path,
@@ -100,9 +101,8 @@ pub fn mount<O: Ops>(
     Ok(mounted)
 }
 
-/// Has a crew serve a session that another process has handed over ([`Mounted::hand_over`]). The
-/// mount stays the other one's until [`Mounted::claim`]. `options` are those that it was mounted
-/// with.
+/// Serves a session that another process has handed over ([`Mounted::hand_over`]). The mount
+/// belongs to the other one until [`Mounted::claim`]. `options` are those that it was mounted with.
 ///
 /// # Errors
 /// [`MountError::Session`]: it cannot be served.
@@ -141,23 +141,23 @@ fn serve<O: Ops>(
     Ok(mounted)
 }
 
-/// What another process needs to go on with a session, besides its descriptor.
+/// The data for continuing a session in another process, besides its descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handed {
-    /// Where it is mounted.
+    /// Its mount point.
     pub path: PathBuf,
     /// The number of the mount.
     pub identity: Option<u64>,
     /// `major:minor`.
     pub device: Option<String>,
-    /// It was taken away already.
+    /// It was unmounted already.
     pub gone: bool,
     /// Names can be made to expire.
     pub expires: bool,
 }
 
 impl Mounted {
-    /// Where it is mounted.
+    /// Its mount point.
     pub fn mount_point(&self) -> &Path {
         &self.point.path
     }
@@ -167,33 +167,33 @@ impl Mounted {
         self.point.device()
     }
 
-    /// The descriptor and what else another process needs to go on with the session. Its crew has
-    /// to rest.
+    /// The descriptor and the data for continuing the session in another process. Its crew must be
+    /// at rest.
     pub fn hand_over(&self) -> (BorrowedFd<'_>, Handed) {
         (self.channel.as_fd(), self.point.hand_over(self.expires))
     }
 
-    /// The mount is this process's from now on: it ends with the session.
+    /// The mount belongs to this process from now on: it is removed with the session.
     pub fn claim(&self) {
         self.point.set_ours(true);
     }
 
-    /// The mount is another process's from now on.
+    /// The mount belongs to another process from now on.
     pub fn leave(&self) {
         self.point.set_ours(false);
     }
 
-    /// The way to tell the kernel what changed behind its back.
+    /// The notifier for changes that bypass the kernel.
     pub fn notifier(&self) -> Notifier {
         self.notifier.clone()
     }
 
-    /// Whether the session has ended, for instance because somebody unmounted it.
+    /// Whether the session has ended, for instance because it was unmounted.
     pub fn is_over(&self) -> bool {
         self.ending.is_over()
     }
 
-    /// Waits until the session has ended and no worker is with it any more. Never call it from a
+    /// Waits until the session has ended and no worker uses it any more. Never call it from a
     /// method of [`Ops`].
     ///
     /// # Errors
@@ -204,12 +204,12 @@ impl Mounted {
             .map_err(|e| MountError::Session(std::io::Error::other(e)))
     }
 
-    /// Whether the mount is not at its place any more, by whomever it was taken away.
+    /// Whether the mount is not at its place any more, whoever removed it.
     pub fn is_unmounted(&self) -> bool {
         self.is_over() || self.point.is_gone()
     }
 
-    /// Whether the mount is gone from this mount namespace and another one has a copy.
+    /// Whether the mount was removed from this mount namespace and another one has a copy.
     pub fn is_gone(&self) -> bool {
         !self.is_over()
             && self.point.is_gone()
@@ -218,12 +218,13 @@ impl Mounted {
                 .is_some_and(|d| !copies::keepers(d).is_empty())
     }
 
-    /// Ends a session whose mount was taken away here and that goes on all the same: another mount
-    /// namespace has a copy. It gets [`COPIES`] to end by itself; what was changed through a copy
-    /// is written; then the connection is cut. Gives a sentence about who had one, if it was cut.
+    /// Ends a session that continues after its mount was removed, because another mount namespace
+    /// has a copy. It gets [`COPIES`] to end by itself. Data changed through a copy is written,
+    /// then the connection is aborted. Returns a message about the user of the copy, if it was
+    /// aborted.
     ///
     /// # Errors
-    /// [`MountError::Kept`]: it cannot be cut.
+    /// [`MountError::Kept`]: it cannot be aborted.
     pub fn cut_copies(&self) -> Result<Option<String>, MountError> {
         if self.ending.wait_for(COPIES) {
             return Ok(None);
@@ -232,8 +233,8 @@ impl Mounted {
             return Ok(None);
         };
         let keepers = copies::keepers(device);
-        // Without a copy it ends by itself. It is slow, or somebody has a file open still, whose
-        // data must not be lost.
+        // Without a copy it ends by itself. It is slow, or a file is still open, whose data must
+        // not be lost.
         let Some(who) = keepers.first().map(ToString::to_string) else {
             return Ok(None);
         };
@@ -249,8 +250,8 @@ impl Mounted {
         )))
     }
 
-    /// Changes whether the kernel lets files be changed, as these options say. Needs root. Never
-    /// call it from a method of [`Ops`].
+    /// Changes whether the kernel allows writes, according to these options. Needs root. Never call
+    /// it from a method of [`Ops`].
     ///
     /// # Errors
     /// [`MountError`]: the kernel refuses, or the mount is gone or covered.
@@ -259,7 +260,7 @@ impl Mounted {
     }
 
     /// Changes whether the kernel honours set-user-id bits, device nodes and programs. Needs root.
-    /// The file system is not asked for anything meanwhile.
+    /// No request is sent to the file system.
     ///
     /// # Errors
     /// [`MountError`]: the kernel refuses, or the mount is gone or covered.
@@ -270,12 +271,12 @@ impl Mounted {
     /// Unmounts. Dirty pages are written first. An unmounted session is no error.
     ///
     /// # Errors
-    /// [`MountError::Busy`] when somebody uses the mount: then nothing has happened.
+    /// [`MountError::Busy`] if the mount is in use: then nothing has happened.
     pub fn unmount(&self) -> Result<(), MountError> {
         self.take_away(UnmountFlags::empty())
     }
 
-    /// Takes the mount out of the tree now; who has files open may finish.
+    /// Removes the mount now; open files can still be used.
     ///
     /// # Errors
     /// [`MountError`] of the kernel.
@@ -283,7 +284,7 @@ impl Mounted {
         self.take_away(UnmountFlags::DETACH)
     }
 
-    /// Unmounts, or detaches when it is busy. `true` says that it was clean.
+    /// Unmounts, or detaches if it is busy. `true` if it was unmounted.
     ///
     /// # Errors
     /// [`MountError`] of the kernel.
@@ -294,13 +295,13 @@ impl Mounted {
         }
     }
 
-    /// Cuts the connection: every request fails from now on, dirty pages are lost. Needs root.
+    /// Aborts the connection: every request fails from now on, dirty pages are lost. Needs root.
     ///
     /// # Errors
     /// [`MountError`] of the kernel.
     pub fn abort(&self) -> Result<(), MountError> {
         match self.take_away(UnmountFlags::FORCE) {
-            // The connection is cut, but somebody still holds the dead mount.
+            // The connection is aborted, but the dead mount is still in use.
             Err(MountError::Busy(_)) => self.detach(),
             other => other,
         }
@@ -313,7 +314,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Nobody is left to tell; a mount that cannot be taken away goes on being served.
+        // Errors cannot be reported here; a mount that cannot be removed is still served.
         let _ = self.unmount_or_detach();
     }
 }

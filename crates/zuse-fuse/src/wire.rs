@@ -1,16 +1,15 @@
-//! The wire: messages of the kernel over `/dev/fuse`, turned into calls of [`Ops`].
+//! The protocol: messages of the kernel over `/dev/fuse`, turned into calls of [`Ops`].
 //!
 //! ```text
 //!   /dev/fuse ──read──> message ──dispatch──> Ops ──> answer ──writev──> /dev/fuse
 //!                       (checked)                     (slices of a read go out as they are)
 //! ```
 //! Rules:
-//! - One message, one answer; FORGET, BATCH_FORGET and INTERRUPT's consequences have none. A
-//!   message that is too short for its kind, or a method that panics, fails that one request with
-//!   `EIO`.
+//! - One message, one answer; FORGET, BATCH_FORGET and INTERRUPT have none. A message that is too
+//!   short for its type, or a method that panics, fails that one request with `EIO`.
 //! - A worker reads one message at a time into a buffer of its own, which the message borrows until
 //!   it is answered. Workers serve all connections of the process (`crew`).
-//! - An answer that the kernel does not want any more (its client was killed) is dropped.
+//! - An answer that the kernel does not need any more (its client was killed) is dropped.
 //! - Requests cannot be interrupted; the kernel is told so once.
 
 mod abi;
@@ -35,11 +34,11 @@ pub use crew::Crew;
 use dispatch::Server;
 use message::{Fields, Malformed, Message, Out};
 
-/// The kernel wants a buffer of at least this size to be read into.
+/// The kernel requires a buffer of at least this size.
 const MIN_BUFFER: usize = 8192;
 /// Most slices of one answer: `writev` takes 1024, one is the header.
 const MAX_SLICES: usize = 1000;
-/// Requests that nobody waits for (read-ahead, write-back) under way at a time.
+/// Background requests (read-ahead, write-back) in progress at a time.
 const MAX_BACKGROUND: u16 = 64;
 const PAGE: u32 = 4096;
 /// Most bytes of one write.
@@ -47,8 +46,8 @@ const MAX_WRITE: u32 = 1 << 20;
 /// Bytes that a worker reads a message into.
 const INBOX: usize = MAX_WRITE as usize + abi::IN_HEADER + abi::WRITE_IN;
 
-/// Runs a method of [`Ops`]; a panic in it becomes `EIO` for the one who asked, and
-/// [`Ops::panicked`] is told.
+/// Calls a method of [`Ops`]; a panic in it becomes `EIO` for the client, and [`Ops::panicked`] is
+/// called.
 fn call<T>(panicked: impl FnOnce(), method: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     catch_unwind(AssertUnwindSafe(method)).unwrap_or_else(|_| {
         panicked();
@@ -60,9 +59,9 @@ fn call<T>(panicked: impl FnOnce(), method: impl FnOnce() -> Result<T, Errno>) -
 #[derive(Debug)]
 pub(crate) struct Channel(OwnedFd);
 
-/// A connection on which nothing comes any more.
+/// A connection that has ended.
 struct Over {
-    /// Why, unless it was unmounted or cut.
+    /// The error, unless it was unmounted or aborted.
     why: Option<io::Error>,
 }
 
@@ -71,12 +70,12 @@ impl Channel {
         self.0.as_fd()
     }
 
-    /// A message, if one waits or the descriptor waits for one.
+    /// A message, if there is one or the descriptor blocks.
     fn take(&self, buffer: &mut [u8]) -> Result<Option<usize>, Over> {
         loop {
             match rustix::io::read(&self.0, &mut *buffer) {
                 Ok(n) => return Ok(Some(n)),
-                // Its client was killed before it was read; a signal.
+                // Its client was killed before it was read; or a signal.
                 Err(OsErrno::NOENT | OsErrno::INTR) => {}
                 Err(OsErrno::AGAIN) => return Ok(None),
                 // Unmounted; or cut.
@@ -93,7 +92,8 @@ impl Channel {
     fn send(&self, code: i32, unique: u64, slices: &[&[u8]]) {
         let len = slices.iter().map(|s| s.len()).sum();
         let header = Out::header(len, code, unique);
-        // What fails: the client was killed, or the session has ended. Nobody is left to tell.
+        // The write fails if the client was killed, or the session has ended. No answer is needed
+        // then.
         let _ = match slices {
             [] => rustix::io::write(&self.0, &header),
             [one] => rustix::io::writev(&self.0, &[IoSlice::new(&header), IoSlice::new(one)]),
@@ -111,7 +111,8 @@ impl Channel {
     }
 
     fn refuse(&self, unique: u64, errno: Errno) {
-        // The kernel ignores an answer that is no error number, and its client would wait for ever.
+        // The kernel ignores an answer with an invalid error number, and its client would wait for
+        // ever.
         let code = if (1..=511).contains(&errno.0) {
             -errno.0
         } else {
@@ -121,16 +122,16 @@ impl Channel {
     }
 }
 
-/// A session that has shaken hands with the kernel and is not served yet.
+/// A session after the handshake with the kernel, not served yet.
 pub(crate) struct Session<O: Ops> {
     channel: Arc<Channel>,
     server: Server<O>,
     options: MountOptions,
-    /// Names can be made to be asked for again, instead of being dropped.
+    /// Names can be made to expire, instead of being dropped.
     expires: bool,
 }
 
-/// Shakes hands with the kernel over an opened and mounted `/dev/fuse`.
+/// Does the handshake with the kernel over an opened and mounted `/dev/fuse`.
 pub(crate) fn open<O: Ops>(
     ops: Arc<O>,
     fd: OwnedFd,
@@ -154,7 +155,7 @@ pub(crate) fn open<O: Ops>(
         }
         let hello = Hello::parse(message.body).map_err(|_| broken("INIT is too short"))?;
         if hello.major > abi::MAJOR {
-            // The kernel begins again with the version that we name.
+            // The kernel begins again with our version.
             let mut out = Out::default();
             out.u32(abi::MAJOR);
             out.u32(abi::MINOR);
@@ -180,7 +181,7 @@ pub(crate) fn open<O: Ops>(
     Ok(Session::new(ops, channel, options, expires))
 }
 
-/// A session that has shaken hands with the kernel in another process.
+/// A session after the handshake in another process.
 pub(crate) fn go_on<O: Ops>(
     ops: Arc<O>,
     fd: OwnedFd,
@@ -224,11 +225,11 @@ impl Hello {
         })
     }
 
-    /// `fuse_init_out`. Flags that the kernel does not have are left out: it does without.
+    /// `fuse_init_out`. Flags that the kernel does not offer are left out.
     ///
-    /// Not wanted: `ASYNC_DIO`. The kernel drops cached pages before an `O_DIRECT` write and again
-    /// behind one that it waited for, but not behind an asynchronous one. Pages that were read in
-    /// between would stay old for ever.
+    /// Not used: `ASYNC_DIO`. The kernel drops cached pages before an `O_DIRECT` write and again
+    /// after a synchronous one, but not after an asynchronous one. Pages that were read in between
+    /// would stay outdated for ever.
     fn answer(&self, options: &MountOptions) -> Out {
         use abi::init;
         let mut wanted = init::ASYNC_READ
@@ -279,7 +280,7 @@ impl<O: Ops> Session<O> {
         }
     }
 
-    /// The kernel's end, and whether names can be made to expire.
+    /// The connection, and whether names can be made to expire.
     pub(crate) fn connection(&self) -> (Arc<Channel>, bool) {
         (Arc::clone(&self.channel), self.expires)
     }
@@ -296,7 +297,7 @@ impl<O: Ops> Session<O> {
         move |notice| tell(&channel, notice, how)
     }
 
-    /// Has a crew serve it until the kernel ends the session; then `ended` hears how.
+    /// Serves it with a crew until the kernel ends the session; then calls `ended` with the result.
     pub(crate) fn serve_by(
         self,
         crew: &Crew,
@@ -312,9 +313,9 @@ impl<O: Ops> Session<O> {
     }
 }
 
-/// Sends a notice; `how` are the flags of one about an entry.
+/// Sends a notice; `how` are the flags of a notice about an entry.
 ///
-/// An entry that is dropped takes along what is mounted on it. One that expires is asked for again.
+/// Dropping an entry also drops mounts on it. An expired one is looked up again.
 fn tell(channel: &Channel, notice: Notice, how: u32) {
     let mut out = Out::default();
     let mut inode = |ino, offset: i64, len: u64| {

@@ -37,22 +37,22 @@ use crate::gang::is_truncated;
 use crate::pipeline::address_of;
 use crate::{Block, Pipeline};
 
-/// Bytes between two blocks that are read along rather than asked for in two reads.
+/// Gap between two blocks, in bytes, that is read and dropped rather than splitting the read.
 const GAP: u64 = 128 << 10;
-/// Bytes before the first block of a run that are read along.
+/// Bytes before the first block of a run that are read as well.
 const BEFORE: u64 = 48 << 10;
 /// Largest device read.
 const RUN: u64 = 1 << 20;
 /// Runs that the device is told of before they are read.
 const TOLD: usize = 32;
-/// Shortest block that is read straight into where it stays.
+/// Shortest block that is read straight into its final memory.
 const APART: usize = 32 << 10;
 /// Shortest run of such blocks.
 const LONG: usize = 64 << 10;
 /// Bytes of runs that are kept.
 const KEPT: usize = 24 << 20;
 
-/// Bytes of a device that were read in one piece.
+/// Bytes of a device that one read brought.
 struct Run {
     vdev: u32,
     start: u64,
@@ -78,7 +78,7 @@ impl Run {
     }
 }
 
-/// One who brings blocks into the cache, layer by layer.
+/// A prefetcher: brings blocks into the cache, layer by layer.
 pub struct Ahead {
     io: Arc<Pipeline>,
     work: Arc<WorkPool>,
@@ -90,7 +90,7 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// One that brings at most three quarters of what the cache may hold.
+    /// A prefetcher that fills at most three quarters of the cache's budget.
     pub fn new(io: &Arc<Pipeline>, work: &Arc<WorkPool>) -> Self {
         Self {
             io: io.clone(),
@@ -111,12 +111,12 @@ impl Ahead {
         }
     }
 
-    /// What was prefetched so far has served: as much may be brought again.
+    /// What was prefetched so far has been used: the same amount may be prefetched again.
     pub fn allow_as_much_again(&mut self) {
         self.room = self.io.cache().stats().limit as u64 / 4 * 3;
     }
 
-    /// Decoded bytes of what was not in the cache and was to be prefetched, so far.
+    /// Decoded bytes prefetched so far, without blocks that were cached already.
     pub fn prefetched(&self) -> u64 {
         self.prefetched
     }
@@ -126,7 +126,7 @@ impl Ahead {
         &self.io
     }
 
-    /// Prefetches blocks that are not there.
+    /// Prefetches the blocks that are not cached.
     pub fn prefetch(&mut self, bps: impl IntoIterator<Item = BlockPointer>) {
         let mut seen = HashSet::new();
         let wanted: Vec<(usize, BlockPointer)> = bps
@@ -144,9 +144,9 @@ impl Ahead {
         self.prefetched += used;
     }
 
-    /// What `f` makes of each block, in their order, without keeping them in the cache: `None`
-    /// where it cannot be read here. It is given as many of a block's first bytes as `front` says
-    /// of its number, or more; only those are unpacked.
+    /// Calls `f` on each block, in their order, without keeping blocks in the cache. The result is
+    /// `None` for a block that cannot be read here. `front` says how many of a block's first bytes
+    /// are needed. `f` is given that many or more, and only those are unpacked.
     pub fn look<T: Send + 'static>(
         &mut self,
         bps: &[BlockPointer],
@@ -190,8 +190,8 @@ impl Ahead {
         out
     }
 
-    /// Reads blocks in the order of their places, not more than `room` decoded bytes of them. Gives
-    /// what `f` makes of them, by number, and their decoded bytes.
+    /// Reads blocks in device order, at most `room` decoded bytes of them. Returns the results of
+    /// `f` by block number, and the number of decoded bytes.
     fn read<T: Send + 'static>(
         &mut self,
         mut wanted: Vec<(usize, BlockPointer)>,
@@ -239,7 +239,7 @@ impl Ahead {
         (out, sum)
     }
 
-    /// Neighbours out of runs that are at hand; the others in one read.
+    /// Serves blocks from runs that are in memory; the others are read in one go.
     fn split(&self, some: &[(usize, BlockPointer)], keep: bool, jobs: &mut Vec<Job>) {
         let mut rest = some.to_vec();
         for run in &self.runs {
@@ -269,11 +269,11 @@ impl Ahead {
 struct Job {
     run: Option<Arc<Run>>,
     blocks: Vec<(usize, BlockPointer)>,
-    /// They are for the cache.
+    /// Whether the blocks are put into the cache.
     keep: bool,
 }
 
-/// Bytes that are read in one piece: vdev, first one, how many.
+/// A byte range that one read covers: vdev, first byte, length.
 type Place = (u32, u64, usize);
 
 impl Job {
@@ -292,8 +292,8 @@ impl Job {
         Some((first.vdev(), start, len))
     }
 
-    /// Where its blocks lie, counted from the first one's beginning, if they are for the cache,
-    /// long, and stored as they are read.
+    /// Where its blocks lie, relative to the first block. `None` unless they are for the cache,
+    /// long, and stored uncompressed.
     fn parts(&self) -> Option<Vec<Range<usize>>> {
         let (_, start, len) = self.place(0).filter(|_| self.keep)?;
         if len < LONG {
@@ -314,7 +314,7 @@ impl Job {
     }
 }
 
-/// Leaves those to be told that do not come right behind the one before.
+/// Drops the hints for runs that directly follow the run before: the host sees those by itself.
 fn leave_out_rows(places: &mut [Option<Place>]) {
     let mut last = None;
     for place in places {
@@ -328,12 +328,12 @@ fn leave_out_rows(places: &mut [Option<Place>]) {
     }
 }
 
-/// A run if it was read now, and what was made of its blocks.
+/// A run if it was read now, and the results for its blocks.
 type Done<T> = (Option<Arc<Run>>, Vec<(usize, T)>);
 
 impl Pipeline {
-    /// Whether a block can be prefetched. What may not have reached the devices yet would look
-    /// damaged there.
+    /// Whether a block can be prefetched. A block that may not have reached the devices yet would
+    /// look damaged there.
     pub fn can_prefetch(&self, bp: &BlockPointer) -> bool {
         plain(bp)
             && !bp.uses_crypt()
@@ -341,7 +341,7 @@ impl Pipeline {
             && self.is_linear(bp.dva(0).vdev())
     }
 
-    /// Verifies blocks and gives them to `f`.
+    /// Verifies blocks and hands them to `f`.
     fn carry_out<T>(
         &self,
         mut job: Job,
@@ -363,14 +363,14 @@ impl Pipeline {
         done
     }
 
-    /// Where a job's blocks lie, if they are to be read straight into where they stay.
+    /// Where a job's blocks lie, if they are to be read straight into their final memory.
     fn parts(&self, job: &Job) -> Option<Vec<Range<usize>>> {
         let may = self.brings_around.load(Relaxed);
         may.then(|| job.parts()).flatten()
     }
 
-    /// Brings blocks that are stored as they are read straight into where they stay. False: not all
-    /// of them are long and such.
+    /// Reads blocks that are stored uncompressed straight into their final memory. False if some of
+    /// them are short or compressed.
     fn prefetch_direct(&self, job: &Job) -> bool {
         let (Some(parts), Some((vdev, start, _))) = (self.parts(job), job.place(0)) else {
             return false;
@@ -421,7 +421,7 @@ impl Pipeline {
 
     fn read_run(&self, blocks: &[(usize, BlockPointer)], (vdev, start, len): Place) -> Option<Run> {
         let (_, first) = blocks.first()?;
-        // The newest of them: what a mirror's child has missed is not read there.
+        // By the newest block, so that a mirror child that missed writes is not read.
         let (_, newest) = blocks.iter().max_by_key(|(_, bp)| bp.physical_birth())?;
         let place = Address {
             offset: start,
@@ -468,7 +468,7 @@ fn is_good(bp: &BlockPointer, stored: &[u8], context: &ChecksumContext) -> bool 
     good.unwrap_or(false)
 }
 
-/// How many of the first blocks, which are sorted, one read takes.
+/// How many of the sorted blocks, from the first on, one read covers.
 fn run_length(blocks: &[(usize, BlockPointer)]) -> usize {
     let Some(first) = blocks.first().map(|(_, bp)| bp.dva(0)) else {
         return 0;

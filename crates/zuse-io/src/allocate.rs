@@ -29,12 +29,12 @@ pub struct Allocation {
 
 /// Gives out and takes back space. Implemented by the pool's metaslab allocator.
 ///
-/// All calls are for a txg that has not been committed. What is freed becomes allocatable again
-/// only after two more txgs are on disk, so the uberblocks of the last three txgs stay whole.
+/// All calls belong to a txg that is not committed yet. Freed space can be allocated again only
+/// after two more txgs are on disk. So the uberblocks of the last three txgs stay valid.
 pub trait Allocate: Send + Sync {
     /// Space for `copies` DVAs of `psize` bytes each, placed apart from each other.
     ///
-    /// `Ok(None)`: no metaslab has a contiguous piece of that size; the caller may gang.
+    /// `Ok(None)`: no metaslab has that much contiguous space; the caller may gang.
     ///
     /// # Errors
     /// A metaslab's space map could not be loaded.
@@ -46,8 +46,8 @@ pub trait Allocate: Send + Sync {
         class: AllocClass,
     ) -> Result<Option<Allocation>>;
 
-    /// Gives back the range `[offset, offset + asize)` of a vdev, which a block took that was
-    /// physically born in `born`. A checkpoint keeps what was born before it.
+    /// Frees the range `[offset, offset + asize)` of a vdev. `born` is the physical birth of the
+    /// block there: a checkpoint keeps blocks that were born before it.
     ///
     /// # Errors
     /// The range is not allocated, or the vdev does not exist.

@@ -6,8 +6,7 @@ use std::sync::OnceLock;
 
 use zuse_device::Fresh;
 
-/// Something derived from a block's bytes that is worth keeping beside them (a microzap's hash
-/// order).
+/// Something derived from a block's bytes and kept with them, such as a microzap's hash order.
 ///
 /// It is dropped with the block and counted in the cache's budget.
 pub trait BlockIndex: Any + Send + Sync {
@@ -32,7 +31,7 @@ impl From<Fresh> for Block {
     }
 }
 
-/// The bytes of one block and, once somebody asked for it, their index.
+/// The bytes of one block and, once a caller asked for it, their index.
 pub struct Block {
     memory: Vec<u8>,
     /// Where in it the bytes begin.

@@ -3,7 +3,7 @@
 //! ```text
 //!   pointers in stream order ─► runs of neighbours ─► one device read each ─► every block's checksum ─► slices
 //! ```
-//! A run whose bytes are not all good is read again block by block, with the other copies and
+//! If not all bytes of a run are good, its blocks are read one by one, with the other copies and
 //! healing.
 
 use std::fmt::Display;
@@ -22,16 +22,16 @@ use crate::gang::is_truncated;
 use crate::pipeline::address_of;
 use crate::{Block, DatasetKey, Pipeline};
 
-/// Bytes between two blocks that are read along rather than asked for in two reads.
+/// Gap between two blocks, in bytes, that is read and dropped rather than splitting the read.
 const GAP: u64 = 16 << 10;
 /// Largest device read of a run.
 const RUN: u64 = 1 << 20;
 
-/// Buffers that are kept for runs to come.
+/// Buffers that are kept for later runs.
 const SPARE: usize = 8;
 
-/// Buffers of runs that have served, for runs to come: a fresh one is given by the host page by
-/// page, and cleared twice.
+/// Buffers of finished runs, kept for later ones. A fresh buffer would cost page faults, and be
+/// cleared twice.
 #[derive(Default)]
 pub(crate) struct Spare(Mutex<Vec<Vec<u8>>>);
 
@@ -40,7 +40,7 @@ impl Spare {
         self.0.lock()
     }
 
-    /// A buffer; what is in it has no meaning.
+    /// A buffer with undefined content.
     pub(crate) fn take(&self) -> Vec<u8> {
         self.buffers().pop().unwrap_or_default()
     }
@@ -70,7 +70,7 @@ impl Drop for StoredRun {
 }
 
 impl StoredRun {
-    /// The stored bytes of a block, in the order that was asked.
+    /// The stored bytes of a block, by its index in the request.
     pub fn get(&self, index: usize) -> &[u8] {
         self.parts
             .get(index)
@@ -80,8 +80,8 @@ impl StoredRun {
 }
 
 impl Pipeline {
-    /// The block, if the cache holds it; the cache does not notice. Never one of an encrypted
-    /// dataset: who has no key is not to see it, who has one asks with
+    /// The block, if the cache holds it; its rank does not change. Never a block of an encrypted
+    /// dataset, because a caller without the key must not see it. Callers with the key use
     /// [`Self::read_uncached_keyed`].
     pub fn peek(&self, bp: &BlockPointer) -> Option<Arc<Block>> {
         (bp.kind() == BpKind::Normal && !bp.uses_crypt())
@@ -89,7 +89,7 @@ impl Pipeline {
             .flatten()
     }
 
-    /// As [`Self::read_uncached`], of a dataset with that key.
+    /// Like [`Self::read_uncached`], for a dataset with that key.
     ///
     /// # Errors
     /// As [`Self::read_keyed`].
@@ -108,7 +108,7 @@ impl Pipeline {
         }
     }
 
-    /// Stored bytes made readable: decompressed, little-endian.
+    /// Turns stored bytes into readable ones: decompressed, little-endian.
     ///
     /// # Errors
     /// They do not decode.
@@ -131,8 +131,7 @@ impl Pipeline {
         Ok(out)
     }
 
-    /// Stored bytes of a level-0 block of a dataset with that key, decrypted and proved, still
-    /// compressed.
+    /// Decrypts and authenticates the stored bytes of a level-0 block; they stay compressed.
     ///
     /// # Errors
     /// `Corrupt`: authentication failed, or the block is not protected at all.
@@ -154,7 +153,8 @@ impl Pipeline {
     /// Stored, checksummed bytes of normal pointers. Neighbours on a device are read at once.
     ///
     /// # Errors
-    /// As [`Self::read_stored`], for the first that fails; `place` names a pointer by its index.
+    /// As [`Self::read_stored`], for the first block that fails. `place` names a pointer by its
+    /// index.
     pub fn read_stored_run(
         &self,
         bps: &[BlockPointer],
@@ -176,7 +176,7 @@ impl Pipeline {
         let Some(first) = bps.first().filter(|bp| plain(bp)) else {
             return 1;
         };
-        // Some bytes of a run may not be on the device yet. Block by block they are read from
+        // Some bytes of the run may not be on the device yet. Reading block by block finds them in
         // memory.
         if self.gather.may_hold(first.physical_birth()) {
             return 1;
@@ -204,7 +204,7 @@ impl Pipeline {
         n
     }
 
-    /// Whether blocks of a top-level vdev lie in one piece, at their offsets.
+    /// Whether each block of a top-level vdev is contiguous, at its own offset.
     pub(crate) fn is_linear(&self, vdev: u32) -> bool {
         self.vdevs().top(vdev).is_ok_and(|top| {
             matches!(
@@ -273,14 +273,14 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Whether stored bytes of a block are what a reader would see.
+    /// Whether a block is stored exactly as a reader sees it.
     pub fn is_stored_plain(bp: &BlockPointer) -> bool {
         bp.compression() == Compression::Off.to_u8()
             && bp.byte_order() == zuse_base::ByteOrder::Little
     }
 }
 
-/// A pointer whose first copy can be read in one piece as it lies.
+/// Whether the first copy of a pointer can be read as one contiguous range.
 pub(crate) fn plain(bp: &BlockPointer) -> bool {
     bp.kind() == BpKind::Normal
         && !bp.is_gang()

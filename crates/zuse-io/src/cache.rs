@@ -7,16 +7,16 @@
 //! - `ghost` remembers keys that fell out of probation; a block that returns goes to `main` at
 //!   once.
 //!
-//! Metadata and file data have queues of their own. While metadata hold more than their share of
-//! the budget they are evicted first, else data are. So neither a scan of files nor a walk of
+//! Metadata and file data have separate queues. If metadata hold more than their share of the
+//! budget they are evicted first, otherwise data. So neither a scan of files nor a walk of
 //! directories takes the whole cache.
 //!
 //! Invariants
-//! - A block is given out for its own key only: place, birth and a word of the checksum. A [`Key`]
-//!   is compared as a whole, and what is rewritten in place is removed.
-//! - `used` is the sum of `charge` over all entries, `metadata` the part of it that entries of
-//!   [`Class::Metadata`] hold. Taking off more than there is fails at once. The sums of a shard are
-//!   compared when it is swept or emptied ([`Shard::check_invariants`]).
+//! - A block is returned for its own key only: place, birth and a word of the checksum. A [`Key`]
+//!   is compared in full, and a block that is rewritten in place is removed.
+//! - `used` is the sum of `charge` over all entries. `metadata` is the part of it that entries of
+//!   [`Class::Metadata`] hold. Subtracting more than there is fails at once. The sums of a shard
+//!   are compared when it is swept or emptied ([`Shard::check_invariants`]).
 //! - A key is in exactly one of `probation` and `main` iff it is in `map`. A stale queue slot,
 //!   whose key was removed, is skipped when it reaches the front. The sweep that drops stale slots
 //!   checks this.
@@ -71,8 +71,8 @@ impl Key {
         }
     }
 
-    /// The same block as it looks without its dataset's key: not proved, dnodes with their bonuses
-    /// encrypted.
+    /// Key of the same block as readers without the dataset's key see it: unproved, with encrypted
+    /// bonuses in dnodes.
     pub(crate) fn locked(self) -> Self {
         Self {
             sum: !self.sum,
@@ -113,12 +113,12 @@ impl Hasher for WordHasher {
 
 type KeyMap<V> = HashMap<Key, V, BuildHasherDefault<WordHasher>>;
 
-/// Whose queues a block stands in.
+/// Which queues a block belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Class {
     /// Contents of files and volumes.
     Data,
-    /// Everything that leads there: indirect blocks, dnodes, directories, the pool's own objects.
+    /// All other blocks: indirect blocks, dnodes, directories, the pool's own objects.
     Metadata,
 }
 
@@ -168,7 +168,7 @@ struct Shard {
     flights: KeyMap<Arc<Flight>>,
 }
 
-/// A block on its way. Its taker holds it, the map does, and whoever waits.
+/// A block that is being read. Held by the reading thread, by the map, and by each waiting thread.
 #[derive(Default)]
 struct Flight {
     end: Mutex<End>,
@@ -180,7 +180,7 @@ enum End {
     #[default]
     Open,
     Came(Result<Arc<Block>>),
-    /// Its taker could not bring it: whoever needs it tries for itself.
+    /// The reading thread gave up: whoever needs the block tries again.
     GivenUp,
 }
 
@@ -193,7 +193,7 @@ pub struct CacheStats {
     pub misses: u64,
     /// Bytes held now.
     pub used: usize,
-    /// Those of them that are metadata.
+    /// Cached bytes that are metadata.
     pub metadata: usize,
     /// Budget in bytes.
     pub limit: usize,
@@ -203,19 +203,19 @@ pub struct CacheStats {
 pub struct Cache {
     shards: [Mutex<Shard>; SHARDS],
     limit: AtomicUsize,
-    /// Bytes of metadata above which metadata make room for data.
+    /// Bytes of metadata above which metadata are evicted before data.
     metadata_limit: AtomicUsize,
     used: AtomicUsize,
     lent: AtomicUsize,
-    /// Lent beside the budget, and how much may be.
+    /// Bytes lent beyond the budget, and the bound on them.
     beside: AtomicUsize,
     most_beside: AtomicUsize,
     metadata: AtomicUsize,
     looks: Looks,
 }
 
-/// What those count who look for blocks. On lines of its own: who brings blocks changes what stands
-/// above all the time, from another core.
+/// Counters of lookups. They have cache lines of their own: inserting threads on other cores change
+/// the fields above all the time.
 #[derive(Default)]
 #[repr(align(128))]
 struct Looks {
@@ -223,7 +223,7 @@ struct Looks {
     misses: AtomicU64,
 }
 
-/// Bytes of a cache's budget, or beside it, that somebody else holds; given back when dropped.
+/// Bytes lent from a cache's budget, or beyond it. They are returned on drop.
 pub struct Loan {
     cache: Arc<Cache>,
     bytes: usize,
@@ -262,8 +262,8 @@ impl Cache {
         cache
     }
 
-    /// Changes the budget and the percentage of it that metadata may keep from data; blocks go when
-    /// the next one comes.
+    /// Changes the budget and the share of it (in percent) that metadata may keep from data. Blocks
+    /// above the budget are evicted at the next insert.
     pub fn set_limit(&self, limit: usize, metadata_percent: u8) {
         let share = limit / 100 * usize::from(metadata_percent.min(100));
         self.limit.store(limit, Relaxed);
@@ -276,7 +276,7 @@ impl Cache {
         self.lend_up_to(self.limit.load(Relaxed) / 2, bytes, false)
     }
 
-    /// What is lent of the budget, or beside it.
+    /// The counter of bytes lent from the budget, or beyond it.
     fn lender(&self, beside: bool) -> &AtomicUsize {
         if beside { &self.beside } else { &self.lent }
     }
@@ -291,9 +291,9 @@ impl Cache {
         (before.saturating_add(bytes) <= most).then_some(loan)
     }
 
-    /// Lends what nobody uses: nothing that is cached has to go for it. Where there is not so much,
-    /// or three quarters are lent already, it is lent beside the budget. `None` where that has been
-    /// used up, too.
+    /// Lends budget that no cached block uses, so nothing is evicted. Where too little is unused,
+    /// or three quarters are lent already, it lends beyond the budget. `None` once that bound is
+    /// reached, too.
     pub fn lend_spare(self: &Arc<Self>, bytes: usize) -> Option<Loan> {
         let taken = self.used.load(Relaxed) + self.lent.load(Relaxed);
         let limit = self.limit.load(Relaxed);
@@ -305,12 +305,12 @@ impl Cache {
         spare.or_else(|| self.lend_up_to(self.most_beside.load(Relaxed), bytes, true))
     }
 
-    /// How much may be lent beside the budget. What is lent already stays.
+    /// Sets how much may be lent beyond the budget. Existing loans stay.
     pub fn set_extra_budget(&self, bytes: usize) {
         self.most_beside.store(bytes, Relaxed);
     }
 
-    /// How often a block was not here.
+    /// Number of lookups that did not find the block.
     pub fn misses(&self) -> u64 {
         self.looks.misses.load(Relaxed)
     }
@@ -330,7 +330,7 @@ impl Cache {
         (key.hash64() >> 60) as usize % SHARDS
     }
 
-    /// The block, if it is here.
+    /// The block, if it is cached.
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<Block>> {
         let mut shard = self.shards[self.shard(key)].lock();
         let block = shard.hit(key)?;
@@ -339,15 +339,15 @@ impl Cache {
         Some(block)
     }
 
-    /// The block, if it is here; neither its rank nor the figures change.
+    /// The block, if it is cached. Neither its rank nor the statistics change.
     pub(crate) fn peek(&self, key: &Key) -> Option<Arc<Block>> {
         let shard = self.shards[self.shard(key)].lock();
         shard.map.get(key).map(|entry| entry.block.clone())
     }
 
-    /// The block, from here or by `fetch`; several callers at once share one fetch. What has failed
-    /// is tried again by who came while it went on. What was wrong when it began may have been
-    /// repaired before he asked.
+    /// The cached block, or the result of `fetch`; concurrent callers share one fetch. A caller
+    /// that came while a fetch was running retries if that fetch failed. The cause may have been
+    /// repaired before this caller asked.
     pub(crate) fn get_or(
         &self,
         key: Key,
@@ -397,8 +397,8 @@ impl Cache {
         result
     }
 
-    /// Takes it upon the caller to bring those of the blocks that are neither here nor on their
-    /// way.
+    /// Claims those blocks for the caller that are neither cached nor being read: the caller will
+    /// read them.
     pub(crate) fn take_up(&self, keys: impl IntoIterator<Item = Key>) -> TakenUp<'_> {
         let mut taken = TakenUp {
             cache: self,
@@ -421,7 +421,7 @@ impl Cache {
         taken
     }
 
-    /// Puts a block that was just written or read, and gives it to those who wait for it.
+    /// Inserts a block that was just written or read, and hands it to waiting threads.
     pub(crate) fn insert(&self, key: Key, class: Class, block: Arc<Block>) {
         let at = self.shard(&key);
         let charge = block.footprint();
@@ -459,7 +459,7 @@ impl Cache {
         self.make_room(at, &key);
     }
 
-    /// Ends a flight that brought no block.
+    /// Ends a flight without a block.
     fn end_without(&self, key: &Key, flight: &Arc<Flight>, end: End) {
         let mut shard = self.shards[self.shard(key)].lock();
         let flights = &mut shard.flights;
@@ -472,8 +472,8 @@ impl Cache {
         }
     }
 
-    /// Lets blocks go, beginning at a shard, until the budget holds; not `keep`, which has just
-    /// come.
+    /// Evicts blocks, beginning with one shard, until the budget holds. Never evicts `keep`, which
+    /// was just inserted.
     fn make_room(&self, at: usize, keep: &Key) {
         let limit = self
             .limit
@@ -487,7 +487,7 @@ impl Cache {
             } else {
                 Class::Data
             };
-            // The other class has to give only when no shard has anything of this one.
+            // The other class is evicted only if no shard has anything of this class.
             let class = if idle < SHARDS { first } else { first.other() };
             let freed = self.shards[next].lock().evict_one(class, keep, self);
             if freed == 0 {
@@ -544,7 +544,7 @@ impl Cache {
     }
 }
 
-/// Ends a flight that has not brought a block, even when the fetch panics.
+/// Ends a flight that brought no block, also if the fetch panics.
 struct Landing<'a> {
     cache: &'a Cache,
     key: Key,
@@ -560,8 +560,8 @@ impl Drop for Landing<'_> {
     }
 }
 
-/// Blocks that somebody is going to [`Cache::insert`]. Those that were not by the time this is
-/// dropped are given up.
+/// Blocks that a caller has claimed and is going to [`Cache::insert`]. Blocks that are missing when
+/// this is dropped are given up.
 pub(crate) struct TakenUp<'a> {
     cache: &'a Cache,
     own: KeyMap<Arc<Flight>>,
@@ -574,7 +574,8 @@ impl TakenUp<'_> {
         self.own.contains_key(key)
     }
 
-    /// Gives up what did not come, then waits for what others were bringing already.
+    /// Gives up the blocks that were not inserted, then waits for those that other threads are
+    /// reading.
     pub(crate) fn wait(mut self) {
         let others = std::mem::take(&mut self.others);
         drop(self);
@@ -593,8 +594,8 @@ impl Drop for TakenUp<'_> {
 }
 
 impl Flight {
-    /// Tells whoever waits. It is out of the map: nobody comes any more. Telling nobody would be a
-    /// system call, too.
+    /// Wakes the waiting threads. The flight is out of the map, so no more threads can join.
+    /// Without waiting threads no wake-up is sent, because it would be a system call.
     fn end(self: Arc<Self>, how: impl FnOnce() -> End) {
         if Arc::strong_count(&self) > 2 {
             *self.end.lock() = how();
@@ -602,7 +603,7 @@ impl Flight {
         }
     }
 
-    /// How it ended; `None` if it was given up.
+    /// The result of the flight; `None` if it was given up.
     fn wait(&self) -> Option<Result<Arc<Block>>> {
         let mut end = self.end.lock();
         loop {
@@ -642,7 +643,7 @@ impl Shard {
         Some((entry.class, entry.charge))
     }
 
-    /// Lets one block of a class go (not `keep`); returns the bytes given back, 0 if there is none.
+    /// Evicts one block of a class (not `keep`). Returns the bytes freed, or 0 if there is none.
     fn evict_one(&mut self, class: Class, keep: &Key, cache: &Cache) -> usize {
         let Self {
             map,
@@ -678,7 +679,7 @@ impl Shard {
             }
             let now = entry.block.footprint();
             if now != entry.charge {
-                // An index was built since: charge it.
+                // An index was built since the last charge: charge it.
                 let grown = now.saturating_sub(entry.charge);
                 entry.charge += grown;
                 queues.bytes += grown;
@@ -747,7 +748,7 @@ impl Shard {
         self.check_invariants();
     }
 
-    /// Panics where what is counted is not what is there; walks all entries.
+    /// Panics if the counters differ from the content. Walks all entries.
     #[cfg(debug_assertions)]
     fn check_invariants(&self) {
         for (class, queues) in [(Class::Data, &self.data), (Class::Metadata, &self.metadata)] {

@@ -33,30 +33,30 @@ pub enum Fate {
     Counted,
     /// The table has other bytes under the same checksum.
     Differs,
-    /// The table takes no more, or lacks copies that cannot be added.
+    /// The table is full, or the entry lacks copies that cannot be added.
     Refused,
 }
 
-/// A block on its way, as a table needs it.
+/// A block that is being written, as a dedup table sees it.
 pub trait Candidate {
-    /// Writes so many copies, and notes their places in the pointer. `whole`: only if each copy can
-    /// be in one piece; false if it cannot.
+    /// Writes that many copies, and notes their DVAs in the pointer. With `whole`, each copy must
+    /// be contiguous; returns false if that is impossible.
     ///
     /// # Errors
     /// `Refused(NOSPC)`; `Device`.
     fn place(&self, bp: &mut BlockPointer, copies: u8, whole: bool) -> Result<bool>;
 
-    /// Whether the block at a pointer may be taken for this one. One that cannot be read may not.
+    /// Whether the block at a pointer has the same content. False if it cannot be read.
     ///
     /// # Errors
-    /// What was written in this txg cannot be given to the devices.
+    /// Pending writes of this txg cannot be written to the devices.
     fn is_same(&self, bp: &BlockPointer) -> Result<bool>;
 }
 
 /// The dedup tables of a pool. In syncing context, from several threads.
 pub trait Contents: Send + Sync {
-    /// One more pointer to the block that `bp` describes by checksum and properties. The table
-    /// writes it first if it does not have it in so many copies.
+    /// Adds a reference to the block that `bp` describes by checksum and properties. The table
+    /// first writes the block if it lacks it, or lacks some of its copies.
     ///
     /// # Errors
     /// A device does not give the table, or the block cannot be written.
@@ -68,15 +68,15 @@ pub trait Contents: Send + Sync {
         block: &dyn Candidate,
     ) -> Result<Fate>;
 
-    /// A pointer goes. True: the table had counted it, and gives the space back when the last one
-    /// has gone. False: the table does not know the block (it was pruned).
+    /// Drops a reference. True: the table had counted it, and frees the space with the last
+    /// reference. False: the table does not know the block, because it was pruned.
     ///
     /// # Errors
-    /// The table cannot be read, or more pointers go than it had counted.
+    /// The table cannot be read, or more references are dropped than were counted.
     fn give_up(&self, bp: &BlockPointer) -> Result<bool>;
 }
 
-/// The stored bytes of a block, and how to tell them from others.
+/// The stored bytes of a block, and how to compare them with others.
 struct OnItsWay<'a> {
     io: &'a Pipeline,
     txg: Txg,
@@ -89,7 +89,7 @@ impl Candidate for OnItsWay<'_> {
     fn place(&self, bp: &mut BlockPointer, copies: u8, whole: bool) -> Result<bool> {
         let policy = WritePolicy {
             copies,
-            // A dedup entry with more copies needs its gang headers as often.
+            // A dedup entry with more copies needs as many copies of its gang headers.
             gang_copies: self.policy.gang_copies.max(copies),
             ..*self.policy
         };
@@ -102,7 +102,7 @@ impl Candidate for OnItsWay<'_> {
 
     fn is_same(&self, bp: &BlockPointer) -> Result<bool> {
         if bp.physical_birth() == self.txg.0 {
-            // It may still wait for its neighbours.
+            // The block to compare with may still wait in memory for its neighbours.
             self.io.drain()?;
         }
         // A block that cannot be read is not shared.
@@ -131,8 +131,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Stores a block that has its checksum, or finds it stored already. `same` compares it with
-    /// another one.
+    /// Stores a block whose checksum is set, or finds it stored already. `same` compares it with
+    /// another block.
     pub(crate) fn store_once(
         &self,
         txg: Txg,
@@ -154,12 +154,12 @@ impl Pipeline {
         while policy.dedup != Dedup::Off
             && let Some(contents) = self.contents()
         {
-            // Before it is counted: the table keeps the pointer as it will be.
+            // Set before the block is counted, because the table keeps the final pointer.
             bp.set_dedup(true);
-            // The table claims the key meanwhile, so that two writers of one content meet here.
+            // The table locks the key meanwhile, so two writers of the same content meet here.
             match contents.count(txg, bp, policy.copies, &block)? {
                 Fate::Counted => return Ok(()),
-                // Two blocks with one weak checksum: a strong one tells them apart.
+                // Two blocks with the same weak checksum: a strong checksum tells them apart.
                 Fate::Differs if !kind.is_dedup_capable() => {
                     kind = ChecksumKind::Sha256;
                     bp.set_checksum_kind(kind as u8);
@@ -168,7 +168,7 @@ impl Pipeline {
                 Fate::Differs | Fate::Refused => break,
             }
         }
-        // A pointer with this bit that no table knows would be freed by nobody.
+        // A pointer with the dedup bit, unknown to every table, would never be freed.
         bp.set_dedup(false);
         self.store(txg, policy, bp, stored)
     }

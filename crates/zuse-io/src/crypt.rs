@@ -1,5 +1,5 @@
-//! A dataset's keys at work on blocks: what is decrypted and verified on the way in, encrypted and
-//! signed on the way out.
+//! A dataset's keys at work on blocks: decrypting and verifying reads, encrypting and signing
+//! writes.
 //!
 //! ```text
 //!   in   checksum ► decrypt | HMAC ► decompress ► swap ► (indirect, object set: MAC over the decoded block)
@@ -10,7 +10,7 @@
 //!   one. The salt that keys are derived with is replaced after [`SALT_USES`] blocks (asserted
 //!   where one is taken). With dedup both are a keyed hash of what is encrypted: the same IV means
 //!   the same bytes. Nothing is encrypted twice in one place (the write pipeline asserts it).
-//! - What a key is asked to read is either proved by it or an error that names the place. No other
+//! - What is read with a key is authenticated by it, or is an error that names the place. No other
 //!   copy is tried: the checksum was right.
 
 use std::fmt::Display;
@@ -48,7 +48,7 @@ pub struct DatasetKey {
     writer: Mutex<Option<Writer>>,
 }
 
-/// What a block pointer needs besides the stored bytes.
+/// What encryption needs of a block pointer, besides the stored bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CryptParams {
     /// Salt of the block key.
@@ -60,8 +60,8 @@ pub struct CryptParams {
 }
 
 impl CryptParams {
-    /// Those of a pointer with encryption handling. Salt and IV mean something only where the block
-    /// is ciphertext; of an object set the MAC neither.
+    /// The parameters of an encrypted or authenticated pointer. Salt and IV are valid only if the
+    /// block is ciphertext. The MAC is not valid for an object set.
     pub fn of(bp: &BlockPointer) -> Self {
         let is_ciphertext = bp.encrypted();
         Self {
@@ -80,7 +80,7 @@ fn failed(place: &dyn Display) -> Error {
     )
 }
 
-/// What is said where a key would be needed.
+/// The error where a key would be needed.
 fn no_key(place: &dyn Display) -> Error {
     Error::refused_for(
         zuse_base::Refusal::KeyNotLoaded,
@@ -97,7 +97,7 @@ pub(crate) fn unprotected(place: &dyn Display) -> Error {
     )
 }
 
-/// Under what a normal block is cached for those with and without a key.
+/// The cache key of a normal block, for readers with or without the encryption key.
 pub(crate) fn cache_key(
     bp: &BlockPointer,
     key: Option<&DatasetKey>,
@@ -114,7 +114,7 @@ pub(crate) fn cache_key(
 }
 
 impl DatasetKey {
-    /// Keys of a key object with its version. `entropy` gives salts and IVs.
+    /// Keys from a key object of that version. `entropy` provides salts and IVs.
     pub fn new(master: MasterKey, version: u64, entropy: Arc<dyn Entropy>) -> Self {
         Self {
             master,
@@ -135,7 +135,7 @@ impl DatasetKey {
         self.master.suite()
     }
 
-    /// Whether datasets with these keys may be written: those of the first development version may
+    /// Whether datasets with these keys may be written. Those of the first development version may
     /// not.
     pub fn is_writable(&self) -> bool {
         self.version != MacVersion::V0
@@ -162,7 +162,7 @@ impl DatasetKey {
         made
     }
 
-    /// Salt, its cipher and a fresh IV for one block to be written.
+    /// Salt, its cipher and a fresh IV for the next block to write.
     fn next(&self) -> (BlockSalt, BlockIv, Arc<BlockCipher>) {
         let mut iv = [0; 12];
         self.entropy.fill(&mut iv);
@@ -187,14 +187,14 @@ impl DatasetKey {
         (writer.salt, iv, writer.cipher.clone())
     }
 
-    /// Salt and IV for a log block that is about to be allocated: they stand in the pointer that
-    /// leads to it.
+    /// Salt and IV for a log block that is about to be allocated. They are stored in the pointer
+    /// that leads to it.
     pub fn choose_salt_iv(&self) -> (BlockSalt, BlockIv) {
         let (salt, iv, _) = self.next();
         (salt, iv)
     }
 
-    /// Brings the stored bytes of a level-0 block into clear, still compressed, and proves them.
+    /// Decrypts and authenticates the stored bytes of a level-0 block; they stay compressed.
     ///
     /// # Errors
     /// `Corrupt`: authentication failed, or dnodes leave their block.
@@ -243,7 +243,8 @@ impl DatasetKey {
         let stored = |at: usize| block.get(at..at + 32).unwrap_or_default();
         let fits =
             |message: &[u8], at: usize| equal(&self.master.hmac().objset_mac(message), stored(at));
-        // A local MAC that cannot be computed is not checked: some datasets hold one all the same.
+        // A local MAC is not checked if it cannot be computed: some datasets store one
+        // nevertheless.
         if fits(&portable, PORTABLE_MAC_AT) && local.is_none_or(|local| fits(&local, LOCAL_MAC_AT))
         {
             Ok(())
@@ -269,7 +270,7 @@ impl DatasetKey {
         Ok(())
     }
 
-    /// Salt and IV that the same bytes get again, so that their ciphertext is the same.
+    /// Derives salt and IV from the content, so that equal bytes give equal ciphertext.
     fn reproducible(&self, clear: &[u8]) -> (BlockSalt, BlockIv, Arc<BlockCipher>) {
         let hash = self.master.hmac().mac([clear]);
         let (mut salt, mut iv) = ([0; 8], [0; 12]);
@@ -279,9 +280,9 @@ impl DatasetKey {
         (salt, iv, cipher)
     }
 
-    /// Encrypts or signs the stored bytes of a block in place and notes in its pointer how. `bp`
-    /// has its properties set, X among them; its checksum words are set afterwards, but for the
-    /// MAC.
+    /// Encrypts or signs the stored bytes of a block in place, and records the parameters in its
+    /// pointer. `bp` has its properties set, the encryption bit among them. The caller sets its
+    /// checksum words afterwards, except the MAC.
     ///
     /// # Errors
     /// The suite does not take a block of that size, or dnodes leave their block.
@@ -326,9 +327,9 @@ impl DatasetKey {
         }
     }
 
-    /// Encrypts a block of a file or volume as it was: with the salt and IV of its pointer. False
-    /// if the MAC is another then: what was there was something else. An IV is never used for a
-    /// second content, because only the same bytes pass.
+    /// Encrypts a block of a file or volume again, with the salt and IV of its pointer. False if
+    /// the MAC differs, which means that the content differs. An IV is never used for a second
+    /// content, because only the same bytes pass.
     pub(crate) fn seal_as(&self, bp: &BlockPointer, stored: &mut [u8]) -> bool {
         match bp.protection() {
             Protection::Encrypted if bp.object_type() != object_type::DNODE => {
@@ -341,7 +342,7 @@ impl DatasetKey {
         }
     }
 
-    /// Decrypts an intent log block in place. `bp` is the pointer that leads to it; `mac` are words
+    /// Decrypts an intent log block in place. `bp` is the pointer that leads to it. `mac` is words
     /// 2 and 3 of its embedded checksum, as bytes. The embedded checksum was verified before;
     /// `block` is in its writer's byte order.
     ///
@@ -364,9 +365,9 @@ impl DatasetKey {
         Ok(())
     }
 
-    /// Encrypts an intent log block in place, with the salt and IV of the pointer that leads to it,
-    /// and gives its MAC. Words 2 and 3 of the embedded checksum. A block is sealed once: the same
-    /// salt and IV must not meet other bytes.
+    /// Encrypts an intent log block in place, with the salt and IV of the pointer that leads to it.
+    /// Returns its MAC, which becomes words 2 and 3 of the embedded checksum. A block is sealed
+    /// once: the same salt and IV must not meet other bytes.
     ///
     /// # Errors
     /// Records leave the block: a bug of the caller.
@@ -387,8 +388,8 @@ pub(crate) fn indirect_mac(block: &[u8]) -> BlockMac {
     plain_mac([&indirect_message(block, MacVersion::V1)[..]])
 }
 
-/// Checks the MAC of a decoded indirect block. Whose version the pointers follow is not known here:
-/// both are tried.
+/// Checks the MAC of a decoded indirect block. The key's version is not known here, so both forms
+/// are tried.
 pub(crate) fn check_indirect(bp: &BlockPointer, block: &[u8], place: &dyn Display) -> Result<()> {
     let fits = |version| {
         equal(

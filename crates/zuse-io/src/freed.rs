@@ -21,7 +21,7 @@ use zuse_format::{BlockPointer, Dva};
 
 const PIECE_SHIFT: u32 = 20;
 
-/// Pieces that are told apart.
+/// Regions that are noted at most.
 const PIECES_MAX: usize = 1 << 20;
 
 /// Places that a watch notes.
@@ -29,13 +29,13 @@ const WATCHED_MAX: usize = 1 << 18;
 
 #[derive(Default)]
 struct State {
-    /// Vdev and piece → the last txg that freed something there.
+    /// Vdev and region → the last txg that freed something there.
     pieces: HashMap<(u32, u64), u64>,
-    /// The last txg that freed something in pieces that are forgotten.
+    /// The last txg that freed something in a forgotten region.
     elsewhere: u64,
     /// Vdevs and offsets that were freed since the watch began, while there is one.
     watch: Option<HashSet<(u32, u64)>>,
-    /// There were too many of them.
+    /// More places were freed than a watch can note.
     overflowed: bool,
 }
 
@@ -86,7 +86,7 @@ impl Freed {
         self.lock().watch = None;
     }
 
-    /// Whether the watch is of no use any more.
+    /// Whether the watch has overflowed and says nothing any more.
     pub fn is_blind(&self) -> bool {
         let state = self.lock();
         state.overflowed || state.watch.is_none()
@@ -104,11 +104,11 @@ impl Freed {
         }
     }
 
-    /// Whether the places of a pointer are surely still those of its block.
+    /// Whether the DVAs of a pointer certainly still belong to its block.
     pub fn is_current(&self, bp: &BlockPointer) -> bool {
         let born = bp.physical_birth();
         let state = self.lock();
-        // Strictly: a place may be freed and given out again within one txg.
+        // Strictly less: a place may be freed and allocated again within one txg.
         state.elsewhere < born
             && bp
                 .dvas()

@@ -24,8 +24,8 @@ const TRAILER: usize = 40;
 /// Bytes of a header without the feature `dynamic_gang_header`.
 const HEADER: u64 = 512;
 
-/// Whether the last two words of a pointer's checksum made room for a MAC; the gang header of such
-/// a pointer follows it.
+/// Whether the last two checksum words of a pointer hold a MAC. Its gang headers then have
+/// truncated checksums as well.
 pub(crate) fn is_truncated(bp: &BlockPointer) -> bool {
     bp.uses_crypt() && bp.object_type() != object_type::OBJSET
 }
@@ -35,7 +35,7 @@ fn verifier(first: &Dva, birth: u64) -> [u64; 4] {
     [u64::from(first.vdev()), first.offset(), birth, 0]
 }
 
-/// The byte order of a header that is whole.
+/// The byte order of a header, if its checksum is right.
 fn opened(bp: &BlockPointer, bytes: &[u8], verifier: [u64; 4]) -> Option<ByteOrder> {
     if is_truncated(bp) {
         open_trailer_truncated(bytes, verifier).ok()
@@ -99,7 +99,7 @@ impl Pipeline {
         }))
     }
 
-    /// What one copy of a gang block's header lists, without repair; `None` if it is not whole.
+    /// What one copy of a gang header lists, without repair; `None` if its checksum fails.
     pub fn gang_header_copy(&self, bp: &BlockPointer, dva: &Dva) -> Option<Vec<BlockPointer>> {
         let verifier = verifier(&bp.dvas().next()?, bp.physical_birth());
         self.header_sizes(bp).find_map(|size| {
@@ -123,8 +123,8 @@ impl Pipeline {
             .take(if large > HEADER { 2 } else { 1 })
     }
 
-    /// The size of new headers at some places: with `dynamic_gang_header` in use the smallest that
-    /// any of their vdevs can allocate.
+    /// The size of new gang headers at these DVAs. With `dynamic_gang_header` it is the smallest
+    /// that any of their vdevs can allocate.
     fn header_size(&self, dvas: impl Iterator<Item = Dva>) -> u64 {
         if !self.large_gang_headers.load(Relaxed) {
             return HEADER;
@@ -182,8 +182,8 @@ impl Pipeline {
         Ok(out)
     }
 
-    /// Gives every piece of space that a block takes to `f`: its copies; of a gang block its
-    /// headers and members.
+    /// Calls `f` for each allocated range of a block: its copies and, for a gang block, its headers
+    /// and members.
     ///
     /// # Errors
     /// A gang header cannot be read.
@@ -200,8 +200,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Frees a gang tree. All headers are read before anything is freed: where one cannot be read,
-    /// nothing has happened yet.
+    /// Frees a gang tree. All headers are read before anything is freed: if one cannot be read,
+    /// nothing has changed yet.
     pub(crate) fn free_gang(&self, txg: Txg, bp: &BlockPointer) -> Result<()> {
         let mut places = Vec::new();
         self.places_of_gang(bp, 0, &mut places)?;
@@ -213,7 +213,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Members first, then the header that names them: place, bytes, birth.
+    /// Members first, then the header that names them: place, size, birth.
     fn places_of_gang(
         &self,
         bp: &BlockPointer,
@@ -244,7 +244,7 @@ impl Pipeline {
 
     /// Writes `stored` as a gang tree and puts its addresses into `bp`.
     ///
-    /// On failure everything that was allocated on the way is given back.
+    /// On failure all space allocated on the way is freed.
     pub(crate) fn write_gang(
         &self,
         txg: Txg,
@@ -377,8 +377,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Room for the largest piece that can be had: all of `most` first (unless that is `known` to
-    /// fail already), then halves, down to `least`.
+    /// Allocates the largest range possible. Tries all of `most` first (unless that is `known` to
+    /// fail), then halves, down to `least`.
     fn largest(
         &self,
         txg: Txg,

@@ -20,25 +20,25 @@
 //! which the next opening of the pool reads again.
 //!
 //! Invariants
-//! - What was put and has not reached the devices is found by [`Gather::peek`]. So a reader never
-//!   sees the older bytes below. A block may be cut in two at the end of a page. Its reader has the
-//!   rest written first ([`Gather::holds_part`]).
+//! - Bytes that were put and have not reached the devices are found by [`Gather::peek`]. So a
+//!   reader never sees the older bytes below. A block may be cut in two at the end of a page.
+//!   Before it is read, its rest is written ([`Gather::holds_part`]).
 //! - Two open runs never hold the same byte. No byte is open while an older version of it is in
 //!   flight. So a block that is rewritten in place is changed in its run, or waits until the run is
 //!   on the device. Asserted where a block is put.
-//! - What is due for a device has a thread that writes to it. Asserted where a run is left to
-//!   another thread, and where a thread ends.
+//! - A device with due runs has a thread that writes to it. Asserted where a run is left to another
+//!   thread, and where a thread ends.
 //!
 //! The commit drains before it flushes, and asserts that nothing is left. A run that cannot be
 //! written stays in flight while the fault policy waits. Then its error goes to the next caller of
 //! put or drain, and the txg is lost.
 //!
 //! Lock: a leaf, not held across I/O. It is held while a block is copied into its run (6 µs for 64
-//! KiB): the next allocation would append to the same run.
+//! KiB). The next allocation would append to the same run.
 //!
-//! Memory: [`OPEN`] runs of [`FULL`] bytes ([`BULK`] for large blocks), [`DUE`] that are due and
-//! one in flight a device. Each may be twice as large. Each thread that waits to leave a run has
-//! one more.
+//! Memory: [`OPEN`] runs of [`FULL`] bytes ([`BULK`] for large blocks); per device, [`DUE`] due
+//! runs and one in flight. Each run may grow to twice its size. Each thread that waits to hand over
+//! a run has one more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -49,21 +49,21 @@ use zuse_device::PAGE;
 
 /// Larger writes through the host's cache are not gathered: copying them costs more than a call.
 pub(crate) const SMALL: usize = 32 << 10;
-/// Larger ones go around the host's cache where that can be.
+/// Larger writes go around the host's cache where the device can do that.
 pub(crate) const ASIDE: usize = 8 << 10;
-/// Larger ones go through the host's cache by themselves everywhere.
+/// Larger writes always go through the host's cache, not gathered.
 pub(crate) const LARGE: usize = 1 << 20;
-/// A run of so many bytes is written.
+/// Size in bytes at which a run is written.
 const FULL: usize = 256 << 10;
-/// A run of large blocks of so many bytes is written.
+/// Size in bytes at which a run of large blocks is written.
 const BULK: usize = 1 << 20;
-/// Most runs that are open: where threads allocate in turn, neighbours come out of order.
+/// Open runs at most: if several threads allocate in turn, neighbours arrive out of order.
 const OPEN: usize = 16;
 
-/// Runs that wait for the thread that writes to their device; who has one more waits.
+/// Runs that wait for the thread that writes to their device. A caller with one more waits.
 const DUE: usize = 4;
 
-/// Buffers that are kept for the next runs.
+/// Buffers that are kept for later runs.
 const SPARE: usize = 4;
 
 /// Bytes for one place.
@@ -71,7 +71,7 @@ pub(crate) struct Run {
     pub vdev: u32,
     pub txg: Txg,
     pub start: u64,
-    /// Of large blocks, to be written around the host's cache.
+    /// A run of large blocks, to be written around the host's cache.
     bulk: bool,
     buffer: Vec<u8>,
     /// Bytes of the buffer before the first one.
@@ -82,7 +82,7 @@ impl Run {
     fn new(txg: Txg, vdev: u32, start: u64, bulk: bool, mut buffer: Vec<u8>) -> Self {
         let mut lead = 0;
         if bulk {
-            // As in the host's pages: the device's data begins at a multiple of them.
+            // Offsets are aligned as in the host's pages: the data area begins at a page boundary.
             let page = (start % PAGE as u64) as usize;
             lead = page.wrapping_sub(buffer.as_ptr().addr()) % PAGE;
         }
@@ -128,22 +128,22 @@ impl Run {
 
 #[derive(Default)]
 struct State {
-    /// The one that grew last comes last.
+    /// In order of growth; the run that grew last is at the end.
     open: Vec<Run>,
     flying: Vec<Arc<Run>>,
-    /// Those in flight that nobody writes yet, oldest first.
+    /// Runs in flight that no thread writes yet, oldest first.
     due: Vec<Arc<Run>>,
-    /// Vdevs to which somebody writes.
+    /// Vdevs that a thread is writing to.
     busy: Vec<u32>,
-    /// Of a run that somebody else had left.
+    /// Error of a run that another thread had left.
     failed: Option<Error>,
-    /// Buffers to use again: for runs of small blocks, and of large ones.
+    /// Buffers for reuse: for runs of small blocks, and of large ones.
     spare: [Vec<Vec<u8>>; 2],
 }
 
 impl State {
-    /// Takes an open run out, joined with the runs that it touches; not `whole`, what is behind a
-    /// page may wait for more.
+    /// Takes out an open run, joined with the runs that it touches. Unless `whole`, bytes after the
+    /// last full page stay open and wait for more.
     fn take(&mut self, at: usize, whole: bool) -> Arc<Run> {
         let mut run = self.open.remove(at);
         let touches = |run: &Run, other: &Run| {
@@ -175,20 +175,20 @@ impl State {
         (flying.chain(&self.open)).any(|r| r.meets(vdev, start, len))
     }
 
-    /// Whether somebody writes to each device for which something is due.
+    /// Whether each device with due runs has a thread that writes to it.
     fn is_served(&self) -> bool {
         self.due.iter().all(|r| self.busy.contains(&r.vdev))
     }
 
     fn make(&mut self, txg: Txg, vdev: u32, start: u64, bulk: bool) -> Run {
-        // Two runs may be joined; more than that moves, and then lies in memory as it happens to.
+        // Enough for two joined runs. Beyond that the buffer moves, and loses its alignment.
         let room = if bulk { 2 * BULK + PAGE } else { FULL + SMALL };
         let buffer = self.spare[usize::from(bulk)].pop();
         let buffer = buffer.unwrap_or_else(|| Vec::with_capacity(room));
         Run::new(txg, vdev, start, bulk, buffer)
     }
 
-    /// Takes out of a run of large blocks what is behind the host's last page.
+    /// Cuts the bytes after the host's last full page off a run of large blocks.
     fn cut(&mut self, run: &mut Run) -> Option<Run> {
         let behind = (run.end() % PAGE as u64) as usize;
         if !run.bulk || behind == 0 || behind >= run.len() {
@@ -214,8 +214,8 @@ impl State {
 pub(crate) struct Gather {
     state: Mutex<State>,
     landed: Condvar,
-    /// The newest txg that something was put in since all was drained; changed under the lock. Who
-    /// has a pointer to what was put sees it.
+    /// The newest txg of any put since the last drain; changed under the lock. A thread that holds
+    /// a pointer to the bytes sees it.
     txg: AtomicU64,
 }
 
@@ -224,7 +224,7 @@ impl Gather {
         self.state.lock()
     }
 
-    /// Puts the bytes of a block, for a place of `room` bytes that are all its own. With `bulk`
+    /// Adds the bytes of a block, for a place of `room` bytes that belongs to it alone. With `bulk`
     /// they go into a run that goes around the host's cache. `write` writes a run.
     pub fn put(
         &self,
@@ -235,7 +235,7 @@ impl Gather {
         write: &dyn Fn(&Run) -> Result<()>,
     ) -> Result<()> {
         let most = if bulk { LARGE } else { SMALL };
-        // The rest of the room is written as zeros, so that runs have no gaps.
+        // The rest of the room is filled with zeros, so that runs have no gaps.
         let room = usize::try_from(room).unwrap_or(0).clamp(bytes.len(), most);
         let Some(mut state) = self.apart((vdev, start, room), Some(bytes), write)? else {
             return Ok(());
@@ -244,7 +244,7 @@ impl Gather {
         // A small block may follow large ones.
         let before =
             |r: &Run| r.vdev == vdev && r.txg == txg && r.end() == start && (r.bulk || !bulk);
-        // Two runs with the same byte could reach the device in either order.
+        // Two runs with a common byte could reach the device in either order.
         debug_assert!(
             !state.meets(vdev, start, room),
             "vdev {vdev}, offset {start:#x}: these bytes are in another run"
@@ -258,7 +258,8 @@ impl Gather {
         run.buffer.resize(filled, 0);
         let is_full = run.len() >= run.full();
         state.open.push(run);
-        // A full run goes; of too many open ones the oldest, which found no neighbour for longest.
+        // A full run is written. With too many open runs, the one that has not grown for longest is
+        // written.
         let out = if is_full {
             state.open.len() - 1
         } else if state.open.len() > OPEN {
@@ -271,7 +272,7 @@ impl Gather {
         self.send(run, write)
     }
 
-    /// Makes sure that nothing waits for a place that is written directly.
+    /// Writes all pending bytes of a place that is about to be written directly.
     pub fn make_way(
         &self,
         vdev: u32,
@@ -282,7 +283,8 @@ impl Gather {
         self.apart((vdev, start, len), None, write).map(drop)
     }
 
-    /// Whether blocks of that birth may wait here. Nothing older does: its txg was committed.
+    /// Whether bytes of a block with that birth may be pending. Older txgs are committed and have
+    /// none.
     pub fn may_hold(&self, birth: u64) -> bool {
         let newest = self.txg.load(Relaxed);
         newest != 0 && birth >= newest
@@ -301,8 +303,8 @@ impl Gather {
         })
     }
 
-    /// Whether a part of a block has not reached the devices yet. One that lies across the end of a
-    /// run of large blocks may be there in part.
+    /// Whether part of a block has not reached the devices yet. A block across the end of a run of
+    /// large blocks may be pending in part.
     pub fn holds_part(&self, birth: Txg, vdev: u32, start: u64, len: usize) -> bool {
         if !self.may_hold(birth.0) {
             return false;
@@ -346,9 +348,8 @@ impl Gather {
         self.landed.wait(state)
     }
 
-    /// Waits until nothing is in flight for a place, and nothing open meets it. But what lies
-    /// within one open run is changed there if there are bytes for it, and then no guard is
-    /// returned.
+    /// Waits until nothing is in flight for a place and no open run meets it. A place inside one
+    /// open run is changed there if bytes are given. Then no guard is returned.
     fn apart(
         &self,
         (vdev, start, len): (u32, u64, usize),
@@ -380,8 +381,8 @@ impl Gather {
         }
     }
 
-    /// Has a run that is in flight written. The thread that writes to its device now does it, else
-    /// the caller, who then writes what others leave meanwhile too.
+    /// Has a run in flight written. If a thread is writing to that device, it takes the run.
+    /// Otherwise the caller writes it, and then the runs that others leave meanwhile.
     fn send(&self, run: Arc<Run>, write: &dyn Fn(&Run) -> Result<()>) -> Result<()> {
         let vdev = run.vdev;
         let of_this = |run: &Arc<Run>| run.vdev == vdev;

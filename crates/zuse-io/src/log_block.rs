@@ -13,8 +13,8 @@ pub fn is_legacy_log_block(bp: &BlockPointer) -> bool {
     ChecksumKind::from_u8(bp.checksum_kind()) == Some(ChecksumKind::Zilog)
 }
 
-/// The byte order of a log block that is whole; of an encrypted one without its MAC, which takes
-/// the key.
+/// Checks a log block and returns its byte order. The MAC of an encrypted block is not checked,
+/// because that takes the key.
 pub fn log_block_order(bp: &BlockPointer, bytes: &[u8]) -> Option<ByteOrder> {
     let verifier = bp.checksum();
     if is_legacy_log_block(bp) {
@@ -32,8 +32,8 @@ pub fn log_block_order(bp: &BlockPointer, bytes: &[u8]) -> Option<ByteOrder> {
 const MAC_AT: usize = 168;
 const WORDS_AT: usize = 152;
 
-/// Puts the checksum into a log block, and encrypts it for a dataset with a key. Its pointer to the
-/// next one, used length and records are in place. Gives the bytes that have to be written.
+/// Checksums a log block, and encrypts it for a dataset with a key. Its pointer to the next block,
+/// used length and records are in place. Returns the bytes to write.
 ///
 /// # Errors
 /// Its lengths contradict each other: a bug of the caller.
@@ -58,11 +58,11 @@ pub fn seal_log_block(
 }
 
 impl Pipeline {
-    /// Space for a log block of `size` bytes, and a pointer to it with that verifier, salt and IV.
-    /// `Ok(None)`: there is none in one piece.
+    /// Allocates a log block of `size` bytes. Returns a pointer to it with that verifier, salt and
+    /// IV. `Ok(None)`: there is no contiguous space of that size.
     ///
     /// # Errors
-    /// A space map cannot be read; the pool is open for reading.
+    /// A space map cannot be read, or the pool is open for reading only.
     pub fn allocate_log(
         &self,
         txg: Txg,
@@ -84,11 +84,11 @@ impl Pipeline {
         }))
     }
 
-    /// Writes a sealed log block now. On a vdev with parity the whole of it: how a block lies there
-    /// depends on its size.
+    /// Writes a sealed log block now. On a vdev with parity the whole block is written, because its
+    /// layout depends on its size.
     ///
     /// # Errors
-    /// `Device` when no copy was written: nothing is tried again.
+    /// `Device` when no copy was written; nothing is retried.
     pub fn write_log(&self, bp: &BlockPointer, block: &[u8], covered: usize) -> Result<()> {
         let dva = bp.dva(0);
         let bytes = match self.is_linear(dva.vdev()) {
@@ -102,7 +102,7 @@ impl Pipeline {
     }
 }
 
-/// A pointer to a log block that has no place yet.
+/// A pointer to a log block that is not allocated yet.
 pub fn log_pointer(size: u64, verifier: [u64; 4], key: Option<&DatasetKey>) -> BlockPointer {
     let mut bp = BlockPointer::with_props(BpProps {
         lsize: size,

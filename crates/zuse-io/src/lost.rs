@@ -19,7 +19,7 @@ use zuse_base::sync::{Mutex, MutexGuard};
 /// Blocks that are noted, at most.
 pub const LOST_MAX: usize = 10_000;
 
-/// A block that is lost, by what it is of.
+/// A lost block, by the object it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LostBlock {
     /// Object number of the dataset; 0 is the MOS.
@@ -30,13 +30,13 @@ pub struct LostBlock {
     pub level: u8,
     /// Number in that level.
     pub block: u64,
-    /// Txg in which it was written; 0 where that is not known.
+    /// Txg in which it was written; 0 if unknown.
     pub birth: u64,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// What each thread could not read last and has not judged.
+    /// The last unreadable block of each thread, not yet judged.
     suspects: HashMap<ThreadId, LostBlock>,
     new: BTreeSet<LostBlock>,
     known: BTreeSet<LostBlock>,
@@ -58,13 +58,13 @@ impl Lost {
     pub fn suspect(&self, block: LostBlock) {
         let mut state = self.state();
         if state.suspects.len() >= LOST_MAX {
-            // Suspects of threads that ended without a judgement.
+            // Drops suspects of threads that ended without a judgement.
             state.suspects.clear();
         }
         state.suspects.insert(thread::current().id(), block);
     }
 
-    /// Says of what this thread could not read last whether it is lost.
+    /// Says whether the block that this thread could not read last is lost.
     pub fn judge(&self, is_lost: bool) {
         let block = self.state().suspects.remove(&thread::current().id());
         if let Some(block) = block.filter(|_| is_lost) {
@@ -80,7 +80,7 @@ impl Lost {
         }
     }
 
-    /// Whether there are some that the log on disk does not have.
+    /// Whether there are lost blocks that the log on disk does not have.
     pub fn has_new(&self) -> bool {
         self.any_new.load(Relaxed)
     }
@@ -90,7 +90,7 @@ impl Lost {
         self.state().new.iter().copied().collect()
     }
 
-    /// The log was made again: what is met again is noted again.
+    /// The log was rewritten, so blocks that are met again are noted again.
     pub fn forget_known(&self) {
         self.state().known.clear();
     }

@@ -46,14 +46,14 @@ pub(crate) fn address_of(dva: &Dva, bp: &BlockPointer) -> Address {
 /// The outcome of [`Pipeline::write`].
 #[derive(Clone, Copy, Debug)]
 pub struct Written {
-    /// The new pointer; its fill count is what the caller gave.
+    /// The new pointer; its fill count is the caller's.
     pub bp: BlockPointer,
-    /// The block took the place of the old one (same txg) or is the old one (nopwrite): nothing is
-    /// born, nothing dies.
+    /// The block was rewritten in its old place (same txg), or kept (nopwrite). No pointer is born
+    /// and none dies.
     pub in_place: bool,
 }
 
-/// Per-dataset features that written blocks made use of, as a bit set.
+/// Features of the dataset that written blocks use, as a bit set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FeatureUse(pub u32);
 
@@ -71,7 +71,7 @@ impl FeatureUse {
     /// Compression zstd.
     pub const ZSTD: u32 = 32;
 
-    /// What a pointer makes use of.
+    /// The features that a pointer uses.
     pub fn of(bp: &BlockPointer) -> Self {
         let mut bits = 0;
         if bp.lsize() > 128 * 1024 {
@@ -93,7 +93,7 @@ impl FeatureUse {
     }
 }
 
-/// Decides what happens when a device does not take a write.
+/// Decides what happens when a device fails a write.
 pub trait WriteFaults: Send + Sync {
     /// A write failed. `Ok` means: try it again (this may have waited for an administrator).
     ///
@@ -120,7 +120,7 @@ pub struct Pipeline {
     lost: Lost,
     pub(crate) places: Places,
     pub(crate) spare: Arc<Spare>,
-    /// For blocks on their way to what is stored, or from it.
+    /// Buffers for encoding and decoding blocks.
     pub(crate) scratch: Shelf<Vec<u8>>,
     pub(crate) workspaces: Shelf<Workspace>,
     gathers: AtomicBool,
@@ -130,8 +130,8 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// A pipeline over an open vdev tree. Salted checksums work after [`Self::set_checksums`],
-    /// writes after [`Self::set_allocator`].
+    /// A pipeline over an open vdev tree. Salted checksums need [`Self::set_checksums`], writes
+    /// need [`Self::set_allocator`].
     pub fn new(vdevs: Arc<Vdevs>, cache: Arc<Cache>) -> Self {
         Self {
             vdevs,
@@ -171,13 +171,13 @@ impl Pipeline {
         let _ = self.allocator.set(allocator);
     }
 
-    /// Installs what counts the pointers to cloned blocks; once only. Without it each block has
+    /// Installs the counter of references to cloned blocks; once only. Without it each block has
     /// one.
     pub fn set_shared(&self, shared: Arc<dyn Shared>) {
         let _ = self.shared.set(shared);
     }
 
-    /// Installs the dedup tables; once only. Without them no block is looked for by its content.
+    /// Installs the dedup tables; once only. Without them no block is deduplicated.
     pub fn set_contents(&self, contents: Arc<dyn Contents>) {
         let _ = self.contents.set(contents);
     }
@@ -186,7 +186,7 @@ impl Pipeline {
         self.contents.get()
     }
 
-    /// A further pointer to a block, to be written in `txg`.
+    /// Adds a reference to a block, to be written in `txg`.
     ///
     /// # Errors
     /// `Refused(NOTSUP)` where blocks cannot be shared.
@@ -197,7 +197,7 @@ impl Pipeline {
         Reference::new(shared.clone(), txg, bp, self.dsize(bp))
     }
 
-    /// Installs what decides about failed writes; once only. Without it they are passed on.
+    /// Installs the policy for failed writes; once only. Without it errors are passed on.
     pub fn set_write_faults(&self, faults: Arc<dyn WriteFaults>) {
         let _ = self.faults.set(faults);
     }
@@ -205,7 +205,8 @@ impl Pipeline {
     /// Runs a device operation of the sync thread until it works or the fault policy gives up.
     ///
     /// # Errors
-    /// That of the operation, once the policy passes it on; other errors than `Device` at once.
+    /// The error of the operation, once the policy passes it on. Other errors than `Device` are
+    /// passed on at once.
     pub fn insist<T>(&self, mut operation: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
             match operation() {
@@ -218,19 +219,19 @@ impl Pipeline {
         }
     }
 
-    /// From now on small writes wait for their neighbours ([`crate::gather`]): whoever flushes the
-    /// devices calls [`Self::drain`] before.
+    /// From now on small writes wait for their neighbours ([`crate::gather`]). Whoever flushes the
+    /// devices calls [`Self::drain`] first.
     pub fn gather_writes(&self) {
         self.gathers.store(true, Relaxed);
     }
 
-    /// Whether large blocks are written around the host's cache where their device can do that.
+    /// Whether large blocks are written around the host's cache, on devices that can do that.
     pub fn write_around(&self, yes: bool) {
         self.around.store(yes, Relaxed);
     }
 
-    /// Whether long blocks are prefetched straight into the cache, around the host's where their
-    /// device can do that.
+    /// Whether long blocks are prefetched straight into the cache, around the host's cache, on
+    /// devices that can do that.
     pub fn set_prefetch_direct(&self, yes: bool) {
         self.brings_around.store(yes, Relaxed);
     }
@@ -238,12 +239,12 @@ impl Pipeline {
     /// Writes what waits for its neighbours.
     ///
     /// # Errors
-    /// That of the device, once the fault policy passes it on.
+    /// The error of the device, once the fault policy passes it on.
     pub fn drain(&self) -> Result<()> {
         self.gather.drain(&|run| self.write_run(run))
     }
 
-    /// Whether all blocks that were written have been given to the devices.
+    /// Whether all written blocks have been handed to the devices.
     pub fn is_drained(&self) -> bool {
         self.gather.is_empty()
     }
@@ -285,7 +286,7 @@ impl Pipeline {
         self.write_through(Address::new(vdev, start, txg), bytes)
     }
 
-    /// Writes what waits for its neighbours at a place that is about to be written around it.
+    /// Writes pending bytes of a place that is about to be written around the host's cache.
     pub(crate) fn make_way_for(&self, dva: &Dva, len: usize) -> Result<()> {
         if !self.gathers.load(Relaxed) {
             return Ok(());
@@ -336,9 +337,9 @@ impl Pipeline {
         }
     }
 
-    /// Gives back everything a pointer holds in the space maps. Holes and embedded pointers hold
-    /// nothing. The space of a block that a dedup table counts is given back by the table, when the
-    /// last pointer has gone. That of a cloned block stays as long as others point to it.
+    /// Frees all space of a pointer. Holes and embedded pointers have none. The space of a
+    /// deduplicated block is freed by its table, with the last reference. The space of a cloned
+    /// block stays as long as other pointers use it.
     ///
     /// # Errors
     /// A gang header could not be read, or the space was not allocated.
@@ -346,14 +347,14 @@ impl Pipeline {
         if bp.kind() != BpKind::Normal {
             return Ok(());
         }
-        // With a dedup table only its last pointer frees a block.
+        // With a dedup table only the last reference frees the block.
         if bp.dedup()
             && let Some(contents) = self.contents.get()
             && contents.give_up(bp)?
         {
             return Ok(());
         }
-        // The entry goes before the space: its place may get another block two txgs later.
+        // The cache entry goes before the space: the place may get another block two txgs later.
         self.cache.remove(&Key::of(bp));
         if bp.uses_crypt() {
             self.cache.remove(&Key::of(bp).locked());
@@ -370,14 +371,14 @@ impl Pipeline {
         let allocator = self.allocator()?;
         let born = Txg(bp.physical_birth());
         for dva in bp.dvas() {
-            // Noted first: a reader that is about to heal the place must see that it goes.
+            // Noted first: a reader that is about to heal the place must see that it is freed.
             self.freed.note(txg, &dva);
             allocator.free_dva(txg, born, dva.vdev(), dva.offset(), dva.asize())?;
         }
         Ok(())
     }
 
-    /// Space a pointer takes in the books: allocated bytes, deflated by each vdev's ratio (512 for
+    /// Space a pointer is charged for: allocated bytes, deflated by each vdev's ratio (512 for
     /// plain vdevs).
     pub fn dsize(&self, bp: &BlockPointer) -> u64 {
         if bp.kind() != BpKind::Normal {

@@ -1,16 +1,16 @@
-//! Blocks that were written before the sync of their txg: the data of an intent log's records lies
-//! where it will stay.
+//! Blocks that are written before the sync of their txg: the data of an intent log's records, in
+//! its final place.
 //!
 //! ```text
 //!   open txg T:   place() ─► allocated in T, written, noted here ─► its pointer is in a log record
 //!   sync of T:    the version did not change since   ─► keep(): the tree has the pointer
 //!                 all that is left here              ─► freed in T
 //! ```
-//! - A place is noted before it is written. Its version may change again, be cut off, or go with
-//!   its file: the sync of T frees the place or links it, once.
-//! - Its space is given out again two txgs after T is on disk, as all that T frees. The record that
-//!   leads to it counts only while T is not on disk.
-//! - The sync of T waits for whoever places blocks of T (`zuse_pool::Logs::write_in`).
+//! - A place is noted before it is written. The data may change again, be truncated, or go with its
+//!   file. So the sync of T either links the place or frees it, once.
+//! - Its space is allocated again only two txgs after T is on disk, like all space that T frees.
+//!   The record that leads to it counts only while T is not on disk.
+//! - The sync of T waits for callers that are placing blocks of T (`zuse_pool::Logs::write_in`).
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ use zuse_vdev::Mark;
 use crate::pipeline::{Squeezed, address_of, normal, seal};
 use crate::{DatasetKey, Dedup, FeatureUse, Pipeline, WritePolicy};
 
-/// Txgs that may have some.
+/// Txgs that may have placed blocks.
 const TXGS: usize = 4;
 
 struct Place {
@@ -37,7 +37,7 @@ struct OfTxg {
     places: HashMap<(u32, u64), Place>,
 }
 
-/// The blocks of one pool that have their place and no pointer in a tree.
+/// The blocks of a pool that have a place and no pointer in a tree yet.
 #[derive(Default)]
 pub(crate) struct Places(Mutex<[OfTxg; TXGS]>);
 
@@ -51,7 +51,7 @@ impl Places {
         let mut all = self.0.lock();
         let of = &mut all[txg.slot::<TXGS>()];
         if of.txg != txg {
-            // The sync of the older one has taken what was there.
+            // The sync of the older txg has removed its entries.
             assert!(
                 of.places.is_empty(),
                 "places of {:?} were forgotten",
@@ -92,15 +92,15 @@ impl Places {
 }
 
 impl Pipeline {
-    /// Writes a block of an open txg to its place now, not through others that wait. The caller
-    /// sees to it that the txg is not synced meanwhile. Gives its pointer, and what is to be
-    /// flushed before anybody is promised anything.
+    /// Writes a block of an open txg to its place now, not gathered with others. The caller makes
+    /// sure that the txg is not synced meanwhile. Returns its pointer, and the devices to flush
+    /// before a promise is made.
     ///
-    /// `None`: it has to be written by its txg. It is all zeros, fits in its pointer, has copies or
-    /// may be found by its content. Or there is no room in one piece.
+    /// `None`: the block has to be written by its txg. It is all zeros, is small enough to embed,
+    /// has copies or may be deduplicated. Or there is no contiguous space.
     ///
     /// # Errors
-    /// `Device` when it was not written: nothing is tried again.
+    /// `Device` if it was not written; nothing is retried.
     pub fn place(
         &self,
         txg: Txg,
@@ -152,7 +152,7 @@ impl Pipeline {
             true => &scratch[..],
             false => data,
         };
-        // The salt of such checksums may be on no disk yet, and the block could not be proved.
+        // The salt of these checksums may not be on disk yet. Then the block could not be verified.
         const SALTED: u32 = FeatureUse::SKEIN | FeatureUse::EDONR | FeatureUse::BLAKE3;
         if FeatureUse::of(&bp).0 & SALTED != 0 {
             return Ok(None);
@@ -179,7 +179,7 @@ impl Pipeline {
     /// The tree of an object has the pointer of a placed block now.
     ///
     /// # Errors
-    /// `Corrupt`: no such block was placed in that txg, or another tree has it.
+    /// `Corrupt`: no such block was placed in that txg, or another tree has taken it.
     pub fn keep_placed(&self, txg: Txg, bp: &BlockPointer) -> Result<()> {
         match self.places.keep(txg, bp) {
             true => Ok(()),
@@ -190,7 +190,7 @@ impl Pipeline {
         }
     }
 
-    /// At the begin of the sync of a txg: the devices that lack its placed blocks lack them in this
+    /// Called when the sync of a txg begins. A device that missed placed blocks has missed this
     /// txg.
     ///
     /// # Errors
@@ -202,7 +202,7 @@ impl Pipeline {
             .try_for_each(|mark| self.vdevs().note_lacking(mark))
     }
 
-    /// Frees, in the sync of a txg, the blocks that were placed in it and that no tree has.
+    /// Frees, in the sync of a txg, blocks that were placed in it and that no tree links.
     ///
     /// # Errors
     /// As [`Self::free`].

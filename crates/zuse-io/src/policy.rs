@@ -1,11 +1,11 @@
-//! What a block gets when it is written: checksum, compression, copies.
+//! Per-block write settings: checksum, compression, copies.
 
 use zuse_codec::{ChecksumKind, Compression, ZstdLevel};
 use zuse_format::object_type;
 
 use crate::{AllocClass, Dedup};
 
-/// How to write one block (chapter 02 §5.3 of the format notes says which block gets what).
+/// How to write one block. Chapter 02 §5.3 of the format notes says which block gets what.
 #[derive(Clone, Copy, Debug)]
 pub struct WritePolicy {
     /// DMU object type stored in the pointer.
@@ -28,12 +28,11 @@ pub struct WritePolicy {
     pub hole_birth: bool,
     /// Whether an unchanged checksum keeps the old pointer.
     pub nopwrite: bool,
-    /// Whether a block with the same content is used instead.
+    /// Whether an existing block with the same content is used instead.
     pub dedup: Dedup,
     /// Which vdevs to prefer.
     pub class: AllocClass,
-    /// Blocks of class `Normal` that are stored in at most this many bytes are of class `Small`; 0
-    /// for none.
+    /// Blocks of class `Normal` whose stored size is at most this become class `Small`; 0 for none.
     pub small: u32,
     /// Sync pass, from 1. From pass 2 on a block born in this txg is rewritten in place where it
     /// fits.
@@ -41,9 +40,9 @@ pub struct WritePolicy {
 }
 
 impl WritePolicy {
-    /// The same for a block of an encrypted dataset. It is never inside the pointer, never in the
-    /// place of another one. Its pointer has room for two addresses where it holds salt and IV.
-    /// Dnodes are not compressed, because parts of them stay in clear at their places.
+    /// The same policy for a block of an encrypted dataset. Such a block is never embedded and
+    /// never rewritten in place. A pointer with salt and IV has room for two DVAs only. Dnodes are
+    /// not compressed, because parts of them stay in clear at fixed offsets.
     #[must_use]
     pub fn encrypted(self) -> Self {
         let most = if object_type::is_encrypted(self.object_type) {

@@ -1,10 +1,10 @@
 //! Verifying a block with all its copies, for a scan. Every copy of a pointer is read from every
-//! leaf, with gang headers and members. What is wrong or missing is rewritten.
+//! leaf, with gang headers and members. Wrong or missing copies are rewritten.
 //!
 //! - Bytes are written only to places that were not freed since the watch began
-//!   ([`Pipeline::watch_frees`]). The caller holds a transaction, and space that is freed is not
-//!   given out before its txg is on disk. So such a place cannot become another block's before the
-//!   write has ended.
+//!   ([`Pipeline::watch_frees`]). The caller holds a transaction, and freed space is not allocated
+//!   again before its txg is on disk. So no other block can get such a place before the write has
+//!   ended.
 //! - The cache is not used: a scan verifies what the devices hold.
 
 use std::fmt::Display;
@@ -19,17 +19,17 @@ use crate::gang::{MAX_DEPTH, is_truncated};
 use crate::pipeline::address_of;
 
 impl Pipeline {
-    /// From now on the places that are freed are noted.
+    /// From now on freed places are noted.
     pub fn watch_frees(&self) {
         self.freed.watch();
     }
 
-    /// They are not noted any more.
+    /// Freed places are not noted any more.
     pub fn unwatch_frees(&self) {
         self.freed.unwatch();
     }
 
-    /// Whether so much was freed that the watch says nothing any more.
+    /// Whether so much was freed that the watch has overflowed.
     pub fn watch_is_blind(&self) -> bool {
         self.freed.is_blind()
     }
@@ -39,8 +39,8 @@ impl Pipeline {
         self.freed.since_watch(bp)
     }
 
-    /// Whether a resilver has to prove a block: some leaf may lack it. Gang blocks and blocks on
-    /// removed vdevs lie where their pointer does not say.
+    /// Whether a resilver has to verify a block, because some leaf may lack it. For gang blocks and
+    /// blocks on removed vdevs the pointer alone does not tell.
     pub fn may_lack(&self, bp: &BlockPointer) -> bool {
         bp.is_gang()
             || bp
@@ -48,12 +48,12 @@ impl Pipeline {
                 .any(|dva| self.vdevs.may_lack(address_of(&dva, bp)))
     }
 
-    /// Proves a block: every copy, or (`lacking`) those of vdevs that may lack it. Gives its stored
-    /// bytes too; none where nothing had to be read. `is_live` is asked before anything is counted
-    /// or written.
+    /// Verifies a block: every copy, or with `lacking` only those on vdevs that may lack it.
+    /// Returns its stored bytes too, unless nothing had to be read. `is_live` is called before
+    /// anything is counted or written.
     ///
     /// # Errors
-    /// `Corrupt` for a pointer that makes no sense.
+    /// `Corrupt` for an invalid pointer.
     pub fn prove(
         &self,
         bp: &BlockPointer,
@@ -91,8 +91,7 @@ impl Pipeline {
         self.prove_copies(bp, psize, &asked, judge, place)
     }
 
-    /// Proves what lies at the places of a pointer, and writes a copy that is wrong as a whole from
-    /// another one.
+    /// Verifies the copies of a pointer, and rewrites a bad copy from a good one.
     fn prove_copies(
         &self,
         bp: &BlockPointer,

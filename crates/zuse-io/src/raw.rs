@@ -1,8 +1,8 @@
-//! Blocks as they are stored, written again elsewhere: for streams.
+//! Writing blocks in their stored form, for streams.
 //!
 //! They are read by [`Pipeline::read_stored`], those of an encrypted dataset with the pointer's
 //! [`CryptParams`]. Ciphertext stays ciphertext, and no key is needed. Bytes, salt, IV and MAC are
-//! kept; only the checksum is computed again, over the ciphertext. Compressed blocks are not
+//! kept. Only the checksum is computed again, over the ciphertext. Compressed blocks are not
 //! compressed again.
 
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct RawBlock<'a> {
     pub compression: u8,
     /// Byte order of its writer.
     pub order: ByteOrder,
-    /// How it is encrypted or signed.
+    /// Its encryption or authentication parameters.
     pub crypt: CryptParams,
 }
 
@@ -56,8 +56,8 @@ fn check_form(stored: &[u8], logical_size: u64, compression: u8) -> Result<Compr
 }
 
 impl Pipeline {
-    /// Writes a level-0 block that comes compressed, as it comes, and returns its pointer; `key` is
-    /// that of an encrypted dataset. The caller kills what it replaces.
+    /// Writes a level-0 block that is already compressed, and returns its pointer. `key` is that of
+    /// an encrypted dataset. The caller kills the old block.
     ///
     /// # Errors
     /// As [`Self::write_raw`].
@@ -102,8 +102,8 @@ impl Pipeline {
         Ok(bp)
     }
 
-    /// Writes an indirect block of an encrypted dataset: its MAC covers pointers and needs no key.
-    /// The caller kills what it replaces.
+    /// Writes an indirect block of an encrypted dataset. Its MAC covers pointers and needs no key.
+    /// The caller kills the old block.
     ///
     /// # Errors
     /// As [`Self::write_raw`].
@@ -137,8 +137,8 @@ impl Pipeline {
         Ok(bp)
     }
 
-    /// Puts what can be seen of a block without its key into the cache, where those without a key
-    /// look.
+    /// Puts the part of a block that is visible without its key into the cache, for readers without
+    /// the key.
     pub fn remember_locked(&self, bp: &BlockPointer, block: Arc<Block>) {
         if bp.kind() == BpKind::Normal {
             self.cache()
@@ -164,11 +164,11 @@ impl Pipeline {
         })
     }
 
-    /// Writes a level-0 block of an encrypted dataset as it comes and returns its pointer. The
-    /// caller kills what it replaces. Of `policy` type, checksum, copies and class count.
+    /// Writes a level-0 block of an encrypted dataset unchanged and returns its pointer. The caller
+    /// kills the old block. `policy` gives type, checksum, copies and class.
     ///
     /// # Errors
-    /// `Refused(INVAL)` for sizes and numbers that no block has; `Refused(NOSPC)`; `Device`.
+    /// `Refused(INVAL)` for sizes and numbers that no block can have; `Refused(NOSPC)`; `Device`.
     pub fn write_raw(
         &self,
         txg: Txg,

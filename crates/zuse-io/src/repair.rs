@@ -1,8 +1,8 @@
-//! Good bytes of a block, from elsewhere (a healing receive), replace the bad ones on disk.
+//! Replacing bad copies of a block by good bytes from elsewhere (a healing receive).
 //!
-//! Only bytes that have the checksum of the pointer are written. So the right bytes go to their own
-//! place, and do no harm whatever was there. The caller holds the object that points to the block,
-//! so that its space is not freed meanwhile.
+//! Only bytes that match the pointer's checksum are written. They go to the block's own place, so
+//! they do no harm whatever was there. The caller holds the object that points to the block, so its
+//! space is not freed meanwhile.
 
 use std::fmt::Display;
 
@@ -36,12 +36,12 @@ impl Pipeline {
         good.unwrap_or(false)
     }
 
-    /// Writes stored bytes over every copy of a block. False if they are not the block's.
+    /// Writes stored bytes over every copy of a block. False if they do not match the block.
     ///
     /// # Errors
     /// A device refuses; the header of a gang block cannot be read.
     pub fn repair(&self, bp: &BlockPointer, stored: &[u8], place: &dyn Display) -> Result<bool> {
-        // A stream may bring anything. Only bytes that the pointer itself accepts go further.
+        // A stream may contain anything. Only bytes that match the pointer are written.
         if bp.kind() != BpKind::Normal || stored.len() as u64 != bp.psize() {
             return Ok(false);
         }
@@ -56,7 +56,7 @@ impl Pipeline {
         depth: u32,
     ) -> Result<bool> {
         if bp.is_gang() {
-            // Gang headers are from the disk and might lead back to themselves.
+            // Gang headers come from disk and might lead back to themselves.
             if depth >= MAX_DEPTH {
                 return Ok(false);
             }
@@ -67,8 +67,8 @@ impl Pipeline {
                     return Ok(false);
                 };
                 rest = after;
-                // Each member has a checksum of its own: what was repaired before is right whatever
-                // comes now.
+                // Each member has its own checksum, so members that were repaired already are
+                // right.
                 if !self.repair_tree(member, piece, place, depth + 1)? {
                     return Ok(false);
                 }
@@ -79,16 +79,16 @@ impl Pipeline {
             return Ok(false);
         }
         for dva in bp.dvas() {
-            // All copies: which of them is bad was not asked, and right bytes over right bytes do
-            // no harm.
+            // All copies are written: which of them is bad is unknown, and rewriting a good copy
+            // does no harm.
             self.vdevs().write(address_of(&dva, bp), stored)?;
         }
         Ok(true)
     }
 
-    /// The stored form of a block of a file or volume, made again of its content. Compressed as its
-    /// pointer says, encrypted with the salt and IV that it names. `None` if no way of doing that
-    /// gives the bytes that were there: another compressor made them, or the content is another.
+    /// Recreates the stored form of a block of a file or volume from its content. It is compressed
+    /// as its pointer says, and encrypted with the salt and IV there. `None` if no attempt gives
+    /// the original bytes: the content or the compressor differs.
     pub fn stored_again(
         &self,
         bp: &BlockPointer,
@@ -98,7 +98,7 @@ impl Pipeline {
     ) -> Option<Vec<u8>> {
         let kind = Compression::from_u8(bp.compression())?;
         if content.len() as u64 != bp.lsize()
-            // Its stored form was made by another machine from swapped numbers.
+            // Its writer compressed byte-swapped numbers, so the result would differ.
             || bp.byte_order() == ByteOrder::Big && object_type::is_metadata(bp.object_type())
         {
             return None;
@@ -117,7 +117,8 @@ impl Pipeline {
         }
         let others = (1..=19).filter_map(ZstdLevel::from_library);
         let levels = std::iter::once(level).chain(others.filter(|l| *l != level));
-        // The level is not in the pointer. That of the stream's sender is tried first, then all.
+        // The compression level is not in the pointer. The level of the stream's sender is tried
+        // first, then all others.
         let tries = if kind == Compression::Zstd { 20 } else { 1 };
         let (mut out, mut workspace) = (Vec::new(), Workspace::default());
         levels.take(tries).find_map(|level| {
@@ -126,8 +127,8 @@ impl Pipeline {
         })
     }
 
-    /// Encrypted bytes of a block that come compressed and in clear. `None` if they are not the
-    /// block's.
+    /// Encrypts a block that arrives compressed and in clear. `None` if the result does not match
+    /// the block.
     pub fn sealed_again(
         &self,
         bp: &BlockPointer,

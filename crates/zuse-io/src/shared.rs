@@ -1,10 +1,10 @@
 //! Blocks that more than one pointer leads to. Before their space is freed, the table that counts
 //! the pointers is asked.
 //!
-//! A [`Reference`] is a future pointer, made in open context. It holds the block from the moment
-//! its txg is being written, before anything is freed in that txg. The writer of the pointer keeps
-//! it ([`Reference::keep`]). If its file is overwritten or removed within the same txg, the
-//! reference is dropped unwritten, and so withdraws itself.
+//! A [`Reference`] is a future pointer, made in open context. It keeps the block from being freed
+//! once its txg starts to sync. The writer of the pointer keeps it ([`Reference::keep`]). If its
+//! file is overwritten or removed in the same txg, the reference is dropped unwritten and withdraws
+//! itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -12,19 +12,19 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use zuse_base::{Result, Txg};
 use zuse_format::BlockPointer;
 
-/// Who counts the pointers to blocks. Implemented by the pool's tables of cloned blocks.
+/// The counter of references to blocks. Implemented by the pool's block reference tables.
 pub trait Shared: Send + Sync {
-    /// One more pointer to a block, from `txg` on. `dsize`: the bytes it takes in the books, as in
-    /// the calls below.
+    /// Adds a reference to a block, from `txg` on. `dsize`: the bytes that the block is charged,
+    /// here and in the calls below.
     ///
     /// # Errors
-    /// `Refused(NOTSUP)` where such pointers cannot be counted.
+    /// `Refused(NOTSUP)` if such references cannot be counted.
     fn refer(&self, txg: Txg, bp: &BlockPointer, dsize: u64) -> Result<()>;
 
-    /// A pointer that [`Shared::refer`] announced for `txg` will not be written.
+    /// A reference that [`Shared::refer`] announced for `txg` will not be written.
     fn withdraw(&self, txg: Txg, bp: &BlockPointer, dsize: u64);
 
-    /// A pointer goes, in syncing context. True: others have the block, its space stays.
+    /// Drops a reference, in syncing context. True: other references are left, so the space stays.
     ///
     /// # Errors
     /// A table cannot be read.
@@ -57,12 +57,12 @@ impl Reference {
         })
     }
 
-    /// The pointer that is there already.
+    /// The existing pointer to the block.
     pub fn pointer(&self) -> &BlockPointer {
         &self.bp
     }
 
-    /// The pointer is written: from now on it counts until it is freed.
+    /// The pointer is written: from now on the reference counts until the pointer is freed.
     pub fn keep(&self) {
         self.kept.store(true, Relaxed);
     }

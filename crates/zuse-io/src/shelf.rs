@@ -1,11 +1,11 @@
 //! A pool of reusable objects, such as buffers.
 //!
-//! A thread takes one that another has put back, or makes a new one. There are never more than were
-//! in use at once. An object that is in use when its thread panics is lost.
+//! A thread takes an object that another thread has put back, or makes a new one. There are never
+//! more objects than were in use at once. An object in use by a thread that panics is lost.
 
 use zuse_base::sync::Mutex;
 
-/// Those that nobody uses now.
+/// The objects that are not in use.
 pub(crate) struct Shelf<T>(Mutex<Vec<T>>);
 
 impl<T> Default for Shelf<T> {
@@ -15,7 +15,7 @@ impl<T> Default for Shelf<T> {
 }
 
 impl<T: Default> Shelf<T> {
-    /// Works with one, which nobody else has meanwhile.
+    /// Calls `work` with an object that no other thread has meanwhile.
     pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
         let taken = self.0.lock().pop();
         let mut one = taken.unwrap_or_default();

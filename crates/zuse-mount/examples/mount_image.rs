@@ -1,5 +1,5 @@
-//! `mount_image IMAGE MOUNTPOINT`: makes a pool on a new image file, mounts it until standard input
-//! ends, closes it.
+//! `mount_image IMAGE MOUNTPOINT`: creates a pool on a new image file, mounts it until standard
+//! input ends, and closes it.
 
 use std::error::Error;
 use std::io::Read;

@@ -1,4 +1,5 @@
-//! Attributes, space and extended attributes: from the form of a file system to that of the kernel.
+//! Attributes, space and extended attributes: converted from the file system's form to the
+//! kernel's.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
 /// How the names of POSIX ACLs begin.
 const POSIX_ACL: &[u8] = b"system.posix_acl_";
-/// Owner of what has an owner that no number can be given for.
+/// Owner for objects whose owner has no number.
 const NOBODY: u32 = 65_534;
 
 /// Major and minor number of a device as the kernel encodes it in 32 bits.
@@ -40,8 +41,7 @@ fn id(fuid: u64) -> u32 {
 
 /// Attributes of an object.
 ///
-/// The count of its blocks is that of the last txg. The kernel keeps it, so it has to be told when
-/// there is another.
+/// Its block count is as of the last txg. The kernel caches it, so it has to be told of a change.
 pub(crate) fn of_object(fs: &FileSystem, ino: u64, node: &Node, znode: &Arc<Znode>) -> Attr {
     let will_grow = znode.dnode().is_dirty();
     let attr = of_stat(fs, ino, node, &fs.getattr(znode));
@@ -51,7 +51,7 @@ pub(crate) fn of_object(fs: &FileSystem, ino: u64, node: &Node, znode: &Arc<Znod
     attr
 }
 
-/// The same from what `stat` shows.
+/// The same from `stat` data.
 pub(crate) fn of_stat(fs: &FileSystem, ino: u64, node: &Node, stat: &zuse_zpl::Attr) -> Attr {
     let a = &stat.attributes;
     let replaced = node.replaced.load(std::sync::atomic::Ordering::Relaxed);
@@ -75,13 +75,12 @@ pub(crate) fn of_stat(fs: &FileSystem, ino: u64, node: &Node, stat: &zuse_zpl::A
         gid: id(a.gid),
         rdev: join_device(stat.device()),
         blksize: stat.blksize,
-        // The kernel compares the low half. Files replaced in place must differ from what they
-        // were.
+        // The kernel compares the low half. Files replaced in place must get another generation.
         generation: u64::from((a.generation as u32) ^ replaced.wrapping_mul(0x9e37_79b9)),
     }
 }
 
-/// Attributes of `.zfs` and `.zfs/snapshot`: times are those of the file system's birth.
+/// Attributes of `.zfs` and `.zfs/snapshot`: times are those of the file system's creation.
 pub(crate) fn of_control(fs: &FileSystem, ino: u64, nlink: u32) -> Attr {
     let born = fs
         .root()
@@ -112,9 +111,8 @@ fn virtual_directory(ino: u64, nlink: u32, born: Time) -> Attr {
     }
 }
 
-/// The mode of a file that loses its set-group-id bit although its group may not execute it:
-/// somebody outside of that group changes it. Such a bit means nothing to exec; it falls because
-/// Linux has it so.
+/// The mode of a file after a user outside of its group changes it. Linux clears the set-group-id
+/// bit then, even if the group may not execute the file and the bit has no effect.
 fn without_foreign_group(caller: &Caller, znode: &Znode) -> Option<u32> {
     let a = znode.attributes();
     let concerned = a.kind() == REGULAR && a.mode & 0o2010 == 0o2000;
@@ -196,8 +194,8 @@ impl Session {
         let mut answer = |value: &[u8]| reply.take().map(|r| r.value(value));
         if let What::Listed(volume, listed) = &self.table.get(ino)?.what {
             let fs = volume.enter()?;
-            // The kernel asks for the ACL of each file before it judges. That takes no object where
-            // there are none.
+            // The kernel asks for the ACL of each file before it checks access. Without ACLs the
+            // answer needs no object.
             if name.starts_with(POSIX_ACL) && !fs.props().posix_acl {
                 return Err(Errno::NODATA);
             }

@@ -14,7 +14,7 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// Wakes who waits, or who waits next.
+    /// Wakes the waiting thread, or the next one that waits.
     pub fn ring(&self) {
         *self.rung.lock() = true;
         self.changed.notify_all();
@@ -29,7 +29,7 @@ impl Bell {
         *rung = false;
     }
 
-    /// Waits until it rings, at most for so long; whether it did.
+    /// Waits until it rings, at most for that time; returns whether it rang.
     pub fn wait_for(&self, time: Duration) -> bool {
         let rung = self.rung.lock();
         let (mut rung, _) = self.changed.wait_timeout_while(rung, time, |rung| !*rung);

@@ -6,8 +6,8 @@
 //!            └── NAME         listed as …FFFC − n; looking it up opens the snapshot and gives its root
 //! ```
 //! A snapshot is opened by the first look-up of its name and kept while the kernel knows its root.
-//! Directories are made, removed and renamed in `.zfs/snapshot` as snapshots are, by root and by
-//! the user of this process. `snapdir` hidden: `.zfs` is found and not listed; visible: listed;
+//! `mkdir`, `rmdir` and `rename` in `.zfs/snapshot` create, destroy and rename snapshots, for root
+//! and the user of this process. `snapdir` hidden: `.zfs` is found and not listed; visible: listed;
 //! disabled: not there.
 
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Session {
         Ok(attributes::of_control(&fs, ino, 2))
     }
 
-    /// Finds a snapshot by name, opening it if nobody has it open.
+    /// Finds a snapshot by name, and opens it if it is not open.
     pub fn snapshot(&self, volume: &Arc<Volume>, name: &[u8]) -> Answer<Attr> {
         // A snapshot that is being destroyed is not returned: its gate is closed for good.
         drop(volume.enter()?);
@@ -83,7 +83,7 @@ impl Session {
         self.give_root(&volume)
     }
 
-    /// Whether a user may make and destroy snapshots: root, and whoever this process belongs to.
+    /// Whether a user may create and destroy snapshots: root, and the user of this process.
     fn check_keeper(&self, caller: &Caller) -> Answer<()> {
         let own = rustix::process::geteuid().as_raw();
         match caller.uid == 0 || caller.uid == own {
@@ -104,7 +104,7 @@ impl Session {
         self.snapshot(volume, name)
     }
 
-    /// `rmdir` there destroys one.
+    /// `rmdir` there destroys a snapshot.
     pub fn destroy_snapshot(
         &self,
         caller: &Caller,
@@ -115,7 +115,7 @@ impl Session {
         self.tree.destroy_snapshot(&volume.name(), name).map_err(no)
     }
 
-    /// A rename there renames one.
+    /// A rename there renames a snapshot.
     pub fn rename_snapshot(
         &self,
         caller: &Caller,
@@ -161,8 +161,7 @@ impl Session {
         Ok(())
     }
 
-    /// Lists the snapshots. None is opened for that: the kernel asks for what it wants to know more
-    /// about.
+    /// Lists the snapshots. None is opened for that: the kernel asks when it needs more.
     pub fn list_snapshots(
         &self,
         volume: &Arc<Volume>,
@@ -180,7 +179,7 @@ impl Session {
             }
         }
         let mut all = self.tree.snapshots(&volume.name()).map_err(no)?;
-        // Positions are objects: they stay while snapshots come and go.
+        // Positions are object numbers, which stay valid when snapshots are created and destroyed.
         all.sort_unstable_by_key(|s| s.object);
         for entry in &all {
             let position = entry.object.saturating_add(2);

@@ -3,12 +3,13 @@
 //! A name in a directory can be *covered*, as after `mount`. It then shows the root of another file
 //! system instead of the directory's own entry.
 //!
-//! - A name that the directory does not have is shown all the same, without writing to it.
-//! - Directories on the way to a mount point that do not exist are made up ([`VirtualDir`]).
+//! - A name is shown even if the directory does not have it, and nothing is written to the
+//!   directory.
+//! - Missing directories on the way to a mount point are virtual ([`VirtualDir`]).
 //! - So is the mount point of a file system whose key is not loaded. Files written there must not
-//!   land in the parent file system, in clear.
+//!   go unencrypted into the parent file system.
 //!
-//! The map is immutable; a change makes a new one. A name on the way to a mount point can be
+//! The map is immutable; a change creates a new one. A name on the way to a mount point can be
 //! neither removed nor renamed (`BUSY`) while the map has it.
 
 use std::collections::{BTreeMap, HashMap};
@@ -28,7 +29,7 @@ pub(crate) enum Cover {
     Root(Arc<Volume>),
     /// A directory of the same file system, on the way to a mount point.
     Through(ObjectId),
-    /// A directory that does not exist, on the way to a mount point.
+    /// A virtual directory, on the way to a mount point.
     Virtual(Arc<VirtualDir>),
 }
 
@@ -43,7 +44,7 @@ impl Cover {
     }
 }
 
-/// A directory that exists only because something is mounted below it.
+/// A virtual directory, which exists only because something is mounted below it.
 pub(crate) struct VirtualDir {
     pub ino: u64,
     pub parent: u64,
@@ -55,12 +56,12 @@ pub(crate) struct VirtualDir {
 #[derive(Default)]
 pub(crate) struct Covers {
     names: HashMap<u64, BTreeMap<Vec<u8>, Cover>>,
-    /// Directories that do not exist which this map and those before it made up: no number is used
-    /// again within a session.
+    /// Number of virtual directories created in this map and earlier ones: no number is reused
+    /// within a session.
     made_up: u64,
 }
 
-/// Where the way down stands while the map is made.
+/// The current position of the way down, while the map is built.
 #[derive(Clone)]
 enum At {
     Dir(Arc<Volume>, Arc<Znode>),
@@ -84,7 +85,7 @@ impl At {
 }
 
 impl Covers {
-    /// What is at a name, if it is covered.
+    /// The cover of a name, if it is covered.
     pub fn get(&self, dir: u64, name: &[u8]) -> Option<&Cover> {
         if self.names.is_empty() {
             return None;
@@ -92,7 +93,7 @@ impl Covers {
         self.names.get(&dir)?.get(name)
     }
 
-    /// A map without names that comes after one of another process, which has made up so many
+    /// A map without names that follows one of another process, which has created so many virtual
     /// directories.
     pub fn after(made_up: u64) -> Self {
         Self {
@@ -101,7 +102,7 @@ impl Covers {
         }
     }
 
-    /// How many directories were made up.
+    /// Number of virtual directories created.
     pub fn made_up(&self) -> u64 {
         self.made_up
     }
@@ -112,7 +113,7 @@ impl Covers {
         each.flat_map(|(dir, names)| names.iter().map(|(n, cover)| (*dir, n.as_slice(), cover)))
     }
 
-    /// Covers a name with a directory that another process has made up.
+    /// Covers a name with a virtual directory of another process.
     pub fn put(&mut self, dir: u64, name: Vec<u8>, made_up: Arc<VirtualDir>) {
         let names = self.names.entry(dir).or_default();
         names.insert(name, Cover::Virtual(made_up));
@@ -123,9 +124,8 @@ impl Covers {
         self.names.get(&dir)
     }
 
-    /// Lays the map out for file systems mounted at `children` below `root`; `volumes` has those
-    /// that could be opened. Directories that do not exist are those of `old` where they were there
-    /// before.
+    /// Builds the map for file systems mounted at `children` below `root`; `volumes` has those that
+    /// could be opened. Virtual directories that existed in `old` are kept.
     pub fn lay(
         root: &Arc<Volume>,
         children: &[Child],
@@ -192,7 +192,7 @@ impl Covers {
         Ok(At::Virtual(self.make_up(at, name, old)))
     }
 
-    /// Covers a name with a directory that does not exist.
+    /// Covers a name with a new virtual directory.
     fn make_up(&mut self, at: &At, name: &[u8], old: &Self) -> Arc<VirtualDir> {
         let ino = at.ino();
         let dir = match old.get(ino, name) {
@@ -213,7 +213,7 @@ impl Covers {
         dir
     }
 
-    /// A map without names that may come after this one.
+    /// A map without names that may follow this one.
     pub fn cleared(&self) -> Self {
         Self {
             names: HashMap::new(),

@@ -19,7 +19,7 @@ const O_NOATIME: u32 = 0o1_000_000;
 /// Set-user-id and set-group-id.
 const SET_IDS: u32 = 0o6000;
 /// Most bytes of one copy: the answer is a 32-bit number, and no system call copies more. Programs
-/// take a smaller number for the end of the file.
+/// take a smaller result for the end of the file.
 const COPY_MAX: u64 = 0x7fff_f000;
 
 impl Session {
@@ -126,7 +126,7 @@ impl Session {
         let (volume, source) = from.object()?;
         let (to_volume, target) = to.object()?;
         if !Arc::ptr_eq(volume, to_volume) {
-            // A thread passes one gate at a time. So the kernel reads and writes instead.
+            // A thread may pass only one gate at a time. So the kernel reads and writes instead.
             return Err(Errno::NOTSUP);
         }
         let len = range.len.min(COPY_MAX);
@@ -144,7 +144,7 @@ impl Session {
         volume.enter()?.readlink(znode).map_err(no)
     }
 
-    /// Opens a file; the handle says what counts later. See [`handle`].
+    /// Opens a file; the handle stores flags that are needed later. See [`handle`].
     pub fn open(&self, ino: u64, flags: u32) -> Answer<u64> {
         let node = self.node(ino)?;
         let (volume, znode) = node.object()?;
@@ -156,7 +156,8 @@ impl Session {
         if how != O_RDONLY && fs.is_read_only() {
             return Err(Errno::ROFS);
         }
-        // The kernel knows neither flag, and does not ask again for each write to an open file.
+        // The kernel does not know these flags, and does not ask again for each write to an open
+        // file.
         let kept = znode.attributes().flags;
         let appends = flags & O_APPEND != 0;
         if how != O_RDONLY
@@ -164,7 +165,7 @@ impl Session {
         {
             return Err(Errno::PERM);
         }
-        // Reads from the kernel's cache are not reported. So opening a file to read it counts as
+        // Reads from the kernel's cache are not reported, so opening a file for reading counts as
         // reading it.
         if how == O_RDONLY && flags & O_NOATIME == 0 && self.accessed(&fs, znode) {
             self.attributes_changed(ino);
@@ -172,7 +173,7 @@ impl Session {
         Ok(self.opened(&node, flags))
     }
 
-    /// Notes an open file, and makes its handle.
+    /// Notes an open file, and returns its handle.
     pub fn opened(&self, node: &Node, flags: u32) -> u64 {
         let mut fh = 0;
         if flags & O_ACCMODE == O_RDWR || self.gathers_writes && flags & O_ACCMODE != O_RDONLY {
@@ -201,8 +202,8 @@ impl Session {
         node.is_ok_and(|node| node.writers.load(Relaxed) > 0)
     }
 
-    /// The kernel leaves it to the server: set-id bits do not survive a change by somebody without
-    /// privilege. Mostly it has had them dropped already, by a SETATTR that changes nothing.
+    /// The kernel leaves it to the server to clear set-id bits when an unprivileged user changes a
+    /// file. Usually it has had them cleared already, by a SETATTR that changes nothing.
     fn drop_set_ids(
         &self,
         caller: &Caller,
@@ -223,10 +224,10 @@ impl Session {
     }
 }
 
-/// What a handle says about an open file. Nothing else is kept of it.
+/// The contents of a handle. Nothing else is kept about an open file.
 pub(crate) mod handle {
-    /// Mappings, or the kernel's write-back cache, may have pages of it to write.
+    /// Mappings, or the kernel's write-back cache, may have dirty pages of it.
     pub const WRITES_PAGES: u64 = 1;
-    /// Reading through it leaves the access time alone.
+    /// Reads through it do not update the access time.
     pub const NO_ATIME: u64 = 2;
 }

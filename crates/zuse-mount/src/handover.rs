@@ -11,26 +11,26 @@
 //!                                   ── go on ──►        begin: the crew takes messages
 //! ```
 //! *Why a socket, and not descriptors kept over exec*: after exec the old program is gone. If the
-//! new one fails, nothing could go on. With a socket the old process keeps all descriptors and
-//! tables until the new one says that it has everything. If it fails, another one can be started in
+//! new one fails, nothing could continue. With a socket the old process keeps all descriptors and
+//! tables until the new one has confirmed everything. If it fails, another one can be started in
 //! its place.
 //!
-//! What is handed over is what the kernel will ask about and no pool knows:
+//! The data that is handed over is what the kernel will refer to and no pool stores:
 //! - a descriptor for each mount, and how it was mounted;
 //! - the slots of inode numbers;
 //! - the inodes that the kernel knows;
-//! - objects without a name that are open.
+//! - nameless objects that are open.
 //!
-//! Open files, positions in directories and locks are the kernel's; a handle contains all that it
-//! needs ([`crate::data`]).
+//! Open files, directory positions and locks are the kernel's; a handle contains everything needed
+//! ([`crate::data`]).
 //!
 //! Invariants
 //! - The mounts belong to one process at a time: [`PoolMounts::leave`] in the old one comes before
-//!   [`PoolMounts::begin`] in the new one. A process that gives up before its turn leaves the
-//!   mounts alone.
+//!   [`PoolMounts::begin`] in the new one. A process that fails before its turn does not touch the
+//!   mounts.
 //! - An inode keeps number, generation and the count of its references.
-//! - Records are streamed: neither side holds them besides its table of inodes.
-//! - Nothing here accesses a file system through its mount: nobody would answer.
+//! - Records are streamed: neither side buffers them besides its table of inodes.
+//! - Nothing here accesses a file system through its mount, because no thread would answer.
 
 mod give;
 mod link;
@@ -46,26 +46,26 @@ use crate::pool::PoolMounts;
 pub use give::LetGo;
 pub use link::Link;
 
-/// How long the kernel may take to hear of what has changed.
+/// How long notices to the kernel may take.
 const NOTICES: Duration = Duration::from_secs(10);
-/// How long requests may take that are being answered, and how long one attempt waits for them. One
-/// of them may wait for another that nobody takes meanwhile.
+/// How long requests in progress may take, and how long one attempt waits for them. A request may
+/// wait for another that no thread reads meanwhile.
 const REQUESTS: Duration = Duration::from_secs(20);
 const ATTEMPT: Duration = Duration::from_millis(500);
 /// How long all is served between two attempts.
 const BETWEEN: Duration = Duration::from_millis(50);
 
-/// An object without a name that is open.
+/// A nameless object that is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Nameless {
     generation: u64,
     may_get_name: bool,
 }
 
-/// Objects without a name, by the name of their dataset.
+/// Nameless objects, by the name of their dataset.
 type AllNameless = HashMap<String, HashMap<ObjectId, Nameless>>;
 
-/// What an inode is, on its way.
+/// The type of an inode in the stream.
 mod kind {
     pub const OBJECT: u64 = 1;
     pub const DOT_ZFS: u64 = 2;
@@ -74,7 +74,7 @@ mod kind {
     pub const GONE: u64 = 5;
 }
 
-/// What a file system of a session is, on its way.
+/// The type of a session's file system in the stream.
 mod place {
     pub const ROOT: u64 = 1;
     pub const CHILD: u64 = 2;
@@ -83,8 +83,8 @@ mod place {
 }
 
 impl PoolMounts {
-    /// Answers what the kernel has asked, and takes nothing more until [`Self::go_on`]. False says
-    /// that something takes too long: then all goes on as before.
+    /// Answers the requests that were read, and reads no more until [`Self::go_on`]. False if that
+    /// takes too long: then serving continues as before.
     pub fn rest(&self) -> bool {
         let until = Instant::now() + NOTICES;
         for server in self.servers() {
@@ -113,21 +113,21 @@ impl PoolMounts {
         }
     }
 
-    /// The mounts are another process's from now on.
+    /// The mounts belong to another process from now on.
     pub fn leave(&self) {
         self.servers()
             .iter()
             .for_each(|server| server.mounted().leave());
     }
 
-    /// They are this process's still: nobody has taken them.
+    /// The mounts stay with this process, because no other has taken them.
     pub fn keep(&self) {
         self.servers()
             .iter()
             .for_each(|server| server.mounted().claim());
     }
 
-    /// The mounts are this process's from now on, and are served.
+    /// The mounts belong to this process from now on, and are served.
     pub fn begin(&self) {
         self.servers().iter().for_each(|server| server.claim());
         self.go_on();

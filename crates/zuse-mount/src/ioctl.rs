@@ -1,4 +1,4 @@
-//! What chattr(1), lsattr(1) and project quotas ask for: flags, project ids, generations.
+//! The ioctls of chattr(1), lsattr(1) and project quotas: flags, project ids, generations.
 //!
 //! | request | in | out |
 //! |---|---|---|
@@ -8,9 +8,9 @@
 //! | `FS_IOC_FSSETXATTR` | the same | |
 //! | `FS_IOC_GETVERSION` | | u32 |
 //!
-//! The kernel has judged who may change them. Numbers are in the host's order. Only what OpenZFS
-//! keeps for Linux is known: immutable, append only, no dump, and that new objects inherit a
-//! project.
+//! The kernel has checked who may change them. Numbers are in the host's byte order. Only the flags
+//! that OpenZFS supports on Linux are known: immutable, append only, no dump, and project
+//! inheritance.
 
 use zuse_base::Errno;
 use zuse_fuse::Caller;
@@ -24,10 +24,10 @@ const FSGETXATTR: u32 = 0x801c_581f;
 const FSSETXATTR: u32 = 0x401c_5820;
 const GETVERSION: u32 = 0x8008_7601;
 
-/// Length of what FSGETXATTR gives.
+/// Size of the FSGETXATTR structure.
 const XATTR: usize = 28;
 
-/// A flag as ZFS stores it, as `chattr` has it, and as FSGETXATTR has it.
+/// A flag in ZFS's stored form, in that of `chattr`, and in that of FSGETXATTR.
 const KNOWN: [(u64, u32, u32); 4] = [
     (flags::IMMUTABLE, 0x10, 0x8),
     (flags::APPENDONLY, 0x20, 0x10),
@@ -40,7 +40,7 @@ fn word(data: &[u8], at: usize) -> Answer<u32> {
     bytes.map(|b| u32::from_ne_bytes(*b)).ok_or(Errno::INVAL)
 }
 
-/// Stored flags of one of the two other forms.
+/// Converts flags from one of the two other forms to the stored form.
 fn stored(given: u32, form: impl Fn(&(u64, u32, u32)) -> u32) -> Answer<u64> {
     let known = KNOWN.iter().fold(0, |all, row| all | form(row));
     if given & !known != 0 {

@@ -7,8 +7,8 @@
 //!                                   └─ Tree     the pool: datasets and snapshots (of another crate)
 //! ```
 //! One session serves a whole tree of file systems: the mounted one, its children below its mount
-//! point, and their snapshots under `.zfs/snapshot`. They share `st_dev`. Renames and links from
-//! one to another are refused all the same (`EXDEV`).
+//! point, and their snapshots under `.zfs/snapshot`. They share `st_dev`. Renames and links between
+//! them are refused nevertheless (`EXDEV`).
 //!
 //! Why it is fast: the kernel caches names, absent names and attributes without time limit.
 //! Listings return attributes too, and a node holds its object in memory. Changes behind the

@@ -1,8 +1,8 @@
 //! Listings of directories.
 //!
-//! Positions are those of the file system below (`.`, `..`, then ZAP positions that survive
-//! changes). Names that exist only because something is mounted there come last, behind [`EXTRA`].
-//! The place of `.zfs` is the file system's.
+//! Positions are those of the file system below (`.`, `..`, then ZAP positions that stay valid over
+//! changes). Names that exist only because something is mounted there come last, after [`EXTRA`].
+//! The position of `.zfs` is the file system's.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use crate::volume::{Inside, Volume};
 const DIRECTORY: u32 = 0o040_000;
 /// Bytes of an entry with attributes and a name of common length.
 const LIKELY_ENTRY: usize = 168;
-/// Most entries of the first answer with attributes: each may be a read of its own, and who wants
-/// names alone pays for all.
+/// Most entries of the first answer with attributes: each may take a device read, even for a client
+/// that needs names only.
 const FIRST: usize = 64;
 /// The same for a directory of more than [`LARGE`] entries, in which neighbours are rare, so that
-/// each would be a read of its own. Those that are not at hand come without attributes.
+/// each would take a device read. Entries that are not cached come without attributes.
 const FIRST_OF_LARGE: usize = 16;
 const LARGE: u64 = 512;
 /// Positions from here on are those of extra names.
@@ -60,7 +60,7 @@ impl Session {
         }
     }
 
-    /// Lists what the directory itself has; `true` when there is more.
+    /// Lists the directory's own entries; `true` if there are more.
     fn list_object(
         &self,
         ino: u64,
@@ -90,7 +90,7 @@ impl Session {
             };
             full = sink.add(number, entry.next, entry.kind, entry.name, attr.as_ref());
             if full && attr.is_some() {
-                // It did not fit: the kernel has not got this reference.
+                // It did not fit: the kernel did not get this reference.
                 self.forget(number, 1);
             }
             if !full {
@@ -104,8 +104,8 @@ impl Session {
         }
         let goes_on = full || !ended;
         if goes_on && last > 3 {
-            // After the first answer the kernel may no longer want attributes: then only names are
-            // prepared.
+            // After the first answer the kernel may not need attributes any more: then only names
+            // are prepared.
             let (wanted, some) = if most == usize::MAX {
                 (wanted, given)
             } else {
@@ -147,16 +147,16 @@ impl Session {
                 };
                 (number::dot_zfs(volume.slot), attr)
             }
-            // It cannot be read; or nobody has, and then the kernel asks if it wants to know.
+            // It cannot be read, or it is not cached: the kernel asks if it needs the attributes.
             _ if wanted == Wanted::Attributes && !matches!(entry.name, b"." | b"..") => {
                 return None;
             }
-            // As `stat` shows it: the root's is not the one that the kernel calls it by.
+            // The number that `stat` shows: the kernel uses another one for the root.
             _ => (number::of(volume.slot, entry.object), None),
         })
     }
 
-    /// Lists names that are there only because something is mounted at or below them.
+    /// Lists names that exist only because something is mounted at or below them.
     fn list_extra(
         &self,
         ino: u64,
@@ -196,7 +196,7 @@ impl Session {
     }
 }
 
-/// What a listing brings beside names, and of how many entries at most.
+/// Which data a listing provides besides names, and for how many entries at most.
 fn extent(attributes: Attributes, size: u64) -> (Wanted, usize) {
     match attributes {
         Attributes::No => (Wanted::Names, usize::MAX),

@@ -1,4 +1,4 @@
-//! Requests about names: look up, make, remove, rename, link.
+//! Requests about names: look up, create, remove, rename, link.
 
 use std::sync::Arc;
 
@@ -50,8 +50,8 @@ impl Session {
         }
     }
 
-    /// An inode by its number, or the directory that it lies in. The kernel asks so for what a file
-    /// handle names and it has forgotten. It compares the generations itself.
+    /// An inode by its number, or its directory. The kernel asks this for file handles whose inodes
+    /// it has forgotten. It compares the generations itself.
     fn by_number(&self, ino: u64, above: bool) -> Answer<Attr> {
         let (volume, znode) = match self.node(ino) {
             Ok(node) => {
@@ -75,7 +75,7 @@ impl Session {
         Ok(self.give(&fs, &volume, &parent))
     }
 
-    /// Makes something in a directory and gives the kernel a reference on it.
+    /// Creates an object in a directory and gives the kernel a reference to it.
     fn make(
         &self,
         parent: u64,
@@ -110,7 +110,7 @@ impl Session {
         })
     }
 
-    /// Makes a file without a name and gives the kernel a reference on it.
+    /// Creates a nameless file and gives the kernel a reference to it.
     pub fn tmpfile(&self, caller: &Caller, parent: u64, mode: u32) -> Answer<Attr> {
         let node = self.node(parent)?;
         let (volume, dir) = object(&node)?;

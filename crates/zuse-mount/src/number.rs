@@ -5,8 +5,8 @@
 //!   │  slot     │  object number                      │      1 = root of the session
 //! ```
 //! Each file system of the session has a slot; object numbers are below 2^48. Numbers at the top of
-//! a slot are those that ZFS gives to what is not stored: `.zfs`, `.zfs/snapshot` and its entries.
-//! Chapter 03c §7 of the format notes.
+//! a slot are those that ZFS uses for objects that are not stored: `.zfs`, `.zfs/snapshot` and its
+//! entries. Chapter 03c §7 of the format notes.
 
 use zuse_base::ObjectId;
 
@@ -47,14 +47,14 @@ pub(crate) fn snapshots(slot: u16) -> u64 {
     of(slot, ObjectId(SNAPSHOTS))
 }
 
-/// What a listing of `.zfs/snapshot` says about the snapshot with that dataset object.
+/// The number in a listing of `.zfs/snapshot` for the snapshot with that dataset object.
 pub(crate) fn snapshot_entry(slot: u16, dataset_object: u64) -> u64 {
     of(slot, ObjectId(SNAPSHOT_BASE.wrapping_sub(dataset_object)))
 }
 
-/// What a listing says about a name at which something is mounted. It is no inode's number. As at
-/// any mount point the number in the listing is not the one that `stat` shows. The kernel asks for
-/// the name before it uses it.
+/// The number in a listing for a name with a mounted file system. It belongs to no inode. As at any
+/// mount point the number in the listing differs from the one in `stat`. The kernel looks up the
+/// name before it uses it.
 pub(crate) fn mount_entry(root: u64) -> u64 {
     let other = if slot(root) == VIRTUAL_SLOT {
         root

@@ -11,7 +11,7 @@ use crate::session::{Answer, Session};
 const S_IFREG: u32 = 0o100_000;
 
 impl Session {
-    /// A file that was just made is open.
+    /// Opens a newly created file.
     fn made_open(&self, attr: Attr, flags: u32) -> Answer<(Attr, Opened)> {
         let node = self.table.get(attr.ino)?;
         Ok((attr, Opened::cached(self.opened(&node, flags))))

@@ -1,4 +1,4 @@
-//! Where the datasets of a pool are mounted, by their properties.
+//! The mount points of a pool's datasets, from their properties.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ pub struct Place {
     pub path: Option<PathBuf>,
     /// `canmount`: `on`, `off` or `noauto`.
     pub can: String,
-    /// Somebody has named the path for this dataset: it is not made of its name.
+    /// The mount point was set explicitly, not derived from the dataset's name.
     pub named: bool,
     /// It is encrypted and its key is not loaded.
     pub locked: bool,
-    /// Some of it is not there: a receive has not come to its end, or it is redacted.
+    /// It is incomplete: a receive was not completed, or it is redacted.
     pub partial: bool,
 }
 
 impl Place {
-    /// Where it is to be mounted without being named: with `canmount=on`, a path, a key, and its
-    /// whole content.
+    /// The mount point for automatic mounting: with `canmount=on`, a path, a loaded key, and
+    /// complete content.
     pub fn wanted(&self) -> Option<&PathBuf> {
         self.path
             .as_ref()
@@ -34,8 +34,8 @@ impl Place {
     }
 }
 
-/// Whether something of a file system was left out by its sender. OpenZFS mounts such ones only
-/// when they are named.
+/// Whether the sender left out parts of a file system. OpenZFS mounts such file systems only on
+/// explicit request.
 pub(crate) fn is_redacted(pool: &Pool, dataset: &str) -> Result<bool> {
     let object = pool.dsl().dataset(dataset)?.object();
     Ok(pool.dsl().redacted_by(object)?.is_some())
@@ -61,10 +61,10 @@ pub fn place_of(pool: &Arc<Pool>, dataset: &str) -> Result<Place> {
     })
 }
 
-/// The places of a file system and of those below it, those first that others may lie in.
+/// The places of a file system and of those below it, outer ones first.
 ///
 /// # Errors
-/// The pool cannot be read. What goes away meanwhile is left out.
+/// The pool cannot be read. Datasets destroyed meanwhile are left out.
 pub fn places(pool: &Arc<Pool>, root: &str) -> Result<Vec<Place>> {
     let all = pool.list(root, None, false)?.into_iter();
     let file_systems = all.filter(|l| l.kind == Kind::Filesystem);

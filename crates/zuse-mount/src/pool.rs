@@ -1,8 +1,8 @@
 //! The mounted file systems of an open pool.
 //!
-//! [`PoolMounts`] is what the pool tells about its changes ([`zuse::Mounts`]) and where its trees
-//! are mounted from. A dataset appears below another mounted one if its `mountpoint` lies below the
-//! other's, `canmount` is on and nobody has unmounted it.
+//! [`PoolMounts`] implements the pool's notifications ([`zuse::Mounts`]) and has the mounts of its
+//! trees. A dataset appears below another mounted one if its `mountpoint` is below the other's,
+//! `canmount` is on and nobody has unmounted it.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -26,13 +26,12 @@ use crate::tree::{Child, SnapshotEntry, Tree};
 /// Children that were unmounted by name.
 type Unmounted = Arc<Mutex<HashSet<String>>>;
 
-/// A pool as the tree behind a session. A dataset lies below another one if its mount point does,
-/// or if neither has one by its name.
+/// A pool as the tree behind a session. A dataset is below another one if its mount point is, or,
+/// without mount points, if its name is.
 pub(crate) struct PoolTree {
     pub pool: Arc<Pool>,
     pub unmounted: Unmounted,
-    /// Children have mounts of their own: only the places of those are given whose keys are not
-    /// loaded.
+    /// Children have their own mounts: only the places of those without a loaded key are included.
     pub alone: bool,
 }
 
@@ -45,7 +44,7 @@ impl PoolTree {
 
 impl Tree for PoolTree {
     fn panicked(&self) {
-        // It does not matter whether it had a transaction: no request should panic.
+        // Whether or not it had a transaction, no request should panic.
         self.pool.spa().tripwire().tear(at::REQUEST);
     }
 
@@ -71,7 +70,7 @@ impl Tree for PoolTree {
             else {
                 continue;
             };
-            // The mount point of a dataset stays closed while its key is not loaded.
+            // The mount point of a dataset is closed while its key is not loaded.
             let sealed = can != "off" && locked;
             let is_out = can != "on"
                 || self.unmounted.lock().contains(name)
@@ -82,7 +81,7 @@ impl Tree for PoolTree {
             let path = if top.starts_with('/') {
                 below(&top, &at)
             } else {
-                // Neither has a place of its own: datasets lie in each other as their names say.
+                // Neither has a mount point: datasets are nested by their names.
                 let rest = name.strip_prefix(root).filter(|_| !at.starts_with('/'));
                 rest.map(names).filter(|path| !path.is_empty())
             };
@@ -132,7 +131,7 @@ impl Tree for PoolTree {
     }
 }
 
-/// The full name of a snapshot that the kernel names.
+/// The full name of a snapshot in a request.
 fn snapshot_name(dataset: &str, name: &[u8]) -> Result<String> {
     let name = std::str::from_utf8(name)
         .map_err(|_| Error::refused(Errno::INVAL, "a snapshot's name is text"))?;
@@ -159,13 +158,13 @@ fn below(top: &str, at: &str) -> Option<Vec<Vec<u8>>> {
     }
 }
 
-/// Which file systems lie in mounts, and which belong into one and are missing there. It is for who
-/// mounts many: asking each mount about each of them takes too long.
+/// Which file systems are shown in mounts, and which should be but are missing. For mounting many:
+/// asking each mount about each of them takes too long.
 #[derive(Default)]
 pub struct Present {
     served: HashSet<String>,
     missing: HashSet<String>,
-    /// [`PoolMounts::changes`] when it was true.
+    /// The value of [`PoolMounts::changes`] for this state.
     as_of: u64,
 }
 
@@ -186,7 +185,7 @@ impl Present {
         self.missing.extend(server.sealed());
     }
 
-    /// The next change was this mount. If there was another one too, all is looked at again later.
+    /// Adds a new mount. If there was another change too, everything is read again later.
     pub fn add(&mut self, server: &MountServer) {
         self.as_of += 1;
         self.take_in(server);
@@ -198,17 +197,17 @@ pub struct PoolMounts {
     pool: Arc<Pool>,
     unmounted: Unmounted,
     servers: Mutex<Vec<Arc<MountServer>>>,
-    /// How often it changed what lies in which mount.
+    /// Number of changes to the contents of mounts.
     changes: AtomicU64,
     staff: Mutex<Option<Arc<Staff>>>,
     /// Rings whenever a session has ended.
     bell: Arc<Bell>,
-    /// Sentences about what unmounting had to do, for whoever asked for it.
+    /// Messages about side effects of unmounting, for the caller.
     said: Mutex<Vec<String>>,
 }
 
 impl PoolMounts {
-    /// For an open pool, which from now on tells its changes here, until [`Self::finish`].
+    /// For an open pool, which sends its notifications here from now on, until [`Self::finish`].
     pub fn new(pool: Arc<Pool>) -> Arc<Self> {
         let mounts = Arc::new(Self {
             pool: pool.clone(),
@@ -240,7 +239,7 @@ impl PoolMounts {
         Ok(server)
     }
 
-    /// What sessions see of the pool.
+    /// The pool as sessions see it.
     pub(crate) fn tree(&self, alone: bool) -> Arc<dyn Tree> {
         Arc::new(PoolTree {
             pool: self.pool.clone(),
@@ -262,7 +261,7 @@ impl PoolMounts {
         self.changes.fetch_add(1, SeqCst);
     }
 
-    /// Brings what is known of the mounts up to date, if something else has changed than was added.
+    /// Updates the known mounts, if something else has changed than was added.
     pub fn look_at(&self, present: &mut Present) {
         let now = self.changes.load(SeqCst);
         if present.as_of == now && now != 0 {
@@ -285,17 +284,17 @@ impl PoolMounts {
         self.unmounted.lock().insert(child);
     }
 
-    /// What rings whenever a session has ended.
+    /// Rings whenever a session has ended.
     pub fn bell(&self) -> &Bell {
         &self.bell
     }
 
-    /// Those that serve all mounts, if there are any.
+    /// The threads that serve all mounts, if there are any.
     pub(crate) fn hired(&self) -> Option<Arc<Staff>> {
         self.staff.lock().clone()
     }
 
-    /// Those that serve all mounts.
+    /// The threads that serve all mounts.
     pub(crate) fn staff(&self) -> std::io::Result<Arc<Staff>> {
         let mut staff = self.staff.lock();
         if let Some(staff) = &*staff {
@@ -308,19 +307,19 @@ impl PoolMounts {
         Ok(new)
     }
 
-    /// Takes a child out of the mount of its parent, and before that all that is mounted below it,
-    /// until [`Self::mount_child`]. All of it is on disk afterwards.
+    /// Removes a child from the mount of its parent, after everything mounted below it, until
+    /// [`Self::mount_child`]. All of it is on disk afterwards.
     ///
     /// # Errors
-    /// What is mounted below is busy (`Refused(BUSY)` without `force`), and nothing has happened;
-    /// the pool is suspended.
+    /// A mount below it is busy (`Refused(BUSY)` without `force`), and nothing has changed; the
+    /// pool is suspended.
     pub fn unmount_child(&self, dataset: &str, force: bool) -> Result<()> {
         let servers = self.servers();
         for server in &servers {
             let Some(at) = server.path_of(dataset) else {
                 continue;
             };
-            // Mounts of their own first, the deepest before those above it.
+            // Separate mounts first, the deepest before those above it.
             let mut inside: Vec<_> = servers
                 .iter()
                 .filter(|s| s.mount_point() != at && s.mount_point().starts_with(&at))
@@ -339,14 +338,14 @@ impl PoolMounts {
     }
 
     /// Mounts a child again that was unmounted by name, or was not mounted because its key was not
-    /// loaded. Whether it is mounted now.
+    /// loaded. Returns whether it is mounted now.
     pub fn mount_child(&self, dataset: &str) -> bool {
         self.unmounted.lock().remove(dataset);
         self.refresh(dataset);
         self.is_child(dataset)
     }
 
-    /// Tells the kernel of what the last txg has changed.
+    /// Notifies the kernel of block counts that the last txg has changed.
     pub fn tell_block_counts(&self) {
         for server in self.servers() {
             server.tell_block_counts();
@@ -358,8 +357,8 @@ impl PoolMounts {
         self.servers.lock().clone()
     }
 
-    /// Unmounts one tree, or clears up after one that somebody else unmounted. With `force` a busy
-    /// one is taken out of the tree, and who is inside hears that there is nothing any more.
+    /// Unmounts one tree, or cleans up after one that was unmounted otherwise. With `force` a busy
+    /// one is detached, and its users get errors.
     ///
     /// # Errors
     /// `Refused(BUSY)` without `force`: then nothing has happened.
@@ -391,7 +390,7 @@ impl PoolMounts {
         done
     }
 
-    /// Ends the sessions whose mounts somebody took away and that go on in other mount namespaces.
+    /// Ends sessions whose mounts were removed and that continue in other mount namespaces.
     ///
     /// # Errors
     /// As [`Self::end`].
@@ -402,7 +401,7 @@ impl PoolMounts {
             .try_for_each(|server| self.end(server, false))
     }
 
-    /// What unmounting had to do beside, since it was last asked for.
+    /// The messages about side effects of unmounting since the last call.
     pub fn take_said(&self) -> Vec<String> {
         std::mem::take(&mut *self.said.lock())
     }
@@ -414,17 +413,17 @@ impl PoolMounts {
             .any(|s| s.dataset() != dataset && s.serves(dataset))
     }
 
-    /// Whether a dataset belongs into a mount and is not there: unmounted by name, or for want of
-    /// its key.
+    /// Whether a dataset should be in a mount and is missing: unmounted by name, or without its
+    /// key.
     pub fn is_missing_child(&self, dataset: &str) -> bool {
         self.unmounted.lock().contains(dataset) || self.servers().iter().any(|s| s.seals(dataset))
     }
 
-    /// Unmounts everything (what is busy is taken out of the tree), waits for the sessions to end,
-    /// and writes what waits. Then it lets go of the pool. `true` says that nothing was busy.
+    /// Unmounts everything (busy mounts are detached), waits for the sessions to end, and writes
+    /// pending changes. Then it releases the pool. `true` if nothing was busy.
     ///
     /// # Errors
-    /// The first failure; the rest is unmounted all the same.
+    /// The first failure; the rest is unmounted nevertheless.
     pub fn finish(&self) -> std::result::Result<bool, ServeError> {
         let servers = std::mem::take(&mut *self.servers.lock());
         let mut result = Ok(true);
@@ -447,7 +446,7 @@ impl PoolMounts {
         result
     }
 
-    /// Mounts of their own that lie in these.
+    /// Separate mounts inside these.
     fn mounted_inside(&self, outer: &[Arc<MountServer>]) -> Vec<Arc<MountServer>> {
         let lies_in = |s: &MountServer, o: &MountServer| {
             s.mount_point() != o.mount_point() && s.mount_point().starts_with(o.mount_point())
@@ -457,7 +456,7 @@ impl PoolMounts {
             .collect()
     }
 
-    /// A kernel before 6.2 can only drop a name, and unmounts what is mounted on it: that is
+    /// A kernel before 6.2 can only drop a name, which unmounts anything mounted on it: that is
     /// mounted again.
     fn mount_again(&self, outer: &[Arc<MountServer>], inside: &[Arc<MountServer>]) {
         if inside.is_empty() {
@@ -466,7 +465,7 @@ impl PoolMounts {
         outer.iter().for_each(|server| server.settle_cache());
         for server in inside.iter().filter(|s| s.is_unmounted()) {
             let (dataset, at) = (server.dataset(), server.mount_point().to_owned());
-            // One that cannot be mounted is shown as not mounted.
+            // One that cannot be mounted again is shown as not mounted.
             let _ = self.end(server, true);
             let _ = self.mount(&dataset, &at, &server.options());
         }
@@ -478,10 +477,10 @@ impl PoolMounts {
         self.refresh(dataset);
     }
 
-    /// Looks at the pool again, wherever a change of that dataset and of those below it is seen.
+    /// Reads the pool again for mounts that show that dataset or one below it.
     ///
-    /// A mount of a dataset alone sees what is above it, and below it the places that it closes.
-    /// One of many does not look through all that is below it for each new dataset.
+    /// A mount of a single dataset depends on the datasets above it, and on the closed places below
+    /// it. So one of many mounts does not search everything below it for each new dataset.
     fn refresh(&self, dataset: &str) {
         self.changed();
         let encryption = self.pool.encryption(dataset);
@@ -490,7 +489,7 @@ impl PoolMounts {
             let own = server.dataset();
             let closes = || is_within(dataset, &own) && (locked || server.seals_below(dataset));
             if !server.is_alone() || is_within(&own, dataset) || closes() {
-                // A mount that cannot be refreshed now stays as it was.
+                // A mount that cannot be refreshed now stays unchanged.
                 let _ = server.refresh();
             }
         }

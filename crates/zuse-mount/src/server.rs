@@ -1,14 +1,14 @@
-//! A mounted tree of file systems, and how it is told what happens to the pool.
+//! A mounted tree of file systems, and how it is told of changes in the pool.
 //!
 //! ```text
 //!   mount ──> refresh, change, touched, snapshot_… ──> unmount ──> finish
 //! ```
-//! Whoever changes the pool while it is mounted calls in here, from a thread that serves no
+//! Code that changes the pool while it is mounted calls these methods, from a thread that serves no
 //! request:
-//! - [`MountServer::change`] around what gives a dataset another content (rollback, receive):
-//!   requests wait meanwhile.
-//! - [`MountServer::refresh`] after datasets came, went, were renamed or moved, or properties of
-//!   mounting changed.
+//! - [`MountServer::change`] around a change of a dataset's content (rollback, receive): requests
+//!   wait meanwhile.
+//! - [`MountServer::refresh`] after datasets were created, destroyed, renamed or moved, or mount
+//!   properties changed.
 //! - [`MountServer::snapshot_made`], [`MountServer::snapshot_going`].
 //! - [`MountServer::touched`] after a library user changed files of a mounted file system.
 
@@ -53,22 +53,22 @@ pub enum ServeError {
 #[derive(Clone, Debug, Default)]
 pub struct ServerOptions {
     /// Options of the mount itself. The properties of the dataset (`readonly`, `setuid`, `devices`,
-    /// `exec`, `atime`, `acltype`) take permissions away but give none.
+    /// `exec`, `atime`, `acltype`) can only restrict them.
     pub mount: MountOptions,
-    /// Properties that options of the mount were given for, with what these say: shown as temporary
-    /// values.
+    /// Properties that mount options override, with these values: shown as temporary ones.
     pub said: Vec<(&'static str, &'static str)>,
-    /// The file systems below it have mounts of their own, and do not appear inside. Only the
-    /// places of those whose keys are not loaded are closed.
+    /// The file systems below it have their own mounts, and do not appear inside. Only the places
+    /// of those without a loaded key are closed.
     pub alone: bool,
-    /// It is where its `mountpoint` says, and moves with it.
+    /// It is mounted at its `mountpoint`, and follows its changes.
     pub placed: bool,
-    /// The directory is made of the dataset's name, and goes when it is mounted there no more.
+    /// The directory was created from the dataset's name, and is removed when it is not mounted
+    /// there any more.
     pub clears: bool,
 }
 
 impl ServerOptions {
-    /// What options can say about properties.
+    /// Properties that mount options can override.
     pub const SAID: [(&'static str, &'static str); 5] = [
         ("readonly", "on"),
         ("atime", "off"),
@@ -81,7 +81,7 @@ impl ServerOptions {
 /// A change that a library user made to a mounted file system.
 #[derive(Clone, Copy, Debug)]
 pub enum Change<'a> {
-    /// A name was made, removed or now means something else.
+    /// A name was created, removed or now leads elsewhere.
     Name {
         /// The directory.
         dir: ObjectId,
@@ -104,7 +104,7 @@ pub enum Change<'a> {
     },
 }
 
-/// A mounted tree of file systems. Dropping it unmounts (lazily when it is busy) and does not wait.
+/// A mounted tree of file systems. Dropping it unmounts (lazily if it is busy) and does not wait.
 pub struct MountServer {
     session: Arc<Session>,
     mounted: Mounted,
@@ -116,7 +116,7 @@ pub struct MountServer {
     alone: bool,
     placed: bool,
     clears: bool,
-    /// What the kernel was told last.
+    /// The last options that the kernel was told.
     told: Mutex<MountOptions>,
 }
 
@@ -128,8 +128,8 @@ impl MountServer {
     /// Mounts a dataset, and the file systems below it, on a directory.
     ///
     /// # Errors
-    /// The dataset cannot be opened; the directory, the kernel or the mount helper says no. A child
-    /// that cannot be opened is left out.
+    /// The dataset cannot be opened; or the directory, the kernel or the mount helper refuses. A
+    /// child that cannot be opened is left out.
     pub fn mount(
         tree: Arc<dyn Tree>,
         dataset: &str,
@@ -178,11 +178,11 @@ impl MountServer {
         })
     }
 
-    /// Goes on with a mount that another process has handed over. It stays that one's, and rests,
-    /// until [`Self::claim`].
+    /// Takes over a mount from another process. It belongs to that one and is not served, until
+    /// [`Self::claim`].
     ///
     /// # Errors
-    /// The pool cannot be read, or the connection not be served.
+    /// The pool cannot be read, or the connection cannot be served.
     pub(crate) fn go_on(
         session: Arc<Session>,
         fd: OwnedFd,
@@ -222,12 +222,12 @@ impl MountServer {
         &self.mounted
     }
 
-    /// What the kernel was told last.
+    /// The last options that the kernel was told.
     pub(crate) fn told(&self) -> MountOptions {
         self.told.lock().clone()
     }
 
-    /// The mount is this process's from now on.
+    /// The mount belongs to this process from now on.
     pub(crate) fn claim(&self) {
         self.mounted.claim();
         for fs in shown(&self.session) {
@@ -235,7 +235,7 @@ impl MountServer {
         }
     }
 
-    /// Where it is mounted.
+    /// Its mount point.
     pub fn mount_point(&self) -> &Path {
         self.mounted.mount_point()
     }
@@ -250,28 +250,28 @@ impl MountServer {
         self.session.root().name()
     }
 
-    /// Whether the file systems below it have mounts of their own.
+    /// Whether the file systems below it have their own mounts.
     pub fn is_alone(&self) -> bool {
         self.alone
     }
 
-    /// Whether it was mounted where its `mountpoint` says, because that says so.
+    /// Whether it was mounted at its `mountpoint`, because of that property.
     pub fn is_placed(&self) -> bool {
         self.placed
     }
 
-    /// Whether its directory goes when it is mounted there no more.
+    /// Whether its directory is removed when it is not mounted there any more.
     pub fn clears_directory(&self) -> bool {
         self.clears
     }
 
-    /// What the mount's options say about a property.
+    /// The value of a property that the mount's options override.
     pub fn said(&self, property: &str) -> Option<&'static str> {
         let said = self.said.iter().find(|(name, _)| *name == property);
         said.map(|(_, value)| *value)
     }
 
-    /// Where a dataset is mounted, if it is.
+    /// The mount point of a dataset, if it is mounted.
     pub fn path_of(&self, dataset: &str) -> Option<PathBuf> {
         if self.dataset() == dataset {
             return Some(self.mount_point().to_owned());
@@ -288,7 +288,7 @@ impl MountServer {
         self.dataset() == dataset || self.session.children.lock().contains_key(dataset)
     }
 
-    /// Whether it shows this dataset or one below it, and the kernel gathers their writes.
+    /// Whether it shows this dataset or one below it, with the kernel's write-back cache.
     pub fn gathers_writes_of(&self, dataset: &str) -> bool {
         let children = self.session.children.lock();
         let mut names = children.keys();
@@ -296,7 +296,7 @@ impl MountServer {
             && (is_within(&self.dataset(), dataset) || names.any(|name| is_within(name, dataset)))
     }
 
-    /// A dataset (and what is below it) has another name. Call [`Self::refresh`] afterwards.
+    /// A dataset (with those below it) was renamed. Call [`Self::refresh`] afterwards.
     pub fn renamed(&self, from: &str, to: &str) {
         let _one = self.changes.lock();
         let root = self.session.root();
@@ -308,7 +308,7 @@ impl MountServer {
         }
     }
 
-    /// Lets go of all file systems while the session may go on: everything fails from now on.
+    /// Releases all file systems while the session may go on: everything fails from now on.
     pub fn let_go(&self) {
         let _one = self.changes.lock();
         let children: Vec<_> = self
@@ -331,13 +331,13 @@ impl MountServer {
         names
     }
 
-    /// Whether a dataset belongs below the root and its place is closed, because its key is not
+    /// Whether a dataset should be below the root and its place is closed, because its key is not
     /// loaded.
     pub fn seals(&self, dataset: &str) -> bool {
         self.session.sealed.lock().contains(dataset)
     }
 
-    /// Those whose places are closed, because their keys are not loaded.
+    /// Datasets whose places are closed, because their keys are not loaded.
     pub(crate) fn sealed(&self) -> Vec<String> {
         self.session.sealed.lock().iter().cloned().collect()
     }
@@ -348,7 +348,7 @@ impl MountServer {
         sealed.iter().any(|name| is_within(name, dataset))
     }
 
-    /// Has the kernel write what it has of a dataset, and waits for that.
+    /// Makes the kernel write its dirty pages of a dataset, and waits for that.
     pub fn write_back(&self, dataset: &str) {
         if let Some(volume) = self.head(dataset) {
             for ino in self.session.table.of_volume(&volume) {
@@ -358,8 +358,7 @@ impl MountServer {
         }
     }
 
-    /// Tells the kernel of files that have other block counts than it was told, since a txg was
-    /// written.
+    /// Notifies the kernel of files whose block counts have changed since a txg was written.
     pub fn tell_block_counts(&self) {
         let children: Vec<_> = self.session.children.lock().values().cloned().collect();
         for volume in children.iter().chain([&self.session.root()]) {
@@ -367,7 +366,7 @@ impl MountServer {
         }
     }
 
-    /// Whether the session has ended, for instance because somebody unmounted it.
+    /// Whether the session has ended, for instance because it was unmounted.
     pub fn is_over(&self) -> bool {
         self.mounted.is_over()
     }
@@ -377,23 +376,23 @@ impl MountServer {
         self.session.table.len()
     }
 
-    /// Looks at the tree again: mounts what is new, takes away what has gone, replaces file systems
-    /// that are other ones now.
+    /// Reads the tree again: mounts new file systems, removes destroyed ones, replaces changed
+    /// ones.
     ///
     /// # Errors
-    /// The pool cannot be read; then nothing has changed.
+    /// The pool cannot be read; nothing has changed then.
     pub fn refresh(&self) -> Result<()> {
         let _one = self.changes.lock();
         self.refresh_locked(Vec::new(), None)
     }
 
-    /// Runs something that gives datasets another content (or ends them) while nobody is inside
-    /// them or their snapshots and their file systems are let go. Then looks at the tree again.
-    /// Requests wait meanwhile. What the kernel knew of these datasets is forgotten, whether `work`
-    /// succeeds or not.
+    /// Runs `work`, which changes the contents of datasets or destroys them. Meanwhile no request
+    /// is inside them or their snapshots, and their file systems are released. Then it reads the
+    /// tree again. Requests wait meanwhile. The kernel's caches of these datasets are dropped,
+    /// whether `work` succeeds or not.
     ///
     /// # Errors
-    /// Those of `work`; the pool cannot be read.
+    /// The errors of `work`; or the pool cannot be read.
     pub fn change<R>(&self, datasets: &[&str], work: impl FnOnce() -> Result<R>) -> Result<R> {
         let _one = self.changes.lock();
         let session = &self.session;
@@ -422,7 +421,7 @@ impl MountServer {
         Ok(result)
     }
 
-    /// A snapshot was made (or renamed to this name).
+    /// A snapshot was created (or renamed to this name).
     pub fn snapshot_made(&self, dataset: &str, name: &[u8]) {
         let _one = self.changes.lock();
         if let Some(volume) = self.head(dataset) {
@@ -430,7 +429,8 @@ impl MountServer {
         }
     }
 
-    /// A snapshot is about to be destroyed or renamed: nobody is inside any more when this returns.
+    /// A snapshot is about to be destroyed or renamed: no request is inside any more when this
+    /// returns.
     pub fn snapshot_going(&self, dataset: &str, name: &[u8]) {
         let _one = self.changes.lock();
         if let Some(volume) = self.head(dataset) {
@@ -446,8 +446,8 @@ impl MountServer {
         }
     }
 
-    /// A library user changed something in a mounted file system. What the kernel has cached of it
-    /// is dropped; who has the file open whose content was changed must open it again.
+    /// A user of the library changed something in a mounted file system. The kernel's caches of it
+    /// are dropped. A file whose content was changed must be opened again.
     pub fn touched(&self, dataset: &str, change: Change<'_>) {
         self.session.stir();
         if let Some(volume) = self.head(dataset) {
@@ -466,12 +466,12 @@ impl MountServer {
         }
     }
 
-    /// Waits until the kernel has heard of everything so far.
+    /// Waits until the kernel has all notices sent so far.
     pub fn settle_cache(&self) {
         self.mounted.notifier().drain();
     }
 
-    /// The same for a limited time: false says that the kernel has not heard of everything.
+    /// The same for a limited time; false if some notices are still pending.
     pub fn settle_cache_for(&self, limit: std::time::Duration) -> bool {
         self.mounted.notifier().drain_for(limit)
     }
@@ -479,12 +479,12 @@ impl MountServer {
     /// Unmounts; dirty pages are written first. Call [`Self::finish`] afterwards.
     ///
     /// # Errors
-    /// [`MountError::Busy`] when somebody uses the mount: then nothing has happened.
+    /// [`MountError::Busy`] if the mount is in use: then nothing has happened.
     pub fn unmount(&self) -> std::result::Result<(), MountError> {
         self.mounted.unmount()
     }
 
-    /// Unmounts, or takes the mount out of the tree when it is busy; `true` says that it was clean.
+    /// Unmounts, or detaches the mount if it is busy; `true` if it was unmounted.
     ///
     /// # Errors
     /// [`MountError`] of the kernel.
@@ -503,7 +503,7 @@ impl MountServer {
         self.mounted.is_unmounted()
     }
 
-    /// How it was asked to be mounted.
+    /// The options that it was mounted with.
     pub(crate) fn options(&self) -> ServerOptions {
         ServerOptions {
             mount: self.asked.clone(),
@@ -514,7 +514,7 @@ impl MountServer {
         }
     }
 
-    /// Ends a session that outlives its mount. Gives a sentence about who was cut off.
+    /// Ends a session that outlives its mount. Returns a message about who was cut off.
     ///
     /// # Errors
     /// [`MountError`]: it cannot be ended.
@@ -522,11 +522,11 @@ impl MountServer {
         self.mounted.cut_copies()
     }
 
-    /// Waits until the session has ended, then frees what was open without a name and writes what
-    /// waits. The file systems are let go; the pool is still to be synced.
+    /// Waits until the session has ended, then frees open nameless objects and writes pending
+    /// changes. The file systems are released; the pool still has to be synced.
     ///
     /// # Errors
-    /// The session broke; what waited could not be written.
+    /// The session failed; or pending changes could not be written.
     pub fn finish(&self) -> std::result::Result<(), ServeError> {
         let ended = self.mounted.join();
         let _one = self.changes.lock();
@@ -596,8 +596,8 @@ impl MountServer {
         let old_root = session.root();
         let old_covers = session.covers();
         let fs = session.tree.open(&old_root.name())?;
-        // File systems that got another content, each with its new one, and the inodes that may be
-        // in both.
+        // File systems with new contents, each with its new one, and the inodes that may be in
+        // both.
         let (mut heirs, mut known) = (Vec::new(), Vec::new());
         let replaced = !old_root
             .file_system()
@@ -623,7 +623,7 @@ impl MountServer {
             known.extend(session.table.inherit(&old, &new));
             heirs.push((old, new));
         }
-        // Opened before the kernel is told anything: the kernel may wait for a request that waits
+        // Released before the kernel is told anything: the kernel may wait for a request that waits
         // here.
         drop(root_gate);
         self.follow_honoured(&shown(session), false);
@@ -646,8 +646,8 @@ impl MountServer {
         Ok(())
     }
 
-    /// Tells the kernel which names lead elsewhere now: those at which something is mounted or was,
-    /// and those of a root that was replaced.
+    /// Tells the kernel which names lead elsewhere now: those with a mount, now or before, and
+    /// those of a replaced root.
     fn tell_names(&self, old_covers: &Covers, mut names: Vec<Vec<u8>>) {
         let session = &self.session;
         let mut dirs = BTreeSet::new();
@@ -674,8 +674,8 @@ impl MountServer {
         }
     }
 
-    /// Lets the kernel know whether the root may be written now. Where it cannot be told (no
-    /// permission to) the file system itself refuses.
+    /// Tells the kernel whether the root is writable now. Without the permission for that the file
+    /// system itself refuses.
     fn follow_read_only(&self, fs: &FileSystem) {
         let mut told = self.told.lock();
         let new = MountOptions {
@@ -687,9 +687,9 @@ impl MountServer {
         }
     }
 
-    /// Lets the kernel honour set-id bits, device nodes and programs as the properties of all that
-    /// is shown say. With `before` only what takes away. Whether the kernel does not honour more
-    /// than it may.
+    /// Makes the kernel honour set-id bits, device nodes and programs according to the properties
+    /// of all shown file systems. With `before` it only restricts. Returns whether the kernel
+    /// honours no more than allowed.
     fn follow_honoured(&self, all: &[Arc<FileSystem>], before: bool) -> bool {
         let new = effective(&self.asked, all);
         let mut told = self.told.lock();
@@ -710,7 +710,7 @@ impl MountServer {
         true
     }
 
-    /// What the kernel has been told under other properties it is told again.
+    /// Notifies the kernel of data that it was given under other properties.
     fn follow_properties(&self) {
         let session = &self.session;
         let mut volumes: Vec<_> = session.children.lock().values().cloned().collect();
@@ -732,10 +732,10 @@ impl MountServer {
         }
     }
 
-    /// Ends a file system and its snapshots: waits for who is inside, lets go of every object.
+    /// Ends a file system and its snapshots: waits for requests inside, and releases every object.
     ///
-    /// The kernel may know the names of these snapshots. It keeps them where `.zfs` merely expires,
-    /// and who opens a directory by such a name, and looks at it then, finds it stale.
+    /// The kernel may know the names of these snapshots. It keeps them if `.zfs` merely expires. A
+    /// client that opens a directory by such a name, and then reads it, gets a stale one.
     fn retire(&self, volume: &Arc<Volume>) {
         let snapshots: Vec<_> = volume
             .snapshots

@@ -1,4 +1,4 @@
-//! What one FUSE session serves.
+//! State of one FUSE session.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
@@ -19,13 +19,13 @@ use crate::volume::{Slots, Volume};
 
 pub(crate) type Answer<T> = Result<T, Errno>;
 
-/// What a process is told about a failure.
+/// The error number for a client.
 #[allow(clippy::needless_pass_by_value)]
 pub(crate) fn no(error: Error) -> Errno {
     error.errno()
 }
 
-/// The identity behind a request; the kernel has judged what it may do.
+/// The credentials of a request; the kernel has checked its permissions.
 pub(crate) fn judged(caller: &Caller) -> Credentials {
     Credentials::judged(caller.uid, caller.gid, caller.umask)
 }
@@ -48,7 +48,7 @@ pub(crate) struct Session {
     to_do: Mutex<Vec<Arc<Volume>>>,
     /// Whether there are any.
     has_to_do: AtomicBool,
-    /// Something was asked since somebody has looked after what nobody asks for.
+    /// There was a request since the last housekeeping.
     pub stirred: AtomicBool,
     /// Whom to wake then.
     pub rouse: OnceLock<Arc<Bell>>,
@@ -56,7 +56,7 @@ pub(crate) struct Session {
     pub gathers_writes: bool,
     /// Whether access times are kept.
     pub keeps_atime: bool,
-    /// Tells the kernel what has changed beside it. Empty until it is mounted.
+    /// Sends notices about changes to the kernel. Empty until it is mounted.
     pub notifier: OnceLock<Notifier>,
     /// Children that belong into the session and whose keys are not loaded.
     pub sealed: Mutex<HashSet<String>>,
@@ -99,7 +99,7 @@ impl Session {
         *self.root.write() = volume;
     }
 
-    /// The number that `stat` shows of an inode.
+    /// The number of an inode in `stat`.
     pub fn shown_number(&self, ino: u64) -> u64 {
         if ino != number::ROOT {
             return ino;
@@ -108,7 +108,7 @@ impl Session {
         number::of(root.slot, root.root_object)
     }
 
-    /// The file system, or snapshot that somebody has looked at, whose numbers have a slot.
+    /// The file system or open snapshot with a slot.
     pub fn volume_at(&self, slot: u16) -> Option<Arc<Volume>> {
         let mut heads = vec![self.root()];
         heads.extend(self.children.lock().values().cloned());
@@ -121,7 +121,7 @@ impl Session {
         head.or_else(|| heads.iter().find_map(snapshots))
     }
 
-    /// Whether a snapshot is one that somebody has looked at and that is not gone.
+    /// Whether a snapshot is open and not destroyed.
     pub fn shows_snapshot(&self, snapshot: &Arc<Volume>) -> bool {
         let mut heads = vec![self.root()];
         heads.extend(self.children.lock().values().cloned());
@@ -132,12 +132,12 @@ impl Session {
         })
     }
 
-    /// Whether the kernel has let go of the session.
+    /// Whether the kernel has ended the session.
     pub fn over(&self) -> bool {
         self.over.load(Relaxed)
     }
 
-    /// The kernel has let go: nothing is known to it any more.
+    /// The kernel has ended the session: it knows nothing any more.
     pub fn end(&self) {
         self.over.store(true, Relaxed);
         self.table.clear();
@@ -146,7 +146,7 @@ impl Session {
         }
     }
 
-    /// Something was asked, or changed: there may be something to look after.
+    /// Notes a request or change: there may be housekeeping to do.
     pub fn stir(&self) {
         if self.stirred.load(Relaxed) {
             return;
@@ -157,12 +157,12 @@ impl Session {
         }
     }
 
-    /// What is mounted where.
+    /// The map of covered names.
     pub fn covers(&self) -> Arc<Covers> {
         self.covers.read().clone()
     }
 
-    /// What is at a name, if it is covered.
+    /// The cover of a name, if it is covered.
     pub fn cover(&self, dir: u64, name: &[u8]) -> Option<Cover> {
         self.covers.read().get(dir, name).cloned()
     }
@@ -198,7 +198,8 @@ impl Session {
         Ok(node)
     }
 
-    /// Lets requests about the root wait until the guard is dropped, once its objects are let go.
+    /// Makes requests about the root wait until the guard is dropped, while its objects are
+    /// released.
     pub fn close_root(&self) -> RwLockWriteGuard<'_, ()> {
         self.root_gate.write()
     }
@@ -213,7 +214,7 @@ impl Session {
         attributes::of_object(fs, ino, &node, znode)
     }
 
-    /// Gives the kernel a reference on an object that is not in memory.
+    /// Gives the kernel a reference to an object that is not in memory.
     pub fn give_listed(
         &self,
         fs: &Arc<FileSystem>,
@@ -230,20 +231,20 @@ impl Session {
         attributes::of_stat(fs, ino, &node, stat)
     }
 
-    /// Gives the kernel a reference on the root of a file system.
+    /// Gives the kernel a reference to the root of a file system.
     pub fn give_root(&self, volume: &Arc<Volume>) -> Answer<Attr> {
         let fs = volume.enter()?;
         let root = fs.root().map_err(no)?;
         Ok(self.give(&fs, volume, &root))
     }
 
-    /// Gives the kernel a reference on a directory that does not exist.
+    /// Gives the kernel a reference to a virtual directory.
     pub fn give_virtual(&self, dir: &Arc<VirtualDir>) -> Answer<Attr> {
         self.table.enter(dir.ino, What::Virtual(dir.clone()));
         attributes::of_virtual(dir.ino, &dir.volume)
     }
 
-    /// The kernel's attributes of an inode are not true any more.
+    /// The kernel's attributes of an inode are outdated.
     pub fn attributes_changed(&self, ino: u64) {
         if let Some(notifier) = self.notifier.get() {
             notifier.attributes_changed(ino);
@@ -264,8 +265,8 @@ impl Session {
         !node.is_some_and(|n| n.volume().is_some_and(|v| v.has_aliases))
     }
 
-    /// Tells the kernel of files whose block counts it has and that have other ones now: those are
-    /// known once a txg is written. Never call it for all from a thread that serves requests.
+    /// Notifies the kernel of files whose cached block counts have changed: they are known once a
+    /// txg is written. Never call it for all of them from a thread that serves requests.
     pub fn tell_block_counts(&self, volume: &Arc<Volume>, only: Option<u64>) {
         let inodes: Vec<u64> = match only {
             Some(ino) => vec![ino],
@@ -274,7 +275,7 @@ impl Session {
         if inodes.is_empty() {
             return;
         }
-        // The kernel is told when nobody is inside any more: see the rules of the gate.
+        // The kernel is told outside of the gate: see the rules of the gate.
         for ino in self.with_other_counts(volume, inodes) {
             self.attributes_changed(ino);
         }
@@ -317,7 +318,7 @@ impl Session {
             _ => None,
         };
         drop(node);
-        // It may have been the last hold on an object without a name, which is freed later.
+        // It may have been the last hold on a nameless object, which is freed later.
         if let Some(volume) = volume
             && let Ok(fs) = volume.enter()
         {
@@ -333,7 +334,7 @@ impl Session {
         self.has_to_do.store(true, Relaxed);
     }
 
-    /// Makes ready what listings will ask for, until somebody asks for something.
+    /// Prepares batches for listings, until there is a request.
     pub fn idle(&self, is_over: &dyn Fn() -> bool) {
         if !self.has_to_do.load(Relaxed) || is_over() {
             return;

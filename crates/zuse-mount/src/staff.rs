@@ -1,10 +1,10 @@
 //! The threads of a process that serve all its mounts: workers, and one for housekeeping.
 //!
-//! Once a second the housekeeping thread visits the sessions that were used lately, or have work
+//! Once a second the housekeeping thread visits the sessions that were used recently, or have work
 //! left:
-//! - it frees files that lost their last name and were open;
-//! - it tells the kernel of files whose block counts changed when a txg was written;
-//! - now and then it writes access times.
+//! - it frees files that lost their last name while they were open;
+//! - it notifies the kernel of files whose block counts changed when a txg was written;
+//! - from time to time it writes access times.
 //!
 //! When there is no such session it sleeps until one is used. So idle mounts take no processor
 //! time. The threads end when no mount is left.
@@ -24,10 +24,11 @@ use crate::volume::Volume;
 const TICK: Duration = Duration::from_secs(1);
 /// Ticks between two writings of access times.
 const ATIME_TICKS: u32 = 10;
-/// Ticks after the last question in which a session is visited: access times are written once.
+/// A session is visited for this many ticks after the last request, so that access times are
+/// written once.
 const CALM: u32 = ATIME_TICKS + 2;
 
-/// Threads for mounts; they belong to no one of them.
+/// Threads for mounts; they belong to no mount in particular.
 #[derive(Debug)]
 pub struct Staff {
     pub(crate) crew: Crew,
@@ -35,7 +36,7 @@ pub struct Staff {
     rouse: Arc<Bell>,
 }
 
-/// Whom the one who looks after things visits.
+/// The sessions that the housekeeping thread visits.
 #[derive(Default)]
 struct Rounds {
     sessions: Vec<Visited>,
@@ -44,7 +45,7 @@ struct Rounds {
 
 struct Visited {
     session: Weak<Session>,
-    /// Ticks since it was asked for something.
+    /// Ticks since the last request.
     calm: u32,
 }
 
@@ -88,7 +89,7 @@ impl Staff {
 }
 
 impl Rounds {
-    /// Those that are to be visited now.
+    /// The sessions to visit now.
     fn next(&mut self) -> Vec<Arc<Session>> {
         let mut out = Vec::new();
         self.sessions.retain_mut(|visited| {
@@ -108,7 +109,7 @@ impl Rounds {
     }
 }
 
-/// The life of the one who looks after all.
+/// The main loop of the housekeeping thread.
 fn walk(rounds: &Mutex<Rounds>, rouse: &Bell) {
     let mut count = 0u32;
     loop {
@@ -134,7 +135,7 @@ fn walk(rounds: &Mutex<Rounds>, rouse: &Bell) {
     }
 }
 
-/// Does what there is to do; whether something is left.
+/// Does the housekeeping of a session; returns whether work is left.
 fn visit(session: &Session, writes_atimes: bool) -> bool {
     let mut volumes: Vec<Arc<Volume>> = session.children.lock().values().cloned().collect();
     volumes.push(session.root());

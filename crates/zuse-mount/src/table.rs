@@ -1,24 +1,24 @@
 //! The inodes that the kernel knows.
 //!
-//! A [`Node`] lives from the first look-up to the last forget. The kernel may know millions of
-//! files and can't be asked to forget them. So most nodes say only which object they are (about 100
+//! A [`Node`] exists from the first look-up to the last forget. The kernel may know millions of
+//! files and cannot be asked to forget them. So most nodes only identify their object (about 100
 //! bytes). A node holds its object in memory
-//! - from the first use of the inode on, so that the next questions cost one hash look-up;
-//! - from the moment its last name goes, so that an open file stays usable.
+//! - from the first use of the inode on, so that later requests take one hash look-up;
+//! - from the moment its last name is removed, so that an open file stays usable.
 //!
-//! At most [`MAY_HOLD`] objects are held for the first reason. The one that was held longest
-//! without being used goes first (second chance, by shard); its next use takes it in again.
+//! At most [`MAY_HOLD`] objects are held for the first reason. The least recently used one is
+//! released first (second chance, by shard); its next use loads it again.
 //!
 //! Invariants
-//! - An object without a name, or one that a request is working on, is never let go. That is asked
-//!   before ([`Node::let_go`]).
+//! - A nameless object, or one that a request is using, is never released. That is checked before
+//!   ([`Node::let_go`]).
 //! - `lookups` grows under the shard's lock (shared or not) and shrinks under the exclusive one. So
-//!   a node never goes while a request is being given it. It never shrinks below 0, which is
+//!   a node is never dropped while a request is being given it. It never shrinks below 0, which is
 //!   asserted.
 //!
-//! Nodes are dropped outside the locks: the last holder of an object does work when it goes. When
-//! the object behind a number is another one (its file system was replaced in place), the new node
-//! takes over the count.
+//! Nodes are dropped outside the locks, because dropping the last holder of an object does work. If
+//! a number gets another object (its file system was replaced in place), the new node takes over
+//! the count.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,10 +35,10 @@ use crate::volume::Volume;
 
 /// Most objects that are held because they were used; about 1.1 kB each.
 pub(crate) const MAY_HOLD: usize = 32 * 1024;
-/// Held objects that are looked at for each one that is added.
+/// Held objects that are checked for each one that is added.
 const TRIES: usize = 2;
 
-/// What is behind an inode number.
+/// The object of an inode number.
 pub(crate) enum What {
     /// An object of a file system.
     Object(Arc<Volume>, Arc<Znode>),
@@ -50,12 +50,12 @@ pub(crate) enum What {
     Snapshots(Arc<Volume>),
     /// A directory that exists only because something is mounted below it.
     Virtual(Arc<VirtualDir>),
-    /// Its file system has gone. The volume keeps its slot from being used again. Where another
-    /// content takes its place (a rollback) it is the same file there, if that has it.
+    /// Its file system is gone. The volume keeps its slot reserved. If other content takes its
+    /// place (a rollback) it becomes the same file there, if that still exists.
     Gone(Arc<Volume>, Option<Listed>),
 }
 
-/// Which object it is that is not held.
+/// Identifies an object that is not held.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Listed {
     pub object: ObjectId,
@@ -72,15 +72,15 @@ impl Listed {
 pub(crate) struct Node {
     pub what: What,
     lookups: AtomicU64,
-    /// How often the content was replaced behind the kernel's back; part of the generation.
+    /// How often the content was replaced without the kernel; part of the generation.
     pub replaced: AtomicU32,
     /// Handles through which a mapping may write.
     pub writers: AtomicU32,
-    /// Asked for since it was looked at by who lets go of objects.
+    /// Used since the last check for releasing objects.
     used: AtomicBool,
 }
 
-/// What another process knew of an inode.
+/// The former process's data about an inode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     pub lookups: u64,
@@ -89,7 +89,7 @@ pub(crate) struct Known {
 }
 
 impl Node {
-    /// References that the kernel has.
+    /// Number of the kernel's references.
     pub fn lookups(&self) -> u64 {
         self.lookups.load(Relaxed)
     }
@@ -104,7 +104,7 @@ impl Node {
         })
     }
 
-    /// The same inode with something else behind it, for the place of this one.
+    /// The same inode with another object, to replace this one.
     fn with(&self, what: What) -> Arc<Self> {
         Self::new(
             what,
@@ -114,7 +114,7 @@ impl Node {
         )
     }
 
-    /// What this is when its object is let go, if that may be.
+    /// The state after its object is released, if that is allowed.
     fn let_go(&self) -> Option<What> {
         let What::Object(volume, znode) = &self.what else {
             return None;
@@ -132,7 +132,7 @@ impl Node {
         })
     }
 
-    /// Which object it is, if it has a name.
+    /// Identifies its object, if that has a name.
     fn identity(&self) -> Option<Listed> {
         match &self.what {
             What::Object(_, znode) if znode.attributes().links > 0 => Some(Listed {
@@ -149,9 +149,9 @@ impl Node {
         match &self.what {
             What::Object(volume, znode) => Ok((volume, znode)),
             What::Gone(..) => Err(Errno::STALE),
-            // A caller that asks a session for a node gets an object.
+            // Sessions load the object before they return a node.
             What::Listed(..) => Err(Errno::STALE),
-            // Nothing can be changed there.
+            // It is read-only.
             _ => Err(Errno::PERM),
         }
     }
@@ -171,7 +171,7 @@ impl Node {
         }
     }
 
-    /// Whether `other` is the object that this is known to be from a listing.
+    /// Whether `other` is the object that a listing has noted here.
     fn becomes(&self, other: &What) -> bool {
         match (&self.what, other) {
             (What::Listed(a, listed), What::Object(b, znode)) => {
@@ -197,13 +197,13 @@ impl Node {
 #[derive(Default)]
 struct Shard {
     nodes: NumberMap<Arc<Node>>,
-    /// Numbers of nodes that took hold of their object, the oldest first. Some may have been
-    /// forgotten since.
+    /// Numbers of nodes that hold their object, the oldest first. Some may have been forgotten
+    /// since.
     held: VecDeque<u64>,
 }
 
 impl Shard {
-    /// Puts a node there. Returns those that it takes the place of: to be dropped without the lock.
+    /// Inserts a node. Returns the replaced ones: drop them without the lock.
     #[must_use]
     fn put(
         &mut self,
@@ -225,7 +225,7 @@ impl Shard {
         old
     }
 
-    /// Looks at the object that is held longest, and lets it go unless it is in use or was used.
+    /// Checks the object that is held longest, and releases it unless it is in use or was used.
     fn let_one_go(&mut self) -> Option<Arc<Node>> {
         let ino = self.held.pop_front()?;
         let node = self.nodes.get_mut(&ino)?;
@@ -250,7 +250,7 @@ impl Shard {
 /// The inodes that the kernel knows, by number.
 pub(crate) struct Table {
     shards: [RwLock<Shard>; NUMBER_SHARDS],
-    /// Objects that a shard holds before it lets one go.
+    /// Objects that a shard holds before it releases one.
     may_hold: usize,
 }
 
@@ -318,8 +318,8 @@ impl Table {
         node
     }
 
-    /// Takes hold of an object that the kernel knows from a listing; of another one that has its
-    /// number, does nothing. Returns the node, if the kernel knows the object.
+    /// Makes a listed inode hold its object; does nothing for another object with the same number.
+    /// Returns the node, if the kernel knows the object.
     pub fn promote(&self, ino: u64, volume: &Arc<Volume>, znode: &Arc<Znode>) -> Option<Arc<Node>> {
         let mut shard = self.write(ino);
         let there = shard.nodes.get(&ino)?.clone();
@@ -337,7 +337,7 @@ impl Table {
         Some(node)
     }
 
-    /// The kernel gives references back. Returns the node when it was the last one.
+    /// The kernel drops references. Returns the node if it was the last one.
     pub fn forget(&self, ino: u64, n: u64) -> Option<Arc<Node>> {
         let mut shard = self.write(ino);
         let node = shard.nodes.get(&ino)?;
@@ -355,8 +355,8 @@ impl Table {
         }
     }
 
-    /// Lets go of every object of a volume whose gate is closed; the numbers stay taken until the
-    /// kernel forgets.
+    /// Releases every object of a volume whose gate is closed; the numbers stay reserved until the
+    /// kernel forgets them.
     pub fn purge(&self, volume: &Arc<Volume>) {
         for shard in &self.shards {
             let mut dropped = Vec::new();
@@ -373,8 +373,8 @@ impl Table {
         }
     }
 
-    /// What was of a file system that has gone is of the one that took its place. Whether that has
-    /// the same file is seen when it is used. Returns the numbers.
+    /// Moves inodes of a replaced file system to its successor. Whether that has the same file
+    /// shows when it is used. Returns the numbers.
     pub fn inherit(&self, old: &Arc<Volume>, new: &Arc<Volume>) -> Vec<u64> {
         let mut all = Vec::new();
         for shard in &self.shards {
@@ -402,8 +402,8 @@ impl Table {
         all
     }
 
-    /// Lets go of every object of a volume whose gate is closed; they stay known by their numbers.
-    /// Gives those without a name.
+    /// Releases every object of a volume whose gate is closed; they stay known by their numbers.
+    /// Returns the nameless ones.
     pub fn lay_down(&self, volume: &Arc<Volume>) -> Vec<Arc<Znode>> {
         let mut nameless = Vec::new();
         for shard in &self.shards {
@@ -460,14 +460,14 @@ impl Table {
         }
     }
 
-    /// Puts an inode there that another process has handed over.
+    /// Inserts an inode from another process.
     pub fn put(&self, ino: u64, what: What, known: Known) {
         let node = Node::new(what, known.lookups, known.replaced, known.writers);
         let old = self.write(ino).put(ino, node, self.may_hold);
         drop(old);
     }
 
-    /// Lets go of everything, at the end of the session.
+    /// Drops everything, at the end of the session.
     pub fn clear(&self) {
         for shard in &self.shards {
             let all = std::mem::take(&mut *shard.write());

@@ -1,5 +1,5 @@
-//! What a session needs to know of the pool: which file systems belong below the mount, and which
-//! snapshots exist.
+//! The session's view of the pool: which file systems belong below the mount, and which snapshots
+//! exist.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use zuse_zpl::FileSystem;
 /// A file system that is mounted below the session's root.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Child {
-    /// Where: names from the session's root on; not empty.
+    /// Its place: names from the session's root on; not empty.
     pub path: Vec<Vec<u8>>,
     /// Name of the dataset.
     pub dataset: String,
-    /// Its key is not loaded: only its place is there, and nothing can be put into it.
+    /// Its key is not loaded: its place is shown, and nothing can be written there.
     pub sealed: bool,
 }
 
@@ -28,8 +28,8 @@ pub struct SnapshotEntry {
 
 /// The datasets behind a session.
 ///
-/// A file system that is open already is given as the same [`Arc`]. There is one set of objects in
-/// memory per dataset, whoever works on it. After a rollback or receive it is another one.
+/// An open file system is returned as the same [`Arc`]. There is one set of objects in memory per
+/// dataset, for all users. After a rollback or receive it is another one.
 pub trait Tree: Send + Sync + 'static {
     /// The file system of a dataset.
     ///
@@ -37,7 +37,7 @@ pub trait Tree: Send + Sync + 'static {
     /// There is none, or it cannot be opened.
     fn open(&self, dataset: &str) -> Result<Arc<FileSystem>>;
 
-    /// File systems whose mount point lies below that of `root` and which are to be mounted, in any
+    /// File systems whose mount point is below that of `root` and which should be mounted, in any
     /// order.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ pub trait Tree: Send + Sync + 'static {
     /// Makes a snapshot.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be created.
     fn make_snapshot(&self, _dataset: &str, _name: &[u8]) -> Result<()> {
         Err(Error::refused(Errno::PERM, "a snapshot"))
     }
@@ -67,7 +67,7 @@ pub trait Tree: Send + Sync + 'static {
     /// Destroys a snapshot.
     ///
     /// # Errors
-    /// It is held, has clones, or there is none.
+    /// It is held, has clones, or does not exist.
     fn destroy_snapshot(&self, _dataset: &str, _name: &[u8]) -> Result<()> {
         Err(Error::refused(Errno::PERM, "a snapshot"))
     }
@@ -75,11 +75,11 @@ pub trait Tree: Send + Sync + 'static {
     /// Gives a snapshot another name.
     ///
     /// # Errors
-    /// There is one of that name, or none of the other.
+    /// The new name exists, or the old one does not.
     fn rename_snapshot(&self, _dataset: &str, _from: &[u8], _to: &[u8]) -> Result<()> {
         Err(Error::refused(Errno::PERM, "a snapshot"))
     }
 
-    /// A request panicked: what it was changing may be changed by half.
+    /// A request panicked: its changes may be incomplete.
     fn panicked(&self) {}
 }

@@ -1,11 +1,11 @@
 //! A file system of the session, and its gate.
 //!
-//! Every request passes the gate of the file system that it works on. Replacing the file system
-//! (rollback, receive) or taking it away (unmount, destroy) closes the gate, and waits for the
-//! requests inside. Inodes of a file system that has gone fail with `STALE`. Its slot is used again
-//! when the kernel has forgotten all of them.
+//! Every request passes the gate of its file system. Replacing the file system (rollback, receive)
+//! or removing it (unmount, destroy) closes the gate, and waits for the requests inside. Inodes of
+//! a removed file system fail with `STALE`. Its slot is reused when the kernel has forgotten all of
+//! them.
 //!
-//! Rules: a thread is inside one gate once. Nothing that waits for the kernel is done inside.
+//! Rules: a thread is inside at most one gate. Nothing inside may wait for the kernel.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -18,15 +18,15 @@ use zuse_zpl::{FileSystem, Keeper, Znode};
 use crate::number;
 use crate::table::Table;
 
-/// The numbers that file systems have.
+/// The slots of file systems.
 #[derive(Default)]
 pub(crate) struct Slots {
     used: Mutex<BTreeMap<u16, Weak<Slot>>>,
-    /// Whether a file system ever came in whose entries have several names.
+    /// Whether there ever was a file system whose entries have several names.
     pub any_aliases: AtomicBool,
 }
 
-/// A number that file systems have, one after the other.
+/// A slot, used by one file system after the other.
 struct Slot {
     slots: Arc<Slots>,
     number: u16,
@@ -42,7 +42,7 @@ impl Slots {
     fn take(self: &Arc<Self>) -> Result<Arc<Slot>, Errno> {
         let mut used = self.used.lock();
         let free = (0..number::VIRTUAL_SLOT).find(|slot| !used.contains_key(slot));
-        // So many file systems are in use at a time: ENFILE.
+        // All slots are in use: ENFILE.
         let number = free.ok_or(Errno(23))?;
         Ok(self.make(&mut used, number))
     }
@@ -56,7 +56,7 @@ impl Slots {
         slot
     }
 
-    /// A slot by its number, as another process had it.
+    /// A slot by its number, from another process.
     fn at(self: &Arc<Self>, number: u16) -> Arc<Slot> {
         let mut used = self.used.lock();
         let there = used.get(&number).and_then(Weak::upgrade);
@@ -71,27 +71,28 @@ pub(crate) struct Volume {
     pub slot: u16,
     /// Inode number of its root directory.
     pub root: u64,
-    /// The object behind it.
+    /// The object of its root directory.
     pub root_object: ObjectId,
     /// Whether it is a snapshot.
     pub is_snapshot: bool,
     /// Whether its entries have several names.
     pub has_aliases: bool,
-    /// Inodes whose block counts were told while they were about to change, with the counts.
+    /// Inodes whose block counts were reported while they were about to change, with the counts.
     pub growing: Mutex<HashMap<u64, u64>>,
-    /// What the kernel has been told under: whether POSIX ACLs are kept, whether `.zfs` is shown.
+    /// Settings at the time of the kernel's answers: whether POSIX ACLs are enabled, whether `.zfs`
+    /// is shown.
     pub told_under: Mutex<(bool, bool)>,
     name: Mutex<String>,
-    /// What `..` of its root is.
+    /// The parent (`..`) of its root.
     above: AtomicU64,
     gate: RwLock<Option<Arc<FileSystem>>>,
-    /// Snapshots that have been looked at, while the kernel knows them.
+    /// Open snapshots, while the kernel knows them.
     pub snapshots: Mutex<HashMap<Vec<u8>, Weak<Volume>>>,
-    /// Hears of objects that lose their last name, once some are given out without being held.
+    /// Told of objects that lose their last name, once some are given out without being held.
     keeper: OnceLock<Arc<Holds>>,
 }
 
-/// What a file system says of itself once.
+/// Properties of a file system that are read once.
 #[derive(Default)]
 struct Facts {
     has_aliases: bool,
@@ -102,7 +103,7 @@ struct Facts {
 /// Most files that wait to be freed together, or for the next tick.
 const MAY_WAIT: usize = 256;
 
-/// Takes hold of what the kernel knows from a listing when its last name goes: it may be open.
+/// Holds an object known from a listing when its last name is removed, because it may be open.
 struct Holds {
     table: Weak<Table>,
     volume: Weak<Volume>,
@@ -142,15 +143,15 @@ impl Volume {
         Ok(Self::in_slot(slot, fs, name, is_root, is_snapshot))
     }
 
-    /// Another content of a file system enters the session in its place: files that both have keep
-    /// their numbers.
+    /// A file system's new content enters the session in its place: files in both keep their
+    /// numbers.
     pub fn in_place_of(old: &Self, fs: Arc<FileSystem>) -> Arc<Self> {
         let is_root = old.root == number::ROOT;
         Self::in_slot(old.own.clone(), fs, old.name(), is_root, old.is_snapshot)
     }
 
-    /// A file system of a session that another process has handed over: its name, whether it is the
-    /// root and a snapshot.
+    /// A file system of a session from another process: its name, whether it is the root, and
+    /// whether it is a snapshot.
     pub fn handed(
         slots: &Arc<Slots>,
         slot: u16,
@@ -160,7 +161,7 @@ impl Volume {
         Self::in_slot(slots.at(slot), fs, name, is_root, is_snapshot)
     }
 
-    /// One that has gone, of which the kernel knows something still.
+    /// A removed one, of which the kernel still knows inodes.
     pub fn closed(slots: &Arc<Slots>, slot: u16, root_object: ObjectId, name: String) -> Arc<Self> {
         let facts = Facts {
             root_object,
@@ -221,7 +222,7 @@ impl Volume {
         })
     }
 
-    /// Before an object is given to the kernel without being held.
+    /// Called before an object is given to the kernel without being held.
     pub fn keep(self: &Arc<Self>, fs: &FileSystem, table: &Arc<Table>) {
         self.keeper.get_or_init(|| {
             let holds = Arc::new(Holds {
@@ -244,13 +245,13 @@ impl Volume {
         }
     }
 
-    /// The file system without going in: only to compare it.
+    /// The file system without passing the gate: only for comparing it.
     pub fn file_system(&self) -> Option<Arc<FileSystem>> {
         self.gate.read().clone()
     }
 
-    /// Closes the gate: waits for who is inside, keeps others out while the guard lives. Putting
-    /// `None` there makes it final.
+    /// Closes the gate: waits for requests inside, and blocks others while the guard exists.
+    /// Storing `None` there makes it final.
     pub fn close(&self) -> RwLockWriteGuard<'_, Option<Arc<FileSystem>>> {
         self.gate.write()
     }
@@ -276,7 +277,7 @@ impl Volume {
         }
     }
 
-    /// What `..` of the root is.
+    /// The parent (`..`) of the root.
     pub fn above(&self) -> u64 {
         self.above.load(Relaxed)
     }

@@ -1,5 +1,4 @@
-//! Rates of the lower half of the house, without datasets: objects made, names added, bytes written
-//! and read.
+//! Rates of the layers below datasets: objects created, names added, bytes written and read.
 //!
 //! `cargo run --release -p zuse-pool --example dmu_rates -- FILE [OBJECTS] [MIB]`
 

@@ -1,11 +1,11 @@
-//! Vdevs that take no new blocks (property `allocating`). Blocks that they have stay, and are freed
+//! Vdevs without new allocations (property `allocating`). Their existing blocks stay, and are freed
 //! as usual.
 //!
-//! - The configuration says it (`non_allocating`), on disk with the txg that closes the vdev. Every
-//!   other program that opens the pool respects it.
+//! - The configuration stores this (`non_allocating`), on disk with the txg that closes the vdev.
+//!   Every other program that opens the pool respects it.
 //! - Space allocated on a closed vdev still counts against the space of the others, as if it had to
-//!   be moved there. So a vdev is closed only where that would fit, and a txg that was admitted
-//!   before never finds the pool full.
+//!   be moved there. So a vdev is closed only if that would fit, and transactions admitted before
+//!   never find the pool full.
 
 use zuse_base::{Errno, Error, Result};
 use zuse_io::AllocClass;
@@ -14,7 +14,7 @@ use crate::allocator::slop_of;
 use crate::{Pool, SyncCtx};
 
 impl Pool {
-    /// Vdevs that the configuration says to take nothing new are closed for the allocator.
+    /// Closes the vdevs to the allocator that are non-allocating in the configuration.
     ///
     /// # Errors
     /// The allocator lacks a vdev of the tree.
@@ -30,8 +30,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Whether a vdev for data could be closed to new blocks now. The others have room for all that
-    /// is allocated and for what was promised to transactions.
+    /// Whether a data vdev could be closed to new blocks now. The others must have room for
+    /// everything allocated, and for the space promised to transactions.
     ///
     /// # Errors
     /// `Refused(NOSPC)`; `Refused(ROFS)`.
@@ -79,7 +79,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Notes another path of a device; labels have it with the next txg.
+    /// Sets another path of a device; labels have it with the next txg.
     ///
     /// # Errors
     /// `Refused(NODEV)` without such a device; `Refused(ROFS)`.

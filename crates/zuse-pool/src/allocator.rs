@@ -7,30 +7,30 @@
 //!
 //! # Invariants
 //!
-//! - What `allocate` returns is in exactly one metaslab's `allocating` set; on an error nothing is
+//! - The result of `allocate` is in exactly one metaslab's `allocating` set; on an error nothing is
 //!   kept. The metaslab asserts the first.
-//! - A metaslab with changes in a txg is in the vdev's `dirty` set of that txg before the sync of
-//!   it starts. Once the txg is on disk none has changes of it, which is asserted.
-//! - Copies of one block lie on different vdevs, else in different metaslabs, else at least in
+//! - A metaslab with changes in a txg is in the vdev's `dirty` set of that txg before its sync
+//!   starts. Once the txg is on disk no metaslab has changes of it, which is asserted.
+//! - Copies of one block are on different vdevs, or in different metaslabs, or at least in
 //!   different places; the last is asserted.
 //!
-//! `allocated` of a vdev is what its maps say plus what is allocated and not appended, less what is
-//! freed. `deferred` is what is freed and not allocatable yet. Neither counts log entries twice.
-//! Figures that a forged map makes wrong are only shown, so they are not asserted. The tests
+//! `allocated` of a vdev is the allocated space in its maps, plus allocations not yet appended,
+//! minus frees. `deferred` is freed space that is not allocatable yet. Neither counts log entries
+//! twice. Wrong numbers from a forged map are only displayed, so they are not asserted. The tests
 //! compare them with a model after each step of random histories.
 //!
 //! # Locks
 //!
-//! The table of vdevs is a shared snapshot; an allocation takes the rotor's lock (a few
-//! instructions) and one metaslab's. Sets of dirty metaslabs are behind one lock per vdev, taken
-//! once per metaslab and txg.
+//! The table of vdevs is a shared snapshot. An allocation takes the rotor's lock (a few
+//! instructions) and one metaslab's lock. Sets of dirty metaslabs are behind one lock per vdev,
+//! taken once per metaslab and txg.
 //!
 //! # How a txg is synced
 //!
-//! [`Allocator::sync_pass`] in every pass, after the blocks of that pass have been allocated and
-//! freed, until the MOS stays clean; then the uberblock; then [`Allocator::sync_done`]. Appending
-//! dirties MOS blocks; they are rewritten in place from pass 2 on, so a later pass finds no new
-//! changes and the loop ends.
+//! Call [`Allocator::sync_pass`] in every pass, after the blocks of that pass have been allocated
+//! and freed, until the MOS stays clean. Then write the uberblock, and call
+//! [`Allocator::sync_done`]. Appending dirties MOS blocks. They are rewritten in place from pass 2
+//! on, so a later pass finds no new changes and the loop ends.
 
 mod checkpoint;
 mod figures;
@@ -89,10 +89,10 @@ impl MapOptions {
     }
 }
 
-/// Free trees that stay in memory when they are idle.
+/// Idle metaslabs whose free trees stay in memory, at most.
 const KEEP_LOADED: u64 = 48;
 
-/// The vdevs as of now; replaced as a whole when one comes, grows or goes.
+/// The current vdevs; replaced as a whole when one is added, grows or is removed.
 #[derive(Default)]
 pub(crate) struct Spaces {
     vdevs: BTreeMap<u32, Arc<VdevSpace>>,
@@ -121,11 +121,11 @@ pub struct Allocator {
     /// The txg of the last pass and its number.
     pass: Mutex<(Txg, u32)>,
     histogram_delta: AtomicI64,
-    /// Blocks born up to this txg are the checkpoint's; 0 without one.
+    /// Blocks born up to this txg belong to the checkpoint; 0 without one.
     checkpoint: AtomicU64,
-    /// What is freed on removed vdevs is noted (feature `obsolete_counts` is enabled).
+    /// Frees on removed vdevs are recorded (feature `obsolete_counts` is enabled).
     note_obsolete: AtomicBool,
-    /// Change of the uses of `obsolete_counts` that the features do not know yet.
+    /// Change in the number of uses of `obsolete_counts`, not reported to the features yet.
     obsolete_delta: AtomicI64,
     min_allocation: AtomicU64,
     max_contiguous: AtomicU64,
@@ -158,18 +158,17 @@ impl Allocator {
         })
     }
 
-    /// Says whose metaslabs these are; before there is any.
+    /// Sets the tripwire of the pool; before there are metaslabs.
     pub fn set_tripwire(&self, tripwire: Arc<Tripwire>) {
         let _ = self.tripwire.set(tripwire);
     }
 
-    /// Says where maps are read from. The allocator keeps the store alive until
-    /// [`Allocator::detach`].
+    /// Sets the store of the maps. The allocator keeps it alive until [`Allocator::detach`].
     pub fn attach(&self, store: Arc<dyn MapStore>) {
         *self.store.write() = Some(store);
     }
 
-    /// Lets go of the store: it holds the MOS, which holds the pipeline, which holds this.
+    /// Releases the store: it holds the MOS, which holds the pipeline, which holds the allocator.
     pub fn detach(&self) {
         *self.store.write() = None;
     }
@@ -184,7 +183,7 @@ impl Allocator {
         self.keep_loaded.store(metaslabs.max(1), Relaxed);
     }
 
-    /// Whether [`Allocator::sync_done`] lists what became allocatable (for TRIM).
+    /// Whether [`Allocator::sync_done`] lists space that became allocatable (for TRIM).
     pub fn set_report_released(&self, on: bool) {
         self.report_released.store(on, Relaxed);
     }
@@ -192,7 +191,7 @@ impl Allocator {
     /// Opens a vdev whose maps exist, or adds a new one (`metaslab_array` 0: all free).
     ///
     /// # Errors
-    /// The array or a map's header cannot be read or is wrong; the geometry is.
+    /// The array or a map's header is unreadable or invalid, or the geometry is invalid.
     pub fn add_vdev(&self, info: VdevInfo) -> Result<()> {
         self.add_vdev_with(info, BTreeMap::new())
     }
@@ -201,7 +200,7 @@ impl Allocator {
     /// sync.
     ///
     /// # Errors
-    /// As [`Allocator::add_vdev`]; also when a log cannot be read or breaks a rule.
+    /// As [`Allocator::add_vdev`]; also if a log cannot be read or is invalid.
     pub fn open_with_logs(&self, vdevs: Vec<VdevInfo>, objects: &LogObjects) -> Result<()> {
         vdevs.iter().try_for_each(VdevInfo::check)?;
         let (state, mut pending) = LogState::read(&*self.store(), &vdevs, objects)?;
@@ -232,13 +231,13 @@ impl Allocator {
         Ok(())
     }
 
-    /// The metaslab array's object; none before the first sync that touches the vdev.
+    /// The object of its metaslab array; none before the first sync that changes the vdev.
     pub fn metaslab_array(&self, vdev: u32) -> Option<ObjectId> {
         self.spaces().vdevs.get(&vdev).and_then(|v| v.array())
     }
 
-    /// Marks a range allocated in `txg` before anything is allocated (ZIL blocks at import).
-    /// Gives whether any of it was free.
+    /// Marks a range as allocated in `txg`, before any allocation (ZIL blocks at import). Returns
+    /// whether it was free.
     ///
     /// # Errors
     /// The range is outside the vdev or only partly free, or a map cannot be loaded.
@@ -258,7 +257,8 @@ impl Allocator {
         Ok(claimed)
     }
 
-    /// Takes free space of a range out of reach, so that it can be trimmed. Gives the parts.
+    /// Excludes the free space of a range from allocation, so that it can be trimmed. Returns its
+    /// parts.
     ///
     /// # Errors
     /// The range is outside the vdev.
@@ -338,7 +338,7 @@ impl Allocator {
         store.unwrap_or_else(|| Arc::new(vdev::NoStore))
     }
 
-    /// Gives back a range of a vdev that is there, or leaves it to the checkpoint alone.
+    /// Frees a range of a present vdev, or leaves it to the checkpoint alone.
     fn free_at(&self, space: &VdevSpace, txg: Txg, born: Txg, span: Span) -> Result<()> {
         let pieces = space.pieces(span.start, span.size)?;
         if born.0 <= self.checkpoint.load(Relaxed) {

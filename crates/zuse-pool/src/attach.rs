@@ -1,4 +1,4 @@
-//! Attaching a device to another one: as one more half of a mirror, as its replacement, or as a
+//! Attaching a device to another one: as another side of a mirror, as its replacement, or as a
 //! spare.
 //!
 //! ```text
@@ -7,9 +7,9 @@
 //! ```
 //! - The new device is never read before its siblings: its dirty time log has every txg.
 //! - A spare keeps its guid and stays in the list of spares. A distributed spare has no device of
-//!   its own; its space lies on the other devices.
+//!   its own; its space is on the other devices.
 //! - `replacing` is never inside `replacing`. If a device is replaced again before the first
-//!   replacement has ended, the vdev gets one more child.
+//!   replacement has ended, the vdev gets another child.
 
 use std::sync::Arc;
 
@@ -20,22 +20,22 @@ use zuse_vdev::{VdevConfig, VdevKind};
 use crate::tree_change::refused;
 use crate::{Lacks, Pool, SyncCtx, TreeChange};
 
-/// What the path of a device ends with whose place another one has taken.
+/// Suffix of the path of a device whose path another device has taken.
 pub(crate) const OLD: &str = "/old";
 
-/// Why a device comes beside another one.
+/// Why a device is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// The vdev is to have one copy more.
     Attach,
-    /// The other one is to leave when this one is whole.
+    /// The other one leaves after the resilver.
     Replace,
 }
 
-/// A device that comes.
+/// The device to attach.
 #[derive(Clone)]
 pub enum Newcomer {
-    /// A device that is of no pool.
+    /// A device that belongs to no pool.
     Device {
         /// Open for writing; nobody else has it.
         device: Arc<dyn BlockDevice>,
@@ -46,23 +46,23 @@ pub enum Newcomer {
     Spare(u64, Option<Arc<dyn BlockDevice>>),
 }
 
-/// What is made of it.
+/// The plan for attaching it.
 struct Plan {
     kind: VdevKind,
     leaf: VdevConfig,
     device: Option<Arc<dyn BlockDevice>>,
-    /// Guid of the vdev that comes above both.
+    /// Guid of the vdev that is created above both.
     above: u64,
 }
 
 impl Pool {
-    /// Puts a device beside another one. On disk on return; what it lacks is resilvered later.
-    /// `defer`: it waits until the resilver that is running has ended.
+    /// Attaches a device to another one. On disk on return; missing blocks are resilvered later.
+    /// With `defer` that waits until the running resilver has ended.
     ///
     /// # Errors
-    /// `Refused` in OpenZFS's words: there is no such device, or none can be put beside it. Also:
-    /// the new one is too small or its sectors too large, a checkpoint is kept. `Device` where it
-    /// takes no labels.
+    /// `Refused`, with OpenZFS's messages: there is no such device, or nothing can be attached to
+    /// it. Also if the new one is too small, its sectors are too large, or a checkpoint exists.
+    /// `Device` if it does not accept labels.
     pub fn put_beside(
         self: &Arc<Self>,
         target: u64,
@@ -70,24 +70,24 @@ impl Pool {
         purpose: Purpose,
         defer: bool,
     ) -> Result<()> {
-        // All that can be refused is refused before the labels of the device are written over.
+        // All checks are done before the labels of the device are overwritten.
         let plan = self.plan(target, new, purpose)?;
         if let Some(device) = &plan.device {
-            // A smaller device could not hold what its sibling has at the end.
+            // A smaller device would not have room for the end of its sibling.
             self.vdevs.check_fits(target, &**device)?;
             let mut tree = self.config.lock().vdev_tree.clone();
             tree.put_beside(target, plan.kind.clone(), plan.above, plan.leaf.clone());
             let guid = plan.leaf.guid;
             let top = tree.children.iter().find(|top| top.find(guid).is_some());
             if let Some((top, leaf)) = top.and_then(|top| Some((top, top.find(guid)?))) {
-                // Outside of the sync: it is I/O to a device that may be slow, and txg 0 keeps it
-                // out of the pool.
+                // Outside of the sync: the I/O may be slow, and txg 0 keeps the device out of the
+                // pool.
                 self.init_leaf(&**device, top, leaf, self.open_txg())?;
             }
         }
         let new = new.clone();
         self.sync_task(
-            // Once more on the sync thread: the tree may have changed since.
+            // Checked again on the sync thread: the tree may have changed since.
             move |ctx| ctx.pool.plan(target, &new, purpose).map(drop),
             move |ctx| ctx.pool.put_beside_in(ctx, target, plan, defer),
         )
@@ -104,23 +104,22 @@ impl Pool {
         {
             return Err(refused(Errno::NODEV, "no such device in pool"));
         }
-        // Both lack everything. A distributed spare has no labels to write.
+        // Both lack all blocks. A distributed spare has no labels to write.
         match plan.device {
             Some(device) => change.add_device(guid, device, Lacks::Everything),
             None => change.add_spare_space(guid),
         }
-        // The last thing that may refuse. After it the MOS is changed.
+        // The last check that may refuse; after it the MOS is changed.
         change.check()?;
         self.step_aside(&mut change, target, guid);
         let zap = change.make_zap()?;
-        // The mark and the feature's count change in one txg: no uberblock has one without the
-        // other.
+        // The mark and the feature's count change in one txg, so no uberblock has only one of them.
         let defer = defer && self.count_deferred(ctx, 1)?;
         if let Some(leaf) = change.tree().find_mut(guid) {
             leaf.zap_leaf = zap;
             leaf.resilver_defer = defer;
         }
-        // After the ZAP's number is in the tree: the labels carry it.
+        // After the ZAP's number is in the tree, because the labels include it.
         change.publish()?;
         self.vdevs.post("vdev_attach", guid);
         if is_spare {
@@ -129,7 +128,7 @@ impl Pool {
         Ok(())
     }
 
-    /// A device whose place another one has taken is called `…/old`, as OpenZFS does.
+    /// If a new device takes a device's path, the old one is renamed to `…/old`, as in OpenZFS.
     fn step_aside(&self, change: &mut TreeChange<'_>, old: u64, new: u64) {
         let path = |node: Option<&mut VdevConfig>| node.and_then(|n| n.path.clone());
         let place = path(change.tree().find_mut(new));
@@ -139,7 +138,8 @@ impl Pool {
         };
         let aside = format!("{place}{OLD}");
         if let Some(leaf) = self.vdevs.leaf(old) {
-            // Two leaves of one path would both be taken for the new device at the next import.
+            // With two leaves of one path, both would be taken for the new device at the next
+            // import.
             leaf.set_path(&aside);
         }
         if let Some(node) = change.tree().find_mut(old) {
@@ -147,9 +147,9 @@ impl Pool {
         }
     }
 
-    /// What is made of a device that comes; refused where it cannot be.
+    /// The plan for a new device; refused if it is impossible.
     fn plan(&self, target: u64, new: &Newcomer, purpose: Purpose) -> Result<Plan> {
-        // The checkpoint's tree must fit the devices that are there when somebody rewinds to it.
+        // A rewind to the checkpoint needs its tree to match the devices.
         self.refuse_with_checkpoint()?;
         let tree = self.config.lock().vdev_tree.clone();
         let missing = || refused(Errno::NODEV, "no such device in pool");
@@ -172,7 +172,7 @@ impl Pool {
                 let mut leaf = VdevConfig::new(kind, 0, guid());
                 leaf.path = Some(device.path().to_owned());
                 leaf.whole_disk = is_disk.then_some(0);
-                // If a spare stands in for the replaced device, the replacement makes the spare
+                // If a spare had taken the replaced device's place, the replacement makes the spare
                 // idle.
                 leaf.unspare = parent.kind == VdevKind::Spare && !old.is_spare;
                 (leaf, Some(device.clone()))
@@ -193,7 +193,7 @@ impl Pool {
         })
     }
 
-    /// The leaf that a spare becomes.
+    /// The leaf for a spare.
     fn spare_leaf(&self, guid: u64, tree: &VdevConfig, target: u64) -> Result<VdevConfig> {
         let spares = self.aux_devices("spares")?;
         let missing = || refused(Errno::NODEV, "no such device in pool");
@@ -201,13 +201,13 @@ impl Pool {
             .into_iter()
             .find(|s| s.guid == guid)
             .ok_or_else(missing)?;
-        // Fields of the list of spares that a leaf's configuration must not have.
+        // Fields of the list of spares that do not belong into a leaf's configuration.
         leaf.top = None;
         leaf.is_spare = true;
         leaf.other.clear();
         if let VdevKind::DraidSpare { top_guid, .. } = leaf.kind {
             let top = tree.children.iter().find(|top| top.find(target).is_some());
-            // Its space is rows of that dRAID, which no other vdev can read.
+            // Its space is rows of that dRAID, which no other vdev can use.
             if top.is_none_or(|top| top.guid != top_guid) {
                 let what = "a distributed spare stands in for devices of its own dRAID only";
                 return Err(refused(Errno::NOTSUP, what));
@@ -216,8 +216,8 @@ impl Pool {
         Ok(leaf)
     }
 
-    /// Counts leaves that wait for the next resilver: the feature is in use while there is one.
-    /// Gives whether the pool has the feature.
+    /// Counts leaves that wait for the next resilver: the feature is active while there is one.
+    /// Returns whether the pool has the feature.
     pub(crate) fn count_deferred(&self, ctx: &SyncCtx<'_>, more: usize) -> Result<bool> {
         const DEFER: &str = "com.datto:resilver_defer";
         if !self.features.is_enabled(DEFER) {
@@ -245,7 +245,7 @@ impl Pool {
         found
     }
 
-    /// Leaves that waited for this: the next resilver is theirs.
+    /// The waiting leaves are included in the resilver that begins now.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -256,14 +256,14 @@ impl Pool {
         let mut config = self.config.lock();
         let end = &mut |node: &mut VdevConfig| node.resilver_defer = false;
         config.vdev_tree.visit_mut(end);
-        // `config_changed` and the count take the lock themselves.
+        // Released here, because `config_changed` and the count take the lock themselves.
         drop(config);
         self.config_changed();
         self.count_deferred(ctx, 0).map(drop)
     }
 }
 
-/// Refuses a place where no device can be put beside another one.
+/// Refuses a place where no device can be attached.
 fn check_place(parent: &VdevConfig, old: &VdevConfig, kind: &VdevKind) -> Result<()> {
     if !old.kind.is_leaf() {
         return Err(Error::refused(Errno::NOTSUP, "not a device"));
@@ -275,7 +275,7 @@ fn check_place(parent: &VdevConfig, old: &VdevConfig, kind: &VdevKind) -> Result
             Errno::NOTSUP,
             "can only attach to mirrors and top-level disks",
         )),
-        // If the replacement is itself replaced, the device that was being filled leaves too.
+        // If the replacement is itself replaced, the partly filled device leaves too.
         (VdevKind::Replacing, VdevKind::Replacing) if last => Ok(()),
         (_, VdevKind::Replacing) => {
             Err(refused(Errno::NOTSUP, "cannot replace a replacing device"))

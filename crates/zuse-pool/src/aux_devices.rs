@@ -1,7 +1,8 @@
 //! Hot spares and cache devices: lists in the MOS, and a short label on each device (chapter 01
 //! §6.3 of the format notes).
 //!
-//! Zuse keeps the list of cache devices and their labels for others. It puts nothing on them.
+//! Zuse maintains the list of cache devices and their labels for other systems. It stores no data
+//! on them.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::layout::measure;
 use crate::{Pool, SyncCtx, VdevSpec};
 
 impl Pool {
-    /// Labels spares or cache devices. Gives their entries in the list.
+    /// Labels spares or cache devices. Returns their entries in the list.
     pub(crate) fn label_aux(
         &self,
         devices: &[VdevSpec],
@@ -52,11 +53,10 @@ impl Pool {
         devices.iter().map(one).collect()
     }
 
-    /// Takes a device out of a list (`spares` or `l2cache`). On disk on return.
+    /// Removes a device from a list (`spares` or `l2cache`). On disk on return.
     ///
     /// # Errors
-    /// `Refused(NODEV)` where it is not listed, `Refused(BUSY)` for a spare in use;
-    /// `Refused(ROFS)`.
+    /// `Refused(NODEV)` if it is not listed, `Refused(BUSY)` for a spare in use; `Refused(ROFS)`.
     pub fn remove_aux(self: &Arc<Self>, list: &'static str, guid: u64) -> Result<()> {
         let check = move |ctx: &SyncCtx<'_>| {
             if ctx.pool.config.lock().vdev_tree.find(guid).is_some() {
@@ -89,7 +89,7 @@ impl Pool {
         self.write_aux_devices(ctx, list, all)
     }
 
-    /// Takes a device out of a list. Gives whether it was there.
+    /// Removes a device from a list. Returns whether it was there.
     pub(crate) fn drop_aux(
         &self,
         ctx: &SyncCtx<'_>,

@@ -1,4 +1,4 @@
-//! The checkpoint of a pool: a state to which the whole of it can go back (chapter 01 §8 of the
+//! The checkpoint of a pool: a state to which the whole pool can be rewound (chapter 01 §8 of the
 //! format notes).
 //!
 //! ```text
@@ -8,11 +8,11 @@
 //! ```
 //!
 //! Invariants
-//! - The checkpoint is made before anything of its txg is written. Every block that the stored
-//!   uberblock leads to was born in C or before, every later block after C.
-//! - While it is kept no block born up to C is written over ([`crate::Allocator`]).
-//! - The key goes before any of its blocks is freed. A power cut between the two leaves a discard
-//!   that goes on with the next import.
+//! - The checkpoint is created before anything of its txg is written. Every block of the stored
+//!   uberblock was born in C or before, every later block after C.
+//! - While it exists no block born up to C is overwritten ([`crate::Allocator`]).
+//! - The key is removed before any of its blocks is freed. After a power cut between the two, the
+//!   discard continues at the next import.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -27,10 +27,10 @@ use crate::allocator::{Discarding, SideKind};
 use crate::space_map::MosWriter;
 use crate::{Pool, SyncCtx};
 
-/// Key in the MOS directory: the uberblock to go back to.
+/// Key in the MOS directory: the uberblock to rewind to.
 const KEY: &[u8] = b"com.delphix:zpool_checkpoint";
 const FEATURE: &str = "com.delphix:zpool_checkpoint";
-/// What the history calls a discard.
+/// The name of a discard in the history.
 const DISCARD: &str = "spa discard checkpoint";
 /// Entries of the checkpoint's maps that one txg frees: two blocks of them.
 const STEP: usize = 2 * 16384;
@@ -41,7 +41,7 @@ pub(crate) struct Checkpoint {
     kept: AtomicBool,
     discarding: AtomicBool,
     step: AtomicUsize,
-    /// What keeps the discard from going on, until the pool is opened again.
+    /// The error that stops the discard until the pool is opened again.
     trouble: Mutex<Option<Error>>,
 }
 
@@ -61,7 +61,7 @@ fn refused(errno: Errno, what: &str) -> Error {
 }
 
 impl Pool {
-    /// Whether the pool has a checkpoint that it can go back to.
+    /// Whether the pool has a checkpoint to rewind to.
     pub fn keeps_checkpoint(&self) -> bool {
         self.checkpoint.kept.load(Relaxed)
     }
@@ -71,12 +71,12 @@ impl Pool {
         self.checkpoint.discarding.load(Relaxed)
     }
 
-    /// Why a discard does not go on, if it does not.
+    /// The error that stops a discard, if any.
     pub fn discard_trouble(&self) -> Option<Error> {
         self.checkpoint.trouble.lock().clone()
     }
 
-    /// Bounds the entries that one txg takes out of the checkpoint's maps.
+    /// Limits the entries that one txg removes from the checkpoint's maps.
     pub fn set_discard_step(&self, entries: usize) {
         self.checkpoint.step.store(entries.max(1), Relaxed);
     }
@@ -84,7 +84,7 @@ impl Pool {
     /// The uberblock of the checkpoint, if the pool has one.
     ///
     /// # Errors
-    /// It cannot be read, or is none.
+    /// It cannot be read, or is invalid.
     pub fn checkpointed(&self) -> Result<Option<Uberblock>> {
         let place = || format!("pool {}, checkpoint", self.name());
         let ints = match self.directory()?.lookup(KEY)? {
@@ -94,7 +94,7 @@ impl Pool {
         };
         let bytes: Vec<u8> = ints.iter().flat_map(|w| w.to_le_bytes()).collect();
         let (uberblock, _) = Uberblock::parse(&bytes).map_err(|e| e.at(place()))?;
-        // A checkpoint newer than the pool cannot be: these bytes are not one of this pool.
+        // A checkpoint cannot be newer than the pool, so these bytes do not belong to this pool.
         if uberblock.txg == 0 || uberblock.txg >= self.uberblock().txg {
             let what = format!("it is of txg {}", uberblock.txg);
             return Err(Error::corrupt(place(), what));
@@ -102,7 +102,7 @@ impl Pool {
         Ok(Some(uberblock))
     }
 
-    /// Finds the checkpoint of a pool that was opened for writing, or the discard that was begun.
+    /// Finds the checkpoint of a pool that was opened for writing, or a discard in progress.
     pub(crate) fn open_checkpoint(&self) -> Result<()> {
         self.open_kept_maps()?;
         let Some(allocator) = self.allocator.get() else {
@@ -115,15 +115,15 @@ impl Pool {
             }
             allocator.set_checkpoint(Txg(uberblock.txg));
             self.checkpoint.kept.store(true, Relaxed);
-        // A discard was interrupted: the uberblock goes first, and the feature counts until all
-        // maps are empty.
+        // A discard was interrupted. Its first step removed the uberblock, and the feature stays
+        // active until all maps are empty.
         } else if self.features.is_active(FEATURE) {
             self.checkpoint.discarding.store(true, Relaxed);
         }
         Ok(())
     }
 
-    /// Tells the allocator where the checkpoint's maps are, or will be.
+    /// Opens the checkpoint's maps, existing or future ones, in the allocator.
     fn open_kept_maps(&self) -> Result<()> {
         let Some(allocator) = self.allocator.get() else {
             return Ok(());
@@ -152,10 +152,10 @@ impl Pool {
         Ok((zap, found.map(ObjectId)))
     }
 
-    /// Makes a checkpoint of the pool as its last uberblock has it. Gives that uberblock's txg.
+    /// Creates a checkpoint of the pool as of its last uberblock. Returns that uberblock's txg.
     ///
     /// # Errors
-    /// `Refused(EXIST)` with a checkpoint, `Refused(BUSY)` while one is discarded,
+    /// `Refused(EXIST)` if there is a checkpoint, `Refused(BUSY)` during a discard,
     /// `Refused(NOTSUP)` without the feature, `Refused(ROFS)`.
     pub fn make_checkpoint(self: &Arc<Self>) -> Result<Txg> {
         let check = |ctx: &SyncCtx<'_>| ctx.pool.check_checkpoint();
@@ -174,13 +174,12 @@ impl Pool {
                 int_size: 8,
                 ints: stored.to_words().to_vec(),
             };
-            // A map of an earlier checkpoint may still be there, empty.
+            // A map of an earlier checkpoint may still exist, empty.
             pool.open_kept_maps()?;
             pool.directory()?.add(ctx.tx, KEY, &value)?;
             pool.features.add(ctx, FEATURE, 1)?;
             if let Some(allocator) = pool.allocator.get() {
-                // Before anything of this txg is freed: from now on a block of that txg or before
-                // is kept.
+                // Before any free of this txg: from now on blocks of that txg or before are kept.
                 allocator.set_checkpoint(Txg(last.txg));
             }
             pool.checkpoint.kept.store(true, Relaxed);
@@ -224,8 +223,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Gives the checkpoint up. What only it has is freed in the txgs that follow; this returns
-    /// when that has begun.
+    /// Discards the checkpoint. Blocks that only it has are freed in the following txgs. Returns
+    /// once that has begun.
     ///
     /// # Errors
     /// `Refused(NOENT)` without a checkpoint; `Refused(ROFS)`.
@@ -238,7 +237,7 @@ impl Pool {
             false => Err(refused(Errno::NOENT, "checkpoint does not exist")),
         };
         let apply = |ctx: &SyncCtx<'_>| {
-            // First nobody can rewind to it. Then its blocks may go, over many txgs.
+            // First, rewinding becomes impossible. Then its blocks are freed, over many txgs.
             ctx.pool.directory()?.remove(ctx.tx, KEY)?;
             if let Some(allocator) = ctx.pool.allocator.get() {
                 allocator.set_checkpoint(Txg::ZERO);
@@ -251,7 +250,7 @@ impl Pool {
         self.early_task(check, apply)
     }
 
-    /// Frees some of what a discarded checkpoint had, within the txg that is being written.
+    /// Frees some blocks of a discarded checkpoint, in the syncing txg.
     pub(crate) fn discard_some(&self, ctx: &SyncCtx<'_>) -> Result<()> {
         let Some(allocator) = self.allocator.get().filter(|_| self.is_discarding()) else {
             return Ok(());
@@ -261,13 +260,13 @@ impl Pool {
         match allocator.discard_some(&writer, step)? {
             Discarding::More => return Ok(()),
             Discarding::Done => {
-                // All of them: each vdev with a map may have counted one.
+                // All uses: each vdev with a map may have counted one.
                 let uses = i64::try_from(self.features.refcount(FEATURE)).unwrap_or(1);
                 self.features.add(ctx, FEATURE, -uses)?;
                 let text = "finished discarding checkpointed state from the pool";
                 self.hooks.record(ctx, DISCARD, text)?;
             }
-            // A map that cannot be read costs its space, not the pool.
+            // A map that cannot be read costs only its space.
             Discarding::Stuck(error) => *self.checkpoint.trouble.lock() = Some(error),
         }
         self.checkpoint.discarding.store(false, Relaxed);

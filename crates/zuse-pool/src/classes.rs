@@ -1,7 +1,7 @@
 //! Allocation classes: which top-level vdevs are for metadata, dedup tables or the intent log.
 //!
-//! The configuration marks log vdevs only; of the others the ZAP of the top-level vdev tells
-//! (`allocation_bias`).
+//! The configuration marks log vdevs only. The class of other vdevs is in the ZAP of the top-level
+//! vdev (`allocation_bias`).
 
 use zuse_base::{ObjectId, Result};
 use zuse_dmu::zap::{Zap, ZapValue};
@@ -14,7 +14,7 @@ use crate::Pool;
 pub(crate) const BIAS: &[u8] = b"org.zfsonlinux:allocation_bias";
 
 impl Pool {
-    /// Tells the vdev tree what each vdev is for.
+    /// Sets the class of each vdev in the vdev tree.
     pub(crate) fn load_classes(&self) -> Result<()> {
         let tree = self.config.lock().vdev_tree.clone();
         for (id, top) in tree.children.iter().enumerate() {

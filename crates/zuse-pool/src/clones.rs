@@ -1,4 +1,4 @@
-//! Tables of cloned blocks: how many pointers the blocks of files have beyond their first
+//! Tables of cloned blocks: the number of pointers that file blocks have beyond their first
 //! (`docs/format/04b-dedup-brt-scan.md`, 2).
 //!
 //! ```text
@@ -7,28 +7,28 @@
 //! ```
 //! # How a pointer comes and goes
 //!
-//! A clone is made in open context: its reference waits for its txg. When that txg is written, all
-//! its references count at once, *before* anything is freed in it. Else the txg that overwrites the
-//! first file would free the space that the clone is about to point to. Freeing a pointer takes one
-//! off; who finds no entry has the last pointer, and the space is free. A block that a dedup table
-//! counts gets and loses its references there.
+//! A clone is made in open context, and its reference waits for its txg. When that txg syncs, all
+//! its references are counted at once, *before* anything is freed in it. Otherwise the txg that
+//! overwrites the first file would free the space that the clone will point to. Freeing a pointer
+//! drops a reference. Without an entry it is the last pointer, and the space is freed. Blocks that
+//! a dedup table counts get and lose their references there.
 //!
-//! What is in `changed` is what the ZAP will hold; what is not there is as the ZAP has it. A table
-//! exists as long as it has entries; the features count tables. `zuse-sim/tests/clones.rs` has
-//! the offline checker count pointers and compare, and has bytes of OpenZFS.
+//! `changed` has the future entries of the ZAP; other entries are as in the ZAP. A table exists as
+//! long as it has entries; the features count tables. `zuse-sim/tests/clones.rs` has the offline
+//! checker count pointers and compare, and has bytes of OpenZFS.
 //!
 //! # Invariants
 //!
-//! - Level-0 blocks of files and volumes only: `key_of` gives no key for others, and
-//!   [`Shared::refer`] refuses them. The MOS's own blocks never ask here, so the tables can be
-//!   written with it.
-//! - References count before anything is freed in their txg. One that comes later is refused.
+//! - Only level-0 blocks of files and volumes are tracked: `key_of` has no key for others, and
+//!   [`Shared::refer`] refuses them. The MOS's own blocks never use the tables, so the tables can
+//!   be written with it.
+//! - References are counted before anything is freed in their txg. A later one is refused.
 //!
 //! # Byte order
 //!
-//! Without the feature `block_cloning_endian` a count is eight bytes in the order of the machine
-//! that wrote it. One that is changed keeps the order it was found in; a new one is little-endian,
-//! and so are ranges and header.
+//! Without the feature `block_cloning_endian` a count is eight bytes in the byte order of its
+//! writer. A changed count keeps its byte order. New ones are little-endian, and so are ranges and
+//! header.
 //!
 //! # Locks
 //!
@@ -54,9 +54,9 @@ use crate::dedup::Dedup;
 use crate::{Pool, SyncCtx};
 
 const FEATURE: &str = "com.fudosecurity:block_cloning";
-/// Counts are stored as one integer, not as the eight bytes of their writer.
+/// Counts are stored as an integer, not as eight bytes in their writer's order.
 const ENDIAN: &str = "com.truenas:block_cloning_endian";
-/// Name of a table in the MOS directory; the id of its vdev follows.
+/// Name of a table in the MOS directory, followed by the id of its vdev.
 const NAME: &str = "com.fudosecurity:brt:vdev:";
 /// Type of a table's object and of its bonus.
 const WORDS: u8 = 195;
@@ -71,12 +71,12 @@ const PER_BLOCK: usize = BLOCK as usize / 2;
 /// More ranges than any vdev has: a pebibyte.
 const MOST_RANGES: u64 = 1 << 26;
 
-/// How many pointers a block has beyond its first.
+/// The number of pointers of a block beyond its first.
 #[derive(Clone, Copy, Debug)]
 struct Count {
     stored: u64,
     now: u64,
-    /// Of its eight bytes, where it is stored as such.
+    /// Of its eight bytes, if it is stored that way.
     order: ByteOrder,
 }
 
@@ -91,14 +91,14 @@ impl Count {
 /// The table of a vdev.
 #[derive(Default)]
 struct Table {
-    /// Its object and that of its entries, once they are made.
+    /// The objects of the table and of its entries, once created.
     objects: Option<(ObjectId, ObjectId)>,
     range: u64,
     counts: Vec<u16>,
     total: u64,
     used: u64,
     saved: u64,
-    /// Blocks of `counts` that are not as on disk.
+    /// Blocks of `counts` that differ from disk.
     dirty: BTreeSet<usize>,
     changed: HashMap<u64, Count>,
 }
@@ -115,7 +115,7 @@ impl Table {
             .unwrap_or_default()
     }
 
-    /// An entry comes or goes.
+    /// Counts an added or removed entry.
     fn entry(&mut self, offset: u64, dsize: u64, comes: bool) {
         let index = self.index(offset);
         if let Some(count) = self.counts.get_mut(index) {
@@ -124,7 +124,7 @@ impl Table {
             } else {
                 count.saturating_sub(1)
             };
-            // Only blocks of counts that changed are written: the table is as large as the vdev.
+            // Only changed blocks of counts are written, because the table is as large as the vdev.
             self.dirty.insert(index / PER_BLOCK);
         }
         (self.total, self.used) = if comes {
@@ -137,7 +137,7 @@ impl Table {
         };
     }
 
-    /// A block of the counts as it is stored.
+    /// A block of the counts in its stored form.
     fn stored_counts(&self, block: usize) -> Vec<u8> {
         let from = (block * PER_BLOCK).min(self.counts.len());
         let to = (from + PER_BLOCK).min(self.counts.len());
@@ -163,12 +163,12 @@ impl Table {
     }
 }
 
-/// References to a block in a txg that is not being written yet.
+/// References to a block in a txg that is not syncing yet.
 struct Wait {
     count: u64,
     /// Bytes of the block.
     dsize: u64,
-    /// One that a dedup table may count.
+    /// A block that a dedup table may count.
     dedup: Option<BlockPointer>,
 }
 
@@ -180,9 +180,9 @@ struct State {
     mos: Option<Arc<Objset>>,
     tables: BTreeMap<u32, Table>,
     waiting: [Waiting; 4],
-    /// References up to this txg count.
+    /// References up to this txg are counted.
     applied: Txg,
-    /// References that were withdrawn after they had begun to count, and the bytes of their blocks.
+    /// References that were withdrawn after they had been counted, and the sizes of their blocks.
     orphans: Vec<(BlockPointer, u64)>,
 }
 
@@ -191,27 +191,26 @@ pub(crate) struct Clones {
     vdevs: Arc<Vdevs>,
     dedup: Arc<Dedup>,
     state: Mutex<State>,
-    /// Whether there is anything at all: most pools have no clones, and each block that is freed
-    /// asks.
+    /// Whether there are any entries. Most pools have none, and each freed block is checked.
     any: AtomicBool,
     enabled: AtomicBool,
 }
 
-/// Vdev and offset of a block's first copy, if it is one that can be cloned.
+/// Vdev and offset of a block's first copy, if the block can be cloned.
 fn key_of(bp: &BlockPointer) -> Option<(u32, u64)> {
-    // Only these are ever cloned: everything else is spared the look-up.
+    // Only these can be cloned, so others are spared the look-up.
     let data = bp.kind() == BpKind::Normal
         && bp.level() == 0
         && !object_type::is_metadata(bp.object_type());
     data.then(|| {
         let dva = bp.dva(0);
-        // By its first copy, as on disk: the others are freed with it.
+        // By its first copy, as on disk; the other copies are freed with it.
         (dva.vdev(), dva.offset())
     })
 }
 
 impl Clones {
-    /// The dedup tables of a pool, and these beside them.
+    /// The dedup tables of a pool, together with these.
     pub fn with_dedup(vdevs: &Arc<Vdevs>) -> (Arc<Dedup>, Arc<Self>) {
         let dedup = Dedup::new(vdevs.clone());
         let clones = Arc::new(Self {
@@ -224,7 +223,7 @@ impl Clones {
         (dedup, clones)
     }
 
-    /// The pipeline asks these tables and those of dedup.
+    /// Installs these tables and those of dedup in the pipeline.
     pub fn install(self: &Arc<Self>, io: &Pipeline) {
         io.set_shared(self.clone());
         io.set_contents(self.dedup.clone());
@@ -234,7 +233,7 @@ impl Clones {
         self.vdevs.tripwire().hold(at::CLONES, self.state.lock())
     }
 
-    /// Bytes that further pointers would take if they were blocks.
+    /// Bytes saved: the space that the additional pointers would take as blocks.
     pub fn saved(&self) -> u64 {
         if !self.any.load(Relaxed) {
             return 0;
@@ -275,7 +274,7 @@ impl Clones {
             .store(pool.features().is_enabled(FEATURE), Relaxed);
     }
 
-    /// Lets go of the MOS, which holds the pipeline, which holds this.
+    /// Releases the MOS, which holds the pipeline, which holds this.
     pub fn detach(&self) {
         self.state().mos = None;
     }
@@ -287,14 +286,14 @@ impl Clones {
             || state.tables.values().any(|t| !t.changed.is_empty())
     }
 
-    /// How many further pointers a block has; from here on it is in `changed` if it has any.
+    /// The number of additional pointers of a block. If it has any, it is in `changed` from now on.
     fn now(&self, (vdev, offset): (u32, u64)) -> Result<u64> {
         let (mos, entries) = {
             let state = self.state();
             let Some(table) = state.tables.get(&vdev) else {
                 return Ok(0);
             };
-            // Newer than what is stored.
+            // Newer than the stored count.
             if let Some(count) = table.changed.get(&offset) {
                 return Ok(count.now);
             }
@@ -316,7 +315,7 @@ impl Clones {
         let Some(table) = state.tables.get_mut(&vdev) else {
             return Ok(0);
         };
-        // Somebody may have been faster while the ZAP was read: theirs stands.
+        // Another thread may have been faster while the ZAP was read: its count is kept.
         let count = table.changed.entry(offset).or_insert(Count {
             stored,
             now: stored,
@@ -325,9 +324,9 @@ impl Clones {
         Ok(count.now)
     }
 
-    /// `more` further pointers to a block of `dsize` bytes.
+    /// Adds `more` pointers to a block of `dsize` bytes.
     fn add(&self, key: (u32, u64), more: u64, dsize: u64) -> Result<()> {
-        // The stored count comes into memory first, since what is added is added to that.
+        // The stored count is loaded first, because this one is added to it.
         self.now(key)?;
         let (vdev, offset) = key;
         let tops = self.vdevs.tops();
@@ -359,7 +358,7 @@ impl Clones {
         let first = count.now == 0;
         count.now = count.now.saturating_add(more);
         table.saved = table.saved.saturating_add(dsize.saturating_mul(more));
-        // A block counts once in its range, however many pointers it has.
+        // A block counts once in its range, whatever its number of pointers.
         if first {
             table.entry(offset, dsize, true);
         }
@@ -367,19 +366,19 @@ impl Clones {
         Ok(())
     }
 
-    /// The references of a txg count from now on. Before anything is freed in it.
+    /// Counts the references of a txg, before anything is freed in it.
     pub fn apply(&self, pool: &Pool, txg: Txg) -> Result<()> {
         self.enabled
             .store(pool.features().is_enabled(FEATURE), Relaxed);
         let waiting = {
             let mut state = self.state();
-            // Under the lock with the taking: a reference that comes later is refused, not lost.
+            // Under the same lock: a later reference is refused, not lost.
             state.applied = txg;
             std::mem::take(&mut state.waiting[txg.slot::<4>()])
         };
         for (key, wait) in waiting {
             let counted = match &wait.dedup {
-                // A block that a dedup table knows is counted there alone.
+                // A deduplicated block is counted only in its dedup table.
                 Some(bp) => self.dedup.refer(bp, wait.count)?,
                 None => false,
             };
@@ -390,8 +389,8 @@ impl Clones {
         Ok(())
     }
 
-    /// Takes back the references that were withdrawn after they had begun to count: before the
-    /// dedup tables are written.
+    /// Drops references that were withdrawn after they had been counted: before the dedup tables
+    /// are written.
     pub fn take_back(&self) -> Result<()> {
         let orphans = std::mem::take(&mut self.state().orphans);
         for (bp, dsize) in orphans {
@@ -402,7 +401,7 @@ impl Clones {
         Ok(())
     }
 
-    /// Writes what changed into the MOS; after everything else that frees blocks of files.
+    /// Writes changes into the MOS; after everything else that frees blocks of files.
     pub fn sync(&self, ctx: &SyncCtx<'_>) -> Result<()> {
         let changed: Vec<u32> = {
             let state = self.state();
@@ -426,7 +425,7 @@ impl Clones {
                 // Cloned and freed again within the txg: nothing to write.
                 .filter(|(_, c)| c.now != c.stored)
                 .collect();
-            // In the order of the disk, so that two runs write the same bytes.
+            // In disk order, so that two runs write the same bytes.
             changes.sort_unstable_by_key(|(offset, _)| *offset);
             (changes, table.objects, table.total)
         };
@@ -435,7 +434,8 @@ impl Clones {
         }
         if total == 0 {
             if let Some(objects) = objects {
-                // With the last entry the table goes: an empty one would keep the feature active.
+                // The table is removed with its last entry: an empty one would keep the feature
+                // active.
                 destroy(ctx, vdev, objects)?;
             }
             let mut state = self.state();
@@ -461,7 +461,7 @@ impl Clones {
             let Some(table) = state.tables.get_mut(&vdev) else {
                 return Ok(());
             };
-            // After the entries: an error before leaves no table that says it has them.
+            // After the entries: an error before leaves no table without its entries.
             table.objects = Some(objects);
             let dirty = std::mem::take(&mut table.dirty);
             let blocks: Vec<_> = dirty
@@ -478,7 +478,7 @@ impl Clones {
     }
 }
 
-/// A count as a table's entry has it; at least one.
+/// A count from a table's entry; at least one.
 fn count_of(value: &ZapValue) -> Option<(u64, ByteOrder)> {
     match value {
         ZapValue::U64(count) if *count > 0 => Some((*count, ByteOrder::Little)),
@@ -498,7 +498,7 @@ fn value_of(count: &Count, endian: bool) -> ZapValue {
 /// Makes the objects of a table.
 fn create(ctx: &SyncCtx<'_>, vdev: u32) -> Result<(ObjectId, ObjectId)> {
     let (mos, features) = (ctx.pool.mos(), ctx.pool.features());
-    // The first table says how counts are stored in all of them.
+    // The first table decides how counts are stored in all of them.
     let first = !features.is_active(FEATURE);
     if features.is_active(ENDIAN) || first && features.is_enabled(ENDIAN) {
         features.add(ctx, ENDIAN, 1)?;
@@ -566,7 +566,7 @@ impl Table {
                 }
             })
             .collect();
-        // The blocks that are written are little-endian, as the header says then: all of them.
+        // All blocks are rewritten little-endian, and the header says so.
         let dirty = if big != 0 {
             (0..counts.len().div_ceil(PER_BLOCK)).collect()
         } else {

@@ -2,13 +2,13 @@
 //! notes).
 //!
 //! Crash rules
-//! - Before the uberblock, the odd labels and the old uberblock fit together. Blocks of the new txg
-//!   are garbage then, which no space map of the old one knows.
-//! - After the uberblock, it and the even labels fit together.
-//! - No uberblock is written after a panic that may have left something half changed. The tripwire
+//! - Before the uberblock, the odd labels match the old uberblock. Blocks of the new txg are
+//!   garbage then, in no space map of the old one.
+//! - After the uberblock, the even labels match it.
+//! - No uberblock is written after a panic that may have left an inconsistent state. The tripwire
 //!   is checked before the first label and right before the uberblock.
-//! - The flush before the uberblock makes every block that it leads to durable. Without it a power
-//!   cut could leave an uberblock that leads to blocks which never reached the disk.
+//! - The flush before the uberblock makes every block of its tree durable. Without it a power cut
+//!   could leave an uberblock whose blocks never reached the disk.
 
 use zuse_base::{Error, Event, Result, Txg};
 use zuse_format::uberblock::{MMP_MAGIC, SPA_VERSION, Uberblock};
@@ -18,7 +18,7 @@ use crate::Pool;
 
 impl Pool {
     /// Makes the older state that was opened the newest one, before anything is written on top of
-    /// it. `checkpoint`: it says of itself to be a checkpoint, until the first txg.
+    /// it. `checkpoint`: the state is marked as a rewound checkpoint until the first txg.
     pub(crate) fn commit_rewind(&self, txg: Txg, checkpoint: bool) -> Result<()> {
         let of = if checkpoint {
             self.uberblock.lock().txg
@@ -31,7 +31,7 @@ impl Pool {
 
     pub(crate) fn commit(&self, txg: Txg, config: Option<PoolConfig>) -> Result<()> {
         let last = self.uberblock.lock().txg;
-        // The ring is read by txg: an uberblock that is not newer would lose or hide this one.
+        // The ring is ordered by txg: an uberblock that is not newer would lose or hide this one.
         assert!(
             txg.0 > last,
             "uberblock of {txg:?} after that of txg {last}"
@@ -54,7 +54,7 @@ impl Pool {
             checkpoint_txg,
             raidz_reflow: last.raidz_reflow,
         };
-        // A root that did not change in this txg is as it was found on the disk.
+        // A root that did not change in this txg stays as it was read.
         let born = uberblock.root.logical_birth();
         if born > txg.0 {
             return Err(Error::contradiction(
@@ -68,16 +68,16 @@ impl Pool {
             "blocks are on their way to the devices"
         );
         self.suspension.check_whole()?;
-        // A flush that failed cannot be tried again: what the host dropped is gone.
+        // A failed flush cannot be retried: the host may have dropped the data.
         self.vdevs.flush_written()?;
-        // A leaf that missed what its siblings took is read last from now on.
+        // A leaf that missed a write of its siblings is read last from now on.
         for guid in self.vdevs.take_missed() {
             if let Some(leaf) = self.vdevs.leaf(guid) {
                 leaf.set_outdated(true);
             }
             match self.dtls.note_late(guid, txg) {
                 true => self.config_changed(),
-                // What it lacks is known already.
+                // Its missing txgs are recorded already.
                 false => self.tell_missing(guid),
             }
         }
@@ -89,7 +89,7 @@ impl Pool {
             }
             None => UberblockTargets::From(self.env.entropy.u64() as u32),
         };
-        // Up to here the old uberblock leads to all that was; from here on there would be no way
+        // Up to here the old uberblock leads to the whole old state; from here on there is no way
         // back.
         self.suspension.check_whole()?;
         self.io

@@ -1,4 +1,4 @@
-//! Making a pool (chapter 01 §4.3 and §7 of the format notes).
+//! Creating a pool (chapter 01 §4.3 and §7 of the format notes).
 //!
 //! Labels with txg 0 come first: a crash before the first commit leaves no pool. The MOS is built
 //! in memory as txg 4 and committed like any other.
@@ -38,13 +38,13 @@ pub struct VdevSpec {
     pub ashift: Option<u8>,
 }
 
-/// What a new pool is to be.
+/// Options of a new pool.
 pub struct CreateOptions {
     /// Name of the pool.
     pub name: String,
     /// Its top-level vdevs.
     pub vdevs: Vec<VdevSpec>,
-    /// Features to enable; those they need come along. `None` enables all.
+    /// Features to enable, with those they depend on. `None` enables all.
     pub features: Option<Vec<&'static Feature>>,
     /// Version; below 5000 there are no features.
     pub version: u64,
@@ -66,9 +66,9 @@ impl CreateOptions {
 }
 
 impl Pool {
-    /// Makes a pool and opens it.
+    /// Creates a pool and opens it.
     ///
-    /// The devices are overwritten: whoever calls has checked that they hold no pool in use.
+    /// The devices are overwritten: the caller has checked that they belong to no pool in use.
     ///
     /// # Errors
     /// `Refused(INVAL)` for no or too small devices; `Device` if one fails.
@@ -80,11 +80,10 @@ impl Pool {
         Self::create_with_layout(env, options, &[], hooks)
     }
 
-    /// As [`Pool::create`], with the devices in groups; without any, each device is a vdev of its
-    /// own.
+    /// As [`Pool::create`], with the devices in groups; without groups, each device becomes a vdev.
     ///
     /// # Errors
-    /// As [`Pool::create`]; `Refused(INVAL)` for groups that cannot be.
+    /// As [`Pool::create`]; `Refused(INVAL)` for invalid groups.
     pub fn create_with_layout(
         env: Environment,
         options: CreateOptions,
@@ -100,8 +99,8 @@ impl Pool {
         let guid = || env.entropy.guid().get();
         let mut tops = Vec::new();
         let mut devices = BTreeMap::new();
-        // All checks come before the first label: a refused command must leave the devices as they
-        // were.
+        // All checks come before the first label: a refused command must leave the devices
+        // unchanged.
         let groups = layout::groups(&options.vdevs, layout)?;
         if !groups.iter().any(|(s, _)| s.class == VdevClass::Normal) {
             let what = "at least one toplevel vdev must be specified";
@@ -129,7 +128,7 @@ impl Pool {
             .filter_map(|(top, _)| top.top.as_ref()?.min_alloc);
         config.min_alloc = units.clone().min();
         config.max_alloc = units.max();
-        // Labels of txg 0: until the first uberblock is there, no system takes them for a pool.
+        // Labels of txg 0: without an uberblock, no system takes them for a pool.
         init_labels(&config, &root, &devices)?;
         let vdevs = Arc::new(Vdevs::open(
             &root,
@@ -145,7 +144,7 @@ impl Pool {
             ..Uberblock::default()
         };
         let pool = Self::assemble(env, config, vdevs, uberblock, hooks, true)?;
-        // Nobody could clear a pool that is not there yet.
+        // A pool that does not exist yet cannot be cleared, so errors are not waited for.
         pool.suspension.set_impatient(true);
         if let Err(error) = pool.first_txg(&options) {
             pool.abandon();
@@ -155,7 +154,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Lets go of a pool that did not come up: it and what is above it know each other, and only
+    /// Releases a pool whose creation failed. It and the layer above refer to each other, so only
     /// this frees the devices.
     pub(crate) fn abandon(&self) {
         self.hooks.let_go();
@@ -209,7 +208,7 @@ impl Pool {
             self.vdevs.count_as_allocated();
         }
         if options.version >= SPA_VERSION {
-            // Before all that asks whether a feature is enabled, which is nearly everything below.
+            // Before any check whether a feature is enabled, which is nearly everything below.
             self.features.create(&ctx, &directory)?;
             self.enable_first(&ctx, options)?;
         }
@@ -223,20 +222,20 @@ impl Pool {
         self.make_spares(&ctx)?;
         self.config_changed();
 
-        // The first file system is written in the same txg: there is no pool without one on disk.
+        // The first file system is written in the same txg, because every pool on disk has one.
         self.hooks.sync(&ctx)?;
         self.clones.attach(self);
         self.dedup.attach(self)?;
         self.converge(FIRST_TXG, &tx)?;
         self.meter.clear(FIRST_TXG);
         self.hooks.synced(FIRST_TXG);
-        // Before the threads are there, so that none can begin in a txg that was used here.
+        // Before the threads start, so that none can begin a txg that was used here.
         self.txgs.done_first(FIRST_TXG);
         self.hooks.load(self)?;
         self.start()
     }
 
-    /// Enables the features that a new pool is to have.
+    /// Enables the features of a new pool.
     fn enable_first(&self, ctx: &SyncCtx<'_>, options: &CreateOptions) -> Result<()> {
         match &options.features {
             None => {
@@ -245,7 +244,7 @@ impl Pool {
                 }
             }
             Some(list) => {
-                // In the table's order, so that the books of enabled_txg are the usual ones.
+                // In the table's order, so that enabled_txg entries are as usual.
                 for f in FEATURES
                     .iter()
                     .filter(|f| list.iter().any(|l| l.guid == f.guid))
@@ -257,7 +256,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Salts the checksums that take a salt.
+    /// Creates the salt of the salted checksums.
     fn make_salt(&self, tx: &Tx, directory: &Zap) -> Result<()> {
         let mut salt = [0u8; 32];
         self.env.entropy.fill(&mut salt);
@@ -271,7 +270,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Makes the objects of the configuration and of the blocks whose freeing waits.
+    /// Creates the objects of the configuration and of the deferred frees.
     fn make_config_and_queue(&self, mos: &Arc<Objset>, tx: &Tx, directory: &Zap) -> Result<()> {
         let config = mos.allocate(
             tx,
@@ -281,7 +280,7 @@ impl Pool {
         )?;
         directory.add_u64(tx, b"config", config.object().0)?;
         self.config_object.store(config.object().0, Relaxed);
-        // Blocks whose freeing waits (chapter 04). It stays empty here.
+        // The list of deferred frees (chapter 04). It stays empty here.
         let deferred = mos.allocate(
             tx,
             &DnodeSpec::new(object_type::BPOBJ)
@@ -293,7 +292,7 @@ impl Pool {
         Ok(())
     }
 
-    /// What the MOS of a new pool is written with.
+    /// Write settings for the MOS of a new pool.
     fn first_settings(&self, enabled: &dyn Fn(&str) -> bool) -> Settings {
         let mut settings = Settings::mos();
         settings.hole_birth = enabled("com.delphix:hole_birth");
@@ -351,7 +350,8 @@ impl Pool {
         }
         let mut config = self.config.lock();
         config.vdev_tree = tree;
-        // The word and the ZAPs' numbers go together: one without the other is refused at import.
+        // The word and the ZAPs' numbers are written together: an import refuses one without the
+        // other.
         config.has_per_vdev_zaps = true;
         Ok(())
     }
@@ -410,15 +410,14 @@ impl Pool {
         self.write_aux_devices(ctx, "spares", spares)
     }
 
-    /// First byte and bytes of a metaslab of a top-level vdev that is there; of dRAID those in
-    /// whole rows.
+    /// Offset and size of a metaslab of a present top-level vdev; for dRAID, limited to whole rows.
     pub fn metaslab_region(&self, vdev: u32, metaslab: u64) -> Option<(u64, u64)> {
         let info = self.vdev_infos().into_iter().find(|i| i.vdev == vdev)?;
         let region = info.region(metaslab);
         Some((region.span.start, region.span.size))
     }
 
-    /// What the allocator must know of each vdev that data may live on.
+    /// What the allocator needs to know about each vdev that can hold data.
     pub(crate) fn vdev_infos(&self) -> Vec<VdevInfo> {
         let tops = self.vdevs.tops();
         tops.iter()

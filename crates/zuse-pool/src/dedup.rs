@@ -1,4 +1,4 @@
-//! Dedup tables: which blocks are shared, and by how many pointers
+//! Dedup tables: which blocks are shared, and their reference counts
 //! (`docs/format/04b-dedup-brt-scan.md`, 1).
 //!
 //! ```text
@@ -8,8 +8,8 @@
 //!                                      ├─ DDT-sha256-zap-…          stores, entries of 72 bytes
 //!                                      └─ DDT-log-sha256-0, -1      what is newer than the stores
 //! ```
-//! An entry in a log overrides the store's, and one in the active log that in the flushing one.
-//! Here they are read. How they change is in `live`, how that is written in `apply` and `log`.
+//! An entry in a log overrides the store's, and one in the active log overrides the flushing one.
+//! Here they are read. Changes are in `live`, and writing them in `apply` and `log`.
 
 mod apply;
 mod form;
@@ -54,7 +54,7 @@ const OLD: usize = 256;
 const NEW: usize = 72;
 /// Words of a slot in the old form.
 const SLOT: usize = 8;
-/// More than any honest log: it is kept in memory as a whole.
+/// More than any real log: it is kept in memory as a whole.
 const MAX_LOG: u64 = 1 << 32;
 /// Bytes of a record in front of its value: info and key.
 const RECORD: usize = 48;
@@ -74,7 +74,7 @@ pub struct Table {
     pub root: u64,
     /// Where the entries are; none without entries.
     pub stores: Vec<Store>,
-    /// What is newer; none in the old form.
+    /// Newer entries; none in the old form.
     pub logs: Vec<Log>,
 }
 
@@ -89,15 +89,15 @@ pub struct Store {
     pub object: u64,
     /// How many entries.
     pub entries: u64,
-    /// Bytes that it takes on disk.
+    /// Bytes that it occupies on disk.
     pub on_disk: u64,
-    /// Bytes of its blocks.
+    /// Bytes that it occupies in memory.
     pub in_memory: u64,
     /// Sums over its entries, as `DDT-statistics` has them.
     pub histogram: Histogram,
 }
 
-/// Changes that no store has yet.
+/// Changes that are in no store yet.
 #[derive(Clone, Debug)]
 pub struct Log {
     /// Its name.
@@ -110,22 +110,22 @@ pub struct Log {
     pub length: u64,
     /// Txg since which it is in use.
     pub first_txg: u64,
-    /// The newest value of each key, those flushed already left out.
+    /// The newest value of each key, without those flushed already.
     pub entries: BTreeMap<Key, Entry>,
-    /// The class of the store that has an older value of a key.
+    /// For each key, the class of the store with an older value.
     pub stored: BTreeMap<Key, usize>,
     /// Flushed up to this key.
     pub checkpoint: Option<Key>,
 }
 
 impl Log {
-    /// Whether it is the one that is being flushed.
+    /// Whether this is the flushing log.
     pub fn is_flushing(&self) -> bool {
         self.flags & 1 != 0
     }
 }
 
-/// What blocks with the same content have in common.
+/// The key of blocks with the same content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// The checksum.
@@ -135,9 +135,9 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of a block, also of one that has no place yet.
+    /// The key of a block, even one without a place.
     pub fn of(bp: &BlockPointer) -> Self {
-        // Sizes and compression stand there as in a key.
+        // Sizes and compression have the same encoding as in a key.
         let form = bp.words[6] & ((1 << 39) - 1);
         Self {
             checksum: bp.checksum(),
@@ -145,7 +145,7 @@ impl Key {
         }
     }
 
-    /// As words, in which order keys are compared.
+    /// As words, in the order of comparison.
     pub fn words(&self) -> [u64; 5] {
         let [a, b, c, d] = self.checksum;
         [a, b, c, d, self.properties]
@@ -161,7 +161,7 @@ impl Key {
         })
     }
 
-    /// Whether it is of an encrypted block.
+    /// Whether it belongs to an encrypted block.
     pub fn is_encrypted(&self) -> bool {
         self.properties >> 39 & 1 == 1
     }
@@ -177,18 +177,18 @@ impl Key {
     }
 }
 
-/// One block, and how many pointers lead to it.
+/// A block and its reference count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shared {
     /// The slot in the old form, which is the number of copies; 0 in the new.
     pub slot: usize,
-    /// Where it lies; of an encrypted block the third is salt and IV.
+    /// Its DVAs; for an encrypted block the third one is salt and IV.
     pub dvas: [Dva; 3],
     /// Pointers.
     pub references: u64,
     /// When it was written.
     pub birth: u64,
-    /// Seconds since 1970, of the last change; only in the new form.
+    /// Seconds since 1970 of the last change; only in the new form.
     pub since: u64,
 }
 
@@ -241,7 +241,7 @@ fn slots(words: &[u64], flat: bool) -> Entry {
     all.filter(|s| s.birth != 0).collect()
 }
 
-/// The value of an entry in a store: how it is compressed and in which order, then its words.
+/// Decodes the value of an entry in a store: a byte for compression and byte order, then its words.
 fn value(raw: &[u8], flat: bool, place: &str) -> Result<Entry> {
     let (Some(head), Some(rest)) = (raw.first(), raw.get(1..)) else {
         return Err(damaged(place, "an entry of a dedup table is empty"));
@@ -267,7 +267,7 @@ fn value(raw: &[u8], flat: bool, place: &str) -> Result<Entry> {
     Ok(slots(&words, flat))
 }
 
-/// The position behind an entry, as OpenZFS writes it down: 48 bits of hash, the next number among
+/// The position after an entry, as OpenZFS records it: 48 bits of hash, and the next number among
 /// equal ones.
 fn position(entry: &ZapEntry) -> u64 {
     entry.hash >> 16 | (u64::from(entry.cd) + 1) << 48
@@ -279,10 +279,10 @@ impl Table {
         self.version > 0
     }
 
-    /// Calls `f(position behind it, key, blocks)` for every entry of a store.
+    /// Calls `f(position after it, key, blocks)` for every entry of a store.
     ///
     /// # Errors
-    /// The store cannot be read, or an entry makes no sense.
+    /// The store cannot be read, or an entry is invalid.
     pub fn each_entry(
         &self,
         pool: &Pool,
@@ -310,7 +310,7 @@ impl Table {
         stored + newer as u64
     }
 
-    /// Sums over all entries: those in stores, and those in logs.
+    /// Totals of all entries: those in stores, and those in logs.
     pub fn histogram(&self, io: &Pipeline) -> Histogram {
         let mut sum = Histogram::default();
         self.stores.iter().for_each(|s| sum.merge(&s.histogram));
@@ -330,7 +330,7 @@ impl Table {
 /// All tables of a pool, by checksum.
 ///
 /// # Errors
-/// They cannot be read, or have a form that is not known.
+/// They cannot be read, or have an unknown form.
 pub fn tables(pool: &Pool) -> Result<Vec<Table>> {
     let directory = pool.directory()?;
     let Some(statistics) = directory.lookup_u64(b"DDT-statistics")? else {
@@ -470,7 +470,7 @@ fn log(pool: &Pool, names: &Zap, checksum: &str, index: u8) -> Result<Option<Log
     Ok(Some(log))
 }
 
-/// The records of a block of a log, up to the first that is none.
+/// The records in a block of a log, up to the first invalid one.
 fn records(block: &[u8], place: &str, f: &mut dyn FnMut(Key, Option<usize>, Entry)) -> Result<()> {
     let mut rest = block;
     while rest.len() >= RECORD {

@@ -1,10 +1,10 @@
-//! Detaching a device from a mirror, or one side of a replacement or of a spare.
+//! Detaching a device from a mirror, or one side of a replacement or a spare.
 //!
-//! - It may leave only if its siblings have every txg, else `no valid replicas`. That is checked on
-//!   the sync thread, when each block of the txg is on the siblings or noted as missed.
+//! - It may leave only if its siblings have every txg, otherwise `no valid replicas`. That is
+//!   checked on the sync thread, when each block of the txg is on the siblings or noted as missed.
 //! - A vdev with one child left is replaced by that child ([`VdevConfig::take_out`]).
-//! - A spare that is detached stays in the list of spares and is idle. If the device that it
-//!   replaces is detached instead, the spare becomes an ordinary device and leaves the list.
+//! - A detached spare stays in the list of spares and is idle. If the replaced device is detached
+//!   instead, the spare becomes an ordinary device and leaves the list.
 
 use zuse_base::{Errno, Error, Result};
 use zuse_format::nvlist::NvList;
@@ -16,20 +16,20 @@ use crate::tree_change::refused;
 use crate::{Pool, SyncCtx, TreeChange};
 
 impl Pool {
-    /// Takes a device out of the vdev above it, a mirror or what is like one. On disk on return.
+    /// Detaches a device from its parent, a mirror or similar vdev. On disk on return.
     ///
     /// # Errors
-    /// `Refused` in OpenZFS's words: there is no such device, it has no siblings, they lack
-    /// something, a checkpoint is kept; `Refused(ROFS)`.
+    /// `Refused`, with OpenZFS's messages: there is no such device, it has no siblings, they lack
+    /// blocks, a checkpoint exists; `Refused(ROFS)`.
     pub fn detach(&self, guid: u64) -> Result<()> {
         self.sync_task(
-            // On the sync thread, because only there does the set of missed txgs stand still.
+            // On the sync thread, because only there the set of missed txgs does not change.
             move |ctx| ctx.pool.check_detach(guid),
             move |ctx| ctx.pool.detach_in(ctx, guid),
         )
     }
 
-    /// Refuses changes below top-level vdevs while a checkpoint needs them as they are.
+    /// Refuses changes below top-level vdevs while a checkpoint needs the present tree.
     pub(crate) fn refuse_with_checkpoint(&self) -> Result<()> {
         if self.keeps_checkpoint() {
             return Err(refused(Errno::EXIST, "checkpoint exists"));
@@ -51,20 +51,20 @@ impl Pool {
         if !is_leaf || !parent.kind.is_mirror_like() {
             return Err(refused(Errno::NOTSUP, only));
         }
-        // A sibling that lacks even one txg would lose it for good.
+        // A sibling that lacks even one txg would lose its blocks for good.
         if parent.children.len() < 2 || self.is_needed(guid) {
             return Err(refused(Errno::BUSY, "no valid replicas"));
         }
         Ok(())
     }
 
-    /// Takes a vdev out of the one above it; the rest was checked.
+    /// Removes a vdev from its parent; everything was checked before.
     pub(crate) fn detach_in(&self, ctx: &SyncCtx<'_>, guid: u64) -> Result<()> {
         let mut change = TreeChange::begin(ctx);
         let gone = || Error::refused(Errno::NODEV, "no such device in pool");
-        // The parent before the change: afterwards its last child may stand in its place.
+        // The parent before the change: afterwards its last child may have replaced it.
         let parent = change.tree().parent_of(guid).ok_or_else(gone)?.clone();
-        // Before the child is taken out, since then nobody could tell who was the spare.
+        // Before the child is removed, because afterwards the spare could not be identified.
         if parent.kind == VdevKind::Spare {
             let out = parent.children.iter().find(|c| c.guid == guid);
             self.settle_spares(ctx, &mut change, &parent, out.ok_or_else(gone)?)?;
@@ -72,19 +72,19 @@ impl Pool {
         let out = change.tree().take_out(guid).ok_or_else(gone)?;
         for node in leaves(&out.node) {
             change.drop_zap(node.zap_leaf)?;
-            // Objects that only the old configuration names would leak.
+            // Objects that only the old configuration refers to would leak.
             self.free_dtl_object(ctx, node.dtl)?;
             self.dtls.forget(node.guid);
         }
         self.give_place_back(&mut change, &parent, &out);
         if let Some((old, new)) = out.renamed {
-            // The last child has its parent's place now. Its log and its counters follow.
+            // The last child has replaced its parent. Its log and its counters are renamed with it.
             change.rename(old, new);
         }
         change.publish()
     }
 
-    /// The one that had made way for what leaves has its place again.
+    /// Gives the path of the leaving device back to the one that had to give way.
     fn give_place_back(&self, change: &mut TreeChange<'_>, parent: &VdevConfig, out: &Detached) {
         let stay = parent.children.iter().filter(|c| c.guid != out.node.guid);
         for sibling in stay {
@@ -93,7 +93,7 @@ impl Pool {
                 continue;
             };
             if let Some(leaf) = self.vdevs.leaf(sibling.guid) {
-                // Its own path, without `/old`: the next import looks for it there.
+                // Its own path without `/old`, because the next import looks for it there.
                 leaf.set_path(place);
             }
             let renamed = out.renamed.filter(|(old, _)| *old == sibling.guid);
@@ -104,7 +104,8 @@ impl Pool {
         }
     }
 
-    /// A `spare` vdev loses a child: a spare is idle again, or one that stays is none any more.
+    /// A `spare` vdev loses a child: the spare is idle again, or stays for good and is no spare any
+    /// more.
     fn settle_spares(
         &self,
         ctx: &SyncCtx<'_>,
@@ -112,7 +113,7 @@ impl Pool {
         parent: &VdevConfig,
         out: &VdevConfig,
     ) -> Result<()> {
-        // In either case no child is left for which a spare would step back.
+        // In either case no child is left for which a spare would be detached.
         let children: Vec<u64> = parent.children.iter().map(|c| c.guid).collect();
         change.tree().visit_mut(&mut |node| {
             // The mark would detach a spare that this vdev does not have any more.

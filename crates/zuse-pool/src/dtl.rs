@@ -1,14 +1,14 @@
 //! The dirty time log of a device: the txgs that it missed (chapter 01b §7 of the format notes).
 //!
-//! A leaf that could not be written while its siblings could lacks the blocks of that txg. The txgs
-//! are kept in a space map in the MOS, with txgs for offsets; the leaf's configuration names it. A
-//! resilver copies the blocks that were born in those txgs.
+//! A leaf that failed a write while its siblings succeeded lacks the blocks of that txg. The txgs
+//! are kept in a space map in the MOS, with txgs for offsets; the leaf's configuration has its
+//! object number. A resilver copies the blocks that were born in those txgs.
 //!
-//! - A leaf that is gone, or that missed a write, gets the txg into its log *within* that txg: a
+//! - A missing leaf, or one that missed a write, gets the txg into its log *within* that txg, so a
 //!   crash cannot lose it. The loop that writes the MOS checks again in every pass.
-//! - What only the last flush of a txg missed is noted in the next txg, which then follows at once.
-//! - A device that is attached lacks everything up to its own txg and those that may be under way:
-//!   [4, txg + 3).
+//! - Writes missed only in the last flush of a txg are noted in the next txg, which then follows at
+//!   once.
+//! - A new device lacks everything up to its own txg and those in progress: [4, txg + 3).
 //! - Txgs are removed only by a complete scan ([`Pool::dtl_scan_done`]). An empty log is freed.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,13 +24,13 @@ use crate::{Pool, SyncCtx};
 
 mod needed;
 
-/// Words of a log that are believed.
+/// Longest log that is accepted, in words.
 const MAX_WORDS: u64 = 1 << 20;
 /// Longest run of an entry of one word.
 const MAX_RUN: u64 = 1 << 15;
-/// A word with these top bits tells when the next ones were written.
+/// A word with these top bits says when the next ones were written.
 const DEBUG: u64 = 2 << 62;
-/// Txgs that are worked on at the same time: open, quiescing, syncing.
+/// Txgs in progress at the same time: open, quiescing, syncing.
 const UNDER_WAY: u64 = 3;
 const HISTOGRAM: &str = "com.delphix:spacemap_histogram";
 
@@ -43,28 +43,28 @@ struct State {
     leaves: BTreeMap<u64, Ranges<ByPlace>>,
     /// Missed after the MOS of that txg was written.
     late: BTreeMap<u64, Txg>,
-    /// Logs that are not on disk as they are here.
+    /// Logs that differ from disk.
     changed: BTreeSet<u64>,
 }
 
 impl Dtls {
-    /// A leaf missed something in a txg that is on disk, or about to be. Gives whether its log does
-    /// not know.
+    /// Notes that a leaf missed writes of a txg that is on disk, or about to be. Returns whether
+    /// that is new to its log.
     pub(crate) fn note_late(&self, guid: u64, txg: Txg) -> bool {
         let mut state = self.0.lock();
         let known = state
             .leaves
             .get(&guid)
             .is_some_and(|r| r.contains(Span::new(txg.0, 1)));
-        // One that already lacks this txg needs no other entry, and the labels need not change.
+        // A leaf that already lacks this txg needs no other entry, and the labels need not change.
         if !known {
             state.late.insert(guid, txg);
         }
         !known
     }
 
-    /// A leaf that comes in a txg lacks all that was written before, and what other threads write
-    /// meanwhile by the old tree.
+    /// A leaf added in a txg lacks everything written before, and writes of other threads through
+    /// the old tree.
     pub(crate) fn lack_all(&self, guid: u64, txg: Txg) {
         // Open txgs may have written to the siblings already.
         let end = txg.0 + UNDER_WAY;
@@ -74,10 +74,9 @@ impl Dtls {
         state.changed.insert(guid);
     }
 
-    /// A leaf goes by another guid.
+    /// The guid of a leaf changes.
     pub(crate) fn rename(&self, old: u64, new: u64) {
-        // All three under one lock: a txg that is synced meanwhile sees the old guid or the new
-        // one.
+        // All three under one lock: a concurrent sync sees the old guid or the new one.
         let state = &mut *self.0.lock();
         if let Some(ranges) = state.leaves.remove(&old) {
             state.leaves.insert(new, ranges);
@@ -98,7 +97,7 @@ impl Dtls {
         state.changed.remove(&guid);
     }
 
-    /// What a leaf lacks, in order.
+    /// The txgs that a leaf lacks, in order.
     fn spans(&self, guid: u64) -> Vec<Span> {
         let state = self.0.lock();
         let ranges = state.leaves.get(&guid);
@@ -125,8 +124,8 @@ impl Pool {
         Ok(())
     }
 
-    /// A leaf whose log is empty lacks nothing: it is believed, and blamed, as one without a log.
-    /// What cannot be read stays in doubt.
+    /// Trusts leaves whose log is empty, like those without a log. Leaves with an unreadable log
+    /// stay in doubt.
     pub(crate) fn believe_whole_leaves(&self) {
         let tree = self.config.lock().vdev_tree.clone();
         let leaves = self.vdevs.leaves();
@@ -134,7 +133,7 @@ impl Pool {
             let Some(object) = node.dtl.filter(|object| *object != 0) else {
                 return;
             };
-            // A label may call the device outdated although a resilver has made it whole since.
+            // A label may call the device outdated although a resilver has filled it since.
             if self.read_dtl(ObjectId(object)).is_ok_and(|r| r.is_empty()) {
                 let own = leaves.iter().filter(|leaf| leaf.guid() == node.guid);
                 own.for_each(|leaf| leaf.set_outdated(false));
@@ -142,7 +141,7 @@ impl Pool {
         });
     }
 
-    /// The txgs that a dirty time log has, in order.
+    /// The txgs in a dirty time log, in order.
     ///
     /// # Errors
     /// The object cannot be read, or is none.
@@ -157,7 +156,7 @@ impl Pool {
             let word = b.get(8..16).and_then(|w| w.first_chunk::<8>());
             word.map_or(0, |w| u64::from_le_bytes(*w))
         });
-        // The length is from the disk, and is allocated below.
+        // Checked, because the length comes from disk and is allocated below.
         if dnode.object_type() != object_type::SPACE_MAP || length / 8 > MAX_WORDS {
             return Err(Error::corrupt(place, "its header makes no sense"));
         }
@@ -171,7 +170,7 @@ impl Pool {
             .map(|w| u64::from_le_bytes(*w));
         while let Some(word) = words.next() {
             let (start, run, free) = match word >> 62 {
-                // Debug entries: who wrote what follows, and when.
+                // Debug entries: who wrote the following entries, and when.
                 2 => continue,
                 3 => {
                     let second = words.next().unwrap_or(0);
@@ -181,7 +180,7 @@ impl Pool {
                 _ => (word >> 16, (word & 0x7fff) + 1, word >> 15 & 1 == 1),
             };
             let span = Span::new(start, run);
-            // A span that wraps would break the range tree.
+            // A span that wraps around would break the range tree.
             if start.checked_add(run).is_none() {
                 return Err(Error::corrupt(place, format!("the txgs {start}+{run}")));
             }
@@ -194,16 +193,16 @@ impl Pool {
         Ok(ranges)
     }
 
-    /// Enters this txg into the logs of leaves that do not get all of it.
+    /// Adds this txg to the logs of leaves that do not get all of it.
     pub(crate) fn sync_dtls(&self, ctx: &SyncCtx<'_>) -> Result<()> {
         let mut missed: Vec<(u64, Txg)> = std::mem::take(&mut self.dtls.0.lock().late)
             .into_iter()
             .collect();
         for top in self.vdevs.tops().iter().filter(|t| t.is_concrete()) {
-            // A lone leaf that is gone stops the pool; there is nothing to copy from.
+            // A lone leaf that fails stops the pool; nothing could be copied later.
             let leaves = top.leaves();
             let lacking = leaves.iter().filter(|l| !l.is_usable() || l.has_missed());
-            // With siblings, which have what this one missed.
+            // Its siblings have the blocks that this one missed.
             if leaves.len() > 1 {
                 missed.extend(lacking.map(|l| (l.guid(), ctx.txg)));
             }
@@ -215,7 +214,7 @@ impl Pool {
                 state.changed.insert(guid);
             }
         }
-        // Taken before they are written: what is missed meanwhile asks for another pass.
+        // Taken before they are written: writes missed meanwhile cause another pass.
         let changed = std::mem::take(&mut state.changed);
         drop(state);
         for guid in changed {
@@ -233,7 +232,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Tells a leaf what its log has.
+    /// Passes the content of its log to a leaf.
     pub(crate) fn tell_missing(&self, guid: u64) {
         let spans = self.dtls.spans(guid);
         self.vdevs.set_outdated(guid, !spans.is_empty());
@@ -242,11 +241,11 @@ impl Pool {
         }
     }
 
-    /// A leaf lacks nothing any more, or is not there any more: its log goes.
+    /// A leaf lacks nothing any more, or has left: its log is freed.
     pub(crate) fn free_dtl(&self, ctx: &SyncCtx<'_>, guid: u64) -> Result<()> {
         let mut config = self.config.lock();
         let node = config.vdev_tree.find_mut(guid);
-        // First out of the tree: no label may name an object that is freed.
+        // Removed from the tree first: no label may name a freed object.
         let object = node.and_then(|n| n.dtl.take());
         drop(config);
         self.free_dtl_object(ctx, object)?;
@@ -261,7 +260,7 @@ impl Pool {
         let Some(object) = object.filter(|object| *object != 0).map(ObjectId) else {
             return Ok(());
         };
-        // The feature counts the maps that have room for a histogram.
+        // The feature counts the maps with room for a histogram.
         let long = self.mos().dnode(object)?.with_bonus(<[u8]>::len) > 24;
         if long && self.features.is_enabled(HISTOGRAM) {
             self.features.add(ctx, HISTOGRAM, -1)?;
@@ -293,7 +292,7 @@ impl Pool {
                 }
                 let object = dnode.object();
                 if let Some(node) = self.config.lock().vdev_tree.find_mut(guid) {
-                    // In the configuration of this very txg, or the log would be lost with a crash.
+                    // In the configuration of this very txg, or a crash would lose the log.
                     node.dtl = Some(object.0);
                 }
                 self.config_changed();
@@ -303,7 +302,7 @@ impl Pool {
         let words = words_of(ranges, ctx);
         let mut bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         let length = bytes.len() as u64;
-        // Old entries behind the new ones do not count: the header says the length.
+        // Old entries after the new ones are ignored, because the header has the length.
         bytes.resize(bytes.len().next_multiple_of(4096), 0);
         let dnode = self.mos().dnode(object)?;
         dnode.write_at(ctx.tx, 0, &bytes)?;

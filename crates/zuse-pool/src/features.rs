@@ -1,4 +1,4 @@
-//! The pool's feature flags: which are enabled, which are in use, and the rules for changing that.
+//! The pool's feature flags: which are enabled, which are active, and the rules for changing that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,13 +24,13 @@ struct Objects {
 struct State {
     /// GUID → reference count.
     counts: BTreeMap<String, u64>,
-    /// Those whose count on disk is not this one yet: each is written once in a txg, however often
-    /// it changed.
+    /// Features whose count on disk is outdated: each is written once per txg, however often it
+    /// changed.
     changed: BTreeSet<String>,
     objects: Objects,
 }
 
-/// The features as they were at some moment of a txg.
+/// The features at some moment of a txg.
 pub struct FeaturesThen(State);
 
 /// The feature flags of one pool.
@@ -115,7 +115,7 @@ impl Features {
         Ok(())
     }
 
-    /// Refuses what this version cannot serve.
+    /// Refuses features that this version does not support.
     ///
     /// # Errors
     /// `Unsupported` naming the features.
@@ -179,7 +179,7 @@ impl Features {
         Ok(())
     }
 
-    /// Enables a feature and those it needs. Enabling an enabled one changes nothing.
+    /// Enables a feature and those it depends on. If it is enabled already, nothing changes.
     ///
     /// # Errors
     /// The MOS cannot be changed.
@@ -230,7 +230,7 @@ impl Features {
         Ok(())
     }
 
-    /// Changes the number of uses of an enabled feature; [`Self::write_changed`] brings it into the
+    /// Changes the number of uses of an enabled feature; [`Self::write_changed`] writes it to the
     /// MOS.
     ///
     /// # Errors
@@ -266,17 +266,17 @@ impl Features {
         Ok(())
     }
 
-    /// The features as they are now, to go back to them.
+    /// The present features, for a later rollback.
     pub fn now(&self) -> FeaturesThen {
         FeaturesThen(self.read().clone())
     }
 
-    /// Goes back: what was changed since is taken back in the MOS, too.
+    /// Rolls back: changes made since are reverted, in the MOS, too.
     pub fn go_back(&self, then: FeaturesThen) {
         *self.write() = then.0;
     }
 
-    /// Writes the counts that changed into the MOS: before each of its passes.
+    /// Writes changed counts into the MOS: before each of its passes.
     pub(crate) fn write_changed(&self, ctx: &SyncCtx<'_>) -> Result<()> {
         let (changed, objects) = {
             let mut state = self.write();

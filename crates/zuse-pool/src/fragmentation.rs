@@ -1,9 +1,9 @@
 //! Fragmentation: how far free space is from being one contiguous range, in percent.
 //!
-//! A free segment weighs by its size. A metaslab has the mean of its free bytes, by the histogram
-//! of its space map. A vdev has the mean of its metaslabs by their free space. A metaslab without a
-//! map counts as not fragmented. The weights are measured: each is what zdb 2.3 says of a map whose
-//! free segments are all of that size.
+//! A free segment weighs by its size. The fragmentation of a metaslab is the mean over its free
+//! bytes, by the histogram of its space map. That of a vdev is the mean of its metaslabs, weighted
+//! by free space. A metaslab without a map counts as not fragmented. The weights are measured: each
+//! is zdb 2.3's result for a map with free segments of that size only.
 
 use zuse_base::{ObjectId, Result};
 use zuse_format::space_map::SpaceMapPhys;
@@ -11,7 +11,7 @@ use zuse_vdev::VdevClass;
 
 use crate::Pool;
 
-/// Weight of a free segment of 2^9 bytes, of 2^10 and so on; what is larger weighs nothing.
+/// Weight of a free segment of 2^9 bytes, of 2^10 and so on; larger ones weigh nothing.
 const WEIGHTS: [u8; 20] = [
     100, 99, 97, 93, 88, 83, 77, 71, 64, 57, 50, 43, 36, 29, 23, 17, 12, 7, 3, 1,
 ];
@@ -37,8 +37,8 @@ impl Mean {
     }
 }
 
-/// Of a histogram of free segments, whose first row counts those of `1 << shift` bytes; 0 if
-/// nothing is free.
+/// Fragmentation by a histogram of free segments, whose first row counts those of `1 << shift`
+/// bytes; 0 if nothing is free.
 pub fn of_histogram(rows: &[u64], shift: u32) -> u64 {
     let mut mean = Mean::default();
     for (log, count) in (shift..).zip(rows) {
@@ -51,7 +51,7 @@ pub fn of_histogram(rows: &[u64], shift: u32) -> u64 {
 }
 
 impl Pool {
-    /// Of the vdevs for ordinary data; `None` where their space maps have no histograms.
+    /// Fragmentation of the vdevs for ordinary data; `None` if their space maps have no histograms.
     ///
     /// # Errors
     /// The header of a space map cannot be read.
@@ -122,7 +122,7 @@ mod tests {
         }
         rows[14] = 1;
         assert_eq!(of_histogram(&rows, 9), 25);
-        // Maps with segments of one size, and what lies behind the table.
+        // Maps with segments of one size, and sizes beyond the table.
         let of = |log: usize| {
             let mut rows = [0; 32];
             rows[log - 9] = 3;

@@ -1,5 +1,5 @@
-//! A top-level vdev grows with its devices: its metaslabs stay as they are, and more of the same
-//! size follow.
+//! Growing a top-level vdev with its devices: existing metaslabs stay, and more of the same size
+//! are added.
 //!
 //! The size in the configuration and the metaslabs of the allocator change in one txg. The labels
 //! at the end of a device move with its size. Until they are written, those at its beginning
@@ -13,8 +13,8 @@ use zuse_vdev::{Top, VdevConfig, VdevKind, draid_asize};
 use crate::{Pool, SyncCtx, TreeChange};
 
 impl Pool {
-    /// Looks at the sizes of devices again, and lets vdevs use what they have got: the vdev that a
-    /// device belongs to, or all. Gives by how many bytes vdevs grew.
+    /// Checks the sizes of devices again, and lets vdevs use new space: the vdev of one device, or
+    /// all. Returns how many bytes were added to vdevs.
     ///
     /// # Errors
     /// `Refused(NODEV)` for no such device, `Refused(EXIST)` with a checkpoint, `Refused(ROFS)`.
@@ -45,7 +45,7 @@ impl Pool {
     fn grow_top(&self, ctx: &SyncCtx<'_>, top: &Arc<Top>) -> Result<u64> {
         for leaf in top.leaves() {
             if leaf.look_again() {
-                // The labels at the end of the device are elsewhere now.
+                // The position of the labels at the end of the device has changed.
                 self.config_changed();
             }
         }
@@ -69,8 +69,8 @@ impl Pool {
         Ok(more)
     }
 
-    /// Looks at the sizes and labels of devices again. Nothing grows; a device that is not the
-    /// pool's any more is taken out.
+    /// Checks the sizes and labels of devices again. Nothing grows; a device that belongs to the
+    /// pool no longer is taken out.
     ///
     /// # Errors
     /// The pool is suspended.
@@ -84,15 +84,15 @@ impl Pool {
                 for leaf in vdevs.leaves() {
                     leaf.look_again();
                 }
-                // The labels at the end of a device may be elsewhere now.
+                // The position of the labels at the end of a device may have changed.
                 ctx.pool.config_changed();
                 Ok(())
             },
         )
     }
 
-    /// Bytes by which a top-level vdev would grow, or a device's share of one, by its guid: whole
-    /// metaslabs. None for what is neither.
+    /// Bytes by which a top-level vdev would grow, or a device's share of that, by its guid: whole
+    /// metaslabs. None for any other vdev.
     pub fn expandable(&self, guid: u64) -> u64 {
         let tops = self.vdevs.tops();
         let own = |top: &&Arc<Top>| top.is_concrete() && top.config().find(guid).is_some();
@@ -111,7 +111,7 @@ impl Pool {
         has.saturating_sub(takes) >> shift << shift
     }
 
-    /// Bytes that a vdev could have by the devices that it has; no more than now while one is away.
+    /// Bytes that a vdev could have with its devices; its present size if one of them is missing.
     pub fn room_of(&self, top: &Top) -> u64 {
         let leaves = top.leaves();
         let size = |guid| leaves.iter().find(|l| l.guid() == guid).map(|l| l.asize());
@@ -119,7 +119,7 @@ impl Pool {
     }
 }
 
-/// Bytes of each device that a vdev takes; `None` where they are not the same for all.
+/// Bytes that a vdev needs of each device; `None` if they differ.
 fn share(top: &VdevConfig, asize: u64) -> Option<u64> {
     match top.kind {
         VdevKind::Mirror => Some(asize),
@@ -128,7 +128,7 @@ fn share(top: &VdevConfig, asize: u64) -> Option<u64> {
     }
 }
 
-/// Bytes of a vdev by those of its devices; `None` where one is not known.
+/// Size of a vdev, from the sizes of its devices; `None` if one is unknown.
 fn room(node: &VdevConfig, size: &dyn Fn(u64) -> Option<u64>) -> Option<u64> {
     if node.kind.is_device() {
         return size(node.guid).filter(|bytes| *bytes > 0);

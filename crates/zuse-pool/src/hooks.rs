@@ -1,4 +1,4 @@
-//! The interface to the layer of datasets, which knows the pool but is not known by it.
+//! The interface to the dataset layer, which knows the pool but is not known by it.
 
 use std::sync::Arc;
 use zuse_base::sync::RwLock;
@@ -8,14 +8,14 @@ use zuse_dmu::Tx;
 
 use crate::Pool;
 
-/// What code in syncing context works with.
+/// The context of code that runs in syncing context.
 #[derive(Clone, Copy)]
 pub struct SyncCtx<'a> {
     /// The pool.
     pub pool: &'a Arc<Pool>,
     /// The sync thread's transaction.
     pub tx: &'a Tx,
-    /// The txg that is written.
+    /// The txg that is being written.
     pub txg: Txg,
     /// Pass within the txg, from 1.
     pub pass: u32,
@@ -24,19 +24,19 @@ pub struct SyncCtx<'a> {
 /// The dataset layer, as the pool needs it. All but `load`, `is_dirty` and `synced` run on the sync
 /// thread.
 pub trait DslHooks: Send + Sync {
-    /// Makes the dataset layer's objects in a new pool's first txg.
+    /// Creates the dataset layer's objects in a new pool's first txg.
     ///
     /// # Errors
-    /// The MOS cannot be changed; the pool is then not made.
+    /// The MOS cannot be changed; the pool is not created then.
     fn create(&self, ctx: &SyncCtx<'_>) -> Result<()>;
 
     /// Opens the dataset layer of a pool whose MOS is open.
     ///
     /// # Errors
-    /// The root directory or another object without which the pool is none cannot be read.
+    /// The root directory or another essential object cannot be read.
     fn load(&self, pool: &Arc<Pool>) -> Result<()>;
 
-    /// Writes all datasets that changed in the txg, then what that changed about them.
+    /// Writes all datasets that changed in the txg, then their metadata.
     ///
     /// # Errors
     /// A block cannot be read, allocated or written.
@@ -51,13 +51,13 @@ pub trait DslHooks: Send + Sync {
     /// Whether some dataset changed in the txg.
     fn is_dirty(&self, txg: Txg) -> bool;
 
-    /// Frees a bounded number of blocks that wait to be freed; true if more wait.
+    /// Frees a bounded number of queued blocks; true if there are more.
     ///
     /// # Errors
     /// A list of blocks cannot be read or changed.
     fn process_frees(&self, ctx: &SyncCtx<'_>) -> Result<bool>;
 
-    /// All pointers of the txg have come or gone: what that changes about scans.
+    /// All births and frees of the txg are counted: updates the scan.
     ///
     /// # Errors
     /// The MOS cannot be changed.
@@ -66,7 +66,7 @@ pub trait DslHooks: Send + Sync {
         Ok(())
     }
 
-    /// Records what happened to the pool, in its history and as an event.
+    /// Records an event of the pool, in its history and as an event.
     ///
     /// # Errors
     /// The MOS cannot be changed.
@@ -78,17 +78,17 @@ pub trait DslHooks: Send + Sync {
     /// The txg is on disk.
     fn synced(&self, txg: Txg);
 
-    /// The pool is about to be closed: what works in the background ends.
+    /// The pool is about to be closed: background work ends.
     fn closing(&self) {}
 
-    /// The pool was closed: what is dirty in txgs that were never written is let go. It may hold
-    /// this layer itself.
+    /// The pool was closed: dirty data of txgs that were never written is dropped. It may hold this
+    /// layer itself.
     fn closed(&self) {}
 }
 
 /// The dataset layer of a pool, until the pool is closed.
 ///
-/// The two know each other; letting go at the end is what frees both, and the devices with them.
+/// The two refer to each other; releasing this at the end frees both, and the devices.
 pub(crate) struct Hooks(RwLock<Option<Arc<dyn DslHooks>>>);
 
 impl Hooks {

@@ -6,22 +6,22 @@ use zuse_vdev::{VdevClass, VdevConfig, VdevKind, draid_asize, geometry};
 
 use crate::create::{FIRST_TXG, VdevSpec};
 
-/// Data columns of a dRAID group, if nobody asks for another number.
+/// Data columns of a dRAID group, by default.
 const DRAID_DATA: u8 = 8;
 
-/// How the devices of a top-level vdev keep blocks.
+/// How the devices of a top-level vdev store blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// A lone device.
     Single,
-    /// Every device holds the same.
+    /// Every device has the same blocks.
     Mirror,
     /// With 1 to 3 columns of parity.
     Raidz {
         /// Columns of parity.
         nparity: u8,
     },
-    /// Groups with parity, dealt over all devices, with spare space among them.
+    /// Groups with parity, distributed over all devices, with spare space among them.
     Draid {
         /// Columns of parity of a group.
         nparity: u8,
@@ -33,7 +33,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// Fewest devices it is made of.
+    /// Minimum number of devices.
     pub fn least(self) -> usize {
         match self {
             Self::Single => 1,
@@ -58,11 +58,11 @@ impl VdevSpec {
 /// One top-level vdev of a new pool, over the next devices of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TopSpec {
-    /// How it keeps blocks.
+    /// Its redundancy.
     pub shape: Shape,
     /// Number of devices.
     pub devices: usize,
-    /// What it is for.
+    /// Its class.
     pub class: VdevClass,
 }
 

@@ -1,4 +1,4 @@
-//! The storage pool allocator: pools made, opened, written txg by txg, and closed.
+//! The storage pool allocator: creates, opens and closes pools, and writes them txg by txg.
 //!
 //! ```text
 //!   Pool ── Txgs (open → quiescing → syncing) ── sync: datasets, tasks, frees, MOS, space maps, labels, uberblock
@@ -6,7 +6,7 @@
 //!     ├── Features
 //!     └── MOS (object 1 is the directory)
 //! ```
-//! What the datasets are is behind [`DslHooks`]; commands are parsed elsewhere.
+//! Datasets are behind [`DslHooks`]; commands are parsed elsewhere.
 #![forbid(unsafe_code)]
 
 mod allocating;

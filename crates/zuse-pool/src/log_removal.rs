@@ -1,8 +1,8 @@
 //! The removal of a log vdev (chapter 01b §6.4 of the format notes).
 //!
-//! Its slot becomes a hole: numbers of vdevs never change, and are not used again. The pool's logs
-//! were replayed before. So nothing is allocated on the vdev, which is asked once more in the txg
-//! that removes it.
+//! Its slot becomes a hole: vdev numbers never change, and are not reused. The pool's logs were
+//! replayed before. So nothing is allocated on the vdev, which is checked again in the txg that
+//! removes it.
 
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ use crate::metaslab::DEFERS;
 use crate::{Pool, SyncCtx, TreeChange};
 
 const HISTOGRAM: &str = "com.delphix:spacemap_histogram";
-/// Key in the ZAP of a top-level vdev: up to which txg its metaslabs' changes are in their maps.
+/// Key in the ZAP of a top-level vdev: the txg up to which its metaslabs' changes are in their
+/// maps.
 pub(crate) const UNFLUSHED: &[u8] = b"com.delphix:ms_unflushed_phys_txgs";
 
 impl Pool {
@@ -30,7 +31,7 @@ impl Pool {
             return Err(Error::refused(Errno::ROFS, what));
         };
         allocator.set_allocating(id, false)?;
-        // What was freed there waits for some txgs to be on disk.
+        // Space freed there is deferred for some txgs.
         let removed = (0..=DEFERS)
             .try_for_each(|_| match allocator.is_vacant(id) {
                 true => Ok(()),
@@ -81,7 +82,7 @@ impl Pool {
         let slot = slot.ok_or_else(|| Error::missing("configuration", format!("vdev {id}")))?;
         let hole = VdevConfig::new(VdevKind::Hole, u64::from(id), 0);
         let old = std::mem::replace(slot, hole);
-        // Nothing is changed on disk before this is sure.
+        // Nothing is changed on disk before this has succeeded.
         let objects = allocator.take_out(id)?;
         let mos = self.mos();
         let mut histograms = 0;

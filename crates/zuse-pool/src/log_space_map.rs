@@ -1,4 +1,4 @@
-//! Log space maps (feature `log_spacemap`): reading them, and ending their use.
+//! Log space maps (feature `log_spacemap`): reading them, and retiring them.
 //!
 //! ```text
 //! directory: com.delphix:log_spacemap_zap ─▶ ZAP: txg in hex ─▶ log: two-word entries of all metaslabs of all vdevs
@@ -11,11 +11,12 @@
 //! on changes go straight to the maps. OpenZFS can load that state. The feature stays active.
 //!
 //! Invariants:
-//! - Every U that is not 0 has a log of that txg; else the pool's history is incomplete: `Corrupt`.
-//! - The logs are freed in the txg in which the last metaslab gets its entries, and after that. The
-//!   allocator asserts that no entry waits.
+//! - Every U that is not 0 has a log of that txg; otherwise the pool's history is incomplete:
+//!   `Corrupt`.
+//! - The logs are freed not before the txg in which the last metaslab gets its entries. The
+//!   allocator asserts that no entry is pending.
 //!
-//! Entries for vdevs that have no metaslabs any more (indirect, hole) are skipped.
+//! Entries for vdevs without metaslabs (indirect, hole) are skipped.
 //!
 //! Memory: the net changes of all logs, as OpenZFS keeps them; each log streams through block by
 //! block.
@@ -29,10 +30,10 @@ use crate::allocator::VdevInfo;
 use crate::metaslab::Unflushed;
 use crate::space_map::{MapStore, MapWriter, Region, SpaceMap};
 
-/// U words are read and zeroed in pieces of this many bytes.
+/// U words are read and zeroed in chunks of this many bytes.
 const PIECE: u64 = 64 << 10;
 
-/// Where a pool keeps its logs.
+/// The objects of a pool's logs.
 #[derive(Clone, Debug, Default)]
 pub struct LogObjects {
     /// The ZAP of logs (directory key `com.delphix:log_spacemap_zap`).
@@ -45,7 +46,7 @@ pub struct LogObjects {
 /// Log entries by vdev and metaslab.
 pub(crate) type Pending = BTreeMap<u32, BTreeMap<u64, Unflushed>>;
 
-/// The logs of an earlier writer, to be ended in the first writable txg.
+/// The logs of an earlier writer, to be retired in the first writable txg.
 #[derive(Debug)]
 pub(crate) struct LogState {
     zap: ObjectId,
@@ -56,10 +57,10 @@ pub(crate) struct LogState {
 }
 
 impl LogState {
-    /// Reads all logs that count.
+    /// Reads all logs that are still needed.
     ///
     /// # Errors
-    /// The ZAP, an array or a log cannot be read or breaks a rule.
+    /// The ZAP, an array or a log is unreadable or invalid.
     pub(crate) fn read(
         store: &dyn MapStore,
         vdevs: &[VdevInfo],
@@ -114,12 +115,13 @@ impl LogState {
         Ok((state, reading.pending))
     }
 
-    /// Whether there is nothing to end.
+    /// Whether there is nothing to retire.
     pub(crate) fn is_empty(&self) -> bool {
         self.logs.is_empty() && self.arrays.is_empty()
     }
 
-    /// Frees the logs, empties the ZAP and zeroes the arrays. Gives how many histograms went.
+    /// Frees the logs, empties the ZAP and zeroes the arrays. Returns how many histograms were
+    /// freed.
     ///
     /// # Errors
     /// The MOS cannot be changed. The txg must not be committed then.
@@ -155,7 +157,7 @@ fn bad(zap: ObjectId, what: impl std::fmt::Display) -> Error {
     Error::corrupt(format!("log space map ZAP {zap}"), what)
 }
 
-/// The U of each metaslab; 0 where the array ends early.
+/// The U of each metaslab; 0 beyond the end of the array.
 fn read_txgs(store: &dyn MapStore, array: ObjectId, count: u64) -> Result<Vec<Txg>> {
     let mut txgs = Vec::new();
     let mut piece = vec![0; PIECE.min(count * 8) as usize];
@@ -175,7 +177,7 @@ fn read_txgs(store: &dyn MapStore, array: ObjectId, count: u64) -> Result<Vec<Tx
     Ok(txgs)
 }
 
-/// What is needed to apply the logs' entries.
+/// State for applying the logs' entries.
 struct Reading<'a> {
     infos: BTreeMap<u32, &'a VdevInfo>,
     unflushed_txgs: BTreeMap<u32, Vec<Txg>>,
@@ -183,7 +185,7 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Applies an entry of the log `object` of a txg, if its metaslab's own map does not have it
+    /// Applies an entry of the log `object` of a txg, unless the metaslab's own map includes it
     /// already.
     fn note(&mut self, entry: &MapEntry, object: ObjectId, txg: Txg) -> Result<()> {
         let place = || format!("log space map {object} of txg {txg}");

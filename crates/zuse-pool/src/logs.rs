@@ -1,9 +1,9 @@
-//! What the intent logs of a pool have in common: the txgs that wait for them, their figures, and
-//! whether they rest.
+//! Shared state of a pool's intent logs: the txgs that wait for them, their statistics, and whether
+//! they are suspended.
 //!
 //! A log block names its successor, which is allocated before the block is written. The txg of that
 //! allocation waits for the write. Otherwise a power cut after that txg could leave the successor
-//! allocated, with no block that leads to it.
+//! allocated, but without a block that points to it.
 
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
@@ -16,7 +16,7 @@ use zuse_base::{Counter, Txg};
 /// Counters of all logs of a pool since it was opened.
 #[derive(Debug, Default)]
 pub struct LogFigures {
-    /// Times that somebody asked for durability and something was not durable yet.
+    /// Commits that found changes which were not durable yet.
     pub commits: Counter,
     /// Of these: answered by a txg.
     pub by_txg: Counter,
@@ -30,15 +30,15 @@ pub struct LogFigures {
     pub bytes: Counter,
     /// Records in them.
     pub records: Counter,
-    /// Blocks of data that records lead to, written to their final place.
+    /// Blocks of data that records point to, written to their final place.
     pub placed: Counter,
     /// Their bytes.
     pub placed_bytes: Counter,
-    /// Nanoseconds that writing blocks took.
+    /// Nanoseconds spent writing blocks.
     pub write_nanos: Counter,
-    /// Nanoseconds that flushes took.
+    /// Nanoseconds spent on flushes.
     pub flush_nanos: Counter,
-    /// Nanoseconds that those waited who were answered by a flush.
+    /// Nanoseconds that callers waited who were answered by a flush.
     pub wait_nanos: Counter,
     /// Blocks that could not be written or flushed.
     pub failures: Counter,
@@ -47,10 +47,10 @@ pub struct LogFigures {
 /// The intent logs of a pool.
 #[derive(Default)]
 pub struct Logs {
-    /// Blocks on their way to a device, by the txg in which their successors were allocated.
+    /// Blocks being written, by the txg in which their successors were allocated.
     writing: Mutex<[u64; 4]>,
     written: Condvar,
-    /// How many operations need that there is no log.
+    /// How many operations need the logs to be suspended.
     resting: AtomicU64,
     /// A log vdev failed: blocks go elsewhere.
     avoid_log_vdevs: AtomicBool,
@@ -76,7 +76,7 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// As long as it lives commits wait for txgs.
+/// As long as it exists commits wait for txgs.
 pub struct Resting<'a>(&'a Logs);
 
 impl Drop for Resting<'_> {
@@ -93,7 +93,7 @@ impl Logs {
         Writing { logs: self, txg }
     }
 
-    /// Waits until no block is on its way whose successor was allocated in that txg.
+    /// Waits until no block is being written whose successor was allocated in that txg.
     pub(crate) fn wait_written(&self, txg: Txg) {
         let mut writing = self.writing.lock();
         while writing[txg.slot::<4>()] > 0 {
@@ -101,7 +101,7 @@ impl Logs {
         }
     }
 
-    /// Lets all logs rest: from now on commits wait for txgs.
+    /// Suspends all logs: from now on commits wait for txgs.
     pub fn rest(&self) -> Resting<'_> {
         self.resting.fetch_add(1, AcqRel);
         Resting(self)
@@ -112,12 +112,12 @@ impl Logs {
         self.resting.load(Acquire) > 0
     }
 
-    /// A log vdev failed: blocks go to others from now on.
+    /// A log vdev failed: log blocks go to other vdevs from now on.
     pub fn avoid_log_vdevs(&self) {
         self.avoid_log_vdevs.store(true, Release);
     }
 
-    /// Log vdevs are tried again: a device came back, or another is there.
+    /// Log vdevs are used again: a device came back, or was replaced.
     pub fn try_log_vdevs(&self) {
         self.avoid_log_vdevs.store(false, Release);
     }

@@ -1,4 +1,4 @@
-//! One metaslab: a region of a top-level vdev, the unit in which space is loaded and given out.
+//! One metaslab: a region of a top-level vdev, the unit in which space is loaded and allocated.
 //!
 //! # Where a byte of the region is
 //!
@@ -12,25 +12,26 @@
 //! # Invariants
 //!
 //! - A byte is in at most one of: free tree, `allocating[*]`, `freed`, `defer[*]`, `held`, or
-//!   "allocated". Asserted of each span that is given out, and of all sets at a load and, while
-//!   they are small, at a commit.
+//!   "allocated". Asserted for each span that is allocated. Asserted for all sets at a load and,
+//!   while they are small, at a commit.
 //! - `freeing[t]` is part of "allocated", or of `allocating[t]` for a block that is born and dies
-//!   in t. What is freed comes from the disk: a range that is not allocated is `Corrupt`, and tears
-//!   the pool's tripwire.
-//! - The map on disk, plus unflushed log entries, describes: all but allocated. So at a load
-//!   free tree = map − `allocating[*]` − `freed` − `defer[*]` − `held`; else it is `Corrupt`.
-//! - What was freed in a committed txg becomes allocatable when two more txgs are committed. A
-//!   power cut may take the newest uberblocks with it; the tree of the one that is left must be
-//!   whole. Asserted of each span that is given out, as is that it lies within the region.
+//!   in t. Frees come from disk: a range that is not allocated is `Corrupt`, and tears the pool's
+//!   tripwire.
+//! - The map on disk, plus unflushed log entries, describes all space that is not allocated. So at
+//!   a load: free tree = map − `allocating[*]` − `freed` − `defer[*]` − `held`; otherwise it is
+//!   `Corrupt`.
+//! - Space freed in a committed txg becomes allocatable when two more txgs are committed. A power
+//!   cut may destroy the newest uberblocks; the tree of the remaining one must be intact. Asserted
+//!   for each allocated span, as is that it lies within the region.
 //!
 //! # Locks
 //!
 //! `map` is held while the map is read or appended to. `state` (rank 900) is held only for work in
 //! memory, and no lock is taken under it. Order: map, then state. `map` has no rank: the MOS is
 //! read under it, and a sync that writes the MOS may come here for space. The sync thread takes the
-//! sets out of the state, appends them under the map lock and puts the freed ones back. A loader
-//! needs the map lock too, so it never sees half of it. Nothing allocates while it holds either: a
-//! load under the map lock reads MOS blocks, it writes none.
+//! sets out of the state, appends them under the map lock and puts the freed ones back. A load
+//! needs the map lock too, so it never sees half of that. Nothing allocates while it holds either:
+//! a load under the map lock reads MOS blocks and writes none.
 
 mod fit;
 mod sync;
@@ -52,7 +53,7 @@ pub(crate) use sync::SyncPass;
 
 /// Txgs that can be alive at once, rounded up: open, quiescing, syncing.
 pub(crate) const TXGS: usize = 4;
-/// Committed txgs that a freed block waits for after its own.
+/// Number of later txgs that have to commit before freed space is allocatable.
 pub(crate) const DEFERS: usize = 2;
 
 /// Entries of log space maps that are not in the metaslab's own map yet; disjoint sets.
@@ -72,7 +73,7 @@ impl Unflushed {
         (self.allocs.space() as i64).wrapping_sub(self.frees.space() as i64)
     }
 
-    /// Takes in one log entry: it cancels what contradicts it and adds the rest.
+    /// Applies one log entry: it cancels contradicting ones and adds the rest.
     ///
     /// # Errors
     /// The entry repeats what an earlier entry says.
@@ -88,7 +89,7 @@ impl Unflushed {
     }
 }
 
-/// The map and what belongs to it; held over I/O.
+/// The map and its state; held over I/O.
 #[derive(Debug, Default)]
 struct MapSide {
     map: Option<SpaceMap>,
@@ -107,9 +108,9 @@ struct State {
     freeing: [RangeTree; TXGS],
     freed: RangeTree,
     defer: [RangeTree; DEFERS],
-    /// Free, but out of reach for a while (a TRIM runs).
+    /// Free, but temporarily not allocatable (a TRIM runs).
     held: RangeTree,
-    /// Why the map cannot be loaded; the metaslab gives nothing then.
+    /// Why the map cannot be loaded; nothing is allocated here then.
     broken: Option<Error>,
 }
 
@@ -132,9 +133,9 @@ pub(crate) struct Metaslab {
     map: Mutex<MapSide>,
     state: RankedMutex<State, 900>,
     tripwire: Arc<Tripwire>,
-    /// No free segment is longer than this.
+    /// Upper bound on the longest free segment.
     longest: AtomicU64,
-    /// Length of the longest free segment as far as known without loading.
+    /// Length of the longest free segment, as far as known without loading.
     estimate: AtomicU64,
     /// Allocatable bytes, about.
     free_space: AtomicU64,
@@ -145,7 +146,7 @@ pub(crate) struct Metaslab {
 }
 
 impl Metaslab {
-    /// A metaslab with its map (`None`: never touched, all free) and the log entries on top of it.
+    /// A metaslab with its map (`None`: never used, all free) and the log entries on top of it.
     pub(crate) fn new(
         region: Region,
         align: u64,
@@ -215,7 +216,7 @@ impl Metaslab {
         Some((map.object(), map.header().histogram.is_some()))
     }
 
-    /// Allocated bytes by the map and the log entries on top of it.
+    /// Allocated bytes according to the map and the log entries on top of it.
     pub(crate) fn recorded(&self) -> u64 {
         let side = self.map_side();
         let alloc = side
@@ -249,7 +250,7 @@ impl Metaslab {
         self.loaded.load(Relaxed)
     }
 
-    /// Why the metaslab gives nothing, if its map is broken.
+    /// Why nothing is allocated here, if its map is broken.
     pub(crate) fn trouble(&self) -> Option<Error> {
         if !self.broken.load(Relaxed) {
             return None;
@@ -260,14 +261,14 @@ impl Metaslab {
     /// Brings the free tree into memory.
     ///
     /// # Errors
-    /// The map cannot be read or contradicts itself or the sets in memory. The metaslab gives
-    /// nothing from then on.
+    /// The map cannot be read or contradicts itself or the sets in memory. Nothing is allocated
+    /// here from then on.
     pub(crate) fn load(&self, store: &dyn MapStore) -> Result<()> {
         let side = self.map_side();
         if self.state().free.is_some() {
             return Ok(());
         }
-        // Once more on an error: an indirect block may have been rewritten in place under the
+        // Retried once on an error: an indirect block may have been rewritten in place under the
         // reader.
         let loaded = self
             .read_map(&side, store)
@@ -291,7 +292,7 @@ impl Metaslab {
                 Ok(())
             }
             Err(error) => {
-                // Unreadable now may be readable later; contradictory stays contradictory.
+                // An unreadable map may be readable later; a contradictory one stays so.
                 if matches!(error, Error::Corrupt { .. }) {
                     self.longest.store(0, Relaxed);
                     state.broken = Some(error.clone());
@@ -323,7 +324,7 @@ impl Metaslab {
         Ok(free)
     }
 
-    /// Forgets the free tree, unless a load or an append is on its way.
+    /// Drops the free tree, unless a load or an append is in progress.
     pub(crate) fn unload(&self) -> bool {
         let Some(_side) = self.map.try_lock() else {
             return false;
@@ -361,7 +362,7 @@ impl Metaslab {
             "{}: an allocation of {span} leaves it",
             self.region
         );
-        // A block may be given out again when two txgs after the one that freed it are on disk.
+        // A block may be reused only when two txgs after the one that freed it are on disk.
         assert!(
             !freed.intersects(span) && !defer.iter().any(|d| d.intersects(span)),
             "{}: {span} is given out before its old block is out of reach",
@@ -387,7 +388,7 @@ impl Metaslab {
         })
     }
 
-    /// Takes back an allocation of the same txg that nobody has used.
+    /// Reverts an unused allocation of the same txg.
     pub(crate) fn unallocate(&self, txg: Txg, span: Span) -> Result<()> {
         let mut state = self.state();
         let wrong = |e| Error::corrupt(self.region.to_string(), e);
@@ -401,7 +402,7 @@ impl Metaslab {
         Ok(())
     }
 
-    /// Frees a span in `txg`. Gives whether the metaslab was clean in that txg.
+    /// Frees a span in `txg`. Returns whether the metaslab was clean in that txg.
     ///
     /// # Errors
     /// The span is free already, as far as memory knows.
@@ -423,7 +424,7 @@ impl Metaslab {
         Ok(first)
     }
 
-    /// Refuses to give up a span for the checkpoint alone that nobody has.
+    /// Refuses to leave a free span to the checkpoint alone.
     ///
     /// # Errors
     /// The span is free already, as far as memory knows.
@@ -438,23 +439,23 @@ impl Metaslab {
         self.tripwire.contradict(place, what);
     }
 
-    /// Two owners of one range, or a forged one. Nothing that is written after this can be trusted:
-    /// the range may be somebody's again.
+    /// Two owners of one range, or a forged one. Nothing written after this can be trusted: the
+    /// range may have another owner already.
     fn freed_twice(&self, span: Span) -> Error {
         let what = format!("range {span} is freed, but is not allocated");
         self.tripwire.contradict(&self.region, &what);
         Error::corrupt(self.region.to_string(), what)
     }
 
-    /// Whether something is freed in `txg` of which it is not known whether it is allocated: the
-    /// free tree is not in memory.
+    /// Whether something freed in `txg` could not be checked, because the free tree is not in
+    /// memory.
     pub(crate) fn frees_unseen(&self, txg: Txg) -> bool {
         let state = self.state();
         state.free.is_none() && !state.freeing[txg.slot::<TXGS>()].is_empty()
     }
 
-    /// Marks a span allocated in `txg`. Gives false if it is allocated already; else whether the
-    /// metaslab was clean.
+    /// Marks a span as allocated in `txg`. Returns false if it is allocated already, otherwise
+    /// whether the metaslab was clean.
     ///
     /// # Errors
     /// Only a part is free, or the map cannot be loaded.
@@ -469,7 +470,7 @@ impl Metaslab {
                 freeing,
                 ..
             } = &mut *state;
-            // Unloaded again by another thread.
+            // Unloaded meanwhile by another thread.
             let Some(tree) = free else { continue };
             if !tree.intersects(span) {
                 return Ok(None);
@@ -483,8 +484,8 @@ impl Metaslab {
         }
     }
 
-    /// Takes the free parts of `span` out of reach, so that they can be trimmed. Nothing while not
-    /// loaded.
+    /// Excludes the free parts of `span` from allocation, so that they can be trimmed. Empty while
+    /// not loaded.
     pub(crate) fn hold(&self, span: Span) -> Vec<Span> {
         let mut state = self.state();
         let State {
@@ -526,7 +527,7 @@ impl Metaslab {
             .map(|tree| tree.iter().collect())
     }
 
-    /// Brings the hints in step with the free tree.
+    /// Updates the hints from the free tree.
     fn note(&self, state: &State) {
         if let Some(tree) = &state.free {
             let longest = tree.largest().map_or(0, |s| s.size);
@@ -537,8 +538,8 @@ impl Metaslab {
         }
     }
 
-    /// Estimates from the histogram of an unloaded map. It may be stale: it orders the metaslabs,
-    /// but never excludes one.
+    /// Estimates from the histogram of an unloaded map. It may be outdated: it orders the
+    /// metaslabs, but never excludes one.
     fn guess(&self) {
         let side = self.map_side();
         if let Some(buckets) = side
@@ -555,7 +556,7 @@ impl Metaslab {
 }
 
 impl State {
-    /// Panics where a byte stands in two sets; walks all of them.
+    /// Panics if a byte is in two sets; walks all of them.
     #[cfg(debug_assertions)]
     fn check_invariants(&self, region: &Region) {
         let free = self.free.iter().flat_map(SizedRangeTree::iter);
@@ -579,7 +580,7 @@ impl State {
             || self.defer.iter().any(|d| d.intersects(span))
     }
 
-    /// Takes out of `free`, the state by the map, what is not allocatable.
+    /// Removes the spans that are not allocatable from `free`, the map's state.
     fn subtract_pending(&self, free: &mut RangeTree) -> Result<(), RangeError> {
         let sets = self
             .allocating

@@ -1,12 +1,12 @@
 //! Devices that are taken offline and brought back.
 //!
-//! - A device goes only if its siblings have every txg (`no valid replicas`). It goes in the middle
-//!   of a txg: its log gets that txg and all that follow.
-//! - A log device may always go: the caller has made sure that no log is on it.
+//! - A device goes offline only if its siblings have every txg (`no valid replicas`). It goes in
+//!   the middle of a txg: its log gets that txg and all later ones.
+//! - A log device may always go offline: the caller has made sure that no log is on it.
 //! - It goes for good (`offline`, or `faulted` with `aux_state` "external" in the configuration),
 //!   or until the next import. In the second case only its log shows it.
-//! - A device that comes back is never read before its siblings until it was resilvered. It does
-//!   not count as a copy for the txg in which it comes back.
+//! - A device that comes back is never read before its siblings until it is resilvered. It does not
+//!   count as a copy for the txg in which it comes back.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::{Pool, SyncCtx};
 /// How a device is taken out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offline {
-    /// As one that failed, until `zpool clear` or `zpool online`.
+    /// Like a failed device, until `zpool clear` or `zpool online`.
     pub fault: bool,
     /// Until the next import only.
     pub temporary: bool,
@@ -32,7 +32,7 @@ impl Pool {
     /// Takes a device out. On disk on return.
     ///
     /// # Errors
-    /// `Refused` in OpenZFS's words: no such device, or the pool cannot do without it.
+    /// `Refused`, with OpenZFS's messages: no such device, or the pool cannot do without it.
     pub fn offline(&self, guid: u64, how: Offline) -> Result<()> {
         self.sync_task(
             move |ctx| ctx.pool.check_offline(guid),
@@ -78,11 +78,11 @@ impl Pool {
         Ok(())
     }
 
-    /// Brings a device back that was taken out, failed or was gone; gives how well it is then. On
-    /// disk on return; what it lacks is resilvered later.
+    /// Brings a device back that was offline, failed or missing; returns its health then. On disk
+    /// on return; missing blocks are resilvered later.
     ///
     /// # Errors
-    /// `Refused` in OpenZFS's words: no such device.
+    /// `Refused`, with OpenZFS's message: no such device.
     pub fn online(&self, guid: u64) -> Result<Health> {
         let path = self.vdevs.leaf(guid).and_then(|leaf| leaf.path());
         let device = self.found_again(guid, path.as_deref());
@@ -95,7 +95,7 @@ impl Pool {
         )
     }
 
-    /// The device of a leaf that has none, where it was last.
+    /// The device of a leaf without one, at its last path.
     pub(crate) fn found_again(
         &self,
         guid: u64,
@@ -122,7 +122,7 @@ impl Pool {
         let leaf = self.vdevs.leaf(guid).ok_or_else(gone)?;
         let was_away = !leaf.is_usable();
         if was_away {
-            // Before the first read can see it.
+            // Before the first read can use it.
             leaf.set_outdated(true);
             leaf.note_missed();
         }
@@ -149,7 +149,8 @@ impl Pool {
         Ok(leaf.health())
     }
 
-    /// What `zpool clear` brings back may lack blocks, and is no fault of anybody any more.
+    /// Devices brought back by `zpool clear` may lack blocks, which is not counted as an error any
+    /// more.
     pub(crate) fn doubt_lost_leaves(&self) {
         for leaf in self.vdevs.leaves() {
             if !leaf.is_usable() {
@@ -159,8 +160,8 @@ impl Pool {
         }
     }
 
-    /// After `zpool clear`: what works again is not called faulted in the configuration. A spare
-    /// steps back once its device is whole.
+    /// After `zpool clear`: a working device is not marked as faulted in the configuration any
+    /// more. A spare is detached once its device is complete.
     pub(crate) fn forgive(&self) {
         let mut config = self.config.lock();
         let mut spared = Vec::new();

@@ -1,4 +1,4 @@
-//! Opening a pool that exists (chapter 01 §10 of the format notes).
+//! Opening an existing pool (chapter 01 §10 of the format notes).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use crate::{Allocator, DslHooks, Environment, Pool};
 
 /// Where spares and cache devices are listed.
 const AUX: &str = "list of spares and cache devices";
-/// Largest packed configuration that is believed.
+/// Largest packed configuration that is accepted.
 const MAX_CONFIG: u64 = 16 << 20;
-/// Largest txg that is believed: no pool lives to see it, and every sum with it fits.
+/// Largest txg that is accepted: no pool reaches it, and every sum with it fits.
 const MAX_TXG: u64 = 1 << 60;
 
 /// How to open a pool.
@@ -31,25 +31,24 @@ const MAX_TXG: u64 = 1 << 60;
 pub struct OpenOptions {
     /// The pool may be changed.
     pub writable: bool,
-    /// Open it although another host seems to have it.
+    /// Open it although another host seems to use it.
     pub force: bool,
-    /// Give it another name.
+    /// Rename it.
     pub new_name: Option<String>,
-    /// Use the best uberblock up to this txg.
+    /// Use the best uberblock with a txg up to this.
     pub rewind_to: Option<u64>,
-    /// As of its checkpoint.
+    /// Open the state of its checkpoint.
     pub checkpoint: bool,
-    /// The caller held it last: a pool left active by this host needs no force.
+    /// The caller used it last: a pool left active by this host needs no force.
     pub ours: bool,
-    /// The name that stays on disk while the pool goes by another one here.
+    /// The name that stays on disk while the pool has another one here.
     pub label_name: Option<String>,
-    /// Without log devices that are missing: intent logs, with what they promised, are given up.
+    /// Open it without missing log devices: intent logs are given up.
     pub without_logs: bool,
 }
 
 impl Pool {
-    /// Opens the pool of a configuration that was put together from labels, with the devices by
-    /// guid.
+    /// Opens the pool of a configuration assembled from labels, with the devices by guid.
     ///
     /// # Errors
     /// `Refused(BUSY)` if another host has it; `Refused(NXIO)` without a good uberblock or a needed
@@ -64,9 +63,9 @@ impl Pool {
         Self::open_as(env, labels, devices, options, hooks, None)
     }
 
-    /// `split_off`: the pool is being made of devices of another one, whose labels and MOS are
-    /// that one's. The configuration that is given holds. What of the other pool it has not is in
-    /// the list.
+    /// `split_off`: the pool is being created from devices of another pool, so labels and MOS are
+    /// that pool's. The given configuration is used. It lists the parts of the other pool that this
+    /// one lacks.
     pub(crate) fn open_as(
         env: Environment,
         labels: &PoolConfig,
@@ -98,7 +97,7 @@ impl Pool {
                 format!("txg {counts} cannot be"),
             ));
         }
-        // Before the MOS is read: where its blocks are depends on how far an expansion has come.
+        // Before the MOS is read: the place of its blocks depends on the progress of an expansion.
         tell_reflow(&name, &vdevs, &choice.uberblock, options.writable)?;
         if options.writable {
             check_writing(&env, labels, &choice.uberblock, options)?;
@@ -114,9 +113,9 @@ impl Pool {
             choice.uberblock
         };
         let rewound = uberblock.txg < newest;
-        // After a rewind the next txg follows the newest one seen, so that stale uberblocks lose by
-        // time. The one that follows is the old state once more. Until it is on disk nothing is
-        // written, so that a crash leaves either the newest state whole or the older one.
+        // After a rewind the next txg follows the newest one seen, so that the newer uberblocks do
+        // not win. That next txg is the old state once more. Until it is on disk nothing is
+        // written, so a crash leaves either the newest state or the older one, both intact.
         let last = zuse_base::Txg(uberblock.txg.max(newest) + u64::from(rewound));
         let pool = Self::assemble(env, config, vdevs, uberblock, hooks, options.writable)?;
         pool.rewound.store(rewound, Relaxed);
@@ -137,7 +136,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// The uberblock of the checkpoint, from the pool as it is now, which is let go of again.
+    /// The checkpoint's uberblock, read from the present pool, which is closed again.
     fn probe_checkpoint(
         env: &Environment,
         config: &PoolConfig,
@@ -178,14 +177,13 @@ impl Pool {
         split_off: Option<Vec<VdevConfig>>,
     ) -> Result<()> {
         let mut config = self.config.lock();
-        // In the first labels that are written: whoever finds the pool after a crash sees that it
-        // was in use.
+        // In the first labels that are written: after a crash they show that the pool was in use.
         config.state = PoolState::Active;
         drop(config);
         self.config_changed();
         self.suspension.set_impatient(true);
         if rewound && let Err(error) = self.commit_rewind(last, options.checkpoint) {
-            // No thread is there yet that could write the txg which closing waits for.
+            // There is no sync thread yet, which closing would wait for.
             self.abandon();
             return Err(error);
         }
@@ -201,7 +199,7 @@ impl Pool {
                     ctx.pool.hooks.record(ctx, "checkpoint rewind", &text)
                 },
             ),
-            // The first txg says on disk that this host has the pool, before users are let in.
+            // The first txg records on disk that this host uses the pool, before users get access.
             None => self.complete_split(),
             Some(rest) => {
                 self.sync_task(|_| Ok(()), move |ctx| ctx.pool.tidy_split_off(ctx, &rest))
@@ -232,7 +230,7 @@ impl Pool {
         let key = |key: &str| -> Result<Option<ObjectId>> {
             Ok(directory.lookup_u64(key.as_bytes())?.map(ObjectId))
         };
-        // The configuration in the MOS is the trusted one: labels may be of another txg.
+        // The configuration in the MOS is authoritative: labels may be of another txg.
         let config_object =
             key("config")?.ok_or_else(|| Error::missing("MOS directory", "config is missing"))?;
         self.config_object.store(config_object.0, Relaxed);
@@ -250,12 +248,12 @@ impl Pool {
         }
         self.adopt_config(&trusted, find)?;
         self.count_space_as(&directory)?;
-        // Blocks of removed vdevs are found through these. Anything read after this may be one.
+        // Blocks of removed vdevs are found through these; anything read later may be one.
         self.load_mappings(&directory)?;
         self.believe_whole_leaves();
         self.load_classes()?;
         let health = self.vdevs.health();
-        // What is readable without the missing devices can still be read.
+        // Data that does not need the missing devices can still be read.
         if options.writable && !health.state.is_usable() {
             return Err(Error::refused(
                 Errno::NXIO,
@@ -279,8 +277,8 @@ impl Pool {
             self.open_allocator(&directory)?;
             self.open_removed()?;
             self.open_checkpoint()?;
-            // Both tables decide whether a pointer that is dropped frees its block, so they come
-            // before any free.
+            // Both kinds of tables decide whether dropping a pointer frees its block, so they are
+            // loaded before any free.
             self.clones.load(self)?;
             self.clones.attach(self);
             self.dedup.load(self)?;
@@ -291,8 +289,9 @@ impl Pool {
         self.hooks.load(self)
     }
 
-    /// A pool whose log devices are missing is written only by who gives up what is on them, and by
-    /// its own host. That one had opened it without them, or finds below that no log leads there.
+    /// A pool with missing log devices is writable if the caller gives up their content, or if
+    /// this host used the pool last. Then it had opened the pool without them, or finds below that
+    /// no log is on them.
     fn mind_missing_logs(&self, options: &OpenOptions) -> Result<()> {
         if !options.writable || !self.vdevs.is_any_log_missing() {
             return Ok(());
@@ -319,7 +318,7 @@ impl Pool {
         Ok(mos)
     }
 
-    /// Takes over the configuration in the MOS, but for the paths by which devices were found.
+    /// Takes over the configuration in the MOS, except for the paths where devices were found.
     fn adopt_config(
         &self,
         trusted: &PoolConfig,
@@ -327,7 +326,7 @@ impl Pool {
     ) -> Result<()> {
         let mut config = self.config.lock();
         let mut tree = trusted.vdev_tree.clone();
-        // Where a device was found just now beats the path of the last import.
+        // The path where a device was found now is better than that of the last import.
         adopt_paths(&mut tree, &config.vdev_tree);
         tree.mark_departed(&config.departed, &|leaf| find(leaf).is_some());
         self.vdevs.reconfigure(&tree, find, false)?;
@@ -340,7 +339,7 @@ impl Pool {
         config.max_alloc = trusted.max_alloc;
         config.has_per_vdev_zaps = trusted.has_per_vdev_zaps;
         config.other.clone_from(&trusted.other);
-        // These belong to the label of one device, and would be wrong in that of the others.
+        // These belong to the label of one device only.
         config.create_txg = None;
         config.top_guid = None;
         config.guid = None;
@@ -380,18 +379,18 @@ impl Pool {
             }
             Some(objects) => allocator.open_with_logs(infos, &objects)?,
         }
-        // Only a whole allocator is handed out: before, a write fails rather than takes space that
-        // is in use.
+        // Only a completely loaded allocator is installed: until then, a write fails rather than
+        // overwrite used space.
         self.io.set_allocator(allocator.clone());
         let _ = self.allocator.set(allocator);
         if self.writable {
             self.load_thresholds()?;
         }
-        // Before the first block is placed: nothing may come to a vdev that is to stay as it is.
+        // Before the first allocation: a non-allocating vdev must get nothing.
         self.close_non_allocating()
     }
 
-    /// Where the pool keeps logs of space maps, if it does.
+    /// The objects of a pool's log space maps, if it has any.
     pub(crate) fn log_objects(&self, directory: &Zap) -> Result<Option<LogObjects>> {
         let Some(logs) = directory.lookup_u64(b"com.delphix:log_spacemap_zap")? else {
             return Ok(None);
@@ -420,17 +419,17 @@ impl Pool {
         PoolConfig::parse(&self.read_packed(object, place)?, place)
     }
 
-    /// The configuration as it is stored in the MOS, each name in its place.
+    /// The configuration stored in the MOS, without changes.
     ///
     /// # Errors
-    /// It cannot be read, or is no name-value list.
+    /// It cannot be read, or is not a name-value list.
     pub fn stored_config(&self) -> Result<NvList> {
         let object = self.directory()?.lookup_u64(b"config")?;
         let object = object.ok_or_else(|| Error::missing("MOS directory", "config is missing"))?;
         self.read_packed(ObjectId(object), "MOS config object")
     }
 
-    /// A name-value list that fills an object.
+    /// The name-value list in an object.
     fn read_packed(&self, object: ObjectId, place: &'static str) -> Result<NvList> {
         let dnode = self.mos().dnode(object)?;
         if dnode.object_type() != object_type::PACKED_NVLIST {
@@ -441,7 +440,7 @@ impl Pool {
         }
         let len = dnode.with_bonus(|b| b.first_chunk::<8>().map(|c| u64::from_le_bytes(*c)));
         let len = len
-            // A length from the disk becomes an allocation: it is bounded first.
+            // Checked, because the length comes from disk and is allocated below.
             .filter(|n| *n > 0 && *n <= MAX_CONFIG)
             .ok_or_else(|| Error::corrupt(place, "its length makes no sense"))?;
         let mut bytes = vec![0; len as usize];
@@ -459,7 +458,7 @@ impl Pool {
         lists.iter().map(parse).collect()
     }
 
-    /// The same as they are stored.
+    /// The same, in their stored form.
     ///
     /// # Errors
     /// The list cannot be read.
@@ -474,7 +473,7 @@ impl Pool {
     }
 }
 
-/// A raidz that is being expanded must know what was moved before the first block is read.
+/// A raidz that is being expanded needs its progress before the first block is read.
 fn tell_reflow(name: &str, vdevs: &Vdevs, uberblock: &Uberblock, writable: bool) -> Result<()> {
     let scratch = match uberblock.reflow_state() {
         ReflowState::ScratchValid => true,
@@ -496,7 +495,7 @@ fn tell_reflow(name: &str, vdevs: &Vdevs, uberblock: &Uberblock, writable: bool)
     Ok(())
 }
 
-/// Refuses a pool that another host has.
+/// Refuses a pool that another host uses.
 fn check_owner(env: &Environment, labels: &PoolConfig, ours: bool) -> Result<()> {
     if labels.state != PoolState::Active || ours {
         return Ok(());
@@ -523,7 +522,7 @@ fn check_owner(env: &Environment, labels: &PoolConfig, ours: bool) -> Result<()>
     ))
 }
 
-/// Leaves keep the paths where they were found.
+/// Sets the paths of leaves to those where they were found.
 fn adopt_paths(tree: &mut VdevConfig, found: &VdevConfig) {
     let mut paths = BTreeMap::new();
     found.visit(&mut |n| {
@@ -538,7 +537,7 @@ fn adopt_paths(tree: &mut VdevConfig, found: &VdevConfig) {
     });
 }
 
-/// Refuses what this program cannot read.
+/// Refuses pools that this program cannot read.
 fn check_known(labels: &PoolConfig) -> Result<()> {
     let name = &labels.name;
     if !is_spa_version(labels.version) {
@@ -559,7 +558,7 @@ fn check_known(labels: &PoolConfig) -> Result<()> {
     Ok(())
 }
 
-/// Refuses to write to a pool that another may be writing to, or whose version is too old.
+/// Refuses to write to a pool that another host may be writing to, or whose version is too old.
 fn check_writing(
     env: &Environment,
     labels: &PoolConfig,

@@ -31,14 +31,14 @@ mod threads;
 pub use space::Space;
 pub(crate) use task::Task;
 
-/// This machine, as pools know it.
+/// This machine's identity for pools.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
     /// Host id; 0 if it has none.
     pub id: u64,
     /// Host name.
     pub name: String,
-    /// A kernel with ZFS runs here and goes by the same id: an active pool may be its own.
+    /// A kernel with ZFS runs here with the same host id: an active pool may be in use by it.
     pub kernel_zfs: bool,
 }
 
@@ -55,7 +55,7 @@ pub enum FailMode {
 }
 
 impl FailMode {
-    /// Its word, as the property has it.
+    /// Its value in the property.
     pub fn word(self) -> &'static str {
         match self {
             Self::Wait => "wait",
@@ -65,7 +65,7 @@ impl FailMode {
     }
 }
 
-/// What a pool gets from outside: time, randomness, host, bounds.
+/// The environment of a pool: time, randomness, host, limits.
 #[derive(Clone)]
 pub struct Environment {
     /// Clock.
@@ -97,7 +97,7 @@ pub(crate) type Reopen =
 pub struct Pool {
     pub(crate) config: Mutex<PoolConfig>,
     pub(crate) config_dirty: AtomicBool,
-    /// The pool's name on disk, where that is not the one in `config`.
+    /// The pool's name on disk, if it differs from the one in `config`.
     pub(crate) label_name: OnceLock<String>,
     pub(crate) config_object: AtomicU64,
     pub(crate) env: Environment,
@@ -118,10 +118,10 @@ pub struct Pool {
     pub(crate) logs: crate::Logs,
     pub(crate) hooks: crate::hooks::Hooks,
     pub(crate) tasks: Mutex<VecDeque<Task>>,
-    /// Top-level vdevs that the allocator is to have when their txg is on disk.
+    /// Top-level vdevs that the allocator gets once their txg is on disk.
     pub(crate) new_tops: Mutex<Vec<(Txg, u32)>>,
     pub(crate) sweeps: crate::sweep::Sweeps,
-    /// A task failed after it had changed something: its txg must not be committed.
+    /// A task failed in the middle of its changes: its txg must not be committed.
     pub(crate) half_done: Mutex<Option<Error>>,
     pub(crate) uberblock: Mutex<Uberblock>,
     pub(crate) suspension: Arc<Suspension>,
@@ -136,9 +136,9 @@ pub struct Pool {
     pub(crate) last_passes: AtomicU32,
     /// Where failed devices may be found again.
     pub(crate) reopen: RwLock<Option<Arc<Reopen>>>,
-    /// Of a pool that is only read.
+    /// Only in a read-only pool.
     pub(crate) tables: OnceLock<space::Tables>,
-    /// As they are now; `env` has them as they were when it was opened.
+    /// The present limits; `env` has those of the time of opening.
     limits: RwLock<Limits>,
 }
 
@@ -247,7 +247,7 @@ impl Pool {
         self.config.lock().name.clone()
     }
 
-    /// The pool's name on disk; that is not [`Self::name`] where that one is temporary.
+    /// The pool's name on disk. It differs from [`Self::name`] if that one is temporary.
     pub fn label_name(&self) -> String {
         match self.label_name.get() {
             Some(name) => name.clone(),
@@ -309,12 +309,12 @@ impl Pool {
         &self.work
     }
 
-    /// What happens to the pool, for those who watch it; everybody may post.
+    /// Events of the pool; any layer may post.
     pub fn events(&self) -> &Arc<Events> {
         self.vdevs.events()
     }
 
-    /// Posts that it is exported or destroyed.
+    /// Posts that the pool is exported or destroyed.
     fn report_end(&self, state: PoolState) {
         self.events().change_subject(|s| s.state = state.number());
         let name = match state {
@@ -324,7 +324,7 @@ impl Pool {
         self.events().post(Event::system(name));
     }
 
-    /// Says whose events these are.
+    /// Sets the pool of these events.
     pub(crate) fn name_events(&self) {
         let config = self.config.lock();
         let subject = Subject {
@@ -339,7 +339,7 @@ impl Pool {
         events.set_most(self.limits().events_kept);
     }
 
-    /// What a thread tears that panics where it may have left something half changed.
+    /// Torn by a thread that panics where it may have left an inconsistent state.
     pub fn tripwire(&self) -> &Arc<Tripwire> {
         self.vdevs.tripwire()
     }
@@ -374,13 +374,12 @@ impl Pool {
         &self.env.host
     }
 
-    /// Bounds and tunables as they are now.
+    /// The present limits and tunables.
     pub fn limits(&self) -> Limits {
         *self.limits.read()
     }
 
-    /// Changes bounds and tunables. What datasets make of them is the caller's to refresh;
-    /// [`Limits::threads`] stays.
+    /// Changes limits and tunables. The caller updates the datasets; [`Limits::threads`] stays.
     pub fn set_limits(&self, new: Limits) {
         *self.limits.write() = new;
         self.io
@@ -400,8 +399,8 @@ impl Pool {
         }
     }
 
-    /// How many bytes of attributes' values may be dirty beside the cache: an `fsync` of anybody
-    /// waits for them.
+    /// Sets how many bytes of attribute values may be dirty beyond the cache's loans. Any `fsync`
+    /// waits for all of them.
     pub(crate) fn allow_values(&self) {
         let most = self.limits().dirty_values.min(self.txgs.within_timeout());
         self.io
@@ -424,7 +423,7 @@ impl Pool {
         *self.uberblock.lock()
     }
 
-    /// Settings that follow the pool's features, for object sets.
+    /// Write settings that depend on the pool's features, for object sets.
     pub fn base_settings(&self) -> Settings {
         let f = &self.features;
         let limits = self.limits();
@@ -452,8 +451,8 @@ impl Pool {
         s
     }
 
-    /// Settings of the MOS. Its micro ZAPs stay small: the feature for larger ones is counted by
-    /// dataset.
+    /// Write settings of the MOS. Its micro ZAPs stay small, because the feature for larger ones is
+    /// counted by dataset.
     pub(crate) fn mos_settings(&self) -> Settings {
         let base = self.base_settings();
         Settings {
@@ -464,7 +463,7 @@ impl Pool {
         }
     }
 
-    /// Joins the open txg, reserving an estimate of what will be written. Space and quota checks
+    /// Joins the open txg, and reserves an estimate of the bytes to write. Space and quota checks
     /// are the caller's.
     ///
     /// # Errors
@@ -479,7 +478,7 @@ impl Pool {
         self.txgs.begin(reserve, || self.brake())
     }
 
-    /// Joins the open txg whatever is dirty, for a log: it writes what it changes at once, and must
+    /// Joins the open txg however much is dirty, for a log: it writes its changes at once, and must
     /// not wait for a txg.
     ///
     /// # Errors
@@ -488,12 +487,12 @@ impl Pool {
         self.txgs.join(|| self.brake())
     }
 
-    /// What its intent logs have in common.
+    /// State shared by the pool's intent logs.
     pub fn logs(&self) -> &crate::Logs {
         &self.logs
     }
 
-    /// The error for callers of a suspended pool that are not to wait.
+    /// The error for callers that should not wait while the pool is suspended.
     fn brake(&self) -> Result<()> {
         match self.suspension.error() {
             Some(error) if self.fail_mode.load(Relaxed) != 0 || self.suspension.is_lost() => {
@@ -503,7 +502,7 @@ impl Pool {
         }
     }
 
-    /// Bytes that running and unsynced transactions were admitted with.
+    /// Bytes reserved by running and unsynced transactions.
     pub fn reserved(&self) -> u64 {
         self.txgs.reserved()
     }
@@ -518,14 +517,14 @@ impl Pool {
         self.txgs.synced_txg()
     }
 
-    /// The first txg to be written follows this one; while the pool is being opened only.
+    /// Sets the txg that the next one follows; only while the pool is being opened.
     pub fn skip_txgs(&self, synced: Txg) {
         if self.threads.lock().is_empty() && synced >= self.open_txg() {
             self.txgs.skip_to(synced);
         }
     }
 
-    /// Whether it was opened as of a txg that is not its newest one.
+    /// Whether it was opened at an older txg than its newest.
     pub fn is_rewound(&self) -> bool {
         self.rewound.load(Relaxed)
     }
@@ -538,13 +537,12 @@ impl Pool {
         self.txgs.wait_synced(txg, || self.brake())
     }
 
-    /// Whether nothing waits to be written: the open txg holds nothing, and the one before it is on
-    /// disk.
+    /// Whether there is nothing to write: the open txg is empty, and the one before it is on disk.
     pub fn is_clean(&self) -> bool {
         self.txgs.is_clean()
     }
 
-    /// Writes everything that is open now and waits for it.
+    /// Writes the open txg and waits for it.
     ///
     /// # Errors
     /// As [`Self::wait_synced`].
@@ -557,8 +555,8 @@ impl Pool {
         self.config_dirty.store(true, Relaxed);
     }
 
-    /// Sets `comment` or `compatibility`, which live in the configuration; `None` removes it. On
-    /// disk with the next txg.
+    /// Sets `comment` or `compatibility`, which are stored in the configuration; `None` removes it.
+    /// On disk with the next txg.
     ///
     /// # Errors
     /// The pool is open read-only.
@@ -585,7 +583,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Says that blocks wait to be freed in the background.
+    /// Notes that blocks wait to be freed in the background.
     pub fn note_frees(&self) {
         self.frees_pending.store(true, Relaxed);
     }
@@ -595,34 +593,34 @@ impl Pool {
         self.last_passes.load(Relaxed)
     }
 
-    /// Sets what happens to callers while the pool is suspended.
+    /// Sets the behaviour for callers while the pool is suspended.
     pub fn set_fail_mode(&self, mode: FailMode) {
         self.fail_mode.store(mode as u32, Relaxed);
         self.events().change_subject(|s| s.fail_mode = mode.word());
         self.txgs.wake();
     }
 
-    /// Whether a failed write is waited for until `zpool clear` comes (the default), or ends the
-    /// pool's work at once. For those whom nobody could send a `zpool clear`.
+    /// Sets whether a failed write waits for `zpool clear` (the default), or stops the pool at
+    /// once. For pools that nobody could clear.
     pub fn set_patient(&self, yes: bool) {
         self.suspension.set_impatient(!yes);
     }
 
-    /// A suspended pool is given up: everybody who waits gets an error, and the pool stays on disk
-    /// as its last uberblock has it. What remains is [`Self::close`].
+    /// Gives up a suspended pool: all waiters get an error, and the pool stays on disk as of its
+    /// last uberblock. Only [`Self::close`] is left to do.
     pub fn give_up(&self) {
         if self.suspension.error().is_some() {
             self.suspension.close();
         }
     }
 
-    /// How large the dedup tables may become: bytes, 0 for any size, all ones for the size of the
-    /// vdevs for them.
+    /// Limits the size of the dedup tables: bytes, 0 for no limit, all ones for the size of the
+    /// dedup vdevs.
     pub fn set_dedup_quota(&self, quota: u64) {
         self.dedup.set_quota(quota);
     }
 
-    /// Whether freed space is given back to the host.
+    /// Sets whether freed space is discarded on the host.
     pub fn set_autotrim(&self, on: bool) {
         self.autotrim.store(on, Relaxed);
         if let Some(allocator) = self.allocator.get() {
@@ -640,7 +638,7 @@ impl Pool {
         self.suspension.is_lost()
     }
 
-    /// How devices are found again by `clear`: given a leaf's guid and path, opens it.
+    /// Sets how `clear` opens devices again, by a leaf's guid and path.
     pub fn set_reopen(
         &self,
         reopen: impl Fn(u64, Option<&str>) -> Option<Arc<dyn zuse_device::BlockDevice>>
@@ -651,10 +649,10 @@ impl Pool {
         *self.reopen.write() = Some(Arc::new(reopen));
     }
 
-    /// `zpool clear`: clears error counts, opens devices again and lets a suspended pool go on.
+    /// `zpool clear`: clears error counters, opens devices again and resumes a suspended pool.
     ///
     /// # Errors
-    /// There is no such device; the pool lost writes and must be opened again.
+    /// There is no such device; or the pool lost writes and must be opened again.
     pub fn clear(&self, guid: Option<u64>) -> Result<()> {
         let reopen = self.reopen.read().clone();
         let devices = |config: &zuse_vdev::VdevConfig| {
@@ -684,7 +682,7 @@ impl Pool {
     /// threads end.
     ///
     /// # Errors
-    /// The last txg could not be written; the pool is closed all the same.
+    /// The last txg could not be written; the pool is closed nevertheless.
     pub fn close(self: &Arc<Self>, state: PoolState) -> Result<()> {
         self.hooks.closing();
         if self.closed.swap(true, Relaxed) {
@@ -702,8 +700,7 @@ impl Pool {
                     self.report_end(state);
                     self.config_changed();
                 }
-                // A failure from here on is an error of the closing: nobody is left who could clear
-                // it.
+                // A failure from here on is an error of the close, because nobody could clear it.
                 self.suspension.set_impatient(true);
                 let closing = || match self.suspension.error() {
                     Some(error) => Err(error),
@@ -711,7 +708,7 @@ impl Pool {
                 };
                 result = self.txgs.wait_synced(self.open_txg(), closing);
                 if result.is_ok() && state != PoolState::Active {
-                    // Two quiet txgs more, so that deferred frees are settled as far as they go.
+                    // Two more empty txgs, so that deferred frees are completed as far as possible.
                     result = self.txgs.wait_synced(self.open_txg(), closing);
                 }
                 if result.is_err() {
@@ -746,7 +743,7 @@ impl std::fmt::Debug for Pool {
     }
 }
 
-/// Where a pool reads and writes blocks, with its cache.
+/// The pipeline of a pool, with its cache.
 fn pipeline(limits: &Limits, vdevs: &Arc<Vdevs>) -> Arc<Pipeline> {
     let cache = Arc::new(Cache::new(limits.cache));
     cache.set_limit(limits.cache, limits.cache_metadata_percent);
@@ -757,7 +754,7 @@ fn pipeline(limits: &Limits, vdevs: &Arc<Vdevs>) -> Arc<Pipeline> {
     io
 }
 
-/// The suspension of a pool. It and the tripwire wake whoever waits for a txg.
+/// The suspension of a pool. It and the tripwire wake the waiters for a txg.
 fn suspension_of(name: &str, tripwire: &Arc<Tripwire>, txgs: &Arc<Txgs>) -> Arc<Suspension> {
     let suspension = Arc::new(Suspension::new(tripwire.clone()));
     suspension.set_pool(name);

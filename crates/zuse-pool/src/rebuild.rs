@@ -6,10 +6,10 @@
 //!   state, offset, min txg, max txg, start, end,
 //!   milliseconds, scanned, issued, rebuilt, estimate, errors
 //! ```
-//! - A rebuild fills a device without looking at checksums. It is not done here: a resilver gives
-//!   the device all that its dirty time log has, and proves it.
-//! - What another host left half-done ends as soon as a resilver begins: its state is cleared, and
-//!   the feature's count with it. The device's log says the same as before the rebuild.
+//! - A rebuild fills a device without verifying checksums. Zuse has none: a resilver fills the
+//!   device according to its dirty time log, and verifies the blocks.
+//! - A rebuild that another host left unfinished ends when a resilver begins: its state and its use
+//!   of the feature are removed. The device's log still lists all missing txgs.
 
 use zuse_base::{ObjectId, Result};
 use zuse_dmu::zap::{Zap, ZapValue};
@@ -30,9 +30,9 @@ pub struct Rebuild {
     pub state: u64,
     /// Seconds since 1970.
     pub start: u64,
-    /// The same; 0 while it goes on.
+    /// Seconds since 1970 of its end; 0 while it runs.
     pub end: u64,
-    /// Bytes that were gone over, read, written; and all that there are.
+    /// Bytes scanned, read, written; and the total.
     pub scanned: u64,
     /// See there.
     pub issued: u64,
@@ -92,7 +92,7 @@ impl Pool {
         Ok(found)
     }
 
-    /// A resilver begins: it does what rebuilds left.
+    /// A resilver begins, and includes the work of unfinished rebuilds.
     ///
     /// # Errors
     /// The MOS cannot be changed.

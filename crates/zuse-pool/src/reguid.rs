@@ -2,7 +2,7 @@
 //!
 //! The guid is in every label, in the configuration of the MOS and in the sum of guids of the
 //! uberblock. All change in one txg. A power cut between the first labels and the uberblock leaves
-//! labels of two guids on a device. Then the uberblocks decide which of them count
+//! labels of two guids on a device. Then the uberblocks decide which of them are valid
 //! ([`zuse_vdev::Labels::claims`]).
 
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use zuse_vdev::VdevState;
 use crate::{Pool, SyncCtx};
 
 impl Pool {
-    /// Gives the pool another guid: that one, or a random one. Returns the guids before and after.
+    /// Changes the pool's guid to the given one, or to a random one. Returns the old and the new
+    /// guid.
     ///
     /// # Errors
-    /// `Refused(BUSY)` with a checkpoint, `Refused(NXIO)` where a device is not well: it would not
-    /// be taken for the pool's any more. `Refused(EXIST)` for the guid that the pool has,
-    /// `Refused(ROFS)`.
+    /// `Refused(BUSY)` with a checkpoint, `Refused(NXIO)` if a device is not healthy: it would not
+    /// be recognized afterwards. `Refused(EXIST)` for the present guid, `Refused(ROFS)`.
     pub fn reguid(self: &Arc<Self>, guid: Option<u64>) -> Result<(u64, u64)> {
         let check = move |ctx: &SyncCtx<'_>| ctx.pool.check_reguid(guid);
         let apply = move |ctx: &SyncCtx<'_>| {
@@ -51,7 +51,7 @@ impl Pool {
         }
     }
 
-    /// A guid that nothing of this pool has.
+    /// A guid that nothing in this pool uses.
     pub(crate) fn free_guid(&self) -> u64 {
         loop {
             let guid = self.env.entropy.guid().get();

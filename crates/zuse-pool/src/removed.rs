@@ -4,8 +4,8 @@
 //! |---|---|---|
 //! | mapping | max offset, bytes mapped, number of entries, counts object | entries of 24 bytes: source, destination DVA |
 //!
-//! The mapping of the vdev that was removed last lies on vdevs that are there. The one before it
-//! may lie on a vdev that was removed later. So they are read in that order: newest first, along
+//! The mapping of the vdev that was removed last is on present vdevs. An earlier one may be on a
+//! vdev that was removed later. So they are read in that order: newest first, along
 //! `prev_indirect_vdev`.
 
 use std::collections::BTreeSet;
@@ -64,7 +64,7 @@ impl Pool {
         Ok(())
     }
 
-    /// What a vdev that is being removed has copied so far; `None` for any other.
+    /// How much of a vdev that is being removed has been copied; `None` for any other.
     ///
     /// # Errors
     /// The mapping cannot be read.
@@ -76,8 +76,8 @@ impl Pool {
         }
     }
 
-    /// Refuses to write to a pool of which a vdev is just being removed. What is freed where a copy
-    /// is already would have to be freed twice.
+    /// Refuses to write to a pool while a vdev is being removed. A free of already copied space
+    /// would have to be done twice.
     ///
     /// # Errors
     /// `Unsupported`.
@@ -112,11 +112,12 @@ impl Pool {
         Ok(())
     }
 
-    /// Undoes a mapping's condensing that another host began: the new mapping is dropped, and what
-    /// was to be left out of it is obsolete again. The old mapping was in force all the time.
+    /// Undoes the condensing of a mapping that another host began. The new mapping is dropped, and
+    /// the ranges it would have left out are obsolete again. The old mapping was valid all the
+    /// time.
     ///
     /// # Errors
-    /// The record or an object that it names cannot be read, or the MOS cannot be changed.
+    /// The record or one of its objects cannot be read, or the MOS cannot be changed.
     pub(crate) fn undo_condense(&self) -> Result<()> {
         if self.directory()?.lookup(CONDENSING)?.is_none() {
             return Ok(());
@@ -148,7 +149,7 @@ impl Pool {
                     pool.mos().free(ctx.tx, ObjectId(counts))?;
                 }
                 directory.remove(ctx.tx, CONDENSING)?;
-                // The older map and the counts of the new mapping were counted.
+                // The feature had counted the older map and the counts of the new mapping.
                 pool.features.add(ctx, OBSOLETE_COUNTS, named - 2)
             },
         )

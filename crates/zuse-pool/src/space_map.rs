@@ -6,22 +6,22 @@
 //! ```
 //!
 //! The region starts all free; the entries applied in order give its state. `alloc` is the sum of
-//! the ALLOC runs less that of the FREE runs.
+//! the ALLOC runs minus that of the FREE runs.
 //!
 //! Invariants:
-//! - What is behind `length` does not count, so an append that fails half way leaves the map as it
-//!   was: the header changes last. An append that does not lengthen the map is asserted not to be.
-//! - An entry that is written lies within the region, in whole units; the encoder asserts it. One
-//!   that is read and does not is `Corrupt`.
+//! - Data after `length` is ignored, and the header changes last. So an append that fails half way
+//!   leaves the map unchanged. It is asserted that an append lengthens the map.
+//! - A written entry lies within the region, in whole units; the encoder asserts it. A read entry
+//!   that does not is `Corrupt`.
 //!
-//! A two-word entry never straddles a data block; a lone last word becomes padding. An append puts
-//! ALLOC before FREE: a block that is born and dies in one txg is in both sets. Golden bytes in the
-//! tests hold both. Only one thread appends to a map, and nobody replays it meanwhile: it takes the
-//! map as `&mut`, out of the metaslab's map lock.
+//! A two-word entry never crosses a block boundary; a lone last word becomes padding. An append
+//! puts ALLOC before FREE, because a block that is born and dies in one txg is in both sets. Golden
+//! bytes in the tests contain both. Only one thread appends to a map, and nobody replays it
+//! meanwhile: it takes the map as `&mut`, from the metaslab's map lock.
 //!
-//! Replay shows one block at a time and trusts nothing. An entry may take what is not free, free
-//! what is not taken or leave the region. It is a [`zuse_base::Error::Corrupt`] then that names
-//! vdev, region and object.
+//! Replay processes one block at a time and trusts nothing. An entry that allocates used space,
+//! frees free space or leaves the region is a [`zuse_base::Error::Corrupt`], which names vdev,
+//! region and object.
 
 mod mos;
 mod store;
@@ -45,7 +45,7 @@ use zuse_format::space_map::{MapGeometry, SpaceMapPhys, decode, histogram_add};
 /// Free segments by size: bucket `i` counts sizes of 2^i to 2^(i+1) − 1 units.
 pub type Histogram = [u64; BUCKETS];
 
-/// What a map describes, for bounds and for messages.
+/// The region of a map, for bounds and for messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     /// Top-level vdev id.
@@ -59,10 +59,10 @@ pub struct Region {
 }
 
 impl Region {
-    /// In place of a metaslab: what of a vdev only the pool's checkpoint has. All is allocated, and
-    /// the entries free some of it.
+    /// In place of a metaslab: space of a vdev that only the checkpoint has. Everything starts
+    /// allocated, and the entries free parts of it.
     pub const CHECKPOINT: u64 = u64::MAX - 1;
-    /// In place of a metaslab: what of a removed vdev nobody refers to any more.
+    /// In place of a metaslab: ranges of a removed vdev that nothing refers to any more.
     pub const OBSOLETE: u64 = u64::MAX - 2;
 
     pub(crate) fn geometry(&self) -> MapGeometry {
@@ -107,7 +107,7 @@ impl SpaceMap {
     /// Opens the map in `object` and checks its header.
     ///
     /// # Errors
-    /// The object cannot be read or is no space map of that region.
+    /// The object cannot be read, or is not a space map of that region.
     pub fn open(store: &dyn MapStore, object: ObjectId, region: Region) -> Result<Self> {
         let stored = store.open(object)?;
         let bad =
@@ -172,10 +172,10 @@ impl SpaceMap {
         self.header.length.div_ceil(u64::from(self.block_size))
     }
 
-    /// Shows every entry to `visit`, in order, one block in memory at a time.
+    /// Passes every entry to `visit`, in order, one block in memory at a time.
     ///
     /// # Errors
-    /// A block cannot be read, an entry is torn or leaves the region, or `visit` refuses it.
+    /// A block cannot be read, an entry is incomplete or leaves the region, or `visit` refuses it.
     pub fn replay(
         &self,
         store: &dyn MapStore,
@@ -198,11 +198,11 @@ impl SpaceMap {
         Ok(())
     }
 
-    /// The last entries, at most `limit` and all of one block; none at all if nothing but words
-    /// without meaning stood at the end. `None` for an empty map.
+    /// The last entries, at most `limit` and all from one block; empty if there was only padding at
+    /// the end. `None` for an empty map.
     ///
     /// # Errors
-    /// The block cannot be read, or an entry is torn or leaves the region.
+    /// The block cannot be read, or an entry is incomplete or leaves the region.
     pub(crate) fn tail(&self, store: &dyn MapStore, limit: usize) -> Result<Option<Tail>> {
         let Some(last) = self.blocks().checked_sub(1) else {
             return Ok(None);

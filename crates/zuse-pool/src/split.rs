@@ -5,14 +5,14 @@
 //!    the tree without the devices (in memory)  ─►  the new pool on them: their state of T - 1,
 //!    with new guids, committed  ─►  T is written: the old pool's labels and uberblock
 //! ```
-//! - The devices hold the state of T - 1 as a whole: nothing of T has been written.
-//! - A power cut before the new pool's uberblock leaves the old pool as it was
+//! - The devices have the complete state of T - 1: nothing of T has been written to them.
+//! - A power cut before the new pool's uberblock leaves the old pool unchanged
 //!   ([`zuse_vdev::Labels::claims`]).
-//! - A cut between the two uberblocks leaves the new pool, and the old one with mirrors that each
-//!   lack a device. The labels of the devices show it ([`VdevConfig::split_off`]). If the old pool
-//!   is then opened for writing, its first txg removes them; until then they are no part of it.
-//! - The first txg of the new pool removes what it has no use for: logs, spares, cache devices,
-//!   notes about devices that stayed behind.
+//! - A cut between the two uberblocks leaves the new pool, and the old one with mirrors that lack a
+//!   device. The labels of the devices show that ([`VdevConfig::split_off`]). When the old pool is
+//!   opened for writing, its first txg removes them; until then they do not belong to it.
+//! - The first txg of the new pool removes the parts it does not need: logs, spares, cache devices,
+//!   records of devices that stayed behind.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,21 +27,21 @@ use crate::tree_change::refused;
 use crate::{DslHooks, Environment, OpenOptions, Pool, SyncCtx, TreeChange};
 
 const HISTOGRAM: &str = "com.delphix:spacemap_histogram";
-/// More metaslabs than any log vdev is believed to have.
+/// More metaslabs than any real log vdev has.
 const MOST_MAPS: u64 = 1 << 20;
 
-/// What a new pool is to be made of.
+/// The parts of a new pool.
 pub struct SplitOff {
     /// Its configuration, with the whole tree.
     pub config: PoolConfig,
     /// Its devices, by their new guids.
     pub devices: BTreeMap<u64, Arc<dyn BlockDevice>>,
-    /// Vdevs and devices of the old pool that it does not have.
+    /// Vdevs and devices of the old pool that are not in the new one.
     pub(crate) rest: Vec<VdevConfig>,
 }
 
 impl Pool {
-    /// Opens a pool that is being split off, for the first time.
+    /// Opens a split-off pool for the first time.
     ///
     /// # Errors
     /// As [`Pool::open`].
@@ -66,12 +66,12 @@ impl Pool {
         )
     }
 
-    /// Takes one device out of each mirror; `make` makes a pool of them, and closes it.
+    /// Takes one device out of each mirror; `make` creates a pool from them, and closes it.
     ///
     /// # Errors
-    /// `Refused` in OpenZFS's words: a vdev is no mirror, a device is in none or in the same, its
-    /// siblings lack something. Also while a checkpoint is kept, `Refused(ROFS)`, and what `make`
-    /// gives.
+    /// `Refused`, with OpenZFS's messages: a vdev is no mirror, a device is in none or two are in
+    /// the same, its siblings lack blocks. Also with a checkpoint; `Refused(ROFS)`; and the errors
+    /// of `make`.
     pub fn split(
         self: &Arc<Self>,
         name: &str,
@@ -86,7 +86,7 @@ impl Pool {
         )
     }
 
-    /// The device that each mirror gives up: the one that is named, or its last.
+    /// The device that leaves each mirror: the named one, or the last.
     ///
     /// # Errors
     /// `Refused` in OpenZFS's words.
@@ -143,8 +143,8 @@ impl Pool {
         make(self, off)
     }
 
-    /// The first txg of a pool that was opened. Where a split was interrupted after the new pool
-    /// was made, its devices leave now.
+    /// The first txg after an open. If a split was interrupted after the new pool was created, its
+    /// devices leave now.
     pub(crate) fn complete_split(self: &Arc<Self>) -> Result<()> {
         let mut left = Vec::new();
         let config = self.config.lock();
@@ -160,8 +160,7 @@ impl Pool {
         self.sync_task(
             |_| Ok(()),
             move |ctx| {
-                // Data that only they have is lost with them, so the user must see that they are
-                // missing.
+                // Data that only they have is lost with them, so they must be shown as missing.
                 left.retain(|guid| !ctx.pool.is_needed(*guid));
                 match ctx.pool.refuse_with_checkpoint() {
                     Ok(()) if !left.is_empty() => ctx.pool.take_leaves_out(ctx, &left),
@@ -171,8 +170,8 @@ impl Pool {
         )
     }
 
-    /// Devices leave their mirrors, and are let go of here and now: from this moment on nothing of
-    /// this pool reads or writes there.
+    /// Takes devices out of their mirrors and releases them at once: from now on nothing of this
+    /// pool is read or written there.
     fn take_leaves_out(&self, ctx: &SyncCtx<'_>, chosen: &[u64]) -> Result<()> {
         let leaves: Vec<_> = chosen.iter().filter_map(|g| self.vdevs.leaf(*g)).collect();
         let mut change = TreeChange::begin(ctx);
@@ -195,7 +194,7 @@ impl Pool {
         Ok(())
     }
 
-    /// What the new pool is made of. Changes nothing.
+    /// The parts of the new pool. Changes nothing.
     fn split_off(&self, name: &str, chosen: &[u64]) -> Result<SplitOff> {
         let old = self.config.lock().clone();
         let mut devices = BTreeMap::new();
@@ -218,7 +217,7 @@ impl Pool {
             devices.insert(new.guid, device);
             tops.push(new);
         }
-        // Holes at the end are not counted as slots.
+        // Holes at the end do not count as slots.
         while tops.last().is_some_and(|t| t.kind == VdevKind::Hole) {
             tops.pop();
         }
@@ -242,7 +241,7 @@ impl Pool {
         })
     }
 
-    /// What stands in the new pool for a vdev that gives it no device.
+    /// The new pool's placeholder for a vdev that provides no device.
     fn without(&self, top: &VdevConfig, rest: &mut Vec<VdevConfig>) -> VdevConfig {
         if matches!(top.kind, VdevKind::Hole | VdevKind::Indirect) {
             return top.clone();
@@ -251,7 +250,7 @@ impl Pool {
         VdevConfig::new(VdevKind::Hole, top.id.unwrap_or(0), 0)
     }
 
-    /// Lets go of what a pool that was split off has no use for, in its first txg.
+    /// Removes the parts that a split-off pool does not need, in its first txg.
     pub(crate) fn tidy_split_off(&self, ctx: &SyncCtx<'_>, rest: &[VdevConfig]) -> Result<()> {
         let change = TreeChange::begin(ctx);
         for top in rest {

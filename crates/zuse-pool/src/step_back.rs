@@ -1,13 +1,13 @@
-//! What happens when a device has become whole: the device that it replaces leaves, and a spare
-//! that is no longer needed becomes idle.
+//! The end of a resilver: a replaced device leaves, and a spare that is no longer needed becomes
+//! idle.
 //!
 //! | vdev | when | leaves |
 //! |---|---|---|
 //! | `replacing` | its last child lacks nothing | its first child |
 //! | `spare` | its first child lacks nothing, and came back or was replaced (`unspare`) | its last child |
 //!
-//! The device that leaves is never needed, because the siblings have every txg. There is one change
-//! a txg. So each is judged by the tree that the one before left.
+//! The leaving device is never needed, because its siblings have every txg. There is one change per
+//! txg, so each is checked against the tree after the one before.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::pool::Task;
 use crate::{Pool, SyncCtx};
 
 impl Pool {
-    /// Looks in a txg whether something can step back.
+    /// Checks in a txg whether something can leave.
     pub(crate) fn want_step_back(&self, txg: Txg) {
         self.tasks.lock().push_back(Task {
             txg,
@@ -34,7 +34,7 @@ impl Pool {
         self.txgs.want(txg);
     }
 
-    /// A pool that was opened: what could have left before may leave now.
+    /// After an open: devices that could have left before may leave now.
     pub(crate) fn resume_step_back(&self) {
         let tree = self.config.lock().vdev_tree.clone();
         if self.to_step_back(&tree).is_some() {

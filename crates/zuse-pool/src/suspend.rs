@@ -1,12 +1,11 @@
-//! Suspension: what happens when devices stop taking writes.
+//! Suspension: the pool's state when devices fail writes.
 //!
-//! - A write that fails leaves the sync thread waiting at that write, with everything that it was
-//!   about to do. After `zpool clear` the same write is tried again. Nothing was acknowledged in
-//!   between.
-//! - A failed *flush* is different, because the host may have dropped what it had promised to keep.
-//!   So the txg cannot be finished. The pool stays suspended until it is opened again from its last
+//! - A failed write leaves the sync thread waiting at that write, with all its pending work. After
+//!   `zpool clear` the same write is tried again. Nothing was acknowledged in between.
+//! - A failed *flush* is different, because the host may have dropped data that it had accepted. So
+//!   the txg cannot be completed. The pool stays suspended until it is opened again from its last
 //!   uberblock.
-//! - The same holds after a panic that may have left something half changed in memory
+//! - The same applies after a panic that may have left an inconsistent state in memory
 //!   ([`Tripwire`]): no uberblock is written any more.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,11 +19,11 @@ use zuse_io::WriteFaults;
 enum State {
     #[default]
     Running,
-    /// Waiting for `zpool clear`; what failed.
+    /// Waiting for `zpool clear`; the failure.
     Waiting(String),
-    /// Cannot go on; what failed.
+    /// Cannot go on; the failure.
     Lost(String),
-    /// The pool is being closed: waiters give up.
+    /// The pool is being closed: waiters get an error.
     Closing,
 }
 
@@ -34,10 +33,10 @@ pub(crate) struct Suspension {
     pool: Mutex<String>,
     state: Mutex<State>,
     changed: Condvar,
-    /// Nobody could say `zpool clear` (the pool is being opened or closed, or a command has it for
-    /// itself): failures are passed on at once.
+    /// Failures are passed on at once, because nobody could run `zpool clear`: the pool is being
+    /// opened or closed, or a command has it for itself.
     impatient: AtomicBool,
-    /// Called without a lock after every change: those who wait elsewhere look again.
+    /// Called without a lock after every change, to wake other waiters.
     listener: OnceLock<Box<dyn Fn() + Send + Sync>>,
     tripwire: Arc<Tripwire>,
 }
@@ -50,7 +49,7 @@ impl Suspension {
         }
     }
 
-    /// The state; whoever looks first after the tripwire was torn finds the pool lost.
+    /// The state; the first reader after the tripwire was torn marks the pool as lost.
     fn lock(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
         if let Some(torn) = self.tripwire.torn()
@@ -61,8 +60,8 @@ impl Suspension {
         state
     }
 
-    /// The error for who is about to make changes lasting, if a thread panicked that may have left
-    /// some half done.
+    /// The error before making changes durable, if a thread panicked that may have left some
+    /// incomplete.
     pub fn check_whole(&self) -> Result<()> {
         match self.tripwire.torn() {
             Some(_) => Err(self.error().unwrap_or_else(|| self.closing())),
@@ -84,17 +83,17 @@ impl Suspension {
         *self.pool.lock() = name.to_owned();
     }
 
-    /// Whether failures are passed on instead of waited for. Who waits already goes on waiting.
+    /// Sets whether failures are passed on instead of waited for. Present waiters go on waiting.
     pub fn set_impatient(&self, yes: bool) {
         self.impatient.store(yes, Ordering::Relaxed);
     }
 
-    /// Says who is told of changes; once.
+    /// Sets the listener for changes; once only.
     pub fn set_listener(&self, listener: impl Fn() + Send + Sync + 'static) {
         let _ = self.listener.set(Box::new(listener));
     }
 
-    /// Wakes everybody. The lock must be free: the listener takes locks that come before it.
+    /// Wakes all waiters. The lock must be free: the listener takes locks of lower rank.
     fn announce(&self) {
         self.changed.notify_all();
         if let Some(listener) = self.listener.get() {
@@ -120,10 +119,10 @@ impl Suspension {
         matches!(*self.lock(), State::Lost(_))
     }
 
-    /// The pool cannot finish its txg: it stays as it is on disk.
+    /// The pool cannot complete its txg: it stays as it is on disk.
     pub fn lose(&self, what: &Error) {
         let mut state = self.lock();
-        // The first loss tells more than its consequences.
+        // The first loss is more informative than its consequences.
         if !matches!(*state, State::Closing | State::Lost(_)) {
             *state = State::Lost(what.to_string());
         }
@@ -131,7 +130,7 @@ impl Suspension {
         self.announce();
     }
 
-    /// `zpool clear`: tries again what failed.
+    /// `zpool clear`: retries the failed operation.
     pub fn resume(&self) -> bool {
         let mut state = self.lock();
         let waiting = matches!(*state, State::Waiting(_));
@@ -144,7 +143,7 @@ impl Suspension {
         runs
     }
 
-    /// The pool goes away: whoever waits gives up.
+    /// The pool is closed: waiters get an error.
     pub fn close(&self) {
         *self.lock() = State::Closing;
         self.announce();

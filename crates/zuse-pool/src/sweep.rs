@@ -1,5 +1,5 @@
-//! Background work that goes once over the free space of a device. Initializing writes a pattern
-//! there, trimming gives it back to the host (chapter 01 §6.6 of the format notes).
+//! Background work on the free space of a device: initializing writes a pattern, trimming discards
+//! (chapter 01 §6.6 of the format notes).
 //!
 //! ```text
 //!            start              end of the device
@@ -8,17 +8,17 @@
 //!              suspend▼    │         cancel
 //!                   suspended ─────────────────▶ canceled
 //! ```
-//! State and position are in the device's own ZAP. So the work goes on after an export, wherever
+//! State and position are in the device's own ZAP. So the work continues after an export wherever
 //! the pool is imported next: here, or in a kernel.
 //!
 //! Invariants
-//! - Only space that could be allocated now is touched: not space freed a moment ago, and not what
-//!   a checkpoint holds. Meanwhile it cannot be allocated ([`crate::Allocator`], `hold_free`).
-//! - The position on disk is never ahead of the work: a power cut repeats some of it.
-//! - The caller is answered when the new state is on disk.
+//! - Only allocatable space is touched, not recently freed space or that of a checkpoint. Meanwhile
+//!   it cannot be allocated ([`crate::Allocator`], `hold_free`).
+//! - The position on disk is never ahead of the work: after a power cut some of it is repeated.
+//! - The caller gets an answer when the new state is on disk.
 //!
-//! One thread works for all devices in turn, as long as something is active. It holds no lock while
-//! it reads or writes.
+//! One thread works for all devices in turn, while something is active. It holds no lock while it
+//! reads or writes.
 
 mod work;
 
@@ -41,7 +41,7 @@ pub enum SweepKind {
     Trim,
 }
 
-/// Keys in the ZAP of a device: state, place, time of the last change.
+/// Keys in the ZAP of a device: state, position, time of the last change.
 impl SweepKind {
     const ALL: [Self; 2] = [Self::Initialize, Self::Trim];
 
@@ -65,7 +65,7 @@ const RATE: &[u8] = b"org.zfsonlinux:vdev_trim_rate";
 const PARTIAL: &[u8] = b"org.zfsonlinux:vdev_trim_partial";
 const SECURE: &[u8] = b"org.zfsonlinux:vdev_trim_secure";
 
-/// How far it is, as its ZAP says.
+/// Its state in the device's ZAP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     None = 0,
@@ -87,19 +87,19 @@ impl State {
     }
 }
 
-/// What is asked for.
+/// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SweepOrder {
     /// Begin, or go on.
     Start {
-        /// Bytes a second at most; 0 for no bound.
+        /// Bytes per second at most; 0 for no limit.
         rate: u64,
     },
-    /// Stop, and forget how far it came.
+    /// Stop, and forget the position.
     Cancel,
     /// Stop for now.
     Suspend,
-    /// As if it had never been done.
+    /// Reset to never done.
     Forget,
 }
 
@@ -113,16 +113,16 @@ struct Sweep {
     /// Bytes of the device that are done.
     next: u64,
     rate: u64,
-    /// It is not on disk as it is here.
+    /// It differs from disk.
     dirty: bool,
 }
 
 /// The work of a pool.
 #[derive(Default)]
 pub(crate) struct Sweeps {
-    /// What is active, and what has ended and is not on disk as such.
+    /// Active work, and finished work that is not on disk as finished yet.
     all: Mutex<Vec<Sweep>>,
-    /// The next txg is wanted for what changed.
+    /// A txg is needed to write changes.
     due: AtomicBool,
     stop: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -140,8 +140,8 @@ fn refused(errno: Errno, what: &str) -> Error {
 }
 
 impl Pool {
-    /// Starts or stops such work on devices. Gives for each whether that could be; what could is
-    /// on disk.
+    /// Starts or stops such work on devices. Returns for each whether that was possible; the
+    /// changes are on disk.
     ///
     /// # Errors
     /// `Refused(ROFS)`; the MOS cannot be changed.
@@ -167,7 +167,7 @@ impl Pool {
         Ok(done)
     }
 
-    /// Bytes that are left of the active work of a kind.
+    /// Bytes left of the active work of a kind.
     pub fn left_to_sweep(&self, kind: SweepKind) -> u64 {
         let all = self.sweeps.all.lock().clone();
         let active = all
@@ -180,7 +180,7 @@ impl Pool {
         left.fold(0, u64::saturating_add)
     }
 
-    /// How far the active work on a device is, by its ZAP; what is on disk may be behind.
+    /// Progress of the active work on a device, by its ZAP; the state on disk may be behind.
     pub fn swept(&self, kind: SweepKind, zap: u64) -> Option<u64> {
         let all = self.sweeps.all.lock();
         let own = all.iter().find(|s| s.kind == kind && s.zap == zap);
@@ -261,7 +261,7 @@ impl Pool {
         Ok(())
     }
 
-    /// The work on a device as it is now.
+    /// The present state of the work on a device.
     fn known_sweep(&self, table: &Zap, zap: u64, kind: SweepKind) -> Result<Sweep> {
         let all = self.sweeps.all.lock();
         if let Some(own) = all.iter().find(|s| (s.zap, s.kind) == (zap, kind)) {
@@ -287,7 +287,7 @@ impl Pool {
         })
     }
 
-    /// `begun`: the state was changed by somebody who asked for it, or by its end.
+    /// `begun`: the state was changed by a request, or at its end.
     fn write_sweep(
         &self,
         ctx: &SyncCtx<'_>,
@@ -311,7 +311,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Posts what becomes of a trim; OpenZFS has no such events of initializing. The table has the
+    /// Posts an event about a trim; OpenZFS has no such events for initializing. The table has the
     /// state before.
     fn tell_trim(&self, table: &Zap, sweep: &Sweep) -> Result<()> {
         let [state, ..] = sweep.kind.keys();
@@ -330,7 +330,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Writes down how far the work is, within the txg that is being written.
+    /// Writes the progress of the work, within the syncing txg.
     pub(crate) fn sync_sweeps(&self, ctx: &SyncCtx<'_>) -> Result<()> {
         self.sweeps.due.store(false, Relaxed);
         let dirty: Vec<Sweep> = {
@@ -355,7 +355,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Goes on with what was active when the pool was last open.
+    /// Continues the work that was active when the pool was last open.
     pub(crate) fn load_sweeps(self: &Arc<Self>) -> Result<()> {
         let mut zaps = Vec::new();
         let tree = self.config.lock().vdev_tree.clone();
@@ -372,7 +372,7 @@ impl Pool {
         self.work_on_sweeps()
     }
 
-    /// Sees to it that somebody works as long as something is active.
+    /// Makes sure that a thread works while something is active.
     fn work_on_sweeps(self: &Arc<Self>) -> Result<()> {
         let mut thread = self.sweeps.thread.lock();
         let active = self
@@ -396,7 +396,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Stops the work; what is on disk still says that it is active.
+    /// Stops the work; the state on disk stays active.
     pub(crate) fn stop_sweeps(&self) {
         self.sweeps.stop.store(true, Relaxed);
         let thread = self.sweeps.thread.lock().take();

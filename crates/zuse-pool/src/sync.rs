@@ -9,7 +9,7 @@
 //!   commit (see commit.rs) ─► freed space of two txgs ago becomes allocatable
 //! ```
 //! Writing the MOS allocates, allocations go into space maps, and space maps are in the MOS. The
-//! circle ends because a block born in this txg keeps its place when it is written again
+//! loop ends because a block born in this txg keeps its place when it is rewritten
 //! (`WritePolicy::pass` ≥ 2). The space maps' blocks get places in one pass. The entries for those
 //! are appended in the next. Then nothing new is allocated.
 
@@ -39,21 +39,21 @@ impl Pool {
             || self.hooks.is_dirty(txg)
             || self.frees_pending.load(Relaxed)
             || self.clones.is_dirty(txg)
-            // A checkpoint's map is given back in parts: each part is a txg, though nobody wrote
-            // anything.
+            // A discarded checkpoint's map is freed in parts: each takes a txg, even without
+            // writers.
             || self.is_discarding()
             || self.dedup.is_dirty()
             || self
                 .allocator
                 .get()
-                // Logs of space maps are flushed in part by every txg: without new ones they shrink
-                // to nothing.
+                // Log space maps are flushed partly in every txg: without new ones they shrink to
+                // nothing.
                 .is_some_and(|a| a.is_dirty(txg) || a.has_logs())
             || self.tasks.lock().iter().any(|t| t.txg <= txg)
     }
 
     pub(crate) fn fail_tasks(&self, error: &Error) {
-        // A task may queue another one: it is called without the lock.
+        // A task may queue another one, so it is called without the lock.
         let tasks = std::mem::take(&mut *self.tasks.lock());
         for task in tasks {
             (task.run)(Err(error));
@@ -63,7 +63,7 @@ impl Pool {
     /// Takes the tasks of a txg out of the queue: the early ones, or the others.
     fn due_tasks(&self, txg: Txg, early: bool) -> Vec<Task> {
         let mut tasks = self.tasks.lock();
-        // What is left keeps its order: tasks of one txg may build on each other.
+        // The rest keeps its order: tasks of one txg may build on each other.
         let all = std::mem::take(&mut *tasks).into_iter();
         let (due, rest) = all.partition(|t: &Task| t.txg <= txg && t.early == early);
         *tasks = rest;
@@ -73,16 +73,16 @@ impl Pool {
     /// Writes a txg. On return its uberblock is on disk, or there was nothing to write.
     pub(crate) fn sync_txg(self: &Arc<Self>, txg: Txg) -> Result<()> {
         let result = self.write_txg(txg);
-        // Also where it went wrong: nobody else waits for it.
+        // Also after an error: nothing else waits for it.
         let finished = self.work.finish();
         result?;
         finished.map_err(|e| Error::corrupt(format!("pool {}, txg {txg}", self.name()), e))
     }
 
-    /// Waits for what intent logs are writing by places that this txg allocated.
+    /// Waits for writes of intent logs to places that this txg allocated.
     fn wait_for_logs(&self, txg: Txg) -> Result<()> {
-        // A log block names its successor, which this txg allocates. The uberblock must not call it
-        // free while a write to it is on its way. The same goes for data that was placed.
+        // A log block names its successor, which this txg allocates. The uberblock must not show it
+        // as free while a write to it is in flight. The same applies to placed data.
         self.logs.wait_written(txg);
         self.io.note_lacking_placed(txg)
     }
@@ -91,14 +91,14 @@ impl Pool {
         self.suspension.check_whole()?;
         self.wait_for_logs(txg)?;
         if !self.anything_dirty(txg) {
-            // No uberblock, because the one on disk says the same. Changes that were counted as
-            // dirty were undone.
+            // No uberblock, because the one on disk has the same state. Changes that were counted
+            // as dirty were reverted.
             self.meter.clear(txg);
             return Ok(());
         }
         let (began, before) = (Instant::now(), self.io.bytes_written());
-        // Not a transaction like others: the txg is closed, and what is made dirty now is written
-        // by this very sync.
+        // Not an ordinary transaction: the txg is closed, and data dirtied now is written by this
+        // very sync.
         let tx = Tx::syncing(txg);
         let ctx = SyncCtx {
             pool: self,
@@ -108,22 +108,21 @@ impl Pool {
         };
         // Before anything is allocated: blocks of this txg may go to the new vdevs.
         self.open_new_tops(txg)?;
-        // Early tasks take the MOS as the last uberblock has it: making a checkpoint, for one.
+        // Early tasks see the MOS as of the last uberblock: for example creating a checkpoint.
         for task in self.due_tasks(txg, true) {
             (task.run)(Ok(&ctx));
         }
-        // Asked once: all blocks of the txg go into tables of the same form.
+        // Decided once: all blocks of the txg go into tables of the same form.
         self.dedup.prepare(self);
-        // Pointers that clones added must count before pointers are dropped: else the last real
-        // owner would free a block that a clone still needs.
+        // References added by clones must count before pointers are dropped. Otherwise the last
+        // original owner would free a block that a clone still needs.
         self.clones.apply(self, txg)?;
         self.hooks.sync(&ctx)?;
-        // After the files: a snapshot holds all that was written before it in this txg.
+        // After the files: a snapshot has all data written before it in this txg.
         for task in self.due_tasks(txg, false) {
             (task.run)(Ok(&ctx));
         }
-        // A change that stopped half way must not reach the disk: the pool stays as of its last
-        // uberblock.
+        // An incomplete change must not reach the disk: the pool stays as of its last uberblock.
         if let Some(error) = self.half_done.lock().take() {
             return Err(error);
         }
@@ -131,18 +130,18 @@ impl Pool {
         if self.hooks.is_dirty(txg) {
             self.hooks.sync(&ctx)?;
         }
-        // All trees of files are written: what was placed for them and changed since is in none.
+        // All file trees are written: placed blocks that were changed since are in none of them.
         self.io.free_placed(txg)?;
-        // How far initializing and trimming are goes into the vdevs' ZAPs, which the MOS writes
+        // The progress of initializing and trimming goes into the vdevs' ZAPs, which the MOS writes
         // below.
         self.sync_sweeps(&ctx)?;
-        // After the tasks: what a destroy of this txg left can begin to go at once.
+        // After the tasks: blocks of a destroy in this txg can begin to be freed at once.
         self.process_frees(&ctx)?;
         self.discard_some(&ctx)?;
         self.hooks.pointers_counted(&ctx)?;
         self.converge(txg, &tx)?;
-        // The larger one. Compression writes fewer bytes than were dirty; values on loan from the
-        // cache are written without being counted as dirty.
+        // The larger number. Compression writes fewer bytes than were dirty; values on loan from
+        // the cache are written without counting as dirty.
         let written = self.io.bytes_written() - before;
         self.txgs
             .note_pace(written.max(self.meter.of(txg)), began.elapsed());
@@ -152,14 +151,14 @@ impl Pool {
         // failed sync would need them.
         self.hooks.synced(txg);
         if self.is_discarding() {
-            // The rest goes on without being asked for.
+            // The rest continues in the next txg, even without writers.
             self.txgs.want(txg.next());
         }
         Ok(())
     }
 
-    /// Frees some of what waits. With a checkpoint that takes room before it gives any: on a full
-    /// pool it waits for the checkpoint to go.
+    /// Frees some queued blocks. With a checkpoint that needs space before it frees any, so on a
+    /// full pool it waits until the checkpoint is discarded.
     fn process_frees(&self, ctx: &SyncCtx<'_>) -> Result<()> {
         if self.keeps_checkpoint() && self.available(Reserve::None) == 0 {
             return Ok(());
@@ -180,8 +179,8 @@ impl Pool {
         })?;
         let mos = self.mos();
         let writer = MosWriter::new(mos, tx);
-        // Each pass writes what the one before changed. Space maps describe the MOS, and are in it,
-        // so one pass is never enough.
+        // Each pass writes the changes of the one before. Space maps describe the MOS and are in
+        // it, so one pass is never enough.
         let mut new_config = None;
         let mut pass = 1;
         loop {
@@ -191,8 +190,8 @@ impl Pool {
                 txg,
                 pass,
             };
-            // The logs of devices that lack something are space maps: they come before the pass
-            // that counts maps.
+            // The logs of devices that lack blocks are space maps: they come before the pass that
+            // counts maps.
             self.sync_dtls(&ctx)?;
             if self.config_dirty.swap(false, Relaxed) {
                 if allocator.create_arrays(&writer)? {
@@ -203,19 +202,19 @@ impl Pool {
                 new_config = Some(config);
             }
             self.sync_dedup(&ctx)?;
-            // Last of those that allocate: it writes into the maps what all others took in this
-            // pass.
+            // Last of all allocations: it writes the allocations of this pass into the maps.
             allocator.sync_pass(&writer)?;
             self.count_maps(&ctx, allocator)?;
             self.clones.sync(&ctx)?;
             self.features.write_changed(&ctx)?;
-            // From pass 2 on blocks born in this txg are written in place, so that this comes true.
+            // From pass 2 on blocks born in this txg are written in place, so that the MOS becomes
+            // clean.
             if !mos.is_dirty(txg) {
                 break;
             }
             mos.sync(txg, pass)?;
-            // The MOS pays for itself in the same txg: the books' block is rewritten in place,
-            // which costs nothing.
+            // The MOS is charged for itself in the same txg: the sums' block is rewritten in place,
+            // which allocates nothing.
             let delta = self.mos_ledger.take_delta();
             if delta != [0; 3] {
                 self.hooks.mos_delta(&ctx, delta)?;
@@ -228,13 +227,13 @@ impl Pool {
                 ));
             }
         }
-        // Nothing may be allocated from here on: no map would know of it.
+        // Nothing may be allocated from here on: no map would include it.
         self.last_passes.store(pass, Relaxed);
         self.commit(txg, new_config)?;
         // After the commit: until then the old labels still named these devices.
         self.let_leaves_go();
-        // What was freed two txgs ago can be given out now: older uberblocks that lead to it are
-        // not opened any more.
+        // Space freed two txgs ago is allocatable now: older uberblocks that use it are not opened
+        // any more.
         let released = allocator.sync_done(txg);
         if self.autotrim.load(Relaxed) {
             self.trim_released(&released);
@@ -244,7 +243,7 @@ impl Pool {
 
     /// Blocks of files are freed before the MOS is written for the first time, not later.
     fn sync_dedup(&self, ctx: &SyncCtx<'_>) -> Result<()> {
-        // Later passes write only the MOS, in which nothing is deduplicated or cloned.
+        // Later passes write only the MOS, which has no deduplicated or cloned blocks.
         if ctx.pass > 1 {
             return Ok(());
         }
@@ -252,11 +251,10 @@ impl Pool {
         self.dedup.sync(ctx)
     }
 
-    /// The features learn how many space maps there are.
+    /// Updates the features' number of space maps.
     fn count_maps(&self, ctx: &SyncCtx<'_>, allocator: &Allocator) -> Result<()> {
         const HISTOGRAM: &str = "com.delphix:spacemap_histogram";
-        // Counted here, since the features' own ZAP is in the MOS too, and each map that is made
-        // changes it.
+        // Counted here, because the features' ZAP is in the MOS too, and each new map changes it.
         let histograms = allocator.take_histogram_delta();
         if self.features.is_enabled(HISTOGRAM) {
             self.features.add(ctx, HISTOGRAM, histograms)?;
@@ -265,7 +263,7 @@ impl Pool {
         self.features.add(ctx, OBSOLETE_COUNTS, obsolete)
     }
 
-    /// The vdev tree learns which objects hold the metaslab arrays.
+    /// Tells the vdev tree the objects of the metaslab arrays.
     fn note_arrays(&self) -> Result<()> {
         let Some(allocator) = self.allocator.get() else {
             return Ok(());
@@ -291,16 +289,17 @@ impl Pool {
 
     pub(crate) fn config_for(&self, txg: Txg) -> PoolConfig {
         let mut config = self.config.lock();
-        // By this number an importer knows labels of a txg without an uberblock, and ignores them.
+        // By this number an import recognizes labels of a txg without an uberblock, and ignores
+        // them.
         config.txg = txg.0;
         config.features_for_read = self.features.label_list();
-        // Another host sees by it that the pool was in use elsewhere, and asks for force.
+        // It shows another host that the pool was in use elsewhere, so that it requires force.
         config.hostid = self.env.host.id;
         config.hostname = (!self.env.host.name.is_empty()).then(|| self.env.host.name.clone());
         config.count_children();
         let mut config = config.clone();
         if let Some(name) = self.label_name.get() {
-            // A name that holds only for this import: on disk the old one stays.
+            // A temporary name applies only to this import: the old one stays on disk.
             config.name.clone_from(name);
         }
         config
@@ -312,7 +311,7 @@ impl Pool {
         let packed = config.to_mos_nvlist().encode_xdr();
         let size = dnode.block_size() as usize;
         let mut padded = packed.clone();
-        // Whole blocks: how much of them counts is in the bonus buffer (chapter 03).
+        // Whole blocks; the bonus buffer has the length (chapter 03).
         padded.resize(packed.len().next_multiple_of(size), 0);
         // A shorter configuration must not keep the end of a longer one.
         dnode.free_blocks(ctx.tx, 0, u64::MAX)?;
@@ -320,17 +319,17 @@ impl Pool {
         dnode.set_bonus(ctx.tx, &(packed.len() as u64).to_le_bytes())
     }
 
-    /// Gives released space back to the host. Best effort: it is free in any case.
+    /// Discards freed space on the host. Best effort: it is free in any case.
     fn trim_released(&self, released: &[crate::allocator::Released]) {
         let Some(allocator) = self.allocator.get() else {
             return;
         };
         for r in released {
-            // A suspended pool no longer knows what is free.
+            // In a suspended pool the free space is not certain.
             if self.suspension.check_whole().is_err() {
                 return;
             }
-            // Held, so that nobody is given the space between the look at it and the discard.
+            // Held, so that the space cannot be allocated between the check and the discard.
             if let Ok(parts) = allocator.hold_free(r.vdev, r.span) {
                 for part in &parts {
                     let _ = self.vdevs.discard(r.vdev, part.start, part.size);
@@ -340,8 +339,7 @@ impl Pool {
         }
     }
 
-    /// `zpool trim`: gives all free space back to the host, metaslab by metaslab. Returns the bytes
-    /// told.
+    /// `zpool trim`: discards all free space, metaslab by metaslab. Returns the number of bytes.
     ///
     /// # Errors
     /// A metaslab cannot be loaded, or a device refused.
@@ -352,8 +350,8 @@ impl Pool {
                 format!("pool {} is open read-only", self.name()),
             ));
         };
-        // What was freed just now is settled first; with nothing to write these txgs cost little
-        // more than an uberblock.
+        // Recently freed space becomes allocatable first; these empty txgs cost little more than an
+        // uberblock.
         for _ in 0..=crate::metaslab::DEFERS {
             self.sync_task(|_| Ok(()), |_| Ok(()))?;
         }
@@ -367,8 +365,8 @@ impl Pool {
         for top in plain {
             for m in 0..top.asize() >> top.metaslab_shift() {
                 for span in allocator.free_spans(top.id(), m)? {
-                    // It may have been given out since the list was made: only what is still free
-                    // is held.
+                    // It may have been allocated since the list was made: only space that is still
+                    // free is held.
                     let parts = allocator.hold_free(top.id(), span)?;
                     let mut result = self.suspension.check_whole();
                     for part in parts.iter().filter(|_| result.is_ok()) {
@@ -381,8 +379,8 @@ impl Pool {
                             }
                         }
                     }
-                    // Also after a failure: space that stays held is lost until the pool is opened
-                    // again.
+                    // Also after a failure: space that stays held is unusable until the pool is
+                    // opened again.
                     allocator.release_held(top.id(), &parts)?;
                     result?;
                 }

@@ -1,5 +1,5 @@
-//! How many errors are too many: properties `checksum_n`, `checksum_t`, `io_n`, `io_t` of a device.
-//! Where it has none, those of its top-level vdev count, and else 10 in 600 seconds.
+//! Error thresholds: properties `checksum_n`, `checksum_t`, `io_n`, `io_t` of a device. If it has
+//! none, those of its top-level vdev apply, otherwise 10 in 600 seconds.
 
 use zuse_base::{ObjectId, Result};
 use zuse_dmu::zap::{Zap, ZapValue};
@@ -7,13 +7,13 @@ use zuse_vdev::{Threshold, Thresholds, VdevConfig};
 
 use crate::Pool;
 
-/// The four numbers of a vdev, as far as they are set.
+/// The four numbers of a vdev, if set.
 type Stored = [Option<u64>; 4];
 
 const NAMES: [&[u8]; 4] = [b"checksum_n", b"checksum_t", b"io_n", b"io_t"];
 
 impl Pool {
-    /// Tells all devices their thresholds.
+    /// Sets the thresholds of all devices.
     ///
     /// # Errors
     /// The MOS cannot be read.

@@ -6,11 +6,11 @@
 //! ```
 //!
 //! Invariants
-//! - Nothing is allocated on a vdev before a configuration with it is on disk. The allocator learns
-//!   of it at the beginning of the next txg.
-//! - A power cut before the uberblock of T leaves devices that do not belong to the pool. Their
-//!   labels say txg 0, or name a vdev that the configuration in the MOS does not know. After that
-//!   uberblock the vdev has no metaslabs yet, and the next opening of the pool makes them.
+//! - Nothing is allocated on a vdev before a configuration with it is on disk. The allocator gets
+//!   it at the beginning of the next txg.
+//! - After a power cut before the uberblock of T the devices do not belong to the pool. Their
+//!   labels have txg 0, or name a vdev that is not in the MOS configuration. After that uberblock
+//!   the vdev has no metaslabs yet, and the next open creates them.
 
 use std::sync::Arc;
 
@@ -26,12 +26,12 @@ use crate::{Lacks, Pool, SyncCtx, TreeChange, VdevSpec};
 const CLASSES: &str = "org.zfsonlinux:allocation_classes";
 const DRAID: &str = "org.openzfs:draid";
 
-/// Devices that are to be added to a pool.
+/// Devices to add to a pool.
 #[derive(Default)]
 pub struct NewVdevs {
     /// Those of top-level vdevs.
     pub devices: Vec<VdevSpec>,
-    /// How they make up vdevs, in order; empty: each by itself.
+    /// Their vdevs, in order; empty: one vdev per device.
     pub layout: Vec<TopSpec>,
     /// Hot spares.
     pub spares: Vec<VdevSpec>,
@@ -40,8 +40,8 @@ pub struct NewVdevs {
 }
 
 impl Pool {
-    /// Adds devices: top-level vdevs, spares, cache devices. They are overwritten: whoever calls
-    /// has checked that they hold nothing. Returns when the vdevs are in use.
+    /// Adds devices: top-level vdevs, spares, cache devices. They are overwritten: the caller has
+    /// checked that they hold nothing. Returns when the vdevs are in use.
     ///
     /// # Errors
     /// `Refused(NOTSUP)` without a feature that the vdev needs, `Refused(BUSY)` while a vdev is
@@ -54,7 +54,7 @@ impl Pool {
             move |ctx: &SyncCtx<'_>| ctx.pool.check_add(&classes, has_draid)
         };
         self.sync_task(check, move |ctx| ctx.pool.add_now(ctx, &new))?;
-        // The allocator has them in the next txg: wait for that one too.
+        // The allocator gets them in the next txg, so this waits for that one too.
         self.sync_now()
     }
 
@@ -95,7 +95,7 @@ impl Pool {
         }
         let spares = self.label_aux(&new.spares, false, ctx.txg)?;
         let cache = self.label_aux(&new.cache, true, ctx.txg)?;
-        // What fails up to here has changed nothing of the pool.
+        // Nothing of the pool has changed up to here.
         for (top, class) in &mut tops {
             self.give_zaps(ctx, &change, top, *class)?;
         }
@@ -114,7 +114,7 @@ impl Pool {
         self.extend_aux(ctx, "l2cache", cache)
     }
 
-    /// Makes the ZAPs of a vdev and of the devices below, in pools that have such ZAPs.
+    /// Creates the ZAPs of a vdev and of the devices below, in pools with such ZAPs.
     fn give_zaps(
         &self,
         ctx: &SyncCtx<'_>,
@@ -146,7 +146,7 @@ impl Pool {
         Ok(())
     }
 
-    /// The smallest and the largest allocation of vdevs for data, in pools that say them.
+    /// Records the smallest and the largest allocation of data vdevs, in pools that do so.
     fn note_units(&self) {
         let tops = self.vdevs.tops();
         let mut config = self.config.lock();
@@ -164,7 +164,7 @@ impl Pool {
         }
     }
 
-    /// Gives the allocator the vdevs of which the configuration is on disk by now.
+    /// Adds the vdevs to the allocator whose configuration is on disk by now.
     pub(crate) fn open_new_tops(&self, txg: Txg) -> Result<()> {
         let due: Vec<u32> = {
             let mut waiting = self.new_tops.lock();

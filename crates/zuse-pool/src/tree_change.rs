@@ -5,14 +5,13 @@
 //!                                           the open tree and the configuration change together
 //!   commit    ─► labels and uberblock of that txg name the new tree ─► devices that left are closed
 //! ```
-//! - All of it runs on the sync thread. Nobody else changes the tree, and no dirty time log is
+//! - Everything runs on the sync thread. Nothing else changes the tree, and no dirty time log is
 //!   written between `begin` and `publish`.
-//! - Reasons to refuse are checked before anything of the MOS is changed. After `publish` nothing
-//!   fails.
-//! - A new device has labels of txg 0 ([`Pool::init_leaf`]): a crash before the commit leaves it
-//!   out of the pool. A device that leaves keeps its labels until the commit is on disk; then they
-//!   get txg 0. A crash in between leaves an old label that the MOS does not know.
-//! - A leaf that is added to a vdev with data lacks all that was written before ([`Lacks`]).
+//! - All checks are done before the MOS is changed. After `publish` nothing fails.
+//! - A new device has labels of txg 0 ([`Pool::init_leaf`]), so a crash before the commit leaves it
+//!   outside the pool. A leaving device keeps its labels until the commit is on disk; then they get
+//!   txg 0. A crash in between leaves an old label that is not in the MOS configuration.
+//! - A leaf that is added to a vdev with data lacks everything written before ([`Lacks`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -28,23 +27,23 @@ use zuse_vdev::{Aux, Change, Health, Leaf, VdevConfig, VdevState, label};
 
 use crate::{Pool, SyncCtx};
 
-/// What a leaf that comes has.
+/// Which blocks a new leaf lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lacks {
-    /// All there is: it is of a vdev that is new.
+    /// None: its vdev is new as well.
     Nothing,
-    /// Nothing: its siblings have what was written so far.
+    /// All blocks, which its siblings have.
     Everything,
 }
 
-/// Leaves that left the tree in a txg that is not on disk yet, and how often the tree has changed.
+/// Leaves that left the tree in a txg that is not on disk yet, and the number of tree changes.
 #[derive(Default)]
 pub(crate) struct Leaving(Mutex<Vec<Departure>>, AtomicU64);
 
 /// A leaf that left.
 struct Departure {
     leaf: Arc<Leaf>,
-    /// An idle spare again, with this label; its labels get txg 0 otherwise.
+    /// It becomes an idle spare, with this label; otherwise its labels get txg 0.
     spare: Option<NvList>,
 }
 
@@ -53,28 +52,28 @@ pub struct TreeChange<'a> {
     ctx: SyncCtx<'a>,
     tree: VdevConfig,
     change: Change,
-    /// Labels of leaves that leave and are spares again.
+    /// Labels of leaving leaves that become idle spares.
     spares: Vec<(u64, NvList)>,
 }
 
 impl<'a> TreeChange<'a> {
-    /// Begins with the tree as it is.
+    /// Begins with the present tree.
     pub fn begin(ctx: &SyncCtx<'a>) -> Self {
         Self {
             ctx: *ctx,
-            // A copy: what is refused half-way leaves the tree as it was.
+            // A copy: a refused change leaves the tree unchanged.
             tree: ctx.pool.config.lock().vdev_tree.clone(),
             change: Change::default(),
             spares: Vec::new(),
         }
     }
 
-    /// The tree that is to be.
+    /// The future tree.
     pub fn tree(&mut self) -> &mut VdevConfig {
         &mut self.tree
     }
 
-    /// Gives a leaf of the new tree its device, which has its first labels.
+    /// Adds the device of a leaf in the new tree; it has its first labels.
     pub fn add_device(&mut self, guid: u64, device: Arc<dyn BlockDevice>, lacks: Lacks) {
         self.change.devices.insert(guid, device);
         if lacks == Lacks::Everything {
@@ -82,27 +81,27 @@ impl<'a> TreeChange<'a> {
         }
     }
 
-    /// A vdev without a device of its own comes (a distributed spare), and lacks everything.
+    /// Adds a vdev without a device of its own (a distributed spare), which lacks all blocks.
     pub fn add_spare_space(&mut self, guid: u64) {
         self.change.lacking.push(guid);
     }
 
-    /// A vdev goes by another guid.
+    /// Changes the guid of a vdev.
     pub fn rename(&mut self, old: u64, new: u64) {
         self.change.renamed.push((old, new));
     }
 
-    /// A leaf that leaves is an idle spare from then on.
+    /// A leaving leaf becomes an idle spare.
     pub fn spare_again(&mut self, guid: u64, label: NvList) {
         self.spares.push((guid, label));
     }
 
-    /// Makes a ZAP for a vdev; `None` in a pool whose vdevs have none.
+    /// Creates a ZAP for a vdev; `None` in a pool whose vdevs have none.
     ///
     /// # Errors
     /// The MOS cannot be read.
     pub fn make_zap(&self) -> Result<Option<u64>> {
-        // Pools of before these ZAPs have no map, and stay without.
+        // Older pools have no map, and stay without.
         let Some(map) = self.zap_map()? else {
             return Ok(None);
         };
@@ -110,12 +109,12 @@ impl<'a> TreeChange<'a> {
         let tx = self.ctx.tx;
         let zap = Zap::create(mos, tx, object_type::ZAP_METADATA, &Default::default())?;
         let object = zap.dnode().object().0;
-        // What the map does not list would be an object without an owner.
+        // An object missing in the map would have no owner.
         map.add_int(tx, object, object)?;
         Ok(Some(object))
     }
 
-    /// Frees the ZAP of a vdev that goes.
+    /// Frees the ZAP of a leaving vdev.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -136,8 +135,7 @@ impl<'a> TreeChange<'a> {
             .transpose()
     }
 
-    /// Refuses a tree that could not be published. To be asked before something of the MOS is
-    /// changed.
+    /// Refuses a tree that could not be published. Call it before the MOS is changed.
     ///
     /// # Errors
     /// As [`Self::publish`].
@@ -145,21 +143,21 @@ impl<'a> TreeChange<'a> {
         self.ctx.pool.vdevs.check_change(&self.tree, &self.change)
     }
 
-    /// The tree changes. From here on blocks are read and written by it, and the labels and the
-    /// uberblock of this txg are those of the new one.
+    /// Installs the new tree. From now on blocks are read and written by it, and it is in the
+    /// labels and the uberblock of this txg.
     ///
     /// # Errors
-    /// The new tree cannot be, or a device does not fit; the old one then stays.
+    /// The new tree is impossible, or a device does not fit; the old one stays then.
     pub fn publish(self) -> Result<()> {
         let pool = self.ctx.pool;
-        // First what may fail: after it only memory changes.
+        // The step that may fail comes first; after it only memory changes.
         let left = pool.vdevs.change(&self.tree, &self.change)?;
         pool.config.lock().vdev_tree = self.tree;
-        // Logs follow their vdev before any of this txg is written under the new guid.
+        // Logs are renamed with their vdev before any of this txg is written under the new guid.
         for (old, new) in self.change.renamed {
             pool.dtls.rename(old, new);
         }
-        // From the first to this txg: whatever a sibling has, the new one may not.
+        // From the first to this txg: the new leaf may lack everything that a sibling has.
         for guid in self.change.lacking {
             pool.dtls.lack_all(guid, self.ctx.txg);
         }
@@ -181,8 +179,8 @@ impl<'a> TreeChange<'a> {
 }
 
 impl Pool {
-    /// Gives a device the first labels of a leaf: those of no member yet. `top` is the top-level
-    /// vdev as it will be.
+    /// Writes the first labels of a leaf, which is no member yet, to a device. `top` is the future
+    /// top-level vdev.
     ///
     /// # Errors
     /// `Device` where one could not be written.
@@ -193,25 +191,25 @@ impl Pool {
         leaf: &VdevConfig,
         txg: Txg,
     ) -> Result<()> {
-        // With txg 0 in it no system counts the device as a member.
+        // With txg 0 no system counts the device as a member.
         let config = self.config.lock().clone();
         label::init(device, &label::initial_label(&config, top, leaf, txg.0))
     }
 
-    /// How often the tree has changed since the pool was opened.
+    /// Number of tree changes since the pool was opened.
     pub fn tree_changes(&self) -> u64 {
         self.leaving.1.load(Relaxed)
     }
 
-    /// The txg is on disk: leaves that are not in its tree are let go.
+    /// The txg is on disk: releases leaves that are not in its tree.
     pub(crate) fn let_leaves_go(&self) {
         let leaving = std::mem::take(&mut *self.leaving.0.lock());
         for Departure { leaf, spare } in leaving {
-            // The guid may come back as that of another device: it must not inherit what this one
-            // lacked.
+            // The guid may return with another device, which must not inherit the missing txgs of
+            // this one.
             self.dtls.forget(leaf.guid());
             if let Some(device) = leaf.device() {
-                // An error does not matter: an old label fits no uberblock any more.
+                // An error does not matter: an old label matches no uberblock any more.
                 let _ = match spare {
                     Some(list) => label::init(&*device, &list),
                     None => label::retire(&*device),
@@ -238,7 +236,7 @@ impl Pool {
         let mut bytes = packed.encode_xdr();
         let len = bytes.len() as u64;
         let directory = self.directory()?;
-        // The object is made when the first device comes, and is kept when the last one goes.
+        // The object is created with the first device, and kept without devices.
         let dnode = match directory.lookup_u64(list.as_bytes())? {
             Some(object) => self.mos().dnode(ObjectId(object))?,
             None => {
@@ -251,7 +249,7 @@ impl Pool {
             }
         };
         let size = dnode.block_size() as usize;
-        // Whole blocks: how much of it counts is in the bonus buffer.
+        // Whole blocks; the bonus buffer has the length.
         bytes.resize(bytes.len().next_multiple_of(size), 0);
         // A shorter list must not keep the end of a longer one.
         dnode.free_blocks(ctx.tx, 0, u64::MAX)?;

@@ -1,8 +1,8 @@
-//! The table of tunables: the names that users of ZFS know, and what of [`Limits`] each one sets.
+//! The table of tunables: the names that users of ZFS know, and the field of [`Limits`] that each
+//! one sets.
 //!
-//! Adding one is adding a field to [`Limits`], a row here, and a test that it does what it says. A
-//! value is one number; properties that can be overridden have none by default, which is written
-//! `-`.
+//! To add one, add a field to [`Limits`], a row here, and a test of its effect. A value is one
+//! number. Properties that can be overridden have none by default, which is written `-`.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use zuse_format::property::{PropertyValue, dataset_property, parse_number};
 
 use crate::Limits;
 
-/// What the number of a tunable counts.
+/// The unit of a tunable's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes; units like `128K` are understood.
@@ -24,12 +24,12 @@ pub enum Unit {
     Seconds,
     /// 0 or 1; `off` and `on` are understood.
     Switch,
-    /// A property of datasets, in its words; overridden while the pool is open.
+    /// A property of datasets, by its values; overridden while the pool is open.
     Property,
 }
 
 impl Unit {
-    /// One word for it.
+    /// The unit in one word.
     pub fn word(self) -> &'static str {
         match self {
             Self::Bytes => "bytes",
@@ -47,7 +47,7 @@ impl Unit {
 pub struct Tunable {
     /// Its name.
     pub name: &'static str,
-    /// Another name it goes by.
+    /// Another name for it.
     pub alias: Option<&'static str>,
     /// What it counts.
     pub unit: Unit,
@@ -57,13 +57,13 @@ pub struct Tunable {
     power: bool,
     /// What it does.
     pub meaning: &'static str,
-    /// Whether an open pool takes a change over; else it counts when the pool is opened.
+    /// Whether a change applies to an open pool; otherwise it applies at the next open.
     pub live: bool,
     get: fn(&Limits) -> Option<u64>,
     set: fn(&mut Limits, Option<u64>),
 }
 
-/// All of them, in the order in which they are shown.
+/// All of them, in display order.
 pub static TUNABLES: &[Tunable] = &[
     Tunable {
         name: "zfs_arc_max",
@@ -378,12 +378,12 @@ pub fn tunable(name: &str) -> Option<&'static Tunable> {
 }
 
 impl Tunable {
-    /// Its value; `None` where a property is not overridden.
+    /// Its value; `None` if a property is not overridden.
     pub fn value(&self, limits: &Limits) -> Option<u64> {
         (self.get)(limits)
     }
 
-    /// A value in exact form: a number, a property's word, `-` for none.
+    /// The exact value: a number, a property's value, `-` for none.
     pub fn text(&self, value: Option<u64>) -> String {
         let Some(value) = value else {
             return "-".into();
@@ -393,7 +393,7 @@ impl Tunable {
             .map_or_else(|| value.to_string(), str::to_owned)
     }
 
-    /// The values it takes, for people.
+    /// The values it accepts, in words.
     pub fn range_text(&self) -> String {
         match self.property() {
             Some(property) => property.values.to_owned(),
@@ -406,11 +406,10 @@ impl Tunable {
         dataset_property(self.name).filter(|_| self.unit == Unit::Property)
     }
 
-    /// Sets it from a text; `-` and `default` put the default back. Nothing is changed when the
-    /// text is refused.
+    /// Sets it from text; `-` and `default` reset it. On an error nothing is changed.
     ///
     /// # Errors
-    /// `Refused(INVAL)`: no value of this tunable, or outside its range.
+    /// `Refused(INVAL)`: not a value of this tunable, or outside its range.
     pub fn set(&self, limits: &mut Limits, text: &str) -> Result<()> {
         if matches!(text, "-" | "default") {
             (self.set)(limits, None);

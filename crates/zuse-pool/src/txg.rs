@@ -9,27 +9,27 @@
 //!              syncing N: the sync thread writes it; N+1 is open meanwhile, N+2 may quiesce behind it
 //! ```
 //! Invariants, asserted at each step of a txg
-//! - A transaction of txg N + 1 begins only after the last one of N has ended: versions of a block
-//!   come in txg order. Each ends once, in its own txg.
-//! - At most one txg is syncing, one quiesced behind it, one open; they are written in order.
+//! - A transaction of txg N + 1 begins only after the last one of N has ended, so versions of a
+//!   block come in txg order. Each ends once, in its own txg.
+//! - At most one txg is syncing, one is quiesced and waiting, and one is open; they are written in
+//!   order.
 //!
 //! A txg is closed
-//! - when its time is over (`zfs_txg_timeout`), or somebody waits for it;
-//! - by half the bound of dirty metadata, or a fifth of that of files;
-//! - while nothing is being written, as soon as waiting would save no writes. Then it holds many
-//!   blocks of new objects and few of older ones, or of large new ones.
+//! - when its time is over (`zfs_txg_timeout`), or a caller waits for it;
+//! - at half the limit of dirty metadata, or a fifth of that of file data;
+//! - while no txg is syncing, as soon as waiting would save no writes. Then it has many blocks of
+//!   new objects, and few of older ones or of large new ones.
 //!
-//! Each change of txg costs a pause as long as the longest running transaction. In return the DMU
-//! needs no state machine for each buffer.
+//! Each change of txg pauses new transactions for as long as the longest running one. In return the
+//! DMU needs no state machine per buffer.
 //!
-//! Nobody who holds a transaction waits here: a rule for callers ([`Tx`]). A thread that panics
-//! with one tears the pool's tripwire before its txg can close ([`TxgHold::broken`];
+//! A thread with a transaction must not wait here: a rule for callers ([`Tx`]). If it panics, it
+//! tears the pool's tripwire before its txg can close ([`TxgHold::broken`];
 //! `zuse-sim/tests/panics.rs`).
 //!
-//! While nobody waits for the txg that is being written, its writers use at most half of the
-//! processors ([`WorkPool::set_awaited`]). With two processors that made creating a file 1.4 µs
-//! instead of 1.5 to 2.9. Callers wait if they asked for the txg, or if they get no room because
-//! too much is dirty.
+//! While no caller waits for the syncing txg, it is written with at most half of the processors
+//! ([`WorkPool::set_awaited`]). With two processors that made creating a file 1.4 µs instead of 1.5
+//! to 2.9. Callers wait if they asked for the txg, or if too much is dirty for new transactions.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,56 +41,56 @@ use zuse_dmu::{BeforeClose, DirtyMeter, Tx, TxgHold};
 
 struct State {
     open: Txg,
-    /// Transactions that hold the open txg.
+    /// Number of transactions in the open txg.
     holds: u64,
-    /// Estimates of the transactions in the open txg, and of txgs not yet synced, by slot.
+    /// Estimates of the transactions in the open txg, and of unsynced txgs, by slot.
     reserved: [u64; 4],
-    /// No new transaction begins: the open txg is quiescing.
+    /// No new transaction may begin: the open txg is quiescing.
     closing: bool,
-    /// The quiesce thread was told that the open txg has grown enough.
+    /// The quiesce thread was told that the open txg is large enough.
     kicked: bool,
-    /// So many values came while the last txg was written that more are to be expected.
+    /// Enough values arrived during the last sync to expect more.
     streams: bool,
-    /// What wants to be called before the open txg is closed.
+    /// Deferred work to call before the open txg closes.
     before_close: Vec<Arc<dyn BeforeClose>>,
     /// Ready to be written.
     quiesced: Option<Txg>,
     syncing: Option<Txg>,
     synced: Txg,
-    /// Somebody waits for this txg.
+    /// A caller waits for this txg.
     wanted: Txg,
-    /// Somebody waits until the one that is being written is done, because too much is dirty.
+    /// A caller waits for the end of the sync, because too much is dirty.
     short: bool,
-    /// When the open txg got its first transaction; until then, when it was opened.
+    /// When the open txg got its first transaction; before that, when it was opened.
     opened_at: Instant,
     untouched: bool,
     stop: bool,
     failed: Option<Error>,
-    /// A txg is written so long after its first transaction even if nobody waits: who begins after
-    /// a while is not interrupted by chance.
+    /// A txg is written so long after its first transaction even without waiters. So a client that
+    /// starts after a pause is not interrupted at once.
     timeout: Duration,
-    /// As the user set them, and as they are at the devices' pace, in bytes a second.
+    /// The limits set by the user, and those adapted to the devices' pace (bytes per second).
     limits: DirtyBounds,
     bounds: DirtyBounds,
     pace: u64,
 }
 
-/// The engine that moves txgs along. The threads that drive it belong to the pool.
+/// The state machine of txgs. The threads that drive it belong to the pool.
 pub(crate) struct Txgs {
     state: Mutex<State>,
     changed: Condvar,
     meter: Arc<DirtyMeter>,
-    /// Those who write a txg are told whether somebody waits for it.
+    /// Told whether a caller waits for the syncing txg.
     work: Arc<WorkPool>,
 }
 
-/// How much may be dirty: of files, and of everything else.
+/// How much may be dirty: file data, and everything else.
 ///
-/// A txg of metadata may be larger than one of data. The more names it holds, the less often each
+/// A txg of metadata may be larger than one of data. The more names it has, the less often each
 /// leaf of a large directory is written.
 ///
-/// Of files it is what the devices take within [`AT_MOST`], at the pace of the last txgs, because
-/// an `fsync` waits for all of it. Where they are fast, the bound that the user knows
+/// File data: the amount that the devices write within [`AT_MOST`], at the pace of the last txgs,
+/// because an `fsync` waits for all of it. On fast devices it is the user's limit
 /// (`zfs_dirty_data_max`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirtyBounds {
@@ -98,32 +98,32 @@ pub(crate) struct DirtyBounds {
     pub metadata: u64,
 }
 
-/// How long devices may need for what is dirty.
+/// Time in which devices should be able to write everything dirty.
 const AT_MOST: Duration = Duration::from_secs(1);
-/// Bytes that may be dirty however slow they are.
+/// Bytes that may be dirty however slow the devices are.
 const AT_LEAST: u64 = 64 << 20;
-/// What is taken for the pace of devices until it is known, in bytes a second.
+/// Assumed pace of devices until it is measured, in bytes per second.
 const UNKNOWN_PACE: u64 = 256 << 20;
-/// The pace is that of txgs of so many bytes, in which the commit itself hardly counts.
+/// Only txgs of at least that many bytes are measured, because the commit itself hardly counts in
+/// them.
 const TELLING: u64 = 16 << 20;
-/// Fewest dirty bytes of files that are worth a txg of their own, if more than twice as many are
-/// allowed.
+/// Fewest dirty bytes of file data that are worth a txg, if more than twice as many are allowed.
 const WORTH: u64 = 32 << 20;
-/// Bytes of attributes' values that come while a txg is written, and make the open one follow at
-/// once. A burst of values is written when it is over, beside nobody. Where they go on coming, all
-/// of them are written beside others anyway, and those that wait for it only take memory. 100,000
-/// of 64 KiB had 3.5 GB resident at the end, and 2.1 GB after the first txg.
+/// If more bytes of attribute values than this arrive during a sync, the open txg follows at once.
+/// A burst of values is written after it ends, in idle time. A continuous stream is written beside
+/// its writers anyway, and waiting values only use memory. 100,000 values of 64 KiB needed 3.5 GB
+/// at the end, and 2.1 GB after the first txg.
 const STREAM: u64 = 128 << 20;
 
-/// A txg of so many bytes of files and of attributes' values is written as if somebody waited for
-/// it. Who writes so much goes on, and waits for room before long. 100,000 values of 64 KiB took
-/// 6.5 s instead of 5.8 where one thread alone wrote them beside who set them.
+/// A txg with more bytes of file data and attribute values than this is written as if a caller
+/// waited for it. The writer will continue, and soon wait for room. 100,000 values of 64 KiB took
+/// 6.5 s instead of 5.8 if one thread alone wrote them beside the writer.
 const BULK: u64 = 32 << 20;
 
 impl DirtyBounds {
-    /// As they are for devices of that pace.
+    /// The limits for devices of that pace.
     fn at_pace(self, pace: u64) -> Self {
-        // Never so little that each write would wait for a txg of its own.
+        // Never so small that each write would wait for its own txg.
         let data = pace.saturating_mul(AT_MOST.as_secs()).max(AT_LEAST);
         Self {
             data: self.data.min(data),
@@ -131,21 +131,21 @@ impl DirtyBounds {
         }
     }
 
-    /// Whether there is as much as may be.
+    /// Whether the limit is reached.
     fn reached(&self, meter: &DirtyMeter) -> bool {
         meter.data() >= self.data || meter.metadata() >= self.metadata
     }
 
-    /// Whether the open txg is worth writing as soon as no other is being written.
+    /// Whether the open txg is worth writing as soon as no other is syncing.
     fn enough(&self, meter: &DirtyMeter, open: Txg) -> bool {
         let data = (self.data / 5).max(WORTH.min(self.data / 2));
-        // A fifth is enough to keep the devices busy, while the rest still comes in.
+        // A fifth is enough to keep the devices busy, while more data arrives.
         meter.data() >= data || meter.metadata() >= self.metadata / 2 || self.all_new(meter, open)
     }
 
-    /// Whether a txg is worth writing beside those who go on: there are many blocks of new objects,
-    /// and few of older ones. A txg that waits gains nothing then; of a large directory's leaves,
-    /// in which every name lands elsewhere, it gains a lot.
+    /// Whether a txg is worth writing beside active writers: it has many blocks of new objects, and
+    /// few of older ones. Then waiting saves nothing. For leaves of a large directory, which every
+    /// name may change, waiting saves a lot.
     fn all_new(&self, meter: &DirtyMeter, txg: Txg) -> bool {
         let (fresh, again) = meter.fresh_and_again(txg);
         fresh >= self.metadata / 16 && again <= fresh / 4
@@ -162,7 +162,7 @@ impl Txgs {
     ) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
-                // The txg on disk is closed for good: its number is never used again.
+                // The txg on disk is closed for good: its number is never reused.
                 open: synced.next(),
                 holds: 0,
                 reserved: [0; 4],
@@ -190,33 +190,32 @@ impl Txgs {
         })
     }
 
-    /// Changes the bounds; whoever waits for the old ones looks again.
+    /// Changes the limits; waiters check again.
     pub fn set_bounds(&self, timeout: Duration, bounds: DirtyBounds) {
         let mut state = self.lock();
         state.timeout = timeout;
         state.limits = bounds;
-        // What is known of the devices stays: new bounds of the user do not make them faster.
+        // The measured pace stays: new limits do not make devices faster.
         state.bounds = bounds.at_pace(state.pace);
         self.changed.notify_all();
     }
 
-    /// A txg of so many bytes took so long to write.
+    /// Measures the pace: a txg of so many bytes took that long to write.
     pub fn note_pace(&self, bytes: u64, took: Duration) {
         if bytes < TELLING {
             return;
         }
-        // A txg in no time at all would divide by zero.
+        // Avoids a division by zero.
         let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX).max(1);
         let this = bytes.saturating_mul(1000) / millis;
         let mut state = self.lock();
-        // Half of the old pace, so that one slow flush does not brake everybody.
+        // The mean of old and new pace, so that one slow flush does not brake all writers.
         state.pace = state.pace / 2 + this / 2;
         state.bounds = state.limits.at_pace(state.pace);
-        // No event here: waiters look again when the txg is done.
+        // No wake-up here: waiters check again when the txg is done.
     }
 
-    /// Bytes that the devices take in the time in which a txg comes to be written, at the pace of
-    /// the last ones.
+    /// Bytes that the devices write within the txg timeout, at the pace of the last txgs.
     pub fn within_timeout(&self) -> u64 {
         let state = self.lock();
         let millis = u64::try_from(state.timeout.as_millis()).unwrap_or(u64::MAX);
@@ -231,7 +230,7 @@ impl Txgs {
         self.changed.wait(state)
     }
 
-    /// What waits for the txg that is being written may have changed: those who write it are told.
+    /// The waiters for the syncing txg may have changed: tells the work pool.
     fn tell(&self, state: &State) {
         let awaited = |txg| {
             state.wanted >= txg
@@ -243,29 +242,29 @@ impl Txgs {
         self.work.set_awaited(state.syncing.is_none_or(awaited));
     }
 
-    /// Those who wait look again: the pool was suspended or goes on.
+    /// Waiters check again: the pool was suspended or resumed.
     pub fn wake(&self) {
-        // Under the lock, so that nobody is between looking and waiting.
+        // Under the lock, so that no thread is between checking and waiting.
         let _state = self.lock();
         self.changed.notify_all();
     }
 
-    /// A thread panicked: the sync thread is to find out now, and those who wait look again.
+    /// A thread panicked: the sync thread must notice now, and waiters check again.
     pub fn torn(&self) {
         let mut state = self.lock();
-        // Without a txg the sync thread would not look at the tripwire, and those who wait would
-        // wait for good.
+        // Without a txg the sync thread would not check the tripwire, and waiters would wait for
+        // ever.
         state.wanted = state.wanted.max(state.open);
         self.changed.notify_all();
     }
 
-    /// Joins the open txg; waits while it quiesces or too much is dirty, unless `brake` says that
-    /// waiting is no use.
+    /// Joins the open txg. Waits while it quiesces or too much is dirty, unless `brake` returns an
+    /// error.
     pub fn begin(self: &Arc<Self>, reserve: u64, brake: impl Fn() -> Result<()>) -> Result<Tx> {
         self.enter(reserve, true, brake)
     }
 
-    /// As [`Txgs::begin`], for who makes nothing dirty and so waits for no txg to be written.
+    /// As [`Txgs::begin`], for a caller that dirties nothing and so does not wait for a sync.
     pub fn join(self: &Arc<Self>, brake: impl Fn() -> Result<()>) -> Result<Tx> {
         self.enter(0, false, brake)
     }
@@ -278,7 +277,7 @@ impl Txgs {
     ) -> Result<Tx> {
         let mut state = self.lock();
         loop {
-            // First: a suspended pool must refuse those who come, not only those who wait.
+            // First: a suspended pool must refuse new callers, not only waiters.
             brake()?;
             if let Some(error) = &state.failed {
                 return Err(error.clone());
@@ -288,25 +287,25 @@ impl Txgs {
             }
             let full = bounded && state.bounds.reached(&self.meter);
             if !state.closing && !full {
-                // Under the lock that the quiesce thread closes under: it sees this hold, or we see
-                // the next txg.
+                // Under the same lock as closing: the quiesce thread sees this hold, or we see the
+                // next txg.
                 state.holds += 1;
                 if std::mem::take(&mut state.untouched) {
                     state.opened_at = Instant::now();
                 }
                 let txg = state.open;
                 debug_assert!(txg > state.synced, "{txg:?} is on disk already");
-                // Kept until the txg is on disk: only then does the space itself show what it took.
+                // Kept until the txg is on disk: only then does the pool's space include it.
                 state.reserved[txg.slot::<4>()] += reserve;
-                // Told once a txg. Each transaction would wake the thread otherwise.
+                // Told once per txg; otherwise each transaction would wake the thread.
                 if !state.kicked && state.bounds.enough(&self.meter, txg) {
                     state.kicked = true;
                     self.changed.notify_all();
                 }
                 return Ok(Tx::open(txg, reserve, self.clone()));
             }
-            // Where all that is dirty is being written already, closing the empty open txg would
-            // only make it two.
+            // If everything dirty is being written already, closing the empty open txg would not
+            // help.
             if full && self.meter.of(state.open) > 0 {
                 state.wanted = state.wanted.max(state.open);
                 self.changed.notify_all();
@@ -319,7 +318,7 @@ impl Txgs {
         }
     }
 
-    /// Bytes that transactions of unsynced txgs were admitted with.
+    /// Bytes reserved by transactions of unsynced txgs.
     pub fn reserved(&self) -> u64 {
         self.lock().reserved.iter().sum()
     }
@@ -340,11 +339,10 @@ impl Txgs {
         self.changed.notify_all();
     }
 
-    /// Waits until a txg is on disk, unless `brake` says that waiting is no use.
+    /// Waits until a txg is on disk, unless `brake` returns an error.
     pub fn wait_synced(&self, txg: Txg, brake: impl Fn() -> Result<()>) -> Result<()> {
         let mut state = self.lock();
-        // A txg that is not open yet cannot be asked for: it would be closed while nothing is in
-        // it.
+        // A txg that is not open yet cannot be requested: it would be closed while empty.
         state.wanted = state.wanted.max(txg.min(state.open));
         self.tell(&state);
         self.changed.notify_all();
@@ -352,7 +350,7 @@ impl Txgs {
             if let Some(error) = &state.failed {
                 return Err(error.clone());
             }
-            // Closing writes what is under way first, so this one may still come.
+            // Closing the pool first writes txgs in progress, so this one may still be written.
             if state.stop && state.syncing.is_none() && state.quiesced.is_none() {
                 return Err(Error::refused(Errno::NODEV, "the pool was closed"));
             }
@@ -362,17 +360,18 @@ impl Txgs {
         Ok(())
     }
 
-    /// Whether the open txg holds nothing and the one before it is on disk.
+    /// Whether the open txg is empty and the one before it is on disk.
     pub fn is_clean(&self) -> bool {
         let state = self.lock();
         state.untouched && state.syncing.is_none() && state.quiesced.is_none()
     }
 
-    /// The quiesce thread: moves one open txg to quiesced. False when the pool closes.
+    /// The quiesce thread: closes the open txg and waits for its transactions. False when the pool
+    /// closes.
     pub fn quiesce_next(self: &Arc<Self>) -> bool {
         let mut state = self.lock();
         loop {
-            // After a failure no txg may follow: it would build on what is not on disk.
+            // After a failure no txg may follow: it would build on one that is not on disk.
             if state.stop || state.failed.is_some() {
                 return false;
             }
@@ -382,8 +381,8 @@ impl Txgs {
                     && dirty > 0
                     && (state.streams || state.bounds.enough(&self.meter, state.open))
                 || state.opened_at.elapsed() >= state.timeout;
-            // One quiesced at a time: blocks have four slots, of which these three txgs and the one
-            // just synced take one each.
+            // One quiesced at a time: blocks have four slots, one each for these three txgs and the
+            // one just synced.
             if due && state.quiesced.is_none() {
                 break;
             }
@@ -395,12 +394,12 @@ impl Txgs {
         }
         // Deferred work first: most of it is done while other transactions can still begin.
         state = self.run_before_close(state);
-        // From here on nobody new comes in, so the count of holds only falls.
+        // From here on no new transaction begins, so the number of holds only falls.
         state.closing = true;
         while state.holds > 0 {
             state = self.wait(state);
         }
-        // What came between: little, and its blocks are in memory by now.
+        // Work deferred in between: little, and its blocks are in memory by now.
         while !state.before_close.is_empty() {
             state = self.run_before_close(state);
         }
@@ -408,8 +407,7 @@ impl Txgs {
             state.holds == 0 && state.quiesced.is_none(),
             "a txg closes before its transactions have ended"
         );
-        // The sync thread and those who begin see both changes together: the lock is kept in
-        // between.
+        // The sync thread and new transactions see both changes together, because the lock is kept.
         state.quiesced = Some(state.open);
         self.tell(&state);
         state.open = state.open.next();
@@ -418,14 +416,14 @@ impl Txgs {
         state.closing = false;
         state.kicked = false;
         state.streams = false;
-        // The slot was that of a txg which is on disk by now.
+        // The slot belonged to a txg that is on disk by now.
         let slot = state.open.slot::<4>();
         state.reserved[slot] = 0;
         self.changed.notify_all();
         true
     }
 
-    /// Does what was put off until the open txg closes, without the lock, holding the txg.
+    /// Does the deferred work before the open txg closes, without the lock, holding the txg.
     fn run_before_close<'a>(
         self: &'a Arc<Self>,
         mut state: MutexGuard<'a, State>,
@@ -462,8 +460,7 @@ impl Txgs {
                 self.changed.notify_all();
                 return Some(txg);
             }
-            // A txg that quiesces is still to come: its changes were made, and somebody may wait
-            // for them.
+            // A quiescing txg is still to come: its changes were made, and callers may wait for it.
             if state.stop && !state.closing {
                 return None;
             }
@@ -471,7 +468,7 @@ impl Txgs {
         }
     }
 
-    /// A txg is on disk (or had nothing to write).
+    /// A txg is on disk, or had nothing to write.
     pub fn done(&self, txg: Txg) {
         let mut state = self.lock();
         assert_eq!(state.syncing, Some(txg), "a txg ends that was not written");
@@ -489,14 +486,14 @@ impl Txgs {
         self.skip_to(txg);
     }
 
-    /// Goes on after `synced`; only before the threads start.
+    /// Continues after `synced`; only before the threads start.
     pub fn skip_to(&self, synced: Txg) {
         let mut state = self.lock();
         state.synced = synced;
         state.open = synced.next();
     }
 
-    /// A txg cannot be finished: everybody gets this error from now on.
+    /// A txg cannot be completed: all callers get this error from now on.
     pub fn fail(&self, error: Error) {
         let mut state = self.lock();
         state.syncing = None;
@@ -504,7 +501,7 @@ impl Txgs {
         self.changed.notify_all();
     }
 
-    /// Stops both threads once what is quiesced is written. Call after a last `wait_synced`.
+    /// Stops both threads once quiesced txgs are written. Call it after a last `wait_synced`.
     pub fn stop(&self) {
         let mut state = self.lock();
         state.stop = true;

@@ -1,7 +1,7 @@
-//! What pools of versions before features (1 to 28) have in another form, as far as this layer
-//! writes it. Also the change to a newer version.
+//! Different formats of pool versions before features (1 to 28), as far as this layer writes them.
+//! Also the upgrade to a newer version.
 //!
-//! Chapters 01, 02 and 04 §10 of the format notes. The version changes only when it is asked for.
+//! Chapters 01, 02 and 04 §10 of the format notes. The version changes only on request.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use crate::{Pool, SyncCtx};
 
 /// Metadata has several copies.
 pub(crate) const VERSION_COPIES: u64 = 2;
-/// Space is counted without what parity takes.
+/// Space is counted without the share of parity.
 pub(crate) const VERSION_DEFLATE: u64 = 3;
 /// Object sets count the space of users and groups.
 const VERSION_USERS: u64 = 15;
-/// Lists of blocks can hold lists.
+/// Block lists can have sub-lists.
 const VERSION_NESTED: u64 = 26;
 
-/// Bytes of the block of a new object set.
+/// Size of the objset block of a new object set.
 pub(crate) fn objset_size(version: u64, project_quota: bool) -> usize {
     match version {
         0..VERSION_USERS => OBJSET_SIZE_V1,
@@ -30,7 +30,7 @@ pub(crate) fn objset_size(version: u64, project_quota: bool) -> usize {
     }
 }
 
-/// Bytes of the bonus of a list of blocks that wait to be freed.
+/// Bonus size of a list of blocks waiting to be freed.
 pub(crate) fn queue_bonus(version: u64) -> u16 {
     match version {
         0..VERSION_DEFLATE => 16,
@@ -40,10 +40,10 @@ pub(crate) fn queue_bonus(version: u64) -> u16 {
 }
 
 impl Pool {
-    /// Whether the pool can be brought to a version.
+    /// Whether the pool can be upgraded to a version.
     ///
     /// # Errors
-    /// `Refused(NOTSUP)` for a version that there is not, `Refused(INVAL)` for an older one.
+    /// `Refused(NOTSUP)` for an unknown version, `Refused(INVAL)` for an older one.
     pub fn check_upgrade(&self, version: u64) -> Result<()> {
         let now = self.version();
         if !is_spa_version(version) {
@@ -57,8 +57,8 @@ impl Pool {
         Ok(())
     }
 
-    /// The pool is of another version from the txg of `ctx` on; who is above has done its part. It
-    /// gets no features by that.
+    /// Changes the pool's version from the txg of `ctx` on, after the layer above has done its
+    /// part. This enables no features.
     ///
     /// # Errors
     /// As [`Self::check_upgrade`]; the MOS cannot be changed.
@@ -72,7 +72,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Pools that were made before version 3 count space as it is allocated, parity included.
+    /// Pools created before version 3 count space as allocated, parity included.
     pub(crate) fn count_space_as(&self, directory: &Zap) -> Result<()> {
         if directory.lookup_u64(b"deflate")?.is_none() {
             self.vdevs.count_as_allocated();
@@ -80,7 +80,7 @@ impl Pool {
         Ok(())
     }
 
-    /// The MOS is written with what the pool has by now: its version or its features changed.
+    /// Updates the MOS's write settings after a change of version or features.
     pub fn renew_settings(&self) {
         self.mos().set_settings(self.mos_settings());
     }

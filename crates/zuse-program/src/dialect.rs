@@ -1,18 +1,19 @@
-//! A text of ZFS's Lua as one that Lua 5.4 runs with the same meaning.
+//! Translates a text in ZFS's Lua into one that Lua 5.4 runs with the same meaning.
 //!
 //! `/` must divide integers towards zero, `%` must have the sign of the dividend, `^` must give
-//! integers. 5.4's own do not. An infix operator cannot become a call without parsing, but it can
-//! become two operators of the same rank with a value between them. So `a / b` is written
-//! `a // __zdiv // b`: there `a // __zdiv` makes a waiting division (through `__idiv`), which the
-//! second `*` carries out. `%` has the rank of `*` too. `a ^ b` becomes `__zpow(a) ^ b`: what that
-//! function gives knows the operator, whatever `a` is (`operand.rs`). Each of them has its number
-//! behind these names, by which an error finds what its operands are called (`names.rs`).
+//! integers. 5.4's own operators do not. Turning an infix operator into a call takes parsing. But
+//! it can become two operators of the same precedence with a value between them. So `a / b` is
+//! written `a // __zdiv // b`: there `a // __zdiv` makes a pending division (through `__idiv`),
+//! which the second `//` carries out. `%` has the precedence of `*` too. `a ^ b` becomes
+//! `__zpow(a) ^ b`: the result of that function implements the operator, whatever `a` is
+//! (`operand.rs`). Each name is followed by the number of its operator. An error uses it to find
+//! the names of the operands (`names.rs`).
 //!
-//! Nothing may run when a scope is left, since that would go on after a program was stopped. So
-//! `<close>` is not known, and a `for … in` gets three values. A fourth one would be closed at its
+//! Nothing may run when a scope is left, because that would go on after a program was stopped. So
+//! `<close>` is rejected, and a `for … in` gets three values. A fourth one would be closed at its
 //! end (`scopes.rs`).
 //!
-//! Line numbers stay as they are.
+//! Line numbers are kept.
 
 mod names;
 mod operand;
@@ -24,18 +25,18 @@ use operand::Operands;
 use scopes::Scopes;
 use tail::Tails;
 
-/// What the operators become: `a // __zdiv0 // b`, `a // __zmod1 // b`, `__zpow2(a) ^ b`.
+/// The replacements of the operators: `a // __zdiv0 // b`, `a // __zmod1 // b`, `__zpow2(a) ^ b`.
 fn between(name: &str, number: usize) -> String {
     format!("// __z{name}{number} //")
 }
 
-/// A place in the text where it is wrong: line and message.
+/// A syntax error: line and message.
 pub(crate) type Wrong = (usize, String);
 
 /// Rewrites a program.
 ///
 /// # Errors
-/// Numbers and operators that ZFS's Lua does not know.
+/// Numbers and operators that do not exist in ZFS's Lua.
 pub(crate) fn translate(text: &[u8]) -> Result<Vec<u8>, Wrong> {
     let mut out = Vec::with_capacity(text.len() + 64);
     let (mut at, mut line, mut operators) = (first(text), 1, 0);
@@ -99,7 +100,7 @@ pub(crate) fn translate(text: &[u8]) -> Result<Vec<u8>, Wrong> {
     Ok(out)
 }
 
-/// Where a program begins: a first line with `#` is skipped.
+/// The beginning of a program: a first line with `#` is skipped.
 fn first(text: &[u8]) -> usize {
     match text.first() {
         Some(b'#') => text.iter().position(|b| *b == b'\n').unwrap_or(text.len()),
@@ -107,11 +108,11 @@ fn first(text: &[u8]) -> usize {
     }
 }
 
-/// A piece of a program, with its length.
+/// A token of a program, with its length.
 enum Token {
     /// A blank or a comment.
     Blank(usize),
-    /// Digits, or something that begins like them.
+    /// A number, or something that begins like one.
     Number,
     Word(usize),
     Text(usize),
@@ -127,7 +128,7 @@ impl Token {
     }
 }
 
-/// The token that begins the rest.
+/// The first token of the rest.
 fn token(rest: &[u8], out: &[u8]) -> Token {
     let byte = rest.first().copied().unwrap_or_default();
     let next = rest.get(1).copied();
@@ -148,7 +149,7 @@ fn token(rest: &[u8], out: &[u8]) -> Token {
     }
 }
 
-/// Refuses signs that only newer Lua has.
+/// Rejects operators that only newer Lua has.
 fn known(rest: &[u8], line: usize, scopes: &Scopes) -> Result<(), Wrong> {
     let byte = rest.first().copied().unwrap_or_default();
     let next = rest.get(1).copied();
@@ -177,7 +178,7 @@ fn follows_dot(out: &[u8]) -> bool {
     out.last() == Some(&b'.')
 }
 
-/// Bytes of something that begins like a number.
+/// Length of something that begins like a number.
 fn numeral(rest: &[u8]) -> usize {
     let hex = rest.get(..2).is_some_and(|p| p.eq_ignore_ascii_case(b"0x"));
     let mut at = 0;
@@ -197,7 +198,7 @@ fn numeral(rest: &[u8]) -> usize {
     at
 }
 
-/// Copies an integer, wrapped around to 64 bits; gives its length.
+/// Copies an integer, wrapped around to 64 bits; returns its length.
 fn number(rest: &[u8], line: usize, out: &mut Vec<u8>) -> Result<usize, Wrong> {
     let len = numeral(rest);
     let token = rest.get(..len).unwrap_or(rest);
@@ -232,7 +233,7 @@ fn comment(rest: &[u8]) -> usize {
     rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len())
 }
 
-/// Bytes of `[[…]]`, `[=[…]=]`; `None` if it is none.
+/// Length of `[[…]]`, `[=[…]=]`; `None` if it is neither.
 fn long_bracket(rest: &[u8]) -> Option<usize> {
     let level = rest.get(1..)?.iter().take_while(|b| **b == b'=').count();
     if rest.first() != Some(&b'[') || rest.get(1 + level) != Some(&b'[') {

@@ -1,4 +1,4 @@
-//! What stands behind the functions of `zfs.*`: done on the sync thread, with the program's batch.
+//! The implementation of the `zfs.*` functions: runs on the sync thread, with the program's batch.
 
 use zuse_dsl::property::Source;
 use zuse_dsl::{Batch, Entry, Kind, Operation};
@@ -26,7 +26,7 @@ pub(crate) enum Call {
     Operate(String, bool, bool, Vec<Option<String>>),
 }
 
-/// A value that a function gives.
+/// A value returned by a function.
 #[derive(Debug)]
 pub(crate) enum Given {
     Nil,
@@ -38,14 +38,14 @@ pub(crate) enum Given {
     Target(String),
 }
 
-/// What a function gives, or why it fails.
+/// The result of a function, or its error.
 pub(crate) type Answered = Result<Vec<Given>, String>;
 
 fn texts(all: impl IntoIterator<Item: Into<String>>) -> Given {
     Given::List(all.into_iter().map(|t| Given::Text(t.into())).collect())
 }
 
-/// Does what was asked for.
+/// Executes a call.
 pub(crate) fn serve(batch: &Batch<'_>, call: Call) -> Answered {
     match call {
         Call::Exists(name) if !in_pool(batch, &name) => {
@@ -62,8 +62,7 @@ pub(crate) fn serve(batch: &Batch<'_>, call: Call) -> Answered {
     }
 }
 
-/// A text as an integer, as ZFS's Lua reads one: `0x1f`, octal behind a `0`; `None` for anything
-/// else.
+/// Parses an integer as ZFS's Lua does: `0x1f`, octal after a `0`; `None` for anything else.
 pub(crate) fn integer(bytes: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(bytes).ok()?.trim();
     let (negative, digits) = match text.strip_prefix('-') {
@@ -97,7 +96,7 @@ fn in_pool(batch: &Batch<'_>, name: &str) -> bool {
     name.split(['/', '@', '#']).next() == Some(batch.pool().as_str())
 }
 
-/// The entry that a function works on, or the message that there is none.
+/// The entry that a function works on, or the message that it does not exist.
 fn target(batch: &Batch<'_>, name: &str, function: &str) -> Result<Entry, String> {
     let bad = |why: String| format!("bad argument #1 to '{function}' ({why})");
     if !in_pool(batch, name) {

@@ -8,10 +8,10 @@
 //!   Answer                           ──►
 //!                                    ◄── Done      what it came to
 //! ```
-//! A thread of its own, because nothing in Lua's C can be made to come back. Examples are garbage
-//! collection, a chain of `__call`, and a compiler at work on a text that was made for it. The sync
-//! thread waits for an answer no longer than the program's time and goes on without it. Whoever is
-//! left behind meets an error at its next instruction.
+//! A separate thread, because some of Lua's C code cannot be interrupted. Examples are garbage
+//! collection, a chain of `__call`, and the compiler with a malicious text. The sync thread waits
+//! for an answer no longer than the program's time limit and then goes on without it. The thread
+//! left behind gets an error at its next instruction.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -37,31 +37,31 @@ use crate::words;
 const PRELUDE: &str = include_str!("prelude.lua");
 const LIBRARY: &str = include_str!("library.lua");
 
-/// Most work (comparisons times the longest text) that is sorted without being counted.
+/// Most work (comparisons times the longest string) of a sort that is not counted.
 const ORDER_MAX: usize = 1 << 28;
-/// Most values that are sorted so: each is a reference into the interpreter meanwhile.
+/// Most values of such a sort: each is a reference into the interpreter meanwhile.
 const ORDER_VALUES: usize = 100_000;
 
-/// Bytes of a text that are read in about the time of an instruction.
+/// Bytes of a string that are read in about the time of an instruction.
 const READ: u64 = 8;
 
-/// What the interpreter says.
+/// Messages from the interpreter.
 pub(crate) enum Said {
     Ready,
     Ask(Call),
     Done(Ended),
 }
 
-/// What it is told.
+/// Messages to the interpreter.
 pub(crate) enum Told {
     Go(Instant),
     Answer(Answered),
 }
 
-/// What a program came to.
+/// The result of a program.
 pub(crate) struct Ended {
     pub(crate) result: Result<Option<Tree>, String>,
-    /// It was stopped: nothing of it is to stay.
+    /// It was stopped: all its changes are reverted.
     pub(crate) stopped: bool,
 }
 
@@ -134,7 +134,7 @@ fn plain(error: &LuaError) -> String {
     }
 }
 
-/// A program before it runs: what starts it, itself, its argument.
+/// A program ready to run: its starter, itself, its argument.
 type Ready = (Function, Function, Table);
 
 struct Machine {
@@ -151,7 +151,7 @@ impl Machine {
         Ok(Self { lua, talk })
     }
 
-    /// Makes the program's world and compiles it there, in the memory that it has.
+    /// Sets up the program's environment and compiles the program in it, within its memory limit.
     fn load(&self, text: &[u8], program: &Program) -> LuaResult<Ready> {
         let lua = &self.lua;
         let host = lua.create_table()?;
@@ -187,7 +187,7 @@ impl Machine {
         Ok((start, chunk, arguments))
     }
 
-    /// Functions that the pool answers.
+    /// Functions that the pool implements.
     fn offer_pool(&self, host: &Table) -> LuaResult<()> {
         let lua = &self.lua;
         let talk = self.talk.clone();
@@ -231,13 +231,13 @@ impl Machine {
         )
     }
 
-    /// What an operand of one of the operators of the dialect is called.
+    /// The name of an operand of a translated operator.
     fn offer_names(&self, host: &Table, text: Vec<u8>) -> LuaResult<()> {
         let meter = self.talk.meter.clone();
         let name = self
             .lua
             .create_function(move |lua, (number, right): (usize, bool)| {
-                // The whole text is read, each time.
+                // The whole text is read each time.
                 if meter.charge(text.len() as u64 / READ).is_some() {
                     return Err(stop(lua, &meter));
                 }
@@ -254,7 +254,7 @@ impl Machine {
             "integer",
             lua.create_function(|_, text: LuaString| Ok(crate::host::integer(&text.as_bytes())))?,
         )?;
-        // Also of a table that shows another one.
+        // Also for a proxy of another table.
         let metatable = |_: &Lua, of: Table| Ok(of.metatable());
         host.set("metatable", lua.create_function(metatable)?)?;
         let meter = self.talk.meter.clone();
@@ -313,13 +313,13 @@ impl Machine {
     ) -> LuaResult<Result<Option<Tree>, String>> {
         self.watch()?;
         let results: MultiValue = start.call((chunk, arguments))?;
-        // What is taken out has a bound of its own.
+        // The result has its own bound.
         self.lua.set_memory_limit(0)?;
         Ok(self.outcome(results.into_vec(), program.limits.memory))
     }
 
     fn outcome(&self, results: Vec<Value>, memory: u64) -> Result<Option<Tree>, String> {
-        // Also where it has caught that and come to an end: it did not do what it says.
+        // Also if the program caught that error and ended: it did not complete.
         if let Some(text) = self.talk.meter.said() {
             return Err(text);
         }
@@ -373,8 +373,8 @@ fn stop(lua: &Lua, meter: &Meter) -> LuaError {
     meter.error(lua, why)
 }
 
-/// The next match: true, its first and last place, how many captures, these. False and a message
-/// for a bad pattern.
+/// The next match: true, its first and last position, the number of captures, the captures. False
+/// and a message for a bad pattern.
 fn search(
     lua: &Lua,
     meter: &Meter,
@@ -410,7 +410,7 @@ fn search(
     Ok(MultiValue::from_vec(out))
 }
 
-/// Sorts texts or numbers; `nil` if they are neither, or so long that it would take a while.
+/// Sorts strings or numbers; `nil` for other values, or if sorting would take too long.
 fn order(lua: &Lua, meter: &Meter, all: Table, n: usize) -> LuaResult<Option<Table>> {
     let rounds = n.checked_ilog2().unwrap_or(0) as usize + 1;
     if let Some(why) = meter.charge((n as u64).saturating_mul(rounds as u64) / 16) {
@@ -441,7 +441,7 @@ fn order(lua: &Lua, meter: &Meter, all: Table, n: usize) -> LuaResult<Option<Tab
         .map(Some)
 }
 
-/// An answer as values: true and what it is, or nil and why not.
+/// An answer as Lua values: true and the result, or nil and the error.
 fn answer(lua: &Lua, answered: Answered) -> LuaResult<MultiValue> {
     let values = match answered {
         Ok(given) => {

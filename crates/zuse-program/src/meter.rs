@@ -1,7 +1,7 @@
-//! What a running program has used, and why it is to stop.
+//! Resource usage of a running program, and the reason to stop it.
 //!
-//! Lua's hook is called every [`TICK`] instructions. What works for long between two of its calls
-//! (the matcher of patterns, sorting) reports here too. The clock is looked at each time.
+//! Lua's hook is called every [`TICK`] instructions. Long work between two calls (pattern matching,
+//! sorting) reports here too. Each report checks the clock.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::words;
 
 /// Instructions between two looks at the counter.
 pub(crate) const TICK: u32 = 100;
-/// So many steps of the matcher of patterns count as one instruction.
+/// Steps of the pattern matcher that count as one instruction.
 const STEPS: u64 = 4;
-/// Ticks between two times that a program out of time is stopped, and how often that is done
-/// gently.
+/// Ticks between two attempts to stop a program that is out of time, and the number of gentle
+/// attempts.
 const GRACE: u64 = 5;
 const GRACE_MAX: u64 = 100;
 
@@ -27,7 +27,7 @@ pub(crate) enum Stop {
     Instructions,
     /// The clock.
     Time,
-    /// Who asked for it.
+    /// The user asked for it.
     Canceled,
 }
 
@@ -44,14 +44,14 @@ pub(crate) struct Meter {
     /// Instructions so far.
     count: Cell<u64>,
     limit: u64,
-    /// When its time is over. There is none while it is compiled.
+    /// The end of its time. There is none while it is compiled.
     deadline: Cell<Option<Instant>>,
     cancel: Arc<AtomicBool>,
     /// Nobody waits for it any more.
     left: Arc<AtomicBool>,
     stop: Cell<Option<Stop>>,
     grace: Cell<u64>,
-    /// Where it was when it was stopped.
+    /// Its position when it was stopped.
     place: RefCell<Option<String>>,
 }
 
@@ -73,12 +73,12 @@ impl Meter {
         self.deadline.set(Some(deadline));
     }
 
-    /// Why it is to stop, if it is.
+    /// The reason to stop it, if any.
     pub(crate) fn stopped(&self) -> Option<Stop> {
         self.stop.get()
     }
 
-    /// Counts instructions; says whether it is to stop.
+    /// Counts instructions; returns whether to stop.
     pub(crate) fn charge(&self, instructions: u64) -> Option<Stop> {
         if self.stop.get().is_some() {
             return self.stop.get();
@@ -98,7 +98,7 @@ impl Meter {
         self.stop.get()
     }
 
-    /// What a program that was stopped meets: the error, at the place where it is.
+    /// The error that stops a program, with its position.
     pub(crate) fn error(&self, lua: &mlua::Lua, why: Stop) -> mlua::Error {
         if self.place.borrow().is_none() {
             let trace = lua.traceback(None, 0).map(|t| t.to_string_lossy());
@@ -107,15 +107,15 @@ impl Meter {
         mlua::Error::RuntimeError(why.text().into())
     }
 
-    /// Whether it goes on for a few instructions, so that the handler of the error can say where it
-    /// was.
+    /// Whether it may run a few more instructions, so that its error handler can report its
+    /// position.
     pub(crate) fn is_gentle(&self) -> bool {
         let grace = self.grace.get() + 1;
         self.grace.set(grace);
         grace % GRACE != 1 && grace < GRACE * GRACE_MAX && !self.left.load(Relaxed)
     }
 
-    /// What is said of a program that was stopped.
+    /// The message for a program that was stopped.
     pub(crate) fn said(&self) -> Option<String> {
         let why = self.stop.get()?;
         let place = self.place.borrow();

@@ -1,12 +1,12 @@
-//! Lua's patterns, matched by steps that are counted.
+//! Lua's patterns, with a matcher whose steps are counted.
 //!
-//! Lua's own matcher is a function in C. No hook runs in it, and a pattern of a few bytes
-//! (`.-.-.-.-x`) keeps it busy for years. This one means the same and asks its [`Budget`] now and
-//! then whether it may go on.
+//! Lua's own matcher is a C function. No hook runs in it, and a pattern of a few bytes
+//! (`.-.-.-.-x`) keeps it busy for years. This one has the same semantics and asks its [`Budget`]
+//! from time to time whether to continue.
 //!
-//! Each look at a byte of the subject, of a set or of a balanced part is a step. Recursion is
-//! bounded as in Lua ([`DEPTH_MAX`]): what is deeper is "too complex". The tests spend a budget
-//! with each.
+//! Each access to a byte of the subject, of a set or of a balanced part is a step. Recursion is
+//! bounded as in Lua ([`DEPTH_MAX`]): deeper patterns are "too complex". The tests use up a budget
+//! in each way.
 
 /// Deepest recursion.
 const DEPTH_MAX: usize = 200;
@@ -17,16 +17,16 @@ const STRETCH: u64 = 1024;
 
 const ESCAPE: u8 = b'%';
 
-/// Who is asked whether the work may go on.
+/// Decides whether the work may continue.
 pub(crate) trait Budget {
-    /// Takes note of that many steps; false ends the work.
+    /// Counts that many steps; false ends the work.
     fn spend(&self, steps: u64) -> bool;
 }
 
-/// Why there is no answer.
+/// Why there is no result.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// What is wrong with the pattern.
+    /// The error in the pattern.
     Pattern(String),
     /// The budget is used up.
     Spent,
@@ -38,10 +38,10 @@ fn wrong<T>(text: &str) -> Outcome<T> {
     Err(Wrong::Pattern(text.into()))
 }
 
-/// What a pair of brackets caught.
+/// A capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Capture {
-    /// Its beginning was seen, its end not.
+    /// Its beginning was found, its end not yet.
     Open(usize),
     /// `()`: a place, from 0 on.
     Place(usize),
@@ -57,8 +57,8 @@ pub(crate) struct Found {
     pub(crate) captures: Vec<Capture>,
 }
 
-/// The next match at or after `from` that does not end at `last`. A `^` in front counts where
-/// `anchored` says so.
+/// The next match at or after `from` that does not end at `last`. With `anchored`, a leading `^` is
+/// special.
 pub(crate) fn search(
     budget: &dyn Budget,
     subject: &[u8],
@@ -92,7 +92,7 @@ pub(crate) fn search(
     Ok(None)
 }
 
-/// The first place at or after `from` where `what` stands as it is.
+/// The first place at or after `from` with the literal text `what`.
 pub(crate) fn plain(
     budget: &dyn Budget,
     subject: &[u8],
@@ -120,7 +120,7 @@ struct Matcher<'a> {
     pattern: &'a [u8],
     captures: Vec<Capture>,
     depth: usize,
-    /// Steps that the budget has not heard of.
+    /// Steps not reported to the budget yet.
     steps: u64,
 }
 
@@ -250,7 +250,7 @@ impl<'a> Matcher<'a> {
         Ok(end)
     }
 
-    /// `%bxy`: from an x to the y that closes it.
+    /// `%bxy`: from an x to its matching y.
     fn balanced(&mut self, s: usize, p: usize) -> Outcome<Option<usize>> {
         let (Some(open), Some(close)) = (self.at(p), self.at(p + 1)) else {
             return wrong("malformed pattern (missing arguments to '%b')");
@@ -287,7 +287,7 @@ impl<'a> Matcher<'a> {
         Ok(fits.then_some(after))
     }
 
-    /// `%1`: what was caught before, once more.
+    /// `%1`: the text of an earlier capture again.
     fn again(&mut self, s: usize, digit: u8) -> Outcome<Option<usize>> {
         let index = usize::from(digit.wrapping_sub(b'1'));
         let Some(Capture::Part(start, end)) = self.captures.get(index).copied() else {
@@ -302,7 +302,7 @@ impl<'a> Matcher<'a> {
         Ok(there.starts_with(part).then_some(s + part.len()))
     }
 
-    /// As many as there are, then fewer.
+    /// As many as possible, then fewer.
     fn most(&mut self, s: usize, p: usize, after: usize) -> Outcome<Option<usize>> {
         let mut count = 0;
         while self.single(s + count, p, after)? {
@@ -333,7 +333,7 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// Where the single item that begins at `p` ends.
+    /// The end of the single item that begins at `p`.
     fn class_end(&mut self, p: usize) -> Outcome<usize> {
         match self.at(p) {
             Some(ESCAPE) if self.at(p + 1).is_none() => wrong("malformed pattern (ends with '%')"),
@@ -343,7 +343,7 @@ impl<'a> Matcher<'a> {
                 if self.at(at) == Some(b'^') {
                     at += 1;
                 }
-                // A `]` that comes first is one of the set.
+                // A `]` in first position belongs to the set.
                 loop {
                     let Some(byte) = self.at(at) else {
                         return wrong("malformed pattern (missing ']')");
@@ -360,7 +360,7 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// Whether the byte `s` is what stands from `p` to before `after`.
+    /// Whether the byte `s` matches the item from `p` to before `after`.
     fn single(&mut self, s: usize, p: usize, after: usize) -> Outcome<bool> {
         let Some(byte) = self.subject.get(s).copied() else {
             return Ok(false);

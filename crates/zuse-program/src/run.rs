@@ -14,18 +14,18 @@ use crate::machine::{self, Ended, Said, Told};
 use crate::meter::Stop;
 use crate::tree::Tree;
 
-/// What the interpreter and its libraries count for in a memory limit.
+/// Memory that is charged for the interpreter and its libraries.
 pub(crate) const INTERPRETER: u64 = 16 * 1024;
 
 pub(crate) const NO_MEMORY: &str = "Memory limit exhausted.";
 
 /// The least time of a program.
 const TIME_LEAST: Duration = Duration::from_secs(5);
-/// Time for each instruction that a program may have.
+/// Time limit per allowed instruction.
 const TIME_EACH: Duration = Duration::from_nanos(500);
-/// How long a program that is to stop may take to say where it was.
+/// Time that a program gets to report its position when it is stopped.
 const LEAVE: Duration = Duration::from_millis(500);
-/// How often it is looked whether it is to stop.
+/// Interval of checks whether to stop it.
 const LOOK: Duration = Duration::from_millis(20);
 /// The interpreter's stack: Lua bounds its own depth to a fraction of that.
 const STACK: usize = 8 << 20;
@@ -49,8 +49,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// How long the pool waits for it: 5 s, or half a microsecond for each instruction that it may
-    /// have, if that is more.
+    /// The time limit of the pool: 5 s, or half a microsecond per allowed instruction, if that is
+    /// more.
     #[must_use]
     pub fn time(&self) -> Duration {
         let each = self.instructions.min(crate::MAX_INSTRUCTIONS) as u32;
@@ -58,30 +58,29 @@ impl Limits {
     }
 }
 
-/// A program with what it is given.
+/// A program with its input.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
     /// Its text.
     pub text: Vec<u8>,
-    /// Its arguments: the table `argv`.
+    /// Its arguments: the Lua table `argv`.
     pub arguments: Vec<String>,
     /// Its bounds.
     pub limits: Limits,
-    /// It only looks: `zfs.sync` is refused.
+    /// Read-only: `zfs.sync` is refused.
     pub dry_run: bool,
-    /// Stops it once this is true.
+    /// Stops the program when it becomes true.
     pub cancel: Arc<AtomicBool>,
 }
 
-/// Runs a program on a pool, all of it in one txg.
+/// Runs a program on a pool, in one txg.
 ///
-/// The inner result is what the program came to: its value (`None` without one), or the text of its
-/// error with the traceback. What it changed before an error of its own stays, as with OpenZFS. A
-/// program that is stopped because it reached a limit, or was canceled, leaves nothing: what it did
-/// is undone before its txg is written.
+/// The inner result is the program's value (`None` without one), or the text of its error with the
+/// traceback. Changes before an error of its own stay, as in OpenZFS. If a program is stopped by a
+/// limit or canceled, all its changes are reverted before its txg is written.
 ///
 /// # Errors
-/// The pool is read-only, or cannot be read; there is no thread.
+/// The pool is read-only, or cannot be read; or no thread can be started.
 pub fn run(dsl: &Dsl, program: Program) -> Result<std::result::Result<Option<Tree>, String>> {
     let Limits {
         instructions,
@@ -99,7 +98,7 @@ pub fn run(dsl: &Dsl, program: Program) -> Result<std::result::Result<Option<Tre
         let most = crate::MAX_TEXT;
         return Ok(Err(format!("The program has more than {most} bytes.")));
     }
-    // A text that is none costs no txg.
+    // A text with syntax errors costs no txg.
     let text = match translate(&program.text) {
         Ok(text) => text,
         Err((line, why)) => {
@@ -120,8 +119,7 @@ pub fn run(dsl: &Dsl, program: Program) -> Result<std::result::Result<Option<Tre
     })
 }
 
-/// The thread that runs a program, seen from outside. Dropped, it is left to itself and soon comes
-/// to its end.
+/// The thread of a program, seen from outside. If this is dropped, the thread ends by itself soon.
 struct Interpreter {
     said: Receiver<Said>,
     told: Sender<Told>,
@@ -150,7 +148,7 @@ impl Interpreter {
         Ok(me)
     }
 
-    /// Waits until it can run; then there is nothing to tell.
+    /// Waits until the program can run; then returns nothing.
     fn compile(&mut self) -> Option<Ended> {
         let deadline = Instant::now() + self.time;
         match self.hear(deadline) {
@@ -160,12 +158,12 @@ impl Interpreter {
         }
     }
 
-    /// Lets it run, and does what it asks for.
+    /// Runs it, and executes its calls.
     fn run(&mut self, batch: &Batch<'_>) -> Ended {
         let deadline = Instant::now() + self.time;
         let mut next = Told::Go(deadline);
         loop {
-            // If it is gone, there is nothing more to hear.
+            // If the thread has ended, there is nothing more to receive.
             let _ = self.told.send(next);
             match self.hear(deadline) {
                 Ok(Said::Ask(call)) => next = Told::Answer(host::serve(batch, call)),
@@ -176,7 +174,7 @@ impl Interpreter {
         }
     }
 
-    /// What it says next, or why nobody waits for that any more.
+    /// Its next message, or the reason to stop waiting.
     fn hear(&self, deadline: Instant) -> std::result::Result<Said, Ended> {
         let mut over: Option<(Instant, Stop)> = None;
         loop {

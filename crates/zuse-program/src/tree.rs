@@ -1,4 +1,4 @@
-//! What a program returns: a value as a tree, and its text forms.
+//! The return value of a program: as a tree, and as text.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
@@ -7,19 +7,19 @@ use mlua::Value;
 
 /// Deepest nesting of tables.
 const DEPTH_MAX: usize = 20;
-/// What each value takes besides its texts.
+/// Memory of each value besides its strings.
 const NODE: u64 = 48;
 
 /// Why a value cannot be taken out.
 pub(crate) enum Wrong {
-    /// It has no such form: the message.
+    /// It cannot be converted: the message.
     Value(String),
-    /// It takes more than there is room for. Tables in tables can be many more outside than they
-    /// were inside.
+    /// It is too large. Shared tables are copied for each reference, so the tree may be larger than
+    /// the original.
     TooLarge,
 }
 
-/// A value that left the interpreter.
+/// A value outside the interpreter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Tree {
@@ -31,7 +31,7 @@ pub enum Tree {
     Number(i64),
     /// A string.
     Text(Vec<u8>),
-    /// A table with its keys as texts.
+    /// A table with its keys as strings.
     Table(Vec<(String, Tree)>),
 }
 
@@ -39,7 +39,7 @@ impl Tree {
     /// Takes a value out.
     ///
     /// # Errors
-    /// It has no such form, or no room: that many bytes, all in all.
+    /// It cannot be converted, or takes more than that many bytes in all.
     pub(crate) fn of(
         value: &Value,
         key: &str,
@@ -98,7 +98,7 @@ impl Tree {
         })
     }
 
-    /// Appends `key: value` lines as the command prints them.
+    /// Appends `key: value` lines in the command's format.
     pub fn dump(&self, key: &str, indent: usize, out: &mut Vec<u8>) {
         out.extend(std::iter::repeat_n(b' ', indent));
         out.extend(key.as_bytes());

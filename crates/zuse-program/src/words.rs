@@ -1,12 +1,11 @@
-//! Messages and tracebacks of Lua 5.4 in the words of 5.2.
+//! Messages and tracebacks of Lua 5.4 in the wording of 5.2.
 
-/// Kinds of names that 5.4 puts behind a message and 5.2 in the middle of it.
+/// Kinds of names that 5.4 appends to a message and 5.2 puts inside it.
 const KINDS: [&str; 6] = ["global", "local", "field", "upvalue", "method", "constant"];
 
 /// `attempt to call a nil value (global 'f')` → `attempt to call global 'f' (a nil value)`.
 ///
-/// A place inside of the functions that are written in Lua here is none of the program's: it is
-/// left out.
+/// A position inside our Lua library is not the program's, and is removed.
 pub(crate) fn message(text: &str) -> String {
     let inside = text
         .strip_prefix("[C]:")
@@ -43,7 +42,7 @@ pub(crate) fn message(text: &str) -> String {
     if inner.starts_with("constant") {
         return format!("{before} a {kind} value");
     }
-    // What an index is called that is a number.
+    // The name of an index that is a number.
     let inner = match inner {
         "field 'integer index'" => "field '?'",
         named => named,
@@ -51,8 +50,8 @@ pub(crate) fn message(text: &str) -> String {
     format!("{before} {inner} (a {kind} value)")
 }
 
-/// `bad 'for' limit (number expected, got string)` → `'for' limit must be a number`, and others
-/// that are said in other words.
+/// `bad 'for' limit (number expected, got string)` → `'for' limit must be a number`, and other
+/// messages with a different wording.
 fn reworded(text: &str) -> Option<String> {
     if let Some(text) = text.strip_suffix(" (for iterator 'for iterator')") {
         return Some(text.to_owned());
@@ -80,7 +79,7 @@ fn reworded(text: &str) -> Option<String> {
     Some(format!("{place}{what} must be a number"))
 }
 
-/// The escape sequence that a string ends with, without what was read before and behind it.
+/// The escape sequence at the end of a string, without the characters around it.
 fn escape(read: &str) -> Option<&str> {
     let from = read.get(read.rfind('\\')?..)?;
     let digits = from.bytes().skip(1).take_while(u8::is_ascii_digit).count();
@@ -106,7 +105,7 @@ fn arithmetic(text: &str) -> Option<String> {
 /// A frame of a traceback of 5.4.
 struct Frame<'a> {
     place: &'a str,
-    /// What kind of name it has: `function`, `local`, `metamethod`; the whole text without one.
+    /// The kind of its name: `function`, `local`, `metamethod`; the whole text without a name.
     kind: &'a str,
     name: Option<&'a str>,
 }
@@ -129,7 +128,7 @@ impl<'a> Frame<'a> {
         self.place == TAIL
     }
 
-    /// A function of the prelude, in Lua: to the program it is one in C.
+    /// A function of our Lua library, which should look like a C function.
     fn is_ours(&self) -> bool {
         let rest = self.place.strip_prefix("[C]:");
         rest.is_some_and(|r| r.starts_with(|c: char| c.is_ascii_digit()))
@@ -139,7 +138,7 @@ impl<'a> Frame<'a> {
         self.place == "[C]:" && self.name == Some(name)
     }
 
-    /// What an operator of the dialect runs in: nothing that a program could name.
+    /// The frame of a translated operator, which a program could not name.
     fn is_operator(&self) -> bool {
         self.kind == "metamethod" || self.name.is_none()
     }
@@ -160,8 +159,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The frames of the program itself, from the innermost on. `said` is the message that it ended
-/// with.
+/// The frames of the program itself, innermost first. `said` is the message that it ended with.
 ///
 /// ```text
 /// [C]:235: in function <[C]:234>       what makes the traceback, and a frame of C behind it
@@ -179,12 +177,12 @@ pub(crate) fn traceback(text: &str, said: &str) -> String {
         .take_while(|frame| !frame.is_c(START))
         .filter(|frame| !(frame.place == "[C]:" && matches!(frame.kind, "?" | "metamethod")))
         .collect();
-    // What could not be called has a frame in 5.4.
+    // In 5.4 a value that could not be called has a frame.
     let is_called = |f: &Frame<'_>| f.place == "[C]:" && f.kind != "function";
     if said.contains("attempt to call ") && frames.first().is_some_and(is_called) {
         frames.remove(0);
     }
-    // What a function of ours raised, with whatever it uses, is raised by that function.
+    // An error inside one of our functions is reported as raised by that function.
     let in_c = frames.iter().take_while(|f| f.place.starts_with("[C]:"));
     let inner = in_c.enumerate().filter(|(_, f)| f.is_ours()).last();
     if let Some((inner, _)) = inner {
@@ -249,7 +247,7 @@ mod tests {
 
     const MAIN: &str = "\n\t[string \"p\"]:2: in main chunk";
 
-    /// With what stands around it.
+    /// With the surrounding lines.
     fn traced(frames: &str, said: &str) -> String {
         let ends = "\n\t[C]: in function 'xpcall'\n\t[C]:244: in function <[C]:237>";
         let maker = "stack traceback:\n\t[C]:235: in function <[C]:234>\n\t[C]: in ?";
@@ -267,7 +265,7 @@ mod tests {
             traced(&frames, "boom"),
             format!("\n\t[C]: in function 'error'\n\t[string \"p\"]:1: in function 'f'{MAIN}")
         );
-        // A program whose main chunk called its last function has no frame any more.
+        // If the main chunk's last function was a tail call, the chunk has no frame any more.
         let tail = "\n\t[string \"p\"]:1: in function <[string \"p\"]:1>\n\t(...tail calls...)";
         assert_eq!(traced(tail, "boom"), tail);
     }

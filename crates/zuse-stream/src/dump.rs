@@ -1,4 +1,4 @@
-//! What `zstream dump` prints of a stream (chapter 06d §10 of the format notes).
+//! The output of `zstream dump` (chapter 06d §10 of the format notes).
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -43,10 +43,10 @@ struct Totals {
     bytes: [u64; 11],
 }
 
-/// Prints a stream. What could be read is printed and summed up even if an error follows.
+/// Prints a stream. Everything before an error is printed and summed up.
 ///
 /// # Errors
-/// What is wrong with the stream, or the output's error.
+/// An error in the stream, or the output's error.
 pub fn dump(input: impl Read, options: &DumpOptions, out: &mut impl Write) -> StreamResult<()> {
     let mut reader = StreamReader::new(input);
     reader.set_verify(!options.skip_checksums);

@@ -1,8 +1,8 @@
-//! What can be wrong with a stream, with the record's number and its offset.
+//! Errors in a stream, with the record's number and its offset.
 
 use zuse_base::{Corruption, Errno, Error};
 
-/// What is wrong with a record.
+/// The error in a record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Flaw {
@@ -12,7 +12,7 @@ pub enum Flaw {
     /// The first record is not a BEGIN in either byte order.
     #[error("this is not a send stream (bad magic number)")]
     Magic,
-    /// What another program has packed.
+    /// The input is packed by another program.
     #[error("this is no send stream, but one that was packed: unpack it with '{0}' first")]
     Packed(&'static str),
     /// A record of a type that does not exist.
@@ -24,12 +24,12 @@ pub enum Flaw {
     /// The running checksum differs.
     #[error("checksum mismatch")]
     Checksum {
-        /// What the bytes give.
+        /// The sum of the bytes.
         computed: [u64; 4],
-        /// What the record says.
+        /// The sum in the record.
         stored: [u64; 4],
     },
-    /// A feature flag that nobody knows, or that is not served any more.
+    /// A feature flag that is unknown, or not supported any more.
     #[error("the stream uses features that are not supported (flags {0:#x})")]
     Features(u64),
     /// Records that contradict each other or the format.
@@ -64,9 +64,9 @@ pub enum StreamError {
     /// Input or output failed.
     #[error("stream at offset {offset}: {what}")]
     Io {
-        /// Bytes that came through.
+        /// Bytes received until then.
         offset: u64,
-        /// What the host said.
+        /// The host's error.
         what: String,
         /// The host's number.
         errno: i32,
@@ -117,5 +117,5 @@ impl From<StreamError> for Error {
     }
 }
 
-/// What most functions of this crate return.
+/// Result of this crate.
 pub type StreamResult<T> = Result<T, StreamError>;

@@ -34,7 +34,7 @@ pub const LARGE_MICROZAP: u64 = 1 << 29;
 /// Everything a receiver of today understands.
 pub const SUPPORTED: u64 = 0x3FFB_0004;
 
-/// The pool features that a stream's flags need, by GUID.
+/// The pool features that a stream's flags require, by GUID.
 pub fn needed(features: u64) -> impl Iterator<Item = &'static str> {
     const TABLE: [(u64, &str); 10] = [
         (EMBED_DATA, "com.delphix:embedded_data"),
@@ -54,7 +54,7 @@ pub fn needed(features: u64) -> impl Iterator<Item = &'static str> {
         .map(|(_, guid)| guid)
 }
 
-/// Names of the flags that are set, as people write them.
+/// Names of the flags that are set.
 pub fn names(features: u64) -> impl Iterator<Item = &'static str> {
     const TABLE: [(u64, &str); 16] = [
         (DEDUP, "dedup"),

@@ -3,8 +3,8 @@
 //! ```text
 //!   StreamReader ─ one record ─ changed ─ StreamWriter (new checksums)
 //! ```
-//! Nothing is kept in memory, but for `redup`: the places in the file of blocks that later records
-//! may refer to.
+//! Nothing is kept in memory, except for `redup`: the places of blocks in the file that later
+//! records may refer to.
 
 use std::collections::HashMap;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -18,18 +18,18 @@ use crate::reader::{Item, StreamReader};
 use crate::record::{Begin, ByrefRecord, HEADER, Header, Record, WriteRecord};
 use crate::writer::StreamWriter;
 
-/// A block to be decompressed: object, offset, and how (`None` only resets the fields).
+/// A block to decompress: object, offset, and how (`None` only resets the fields).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Named {
     /// Object number.
     pub object: u64,
     /// Offset.
     pub offset: u64,
-    /// Compression it is really in.
+    /// Its actual compression.
     pub compression: Option<Compression>,
 }
 
-/// Where a record goes when it was looked at.
+/// What to do with a record.
 enum Verdict {
     Same,
     Changed(Record, Vec<u8>),
@@ -51,8 +51,8 @@ fn copy<R: Read, W: Write>(
         let verdict = change(&item)?;
         match (&item.record, verdict) {
             (Record::End { checksum, to_guid }, _) => {
-                // A package's last END has no checksum at all; the one behind its front has no
-                // tail.
+                // A package's last END has no checksum at all; the one after its list has no
+                // running checksum.
                 if *checksum == [0; 4] && *to_guid == 0 {
                     writer.bare(&item.record)?;
                 } else if in_front {
@@ -88,10 +88,10 @@ fn unpacked(item: &Item, w: &WriteRecord, kind: Compression) -> StreamResult<Vec
     Ok(plain)
 }
 
-/// Decompresses the named WRITEs; `tell` hears of each.
+/// Decompresses the named WRITEs; calls `tell` for each.
 ///
 /// # Errors
-/// What is wrong with the stream, a block that does not decompress, or the output's error.
+/// An error in the stream, a block that does not decompress, or the output's error.
 pub fn decompress_named(
     input: impl Read,
     out: impl Write,
@@ -127,7 +127,7 @@ pub fn decompress_named(
     })
 }
 
-/// Leaves out the WRITEs at these objects and offsets; `tell` hears of each.
+/// Drops the WRITEs at these objects and offsets; calls `tell` for each.
 ///
 /// # Errors
 /// As [`decompress_named`].
@@ -196,13 +196,13 @@ pub fn recompress(
     })
 }
 
-/// Where in a stream the blocks are, by snapshot, object and offset.
+/// The places of blocks in a stream, by snapshot, object and offset.
 type Places = HashMap<(u64, u64, u64), u64>;
 
 /// Replaces references to earlier blocks by the blocks. Returns how many there were.
 ///
 /// # Errors
-/// As [`decompress_named`]; a reference to a block that is not there.
+/// As [`decompress_named`]; or a reference to a missing block.
 pub fn redup<F: Read + Seek>(mut input: F, out: impl Write) -> StreamResult<u64> {
     let io = |at: u64| move |e: std::io::Error| StreamError::io(at, &e);
     let places = places_of(&mut input)?;
@@ -259,7 +259,7 @@ pub fn redup<F: Read + Seek>(mut input: F, out: impl Write) -> StreamResult<u64>
     Ok(replaced)
 }
 
-/// Where the blocks are: a first pass over the headers.
+/// Finds the places of blocks: a first pass over the headers.
 fn places_of<F: Read + Seek>(input: &mut F) -> StreamResult<Places> {
     let mut places = Places::new();
     let mut reader = StreamReader::new(input);
@@ -272,7 +272,7 @@ fn places_of<F: Read + Seek>(input: &mut F) -> StreamResult<Places> {
     Ok(places)
 }
 
-/// The block that a reference means.
+/// The block that a reference points to.
 fn referred<F: Read + Seek>(
     input: &mut F,
     places: &Places,

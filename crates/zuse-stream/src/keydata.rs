@@ -12,7 +12,7 @@ use crate::reader::Item;
 /// Reads it.
 ///
 /// # Errors
-/// A value is missing, of a wrong length or out of range.
+/// A value is missing, has a wrong length or is out of range.
 pub(crate) fn parse(item: &Item, list: &NvList) -> StreamResult<RawReceive> {
     let Some(keys) = list.get_list("crypt_keydata") else {
         return Err(item.invalid("a raw stream without crypt_keydata"));

@@ -5,7 +5,7 @@
 //!                                           └──────► dump, token, index
 //! ```
 //! A stream comes from outside: every number in it is checked before it is used, and an error names
-//! the record and its offset. Streams made here are byte for byte those of OpenZFS.
+//! the record and its offset. Streams created here are byte for byte those of OpenZFS.
 #![forbid(unsafe_code)]
 
 mod dump;

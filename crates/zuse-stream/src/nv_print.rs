@@ -1,4 +1,5 @@
-//! A list of pairs as `zstream` and `zfs send -v` print it: one pair a line, lists one tab deeper.
+//! Prints a name-value list like `zstream` and `zfs send -v`: one pair per line, nested lists one
+//! tab deeper.
 
 use std::fmt::{Display, LowerHex, Write};
 

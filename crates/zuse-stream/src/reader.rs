@@ -1,11 +1,11 @@
 //! Reading a stream record by record.
 //!
-//! Whatever the bytes are (a record that breaks a rule is a [`Flaw`])
-//! - Memory is bounded by the largest payload that has come in full: a length is not believed
-//!   before its bytes are there.
-//! - A record is returned only if its own header's checksum holds. The checksum over its payload
-//!   stands in the header of the next record. A caller that must not act on damaged bytes keeps one
-//!   record back.
+//! Guarantees for any input (a record that breaks a rule is a [`Flaw`])
+//! - Memory is bounded by the largest payload that has been received completely: a length is not
+//!   trusted before its bytes are there.
+//! - A record is returned only if its own header's checksum is right. The checksum over its payload
+//!   is in the header of the next record. A caller that must not act on damaged bytes delays each
+//!   record by one.
 
 use std::io::{ErrorKind, Read};
 
@@ -15,7 +15,7 @@ use zuse_codec::Fletcher4;
 use crate::error::{Flaw, StreamError, StreamResult};
 use crate::record::{HEADER, Record, TAIL_AT, order_of, tail};
 
-/// Bytes of a payload that are asked for at once.
+/// Bytes of a payload that are read at a time.
 const STEP: usize = 1 << 20;
 
 /// A record with its place.
@@ -95,7 +95,7 @@ impl<R: Read> StreamReader<R> {
         self.sum.words()
     }
 
-    /// Gives a payload's buffer back, to be used for the next one.
+    /// Returns a payload's buffer for reuse.
     pub fn recycle(&mut self, mut buffer: Vec<u8>) {
         if buffer.capacity() > self.spare.capacity() {
             buffer.clear();
@@ -103,7 +103,7 @@ impl<R: Read> StreamReader<R> {
         }
     }
 
-    /// A flaw of the record that would come next.
+    /// A flaw in the next record.
     pub fn flaw(&self, flaw: Flaw) -> StreamError {
         StreamError::Flaw {
             record: self.number,

@@ -3,8 +3,8 @@
 //! ```text
 //!   input ─ StreamReader ─ parse (verify, decompress, swap) ─ batches ─► apply (one transaction each) ─► finish
 //! ```
-//! The caller's thread reads input, another one applies the batches. The number of batches under
-//! way is bounded.
+//! The caller's thread reads input, another one applies the batches. The number of batches in
+//! progress is bounded.
 
 mod apply;
 mod demands;
@@ -38,17 +38,17 @@ const IN_FLIGHT: usize = 4;
 /// How to receive.
 #[derive(Clone, Debug, Default)]
 pub struct ReceiveOptions {
-    /// Destroy what is newer than the source, replace what is there (`-F`).
+    /// Destroy snapshots and changes newer than the source, replace an existing dataset (`-F`).
     pub force: bool,
-    /// Keep what has come if the stream ends early (`-s`).
+    /// Keep received data if the stream ends early (`-s`).
     pub resumable: bool,
-    /// Take what a stream that ends early holds as if it were all: for looking at it.
+    /// Treat the received part of a stream that ends early as complete: for reading it.
     pub salvage: bool,
     /// Make the new dataset a clone of this snapshot (`-o origin=`).
     pub origin: Option<String>,
-    /// Properties of the target: they come before the data, which is written by them.
+    /// Properties of the target, set before the data, which depends on them.
     pub properties: ReceivedProperties,
-    /// How a new dataset is encrypted, unless the stream is raw.
+    /// The encryption of a new dataset, unless the stream is raw.
     pub encryption: ReceivedEncryption,
 }
 
@@ -58,17 +58,17 @@ pub struct Received {
     undo: PropertyUndo,
     /// Bytes of stream.
     pub bytes: u64,
-    /// Why it is not all, and how far what came is proved, if it was salvaged.
+    /// The error that ended a salvaged stream, and how far the content is complete.
     pub flaw: Option<(Error, Edge)>,
 }
 
 impl Received {
-    /// Whether an existing dataset gets a new content: who has it mounted lets go first.
+    /// Whether an existing dataset gets a new content, so that its mount must release it first.
     pub fn replaces(&self) -> Option<&str> {
         self.receiving.replaces().then(|| self.receiving.target())
     }
 
-    /// Properties of the stream that could not be set, in words.
+    /// Properties of the stream that could not be set, as messages.
     pub fn refused(&self) -> &[String] {
         &self.undo.refused
     }
@@ -81,8 +81,8 @@ impl Received {
     /// Gives the target its content and its snapshot, in one txg.
     ///
     /// # Errors
-    /// The target was changed meanwhile, or limits stand in the way: what came is destroyed then,
-    /// and properties are what they were.
+    /// The target was changed meanwhile, or a limit is reached. The received data is destroyed
+    /// then, and properties are restored.
     pub fn finish(mut self) -> Result<()> {
         let done = self.receiving.finish();
         if done.is_err() {
@@ -107,7 +107,7 @@ fn list_of(item: &Item) -> StreamResult<NvList> {
 /// Checks what a BEGIN asks for, and returns it.
 ///
 /// # Errors
-/// Flags that nobody knows, a header of another kind.
+/// Unknown flags, or a header of another kind.
 pub fn check_begin(item: &Item) -> StreamResult<&Begin> {
     let Record::Begin(begin) = &item.record else {
         return Err(item.flaw(Flaw::Magic));
@@ -127,8 +127,8 @@ pub fn check_begin(item: &Item) -> StreamResult<&Begin> {
 /// Receives the substream whose BEGIN is `item` into `target` as snapshot `snapshot`.
 ///
 /// # Errors
-/// The refusals of chapter 05b §9.2 before anything is made; what is wrong with the stream. Then
-/// what came is destroyed, or, if the receive is resumable, kept with its state.
+/// The refusals of chapter 05b §9.2 before anything is created; errors in the stream. Then the
+/// received data is destroyed or, if the receive is resumable, kept with its state.
 pub fn receive<R: Read>(
     dsl: &Arc<Dsl>,
     reader: &mut StreamReader<R>,
@@ -195,7 +195,7 @@ pub fn receive<R: Read>(
     })
 }
 
-/// Whether the pool has enabled what the stream needs.
+/// Whether the pool has enabled the features that the stream requires.
 fn check_features(dsl: &Arc<Dsl>, begin: &Begin, target: &str) -> Result<()> {
     for guid in features::needed(begin.features()) {
         if !dsl.pool_feature_enabled(guid)? {
@@ -208,7 +208,7 @@ fn check_features(dsl: &Arc<Dsl>, begin: &Begin, target: &str) -> Result<()> {
     Ok(())
 }
 
-/// How far an earlier receive came that this one goes on with.
+/// Progress of the earlier receive that this one continues.
 fn progress_before(
     dsl: &Arc<Dsl>,
     item: &Item,
@@ -243,7 +243,7 @@ fn progress_before(
     Ok(before)
 }
 
-/// What a raw stream must have besides.
+/// Additional requirements for a raw stream.
 fn check_raw(item: &Item, begin: &Begin, list: &NvList) -> StreamResult<zuse_dsl::RawReceive> {
     if begin.features() & features::EMBED_DATA != 0 {
         return Err(item.invalid("a raw stream with embedded data"));
@@ -316,7 +316,7 @@ fn plan(
     })
 }
 
-/// What the stream's clone starts from, if it becomes one.
+/// The origin of the stream's dataset, if it becomes a clone.
 fn origin_of(
     dsl: &Arc<Dsl>,
     begin: &Begin,
@@ -348,7 +348,7 @@ fn origin_of(
     Ok(origin)
 }
 
-/// Reads and applies everything up to END; `edge` is how far that proves the object set.
+/// Reads and applies everything up to END; `edge` is how far that completes the object set.
 fn transfer<R: Read>(
     reader: &mut StreamReader<R>,
     item: &Item,
@@ -369,25 +369,25 @@ fn transfer<R: Read>(
         });
         let raw = receiving.is_raw();
         let read = parse::batches(reader, raw, &mut |batch| give.send(batch).is_ok());
-        // The applier ends when nothing more can come.
+        // The applier ends when no more batches can come.
         drop(give);
         let (applied, mut applier) = work
             .join()
             .map_err(|_| Error::truncated("receive", "the applying thread ended early"))?;
         *edge = std::mem::take(&mut applier.edge);
-        // What failed while applying is told first: reading mostly fails because of it.
+        // An error while applying is returned first: it usually causes the read error.
         applied?;
         read?;
         applier.ended()
     })
 }
 
-/// Reads a substream to its END and checks each record by itself, as [`receive`] does before it
+/// Reads a substream to its END and checks each record separately, as [`receive`] does before it
 /// applies any.
 ///
 /// # Errors
-/// What is wrong with the stream: [`receive`] finds the same, unless a record before does not fit
-/// the objects.
+/// An error in the stream: [`receive`] finds the same, unless an earlier record does not fit the
+/// objects.
 pub fn examine<R: Read>(reader: &mut StreamReader<R>, item: &Item) -> StreamResult<()> {
     let begin = check_begin(item)?;
     let list = list_of(item)?;
@@ -398,10 +398,10 @@ pub fn examine<R: Read>(reader: &mut StreamReader<R>, item: &Item) -> StreamResu
     parse::batches(reader, raw, &mut |_| true)
 }
 
-/// Reads a substream to its END without looking at it.
+/// Reads a substream to its END without checking it.
 ///
 /// # Errors
-/// What is wrong with the stream.
+/// An error in the stream.
 pub fn skip<R: Read>(reader: &mut StreamReader<R>) -> StreamResult<()> {
     while let Some(item) = reader.next_record()? {
         if matches!(item.record, Record::End { .. }) {

@@ -3,9 +3,8 @@
 //! ```text
 //!   0 type u32 │ 4 payload length u32 (BEGIN only) │ 8 … 280 by type │ 280 … 312 running checksum (not BEGIN)
 //! ```
-//! Parsing never fails on a value: what a value may be depends on the caller (a dump shows
-//! everything, a receive is strict). Only the record's type and the length of its payload are
-//! checked here.
+//! Parsing accepts any value, because the valid ones depend on the caller (a dump shows everything,
+//! a receive is strict). Only the record's type and the length of its payload are checked here.
 
 use zuse_base::ByteOrder;
 use zuse_base::cut::low8;
@@ -22,14 +21,14 @@ pub const MAGIC: u64 = 0x2_f5ba_cbac;
 pub const PAYLOAD_MAX: u64 = 16 << 20;
 /// Largest payload of a BEGIN.
 pub const BEGIN_PAYLOAD_MAX: u64 = 64 << 20;
-/// Room of the name in BEGIN, with its NUL.
+/// Size of the name field in BEGIN, with its NUL.
 pub const NAME_MAX: usize = 256;
 
 /// BEGIN flag: the source is a snapshot of another dataset.
 pub const FLAG_CLONE: u32 = 1;
 /// BEGIN flag: names ignore case.
 pub const FLAG_CI_DATA: u32 = 2;
-/// BEGIN flag: FREE and FREEOBJECTS are there.
+/// BEGIN flag: there are FREE and FREEOBJECTS records.
 pub const FLAG_FREERECORDS: u32 = 4;
 /// BEGIN flag: the spill flags mean something.
 pub const FLAG_SPILL_BLOCK: u32 = 8;
@@ -41,7 +40,7 @@ pub const SPILL_UNMODIFIED: u8 = 4;
 /// Flag of raw records: stored in the other byte order.
 pub const RAW_BYTESWAP: u8 = 2;
 
-/// What a BEGIN begins.
+/// The kind of stream after a BEGIN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header {
     /// One snapshot.

@@ -1,4 +1,4 @@
-//! Redaction: finding the blocks that a redacted stream leaves out, and asking for them in stream
+//! Redaction: finding the blocks that a redacted stream leaves out, and looking them up in stream
 //! order.
 //!
 //! ```text
@@ -6,7 +6,7 @@
 //!   redaction snapshot 2 ─ walk from S ─► …                        ─┼─ all of them? ─► list of the bookmark
 //!   S ─ walk ─► its blocks of files and volumes ────────────────────┘
 //! ```
-//! Every walk gives its ranges by object and offset, so they are compared as they come: memory is
+//! Every walk returns its ranges by object and offset, so they are compared on the way: memory is
 //! bounded by the queues.
 
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use zuse_format::object_type::{PLAIN_FILE_CONTENTS, ZVOL};
 use crate::send::walk::{Event, Step};
 use crate::send::{Send, SendOptions};
 
-/// Ranges that are handed over at once.
+/// Ranges that are passed at a time.
 const BATCH: usize = 1024;
 
 /// A place in an object set: object, offset.
 type At = (u64, u64);
 
-/// A list that is asked in the order of a stream.
+/// A list that is searched in stream order.
 pub(crate) struct Cover {
     list: RedactionList,
     /// Entries at hand, the next one first.
@@ -42,7 +42,7 @@ impl Cover {
         }
     }
 
-    /// The first range that ends behind a place.
+    /// The first range that ends after a place.
     fn first_behind(&mut self, at: At) -> Result<Option<(At, At)>> {
         loop {
             if self.ready.is_empty() {
@@ -85,7 +85,7 @@ impl Cover {
     }
 }
 
-/// What a redaction snapshot changed, in order.
+/// The changes of a redaction snapshot, in order.
 struct Changes {
     queue: Receiver<Result<Vec<(At, At)>>>,
     ready: std::collections::VecDeque<(At, At)>,
@@ -119,8 +119,7 @@ impl Changes {
     }
 }
 
-/// Puts what a walk meets into ranges that are in order: the free tail of an object comes before
-/// its blocks.
+/// Sorts the events of a walk into ranges: the free tail of an object comes before its blocks.
 #[derive(Default)]
 struct Ranges {
     tail: Option<(At, At)>,
@@ -176,7 +175,7 @@ impl Ranges {
     }
 }
 
-/// Makes a redaction bookmark (`pool/fs#book`) of a snapshot. The list of its blocks of files and
+/// Creates a redaction bookmark (`pool/fs#book`) of a snapshot. It lists the blocks of files and
 /// volumes that every one of the redaction snapshots has changed or freed.
 ///
 /// # Errors
@@ -225,7 +224,7 @@ fn write_list(dsl: &Arc<Dsl>, object: u64, whole: &Send, walks: &[Send]) -> Resu
                     }
                 });
                 ranges.end_object();
-                // Nobody waits any more where the other side failed.
+                // If the other side failed, nobody waits any more.
                 let _ = give.send(walked.map(|()| ranges.out));
             });
         }
@@ -243,7 +242,7 @@ fn write_list(dsl: &Arc<Dsl>, object: u64, whole: &Send, walks: &[Send]) -> Resu
     })
 }
 
-/// Puts a block on the list if every redaction snapshot has changed it.
+/// Adds a block to the list if every redaction snapshot has changed it.
 fn take(
     dsl: &Arc<Dsl>,
     list: u64,
@@ -289,7 +288,7 @@ fn take(
     Ok(())
 }
 
-/// Refuses a list that is not of what is sent.
+/// Refuses a list that belongs to another snapshot.
 pub(crate) fn check_list(bookmark_guid: u64, to_guid: u64, raw: bool) -> Result<()> {
     if raw {
         return Err(Error::refused(

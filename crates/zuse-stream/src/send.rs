@@ -45,31 +45,31 @@ const IN_FLIGHT: usize = 8;
 /// How to send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendOptions {
-    /// Blocks above 128 KiB as they are (`-L`).
+    /// Send blocks above 128 KiB unchanged (`-L`).
     pub large_blocks: bool,
-    /// Embedded blocks as they are (`-e`).
+    /// Send embedded blocks unchanged (`-e`).
     pub embed: bool,
-    /// Compressed blocks as they are (`-c`).
+    /// Send compressed blocks unchanged (`-c`).
     pub compressed: bool,
-    /// Encrypted blocks as they are (`-w`).
+    /// Send encrypted blocks unchanged (`-w`).
     pub raw: bool,
-    /// Go on at this object and offset.
+    /// Continue at this object and offset.
     pub resume: Option<(u64, u64)>,
     /// Send a partial receive up to this object and offset, without END: the receiver stays
     /// resumable (`-S`).
     pub saved: Option<(u64, u64)>,
-    /// Read through the cache as everybody else does, to measure what that costs the others.
+    /// Read through the cache like other readers, to measure the cost for them.
     pub through_cache: bool,
 }
 
-/// Figures of a send that runs.
+/// Progress of a running send.
 #[derive(Debug, Default)]
 pub struct SendProgress {
     /// Stream bytes written.
     pub bytes: AtomicU64,
     /// Blocks sent.
     pub blocks: AtomicU64,
-    /// Set by whoever wants it to end.
+    /// Set this to cancel it.
     pub cancel: AtomicBool,
 }
 
@@ -86,19 +86,19 @@ pub struct Send {
     key: Option<Arc<DatasetKey>>,
     /// Blocks that are left out.
     redact: Option<RedactionList>,
-    /// Blocks that the source lacks: the receiver may not have them.
+    /// Blocks that the source lacks, so the receiver may not have them.
     missing: Option<RedactionList>,
-    /// A partial receive that is sent does not change meanwhile.
+    /// A partial receive being sent does not change meanwhile.
     partial: Option<Owner>,
 }
 
 impl Send {
-    /// Prepares a send of a snapshot (or of a head that nobody changes), called `name` in the
-    /// stream.
+    /// Prepares a send of a snapshot (or of a head that nobody changes), with the name `name` in
+    /// the stream.
     ///
     /// # Errors
-    /// `Refused` for options that do not fit, `Refused(ACCES)` for an encrypted dataset whose key
-    /// is not loaded, unless it is sent raw. The object set cannot be read.
+    /// `Refused` for invalid options, `Refused(ACCES)` for an encrypted dataset whose key is not
+    /// loaded, unless it is sent raw. The object set cannot be read.
     pub fn new(
         dataset: &Arc<Dataset>,
         name: &str,
@@ -108,7 +108,7 @@ impl Send {
         Self::redacted(dataset, name, from, None, options)
     }
 
-    /// As [`Self::new`], without the blocks that a redaction bookmark of the snapshot lists.
+    /// As [`Self::new`], without the blocks in a redaction bookmark of the snapshot.
     ///
     /// # Errors
     /// As [`Self::new`]; `Refused(INVAL)` for a bookmark of something else, or one that is not
@@ -182,8 +182,8 @@ impl Send {
         })
     }
 
-    /// Prepares a send of what an interrupted receive has. Nobody goes on with the receive until
-    /// the send is dropped.
+    /// Prepares a send of the saved part of an interrupted receive. The receive cannot be continued
+    /// until the send is dropped.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -221,8 +221,7 @@ impl Send {
     /// Writes the substream.
     ///
     /// # Errors
-    /// A block cannot be read, or the output's error. What was written until then is a stream that
-    /// ends early.
+    /// A block cannot be read, or the output's error. The output is a truncated stream then.
     pub fn run<W: Write>(&self, out: &mut StreamWriter<W>, progress: &SendProgress) -> Result<()> {
         let base = progress.bytes.load(Relaxed);
         let start = out.offset();
@@ -276,7 +275,7 @@ impl Send {
                 }
                 Ok(())
             })();
-            // The walk sees that nobody waits and ends; the makers end with it.
+            // The walk notices that its receiver is gone and ends; the makers end with it.
             drop(order_out);
             written
         })?;
@@ -289,7 +288,7 @@ impl Send {
         Ok(())
     }
 
-    /// Bytes that the stream would have, found by walking without reading data.
+    /// Size of the stream in bytes, computed by a walk without reading data.
     ///
     /// # Errors
     /// Metadata cannot be read.
@@ -310,7 +309,7 @@ impl Send {
         Ok(total)
     }
 
-    /// What a stream of this would hold, in its order, without data.
+    /// The contents of the stream in order, without data.
     pub(crate) fn walk_events(&self, sink: &mut dyn FnMut(Event) -> Step) -> Result<()> {
         self.walker().run(&self.objset.meta_dnode, sink)
     }
@@ -371,7 +370,7 @@ struct Job {
     done: SyncSender<Result<Made>>,
 }
 
-/// The features a stream of this dataset makes use of.
+/// The features that a stream of this dataset uses.
 fn feature_word(dataset: &Arc<Dataset>, objset: &ObjsetPhys, options: SendOptions) -> Result<u64> {
     let dsl = dataset.dsl();
     let mut word = 0;
@@ -435,12 +434,12 @@ fn zpl_version(dataset: &Arc<Dataset>, is_partial: bool) -> Result<u64> {
     Ok(Zap::open(&master)?.lookup_u64(b"VERSION")?.unwrap_or(0))
 }
 
-/// What is known of redaction.
+/// The redaction lists of a send.
 struct Known<'a> {
     redact: Option<&'a BookmarkPhys>,
-    /// What the bookmark lists.
+    /// The list of the bookmark.
     list: &'a Option<RedactionList>,
-    /// What the source of an incremental lacks.
+    /// Blocks that the source of an incremental lacks.
     missing: &'a Option<RedactionList>,
 }
 
@@ -497,7 +496,7 @@ fn flags_of(phys: &DslDatasetPhys, from: Option<&SendSource>) -> u32 {
     flags
 }
 
-/// What is asked for, as it can be had. Raw means: everything as it is stored.
+/// The possible options for a request. Raw means: everything in its stored form.
 fn effective(options: SendOptions, is_encrypted: bool) -> SendOptions {
     SendOptions {
         large_blocks: options.large_blocks || options.raw,

@@ -1,5 +1,5 @@
-//! Resume tokens: what an interrupted receive hands to the sender (chapter 05b §7 of the format
-//! notes).
+//! Resume tokens: the state of an interrupted receive, passed to the sender (chapter 05b §7 of the
+//! format notes).
 //!
 //! ```text
 //!   1 - checksum word - packed length - hex of (zlib of (native nvlist))
@@ -14,7 +14,7 @@ use zuse_format::nvlist::{NvEncoding, NvList};
 /// Longest list a token may unpack to.
 const MAX_PACKED: u64 = 16 << 20;
 
-/// What a receive knows about what it has.
+/// What an interrupted receive has got.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResumeToken {
     /// Guid of the source, 0 for a full stream.
@@ -27,23 +27,23 @@ pub struct ResumeToken {
     pub bytes: u64,
     /// Guid of the snapshot.
     pub to_guid: u64,
-    /// Its name where it was sent.
+    /// Its name at the sender.
     pub to_name: String,
-    /// The stream may hold blocks above 128 KiB.
+    /// The stream may have blocks above 128 KiB.
     pub large_blocks: bool,
-    /// It may hold embedded blocks.
+    /// It may have embedded blocks.
     pub embed: bool,
-    /// It may hold compressed blocks.
+    /// It may have compressed blocks.
     pub compressed: bool,
-    /// It holds raw encrypted blocks.
+    /// It has raw encrypted blocks.
     pub raw: bool,
-    /// Snapshots it is redacted with respect to.
+    /// Redaction snapshots.
     pub redact_snaps: Option<Vec<u64>>,
-    /// Those of its source.
+    /// Redaction snapshots of its source.
     pub book_redact_snaps: Option<Vec<u64>>,
 }
 
-/// What is wrong with a token.
+/// The error in a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenFlaw {
     /// Not of the form `version-checksum-length-hex`.
@@ -58,7 +58,7 @@ pub enum TokenFlaw {
     /// The list inside cannot be unpacked.
     #[error("resume token is corrupt (decompression failed)")]
     Decompression,
-    /// The list inside is none, or lacks what every token has.
+    /// The list inside is invalid, or lacks mandatory entries.
     #[error("resume token is corrupt")]
     Content,
 }

@@ -1,7 +1,7 @@
 //! Writing a stream: records, payloads, the running checksum.
 //!
-//! Small parts are gathered into one write. A payload as large as a good write is passed on without
-//! a copy.
+//! Small parts are collected into one write. A payload that is large enough for a write is passed
+//! on without a copy.
 
 use std::io::{IoSlice, Write};
 
@@ -16,7 +16,7 @@ const GATHER: usize = 256 << 10;
 /// Payloads from this size on are not copied.
 const DIRECT: usize = 32 << 10;
 
-/// Pieces the host takes in one write.
+/// Slices that the host accepts in one write.
 const MAX_SLICES: usize = 1024;
 
 /// Writes records to a byte stream.
@@ -34,7 +34,7 @@ impl<W: Write> StreamWriter<W> {
         Self::with_order(output, ByteOrder::Little)
     }
 
-    /// A stream as a host of that byte order would write it.
+    /// A stream in the byte order of such a host.
     pub fn with_order(output: W, order: ByteOrder) -> Self {
         Self {
             output,
@@ -45,7 +45,7 @@ impl<W: Write> StreamWriter<W> {
         }
     }
 
-    /// Bytes written so far, gathered ones included.
+    /// Bytes written so far, collected ones included.
     pub fn offset(&self) -> u64 {
         self.offset
     }
@@ -58,15 +58,15 @@ impl<W: Write> StreamWriter<W> {
     /// Writes a record with its payload; a BEGIN starts the checksum again.
     ///
     /// # Errors
-    /// That of the output.
+    /// The output's error.
     pub fn record(&mut self, record: &Record, payload: &[u8]) -> StreamResult<()> {
         self.emit(record, payload, true)
     }
 
-    /// Writes a record whose running checksum is not provided (zero): the ENDs of a package.
+    /// Writes a record without a running checksum (zero): the ENDs of a package.
     ///
     /// # Errors
-    /// That of the output.
+    /// The output's error.
     pub fn bare(&mut self, record: &Record) -> StreamResult<()> {
         self.emit(record, &[], false)
     }
@@ -74,7 +74,7 @@ impl<W: Write> StreamWriter<W> {
     /// Ends a substream with the checksum of everything since its BEGIN.
     ///
     /// # Errors
-    /// That of the output.
+    /// The output's error.
     pub fn end(&mut self, to_guid: u64) -> StreamResult<()> {
         let checksum = self.sum.words();
         self.record(&Record::End { checksum, to_guid }, &[])?;
@@ -105,11 +105,10 @@ impl<W: Write> StreamWriter<W> {
         Ok(())
     }
 
-    /// Writes records that are ready but for the running checksum. Nothing of the payloads is
-    /// copied.
+    /// Writes records that lack only the running checksum. The payloads are not copied.
     ///
     /// # Errors
-    /// That of the output.
+    /// The output's error.
     pub fn batch<'a>(
         &mut self,
         headers: &mut [[u8; HEADER]],
@@ -139,7 +138,7 @@ impl<W: Write> StreamWriter<W> {
         write_all(&mut self.output, &mut slices, self.offset)
     }
 
-    /// Passes on what was gathered and a payload in one call.
+    /// Passes on the collected bytes and a payload in one call.
     fn direct(&mut self, payload: &[u8]) -> StreamResult<()> {
         let mut slices = [IoSlice::new(&self.gathered), IoSlice::new(payload)];
         write_all(&mut self.output, &mut slices, self.offset)?;
@@ -158,7 +157,7 @@ impl<W: Write> StreamWriter<W> {
     /// Passes everything on.
     ///
     /// # Errors
-    /// That of the output.
+    /// The output's error.
     pub fn flush(&mut self) -> StreamResult<()> {
         self.flush_gathered()?;
         self.output
@@ -169,7 +168,7 @@ impl<W: Write> StreamWriter<W> {
     /// The output, everything passed on.
     ///
     /// # Errors
-    /// That of the output.
+    /// The output's error.
     pub fn into_inner(mut self) -> StreamResult<W> {
         self.flush()?;
         Ok(self.output)

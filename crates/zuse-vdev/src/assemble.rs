@@ -1,9 +1,9 @@
 //! From devices to pools: whose labels belong together, and what is missing.
 //!
 //! Labels are grouped by pool guid. For each top-level vdev the label with the greatest txg gives
-//! its tree; the greatest txg of all gives what concerns the pool. Slots that no label describes
-//! are holes (listed as such) or `missing`: a lost device, or a removed vdev, which has no devices.
-//! Only the config in the MOS can tell which.
+//! its tree. The greatest txg of all labels gives the pool's own settings. A slot that no label
+//! describes is a hole (if listed as such) or `missing`. A `missing` slot is a lost device or a
+//! removed vdev, which has no devices. Only the config in the MOS tells which.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::config::{AuxLabel, Departed, LabelConfig, PoolConfig, VdevConfig, Vde
 use crate::health::{Aux, Health, VdevState};
 use crate::label::Labels;
 
-/// Most slots that a label is believed to speak of.
+/// Slots accepted from a label, at most.
 const MAX_SLOTS: u64 = 1 << 14;
 
 /// Devices whose labels are read at the same time.
@@ -31,7 +31,7 @@ pub struct Scanned {
     pub labels: Labels,
 }
 
-/// What a look at some devices brought.
+/// The result of scanning some devices.
 #[derive(Debug, Default)]
 pub struct Scan {
     /// The pools, by name, then guid.
@@ -70,7 +70,7 @@ pub fn scan_paths<P: AsRef<Path> + Sync>(paths: &[P]) -> Scan {
         if whole.labels.good().next().is_some() {
             return Ok(vec![whole]);
         }
-        // An image of a disk: its partitions may have what it has not.
+        // An image of a disk: its partitions may carry labels that the disk as a whole does not.
         let parts = device.partitions().into_iter().filter_map(|part| {
             let path = format!("{}#{}", device.path(), part.number);
             let device = FileDevice::open(&path, Access::Probe).ok()?;
@@ -129,7 +129,7 @@ pub fn assemble(scanned: &[Scanned]) -> Scan {
     scan
 }
 
-/// The pools of which some device leaves no doubt, each with its newest txg.
+/// The pools that some device belongs to without doubt, each with its newest txg.
 fn sure(scanned: &[Scanned]) -> BTreeMap<u64, u64> {
     let mut sure = BTreeMap::new();
     for device in scanned {
@@ -141,8 +141,8 @@ fn sure(scanned: &[Scanned]) -> BTreeMap<u64, u64> {
     sure
 }
 
-/// The label of a device that counts. Of a change of the pool it is the newer one if any device has
-/// the uberblock of that txg.
+/// The label that counts, of a device that may be changing its pool. It is the newer one if any
+/// device has the uberblock of that txg.
 fn meant<'a>(labels: &'a Labels, sure: &BTreeMap<u64, u64>) -> Option<&'a PoolConfig> {
     let (newest, rival) = labels.claims();
     let done = newest.is_some_and(|n| sure.get(&n.pool_guid).is_some_and(|t| *t >= n.txg));
@@ -166,23 +166,24 @@ impl<'a> Group<'a> {
         let Some(top) = label.top_guid else {
             return;
         };
-        // The newest label knows the most: which slots are holes, and how many there are.
+        // The newest label says which slots are holes, and how many slots there are.
         if self.newest.is_none_or(|n| n.txg < label.txg) {
             self.newest = Some(label);
         }
         let of_top = self.tops.entry(top).or_insert(label);
-        // A device that was away describes its vdev as it was then.
+        // A device that was away has an old description of its vdev.
         if of_top.txg < label.txg {
             *of_top = label;
         }
         self.seat(label, path);
     }
 
-    /// Notes where a leaf is. Where a mirror has shrunk to one device, that has had two guids.
-    /// Which of them the pool knows is a matter of its last uberblock.
+    /// Notes where a leaf is. A mirror that has shrunk to one device leaves that device with two
+    /// guids. Only the pool's last uberblock tells which of them the pool uses.
     fn seat(&mut self, label: &'a PoolConfig, path: &'a str) {
         let Some(leaf) = label.guid else { return };
-        // A copy of a disk, or a disk and its first partition: the newer one is meant.
+        // Two devices with the same leaf: a copy of a disk, or a disk and its first partition. The
+        // newer one wins.
         let seat = self.leaves.entry(leaf).or_insert((label.txg, path));
         if seat.0 < label.txg {
             *seat = (label.txg, path);
@@ -198,13 +199,13 @@ impl<'a> Group<'a> {
             .filter_map(|l| l.vdev_tree.id)
             .max()
             .map_or(0, |id| id.saturating_add(1));
-        // Pools of before version 23 do not say how many slots they have.
+        // Pools before version 23 do not record how many slots they have.
         let slots = if newest.vdev_children == 0 {
             last
         } else {
             newest.vdev_children
         }
-        // A number from a disk, and a slot each is made below.
+        // Bounded: the number comes from disk, and each slot takes memory below.
         .min(MAX_SLOTS);
         let mut tops: Vec<VdevConfig> = (0..slots)
             .map(|id| {
@@ -229,8 +230,8 @@ impl<'a> Group<'a> {
                 .id
                 .and_then(|id| usize::try_from(id).ok())
                 .and_then(|id| tops.get_mut(id));
-            // A hole that the newest label knows was a vdev once: its devices still carry that
-            // label.
+            // The newest label says that this slot is a hole. The devices of its former vdev still
+            // carry the old label.
             if let Some(slot) = slot.filter(|slot| slot.kind != VdevKind::Hole) {
                 *slot = label.vdev_tree.clone();
             }
@@ -251,7 +252,7 @@ impl<'a> Group<'a> {
             .collect();
         config.vdev_tree.visit_mut(&mut |node| {
             if let Some(path) = devices.get(&node.guid).filter(|_| node.kind.is_device()) {
-                // Where it was found just now, not where it was when the label was written.
+                // The path where it was found now, not the path in the label.
                 node.path = Some(path.clone());
             }
         });
@@ -284,7 +285,7 @@ impl FoundPool {
         }
     }
 
-    /// Health of the pool: what an import would find.
+    /// Health of the pool as an import would find it.
     pub fn health(&self) -> Health {
         self.health_of(&self.config.vdev_tree)
     }
@@ -296,11 +297,11 @@ impl FoundPool {
             .any(|f| f == "com.delphix:device_removal")
     }
 
-    /// Opens every device that was found; what fails is told and left out.
+    /// Opens every device that was found. Devices that fail are reported and left out.
     pub fn open_devices(&self, access: Access) -> (OpenDevices, Vec<DeviceError>) {
         let (mut open, mut problems) = (OpenDevices::new(), Vec::new());
         for (guid, path) in &self.devices {
-            // One that had two guids is opened once.
+            // A device that had two guids is opened once.
             let known = open.values().find(|d| d.path() == path).cloned();
             if let Some(device) = known {
                 open.insert(*guid, device);

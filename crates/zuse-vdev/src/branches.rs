@@ -2,11 +2,12 @@
 //! command makes such a vdev. But a pool may have one, and OpenZFS's torture test makes them by
 //! default.
 //!
-//! - A branch is what a mirror's child is: copies on leaves, or stripes with parity. All use the
-//!   same offsets.
-//! - A branch that gives no right bytes, with all its own redundancy, is rewritten as a whole from
-//!   another.
-//! - A write needs one branch. The leaves of a branch that failed are marked as lacking blocks.
+//! - A branch is a child of the mirror: copies on leaves, or stripes with parity. All branches use
+//!   the same offsets.
+//! - A branch that cannot give the right bytes from its own redundancy is rewritten from another
+//!   branch.
+//! - A write succeeds if one branch takes it. The leaves of a failed branch are marked as lacking
+//!   blocks.
 
 use std::sync::Arc;
 
@@ -46,8 +47,7 @@ impl Branches {
         Self(branches.into_iter().map(branch).collect())
     }
 
-    /// The branches in the order in which they are asked: those with fewer leaves out of order
-    /// first.
+    /// The branches in reading order: those with fewer unusable leaves first.
     fn ranked(&self) -> Vec<&Branch> {
         let mut all: Vec<_> = self.0.iter().collect();
         all.sort_by_key(|b| {
@@ -94,8 +94,8 @@ impl Branches {
         outcome
     }
 
-    /// Reads and verifies every copy, and rewrites those that are wrong or may lack the block.
-    /// `buf` is left with the block if any was good.
+    /// Reads and verifies every copy. Rewrites copies that are wrong or may lack the block. Leaves
+    /// the block in `buf` if any copy was good.
     pub(crate) fn prove(
         &self,
         (offset, birth): (u64, Txg),
@@ -177,7 +177,7 @@ impl Branches {
         Err(first.unwrap_or_else(|| Error::device("vdev", Errno::NXIO, "no device")))
     }
 
-    /// Where the bytes of a range lie on one of the leaves.
+    /// Where a range lies on one of the leaves.
     pub(crate) fn parts_on(&self, guid: u64, offset: u64, len: u64) -> Vec<Span> {
         let own = |b: &&Branch| b.leaves.iter().any(|l| l.guid() == guid);
         match self.0.iter().find(own).map(|b| &b.form) {
@@ -187,7 +187,7 @@ impl Branches {
         }
     }
 
-    /// Tells every branch that the range holds nothing; false when none can be told.
+    /// Discards a range on every branch; false if no branch can.
     pub(crate) fn discard(&self, offset: u64, len: u64) -> Result<bool> {
         let mut told = false;
         let mut failed = None;

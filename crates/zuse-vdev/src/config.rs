@@ -1,8 +1,8 @@
 //! A vdev of the configuration: one node of `vdev_tree`, parsed.
 //!
-//! Two forms exist on disk. A *label* carries the top-level vdev of its leaf; the *MOS* config the
-//! whole tree, with the ZAP objects of each vdev besides. Parsing reads both; [`Form`] chooses what
-//! is written. Keys that Zuse does not know are kept and written back: a newer writer put them
+//! Two forms exist on disk. A *label* carries the top-level vdev of its leaf. The *MOS* config
+//! carries the whole tree, and the ZAP objects of each vdev. Parsing reads both; [`Form`] chooses
+//! what is written. Keys that Zuse does not know are kept and written back: a newer writer put them
 //! there.
 //!
 //! Of a parsed tree
@@ -39,7 +39,7 @@ pub const MAX_CHILDREN: usize = 255;
 pub enum VdevKind {
     /// The pool itself.
     Root,
-    /// Every child holds the same.
+    /// Every child holds the same blocks.
     Mirror,
     /// A mirror of an old leaf and the one that replaces it.
     Replacing,
@@ -151,7 +151,7 @@ pub struct TopConfig {
     pub min_alloc: Option<u64>,
     /// A log vdev.
     pub is_log: bool,
-    /// Nothing new is put here.
+    /// No new allocations here.
     pub non_allocating: bool,
     /// It is being evacuated.
     pub removing: bool,
@@ -229,11 +229,11 @@ pub struct VdevConfig {
     pub aux_state: Option<String>,
     /// Its guid before a split.
     pub orig_guid: Option<u64>,
-    /// Its device is of a pool that was split off. Not stored: the labels say so.
+    /// Its device belongs to a pool that was split off. Not stored: derived from labels.
     pub split_off: bool,
     /// The children, in order of id.
     pub children: Vec<VdevConfig>,
-    /// Keys that Zuse does not know, kept.
+    /// Keys that Zuse does not know, kept for writing back.
     pub other: Vec<NvPair>,
 }
 

@@ -32,7 +32,7 @@ pub enum ReadOutcome {
 /// Room for the leaves of one mirror; more are refused when the tree is built.
 pub(crate) const MAX_COPIES: usize = 256;
 
-/// Pieces in which copies take turns at filling others: 4 MiB.
+/// Offset range, as a shift, after which another copy serves as the source of fills: 4 MiB.
 const FILL_SHIFT: u32 = 22;
 
 /// A small set of copies, without allocation.
@@ -70,23 +70,22 @@ impl Copies {
         }
     }
 
-    /// The untried leaf to ask next: sound before outdated, idle before busy. Equals take turns by
-    /// offset in pieces of 1 MiB, so that a long run stays on one disk.
+    /// The next leaf to read: sound before outdated, idle before busy. Equal leaves take turns by
+    /// offset in ranges of 1 MiB, so that a long run stays on one disk.
     fn next(&self, offset: u64, tried: Set) -> Option<usize> {
         let n = self.leaves.len();
         if n == 1 {
             return (!tried.has(0)).then_some(0);
         }
-        // Neighbours go to the same copy, so that its device reads on; each MiB goes to another
-        // one.
+        // Neighbours go to the same copy, so that its device reads sequentially. Each MiB goes to
+        // another copy.
         let first = (offset >> 20) as usize % n;
         (0..n)
             .map(|k| (first + k) % n)
             .filter(|&i| !tried.has(i))
             .min_by_key(|&i| {
                 let leaf = &self.leaves[i];
-                // One that lacks something is asked only after all others, even where it would be
-                // free.
+                // A leaf that may lack blocks is read only after all others, even if it is idle.
                 (!leaf.is_usable(), leaf.is_outdated(), leaf.pending())
             })
     }
@@ -105,7 +104,8 @@ impl Copies {
         Ok(outcome)
     }
 
-    /// The same of a block that may never have been written: where no copy has it, none is wrong.
+    /// As [`Self::read`], for a block that may never have been written. If no copy has it, none
+    /// counts as wrong.
     pub(crate) fn read_perhaps(
         &self,
         offset: u64,
@@ -114,7 +114,7 @@ impl Copies {
         verify: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<ReadOutcome> {
         let (outcome, wrong) = self.search(offset, buf, psize, verify, &|| false)?;
-        // Without a good copy the checksum may be what is wrong: nobody is blamed.
+        // Without a good copy the checksum itself may be wrong, so no leaf is blamed.
         if outcome == ReadOutcome::Good {
             self.blame(wrong);
         }
@@ -129,7 +129,8 @@ impl Copies {
         }
     }
 
-    /// Asks one copy after the other. Gives those that should have had the block, and had not.
+    /// Reads one copy after the other. Returns the leaves that should have had the block, and had
+    /// not.
     fn search(
         &self,
         offset: u64,
@@ -161,7 +162,7 @@ impl Copies {
                 }
                 Err(error) => {
                     wrong.insert(i);
-                    // Wrong bytes say more than a missing device.
+                    // Wrong bytes are a more specific error than a missing device.
                     if outcome.is_err() {
                         outcome = Err(error);
                     }
@@ -175,8 +176,8 @@ impl Copies {
         outcome.map(|outcome| (outcome, blamed))
     }
 
-    /// Reads ranges, each into memory of its own. Of a mirror they are read the other way, which
-    /// finds the copy.
+    /// Reads ranges, each into memory of its own. A mirror uses the ordinary read, which finds a
+    /// good copy.
     pub(crate) fn read_apart(&self, offset: u64, parts: &[Range<usize>]) -> Option<Vec<Fresh>> {
         match &*self.leaves {
             [leaf] if leaf.is_usable() => leaf.read_apart(offset, parts),
@@ -189,16 +190,16 @@ impl Copies {
         matches!(&*self.leaves, [leaf] if leaf.device().is_some_and(|d| d.goes_around()))
     }
 
-    /// A hint that bytes will be read soon. Of a mirror nothing is known yet: which copy is asked
-    /// is decided when it is.
+    /// A hint that bytes will be read soon. It does nothing on a mirror, where the copy is chosen
+    /// only at the read.
     pub(crate) fn will_read(&self, offset: u64, len: usize) {
         if let [leaf] = &*self.leaves {
             leaf.will_read(offset, len);
         }
     }
 
-    /// Reads and verifies every copy, and rewrites those that are wrong or may lack the block.
-    /// `buf` is left with the block if any copy was good.
+    /// Reads and verifies every copy. Rewrites copies that are wrong or may lack the block. Leaves
+    /// the block in `buf` if any copy was good.
     pub(crate) fn prove(
         &self,
         offset: u64,
@@ -220,14 +221,14 @@ impl Copies {
                 proof.lacking.push(leaf.guid());
                 continue;
             }
-            // Not asked at all: what is there is older than the block.
+            // Not read at all: its bytes are older than the block.
             if leaf.lacks(birth) {
                 wrong.insert(i);
                 continue;
             }
             match read_leaf(leaf, offset, buf, psize) {
                 Ok(()) => match &good {
-                    // What equals a block that was proved needs no second sum.
+                    // Bytes equal to the verified block need no second checksum.
                     Some(block) if block == buf => {}
                     None if (judge.verify)(buf) => good = Some(std::mem::take(buf)),
                     _ => {
@@ -240,13 +241,13 @@ impl Copies {
                 Err(_) => wrong.insert(i),
             }
         }
-        // Its dirty time log may say too much. Bytes that the checksum accepts are right, whoever
-        // has them.
+        // Its dirty time log may list too much. Bytes that pass the checksum are right, whichever
+        // leaf they come from.
         if good.is_none() {
             good = self.last_resort(offset, birth, buf, psize, judge);
         }
         proof.good = good.is_some();
-        // Freed meanwhile: other bytes in its place are no damage, and must not be written over.
+        // Freed meanwhile: other bytes in this place are no damage and must not be overwritten.
         if !wrong.is_empty() && !(judge.is_live)() {
             proof.stale = true;
         } else {
@@ -259,8 +260,8 @@ impl Copies {
         proof
     }
 
-    /// Gives the block to the copies that may lack it, from one that has it. `None` where that one
-    /// has it not.
+    /// Copies the block from one good leaf to those that may lack it. `None` if that leaf does not
+    /// have it.
     fn fill(
         &self,
         offset: u64,
@@ -292,8 +293,8 @@ impl Copies {
         Some(proof)
     }
 
-    /// The copy that the others are filled from. Those that have all take turns, in pieces that are
-    /// as long as what is announced at once.
+    /// The leaf that fills the others. Leaves with all blocks take turns, in ranges as long as one
+    /// prefetch hint.
     fn source(&self, offset: u64, lacks: impl Fn(&Leaf) -> bool) -> Option<&Arc<Leaf>> {
         let sound = |leaf: &&Arc<Leaf>| leaf.is_usable() && !lacks(leaf);
         let count = self.leaves.iter().filter(sound).count();
@@ -301,7 +302,7 @@ impl Copies {
         self.leaves.iter().filter(sound).nth(turn)
     }
 
-    /// A hint that what lacks these blocks will be filled soon.
+    /// A hint that leaves will soon be filled with the blocks they lack.
     pub(crate) fn will_fill(&self, blocks: &[(u64, usize)]) {
         for turn in blocks.chunk_by(|a, b| a.0 >> FILL_SHIFT == b.0 >> FILL_SHIFT) {
             let ([(first, _), ..], [.., (last, size)]) = (turn, turn) else {
@@ -332,7 +333,7 @@ impl Copies {
         })
     }
 
-    /// Rewrites a set of copies, if the block is known.
+    /// Rewrites a set of copies, if the right bytes are known.
     fn put_right(&self, offset: u64, block: Option<&[u8]>, wrong: Set, proof: &mut Proof) {
         for (i, leaf) in self
             .leaves
@@ -345,7 +346,7 @@ impl Copies {
                     leaf.counters().repaired.bump();
                     proof.repaired += bytes.len().next_multiple_of(1 << self.ashift) as u64;
                 }
-                // The resilver must not take it for whole.
+                // Reported as lacking, so that the resilver does not count it as done.
                 _ => proof.lacking.push(self.leaves[i].guid()),
             }
         }
@@ -370,7 +371,7 @@ impl Copies {
         self.leaves.len()
     }
 
-    /// Reads one copy, whatever it holds.
+    /// Reads one copy, without verifying it.
     pub(crate) fn read_one(
         &self,
         copy: usize,
@@ -384,7 +385,7 @@ impl Copies {
         }
     }
 
-    /// A copy was found wrong: it is counted, and rewritten if that is wanted.
+    /// Counts a wrong copy on its leaf, and rewrites it if asked.
     pub(crate) fn blame_and_heal(&self, copy: usize, offset: u64, right: &[u8], heal: bool) {
         let Some(leaf) = self.leaves.get(copy) else {
             return;
@@ -413,8 +414,8 @@ impl Copies {
 
     /// Writes `data`, padded to the sector, to every copy.
     ///
-    /// Only what counts as written can be missed: when every copy fails the caller knows, and may
-    /// try again.
+    /// Only a write that succeeded somewhere can be missed elsewhere. If every copy fails, the
+    /// caller knows and may retry.
     pub(crate) fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
         let mut result = Err(None);
         let mut failed = Set::default();
@@ -429,8 +430,8 @@ impl Copies {
                 }
             }
         }
-        // Where nobody took it the txg fails, and nothing was missed. Else those that failed lack
-        // this txg.
+        // If no copy was written the txg fails, and no leaf missed anything. Otherwise the failed
+        // leaves lack this txg.
         if result.is_ok() && !failed.is_empty() {
             let missed = self.leaves.iter().enumerate();
             missed
@@ -443,7 +444,7 @@ impl Copies {
     }
 
     fn write_leaf(&self, leaf: &Leaf, offset: u64, data: &[u8]) -> Result<()> {
-        // Whole sectors: the rest is zeros, so that a resilver finds the same bytes on every copy.
+        // Whole sectors, padded with zeros, so that a resilver finds the same bytes on every copy.
         let pad = data.len().next_multiple_of(1 << self.ashift) - data.len();
         match ZEROS.get(..pad) {
             None | Some([]) => leaf.write(offset, &[IoSlice::new(data)]),
@@ -451,7 +452,7 @@ impl Copies {
         }
     }
 
-    /// Tells every copy that the range holds nothing.
+    /// Discards the range on every copy.
     pub(crate) fn discard(&self, offset: u64, len: u64) -> Result<bool> {
         let mut done = false;
         let mut failed = None;
@@ -470,7 +471,7 @@ impl Copies {
 
 /// Fills `buf` with `psize` bytes of a leaf, reading whole device sectors.
 fn read_leaf(leaf: &Leaf, offset: u64, buf: &mut Vec<u8>, psize: usize) -> Result<()> {
-    // The device's sectors, which may be larger than the pool's.
+    // The device's sectors may be larger than the pool's.
     let whole = round_up(psize as u64, leaf.sector_shift()).map_or(psize, |n| n as usize);
     buf.resize(whole, 0);
     leaf.read(offset, buf)?;

@@ -75,8 +75,8 @@ pub struct SectorShifts {
     pub physical: u8,
 }
 
-/// The sector shift of a new top-level vdev over these leaves. `forced` is the user's choice;
-/// `floor` the smallest one wanted otherwise (9 as OpenZFS has it).
+/// Chooses the sector shift of a new top-level vdev over these leaves. `forced` is the user's
+/// choice. `floor` is the minimum otherwise (9, as in OpenZFS).
 ///
 /// # Errors
 /// `INVAL` for a forced shift outside 9..=16, `RANGE` when a device needs larger sectors.

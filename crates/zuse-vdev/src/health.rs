@@ -59,7 +59,7 @@ macro_rules! reasons {
         }
 
         impl Aux {
-            /// The note that `zpool status` shows behind the counters; empty for none.
+            /// The note that `zpool status` shows after the counters; empty for none.
             pub fn note(self) -> &'static str {
                 match self {
                     Self::None => "",
@@ -104,7 +104,7 @@ impl fmt::Display for Aux {
 pub struct Health {
     /// The state.
     pub state: VdevState,
-    /// Why it is not better.
+    /// Why it is not better than this.
     pub why: Aux,
 }
 
@@ -122,7 +122,7 @@ impl Health {
         self.state.word(self.why)
     }
 
-    /// The health of an interior vdev that works while at most `spare` of its children do not.
+    /// Health of an interior vdev that works while at most `spare` of its children have failed.
     pub fn of_children(children: impl Iterator<Item = Self>, spare: usize) -> Self {
         let (mut total, mut lost, mut offline, mut degraded) = (0, 0, 0, 0);
         for child in children {

@@ -1,11 +1,11 @@
-//! A removed vdev: where its blocks went.
+//! A removed vdev, and the mapping to where its blocks are now.
 //!
 //! Block pointers keep naming the removed vdev. A mapping tells for each of its ranges where the
 //! copy is (chapter 01b §6 of the format notes). Ranges are sorted and disjoint. A copy may lie on
 //! a vdev that was removed later, and so on.
 //!
-//! The mapping is read when the pool is opened and kept in memory. The object sets that everything
-//! else is in may lie on it.
+//! The mapping is read when the pool is opened and kept in memory. Even the object sets that hold
+//! all other metadata may lie on a removed vdev.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const MAPPING_RANK: u32 = 945;
 /// case.
 pub const MAX_ENTRIES: usize = 1 << 24;
 
-/// A range of a removed vdev and where it is now.
+/// A range of a removed vdev and its new place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moved {
     /// First byte on the removed vdev.
@@ -67,11 +67,11 @@ impl Mapping {
         let len = u32::try_from(moved.len >> 9).map_err(|_| wrong())?;
         let ends = moved.from.checked_add(moved.len).is_some()
             && moved.to.checked_add(moved.len).is_some();
-        // In order and without overlap, or a look-up by halves would find the wrong range.
+        // Entries must be sorted and disjoint, or a binary search would find the wrong range.
         if !whole || len == 0 || moved.from >> 9 < after || !ends {
             return Err(wrong());
         }
-        // All of it is kept in memory, and the count is from a disk.
+        // Bounded: all entries stay in memory, and their number comes from disk.
         if self.0.len() >= MAX_ENTRIES {
             return Err(Error::unsupported(
                 place,
@@ -107,12 +107,12 @@ impl Mapping {
         })
     }
 
-    /// Where the first bytes of a range are now; `None` if nothing was there.
+    /// The new place of the first bytes of a range; `None` if no mapping has them.
     pub fn first_part(&self, offset: u64, len: u64) -> Option<Moved> {
         let after = self.0.partition_point(|e| e.from << 9 <= offset);
         let entry = self.0.get(after.checked_sub(1)?)?;
         let skip = offset - (entry.from << 9);
-        // A block may begin in one range and end in the next: the caller asks again for the rest.
+        // A block may cross two ranges: the caller asks again for the rest.
         let left = (u64::from(entry.len) << 9)
             .checked_sub(skip)
             .filter(|left| *left > 0)?;

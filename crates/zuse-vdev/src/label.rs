@@ -7,8 +7,9 @@
 //! | 0x4000 | 112 KiB | configuration: XDR nvlist, zeros, checksum trailer |
 //! | 0x20000 | 128 KiB | ring of uberblocks |
 //!
-//! Each block's checksum covers the device byte where it starts, so a label copied elsewhere is no
-//! label. A block whose checksum fails does not exist; no damage of one copy is an error by itself.
+//! Each block's checksum includes its device offset, so a label that was copied elsewhere is
+//! invalid. A block whose checksum fails counts as absent. Damage to one copy is no error by
+//! itself.
 //!
 //! Labels 0 and 2 are written before the uberblock, 1 and 3 after it. Whatever the moment of a
 //! crash, two labels agree with the newest uberblock on disk.
@@ -49,7 +50,7 @@ impl LabelPair {
 pub struct LabelContent {
     /// The list as stored.
     pub list: NvList,
-    /// What it means; an error when it breaks the rules.
+    /// The parsed configuration; an error when it breaks the rules.
     pub config: Result<LabelConfig>,
 }
 
@@ -57,19 +58,20 @@ pub struct LabelContent {
 #[derive(Clone, Debug)]
 pub struct Labels {
     slots: [Result<LabelContent>; LABELS],
-    /// Where the labels are of several pools: the newest txg of the rings.
+    /// Set if the labels name several pools: the newest txg in the uberblock rings.
     written: Option<u64>,
 }
 
 impl Labels {
-    /// Reads all four labels. Never fails: a label that cannot be read says why in its place.
+    /// Reads all four labels. Never fails: an unreadable label holds its error.
     pub fn read(device: &dyn BlockDevice) -> Self {
         let mut labels = Self {
             slots: [0, 1, 2, 3].map(|label| read_label(device, label)),
             written: None,
         };
         if labels.rival().is_some() {
-            // Only where two pools claim it: the rings are more to read than the labels.
+            // Only if two pools claim the device, because reading the rings costs more than reading
+            // the labels.
             labels.written = labels.newest(u64::MAX).map(|l| written_txg(device, l));
         }
         labels
@@ -80,7 +82,7 @@ impl Labels {
         &self.slots
     }
 
-    /// Numbers and meaning of the labels that are whole.
+    /// Numbers and contents of the valid labels.
     pub fn good(&self) -> impl Iterator<Item = (usize, &LabelConfig)> {
         self.slots
             .iter()
@@ -88,17 +90,17 @@ impl Labels {
             .filter_map(|(i, slot)| Some((i, slot.as_ref().ok()?.config.as_ref().ok()?)))
     }
 
-    /// The pool config with the greatest txg that is not 0 and not above the limit. The half-made
-    /// (txg 0) are not members of a pool.
+    /// The pool config with the greatest txg that is not above the limit. Labels with txg 0 are
+    /// skipped: such a device is not yet a member of a pool.
     pub fn newest(&self, limit: u64) -> Option<&PoolConfig> {
         self.good()
             .filter_map(|(_, config)| config.member())
-            // Txg 0 is a device that is on its way into a pool or out of one.
+            // Txg 0: the device is being added to a pool, or removed from one.
             .filter(|c| c.txg != 0 && c.txg <= limit)
             .max_by_key(|c| c.txg)
     }
 
-    /// The newest label of another pool than the newest one is of.
+    /// The newest label that names another pool than the newest label does.
     fn rival(&self) -> Option<&PoolConfig> {
         let newest = self.newest(u64::MAX)?;
         self.good()
@@ -107,28 +109,27 @@ impl Labels {
             .max_by_key(|c| c.txg)
     }
 
-    /// The newest label; and the one that counts in its place if no device of that pool has an
-    /// uberblock of its txg. The power went while the device was changing its pool.
+    /// The newest label; and the label that counts instead, if no device of that pool has an
+    /// uberblock of its txg. Then power was lost while the device was changing its pool.
     pub fn claims(&self) -> (Option<&PoolConfig>, Option<&PoolConfig>) {
         let newest = self.newest(u64::MAX);
         let written = self.written.unwrap_or(u64::MAX);
         let rival = self
             .rival()
-            // The newest label is of a txg whose uberblock never came: the other pool may still be
-            // right.
+            // The newest label's txg has no uberblock here, so the other pool may still be right.
             .filter(|_| newest.is_some_and(|n| n.txg > written));
         (newest, rival)
     }
 
-    /// Whether the newest label is of a txg of which the device has no uberblock, nor of a later
-    /// one. The power went while it was on its way into a pool, or its rings are damaged.
+    /// Whether the device lacks the uberblock of its newest label's txg, and any later one. Either
+    /// power was lost while it joined a pool, or its rings are damaged.
     pub fn is_ahead(&self, device: &dyn BlockDevice) -> bool {
         let newest = self.newest(u64::MAX);
         newest.is_some_and(|label| label.txg > written_txg(device, label))
     }
 
-    /// The label of a device that is (or was) part of a pool, half-made ones too. The first whole
-    /// one when none has a txg within the limit.
+    /// The label of a device that is or was part of a pool, txg 0 included. The first valid one if
+    /// none has a txg within the limit.
     pub fn any_up_to(&self, limit: u64) -> Option<&PoolConfig> {
         self.newest(limit).or_else(|| {
             self.good()
@@ -138,7 +139,7 @@ impl Labels {
     }
 }
 
-/// The newest txg of which the device has an uberblock.
+/// The newest txg with an uberblock on the device.
 fn written_txg(device: &dyn BlockDevice, label: &PoolConfig) -> u64 {
     let shift = label.vdev_tree.top.as_ref().map_or(0, |t| t.ashift);
     let shift = u8::try_from(shift)
@@ -183,7 +184,7 @@ pub(crate) fn write_sealed(
     block: &mut [u8],
     write: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<()> {
-    // The checksum covers the place, so that a label that was copied elsewhere is not believed.
+    // The checksum includes the offset, so that a copied label is invalid.
     let at = label_offset(size, label) + at;
     seal_trailer(block, Trailer::label_verifier(at));
     write(at, block)
@@ -208,13 +209,13 @@ pub fn write_config(device: &dyn BlockDevice, label: usize, list: &NvList) -> Re
     )
 }
 
-/// Makes a new device ready: in all four labels this configuration, an empty boot environment and
-/// an empty ring; then a flush. The configuration of a leaf has txg 0, so that a crash leaves no
+/// Initialises a new device. All four labels get this configuration, an empty boot environment and
+/// an empty ring; then it flushes. The configuration of a leaf has txg 0, so that a crash leaves no
 /// pool.
 ///
-/// What marked the device as something else is wiped. A file system's head in the space before the
-/// first boot environment, and marks behind the last label. Else other programs go on seeing that
-/// file system, or the partitions of a disk, and write there.
+/// Old signatures of other systems are wiped. These are a file system's head before the boot
+/// environment, and signatures after the last label. Otherwise other programs still see that file
+/// system or those partitions, and write there.
 ///
 /// # Errors
 /// `Device` when any label could not be written.
@@ -223,7 +224,7 @@ pub fn init(device: &dyn BlockDevice, list: &NvList) -> Result<()> {
     let mut boot = vec![0; BOOT_ENV_SIZE];
     let mut ring = vec![0; RING_SIZE as usize];
     let write = &mut write_to(device);
-    // What lies behind the last label may look like one of a smaller device.
+    // Bytes after the last label may look like the label of a smaller device.
     let end = label_offset(device.size(), LABELS - 1) + LABEL_SIZE;
     let behind = device.size().saturating_sub(end).min(LABEL_SIZE);
     write(end, &vec![0; behind as usize])?;
@@ -233,7 +234,7 @@ pub fn init(device: &dyn BlockDevice, list: &NvList) -> Result<()> {
             &vec![0; BOOT_ENV_AT as usize],
         )?;
         write_sealed(device.size(), label, CONFIG_AT, &mut config, write)?;
-        // Sealed although empty, so that nobody takes it for damaged.
+        // Sealed although empty, so that it does not look damaged.
         write_sealed(device.size(), label, BOOT_ENV_AT, &mut boot, write)?;
         // One trailer at the ring's end: the last slot looks sealed and fails its own checksum.
         write_sealed(device.size(), label, RING_AT, &mut ring, write)?;
@@ -241,12 +242,12 @@ pub fn init(device: &dyn BlockDevice, list: &NvList) -> Result<()> {
     Ok(device.flush()?)
 }
 
-/// Wipes the labels: everything but the space of foreign disk labels becomes zero.
+/// Wipes the labels: all but the space for foreign disk labels becomes zero.
 ///
 /// # Errors
 /// `Device` when any label could not be written.
 pub fn clear(device: &dyn BlockDevice) -> Result<()> {
-    // Not the first bytes: a boot sector or a partition table may be there.
+    // The first bytes stay: a boot sector or a partition table may be there.
     let zeros = vec![0; (LABEL_SIZE - BOOT_ENV_AT) as usize];
     if device.size() < LABELS as u64 * LABEL_SIZE {
         return Err(Error::refused(
@@ -260,23 +261,24 @@ pub fn clear(device: &dyn BlockDevice) -> Result<()> {
     Ok(device.flush()?)
 }
 
-/// The label of a leaf that is being added in `txg`: as it will be, but not yet a member (txg 0).
+/// The label of a leaf that is being added in `txg`: the final content, but with txg 0, so that it
+/// is no member yet.
 pub fn initial_label(pool: &PoolConfig, top: &VdevConfig, leaf: &VdevConfig, txg: u64) -> NvList {
     let mut pool = pool.clone();
-    // A member of nothing yet: the first commit that knows the device writes its txg.
+    // Not yet a member: the first commit with this device writes its txg.
     pool.txg = 0;
     pool.create_txg = Some(txg);
     pool.to_label_nvlist(top, leaf)
 }
 
-/// Makes the labels of a device that left its pool say so: txg 0. Labels that are not whole stay.
+/// Marks the labels of a device that left its pool, by txg 0. Damaged labels stay as they are.
 ///
 /// # Errors
 /// `Device` when a label could not be written.
 pub fn retire(device: &dyn BlockDevice) -> Result<()> {
     for (label, slot) in Labels::read(device).slots.into_iter().enumerate() {
         if let Ok(mut content) = slot {
-            // The rest stays, so that a person can see what the device was part of.
+            // The rest stays, so that an administrator can see which pool the device was part of.
             content.list.replace("txg", 0u64);
             write_config(device, label, &content.list)?;
         }

@@ -37,7 +37,7 @@ use crate::watch::{Kind, Thresholds, Watch};
 /// Rank of the seat's lock: nothing is taken below it.
 const SEAT_RANK: u32 = 950;
 
-/// What went wrong and what was done, since the last `zpool clear`.
+/// Errors and operations since the last `zpool clear`.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Reads the device refused.
@@ -71,29 +71,29 @@ impl Counters {
 
 /// One device of a pool.
 pub struct Leaf {
-    /// It changes where a mirror shrinks to this leaf.
+    /// Changes when a mirror shrinks to this leaf.
     guid: AtomicU64,
     seat: RankedRwLock<Seat, SEAT_RANK>,
     counters: Counters,
     pending: AtomicU32,
     sector_shift: AtomicU8,
-    /// Writes so far, and how many of them the last successful flush found done. Two threads may
-    /// flush at the same time, and none may take the other's flush for done before it is.
+    /// Writes so far, and how many of them the last successful flush covers. Two threads may flush
+    /// at the same time. Neither may take the other's flush for done too early.
     written: AtomicU64,
     flushed: AtomicU64,
     missed: AtomicBool,
-    /// How often a write did not reach it, or a flush failed.
+    /// Number of writes that missed the leaf, and of failed flushes.
     misses: AtomicU64,
     outdated: AtomicBool,
-    /// Txgs of which it may lack blocks, in order; empty where they are not known.
+    /// Txgs of which it may lack blocks, in order; empty if unknown.
     missing: RwLock<Box<[Span]>>,
     sits_out: AtomicBool,
     watch: Watch,
-    /// Its errors are dated from here.
+    /// Reference time for its errors.
     made: Instant,
-    /// Kinds of errors of which there were too many, one bit each.
+    /// Kinds of errors that exceeded their threshold, one bit each.
     exceeded: AtomicU8,
-    /// What tells the tree that some leaf has too many errors.
+    /// Set to tell the tree that some leaf exceeded a threshold.
     alarm: OnceLock<Arc<AtomicBool>>,
     tripwire: OnceLock<Arc<Tripwire>>,
     pub(crate) events: OnceLock<Arc<Events>>,
@@ -142,14 +142,14 @@ impl Leaf {
         Watched::of(wire, at::SEAT, self.seat.write())
     }
 
-    /// Seats a device; a device too small for a leaf is kept out.
+    /// Seats a device. A device too small for a leaf is rejected.
     pub fn seat(&self, device: Arc<dyn BlockDevice>) {
         let path: Arc<str> = Arc::from(device.path());
         let asize = geometry::leaf_asize(device.size());
         let shift = u8::try_from(device.sector_shift()).unwrap_or(u8::MAX);
         self.sector_shift
             .store(shift.min(geometry::ASHIFT_MAX), Ordering::Relaxed);
-        // After all that asks the device: the lock is not held over I/O.
+        // After everything that asks the device, so that the lock is not held over I/O.
         let mut seat = self.change_seat();
         let before = seat.health;
         seat.path = Some(path);
@@ -168,12 +168,12 @@ impl Leaf {
                 seat.health = Health::new(VdevState::CantOpen, Aux::TooSmall);
             }
         }
-        // An event may wake somebody who looks at this leaf.
+        // Released first: a reader of the event may look at this leaf.
         drop(seat);
         self.report_state(before);
     }
 
-    /// Asks the device for its size again. Gives whether it has another one.
+    /// Asks the device for its size again. Returns whether it changed.
     pub fn look_again(&self) -> bool {
         let Some(device) = self.device() else {
             return false;
@@ -182,7 +182,7 @@ impl Leaf {
             return false;
         };
         let mut seat = self.change_seat();
-        // A device that shrank under a pool keeps what it is said to have: its end gives errors.
+        // A device that shrank keeps its recorded size: access to its end gives errors.
         let grew = seat.device.is_some() && asize > seat.asize;
         if grew {
             seat.asize = asize;
@@ -193,7 +193,7 @@ impl Leaf {
     /// Takes the device out, for that reason.
     pub fn unseat(&self, health: Health) {
         if self.is_unflushed() {
-            // What the device had not made durable cannot be vouched for any more.
+            // Writes that the device had not made durable may be lost.
             self.note_missed();
         }
         let (gone, before) = {
@@ -201,12 +201,12 @@ impl Leaf {
             let before = std::mem::replace(&mut seat.health, health);
             (seat.device.take(), before)
         };
-        // Without the lock: closing a device may wait for it.
+        // After the lock is released: closing a device may block.
         drop(gone);
         self.report_state(before);
     }
 
-    /// Marks the leaf as working badly, or as well again; a leaf without device stays what it is.
+    /// Marks the leaf as degraded, or as healthy again. A leaf without a device keeps its state.
     pub fn set_degraded(&self, why: Option<Aux>) {
         let mut seat = self.change_seat();
         let before = seat.health;
@@ -222,12 +222,12 @@ impl Leaf {
         self.guid.load(Ordering::Relaxed)
     }
 
-    /// It goes by another path: a new device is where it was.
+    /// Changes its path: a new device has taken the old one's place.
     pub fn set_path(&self, path: &str) {
         self.change_seat().path = Some(Arc::from(path));
     }
 
-    /// From now on it goes by another guid: that of the mirror whose last child it is.
+    /// Changes its guid to that of the mirror whose last child it is.
     pub(crate) fn rename(&self, guid: u64) {
         self.guid.store(guid, Ordering::Relaxed);
     }
@@ -269,7 +269,7 @@ impl Leaf {
         self.sector_shift.load(Ordering::Relaxed)
     }
 
-    /// I/Os that run now.
+    /// I/Os in progress.
     pub fn pending(&self) -> u32 {
         self.pending.load(Ordering::Relaxed)
     }
@@ -279,15 +279,15 @@ impl Leaf {
         self.outdated.load(Ordering::Relaxed)
     }
 
-    /// Tells whether the leaf's DTL holds anything; what, is not known then.
+    /// Says whether the leaf's DTL is not empty. The txgs in it are unknown then.
     pub fn set_outdated(&self, outdated: bool) {
-        // Without a list it lacks everything. First that, so that nobody trusts an old list
-        // meanwhile.
+        // Without a list the leaf lacks everything. The list goes first, so that no reader trusts
+        // an old one meanwhile.
         *self.missing.write() = Box::default();
         self.outdated.store(outdated, Ordering::Relaxed);
     }
 
-    /// Tells what the leaf's DTL holds: the txgs of which it may lack blocks, in order.
+    /// Sets the leaf's DTL: the txgs of which it may lack blocks, in order.
     pub fn set_missing(&self, txgs: &[Span]) {
         *self.missing.write() = txgs.into();
         self.outdated.store(!txgs.is_empty(), Ordering::Relaxed);
@@ -300,7 +300,7 @@ impl Leaf {
         }
         let missing = self.missing.read();
         let at = missing.partition_point(|txgs| txgs.start <= birth.0);
-        // Outdated without a list: of no txg is it known that the device has it.
+        // Outdated without a list: it may lack blocks of any txg.
         missing.is_empty()
             || at
                 .checked_sub(1)
@@ -308,39 +308,39 @@ impl Leaf {
                 .is_some_and(|txgs| birth.0 - txgs.start < txgs.size)
     }
 
-    /// Whether the leaf is not read as long as its siblings and parity give what it holds (property
+    /// Whether the leaf is not read as long as its siblings and parity suffice (property
     /// `sit_out`).
     pub fn sits_out(&self) -> bool {
         self.sits_out.load(Ordering::Relaxed)
     }
 
-    /// Lets the leaf sit out, or work as ever.
+    /// Sets whether the leaf sits out.
     pub fn set_sits_out(&self, yes: bool) {
         self.sits_out.store(yes, Ordering::Relaxed);
     }
 
-    /// How many errors are too many from now on.
+    /// Sets the error thresholds.
     pub fn set_thresholds(&self, thresholds: Thresholds) {
         self.watch.set(thresholds);
     }
 
-    /// Who is told when there are too many errors; the first one stays.
+    /// Sets the flag that reports too many errors; once only.
     pub(crate) fn set_alarm(&self, alarm: &Arc<AtomicBool>, tripwire: &Arc<Tripwire>) {
         let _ = self.alarm.set(alarm.clone());
         let _ = self.tripwire.set(tripwire.clone());
     }
 
-    /// Whether there were too many checksum errors, and too many I/O errors, since the last call.
+    /// Whether checksum errors, and I/O errors, exceeded their thresholds since the last call.
     pub(crate) fn take_exceeded(&self) -> (bool, bool) {
-        // Taken once: two threads must not both fault the leaf.
+        // Cleared on reading: two threads must not both fault the leaf.
         let bits = self.exceeded.swap(0, Ordering::AcqRel);
         (bits & 1 != 0, bits & 2 != 0)
     }
 
-    /// Forgets all errors: counts, and those that were on the way to too many.
+    /// Resets the error counters, and the errors that count towards a threshold.
     pub(crate) fn clear_errors(&self) {
         self.counters.clear_errors();
-        // Errors that a person has seen and cleared do not count towards the next alarm.
+        // Errors that an administrator has cleared do not count towards the next alarm.
         self.watch.forget();
         self.exceeded.store(0, Ordering::Release);
     }
@@ -365,25 +365,25 @@ impl Leaf {
         }
     }
 
-    /// Whether a write did not reach the leaf since the last call.
+    /// Whether a write missed the leaf since the last call.
     pub fn take_missed(&self) -> bool {
         self.missed.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether a write did not reach the leaf since the last [`Leaf::take_missed`].
+    /// Whether a write missed the leaf since the last [`Leaf::take_missed`].
     pub fn has_missed(&self) -> bool {
         self.missed.load(Ordering::Acquire)
     }
 
-    /// Notes that a write did not reach the leaf.
+    /// Notes that a write missed the leaf.
     pub fn note_missed(&self) {
         self.misses.fetch_add(1, Ordering::AcqRel);
         self.missed.store(true, Ordering::Release);
     }
 
-    /// How often a write did not reach the leaf, or a flush failed. Whoever flushes finds the same
-    /// number as before the write, or the write may be lost. [`Leaf::take_missed`] does not change
-    /// it.
+    /// Number of writes that missed the leaf, and of failed flushes. If the number after a flush
+    /// differs from that before the write, the write may be lost. [`Leaf::take_missed`] does not
+    /// change it.
     pub(crate) fn misses(&self) -> u64 {
         self.misses.load(Ordering::Acquire)
     }
@@ -393,7 +393,7 @@ impl Leaf {
         self.written.load(Ordering::Acquire) > self.flushed.load(Ordering::Acquire)
     }
 
-    /// The leaf as a person knows it.
+    /// The name that messages use for the leaf.
     pub fn name(&self) -> String {
         match self.path() {
             Some(path) => path.to_string(),
@@ -448,8 +448,8 @@ impl Leaf {
         }
     }
 
-    /// Reads ranges of the data area, each into memory of its own; what cannot be read so is not
-    /// counted.
+    /// Reads ranges of the data area, each into memory of its own. Failures are not counted as
+    /// errors.
     pub(crate) fn read_apart(&self, offset: u64, parts: &[Range<usize>]) -> Option<Vec<Fresh>> {
         let len = parts.last()?.end;
         let (device, asize) = self.take_seat().ok()?;
@@ -486,7 +486,7 @@ impl Leaf {
         })
     }
 
-    /// Writes to the data area: the parts one after another.
+    /// Writes to the data area, the parts one after another.
     ///
     /// # Errors
     /// As [`Leaf::read`].
@@ -501,7 +501,7 @@ impl Leaf {
             many => device.write_vectored_at(many, at),
         });
         self.pending.fetch_sub(1, Ordering::Relaxed);
-        // Even a failed write may have left bytes in the device's cache.
+        // A failed write, too, may have left bytes in the device's cache.
         self.written.fetch_add(1, Ordering::AcqRel);
         match result {
             Ok(()) => {
@@ -549,7 +549,7 @@ impl Leaf {
         done
     }
 
-    /// Tells the device that a range of the data area holds nothing; false when it cannot be told.
+    /// Discards a range of the data area; false if the device cannot.
     ///
     /// # Errors
     /// As [`Leaf::read`].
@@ -559,7 +559,7 @@ impl Leaf {
             .map_err(|_| Error::corrupt(self.name(), format!("discard of {len} bytes")))?;
         let at = self.place(offset, fits, asize)?;
         let ops = &self.counters.ops.trims;
-        // One that the device cannot be told is no operation.
+        // A device without discard performs no operation, so none is counted.
         let told = ops.time(fits, 1, || match device.discard(at, len) {
             Ok(true) => Ok(()),
             Ok(false) => Err(None),
@@ -572,7 +572,7 @@ impl Leaf {
         }
     }
 
-    /// The shared error; a device that is gone leaves its seat.
+    /// Converts the error; a device that is gone leaves its seat.
     fn failed(&self, error: impl Into<Error>) -> Error {
         let error = error.into();
         if matches!(error.errno(), Errno::NXIO | Errno::NODEV) {

@@ -1,12 +1,11 @@
-//! How long the operations of a device took and how large they were: what `zpool iostat -l -q -r
-//! -w` shows.
+//! Latencies and sizes of a device's operations: the data of `zpool iostat -l -q -r -w`.
 //!
 //! ```text
 //!   latency[k]  operations that took less than 2^(k+1) nanoseconds and not less than 2^k
 //!   single[k]   operations of one buffer of at most 2^(k+9) bytes, joined[k] those that were joined out of several
 //! ```
-//! Operations go to the host at once. There is no queue of our own in which they would wait, so the
-//! time here is all there is.
+//! Operations go to the host at once. Zuse has no queue of its own, so there is no queueing time
+//! besides this.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -64,7 +63,7 @@ pub struct OpFigures {
     pub joined: Vec<u64>,
     /// Operations under way.
     pub active: u64,
-    /// Operations that took longer than 30 seconds, those that failed too.
+    /// Operations that took longer than 30 seconds, failed ones included.
     pub slow: u64,
 }
 
@@ -79,7 +78,7 @@ fn bucket(value: u64, first: u32, up: bool, buckets: usize) -> usize {
 }
 
 impl OpCounters {
-    /// Runs an operation of `bytes` in `parts` buffers and counts it if it succeeds.
+    /// Runs an operation of `bytes` in `parts` buffers, and counts it if it succeeds.
     pub fn time<T, E>(
         &self,
         bytes: usize,
@@ -160,7 +159,7 @@ pub struct AllOps<T> {
     pub writes: T,
     /// Writes of labels and uberblocks.
     pub labels: T,
-    /// Ranges that the device was told to forget.
+    /// Discards.
     pub trims: T,
 }
 

@@ -1,21 +1,21 @@
-//! Verifying a block: every copy and every column of it is read, and what is wrong or missing is
-//! rewritten. Scrub and resilver are made of this.
+//! Verifying a block: every copy and column is read. Wrong or missing ones are rewritten. Scrub and
+//! resilver use this.
 //!
-//! - A leaf whose dirty time log has the block's birth is not read: it gets the bytes.
+//! - A leaf whose dirty time log has the block's birth is not read but rewritten.
 //! - Before anything is counted or written, the caller says whether the block still exists. Its
-//!   space may have been freed since its pointer was read, and be another block's.
-//! - A resilver reads no more than it needs to fill what is missing ([`Judge::fills`]). Other
-//!   errors are left to a scrub, unless the block cannot be read without.
+//!   space may have been freed since its pointer was read, and may belong to another block.
+//! - A resilver reads no more than it needs to fill the missing parts ([`Judge::fills`]). Other
+//!   errors are left to a scrub, unless the block cannot be read without repair.
 //! - A leaf that did not get the right bytes is reported: its dirty time log keeps the birth.
 
-/// What the block must be, and whether it is still there.
+/// How to verify the block, and whether it still exists.
 pub struct Judge<'a> {
     /// Whether bytes are the block.
     pub verify: &'a mut dyn FnMut(&[u8]) -> bool,
     /// Asked before something is counted or written.
     pub is_live: &'a dyn Fn() -> bool,
-    /// Only what leaves lack is of interest. The others are asked for no more than the block needs;
-    /// where that is not the block, all is proved.
+    /// Fills leaves that lack blocks, and reads no more than that takes. If the result fails its
+    /// checksum, everything is verified.
     pub fills: bool,
 }
 
@@ -24,16 +24,16 @@ pub struct Judge<'a> {
 pub struct Proof {
     /// The block could be put together.
     pub good: bool,
-    /// The block is gone; what was found says nothing.
+    /// The block was freed, so the result says nothing.
     pub stale: bool,
     /// Bytes that were rewritten, on all leaves.
     pub repaired: u64,
-    /// Leaves that do not have what they should, by guid.
+    /// Guids of leaves that still lack the right bytes.
     pub lacking: Vec<u64>,
 }
 
 impl Proof {
-    /// Joins what was found of another part of the same block, or of another copy.
+    /// Adds the result for another part of the block, or another copy.
     pub fn add(&mut self, other: Self) {
         self.stale |= other.stale;
         self.repaired += other.repaired;

@@ -1,4 +1,4 @@
-//! Events of devices, for those who follow the pool's events.
+//! Events of devices, for readers of the pool's events.
 //!
 //! ```text
 //!   leaf: state changes, wrong bytes, refused I/O ─┐
@@ -47,8 +47,8 @@ impl Leaf {
         }
     }
 
-    /// Tells that the leaf has another state than before. How it is opened first is told by
-    /// [`Vdevs::report_bad`], once it is known whose leaf it is.
+    /// Posts an event if the state of the leaf has changed. Its first state is posted by
+    /// [`Vdevs::report_bad`], once its place in the tree is known.
     pub(crate) fn report_state(&self, before: Health) {
         if let Some(events) = self.events.get()
             && before.state != VdevState::Closed
@@ -100,7 +100,7 @@ impl Vdevs {
         self.events().post(event);
     }
 
-    /// Tells of each leaf that is not well when the pool is opened.
+    /// Posts an event for each leaf that is not healthy when the pool is opened.
     pub fn report_bad(&self) {
         for top in self.tops().iter() {
             for leaf in top.leaves() {

@@ -1,8 +1,8 @@
 //! Uberblock rings: the slots of a label, and which uberblock wins.
 //!
-//! A commit of txg T writes slot `T mod slots` in all four labels of the leaves it chose. A txg
-//! that changed nothing writes none, so a ring has gaps. The winner is the greatest by txg, then
-//! time, then multihost sequence; a slot whose checksum or magic fails does not exist.
+//! A commit of txg T writes slot `T mod slots` in all four labels of the chosen leaves. A txg that
+//! changed nothing writes none, so a ring has gaps. The winner is the greatest by txg, then time,
+//! then multihost sequence. A slot whose checksum or magic fails counts as absent.
 
 use zuse_base::{ByteOrder, Result};
 use zuse_codec::{open_trailer, seal_trailer};
@@ -13,7 +13,7 @@ use zuse_format::label::{
 };
 use zuse_format::uberblock::{ReflowState, Uberblock};
 
-/// A whole uberblock in a ring.
+/// A valid uberblock in a ring.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RingEntry {
     /// Guid of the leaf; 0 when read from a bare device.
@@ -28,7 +28,7 @@ pub struct RingEntry {
     pub uberblock: Uberblock,
 }
 
-/// The whole uberblocks of one label's ring, for the sector shift of the top-level vdev.
+/// Reads the valid uberblocks of one label's ring, for the sector shift of the top-level vdev.
 ///
 /// # Errors
 /// `Device` when the ring cannot be read.
@@ -42,7 +42,8 @@ pub fn read_ring(device: &dyn BlockDevice, label: usize, ashift: u8) -> Result<V
     let size = slot_size(u32::from(ashift));
     let mut found = Vec::new();
     for (slot, bytes) in ring.chunks_exact(size).enumerate() {
-        // The magic first: most slots of a young pool are empty, and hashing them is the cost.
+        // The magic is checked first: most slots of a young pool are empty, and hashing them is
+        // expensive.
         if let Ok((uberblock, order)) = Uberblock::parse(bytes)
             && open_trailer(bytes, Trailer::label_verifier(at + (slot * size) as u64)).is_ok()
         {
@@ -60,8 +61,8 @@ pub fn read_ring(device: &dyn BlockDevice, label: usize, ashift: u8) -> Result<V
 
 /// The slot of a commit.
 pub fn commit_slot(uberblock: &Uberblock, ashift: u8, multihost: bool) -> u64 {
-    // While the scratch area of an expansion is the truth, the slot of the txg before is rewritten.
-    // The state must change without a new txg.
+    // While the scratch area of an expansion holds the valid data, the previous txg's slot is
+    // rewritten. The state must change without a new txg.
     let scratch = uberblock.reflow_state() == ReflowState::ScratchValid;
     slot_for_txg(
         uberblock.txg.saturating_sub(u64::from(scratch)),
@@ -70,7 +71,7 @@ pub fn commit_slot(uberblock: &Uberblock, ashift: u8, multihost: bool) -> u64 {
     )
 }
 
-/// The slot that is kept for heartbeats.
+/// The slot reserved for heartbeats.
 pub fn heartbeat_slot(ashift: u8) -> u64 {
     slot_count(u32::from(ashift)) - 1
 }

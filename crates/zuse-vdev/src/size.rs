@@ -6,12 +6,12 @@
 //! | raidz | data and parity sectors, in multiples of parity + 1 |
 //! | draid | whole rows of data + parity sectors |
 //!
-//! A raidz that was expanded counts with the width it had at the block's birth.
+//! On an expanded raidz, the width at the block's birth counts.
 
 use crate::config::VdevKind;
 use crate::geometry::round_up;
 
-/// What the size function of a top-level vdev depends on.
+/// What the allocated size of a block on a top-level vdev depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SizeRule {
     ashift: u8,
@@ -85,7 +85,7 @@ impl SizeRule {
         }
     }
 
-    /// The factor, in 1/512, by which allocated bytes are shown as used ones.
+    /// The factor, in 1/512, from allocated bytes to the bytes shown as used.
     pub fn deflate_ratio(&self) -> u64 {
         let sectors = self.asize(131_072, 0).unwrap_or(131_072) >> 9;
         131_072 / sectors.max(1)

@@ -4,14 +4,14 @@
 //!   offset, size, birth ── map (raidz, draid) ──► plan: stripes of columns ──► children ──► leaves
 //! ```
 //!
-//! - A read asks the data columns only. What cannot be read (or may be stale, by its leaf's DTL) is
-//!   computed from parity. Only when the block's checksum refuses the result, everything is read.
-//!   Then every choice of up to parity-many children is taken for wrong in turn ([`read`]).
-//! - What was found wrong is counted on its leaf and rewritten.
-//! - A write computes parity and goes to all columns; each stripe bears as many failures as it has
-//!   parity.
-//! - A child may be a mirror of leaves (`spare`, `replacing`); a distributed spare among them is
-//!   some place on another child.
+//! - A read takes the data columns only. A column that cannot be read, or may be stale by its
+//!   leaf's DTL, is computed from parity. If the result fails the block's checksum, all columns are
+//!   read. Then every set of up to parity-many children is assumed to be wrong in turn ([`read`]).
+//! - Wrong columns are counted on their leaf and rewritten.
+//! - A write computes parity and writes all columns; each stripe tolerates as many failures as it
+//!   has parity.
+//! - A child may be a mirror of leaves (`spare`, `replacing`). A distributed spare among them maps
+//!   to places on other children.
 
 mod draid;
 mod members;
@@ -32,14 +32,14 @@ pub(crate) use raidz::RaidzMap;
 use members::Children;
 use plan::Plan;
 
-/// How a vdev deals blocks to its children.
+/// The layout: how a vdev distributes blocks over its children.
 #[derive(Debug)]
 pub(crate) enum Map {
     Raidz(RaidzMap),
     Draid(DraidMap),
 }
 
-/// The children of a vdev with parity, and how blocks lie on them.
+/// The children of a vdev with parity, and the layout of blocks on them.
 #[derive(Debug)]
 pub(crate) struct Stripes {
     map: Map,
@@ -47,7 +47,7 @@ pub(crate) struct Stripes {
 }
 
 impl Stripes {
-    /// The children are as many as the map was made for.
+    /// There must be as many children as the layout was made for.
     pub(crate) fn new(map: Map, children: Vec<Child>) -> Self {
         Self {
             map,
@@ -69,7 +69,7 @@ impl Stripes {
         }
     }
 
-    /// Bytes that offsets of blocks are multiples of, where that is more than a sector.
+    /// The unit of block offsets, in bytes, where it is more than a sector.
     pub(crate) fn unit(&self) -> Option<u64> {
         self.draid().map(DraidMap::unit)
     }
@@ -84,7 +84,7 @@ impl Stripes {
         plan
     }
 
-    /// Notes how far a running expansion has come; false where there is none.
+    /// Sets the progress of a running expansion; false if there is none.
     pub(crate) fn set_reflow(&self, offset: u64, scratch: bool) -> bool {
         match &self.map {
             Map::Raidz(map) if map.is_expanding() => {
@@ -95,7 +95,7 @@ impl Stripes {
         }
     }
 
-    /// Where the bytes of a range of the vdev lie on one of its leaves.
+    /// Where a range of the vdev lies on one of its leaves.
     pub(crate) fn parts_on(&self, guid: u64, offset: u64, len: u64) -> Vec<Span> {
         let mut parts = Vec::new();
         for (child, offset, len) in self.pieces(offset, len) {
@@ -108,7 +108,7 @@ impl Stripes {
         parts
     }
 
-    /// Which parts of which children a range of the vdev lies on, where that is as of now.
+    /// Which ranges of which children a range of the vdev covers, as of now.
     fn pieces(&self, offset: u64, len: u64) -> Vec<(u16, u64, u64)> {
         match &self.map {
             Map::Raidz(map) => map.pieces(offset, len),
@@ -116,7 +116,7 @@ impl Stripes {
         }
     }
 
-    /// Tells the children that a range of the vdev holds nothing; false when none can be told.
+    /// Discards a range of the vdev on its children; false if none of them can.
     pub(crate) fn discard(&self, offset: u64, len: u64) -> Result<bool> {
         let pieces = self.pieces(offset, len);
         let mut done = false;

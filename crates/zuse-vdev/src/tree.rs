@@ -1,4 +1,4 @@
-//! The open vdev tree: where a block's bytes are read and written.
+//! The open vdev tree: reads and writes blocks on devices.
 //!
 //! ```text
 //!   Vdevs ── tops[id] ── Top ── layout: copies │ stripes with parity │ copies of such stripes │ elsewhere (removed) │ nothing
@@ -7,12 +7,13 @@
 //! ```
 //!
 //! - Readers and writers take a counted pointer to the top-level vdev and drop the lock: nothing is
-//!   locked over I/O. A change of the tree ([`Vdevs::reconfigure`]) swaps the row of tops; I/O
-//!   under way ends on the old one. Leaves live on by guid, with their device and counters.
-//! - An I/O outside a top-level vdev, or not on a sector, is `Corrupt`: only a broken block pointer
-//!   asks.
-//! - Layouts that are not served (raidz over raidz) still open their leaves. Labels, uberblocks and
-//!   status work; a block on them is `Unsupported`, naming the vdev.
+//!   locked over I/O. A change of the tree ([`Vdevs::reconfigure`]) replaces the array of top-level
+//!   vdevs; I/O under way ends on the old one. Leaves are kept by guid, with their device and
+//!   counters.
+//! - An I/O outside a top-level vdev, or not aligned to a sector, is `Corrupt`: only a broken block
+//!   pointer leads there.
+//! - Unsupported layouts (raidz over raidz) still open their leaves. Labels, uberblocks and status
+//!   work. A block on them is `Unsupported`, naming the vdev.
 
 mod blocks;
 mod change;
@@ -46,7 +47,7 @@ use crate::leaf::Leaf;
 use crate::size::SizeRule;
 use crate::stripes::Stripes;
 
-/// Rank of the lock around the row of tops: above it only a leaf's seat is taken.
+/// Rank of the lock of the array of tops. Under it only a leaf's seat is locked.
 const TREE_RANK: u32 = 940;
 
 /// Largest block that is read or written.
@@ -59,13 +60,13 @@ enum Layout {
     Copies(Copies),
     /// Columns and parity on children.
     Stripes(Stripes),
-    /// Copies that are themselves in columns.
+    /// A mirror whose children are stripes with parity.
     Branches(Branches),
     /// Removed: blocks are elsewhere.
     Indirect(Indirect),
-    /// Hole, missing: there is nothing.
+    /// Hole or missing: no blocks here.
     Nothing,
-    /// A layout by this name that is not served.
+    /// An unsupported layout, by name.
     Unserved(&'static str),
 }
 
@@ -84,7 +85,7 @@ pub enum VdevClass {
 }
 
 impl VdevClass {
-    /// The word for it in a vdev's ZAP, and in commands.
+    /// The name of the class in a vdev's ZAP, and in commands.
     pub fn word(self) -> &'static str {
         match self {
             Self::Normal => "normal",
@@ -103,7 +104,7 @@ impl VdevClass {
         }
     }
 
-    /// The class of that word.
+    /// The class of that name.
     pub fn by_word(word: &str) -> Option<Self> {
         [Self::Normal, Self::Log, Self::Special, Self::Dedup]
             .into_iter()
@@ -117,7 +118,7 @@ pub(crate) struct Node {
     config: VdevConfig,
     leaf: Option<Arc<Leaf>>,
     children: Vec<Node>,
-    /// Blocks that no child could give.
+    /// Blocks that could not be read from any child.
     unrecovered: Arc<Counter>,
     /// A distributed spare: it may lack blocks.
     lacks: Arc<AtomicBool>,
@@ -208,8 +209,7 @@ impl Top {
         }
     }
 
-    /// Bytes that offsets and sizes of allocations are multiples of: a sector, for dRAID a row of
-    /// its group.
+    /// The unit of allocation offsets and sizes, in bytes: a sector, for dRAID a row of its group.
     pub fn allocation_unit(&self) -> u64 {
         match &self.layout {
             Layout::Stripes(stripes) => stripes.unit(),
@@ -218,12 +218,12 @@ impl Top {
         .unwrap_or(1 << self.ashift)
     }
 
-    /// Whether it is being evacuated.
+    /// Whether it is being removed.
     pub fn is_removing(&self) -> bool {
         self.config.removing
     }
 
-    /// Whether nothing new may be put on it.
+    /// Whether new allocations are disabled on it.
     pub fn is_non_allocating(&self) -> bool {
         self.non_allocating.load(Ordering::Relaxed)
     }
@@ -283,8 +283,8 @@ impl Top {
             .ok_or_else(|| Error::corrupt(self.name(), format!("a block of {psize} bytes")))
     }
 
-    /// Where the bytes of a range lie on one of its leaves: offsets in the leaf's data area.
-    /// Nothing for a leaf that is not there, and while a raidz moves its sectors.
+    /// Where a range lies on one of its leaves, as offsets in the leaf's data area. Empty for an
+    /// unknown leaf, and while a raidz moves its sectors.
     pub fn parts_on(&self, guid: u64, offset: u64, len: u64) -> Vec<Span> {
         match &self.layout {
             Layout::Copies(_) if self.leaves().iter().any(|l| l.guid() == guid) => {
@@ -324,17 +324,18 @@ pub struct Vdevs {
 }
 
 impl Vdevs {
-    /// How often blocks were read or written, but by whoever proves them: who does gives way then.
+    /// Number of block reads and writes, without those of a scan. A scan yields while this number
+    /// grows.
     pub fn asked(&self) -> u64 {
         self.asked.get()
     }
 
-    /// The tripwire of the pool, which begins here.
+    /// The pool's tripwire; the vdev tree creates it.
     pub fn tripwire(&self) -> &Arc<Tripwire> {
         &self.tripwire
     }
 
-    /// The events of the pool, which begin here.
+    /// The pool's events; the vdev tree creates them.
     pub fn events(&self) -> &Arc<Events> {
         &self.events
     }
@@ -347,14 +348,14 @@ impl Vdevs {
     /// One top-level vdev.
     ///
     /// # Errors
-    /// `Corrupt` when the pool has none of that number.
+    /// `Corrupt` if the pool has no vdev of that number.
     pub fn top(&self, vdev: u32) -> Result<Arc<Top>> {
         let top = self.tops.read().get(vdev as usize).cloned();
         top.ok_or_else(|| Error::missing(format!("vdev {vdev}"), "the pool has no such vdev"))
     }
 
-    /// Whether a vdev is a log device that the pool has to do without. The pool is only read, or
-    /// what was on its log devices is given up.
+    /// Whether a vdev is a missing log device and the pool goes on without it. Either the pool is
+    /// only read, or the content of its log devices was given up.
     pub fn is_lost_log(&self, vdev: u32) -> bool {
         (!self.writable || self.forgoes_logs.load(Ordering::Relaxed))
             && self
@@ -367,7 +368,7 @@ impl Vdevs {
         self.pool_guid.load(Ordering::Relaxed)
     }
 
-    /// Gives the pool another guid.
+    /// Changes the pool's guid.
     pub fn set_pool_guid(&self, guid: u64) {
         self.pool_guid.store(guid, Ordering::Relaxed);
     }
@@ -377,8 +378,8 @@ impl Vdevs {
         self.writable
     }
 
-    /// Gives all devices back: whoever waits for them can have them, although somebody still has
-    /// this. What is read later is refused.
+    /// Releases all devices, so that others can open them although this object still exists. Later
+    /// reads are refused.
     pub fn let_go(&self) {
         for leaf in self.leaves() {
             leaf.unseat(Health::new(VdevState::Closed, Aux::None));
@@ -412,7 +413,7 @@ impl Vdevs {
             })
     }
 
-    /// Bytes are shown as they are allocated, parity included: pools without `deflate`.
+    /// Shows bytes as allocated, parity included: for pools without `deflate`.
     pub fn count_as_allocated(&self) {
         for top in self.tops().iter() {
             let plain = crate::geometry::PLAIN_DEFLATE_RATIO;
@@ -432,7 +433,7 @@ impl Vdevs {
         Ok(())
     }
 
-    /// Says what a vdev is for: the configuration does not tell.
+    /// Sets the class of a vdev, which is not in the configuration.
     ///
     /// # Errors
     /// `Corrupt` when there is no such vdev.
@@ -452,7 +453,7 @@ impl Vdevs {
         Ok(())
     }
 
-    /// Guids of leaves that some write did not reach since the last call: they go into DTLs.
+    /// Guids of leaves that missed a write since the last call. The caller adds them to DTLs.
     pub fn take_missed(&self) -> Vec<u64> {
         self.leaves()
             .iter()
@@ -479,7 +480,7 @@ impl std::fmt::Debug for Vdevs {
     }
 }
 
-/// Gives the device of a leaf, by its configuration (guid, path).
+/// Looks up the device of a leaf by its configuration (guid, path).
 pub type Devices<'a> = &'a dyn Fn(&VdevConfig) -> Option<Arc<dyn BlockDevice>>;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! How many errors a device may make in some time before it is considered bad.
+//! How many errors in what time make a device count as bad.
 //!
 //! ```text
 //!   error ─► Watch::note ─► the last N within T seconds? ─► the tree takes the leaf out (I/O) or marks it (checksums)
@@ -12,10 +12,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use zuse_base::sync::Mutex;
 
-/// Errors that are remembered at most: a threshold above it works as this one.
+/// Errors that are remembered at most. A higher threshold acts like this one.
 const MOST: u64 = 65_536;
 
-/// So many errors in so many seconds; 0 of either means never.
+/// A number of errors within a number of seconds; 0 of either means never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Threshold {
     /// Errors.
@@ -38,7 +38,7 @@ impl Default for Threshold {
 pub struct Thresholds {
     /// Blocks with wrong bytes: the device is DEGRADED.
     pub checksum: Threshold,
-    /// Reads and writes that the device refuses: it is FAULTED, as long as the others can do
+    /// Failed reads and writes. Beyond this the device is FAULTED, unless the others cannot do
     /// without it.
     pub io: Threshold,
 }
@@ -53,7 +53,7 @@ pub(crate) enum Kind {
 #[derive(Debug, Default)]
 struct Seen {
     thresholds: Thresholds,
-    /// When the last errors came, oldest first; by kind.
+    /// Times of the last errors, oldest first, by kind.
     last: [VecDeque<Duration>; 2],
 }
 
@@ -74,7 +74,7 @@ impl Watch {
         self.seen().last = Default::default();
     }
 
-    /// Notes an error at a time of a clock that never goes back; says whether it was one too many.
+    /// Notes an error at a monotonic time. Returns whether the threshold is exceeded.
     pub fn note(&self, kind: Kind, now: Duration) -> bool {
         let mut seen = self.seen();
         let Threshold { errors, seconds } = match kind {
@@ -88,7 +88,7 @@ impl Watch {
         let last = &mut seen.last[kind as usize];
         last.push_back(now);
         let since = now.saturating_sub(Duration::from_secs(seconds));
-        // No more than the last few: a device that fails all day takes no memory.
+        // Only the last few are kept, so that a failing device uses bounded memory.
         while last.len() > wanted || last.front().is_some_and(|t| *t < since) {
             last.pop_front();
         }

@@ -11,8 +11,8 @@ use crate::znode::Znode;
 use crate::{flags, mode};
 
 impl FileSystem {
-    /// Checks that a caller may do what `want` says (bits 4 read, 2 write, 1 execute), even a
-    /// judged one.
+    /// Checks that a caller has the access `want` (bits 4 read, 2 write, 1 execute), even a judged
+    /// caller.
     ///
     /// # Errors
     /// `Refused(ACCES)`, `Refused(PERM)` for immutable objects, `Refused(ROFS)`.
@@ -41,7 +41,7 @@ impl FileSystem {
         self.check_access(&who, znode, want)
     }
 
-    /// The same for callers that are to be judged here; free for all others.
+    /// The same for callers to be checked here; all others pass.
     #[inline]
     pub(crate) fn check_access(
         &self,

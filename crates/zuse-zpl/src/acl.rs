@@ -1,8 +1,8 @@
-//! The NFSv4-style ACL that every object carries, as far as the mode makes it (chapter 03b §7 of
-//! the format notes).
+//! The NFSv4-style ACL of every object, as far as it follows from the mode (chapter 03b §7 of the
+//! format notes).
 //!
-//! Only trivial ACLs are made: they say what the mode says and are rebuilt at each `chmod`. Richer
-//! ones, made by other systems (`list`), are kept until then.
+//! Only trivial ACLs are created: they correspond to the mode and are rebuilt at each `chmod`.
+//! Richer ones of other systems (`list`) are kept until then.
 
 pub(crate) mod list;
 

@@ -1,10 +1,9 @@
-//! Prefetching directories that are likely to be listed next: the sub-directories of those listed
+//! Prefetching directories that will probably be listed next: the sub-directories of those listed
 //! before, in that order.
 //!
-//! A walk over a tree lists a directory, and later its sub-directories in the order in which it met
+//! A tree walk lists a directory, and later its sub-directories in the order in which it found
 //! them. When one of them is listed, other threads read the next few and sort their entries. They
-//! read few at first, and more the longer the guesses are right. Neighbours come in one device
-//! read.
+//! begin with few, and read more while the guesses are right. Neighbours take one device read.
 //!
 //! Memory: 16 bytes each for at most 1,024 directories, whatever their sizes. A wrong guess costs a
 //! read.
@@ -16,20 +15,20 @@ use zuse_base::ObjectId;
 
 /// Directories remembered at most.
 const EXPECTED: usize = 1024;
-/// Directories that are read ahead at first.
+/// Directories that are prefetched at first.
 const FEW: usize = 4;
-/// The same when many guesses were right.
+/// Directories that are prefetched after many right guesses.
 const MANY: usize = 32;
 
 #[derive(Default)]
 struct Expected {
-    /// Directories in the order in which they were met, and whether they were read ahead.
+    /// Directories in the order in which they were found, and whether they were prefetched.
     dirs: VecDeque<(u64, bool)>,
-    /// Guesses in a row that were right.
+    /// Right guesses in a row.
     right: usize,
 }
 
-/// The directories to come.
+/// The directories that will probably be listed.
 #[derive(Default)]
 pub(crate) struct Ahead(Mutex<Expected>);
 
@@ -43,7 +42,7 @@ impl Ahead {
         dirs.push_back((dir.0, false));
     }
 
-    /// A directory is being listed: which ones to read now. Each is named once.
+    /// A directory is being listed: returns which ones to read now. Each is returned once.
     pub fn visit(&self, dir: ObjectId) -> Vec<u64> {
         let mut expected = self.0.lock();
         let Expected { dirs, right } = &mut *expected;
@@ -54,7 +53,7 @@ impl Ahead {
         let was_read = dirs.remove(at).is_some_and(|d| d.1);
         *right = if was_read { *right + 1 } else { 0 };
         let some = (FEW + *right).min(MANY);
-        // In halves, not one by one: directories of one batch are read together.
+        // In halves, not one by one, because directories of one batch are read together.
         if dirs.range(at..).take_while(|d| d.1).count() >= some / 2 {
             return Vec::new();
         }

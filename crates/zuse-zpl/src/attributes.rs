@@ -1,9 +1,9 @@
-//! The attributes of an object as numbers, read from and written to the bonus.
+//! The numeric attributes of an object, read from and written to the bonus.
 //!
-//! New objects of the common shapes are written from a remembered header, without a table look-up.
+//! New objects of the common shapes are written with a remembered header, without a table look-up.
 //! The layout of a shape never changes once it exists. Legacy znodes (ZPL 1–4) are read and changed
-//! in place through the same view. In a file system of those versions new objects are made in that
-//! form too.
+//! in place through the same view. In a file system of those versions new objects have that form
+//! too.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,14 +16,14 @@ use zuse_format::DnodeView;
 use crate::acl::TrivialAcl;
 use crate::{flags, mode};
 
-/// What `stat` and the layers above want to know of an object.
+/// The attributes of an object for `stat` and the layers above.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// The whole `st_mode`.
     pub mode: u32,
     /// Bytes of a file or link target; entries + 2 of a directory.
     pub size: u64,
-    /// Txg of creation; tells apart objects that had the same number.
+    /// Txg of creation; distinguishes objects that had the same number.
     pub generation: u64,
     /// Owner (FUID).
     pub uid: u64,
@@ -39,8 +39,8 @@ pub struct Attributes {
     pub projid: u64,
     /// Device number as stored.
     pub rdev: u64,
-    /// Extended attribute directory, 0 for none, [`XATTR_UNREAD`] where a spill block may name one
-    /// that nobody has looked into.
+    /// Extended attribute directory: 0 for none, [`XATTR_UNREAD`] if an unread spill block may name
+    /// one.
     pub xattr: u64,
     /// Last access.
     pub atime: Timestamp,
@@ -52,8 +52,8 @@ pub struct Attributes {
     pub crtime: Timestamp,
 }
 
-/// Whether an object has an extended attribute directory is in its spill block, which is not read
-/// for anything else.
+/// The number of the extended attribute directory may be in the spill block, which is read only
+/// when needed.
 pub const XATTR_UNREAD: u64 = u64::MAX;
 
 /// Sets of attributes to write.
@@ -160,12 +160,12 @@ pub(crate) struct AttributeStore {
     acl_version_1: bool,
     /// Layout info of new objects: index bit 0 with project id, bit 1 with device number.
     shapes: [OnceLock<u16>; 4],
-    /// Of files and directories with a list of extended attributes in the bonus: without and with
+    /// For files and directories with a list of extended attributes in the bonus: without and with
     /// project id.
     listed: [Option<u16>; 2],
 }
 
-/// Words that the canonical attributes take.
+/// Size of the canonical attributes, in words.
 const CANONICAL_WORDS: usize = 16;
 
 fn word(b: &[u8], at: usize) -> Option<u64> {
@@ -173,7 +173,7 @@ fn word(b: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*word))
 }
 
-/// The canonical attributes, which begin here.
+/// The canonical attributes, which begin at `at`.
 fn canonical(b: &[u8], at: usize) -> Option<Attributes> {
     let words = b.get(at..at + CANONICAL_WORDS * 8)?.as_chunks::<8>().0;
     let word = |i: usize| words.get(i).map_or(0, |w| u64::from_le_bytes(*w));
@@ -195,12 +195,12 @@ fn canonical(b: &[u8], at: usize) -> Option<Attributes> {
     })
 }
 
-/// What a bonus of a common shape says, where a spill block may say more.
+/// The attributes in a bonus of a common shape, if there may be a spill block, too.
 fn beside(bonus: Attributes, has_spill: bool) -> Option<Attributes> {
     if !has_spill {
         return Some(bonus);
     }
-    // That place may hold the number of a device as well as that of a hidden directory.
+    // The field may hold a device number or the number of a hidden directory.
     let xattr = match bonus.xattr {
         0 => XATTR_UNREAD,
         space => space,
@@ -221,8 +221,8 @@ impl AttributeStore {
             let all = CANONICAL.into_iter().chain(rest.into_iter().flatten());
             sa.layout_info(&all.collect::<Vec<Attr>>())
         };
-        // Layouts of the common shapes are looked up at opening: then the first new object needs no
-        // table.
+        // Layouts of the common shapes are looked up when the file system is opened, so the first
+        // new object needs no table.
         let shapes: [OnceLock<u16>; 4] = Default::default();
         for (i, shape) in shapes.iter().enumerate() {
             if let Some(info) = info(i & 1 != 0, i & 2 != 0, false) {
@@ -244,7 +244,7 @@ impl AttributeStore {
         if self.legacy { ZNODE_BONUS } else { SA_BONUS }
     }
 
-    /// Bytes of bonus that a new object is made with.
+    /// Bonus length of a new object.
     pub fn bonus_len(&self) -> u16 {
         if self.legacy { 320 } else { 0 }
     }
@@ -254,8 +254,8 @@ impl AttributeStore {
         &self.sa
     }
 
-    /// Reads the attributes of an object. A legacy znode's are at fixed places; of others the bonus
-    /// is looked through.
+    /// Reads the attributes of an object. A legacy znode has them at fixed offsets; otherwise the
+    /// bonus is parsed.
     pub fn load(&self, dnode: &Arc<Dnode>) -> Result<Attributes> {
         if let Some(found) = self.load_now(dnode) {
             return Ok(found);
@@ -296,13 +296,13 @@ impl AttributeStore {
         Ok(a)
     }
 
-    /// The attributes if they are of the common shape, which needs no I/O.
+    /// The attributes, if they have the common shape, which needs no I/O.
     pub fn load_now(&self, dnode: &Arc<Dnode>) -> Option<Attributes> {
         let found = dnode.with_bonus(|b| self.load_fast(b))?;
         beside(found, dnode.has_spill())
     }
 
-    /// The same of a dnode as it is stored.
+    /// The same, for a dnode in its block.
     pub fn load_stored(&self, dnode: &DnodeView<'_>) -> Option<Attributes> {
         if dnode.bonus_type() != SA_BONUS {
             return None;
@@ -311,8 +311,8 @@ impl AttributeStore {
         (found.generation != 0 && mode::is_valid(found.mode)).then_some(found)
     }
 
-    /// A bonus that has the canonical attributes at fixed places; that of most files and
-    /// directories is known by its header.
+    /// A bonus with the canonical attributes at fixed offsets. Most files and directories have one,
+    /// which the header shows.
     fn load_fast(&self, b: &[u8]) -> Option<Attributes> {
         let head = b.first_chunk::<8>()?;
         if head[..4] != MAGIC.to_le_bytes() {
@@ -340,8 +340,8 @@ impl AttributeStore {
         Some(Attributes { projid, ..found })
     }
 
-    /// A bonus of another shape that begins with the canonical attributes: of a file with a hidden
-    /// directory, of a symbolic link.
+    /// A bonus of another shape that begins with the canonical attributes: a file with a hidden
+    /// directory, or a symbolic link.
     fn load_laid_out(&self, b: &[u8]) -> Option<Attributes> {
         let sa = self.sa.peek();
         let mut found = canonical(b, sa.begins_with(b, &CANONICAL)?)?;
@@ -362,7 +362,7 @@ impl AttributeStore {
         self.store_with(tx, dnode, a, fields, None)
     }
 
-    /// Writes the named fields and, in the same step, the list of extended attributes.
+    /// Writes the named fields and the list of extended attributes in one step.
     pub fn store_with(
         &self,
         tx: &Tx,
@@ -390,7 +390,7 @@ impl AttributeStore {
         }
     }
 
-    /// Gives a new object its attributes.
+    /// Sets the attributes of a new object.
     pub fn write_new(
         &self,
         tx: &Tx,
@@ -443,7 +443,7 @@ impl AttributeStore {
         Ok(())
     }
 
-    /// Writes the attributes of a new object as a layout that is known has them, in one piece.
+    /// Writes the attributes of a new object with a known layout, in one step.
     fn write_known(
         tx: &Tx,
         dnode: &Arc<Dnode>,
@@ -518,7 +518,7 @@ impl AttributeStore {
         dnode.set_bonus(tx, &out)
     }
 
-    /// The object of an ACL that a legacy znode keeps outside, 0 for none.
+    /// The object of an external ACL of a legacy znode, 0 for none.
     pub fn external_acl(&self, dnode: &Arc<Dnode>) -> u64 {
         if dnode.bonus_type() != ZNODE_BONUS {
             return 0;
@@ -530,7 +530,7 @@ impl AttributeStore {
         })
     }
 
-    /// Replaces the ACL by that of a mode, together with the mode and flags in `a`.
+    /// Replaces the ACL by the trivial one of a mode, together with the mode and flags in `a`.
     pub fn store_acl(&self, tx: &Tx, dnode: &Arc<Dnode>, acl: &TrivialAcl) -> Result<()> {
         if dnode.bonus_type() == ZNODE_BONUS {
             return self.sa.update(
@@ -570,8 +570,8 @@ impl AttributeStore {
         self.sa.update(tx, dnode, &[(Attr::ZnodeAcl, area)])
     }
 
-    /// All attributes, to look for some. `None` for an object of a shape that has neither a list of
-    /// extended attributes nor anything else beyond what every file has.
+    /// All attributes, for searching. `None` for an object whose shape has no list of extended
+    /// attributes and nothing besides the common attributes.
     pub fn view(&self, dnode: &Arc<Dnode>) -> Result<Option<SaView>> {
         let plain = dnode.with_bonus(|b| self.is_plain(b)) && !dnode.has_spill();
         if plain || dnode.bonus_type() != SA_BONUS {

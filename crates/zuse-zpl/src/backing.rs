@@ -1,4 +1,4 @@
-//! What a mounted file system needs from the dataset below it.
+//! The interface of a mounted file system to the dataset below it.
 //!
 //! The dataset layer implements [`Backing`]; tests implement it over a disk in memory. Nothing here
 //! knows pools.
@@ -16,12 +16,12 @@ pub enum XattrPlace {
     Off,
     /// A hidden directory per object.
     Dir,
-    /// The object's own attributes, the directory for what does not fit.
+    /// In the object's own attributes; in the directory if they do not fit.
     #[default]
     Sa,
 }
 
-/// How `chmod` treats an ACL that is more than the mode (`aclmode`).
+/// How `chmod` treats an ACL that is not trivial (`aclmode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum AclMode {
     /// The ACL becomes the mode's.
@@ -56,7 +56,7 @@ pub struct MountProps {
     pub xattr: XattrPlace,
     /// New user attributes are stored without their prefix (tunable `zfs_xattr_compat`).
     pub xattr_bare: bool,
-    /// Copying a range points to whole blocks that are on disk (tunable `zfs_bclone_enabled`).
+    /// Copying a range clones whole blocks that are on disk (tunable `zfs_bclone_enabled`).
     pub clone_blocks: bool,
     /// POSIX ACLs are kept (`acltype=posix`).
     pub posix_acl: bool,
@@ -69,9 +69,9 @@ pub struct MountProps {
     /// 512-byte slots of a new file's, directory's or symlink's dnode: 1 for `legacy`, 2 for
     /// `auto`.
     pub dnode_slots: u8,
-    /// Names of 256 to 1023 bytes may be made.
+    /// Names of 256 to 1023 bytes may be created.
     pub longname: bool,
-    /// Honour set-user-id bits (for the mount; nothing here depends on it).
+    /// Honour set-user-id bits (for the mount; not used here).
     pub setuid: bool,
     /// Honour device nodes.
     pub devices: bool,
@@ -101,7 +101,7 @@ impl Default for MountProps {
     }
 }
 
-/// What decides how new file systems and objects look.
+/// Pool features that affect new file systems and objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolFeatures {
     /// The pool's version: 5000 for feature flags.
@@ -119,7 +119,7 @@ pub struct PoolFeatures {
 }
 
 impl PoolFeatures {
-    /// A pool with everything this crate knows.
+    /// All features that this crate knows.
     pub fn all() -> Self {
         Self {
             pool_version: 5000,
@@ -137,7 +137,7 @@ impl PoolFeatures {
 pub struct SpaceFacts {
     /// Bytes the dataset references.
     pub referenced: u64,
-    /// Bytes it may still write.
+    /// Bytes that may still be written.
     pub available: u64,
     /// Objects in it.
     pub objects: u64,
@@ -148,20 +148,20 @@ pub trait Backing: Send + Sync {
     /// Its object set.
     fn objset(&self) -> &Arc<Objset>;
 
-    /// Begins a transaction that dirties at most about `bytes` bytes. `frees` says that it gives
-    /// space back, so that a full dataset must not refuse it. May wait; no leaf lock is held.
+    /// Begins a transaction that dirties at most about `bytes` bytes. `frees`: it frees space, so a
+    /// full dataset must not refuse it. May wait; no leaf lock may be held.
     ///
     /// # Errors
     /// `Refused(NOSPC)`, `Refused(DQUOT)`, `Refused(ROFS)`, `Suspended`.
     fn begin(&self, bytes: u64, frees: bool) -> Result<Tx>;
 
-    /// Waits until a txg is on disk, asking for it to be written now.
+    /// Waits until a txg is on disk, and asks for it to be written now.
     ///
     /// # Errors
     /// The pool is suspended or gone.
     fn wait_synced(&self, txg: Txg) -> Result<()>;
 
-    /// The txg that a transaction begun now would join.
+    /// The txg that a new transaction would join.
     fn open_txg(&self) -> Txg;
 
     /// The last txg that is on disk.
@@ -179,12 +179,12 @@ pub trait Backing: Send + Sync {
     /// Features of the pool.
     fn features(&self) -> PoolFeatures;
 
-    /// The first name of 256 bytes or more was made: the feature `longname` becomes active for this
-    /// dataset.
+    /// The first name of 256 bytes or more was created: the feature `longname` becomes active for
+    /// this dataset.
     fn note_longname(&self, _tx: &Tx) {}
 
-    /// Objects without a name that are in use, though nobody holds them yet: the process that had
-    /// the file system before has handed them over. They are not freed when it is opened.
+    /// Objects without a name that are in use, though nobody holds them yet. The previous process
+    /// of the mount has handed them over. They are not freed when the file system is opened.
     fn nameless_in_use(&self) -> Option<Arc<HashSet<u64>>> {
         None
     }

@@ -22,7 +22,7 @@ const TARGET_MAX: usize = 4096;
 /// Most links of one object.
 const LINK_MAX: u64 = (1 << 31) - 1;
 
-/// What is to be made.
+/// The parameters of a new object.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NewObject<'a> {
     /// Type and permission bits.
@@ -31,16 +31,16 @@ pub struct NewObject<'a> {
     pub rdev: u64,
     /// Target, for symbolic links.
     pub target: Option<&'a [u8]>,
-    /// What it was before, when the intent log makes it again.
+    /// Its former state, if the intent log recreates it.
     pub remade: Option<Remade>,
 }
 
-/// What the intent log says of an object: nothing of it is chosen or inherited.
+/// The intent log's description of an object: nothing of it is chosen or inherited.
 #[derive(Clone, Copy, Debug)]
 pub struct Remade {
     /// Its number.
     pub object: ObjectId,
-    /// Slots of its dnode.
+    /// Number of slots of its dnode.
     pub slots: u8,
     /// Its generation.
     pub generation: u64,
@@ -50,11 +50,11 @@ pub struct Remade {
     pub uid: u64,
     /// Group.
     pub gid: u64,
-    /// Allocate it over what was freed in memory: the txg is never written.
+    /// Allocate it over an object freed in memory: the txg is never written.
     pub in_memory: bool,
 }
 
-/// POSIX ACLs that a new object starts with.
+/// The POSIX ACLs of a new object.
 #[derive(Default)]
 struct FirstAcls {
     access: Option<Vec<u8>>,
@@ -62,7 +62,7 @@ struct FirstAcls {
 }
 
 impl FirstAcls {
-    /// Names and values of the attributes that they are kept in.
+    /// Names and values of the attributes for them.
     fn all(&self) -> Vec<(&'static [u8], &[u8])> {
         let both = [
             (posix_acl::ACCESS, &self.access),
@@ -122,7 +122,8 @@ impl FileSystem {
         )
     }
 
-    /// Makes a file, device, pipe or socket; `rdev` is the stored form ([`crate::device_number`]).
+    /// Creates a file, device, pipe or socket; `rdev` is the stored form
+    /// ([`crate::device_number`]).
     ///
     /// # Errors
     /// Those of [`Self::make`].
@@ -213,11 +214,11 @@ impl FileSystem {
         if !mode::is_valid(new.mode) {
             return refuse(Errno::INVAL, "a file type");
         }
-        // The leaf is prefetched while the rest is checked; nothing is decided by it.
+        // The leaf is prefetched while the rest is checked; the result does not depend on it.
         let mut expected = entries.expect(name);
         self.check_access(who, dir, MAY_WRITE | MAY_EXEC)?;
-        // Until the name is there: two of one name cannot be made, and the directory cannot be
-        // removed.
+        // Until the name is added: no second thread can create the name, and the directory cannot
+        // be removed.
         let _names = dir.names.lock();
         self.check_alive(dir)?;
         let parent = dir.attributes();
@@ -229,16 +230,16 @@ impl FileSystem {
         }
         let mut mode = new.mode;
         let acls = self.first_acls(dir, &mut mode, who.umask)?;
-        // Before the transaction: a refusal must not leave an object.
+        // Before the transaction: a refusal must leave no object.
         self.check_object_quota(who, &parent, mode)?;
-        // A prefetch: making the object takes longer than fetching the leaf from memory.
+        // A prefetch: creating the object takes longer than reading the leaf from memory.
         entries.expect_version(&expected);
         let tx = self.begin(estimate::CREATE)?;
         let now = self.now();
         let (dnode, attrs) = self.make_object(&tx, &parent, dir.object(), who, mode, new, now)?;
         entries.expect_leaf(&tx, &mut expected);
         let (object, is_dir) = (dnode.object(), attrs.is_dir());
-        // Before it has a name: a thread that finds it by its name must find this znode.
+        // Before it has a name: a thread that finds the name must find this znode.
         let entry = dirent::pack(object, attrs.mode, self.version);
         let named = self.cache.insert(dnode, attrs, false).and_then(|znode| {
             entries.add_expected(&tx, name, entry, &expected)?;
@@ -247,7 +248,7 @@ impl FileSystem {
         let znode = match named {
             Ok(znode) => znode,
             Err(error) => {
-                // In the same transaction: no txg has an object that nothing leads to.
+                // In the same transaction: no txg has an unreachable object.
                 let free = || self.objset.free(&tx, object);
                 self.cache.discard(object, free)?;
                 return Err(error);
@@ -259,7 +260,7 @@ impl FileSystem {
         if let Some(log) = self.log().filter(|_| !listed) {
             log.unlogged(&tx);
         }
-        // After the name is there, which could have been refused.
+        // After the name was added, which could have been refused.
         self.note_created(&tx, (znode.dnode(), &attrs), texts, &acls.all());
         self.change_dir(&tx, dir, 1, i64::from(is_dir), now)?;
         if !listed {
@@ -271,8 +272,8 @@ impl FileSystem {
         Ok(znode)
     }
 
-    /// Makes a file without a name (`O_TMPFILE`); it goes with its last holder unless it is linked
-    /// before.
+    /// Creates a file without a name (`O_TMPFILE`); it is freed with its last holder unless it is
+    /// linked before.
     ///
     /// # Errors
     /// Those of [`Self::make`].
@@ -298,16 +299,16 @@ impl FileSystem {
             self.make_object(&tx, &parent, dir.object(), who, mode, &new, self.now())?;
         attrs.links = 0;
         self.store.store(&tx, &dnode, &attrs, field::LINKS)?;
-        // In the set from the start: after a crash nobody holds it, and the next opening frees it.
+        // In the set from the start: after a crash nobody holds it, and the next open frees it.
         self.unlinked_set()?
             .add_int(&tx, dnode.object().0, dnode.object().0)?;
-        // May get a name: it is not freed while somebody holds it.
+        // It may get a name, so it is not freed while it is held.
         let znode = self.cache.insert(dnode, attrs, true)?;
         self.put_first_acls(&tx, &znode, &acls)?;
         Ok(znode)
     }
 
-    /// The ACLs that a new object inherits; takes permissions out of `mode`.
+    /// The ACLs that a new object inherits; they reduce the permissions in `mode`.
     fn first_acls(&self, dir: &Arc<Znode>, mode: &mut u32, umask: u32) -> Result<FirstAcls> {
         let kind = *mode & mode::TYPE;
         if kind == mode::SYMLINK {
@@ -319,7 +320,7 @@ impl FileSystem {
             None
         };
         let Some(bytes) = inherited else {
-            // The umask counts only where no default ACL says what is allowed.
+            // The umask applies only without a default ACL.
             *mode &= !(umask & 0o777);
             return Ok(FirstAcls::default());
         };
@@ -339,7 +340,8 @@ impl FileSystem {
         (acls.all().iter()).try_for_each(|(name, value)| self.put_xattr(tx, znode, name, value))
     }
 
-    /// Puts them into the object's own list. False: they do not all belong there, or fit.
+    /// Adds them to the object's own list. False if some of them do not belong there, or do not
+    /// fit.
     fn list_first_acls(&self, tx: &Tx, znode: &Arc<Znode>, acls: &FirstAcls) -> Result<bool> {
         let sa = self.backing.props().xattr == XattrPlace::Sa;
         for (name, value) in acls.all() {
@@ -350,7 +352,7 @@ impl FileSystem {
         Ok(true)
     }
 
-    /// The attributes that an object made below a parent begins with.
+    /// The attributes of a new object below a parent.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn attributes_of_new(
         &self,
@@ -478,7 +480,7 @@ impl FileSystem {
         Ok((dnode, attrs))
     }
 
-    /// Gives an object another name.
+    /// Adds another name to an object.
     ///
     /// # Errors
     /// `Refused(PERM)` for directories, `Refused(MLINK)`, `Refused(XDEV)` into another project's
@@ -524,17 +526,16 @@ impl FileSystem {
         )?;
         {
             let mut state = znode.write();
-            // It was made without a name, or its last name was removed while this one is added.
+            // It was created without a name, or its last name was removed while this one is added.
             if state.attrs.links == 0 {
                 self.deferred()?.leave(&tx, znode.object())?;
                 state.nameless = false;
-                // Its earlier changes were not noted.
+                // Its earlier changes are not in the log.
                 if let Some(log) = self.log() {
                     log.unlogged(&tx);
                 }
             } else {
-                // With the links locked: a later removal of another name must come after this
-                // record.
+                // With the links locked: the removal of another name must come after this record.
                 let body = Body::Link {
                     dir: dir.object().0,
                     object: znode.object().0,
@@ -560,7 +561,7 @@ impl FileSystem {
         self.change_dir(&tx, dir, 1, 0, now)
     }
 
-    /// Whether an object may have one more name, in a directory with these attributes.
+    /// Whether an object may get another name, in a directory with these attributes.
     fn check_link(znode: &Znode, parent: &Attributes) -> Result<()> {
         let state = znode.read();
         let a = &state.attrs;

@@ -1,9 +1,8 @@
-//! The caller of an operation, and the check of mode bits for callers that nobody has checked
-//! before.
+//! The caller of an operation, and the check of mode bits for callers that were not checked before.
 //!
 //! With `default_permissions` the kernel has checked the caller of a FUSE mount. Its credentials
-//! say so ([`Credentials::judged`]), and are used only for the owner of new objects. A library user
-//! may ask for enforcement ([`Credentials::enforced`]).
+//! say so ([`Credentials::judged`]), and are used only for the owner of new objects. A user of the
+//! library may ask for enforcement ([`Credentials::enforced`]).
 
 use std::sync::Arc;
 
@@ -19,17 +18,17 @@ pub const MAY_EXEC: u32 = 1;
 /// The identity behind an operation.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
-    /// User id; owner of what is made.
+    /// User id; the owner of new objects.
     pub uid: u32,
     /// Group id.
     pub gid: u32,
     /// Further groups.
     pub groups: Arc<[u32]>,
-    /// Mode bits to clear on creation, where no default ACL rules.
+    /// Mode bits to clear at creation, unless a default ACL applies.
     pub umask: u32,
     /// May do anything.
     pub privileged: bool,
-    /// Permissions are checked here; else somebody else has done it.
+    /// Permissions are checked here; otherwise another layer has checked them.
     pub enforce: bool,
 }
 
@@ -42,7 +41,7 @@ impl Credentials {
         }
     }
 
-    /// A caller whose permissions the kernel has judged.
+    /// A caller whose permissions the kernel has checked.
     pub fn judged(uid: u32, gid: u32, umask: u32) -> Self {
         Self {
             uid,
@@ -53,7 +52,7 @@ impl Credentials {
         }
     }
 
-    /// A caller whose permissions are judged here.
+    /// A caller whose permissions are checked here.
     pub fn enforced(uid: u32, gid: u32, groups: &[u32]) -> Self {
         Self {
             uid,

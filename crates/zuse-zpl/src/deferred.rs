@@ -1,4 +1,4 @@
-//! Objects without a name that are not in the unlinked set yet.
+//! Nameless objects that are not in the unlinked set yet.
 //!
 //! ```text
 //!   last name goes, somebody holds it ──> deferred ──last holder goes──> freed, in the same txg:
@@ -6,15 +6,16 @@
 //!                                            └──────the txg closes─────> in the set on disk
 //! ```
 //! Why: most objects that lose their name while in use are released at once. The kernel of a mount,
-//! for example, releases each file right after removing it. An entry in the set, and its removal,
-//! would be two useless changes of a table.
+//! for example, releases each file right after removing it. Adding and removing an entry in the set
+//! would be two useless changes.
 //!
-//! When a txg has closed, each nameless object of it is in the set or free. After a crash it is as
-//! if the entry had been made with the removal (`zuse-sim/tests/nameless.rs` cuts the power there).
+//! When a txg has closed, each of its nameless objects is in the set or freed. After a crash the
+//! result is the same as if the entry had been added with the removal (`zuse-sim/tests/nameless.rs`
+//! cuts the power there).
 //!
 //! Invariant: an object is here only while the txg in which it lost its name is open. If the set
-//! cannot be changed when that closes, the object is put there when the next one closes. So an
-//! operation in a txg never finds objects that still wait for the end of an older one. Asserted.
+//! cannot be changed when that closes, the object is added when the next one closes. So an
+//! operation in a txg never finds objects here from an older one. Asserted.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ use zuse_dmu::{BeforeClose, Tx};
 #[derive(Default)]
 struct Inside {
     objects: HashSet<u64>,
-    /// The txg before whose closing we are called.
+    /// The txg whose closing will call us.
     asked: Option<Txg>,
 }
 
@@ -38,7 +39,7 @@ pub(crate) struct Deferred {
 }
 
 impl Deferred {
-    /// What will put objects into the unlinked set `set`.
+    /// For objects to be added to the unlinked set `set`.
     pub fn new(set: Zap) -> Arc<Self> {
         Arc::new(Self {
             set,
@@ -49,7 +50,7 @@ impl Deferred {
     /// An object has lost its last name in this transaction.
     ///
     /// # Errors
-    /// It had to be put into the set, which cannot be changed.
+    /// It had to be added to the set, which cannot be changed.
     pub fn enter(self: &Arc<Self>, tx: &Tx, object: ObjectId) -> Result<()> {
         let mut inside = self.inside.lock();
         debug_assert!(
@@ -57,7 +58,8 @@ impl Deferred {
             "txg {:?} closed, and its nameless objects are not in the set",
             inside.asked
         );
-        // Requested once a txg. If that txg is already closing, the set is changed at once instead.
+        // Registered once per txg. If that txg is closing already, the set is changed at once
+        // instead.
         if inside.asked == Some(tx.txg()) || tx.before_close(self.clone()) {
             inside.asked = Some(tx.txg());
             inside.objects.insert(object.0);
@@ -67,8 +69,8 @@ impl Deferred {
         self.set.add_int(tx, object.0, object.0)
     }
 
-    /// Takes an object that will be freed in this transaction out of here or out of the set. Says
-    /// whether it was here: then it has to come back if it is not freed after all.
+    /// Removes an object that will be freed in this transaction, from here or from the set. Returns
+    /// whether it was here: then it must be added again if it is not freed after all.
     ///
     /// # Errors
     /// The set cannot be changed, or has no such entry (`NOENT`).
@@ -79,24 +81,24 @@ impl Deferred {
         self.set.remove_int(tx, object.0).map(|()| false)
     }
 
-    /// Whether nothing is here.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.inside.lock().objects.is_empty()
     }
 
-    /// Puts all that is here into the set.
+    /// Moves all objects from here into the set.
     pub fn empty(&self, tx: &Tx) {
         let objects: Vec<u64> = {
             let mut inside = self.inside.lock();
             inside.asked = None;
-            // A copy: objects that are freed meanwhile are found missing below.
+            // A copy: objects that are freed meanwhile are noticed below.
             inside.objects.iter().copied().collect()
         };
         for object in objects {
             if self.set.add_int(tx, object, object).is_err() {
                 continue;
             }
-            // It was freed meanwhile, by somebody who knew that the set had no entry.
+            // It was freed meanwhile, by a thread that knew that the set had no entry.
             if !self.inside.lock().objects.remove(&object) {
                 let _ = self.set.remove_int(tx, object);
             }

@@ -1,8 +1,8 @@
-//! What changed between two states of a file system: `zfs diff`.
+//! The changes between two states of a file system: `zfs diff`.
 //!
 //! Changed objects are found by comparing dnodes ([`Objset::each_changed`]), paths by going up from
-//! the object: no tree is walked. Names of a directory are read once, when the first of its changed
-//! entries is looked for.
+//! the object, so no tree is walked. Names of a directory are read once, for the first of its
+//! changed entries.
 //!
 //! [`Objset::each_changed`]: zuse_dmu::Objset::each_changed
 
@@ -17,7 +17,7 @@ use crate::attributes::Attributes;
 use crate::file_system::FileSystem;
 use crate::{dirent, flags, mode};
 
-/// Names that are kept of directories, all together.
+/// Names of directories that are kept, in all.
 const NAMES_MAX: usize = 1 << 20;
 
 /// What happened to an object.
@@ -27,7 +27,7 @@ pub enum ChangeKind {
     Added,
     /// It is gone.
     Removed,
-    /// Its content or attributes are others.
+    /// Its content or attributes have changed.
     Modified,
     /// It has another path now.
     Renamed(Vec<u8>),
@@ -42,9 +42,9 @@ pub struct Change {
     pub kind: ChangeKind,
     /// Type bits of its mode.
     pub file: u32,
-    /// When it changed last.
+    /// Its last change.
     pub ctime: Timestamp,
-    /// Path below the root, with a slash in front; of the old state where it is gone or renamed.
+    /// Path below the root, with a leading slash; in the old state if it was removed or renamed.
     /// `None`: it has none.
     pub path: Option<Vec<u8>>,
 }
@@ -104,7 +104,7 @@ impl<'a> Side<'a> {
         Ok(all)
     }
 
-    /// The path of an object; `None` if no directory lists it.
+    /// The path of an object; `None` if no directory has it.
     fn path(&mut self, object: ObjectId, of: &Attributes) -> Result<Option<Vec<u8>>> {
         let mut parts = Vec::new();
         let (mut at, mut parent) = (object, of.parent);
@@ -136,8 +136,8 @@ impl<'a> Side<'a> {
     }
 }
 
-/// The paths of objects, with a slash in front; `None` for what is no file, has no name, or cannot
-/// be found.
+/// The paths of objects, with a leading slash; `None` for an object that is no file, has no name,
+/// or cannot be found.
 pub fn paths_of(fs: &FileSystem, objects: &[ObjectId]) -> Vec<Option<Vec<u8>>> {
     let mut side = Side::new(fs);
     let paths = objects.iter().map(|object| {
@@ -169,7 +169,7 @@ fn of_object(before: &mut Side<'_>, after: &mut Side<'_>, object: ObjectId) -> R
             let (from, to) = (before.path(object, &a)?, after.path(object, &b)?);
             if a.links != b.links && !b.is_dir() {
                 let more = b.links as i64 - a.links as i64;
-                // The directory that it has noted may be that of a removed name.
+                // The directory recorded in the object may belong to a removed name.
                 let path = if more > 0 { from.or(to) } else { to.or(from) };
                 return Ok(vec![tell(ChangeKind::Links(more), &b, path)]);
             }
@@ -183,11 +183,11 @@ fn of_object(before: &mut Side<'_>, after: &mut Side<'_>, object: ObjectId) -> R
     })
 }
 
-/// Calls `f` for every change that leads from one state of a file system to a later one, by object
-/// number. An object that cannot be read does not end the others.
+/// Calls `f` for every change from one state of a file system to a later one, by object number. An
+/// unreadable object does not end the diff.
 ///
 /// # Errors
-/// Those of `f`; at the end, the first of what changed that cannot be read.
+/// The errors of `f`; at the end, the first error of an unreadable changed object.
 pub fn diff(
     old: &FileSystem,
     new: &FileSystem,

@@ -1,20 +1,18 @@
 //! Looking up names and listing directories.
 //!
-//! Positions of a listing: 0 before `.`, 1 before `..`, 2 before `.zfs` (root, where it is shown)
-//! or the first entry. Larger ones are ZAP positions, which are at least 2^28 behind any entry.
-//! They survive changes of the directory.
+//! Positions of a listing: 0 before `.`, 1 before `..`, 2 before `.zfs` (root, if visible) or the
+//! first entry. Larger ones are ZAP positions, which are at least 2^28 after any entry. They stay
+//! valid over changes of the directory.
 //!
 //! Budget of a listing
-//! - One search for the position per batch, each name copied once, no allocation per entry. A batch
-//!   is at most 1,024 names, 256 with their objects.
-//! - When the listing of a large directory begins, its leaves are read in the order of their
-//!   places, a mebibyte at a time. So are its objects, if attributes are wanted and their numbers
-//!   are dense.
+//! - One search for the position per batch, one copy per name, no allocation per entry. A batch is
+//!   at most 1,024 names, 256 with their objects.
+//! - When the listing of a large directory begins, its leaves are read in device order, a mebibyte
+//!   at a time. So are its objects, if attributes are wanted and their numbers are dense.
 //! - Sub-directories that probably come next are prefetched by other threads ([`crate::ahead`]).
-//! - If more than names is wanted, each dnode block of a batch is read once, neighbours together.
-//!   Attributes are taken from the bytes of that block, without making objects in memory.
-//! - An idle server can prepare the next batch while the client works on the last one
-//!   ([`crate::listing`]).
+//! - If attributes are wanted, each dnode block of a batch is read once, neighbours together.
+//!   Attributes are taken from that block, without creating objects in memory.
+//! - While idle, the server can prepare the next batch for the client ([`crate::listing`]).
 
 use std::sync::Arc;
 
@@ -42,41 +40,41 @@ pub struct DirEntry<'a> {
     pub object: ObjectId,
     /// Type bits of the mode.
     pub kind: u32,
-    /// The position behind it.
+    /// The position after it.
     pub next: u64,
     /// Its name.
     pub name: &'a [u8],
-    /// The object itself, if asked for and readable, or if it is in memory and attributes were
-    /// asked for; never for `.`, `..`, `.zfs`.
+    /// The object itself, if requested and readable, or if attributes were requested and it is in
+    /// memory. Never for `.`, `..`, `.zfs`.
     pub znode: Option<&'a Arc<Znode>>,
-    /// What `stat` shows of an object that is not in memory, where attributes were asked for.
+    /// The `stat` data of an object that is not in memory, if attributes were requested.
     pub attr: Option<&'a Attr>,
 }
 
-/// What a listing brings beside names.
+/// The data that a listing provides besides names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wanted {
     /// Nothing.
     Names,
-    /// Attributes of those that can be had without a device read.
+    /// Attributes of objects that need no device read.
     Cached,
-    /// Attributes: with the object where it is in memory, else as stored.
+    /// Attributes: from the object if it is in memory, otherwise from its dnode block.
     Attributes,
     /// Objects.
     Objects,
 }
 
-/// What a name leads to.
+/// The target of a name.
 #[derive(Debug)]
 pub enum Found {
     /// An object.
     Object(Arc<Znode>),
-    /// A file that nobody has in memory, as `stat` shows it.
+    /// The `stat` data of a file that is not in memory.
     Stored(Attr),
 }
 
 impl FileSystem {
-    /// The object behind a name, and whatever is known of its type.
+    /// The object number of a name, and its type if known.
     pub(crate) fn find(&self, dir: &Znode, name: &[u8]) -> Result<Option<(ObjectId, u32)>> {
         let zap = dir.entries()?;
         let value = match self.match_type() {
@@ -123,9 +121,8 @@ impl FileSystem {
         }
     }
 
-    /// As [`Self::lookup`], without putting a file into memory that is not there: many who ask for
-    /// a name want no more than to see it. Nothing holds such a file, as nothing holds those of a
-    /// listing ([`FileSystem::add_keeper`]).
+    /// As [`Self::lookup`], without loading a file into memory: many callers only need its `stat`
+    /// data. Nothing holds such a file, like those of a listing ([`FileSystem::add_keeper`]).
     ///
     /// # Errors
     /// As [`Self::lookup`].
@@ -147,7 +144,7 @@ impl FileSystem {
         self.lookup(who, dir, name).map(Found::Object)
     }
 
-    /// A regular file that is not in memory, as it is stored.
+    /// A regular file that is not in memory, from its dnode block.
     fn stored_file(&self, object: ObjectId) -> Option<Attr> {
         if self.cache.get(object).is_some() {
             return None;
@@ -159,9 +156,9 @@ impl FileSystem {
             .then_some(attr)
     }
 
-    /// What is said of a name that a directory does not hold. One that could not be made either is
-    /// too long, as other file systems say before they look. (A long name that is there is found,
-    /// whatever the property says by now.)
+    /// The error for a missing name. One that could not be created either is too long, which other
+    /// file systems report before they look. (An existing long name is found, whatever the property
+    /// says.)
     pub(crate) fn absent(&self, name: &[u8]) -> Error {
         if name.len() > name::NAME_MAX && !self.takes_long_names() {
             return Error::refused(Errno::NAMETOOLONG, "a file name");
@@ -169,7 +166,7 @@ impl FileSystem {
         Error::refused(Errno::NOENT, "no such name")
     }
 
-    /// Whether names of more than 255 bytes may be made.
+    /// Whether names of more than 255 bytes may be created.
     pub(crate) fn takes_long_names(&self) -> bool {
         self.backing.props().longname && self.features().longname
     }
@@ -192,12 +189,12 @@ impl FileSystem {
     }
 
     /// Lists a directory from a position (0: the start) until the end or until `sink` returns
-    /// false, which says that this entry was not taken. With `plus` entries bring their objects,
+    /// false, which means that it rejects this entry. With `plus` entries have their objects,
     /// fetched in object order.
     ///
     /// # Errors
-    /// `Refused(NOTDIR)`; the directory cannot be read; after all other entries: it holds names
-    /// that no file may have.
+    /// `Refused(NOTDIR)`; the directory cannot be read; after all other entries: it has names that
+    /// are impossible for files.
     pub fn readdir(
         &self,
         dir: &Arc<Znode>,
@@ -214,11 +211,12 @@ impl FileSystem {
         Ok(())
     }
 
-    /// The same for a sink that will take about `likely` entries, of which not many more are
-    /// fetched. It is given at most `most` stored ones. Says whether the listing came to its end.
+    /// The same for a sink that will accept about `likely` entries, so not many more are fetched.
+    /// It gets at most `most` entries whose objects are not in memory. Returns whether the listing
+    /// reached its end.
     ///
     /// # Errors
-    /// As [`Self::readdir`]; that names were left out is said by the call that finds nothing more.
+    /// As [`Self::readdir`]; left-out names are reported by the call that finds nothing more.
     pub fn readdir_some(
         &self,
         dir: &Arc<Znode>,
@@ -232,8 +230,7 @@ impl FileSystem {
             return Ok(false);
         }
         if from <= 3 {
-            // The leaves of a large directory are listed in an order that has nothing to do with
-            // their places.
+            // The listing order of a large directory's leaves is unrelated to their places.
             self.objset.gather_whole(dir.dnode());
             self.read_ahead(dir.object());
         }
@@ -250,7 +247,7 @@ impl FileSystem {
             }
             at = batch.after;
             if wanted != Wanted::Names {
-                // A client that asks for the first few entries may want names only.
+                // A client that asks for the first few entries may need names only.
                 let in_all = if from <= 3 && most != usize::MAX {
                     0
                 } else {
@@ -273,7 +270,7 @@ impl FileSystem {
         Ok(true)
     }
 
-    /// Gives the names that are in no directory's table; false if the sink wants no more.
+    /// Lists the names that are not stored in the directory; false if the sink wants no more.
     fn list_dots(
         &self,
         dir: &Arc<Znode>,
@@ -303,7 +300,7 @@ impl FileSystem {
         true
     }
 
-    /// Gives the entries of a batch; false if the sink wants no more.
+    /// Passes the entries of a batch to the sink; false if it wants no more.
     fn give_batch(&self, batch: &Batch, sink: &mut dyn FnMut(DirEntry<'_>) -> bool) -> bool {
         let mut start = 0;
         for (i, &(value, after, end)) in batch.entries.iter().enumerate() {
@@ -338,8 +335,7 @@ impl FileSystem {
         true
     }
 
-    /// A directory is being listed: those that probably follow are read and put in order by other
-    /// threads.
+    /// A directory is being listed: the likely next ones are read and sorted by other threads.
     fn read_ahead(&self, dir: ObjectId) {
         let next = self.ahead.visit(dir);
         if next.is_empty() {
@@ -348,7 +344,7 @@ impl FileSystem {
         let objset = self.objset.clone();
         let job = Box::new(move || {
             for dnode in objset.gather_listings(next) {
-                // Only a hint: the listing itself reports what is wrong.
+                // Only a hint: the listing itself reports errors.
                 let order = Box::new(move || {
                     let _ = Zap::open(&dnode).and_then(|zap| zap.prefetch());
                 });
@@ -360,7 +356,7 @@ impl FileSystem {
         let _ = self.objset.work().try_submit(job);
     }
 
-    /// Entries came or went: the directory's size, links, times.
+    /// Entries were added or removed: updates the directory's size, links and times.
     pub(crate) fn change_dir(
         &self,
         tx: &Tx,
@@ -391,7 +387,7 @@ impl FileSystem {
         self.store.store(tx, dir.dnode(), &state.attrs, fields)
     }
 
-    /// A directory whose `names` are locked must still be there for a name to be put into it.
+    /// A directory whose `names` are locked must still exist for a name to be added to it.
     pub(crate) fn check_alive(&self, dir: &Znode) -> Result<()> {
         let state = dir.read();
         if dir.is_dead() || state.attrs.links == 0 {
@@ -400,7 +396,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Whether a new name may be made in a directory.
+    /// Whether a new name may be created in a directory.
     pub(crate) fn check_new_name(&self, dir: &Znode, name: &[u8]) -> Result<()> {
         let props = self.backing.props();
         name::check_new(name, self.takes_long_names(), self.utf8_only)?;

@@ -1,8 +1,7 @@
-//! Directory entries as they are stored: a name, and object number and file type in one integer.
+//! Stored directory entries: a name, and object number and file type in one integer.
 //!
-//! This is the one way on which stored names leave a directory. A name that no directory can hold
-//! is left out and counted. So nobody further up ever sees a slash, a NUL, `.`, `..` or an empty
-//! name that a disk or stream brought.
+//! All stored names are read through this module. An impossible name is skipped and counted. So no
+//! layer above ever gets a slash, a NUL, `.`, `..` or an empty name from a disk or stream.
 
 use zuse_base::{ObjectId, Result};
 use zuse_dmu::zap::Zap;
@@ -11,7 +10,7 @@ use crate::name;
 
 const NUMBER: u64 = (1 << 48) - 1;
 
-/// The value for an object of a mode. ZPL version 1 knows no types.
+/// The value for an object with that mode. ZPL version 1 stores no types.
 pub(crate) fn pack(object: ObjectId, mode: u32, zpl_version: u64) -> u64 {
     let kind = if zpl_version < 2 {
         0
@@ -26,22 +25,22 @@ pub(crate) fn object(value: u64) -> ObjectId {
     ObjectId(value & NUMBER)
 }
 
-/// The type bits of a value; 0 if it does not tell.
+/// The type bits of a value; 0 if it has none.
 pub(crate) fn kind(value: u64) -> u32 {
     ((value >> 60) as u32) << 12
 }
 
-/// What a listing came to.
+/// The result of a listing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Listed {
     /// The position behind the last entry.
     pub after: u64,
-    /// Entries that were left out.
+    /// Entries that were skipped.
     pub impossible: u64,
 }
 
-/// Gives the entries of a directory from a position on (name, value, position behind) until `f`
-/// returns false.
+/// Calls `f` with the entries of a directory from a position on (name, value, position after it)
+/// until it returns false.
 ///
 /// # Errors
 /// The directory cannot be read.

@@ -1,7 +1,7 @@
 //! File data: reading, writing, sizes, holes.
 //!
-//! A file of one block has a block of just its size (a multiple of 512). When it needs more its
-//! block size becomes the record size for ever (chapter 03c §5 of the format notes). Bytes behind
+//! A file of one block has a block of exactly its size (a multiple of 512). If it needs more, its
+//! block size becomes the record size for ever (chapter 03c §5 of the format notes). Bytes after
 //! the size are zeros on disk.
 //!
 //! Budget: a read of cached blocks copies nothing and takes the range lock and one block look-up
@@ -27,15 +27,15 @@ pub const SIZE_MAX: u64 = i64::MAX as u64;
 /// Data of one transaction.
 const WRITE_CHUNK: usize = 8 << 20;
 
-/// What is special about a write.
+/// Options of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// At the end of the file, wherever that is; the offset is ignored.
+    /// At the end of the file at that moment; the offset is ignored.
     pub append: bool,
     /// Drop set-id bits.
     pub kill_suidgid: bool,
-    /// Leave the times alone: who writes back cached pages sends the times of the writes
-    /// themselves.
+    /// Leave the times alone: a kernel that writes back cached pages sends the times of the writes
+    /// separately.
     pub keep_times: bool,
     /// Durable before it returns.
     pub sync: bool,
@@ -46,7 +46,7 @@ pub struct WriteOptions {
 pub enum Whence {
     /// The next data at or after the offset.
     Data,
-    /// The next hole at or after the offset; the end of the file is one.
+    /// The next hole at or after the offset; the end of the file counts as one.
     Hole,
 }
 
@@ -59,8 +59,8 @@ fn check_file(znode: &Znode) -> Result<()> {
 }
 
 impl FileSystem {
-    /// Gives up to `len` bytes from `offset` to `sink`, shared with the cache where they are clean.
-    /// Ends at the end of the file. The access time is the caller's to note ([`Self::accessed`]).
+    /// Passes up to `len` bytes from `offset` to `sink`, shared with the cache if they are clean.
+    /// Ends at the end of the file. The caller notes the access time ([`Self::accessed`]).
     ///
     /// # Errors
     /// A block cannot be read; `Refused(ACCES)` for quarantined files.
@@ -88,7 +88,7 @@ impl FileSystem {
         Ok(take)
     }
 
-    /// Reads into a buffer; fewer bytes than asked mean the end of the file.
+    /// Reads into a buffer; fewer bytes than requested mean the end of the file.
     ///
     /// # Errors
     /// Those of [`Self::read_slices`].
@@ -105,7 +105,7 @@ impl FileSystem {
     /// Writes all of `data`.
     ///
     /// # Errors
-    /// `Refused`: `ROFS`, `PERM` (flags), `FBIG`, `NOSPC`, `DQUOT`; a block that is covered in part
+    /// `Refused`: `ROFS`, `PERM` (flags), `FBIG`, `NOSPC`, `DQUOT`; or a partly covered block
     /// cannot be read.
     pub fn write(
         &self,
@@ -125,7 +125,7 @@ impl FileSystem {
         if !options.append && fits(offset).is_none() {
             return refuse(Errno::FBIG, "a write");
         }
-        // The whole file if its end or its block size may change, else just the range.
+        // Locks the whole file if its end or its block size may change, otherwise just the range.
         let range = loop {
             let size = znode.size();
             let whole = options.append || offset + len > size || znode.dnode().max_block() == 0;
@@ -148,7 +148,7 @@ impl FileSystem {
         self.check_content_change(znode, offset, options.append)?;
         let mut done = 0;
         while done < data.len() {
-            // Chunks end at block borders of any record size.
+            // Chunks end at block boundaries of any record size.
             let at = offset + done as u64;
             let room = WRITE_CHUNK - (at % WRITE_CHUNK as u64) as usize;
             let piece = &data[done..(done + room).min(data.len())];
@@ -188,7 +188,7 @@ impl FileSystem {
         let block = u64::from(new_block);
         let partial = |blkid: u64| {
             let start = blkid * block;
-            // Written from its start to its end, or to where nothing was before.
+            // Written from its start to its end, or to where no data was before.
             !(offset <= start && (end >= start + block || end >= size)) && start < size
         };
         let (first, last) = (offset / block, (end - 1) / block);
@@ -221,7 +221,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Size, times and flags after a change of the data. Gives how many names the file has.
+    /// Updates size, times and flags after a change of the data. Returns how many names the file
+    /// has.
     pub(crate) fn content_changed(
         &self,
         tx: &Tx,
@@ -267,7 +268,7 @@ impl FileSystem {
         Ok(links)
     }
 
-    /// The block size that a file must have for its data to reach `end`.
+    /// The block size that a file needs for its data to reach `end`.
     pub(crate) fn grown_block(&self, znode: &Znode, end: u64) -> u32 {
         let dnode = znode.dnode();
         grown_block_size(
@@ -352,7 +353,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Gets the block that an offset cuts into the cache.
+    /// Loads the block at a partly covered end of the range into the cache.
     fn read_partial(&self, znode: &Znode, offset: u64) -> Result<()> {
         let block = u64::from(znode.dnode().block_size()).max(1);
         if offset.is_multiple_of(block) {
@@ -362,11 +363,11 @@ impl FileSystem {
         }
     }
 
-    /// `fallocate(2)`: mode 0 and KEEP_SIZE only check and set the size (space cannot be promised
-    /// by a copy-on-write file system), PUNCH_HOLE and ZERO_RANGE free.
+    /// `fallocate(2)`: mode 0 and KEEP_SIZE only check and set the size, because a copy-on-write
+    /// file system cannot reserve space this way. PUNCH_HOLE and ZERO_RANGE free.
     ///
     /// # Errors
-    /// `Refused(NOTSUP)` for other modes, `Refused(NOSPC)` where the space is plainly not there;
+    /// `Refused(NOTSUP)` for other modes, `Refused(NOSPC)` if there is obviously too little space;
     /// those of [`Self::write`].
     pub fn fallocate(&self, znode: &Arc<Znode>, how: u32, offset: u64, len: u64) -> Result<()> {
         self.allocate_range(znode, how, offset, len)?;
@@ -435,10 +436,10 @@ impl FileSystem {
         }
     }
 
-    /// The next data or hole at or after an offset, by blocks.
+    /// The next data or hole at or after an offset, in whole blocks.
     ///
     /// # Errors
-    /// `Refused(NXIO)` at or behind the end, or if there is no data any more.
+    /// `Refused(NXIO)` at or after the end, or if there is no more data.
     pub fn seek(&self, znode: &Arc<Znode>, offset: u64, whence: Whence) -> Result<u64> {
         check_file(znode)?;
         let _range = znode.content.read(0, u64::MAX);
@@ -454,9 +455,9 @@ impl FileSystem {
         }
     }
 
-    /// Copies a range between two files of this file system (or within one, where the ranges do not
-    /// overlap), keeping holes. Where clones are wanted, whole blocks that are on disk are pointed
-    /// to. Returns how much was copied: the source may end first.
+    /// Copies a range between two files of this file system (or within one, if the ranges do not
+    /// overlap), keeping holes. If clones are enabled, whole blocks that are on disk are cloned.
+    /// Returns how much was copied: the source may end first.
     ///
     /// # Errors
     /// Those of [`Self::write`] and [`Self::read_slices`]; `Refused(INVAL)` for overlapping ranges.
@@ -542,7 +543,7 @@ impl FileSystem {
     }
 }
 
-/// Puts bytes into blocks of this size of a file of that size.
+/// Writes bytes into blocks of this size, of a file of that size.
 fn put_bytes(
     tx: &Tx,
     dnode: &Dnode,
@@ -574,7 +575,7 @@ fn put_bytes(
     Ok(())
 }
 
-/// A mode after somebody without privilege has changed the object.
+/// A mode after an unprivileged user has changed the object.
 pub(crate) fn without_set_ids(mode: u32) -> u32 {
     let mut new = mode & !mode::SETUID;
     if mode & 0o010 != 0 {
@@ -583,7 +584,7 @@ pub(crate) fn without_set_ids(mode: u32) -> u32 {
     new
 }
 
-/// The block size that a file of `size` bytes must have to reach `end`.
+/// The block size that a file of `size` bytes needs to reach `end`.
 fn grown_block_size(block: u32, max_block: u64, size: u64, end: u64, record: u32) -> u32 {
     let can_change = max_block == 0 && size <= u64::from(block);
     let must = end > u64::from(block) && (!block.is_power_of_two() || block < record);

@@ -32,7 +32,7 @@ pub const MASTER_NODE: ObjectId = ObjectId(1);
 /// Newest ZPL version.
 pub const ZPL_VERSION: u64 = 5;
 
-/// Access times that wait to be written, at most.
+/// Pending access times, at most.
 const PENDING_ATIMES: usize = 512;
 
 /// How names compare (`casesensitivity`).
@@ -41,7 +41,7 @@ pub enum CaseSensitivity {
     /// Byte for byte.
     #[default]
     Sensitive,
-    /// Case is kept but does not tell names apart.
+    /// Case is kept but does not distinguish names.
     Insensitive,
     /// Sensitive unless asked otherwise.
     Mixed,
@@ -69,7 +69,7 @@ pub struct FileSystem {
     root: ObjectId,
     root_znode: Mutex<Option<Arc<Znode>>>,
     pub(crate) unlinked: Option<Zap>,
-    /// What will be in the unlinked set when the txg closes.
+    /// Objects to add to the unlinked set when the txg closes.
     deferred: Option<Arc<Deferred>>,
     pub(crate) rename: Mutex<()>,
     pub(crate) ahead: crate::ahead::Ahead,
@@ -79,9 +79,9 @@ pub struct FileSystem {
     pending_atimes: Mutex<HashMap<u64, Arc<Znode>>>,
     pub(crate) quotas: crate::quota::Quotas,
     keepers: RwLock<Vec<Weak<dyn Keeper>>>,
-    /// Where operations leave their records.
+    /// The log for the records of operations.
     pub(crate) log: OnceLock<Arc<dyn IntentLog>>,
-    /// As of the last look: asking the pool costs a search per feature.
+    /// A copy, because asking the pool takes a search per feature.
     features: RwLock<PoolFeatures>,
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn refuse<T>(errno: Errno, what: &str) -> Result<T> {
     Err(Error::refused(errno, what))
 }
 
-/// What the master node says of the file system.
+/// The file system's properties in the master node.
 struct Master {
     entries: Zap,
     place: Place,
@@ -120,7 +120,7 @@ impl Master {
         value.map(|v| v.unwrap_or(0))
     }
 
-    /// How names compare: the normal form, the case, and what folds it.
+    /// How names compare: normal form, case, and case folding.
     fn names(&self) -> Result<(u64, CaseSensitivity, u64)> {
         let normalization = self.optional("normalization")?;
         let case = self.optional("casesensitivity")?;
@@ -146,7 +146,7 @@ impl Master {
 }
 
 impl FileSystem {
-    /// Opens the file system of a dataset or snapshot. On a writable one, objects that lost their
+    /// Opens the file system of a dataset or snapshot. If it is writable, objects that lost their
     /// last name before the last unmount (or crash) are freed.
     ///
     /// # Errors
@@ -211,18 +211,18 @@ impl FileSystem {
             fs.leave_nameless();
         }
         if !fs.is_read_only() {
-            // A set that cannot be read is no reason to refuse the rest.
+            // An unreadable set is no reason to refuse the rest.
             let _ = fs.drain_but(in_use.as_deref());
         }
         Ok(fs)
     }
 
-    /// Where it is, for messages.
+    /// Its name for messages.
     pub fn place(&self) -> Place {
         self.objset.place()
     }
 
-    /// What it is mounted from.
+    /// The dataset that it is mounted from.
     pub fn backing(&self) -> &Arc<dyn Backing> {
         &self.backing
     }
@@ -242,8 +242,8 @@ impl FileSystem {
         self.version
     }
 
-    /// Whether an entry is found by more than one name: case or the form of letters does not tell
-    /// them apart.
+    /// Whether an entry has several names, because case or the form of letters does not distinguish
+    /// names.
     pub fn has_aliases(&self) -> bool {
         self.match_type() != MatchType::Exact
     }
@@ -307,7 +307,7 @@ impl FileSystem {
         Ok(self.changes.count(self.backing.begin(bytes, false)?))
     }
 
-    /// For operations that give space back in the end: they must work on a full dataset.
+    /// For operations that free space in the end: they must work on a full dataset.
     pub(crate) fn begin_freeing(&self, bytes: u64) -> Result<Change<'_>> {
         Ok(self.changes.count(self.backing.begin(bytes, true)?))
     }
@@ -333,7 +333,7 @@ impl FileSystem {
         }
     }
 
-    /// Whether new files and directories carry a project id.
+    /// Whether new files and directories have a project id.
     pub(crate) fn has_projects(&self) -> bool {
         self.version >= 5
             && self.features().project_quota
@@ -345,7 +345,7 @@ impl FileSystem {
         *self.features.read()
     }
 
-    /// Looks again which features the pool has: after an upgrade.
+    /// Reads the features of the pool again: after an upgrade.
     pub fn refresh_features(&self) {
         let now = self.backing.features();
         *self.features.write() = now;
@@ -354,8 +354,7 @@ impl FileSystem {
     /// Type of the objects that hold file data.
     pub(crate) const FILE_TYPE: u8 = object_type::PLAIN_FILE_CONTENTS;
 
-    /// Somebody has read an object: its access time, which is to be written some time. Whether it
-    /// has another one now.
+    /// An object was read: notes its access time, to be written later. Returns whether it changed.
     pub fn accessed(&self, znode: &Arc<Znode>) -> bool {
         let props = self.backing.props();
         if !props.atime || props.read_only {
@@ -364,7 +363,7 @@ impl FileSystem {
         {
             let state = znode.read();
             let a = &state.attrs;
-            // A millisecond is precise enough for a file that is read a thousand times a second.
+            // Millisecond precision, for files that are read a thousand times a second.
             let now = self.now();
             let day_old = now.secs.saturating_sub(a.atime.secs) >= 86_400;
             let wanted = if props.relatime {
@@ -388,7 +387,7 @@ impl FileSystem {
                 pending.len() >= PENDING_ATIMES
             };
             if full {
-                // Best effort: what cannot be written now stays pending.
+                // Best effort: times that cannot be written now stay pending.
                 let _ = self.write_atimes();
             }
         }
@@ -401,8 +400,7 @@ impl FileSystem {
         }
     }
 
-    /// Calls `f`, if access times wait to be written, with what tells whether that of an object
-    /// does.
+    /// If access times are pending, calls `f` with a test for whether an object has one.
     pub(crate) fn with_pending_atimes(&self, f: impl FnOnce(&dyn Fn(ObjectId) -> bool)) {
         let pending = self.pending_atimes.lock();
         if !pending.is_empty() {
@@ -410,10 +408,10 @@ impl FileSystem {
         }
     }
 
-    /// Writes the access times that wait.
+    /// Writes the pending access times.
     ///
     /// # Errors
-    /// No transaction could be begun; they wait on.
+    /// No transaction could be begun; they stay pending.
     pub fn write_atimes(&self) -> Result<()> {
         let some = self.pending_atimes.lock().len();
         if some == 0 {
@@ -443,7 +441,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Makes everything done so far durable.
+    /// Makes all changes so far durable.
     ///
     /// # Errors
     /// The pool is suspended.
@@ -457,7 +455,7 @@ impl FileSystem {
         self.backing.wait_synced(self.backing.open_txg())
     }
 
-    /// Puts what has lost its name and is held into the unlinked set now, not when the txg closes.
+    /// Adds nameless objects in use to the unlinked set now, not when the txg closes.
     pub(crate) fn remember_nameless(&self) -> Result<()> {
         if let Some(deferred) = self.deferred.as_ref().filter(|l| !l.is_empty()) {
             let change = self.begin_freeing(estimate::REMOVE)?;
@@ -466,17 +464,18 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Before the dataset goes: writes what waits and lets go of the root. Objects still held by
-    /// others stay valid until dropped; nameless ones are freed at the next mount.
+    /// Before the dataset is closed: writes pending changes and releases the root. Objects still
+    /// held by others stay valid until dropped; nameless ones are freed at the next mount.
     ///
     /// # Errors
-    /// What waited could not be written.
+    /// Pending changes could not be written.
     pub fn close(&self) -> Result<()> {
         self.finish()?;
         self.log.get().map_or(Ok(()), |log| log.close())
     }
 
-    /// The same before the pool goes: its last txgs end the log, and nobody waits for one here.
+    /// The same before the pool is closed: its last txgs end the log, and nothing waits for one
+    /// here.
     ///
     /// # Errors
     /// As [`Self::close`].
@@ -492,7 +491,7 @@ impl FileSystem {
         written
     }
 
-    /// The txg that holds the newest change of an object, if it is not on disk yet.
+    /// The txg with the newest change of an object, if it is not on disk yet.
     pub fn dirty_txg(&self, znode: &Znode) -> Option<Txg> {
         znode.dnode().newest_dirty()
     }
@@ -509,7 +508,7 @@ impl FileSystem {
         )
     }
 
-    /// The same of an object that is not in memory; `None` if it is of no common shape.
+    /// The same for an object that is not in memory; `None` if it has no common shape.
     pub(crate) fn stored_attr(&self, object: ObjectId, dnode: &DnodeView<'_>) -> Option<Attr> {
         Some(self.attr_of(
             object,
@@ -535,13 +534,13 @@ impl FileSystem {
         Attr {
             object,
             attributes,
-            // Rounded to the nearest sector. The count comes from disk: any number may be there.
+            // Rounded to the nearest sector. The count comes from disk, so it may be any number.
             blocks: used / 512 + used % 512 / 256 + slots,
             blksize,
         }
     }
 
-    /// From now on `keeper` hears of objects that lose their last name, while it lives.
+    /// From now on `keeper` is told of objects that lose their last name, while it exists.
     pub fn add_keeper(&self, keeper: Weak<dyn Keeper>) {
         let mut keepers = self.keepers.write();
         keepers.retain(|k| k.strong_count() > 0);
@@ -556,21 +555,21 @@ impl FileSystem {
     }
 }
 
-/// Somebody who has given out objects without holding them.
+/// A user of objects that does not hold them.
 pub trait Keeper: Send + Sync {
-    /// The last name of an object is being taken away, by a transaction that is open. Who holds it
-    /// when this returns keeps it usable. The file system must not be called.
+    /// The last name of an object is being removed, by an open transaction. Whoever holds it when
+    /// this returns keeps it usable. The file system must not be called here.
     fn last_name_goes(&self, znode: &Arc<Znode>);
 }
 
-/// Attributes with what the object's space adds to them.
+/// Attributes, together with the object's space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr {
     /// The inode number.
     pub object: ObjectId,
     /// What is stored.
     pub attributes: Attributes,
-    /// Allocated space in 512-byte units; what is not yet written does not count.
+    /// Allocated space in 512-byte units, without data that is not written yet.
     pub blocks: u64,
     /// Preferred I/O size.
     pub blksize: u32,
@@ -584,7 +583,7 @@ impl Attr {
 }
 
 /// Major and minor number of a stored device number: the 64-bit form if its high half is in use,
-/// else Linux's.
+/// otherwise Linux's.
 pub fn device_of(rdev: u64) -> (u32, u32) {
     if rdev >> 32 != 0 {
         ((rdev >> 32) as u32, rdev as u32)
@@ -593,7 +592,7 @@ pub fn device_of(rdev: u64) -> (u32, u32) {
     }
 }
 
-/// The stored form of a device number, as Linux has it.
+/// The stored form of a device number, as on Linux.
 pub fn device_number(major: u32, minor: u32) -> u64 {
     u64::from((major & 0xfff) << 20 | minor & 0xf_ffff)
 }

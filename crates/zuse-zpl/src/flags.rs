@@ -6,7 +6,7 @@ pub const XATTR: u64 = 0x1;
 pub const INHERIT_ACE: u64 = 0x2;
 /// The ACL says no more than the mode.
 pub const ACL_TRIVIAL: u64 = 0x4;
-/// Directories made with ACL inheritance in force.
+/// Directories created with ACL inheritance.
 pub const ACL_AUTO_INHERIT: u64 = 0x40;
 /// Everybody may execute.
 pub const NO_EXECS_DENIED: u64 = 0x100;
@@ -30,5 +30,5 @@ pub const AV_MODIFIED: u64 = 0x400_0000_0000;
 pub const SPARSE: u64 = 0x2000_0000_0000;
 /// New objects inside inherit the project id.
 pub const PROJINHERIT: u64 = 0x4000_0000_0000;
-/// The project id attribute is there.
+/// The object has a project id attribute.
 pub const PROJID: u64 = 0x8000_0000_0000;

@@ -1,4 +1,4 @@
-//! Making a new, empty file system in a new object set (chapter 03c §1.3 of the format notes).
+//! Creating an empty file system in a new object set (chapter 03c §1.3 of the format notes).
 //!
 //! ```text
 //!   1 master node ─ SA_ATTRS ─► attribute tables
@@ -23,7 +23,7 @@ use crate::backing::PoolFeatures;
 use crate::file_system::{CaseSensitivity, MASTER_NODE, ZPL_VERSION};
 use crate::{flags, mode};
 
-/// What a new file system is to be; fixed for its life, but for the version.
+/// Options of a new file system; fixed for its life, except the version.
 #[derive(Clone, Debug)]
 pub struct FormatOptions {
     /// ZPL version, 1 to 5.
@@ -40,8 +40,9 @@ pub struct FormatOptions {
     pub gid: u32,
     /// Its times.
     pub now: Timestamp,
-    /// Features of the pool. OpenZFS makes a pool's own file system before it has any, and counts
-    /// projects and objects of owners from its first mount on. A new one counts them at once.
+    /// Features of the pool. OpenZFS creates a pool's own file system before any feature is
+    /// enabled. It counts projects and objects of owners from the first mount on. A new file system
+    /// counts them at once.
     pub features: PoolFeatures,
 }
 
@@ -69,7 +70,7 @@ const DEFAULT_QUOTAS: [&str; 6] = [
     "defaultprojectobjquota",
 ];
 
-/// Puts an empty file system into a new object set.
+/// Creates an empty file system in a new object set.
 ///
 /// # Errors
 /// No room, or the object set is not empty.
@@ -163,7 +164,7 @@ fn attributes_of_root(
     }
 }
 
-/// Marks the object set as one whose space is counted by owner.
+/// Marks the object set as one with space accounting by owner.
 fn set_accounting(objset: &Arc<Objset>, tx: &Tx, options: &FormatOptions) {
     let mut os_flags = objset.flags();
     if options.version >= 4 {
@@ -182,11 +183,11 @@ fn set_accounting(objset: &Arc<Objset>, tx: &Tx, options: &FormatOptions) {
     objset.set_flags(tx, os_flags);
 }
 
-/// Makes an object set a file system of a newer version; objects are rewritten when they are
-/// changed next. Who has it open must open it again.
+/// Upgrades the file system of an object set; objects are rewritten at their next change. It has to
+/// be opened again afterwards.
 ///
 /// # Errors
-/// `Refused(INVAL)` for versions that there are not, or that are older.
+/// `Refused(INVAL)` for unknown or older versions.
 pub fn upgrade(objset: &Arc<Objset>, tx: &Tx, version: u64) -> Result<()> {
     let master = Zap::open(&objset.dnode(MASTER_NODE)?)?;
     let now = master.lookup_u64(b"VERSION")?.unwrap_or(0);

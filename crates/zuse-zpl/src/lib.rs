@@ -1,8 +1,8 @@
 //! The POSIX layer: files, directories, attributes and extended attributes of a dataset.
 //!
 //! [`FileSystem`] is one mounted dataset or snapshot over a [`Backing`]; [`Znode`] is one of its
-//! objects. Every operation that `mount` needs is a method of the former; none of them knows who
-//! asks through which interface.
+//! objects. Every operation that `mount` needs is a method of the former, independent of the
+//! interface of the client.
 #![forbid(unsafe_code)]
 
 mod access;

@@ -1,11 +1,11 @@
 //! Batches of a directory's listing, prepared while the client works on the previous batch.
 //!
-//! A large directory is listed a buffer at a time, and the client does something with each before
-//! it asks for the next. Meanwhile an idle server reads the names and attributes that come next
+//! A large directory is listed a buffer at a time, and the client processes each before it asks for
+//! the next. Meanwhile an idle server reads the next names and attributes
 //! ([`FileSystem::prefetch_listing`]). A prepared batch is used only if nothing in the file system
-//! has changed since it was begun ([`Changes`]); else it is read again. Access times are the
-//! exception: they change without a transaction. So objects with an access time that waits to be
-//! written are read again.
+//! has changed since its preparation began ([`Changes`]); otherwise it is read again. Access times
+//! are the exception: they change without a transaction. So objects with a pending access time are
+//! read again.
 //!
 //! Memory: at most [`PREPARED`] batches, of [`BATCH`] entries with attributes or [`BATCH_NAMES`]
 //! without.
@@ -24,13 +24,13 @@ use crate::dirent;
 use crate::file_system::{Attr, FileSystem};
 use crate::znode::Znode;
 
-/// Most entries that are fetched at a time with their objects.
+/// Most entries that are fetched at a time, with their objects.
 const BATCH: usize = 256;
 /// Most names that are fetched at a time.
 const BATCH_NAMES: usize = 1024;
 /// Fewest.
 pub(crate) const FEW: usize = 8;
-/// Listings that are made ready for at a time.
+/// Listings that are prepared at a time.
 const PREPARED: usize = 8;
 /// The position behind a directory's last entry.
 pub(crate) const ZAP_END: u64 = u64::MAX;
@@ -43,23 +43,24 @@ pub(crate) const fn batch_of(wanted: Wanted) -> usize {
     }
 }
 
-/// What is known of the object of an entry.
+/// What is known about the object of an entry.
 #[derive(Clone)]
 pub(crate) enum Known {
     Nothing,
     Object(Arc<Znode>),
     Stored(Attr),
-    /// It was in memory when this was made ready; not held here, since it may lose its last name.
+    /// It was in memory when the batch was prepared. It is not held here, because it may lose its
+    /// last name.
     InMemory,
 }
 
-/// Some entries of a directory, one behind the other.
+/// Consecutive entries of a directory.
 #[derive(Default)]
 pub(crate) struct Batch {
     pub names: Vec<u8>,
     /// Value, position behind, end of the name.
     pub entries: Vec<(u64, u64, usize)>,
-    /// Of as many of them as were fetched.
+    /// For as many of them as were fetched.
     pub known: Vec<Known>,
     /// The position behind the last.
     pub after: u64,
@@ -91,7 +92,7 @@ impl Batch {
     }
 }
 
-/// Counts the changes of a file system that have come to their end.
+/// Counts the completed changes of a file system.
 #[derive(Default)]
 pub(crate) struct Changes(AtomicU64);
 
@@ -101,7 +102,7 @@ impl Changes {
         Change { tx, all: self }
     }
 
-    /// Counts one that is not a transaction.
+    /// Counts a change that is not a transaction.
     pub fn another(&self) {
         self.0.fetch_add(1, Ordering::Release);
     }
@@ -111,7 +112,7 @@ impl Changes {
     }
 }
 
-/// A change of a file system: its transaction, counted when all is done.
+/// A change of a file system: its transaction, counted when it is complete.
 pub(crate) struct Change<'a> {
     tx: Tx,
     all: &'a Changes,
@@ -130,7 +131,7 @@ impl Drop for Change<'_> {
     }
 }
 
-/// What a listing will ask for next.
+/// The expected next request of a listing.
 struct Wish {
     dir: Weak<Znode>,
     from: u64,
@@ -141,12 +142,12 @@ struct Wish {
 struct Made {
     dir: ObjectId,
     from: u64,
-    /// Changes that had come to their end before it was begun.
+    /// Number of changes completed before it was begun.
     changes: u64,
     batch: Batch,
 }
 
-/// What listings will ask for next, and what was made ready of it.
+/// The expected next requests of listings, and the prepared batches.
 #[derive(Default)]
 pub(crate) struct Ready {
     wishes: Mutex<VecDeque<Wish>>,
@@ -161,7 +162,7 @@ fn push<T>(queue: &mut VecDeque<T>, item: T) {
 }
 
 impl FileSystem {
-    /// Notes that a listing of a directory will probably go on at a position behind one of its
+    /// Notes that a listing of a directory will probably continue at a position after one of its
     /// names, with about `some` entries.
     pub fn expect_listing(&self, dir: &Arc<Znode>, from: u64, wanted: Wanted, some: usize) {
         if from == ZAP_END {
@@ -176,7 +177,7 @@ impl FileSystem {
         push(&mut self.ready.wishes.lock(), wish);
     }
 
-    /// What was made ready for a place, if it still holds.
+    /// The batch prepared for a position, if it is still valid.
     pub(crate) fn take_ready(&self, dir: ObjectId, from: u64) -> Option<Batch> {
         let mut found = {
             let mut made = self.ready.made.lock();
@@ -184,7 +185,7 @@ impl FileSystem {
             made.remove(at)?
         };
         // In this order: a writer of access times counts a change before it removes them from the
-        // waiting ones.
+        // pending ones.
         self.with_pending_atimes(|waits| {
             for (known, entry) in found.batch.known.iter_mut().zip(&found.batch.entries) {
                 if matches!(known, Known::Stored(_)) && waits(dirent::object(entry.0)) {
@@ -195,8 +196,8 @@ impl FileSystem {
         (found.changes == self.changes.so_far()).then_some(found.batch)
     }
 
-    /// Reads what a listing will ask for next, if there is any that was not read yet: for moments
-    /// in which nobody waits. What cannot be read is left to a caller that asks for it.
+    /// Reads the expected next batch of a listing, unless it was read already: for idle time.
+    /// Errors are left to the request that needs the batch.
     pub fn prefetch_listing(&self) -> bool {
         let Some(wish) = self.ready.wishes.lock().pop_front() else {
             return false;
@@ -227,9 +228,8 @@ impl FileSystem {
         true
     }
 
-    /// Gets what is wanted of the objects of a batch, one of those in which a directory of `in_all`
-    /// entries is listed, neighbours together. Of a batch that was made ready, only what is in
-    /// memory.
+    /// Fetches the wanted data of a batch's objects, neighbours together. The directory of `in_all`
+    /// entries is listed in such batches. In a prepared batch only objects in memory are fetched.
     pub(crate) fn fetch(&self, batch: &mut Batch, wanted: Wanted, in_all: u64) {
         let in_memory = |object| self.znode(object).map_or(Known::Nothing, Known::Object);
         if batch.known.len() >= batch.entries.len() {

@@ -1,8 +1,8 @@
 //! Records for the intent log, one for each operation.
 //!
-//! Each operation notes its record within the transaction that makes its change. It holds the lock
-//! that orders it among others: of names the directory's, of data the file's range. So the order of
-//! the notes is an order in which the operations could have happened.
+//! Each operation notes its record within the transaction of its change. It holds the lock that
+//! orders it: for names the directory's, for data the file's range. So the operations could have
+//! happened in the order of the notes.
 //!
 //! | what | order |
 //! |---|---|
@@ -10,11 +10,11 @@
 //! | hidden files of extended attributes: durable with the next commit | [`Order::Names`] |
 //! | data, size, mode, owner, times, attributes in the object's own list | [`Order::Object`] |
 //!
-//! Not noted: objects without a name, and their hidden files. If such an object gets a name, its
-//! earlier changes cannot be logged any more. So the next commit waits for its txg
+//! Not noted: nameless objects, and their hidden files. If such an object gets a name, its earlier
+//! changes cannot be logged any more. So the next commit waits for its txg
 //! ([`IntentLog::unlogged`]).
 //!
-//! Must not be done here: waiting for anything. A note is a push under a short lock.
+//! Nothing may wait here: a note is a push under a short lock.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::flags;
 use crate::xattr::VALUE_MAX;
 use crate::znode::Znode;
 
-/// Longest value that a record of the log may have: whoever replays refuses longer ones.
+/// Longest attribute value in a record of the log: replay refuses longer ones.
 const SA_VALUE_MAX: usize = 32_768;
 
 /// Optional attributes: bit in the log, flag of the object.
@@ -49,8 +49,7 @@ pub(crate) const LOGGED_FLAGS: [(u32, u64); 9] = [
 pub(crate) const LOGGED_PROJECT: u32 = 0x4_0000;
 
 impl FileSystem {
-    /// From now on operations leave records with this log. Whoever gives it has replayed what was
-    /// in it.
+    /// From now on operations leave records in this log. The caller has replayed its old content.
     pub fn use_log(&self, log: Arc<dyn IntentLog>) {
         let _ = self.log.set(log);
     }
@@ -75,7 +74,7 @@ impl FileSystem {
         }
     }
 
-    /// Notes what becomes of a hidden file and the value that it has then, as one operation. Else a
+    /// Notes the changed name of a hidden file and its new value, as one operation. Otherwise a
     /// power cut could leave neither the old value nor the new one.
     pub(crate) fn note_hidden(&self, tx: &Tx, before: &[Body<'_>], file: &Dnode, value: &[u8]) {
         let Some(log) = self.log() else { return };
@@ -96,14 +95,14 @@ impl FileSystem {
         self.note(tx, Order::Names, body);
     }
 
-    /// Notes a change of an object that has this many names.
+    /// Notes a change of an object with this many names.
     pub(crate) fn note_object(&self, tx: &Tx, object: ObjectId, links: u64, body: &Body<'_>) {
         if links != 0 {
             self.note(tx, Order::Object(object), body);
         }
     }
 
-    /// Notes a change that later changes of names depend on, behind all that was noted of the
+    /// Notes a change that later changes of names depend on, after all earlier records of the
     /// object.
     pub(crate) fn note_in_order(&self, tx: &Tx, object: ObjectId, links: u64, body: &Body<'_>) {
         if let Some(log) = self.log().filter(|_| links != 0) {
@@ -112,9 +111,10 @@ impl FileSystem {
         }
     }
 
-    /// Notes that an object was made with a name, and in the same operation what it has of its
-    /// directory. Of the project: when this is replayed the directory may have another one. The
-    /// ACLs in its own list: without them more might be allowed.
+    /// Notes that an object was created with a name. The same operation includes two things
+    /// inherited from the directory. One is the project, because at replay the directory may have
+    /// another one. The other is the ACLs in its own list, without which more access might be
+    /// allowed.
     pub(crate) fn note_created(
         &self,
         tx: &Tx,
@@ -160,7 +160,7 @@ impl FileSystem {
         }
     }
 
-    /// Notes that a range of an object with so many names points to these blocks.
+    /// Notes that a range of an object with so many names is a clone of these blocks.
     pub(crate) fn note_clone(
         &self,
         tx: &Tx,
@@ -203,7 +203,7 @@ impl FileSystem {
         self.note_object(tx, znode.object(), a.links, &Body::SetAttr(set));
     }
 
-    /// Notes those flags of `which`, and the project id if `project`.
+    /// Notes the flags in `which`, and the project id if `project`.
     pub(crate) fn note_flags(
         &self,
         tx: &Tx,
@@ -216,8 +216,8 @@ impl FileSystem {
         self.note_in_order(tx, object, a.links, &body);
     }
 
-    /// Notes that an extended attribute of an object's own list was set or, where `value` is
-    /// `None`, removed.
+    /// Notes that an extended attribute in an object's own list was set or, if `value` is `None`,
+    /// removed.
     pub(crate) fn note_xattr(&self, tx: &Tx, znode: &Znode, name: &[u8], value: Option<&[u8]>) {
         let Some(log) = self.log() else { return };
         let links = znode.read().attrs.links;
@@ -235,8 +235,8 @@ impl FileSystem {
         self.note_object(tx, object, links, &body);
     }
 
-    /// What was done to an object is durable when this returns, if the `sync` property says that
-    /// all changes are. Called by operations at their end, without any lock.
+    /// Makes the changes of an object durable, if the `sync` property asks for that. Called by
+    /// operations at their end, without any lock.
     pub(crate) fn settle(&self, object: ObjectId) -> Result<()> {
         match self.log.get() {
             Some(log) if self.is_sync_always() => log.commit(Some(object)),
@@ -249,7 +249,7 @@ impl FileSystem {
         self.objset.settings().sync == SyncMode::Always
     }
 
-    /// Makes durable what was done to an object, and all changes of names.
+    /// Makes all changes of an object durable, and all changes of names.
     ///
     /// # Errors
     /// The pool is suspended.
@@ -267,7 +267,7 @@ impl FileSystem {
     }
 }
 
-/// Whether a record of the log may have this value of an attribute; an empty one means its removal.
+/// Whether a record can have this attribute value; an empty one means its removal.
 fn fits_record(value: &[u8]) -> bool {
     !value.is_empty() && value.len() <= SA_VALUE_MAX
 }
@@ -280,7 +280,7 @@ fn of_name(body: &Body<'_>) -> Intent {
     }
 }
 
-/// Those flags of `which` as they are, and the project id if `project`.
+/// The current flags in `which`, and the project id if `project`.
 fn given_flags(object: ObjectId, a: &Attributes, which: u64, project: bool) -> Body<'static> {
     let mut given = XattrFlags::default();
     for (bit, flag) in LOGGED_FLAGS {
@@ -319,7 +319,7 @@ fn write_of(file: &Dnode, offset: u64, data: &[u8], (order, state): (Order, Writ
     }
 }
 
-/// An object with its attributes as a record of the log makes it.
+/// An object with its attributes, in the form of a log record.
 pub(crate) fn created<'a>(
     dnode: &Dnode,
     a: &Attributes,

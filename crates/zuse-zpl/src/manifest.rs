@@ -1,10 +1,10 @@
 //! A list of everything a file system holds, for comparing two of them: paths, attributes,
 //! checksums.
 //!
-//! Entries come sorted by the bytes of their paths. They are collected in batches, read and hashed
-//! by all threads, and given out in order. Memory is one batch and the names on the way down.
-//! Reading leaves no access times. What cannot be read is a line of its own ([`Unread`]); the
-//! others are given all the same.
+//! Entries are sorted by the bytes of their paths. They are collected in batches, read and hashed
+//! by all threads, and output in order. Memory is one batch and the names on the way down. Reading
+//! leaves no access times. An unreadable object gets a line of its own ([`Unread`]), and the others
+//! are listed nevertheless.
 
 mod json;
 
@@ -21,7 +21,7 @@ use crate::znode::Znode;
 
 /// Files above this size have no checksum by default.
 pub const DEFAULT_HASH_LIMIT: u64 = 64 << 20;
-/// Values of extended attributes above this length are given by checksum.
+/// Longer values of extended attributes are shown by checksum.
 const XATTR_INLINE: usize = 64;
 const BATCH: usize = 256;
 const READ_CHUNK: u64 = 1 << 20;
@@ -67,7 +67,7 @@ pub struct ManifestEntry {
     pub xattrs: Vec<(Vec<u8>, String)>,
 }
 
-/// What cannot be read: a file, or (what is missing in) a directory.
+/// An unreadable file, or a directory that could not be listed completely.
 #[derive(Debug)]
 pub struct Unread {
     /// Path from the root, which is `.`.
@@ -126,11 +126,11 @@ impl FileSystem {
         Ok(hash.finalize().into())
     }
 
-    /// The object of an entry, which is what the entry says it is. A directory that is listed as
-    /// something else would be left out of a walk without a word.
+    /// The object of an entry, after checking that it is of the type that the entry says. A
+    /// directory listed as another type would be left out of a walk silently.
     ///
     /// # Errors
-    /// `Corrupt` if it is something else; it cannot be read.
+    /// `Corrupt` if it is something else; or it cannot be read.
     pub fn listed_as(&self, object: ObjectId, kind: u32) -> Result<Arc<Znode>> {
         let znode = self.znode(object)?;
         if znode.is_dir() != (kind == mode::DIRECTORY) {
@@ -145,7 +145,7 @@ impl FileSystem {
     /// The entry of one object under a path.
     ///
     /// # Errors
-    /// Something of it cannot be read.
+    /// A part of it cannot be read.
     pub fn manifest_entry(
         &self,
         path: &[u8],
@@ -207,10 +207,10 @@ fn spelled(path: &[u8]) -> Vec<u8> {
     if path.is_empty() { b"." } else { path }.to_vec()
 }
 
-/// Gives the entries of a whole file system to `sink`, in path order.
+/// Passes the entries of a whole file system to `sink`, in path order.
 ///
 /// # Errors
-/// The first thing that cannot be read; what `sink` returns.
+/// The first unreadable object; the errors of `sink`.
 pub fn manifest(
     fs: &Arc<FileSystem>,
     hashing: Hashing,
@@ -221,16 +221,16 @@ pub fn manifest(
     })
 }
 
-/// One line on its way.
+/// A line being prepared.
 enum Job {
     Read(Vec<u8>, ObjectId, u32),
     Failed(Unread),
 }
 
-/// The same, going on behind what cannot be read.
+/// The same, but continues after an unreadable object.
 ///
 /// # Errors
-/// The root cannot be read; what `sink` returns.
+/// The root cannot be read; the errors of `sink`.
 pub fn each_line(
     fs: &Arc<FileSystem>,
     hashing: Hashing,

@@ -1,4 +1,4 @@
-//! File types and permission bits, as `st_mode` has them.
+//! File types and permission bits, as in `st_mode`.
 
 /// Mask of the type bits.
 pub const TYPE: u32 = 0o170_000;

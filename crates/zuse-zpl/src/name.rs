@@ -1,4 +1,4 @@
-//! Which names a directory takes.
+//! Which names are valid in a directory.
 
 use zuse_base::{Errno, Error, Result};
 
@@ -11,7 +11,7 @@ fn refuse(errno: Errno) -> Result<()> {
     Err(Error::refused(errno, "a file name"))
 }
 
-/// Checks a name that is looked for.
+/// Checks a name for a look-up.
 ///
 /// # Errors
 /// `Refused(NAMETOOLONG)`, `Refused(INVAL)` for a slash or NUL, `Refused(NOENT)` for the empty
@@ -29,11 +29,10 @@ pub(crate) fn check(name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Checks a name that is made.
+/// Checks a new name.
 ///
 /// # Errors
-/// Those of [`check`]; `Refused(EXIST)` for `.` and `..`, `Refused(ILSEQ)` where names must be
-/// UTF-8.
+/// Those of [`check`]; `Refused(EXIST)` for `.` and `..`, `Refused(ILSEQ)` if names must be UTF-8.
 pub(crate) fn check_new(name: &[u8], longname: bool, utf8_only: bool) -> Result<()> {
     check(name)?;
     if is_dots(name) {
@@ -48,8 +47,8 @@ pub(crate) fn check_new(name: &[u8], longname: bool, utf8_only: bool) -> Result<
     Ok(())
 }
 
-/// Whether a stored name is one that a directory can hold. Others come from a damaged or forged
-/// disk or stream: who joined one of them to a path would be led out of its directory.
+/// Whether a stored name is possible in a directory. Impossible ones come from a damaged or forged
+/// disk or stream: a path built from one could lead out of its directory.
 pub(crate) fn is_possible(name: &[u8]) -> bool {
     check(name).is_ok() && !is_dots(name)
 }

@@ -1,4 +1,4 @@
-//! Handing objects without a name from one process to another.
+//! Handing nameless objects from one process to another.
 //!
 //! ```text
 //!   the old process                                     the new one
@@ -7,10 +7,10 @@
 //!                                                       free_nameless_again, once it is its own
 //! ```
 //! Invariants
-//! - Between [`FileSystem::leave_nameless`] and [`FileSystem::free_nameless_again`] nothing is
-//!   freed because its last holder went. So if either process fails, the other one finds the
-//!   objects in the unlinked set, whole.
-//! - An object that nobody takes is freed at the next opening.
+//! - Between [`FileSystem::leave_nameless`] and [`FileSystem::free_nameless_again`] no object is
+//!   freed because its last holder is gone. So if either process fails, the other one finds the
+//!   objects in the unlinked set, intact.
+//! - An object that nobody takes over is freed at the next open.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,22 +21,22 @@ use crate::file_system::{FileSystem, refuse};
 use crate::znode::Znode;
 
 impl FileSystem {
-    /// From now on objects without a name stay when their last holder goes: somebody else takes
-    /// them up.
+    /// From now on nameless objects stay when their last holder is gone: another process takes them
+    /// over.
     pub fn leave_nameless(&self) {
         self.cache.nameless_stay.store(true, Relaxed);
     }
 
-    /// They are freed as ever.
+    /// Nameless objects are freed as usual again.
     pub fn free_nameless_again(&self) {
         self.cache.nameless_stay.store(false, Relaxed);
     }
 
-    /// Takes an object without a name up that another process has left. `may_get_name`: it was made
-    /// so ([`Self::tmpfile`]).
+    /// Takes over a nameless object from another process. `may_get_name`: it was created without a
+    /// name ([`Self::tmpfile`]).
     ///
     /// # Errors
-    /// `Refused(NOENT)` if there is none of that generation without a name.
+    /// `Refused(NOENT)` if there is no nameless object of that generation.
     pub fn take_nameless(
         &self,
         object: ObjectId,
@@ -46,7 +46,7 @@ impl FileSystem {
         let znode = self.znode(object)?;
         {
             let mut state = znode.write();
-            // The number may be another object's by now, or the object may have got a name.
+            // The number may belong to another object by now, or the object may have got a name.
             if znode.generation() != generation || state.attrs.links != 0 {
                 drop(state);
                 return refuse(Errno::NOENT, "an object without a name");
@@ -58,7 +58,7 @@ impl FileSystem {
 }
 
 impl Znode {
-    /// Whether it was made without a name and may still get one.
+    /// Whether it was created without a name and may still get one.
     pub fn may_get_name(&self) -> bool {
         self.read().nameless
     }

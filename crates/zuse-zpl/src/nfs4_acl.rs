@@ -1,8 +1,7 @@
-//! ACLs of objects in the form of NFSv4: shown to clients, and restored by the replay of the intent
-//! log.
+//! NFSv4 ACLs of objects: shown to clients, and restored by the replay of the intent log.
 //!
-//! They are kept as other systems made them, and not enforced. `system.nfs4_acl_xdr` gives one in
-//! the form that tools for NFSv4 ACLs read. It is not in the list of names, because copying it to
+//! ACLs of other systems are kept, and not enforced. `system.nfs4_acl_xdr` shows one in the form
+//! that tools for NFSv4 ACLs read. It is not in the list of attribute names, because copying it to
 //! another file system would fail.
 
 use std::sync::Arc;
@@ -21,23 +20,23 @@ use crate::znode::Znode;
 /// The name under which an ACL is read.
 pub(crate) const XDR: &[u8] = b"system.nfs4_acl_xdr";
 
-/// Bytes of an ACL that an object of its own may hold.
+/// Largest ACL that is read from an object of its own, in bytes.
 const OUTSIDE_MAX: usize = 64 << 10;
 /// Bytes of entries inside a legacy znode.
 const INSIDE_MAX: usize = 72;
-/// Type of an object that holds an ACL: of ZPL versions 1 and 2, of later ones.
+/// Type of an object with an ACL: of ZPL versions 1 and 2, of later ones.
 const OLD_ACL: u8 = 18;
 const ACL: u8 = 33;
 /// Type and bytes of the latter's bonus.
 const ACL_BONUS: (u8, u16) = (34, 320);
 
 impl FileSystem {
-    /// The ACL of an object as an NFSv4 ACL in XDR; `None` for objects without any. It is flags,
-    /// number of entries, then type, flags, 1 for a special name, mask and id of each. Special ids
-    /// are 1 owner, 2 group, 3 everyone.
+    /// The ACL of an object as an NFSv4 ACL in XDR; `None` for objects without any. The format is
+    /// flags, number of entries, then for each entry its type, flags, 1 for a special name, mask
+    /// and id. Special ids are 1 owner, 2 group, 3 everyone.
     ///
     /// # Errors
-    /// `Corrupt`: it is not one; a block cannot be read.
+    /// `Corrupt`: it is invalid; or a block cannot be read.
     pub fn nfs4_acl(&self, znode: &Arc<Znode>) -> Result<Option<Vec<u8>>> {
         let attributes = znode.attributes();
         if !has_acl(attributes.mode) {
@@ -77,12 +76,12 @@ impl FileSystem {
         parse(bytes, ByteOrder::Little).map(Some).map_err(wrong)
     }
 
-    /// Gives an object an ACL that the intent log holds. `keep_mode`: the mode is the record's;
-    /// else it follows from the ACL.
+    /// Sets an ACL from the intent log. `keep_mode`: the mode is the record's; otherwise it follows
+    /// from the ACL.
     ///
     /// # Errors
-    /// `Corrupt`: it is none; `Unsupported`: an id does not fit the old form; a block cannot be
-    /// read.
+    /// `Corrupt`: it is invalid; `Unsupported`: an id does not fit the old form; or a block cannot
+    /// be read.
     pub(crate) fn restore_acl(
         &self,
         tx: &Tx,
@@ -123,7 +122,7 @@ impl FileSystem {
                 a.flags |= flag;
             }
         }
-        // What the record says of the ACL itself: protected, defaulted, inherited.
+        // The ACL flags in the record: protected, defaulted, inherited.
         a.flags = a.flags & !ACL_FLAGS | logged.flags & ACL_FLAGS;
         self.put_acl(tx, znode, &acl)?;
         self.store.store(tx, znode.dnode(), &state.attrs, fields)
@@ -167,5 +166,5 @@ impl FileSystem {
     }
 }
 
-/// FLAGS that belong to the ACL and follow from nothing else.
+/// FLAGS that belong to the ACL and do not follow from anything else.
 const ACL_FLAGS: u64 = 0x10 | 0x20 | flags::ACL_AUTO_INHERIT;

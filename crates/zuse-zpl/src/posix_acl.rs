@@ -1,11 +1,12 @@
-//! POSIX ACLs in the kernel's extended-attribute form, and how they and the mode move together.
+//! POSIX ACLs in the kernel's extended-attribute form, and how they and the mode follow each other.
 //!
 //! ```text
 //!   0  u32  version 2
 //!   4  8 bytes per entry: u16 tag, u16 permissions, u32 id (0xffffffff where the tag has none)
 //! ```
 //! Tags: 1 owner, 2 user, 4 owning group, 8 group, 0x10 mask, 0x20 other. Entries are in tag order.
-//! Owner, owning group and other are always there. A mask is there if there is a user or a group.
+//! Owner, owning group and other are always present. A mask is present if there is a user or a
+//! group.
 
 use zuse_base::{Errno, Error, Result};
 
@@ -42,7 +43,7 @@ fn invalid(what: &str) -> Error {
 }
 
 impl PosixAcl {
-    /// Reads and checks the attribute's value. `None` for an ACL without entries.
+    /// Parses and checks the attribute's value. `None` for an ACL without entries.
     ///
     /// # Errors
     /// `Refused(INVAL)`, `Refused(NOTSUP)` for another version.
@@ -138,7 +139,7 @@ impl PosixAcl {
         }
     }
 
-    /// The nine permission bits that a mode with this ACL has.
+    /// The nine permission bits of a mode with this ACL.
     pub fn mode_bits(&self) -> u32 {
         let of = |tag| self.permissions(tag).unwrap_or(0);
         of(OWNER) << 6 | of(self.group_class()) << 3 | of(OTHER)
@@ -156,8 +157,8 @@ impl PosixAcl {
         self.set(OTHER, mode);
     }
 
-    /// For a new object below a directory with this default ACL: the mode asked for takes
-    /// permissions away. Returns the nine permission bits of the object.
+    /// For a new object in a directory with this default ACL: the requested mode removes
+    /// permissions. Returns the nine permission bits of the object.
     pub fn narrow(&mut self, mode: u32) -> u32 {
         for (tag, bits) in [
             (OWNER, mode >> 6),

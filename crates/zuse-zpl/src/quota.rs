@@ -1,7 +1,7 @@
-//! Quotas of users, groups and projects, and how much they use.
+//! Quotas and usage of users, groups and projects.
 //!
-//! Limits are ZAPs named in the master node, made on first use. Usage is kept by the object set, as
-//! of the last synced txg. So a limit is passed by at most what three txgs take in.
+//! Limits are ZAPs named in the master node, created at first use. The object set has the usage, as
+//! of the last synced txg. So a limit is exceeded at most by the amount written in three txgs.
 
 use zuse_base::sync::{Mutex, RwLock};
 
@@ -39,9 +39,9 @@ pub enum QuotaKind {
     Objects,
 }
 
-/// File systems count from this version on.
+/// File systems have accounting from this version on.
 const ACCOUNTING_VERSION: u64 = 4;
-/// What an object counts besides its blocks.
+/// Bytes charged for an object besides its blocks.
 const DNODE_SIZE: u64 = 512;
 
 use QuotaKind::{Objects, Space};
@@ -65,7 +65,7 @@ const TABLES: [(QuotaOwner, QuotaKind, &str, &str); 6] = [
 #[derive(Default)]
 pub(crate) struct Quotas {
     rows: RwLock<Rows>,
-    /// One at a time counts a whole file system.
+    /// Only one thread at a time counts a whole file system.
     counting: Mutex<()>,
 }
 
@@ -145,7 +145,7 @@ impl FileSystem {
         })
     }
 
-    /// Sets the limit of all ids that have none of their own; 0 removes it.
+    /// Sets the limit of all ids without one of their own; 0 removes it.
     ///
     /// # Errors
     /// As [`Self::set_quota`].
@@ -160,7 +160,7 @@ impl FileSystem {
         })
     }
 
-    /// Changes limits in a transaction, where the usage that they limit is counted.
+    /// Changes limits in a transaction, after making sure that the limited usage is counted.
     fn change_limits(
         &self,
         owner: QuotaOwner,
@@ -189,10 +189,10 @@ impl FileSystem {
         }
     }
 
-    /// What an id uses, in bytes or objects, as of the last synced txg.
+    /// Usage of an id, in bytes or objects, as of the last synced txg.
     ///
     /// # Errors
-    /// `Refused(NOTSUP)` where it is not counted.
+    /// `Refused(NOTSUP)` if it is not counted.
     pub fn usage(&self, owner: QuotaOwner, kind: QuotaKind, id: u64) -> Result<u64> {
         self.check_counted(owner, kind)?;
         let Some(dnode) = self.objset.accounting_object(owner as usize) else {
@@ -206,22 +206,22 @@ impl FileSystem {
         Ok(found.unwrap_or(0))
     }
 
-    /// Whether nothing was ever counted, though files are of a kind that is: what was received raw,
-    /// and not written since.
+    /// Whether nothing was ever counted, although the file system supports it: a dataset received
+    /// raw, and not written since.
     fn is_uncounted(&self) -> bool {
         self.objset.flags() & OBJSET_USER_ACCOUNTING == 0 && self.version() >= ACCOUNTING_VERSION
     }
 
-    /// Counts what each owner uses in the object set itself, where nothing is counted yet: only
-    /// then a limit can be kept. Others go on writing meanwhile. Whoever is about to write or to
-    /// set a limit waits for it. Who only looks does not change anything, so that an increment can
-    /// still be received.
+    /// Counts the usage of each owner in the object set, if it was never counted: a limit needs
+    /// that. Others may write meanwhile. Writers and changes of limits wait for it first. A read
+    /// does not trigger it, because it changes the dataset, and an incremental stream could not be
+    /// received any more.
     ///
     /// ```text
     ///   counts of before the increment?  every object rewritten without its mark ─► sums emptied
     ///   every change is counted ─► every object rewritten with its mark ─► flags: all is counted
     /// ```
-    /// A crash in between leaves the flags unset: the next one starts again.
+    /// A crash in between leaves the flags unset, so the next call starts again.
     fn count_owners(&self) -> Result<()> {
         if !self.is_uncounted() {
             return Ok(());
@@ -251,7 +251,7 @@ impl FileSystem {
         done
     }
 
-    /// Empties the sums by owner, and takes the marks of having been counted off all objects.
+    /// Clears the sums by owner, and the accounting flags of all objects.
     fn forget_counts(&self) -> Result<()> {
         let sums: Vec<_> = (0..3)
             .filter_map(|which| self.objset.accounting_object(which))
@@ -284,8 +284,7 @@ impl FileSystem {
         self.backing.wait_synced(self.backing.open_txg())
     }
 
-    /// Writes every object again, and waits until that is on disk. One that cannot be read is left
-    /// as it is.
+    /// Rewrites every object, and waits until that is on disk. An unreadable one is left unchanged.
     fn touch_all(&self) -> Result<()> {
         const AT_ONCE: usize = 256;
         let mut at = ObjectId(0);
@@ -312,7 +311,7 @@ impl FileSystem {
         }
     }
 
-    /// Counts by looking at every object, for what was received raw: its receiver cannot see
+    /// Counts by reading every object, for a dataset received raw: its receiver cannot see the
     /// owners.
     fn count_now(
         &self,
@@ -342,8 +341,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Calls `f(id, usage)` for every id that uses anything. What was received raw is counted on
-    /// the spot: that takes a look at each of its objects.
+    /// Calls `f(id, usage)` for every id with any usage. For a dataset received raw it is counted
+    /// now, by reading each of its objects.
     ///
     /// # Errors
     /// As [`Self::usage`].
@@ -438,7 +437,7 @@ impl FileSystem {
         self.check_one(Project, Space, a.projid)
     }
 
-    /// Whether the caller may have one more object below a parent.
+    /// Whether the caller may create another object below a parent.
     pub(crate) fn check_object_quota(
         &self,
         who: &Credentials,
@@ -464,7 +463,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Whether the new owners may take an object over.
+    /// Whether the new owners' quotas allow taking over an object.
     pub(crate) fn check_owner_quota(&self, old: &Attributes, new: &Attributes) -> Result<()> {
         if !self.any_quota(Objects)? && !self.any_quota(Space)? {
             return Ok(());

@@ -1,11 +1,11 @@
 //! Locks on byte ranges of a file.
 //!
-//! Readers of overlapping ranges share, a writer excludes. Ranges are few at a time, so they are a
-//! list under one small mutex, which is held for the search only. Whoever holds a range may begin a
-//! transaction; nobody asks for a range while holding one (transaction or range of the same file).
+//! Readers of overlapping ranges share, a writer excludes. There are few ranges at a time, so they
+//! are a list under one small mutex, which is held for the search only. A thread with a range may
+//! begin a transaction. A thread with a transaction, or a range of the same file, must not request
+//! a range.
 //!
-//! Fairness: a waiting writer that conflicts keeps later readers of its range out, so it is not
-//! starved.
+//! Fairness: a waiting writer blocks later readers of its range, so it is not starved.
 
 use zuse_base::sync::{Condvar, Mutex};
 
@@ -15,7 +15,7 @@ struct Held {
     start: u64,
     end: u64,
     write: bool,
-    /// Still waiting: keeps others behind it.
+    /// Still waiting: blocks later requests.
     waiting: bool,
 }
 
@@ -61,8 +61,7 @@ impl RangeLock {
         let mut state = self.state.lock();
         let id = state.next;
         state.next += 1;
-        // A range that comes later has a higher id and waits for every earlier one it conflicts
-        // with.
+        // A later range has a higher id and waits for every earlier one that it conflicts with.
         let blocked = |state: &State| {
             state
                 .ranges

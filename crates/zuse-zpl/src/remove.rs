@@ -1,10 +1,10 @@
-//! Removing names, and freeing objects that have none left.
+//! Removing names, and freeing objects without names.
 //!
-//! An object whose last name goes is freed in the same transaction if it is small and not in use.
-//! Else it gets link count 0 and an entry in the unlinked set, in the same txg. It is freed when
-//! its last holder goes, or at the next mount. A crash at any point leaves either a name, or an
-//! entry in the set, or neither object nor entry. An object that is freed in the txg in which it
-//! lost its name never gets an entry ([`crate::deferred`]).
+//! An object that loses its last name is freed in the same transaction if it is small and not in
+//! use. Otherwise it gets link count 0 and an entry in the unlinked set, in the same txg. It is
+//! freed with its last holder, or at the next mount. After a crash at any point there is either a
+//! name, or an entry in the set, or neither object nor entry. An object that is freed in the txg in
+//! which it lost its name never gets an entry ([`crate::deferred`]).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use crate::znode::Znode;
 use crate::{estimate, flags, name};
 use zuse_dmu::zap::MatchType;
 
-/// Files of more blocks are freed in several transactions.
+/// Files with more blocks are freed in several transactions.
 const FREE_AT_ONCE: u64 = 20_480;
 
 /// Most nameless objects that are freed in one transaction.
 const REAP_AT_ONCE: usize = 1024;
 
-/// Objects that are to be freed, with their generation where it is known.
+/// Objects to free, with their generation if known.
 type Waiting = Vec<(ObjectId, Option<u64>)>;
 
 impl FileSystem {
@@ -43,7 +43,7 @@ impl FileSystem {
         }
         self.check_access(who, dir, MAY_WRITE | MAY_EXEC)?;
         {
-            // From the look-up to the removal: the name must lead to the same object.
+            // From the look-up to the removal, so that the name leads to the same object.
             let _names = dir.names.lock();
             let Some((object, _)) = self.find(dir, name)? else {
                 return Err(self.absent(name));
@@ -64,7 +64,7 @@ impl FileSystem {
             };
             self.drop_link(&tx, child, now, Some(&body))?;
         }
-        // Without the lock: it frees others' objects too, and waits for transactions.
+        // Without the lock: it also frees other objects, and waits for transactions.
         self.try_reap();
         self.settle(dir.object())
     }
@@ -96,7 +96,7 @@ impl FileSystem {
                     format!("directory {} contains itself", object.0),
                 ));
             }
-            // The order in which renames take them.
+            // In the order in which renames lock them.
             let (first, second) = if dir.object() < child.object() {
                 (dir, &child)
             } else {
@@ -104,12 +104,12 @@ impl FileSystem {
             };
             let first_names = first.names.lock();
             let second_names = second.names.lock();
-            // The name may have gone to another object while nothing was locked.
+            // The name may lead to another object since nothing was locked.
             if self.find(dir, name)?.map(|(o, _)| o) != Some(object) {
                 continue;
             }
             self.check_removal(who, dir, &child)?;
-            // Under both locks: nobody can make a file in it between this and the removal.
+            // Under both locks: no file can be created in it between this and the removal.
             if child.entries()?.count()? != 0 {
                 return refuse(Errno::NOTEMPTY, "rmdir");
             }
@@ -124,12 +124,12 @@ impl FileSystem {
                     name,
                 },
             );
-            // A thread that waits for these locks, to make something in it, finds it removed.
+            // A thread that waits for these locks, to create something in it, finds it removed.
             child.write().attrs.links = 0;
             drop(second_names);
             drop(first_names);
             self.drop_link(&tx, child, now, None)?;
-            // Reaping begins transactions of its own, and nobody may hold two.
+            // Reaping begins its own transactions, and a thread may not have two.
             drop(tx);
             break;
         }
@@ -144,7 +144,7 @@ impl FileSystem {
         }
     }
 
-    /// Whether a name of `child` may be taken out of `dir`.
+    /// Whether a name of `child` may be removed from `dir`.
     pub(crate) fn check_removal(
         &self,
         who: &Credentials,
@@ -160,10 +160,11 @@ impl FileSystem {
         who.check_sticky(d.mode, d.uid, c.uid)
     }
 
-    /// A name of an object has gone: one link less, or the end. The caller gives its hold away.
+    /// A name of an object was removed: it has one link less, or none. The caller passes its hold
+    /// on.
     ///
-    /// `body` is what the log is told. It is noted while the links are locked: else the record of
-    /// another name, which the object got before, could come behind it.
+    /// `body` is the log record. It is noted while the links are locked. Otherwise it could come
+    /// before the record of another name that the object got earlier.
     pub(crate) fn drop_link(
         &self,
         tx: &Tx,
@@ -180,16 +181,15 @@ impl FileSystem {
         };
         if last {
             self.forget_access(&znode);
-            // A mount releases what it holds, so that the object can be freed in this very
-            // transaction.
+            // A mount releases its holds, so that the object can be freed in this very transaction.
             self.tell_keepers(&znode);
         }
         let block = u64::from(znode.dnode().block_size()).max(1);
         let small = (znode.is_dir() || size / block < FREE_AT_ONCE)
             && xattr == 0
             && self.store.external_acl(znode.dnode()) == 0;
-        // Names of one object are added and removed in different directories at the same time. Its
-        // links are counted under this lock.
+        // Names of one object can be added and removed in different directories at the same time.
+        // Its links are counted under this lock.
         let mut state = znode.write();
         let links = if znode.is_dir() {
             0
@@ -201,13 +201,13 @@ impl FileSystem {
         }
         if links == 0 {
             if let Some(log) = self.log() {
-                // Records of an object that goes need not be written any more.
+                // Records of a freed object need not be written any more.
                 log.forget(object);
             }
             if small && self.cache.kill_if_alone(&znode) {
                 match self.objset.free(tx, object) {
                     Ok(()) => return Ok(()),
-                    // It stays, without a name: remembered in the set.
+                    // It stays, without a name, and is entered in the set.
                     Err(_) => znode.revive(),
                 }
             }
@@ -221,25 +221,25 @@ impl FileSystem {
             .store(tx, znode.dnode(), &state.attrs, field::LINKS | field::CTIME)
     }
 
-    /// Frees nameless objects whose last holder has gone. Called by the operations that make some;
-    /// no lock is held.
+    /// Frees nameless objects without holders. Called by operations that may leave some; no lock is
+    /// held.
     ///
     /// # Errors
-    /// The first failure; what failed stays in the unlinked set and is tried again later.
+    /// The first failure; failed objects stay in the unlinked set and are tried again later.
     pub fn reap(&self) -> Result<()> {
         if self.is_read_only() {
             return Ok(());
         }
-        // An object that cannot be freed returns to the queue when it is dropped: each is tried
+        // An object that cannot be freed returns to the queue when it is dropped, so each is tried
         // only once.
         let queue = std::mem::take(&mut *self.cache.orphans.lock());
         let queue = queue.into_iter().map(|(object, g)| (object, Some(g)));
         self.free_all(queue.collect()).1
     }
 
-    /// As [`Self::reap`] for who has something else to do, and has done it: what cannot be freed
-    /// now waits in the set. One thread at a time. So no more than one of the threads that forget
-    /// files can get stuck on a pool that does not go on.
+    /// As [`Self::reap`], for callers whose own work is done: objects that cannot be freed now stay
+    /// in the set. One thread at a time. So at most one of the threads that forget files can get
+    /// stuck on a suspended pool.
     pub fn try_reap(&self) {
         if self.cache.orphans.lock().len() > self.cache.may_wait.load(Relaxed)
             && let Some(_one) = self.cache.reaping.try_lock()
@@ -248,23 +248,23 @@ impl FileSystem {
         }
     }
 
-    /// From now on up to `n` nameless objects may wait for [`Self::reap`], which somebody calls
-    /// again and again, instead of being freed in passing.
+    /// From now on up to `n` nameless objects may wait for [`Self::reap`], which a thread calls
+    /// regularly, instead of being freed by operations.
     pub fn let_orphans_wait(&self, n: usize) {
         self.cache.may_wait.store(n, Relaxed);
     }
 
-    /// Lets go of an object, freeing it if it has no name and nobody else holds it.
+    /// Releases an object, and frees it if it has no name and no other holder.
     ///
     /// # Errors
-    /// It could not be freed now; it waits in the unlinked set.
+    /// It could not be freed now; it stays in the unlinked set.
     pub fn release(&self, znode: Arc<Znode>) -> Result<()> {
         let last = znode.read().attrs.links == 0;
         drop(znode);
         if last { self.reap() } else { Ok(()) }
     }
 
-    /// Frees everything in the unlinked set: what was open at the last unmount or crash.
+    /// Frees all objects in the unlinked set: those open at the last unmount or crash.
     ///
     /// # Errors
     /// The set cannot be read. Entries without a readable object are skipped.
@@ -272,7 +272,7 @@ impl FileSystem {
         self.drain_but(None)
     }
 
-    /// The same but for what is in use.
+    /// The same, except objects in use.
     pub(crate) fn drain_but(&self, in_use: Option<&HashSet<u64>>) -> Result<u64> {
         let Some(set) = &self.unlinked else {
             return Ok(0);
@@ -297,10 +297,10 @@ impl FileSystem {
         }
     }
 
-    /// Frees nameless objects, as many in one transaction as there is room for. Gives how many were
-    /// freed or need not be, and the first failure.
+    /// Frees nameless objects, as many per transaction as fit. Returns how many are done, and the
+    /// first failure.
     ///
-    /// Why not one by one: where little room is left, each transaction waits until the one before
+    /// Why not one by one: if the pool is nearly full, each transaction waits until the one before
     /// is on disk.
     fn free_all(&self, mut queue: Waiting) -> (u64, Result<()>) {
         let (mut freed, mut result) = (0, Ok(()));
@@ -312,7 +312,7 @@ impl FileSystem {
             for (object, generation) in some {
                 match self.is_simple(object, generation) {
                     Ok(Some(znode)) => simple.push((znode, generation)),
-                    // With attribute space, or large: in transactions of its own.
+                    // With attribute space, or large: in its own transactions.
                     Ok(None) => match self.free_nameless(object, generation) {
                         Ok(()) => freed += 1,
                         failed => result = result.and(failed),
@@ -329,7 +329,8 @@ impl FileSystem {
                     queue.extend(simple.iter().map(|(z, g)| (z.object(), *g)));
                     continue;
                 }
-                // The rest would not get a transaction either. It waits, in the unlinked set too.
+                // The others would not get a transaction either. They stay in the queue and in the
+                // unlinked set.
                 Err(e) => {
                     let rest = queue.iter().filter_map(|(o, g)| g.map(|g| (*o, g)));
                     self.cache.orphans.lock().extend(rest);
@@ -346,9 +347,9 @@ impl FileSystem {
         (freed, result)
     }
 
-    /// A nameless object that nobody else holds, if it can be freed in a transaction with others.
-    /// What is freed already, or has a holder or a name again, counts as simple: nothing is left to
-    /// do.
+    /// A nameless object without other holders, if it can be freed in a transaction with others.
+    /// One that is freed already, or has a holder or a name again, counts as simple: nothing is
+    /// left to do.
     fn is_simple(&self, object: ObjectId, generation: Option<u64>) -> Result<Option<Arc<Znode>>> {
         let znode = match self.znode(object) {
             Err(error) if error.is(Errno::NOENT) => return Ok(None),
@@ -358,7 +359,7 @@ impl FileSystem {
             return Ok(None);
         }
         let is_attribute_space = znode.is_dir() && znode.read().attrs.flags & flags::XATTR != 0;
-        // A large file is shortened in several txgs: it would not fit into a transaction with
+        // A large file is truncated in several txgs: it would not fit into a transaction with
         // others.
         let simple = !is_attribute_space
             && (!znode.is_file() || znode.dnode().max_block() < FREE_AT_ONCE)
@@ -366,32 +367,32 @@ impl FileSystem {
         Ok(simple.then_some(znode))
     }
 
-    /// Frees an object that [`Self::is_simple`] gave, unless somebody took hold of it: the last one
-    /// to go queues it again.
+    /// Frees an object from [`Self::is_simple`], unless it got a holder: the last holder queues it
+    /// again.
     fn free_simple(&self, tx: &Tx, znode: &Arc<Znode>) -> Result<()> {
-        // A file that may get a name again stays for whoever holds it.
+        // A file that may get a name again stays for its holder.
         let held = znode.read().nameless && Arc::strong_count(znode) > 1;
         if held || !self.cache.kill_if_alone(znode) {
             return Ok(());
         }
         if znode.read().attrs.links != 0 {
-            // It got a name while the transaction was waited for.
+            // It got a name while this waited for the transaction.
             znode.revive();
             return Ok(());
         }
         self.free_killed(tx, znode)
     }
 
-    /// Frees an object that nobody can find any more, and takes it out of the unlinked set.
+    /// Frees an unreachable object, and removes it from the unlinked set.
     fn free_killed(&self, tx: &Tx, znode: &Znode) -> Result<()> {
         let object = znode.object();
-        // Out of the set and freed in one transaction: a number in the set must never be somebody
-        // else's.
+        // Removed from the set and freed in one transaction: a number in the set must never be
+        // reused.
         let was_deferred = match self.deferred()?.leave(tx, object) {
             Err(error) if !error.is(Errno::NOENT) => return Err(error),
             other => other.unwrap_or(false),
         };
-        // Objects that only this one leads to are freed first.
+        // Objects that only this one refers to are freed first.
         let freed = match self.store.external_acl(znode.dnode()) {
             0 => Ok(()),
             acl => self.objset.free(tx, ObjectId(acl)),
@@ -405,8 +406,7 @@ impl FileSystem {
 
     /// Frees one object of the unlinked set, with its attribute space.
     ///
-    /// The generation tells whether the number still is that object's: it may have been given to a
-    /// new one meanwhile.
+    /// The generation shows whether the number still belongs to that object, or was reused.
     fn free_nameless(&self, object: ObjectId, generation: Option<u64>) -> Result<()> {
         let mut waiting = vec![(object, generation)];
         while let Some((object, generation)) = waiting.pop() {
@@ -428,7 +428,7 @@ impl FileSystem {
                 continue;
             }
             if znode.is_file() {
-                // Before the transaction: it has its own ones.
+                // Before the transaction, because it has its own.
                 self.shorten(&znode)?;
             }
             let xattr = self.attribute_space_of(&znode)?;
@@ -439,7 +439,7 @@ impl FileSystem {
             };
             let tx = self.begin_freeing(estimate::REMOVE)?;
             if !self.cache.kill_if_alone(&znode) {
-                // Somebody holds it again; its last holder queues it again.
+                // It has a holder again, and the last holder queues it again.
                 continue;
             }
             if let Some(space) = space {
@@ -452,11 +452,11 @@ impl FileSystem {
             }
             self.free_killed(&tx, &znode)?;
         }
-        // The holds on freed attribute space are gone by now; its queue entries are stale.
+        // The holds on freed attribute space are gone by now; its queue entries are outdated.
         Ok(())
     }
 
-    /// Takes every file out of an extended attribute directory; false if there was none.
+    /// Removes every file of an extended attribute directory; false if there was none.
     fn empty_attribute_space(&self, dir: &Arc<Znode>, waiting: &mut Waiting) -> Result<bool> {
         let mut names = Vec::new();
         let mut cursor = dir.entries()?.cursor(0);
@@ -483,7 +483,7 @@ impl FileSystem {
         Ok(true)
     }
 
-    /// Frees the data of a large file from its end, some at a time.
+    /// Frees the data of a large file in steps, from its end.
     fn shorten(&self, znode: &Arc<Znode>) -> Result<()> {
         loop {
             let dnode = znode.dnode();

@@ -1,8 +1,9 @@
 //! Renaming: one transaction that moves a name, replaces or swaps the target, or leaves a whiteout.
 //!
-//! Moves between directories hold the rename lock. So the tree's shape cannot change while the walk
-//! upward proves that a directory does not move into itself. Directories are locked by object
-//! number. Which ones is known only after a look-up, so the look-up is repeated under the locks.
+//! Moves between directories hold the rename lock. So the tree's shape cannot change during the
+//! walk upward that checks that a directory does not move into itself. Directories are locked by
+//! object number. Which ones is known only after a look-up, so the look-up is repeated under the
+//! locks.
 
 use std::sync::Arc;
 
@@ -17,13 +18,13 @@ use crate::file_system::{FileSystem, refuse};
 use crate::znode::Znode;
 use crate::{dirent, estimate, flags, log, mode, name};
 
-/// Longest way up that is believed.
+/// Greatest depth that is accepted.
 const DEEPEST: usize = 1 << 16;
 
 /// How to rename.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RenameFlags {
-    /// Fail with `EXIST` when the target is there.
+    /// Fail with `EXIST` if the target exists.
     pub no_replace: bool,
     /// Swap the two.
     pub exchange: bool,
@@ -38,18 +39,18 @@ struct Spot<'a> {
     name: &'a [u8],
 }
 
-/// The directories whose names have to stay, in the order in which they are locked.
+/// The directories whose names must not change, in locking order.
 fn in_order(from: Spot<'_>, to: Spot<'_>, target: Option<&Arc<Znode>>) -> Vec<Arc<Znode>> {
     let mut dirs = vec![from.dir.clone(), to.dir.clone()];
     // A directory that is to be replaced must stay empty.
     dirs.extend(target.filter(|t| t.is_dir()).cloned());
-    // One order for everybody: two renames in opposite directions would wait for each other.
+    // The same order for all threads: two renames in opposite directions would wait for each other.
     dirs.sort_by_key(|d| d.object());
     dirs.dedup_by_key(|d| d.object());
     dirs
 }
 
-/// A rename as the log has it.
+/// A rename as a log record.
 fn renamed<'a>(
     from: Spot<'a>,
     to: Spot<'a>,
@@ -84,7 +85,7 @@ impl FileSystem {
         self.rename_leaving(who, from_dir, from_name, to_dir, to_name, how, None)
     }
 
-    /// Renames; a whiteout that is left is `hole`, or a new one.
+    /// Renames; a whiteout, if requested, is `hole` or a new object.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn rename_leaving(
         &self,
@@ -104,8 +105,8 @@ impl FileSystem {
         if name::is_dots(from_name) || name::is_dots(to_name) {
             return refuse(Errno::BUSY, "rename of . or ..");
         }
-        // Only the new name is checked: an old one that is too long or ill-formed can still be
-        // renamed.
+        // Only the new name is checked: an existing name that is too long or ill-formed can still
+        // be renamed.
         self.check_new_name(to_dir, to_name)?;
         self.check_access(who, from_dir, MAY_WRITE | MAY_EXEC)?;
         self.check_access(who, to_dir, MAY_WRITE | MAY_EXEC)?;
@@ -121,7 +122,7 @@ impl FileSystem {
         );
         {
             let across = !Arc::ptr_eq(from_dir, to_dir);
-            // Only one rename changes the shape of the tree at a time: else two of them could put
+            // Only one rename at a time changes the tree's shape: otherwise two of them could put
             // directories into each other.
             let _tree = across.then(|| self.rename.lock());
             while !self.try_rename(who, from, to, how, hole)? {}
@@ -172,7 +173,7 @@ impl FileSystem {
                 self.note_name(&tx, &renamed(from, to, how, None));
             }
             _ => {
-                // First the new name: an error leaves the object with two names, not with none.
+                // The new name first: an error leaves the object with two names, not with none.
                 self.set_entry(&tx, to, target.as_ref(), &source)?;
                 let hole = if how.whiteout {
                     Some(self.leave_whiteout(&tx, who, from, &source, remade, now)?)
@@ -203,15 +204,15 @@ impl FileSystem {
         Ok(true)
     }
 
-    /// What was done to these objects before is noted before the change of their names.
+    /// Earlier records of these objects are ordered before the change of their names.
     fn put_before_names(&self, objects: &[&Arc<Znode>]) {
         if let Some(log) = self.log() {
             objects.iter().for_each(|z| log.before_rename(z.object()));
         }
     }
 
-    /// Whether what has the new name may give it up; true if both names are of one object, so that
-    /// nothing is left to do.
+    /// Whether the new name may be taken from its object; true if both names belong to one object,
+    /// so that there is nothing to do.
     fn meet_target(
         &self,
         from: Spot<'_>,
@@ -226,7 +227,7 @@ impl FileSystem {
                 return refuse(Errno::EXIST, "the new name");
             }
             if Arc::ptr_eq(target, source) {
-                // Two links of one object, or a name that only changes its case.
+                // Two links of one object, or a change of case only.
                 let one_name = source.is_dir() || source.read().attrs.links == 1;
                 if same_dir && self.normflags != 0 && from.name != to.name && one_name {
                     self.respell(from, to, source)?;
@@ -241,7 +242,7 @@ impl FileSystem {
                     (false, true) => {
                         return refuse(Errno::ISDIR, "something else over a directory");
                     }
-                    // Under the lock of its names: it stays empty.
+                    // Under the lock of its names, so it stays empty.
                     (true, true) if target.entries()?.count()? != 0 => {
                         return refuse(Errno::NOTEMPTY, "the new name");
                     }
@@ -274,7 +275,7 @@ impl FileSystem {
         if !same_dir {
             self.change_dir(tx, to.dir, 0, to_delta, now)?;
         }
-        // Both have another parent now, also where the directory is the same: the ctime changes.
+        // Both count as moved, even within the same directory: the ctime changes.
         self.moved(tx, source, to.dir, now)?;
         self.moved(tx, target, from.dir, now)?;
         Ok(())
@@ -305,14 +306,14 @@ impl FileSystem {
             &new,
             now,
         )?;
-        // The replay needs the same object again: the log has its number and attributes.
+        // Replay needs the same object: the log has its number and attributes.
         let made = log::created(&dnode, &attrs, b"", b"");
         let hole = self.cache.insert(dnode, attrs, false)?;
         self.set_entry(tx, from, Some(source), &hole)?;
         Ok(made)
     }
 
-    /// Counts what a move takes from a directory and brings to another, or the same.
+    /// Updates the counts of the directories that lose or gain an entry by a move.
     fn count_move(
         &self,
         tx: &Tx,
@@ -335,7 +336,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Permissions and rules that do not depend on what is replaced.
+    /// Permissions and rules that do not depend on the replaced object.
     fn check_move(
         &self,
         who: &Credentials,
@@ -380,8 +381,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Fails if `dir` is `tree` or below it. Parents do not change meanwhile: the rename lock is
-    /// held.
+    /// Fails if `dir` is `tree` or below it. The rename lock is held, so parents do not change.
     fn check_not_inside(&self, dir: &Arc<Znode>, tree: &Arc<Znode>) -> Result<()> {
         let root = self.root_id();
         let mut at = dir.object();
@@ -400,7 +400,7 @@ impl FileSystem {
         ))
     }
 
-    /// Makes a name lead to `znode`, instead of to `old` if it was there.
+    /// Makes a name lead to `znode`; `old` is its present target, if it exists.
     fn set_entry(
         &self,
         tx: &Tx,
@@ -420,7 +420,7 @@ impl FileSystem {
         }
     }
 
-    /// A name whose spelling changes and nothing else.
+    /// A name of which only the spelling changes.
     fn respell(&self, from: Spot<'_>, to: Spot<'_>, source: &Arc<Znode>) -> Result<()> {
         let tx = self.begin(estimate::RENAME)?;
         let now = self.now();

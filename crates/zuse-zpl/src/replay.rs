@@ -1,10 +1,10 @@
 //! Replay: applying records of the intent log to a file system.
 //!
-//! A record is an operation that succeeded before. So permissions are not checked again, nothing is
-//! inherited or chosen, and quotas do not count. Objects get the very number that the record has.
-//! Times that no record has are those of the replay.
+//! A record is an operation that has succeeded before. So permissions are not checked again,
+//! nothing is inherited or chosen, and quotas do not count. Objects get exactly the numbers in the
+//! records. Times that are in no record are those of the replay.
 //!
-//! Records that change names are one transaction each; the others may be applied twice.
+//! Each record that changes names is one transaction; the others may be applied twice.
 
 use std::sync::Arc;
 
@@ -31,17 +31,17 @@ const HOLE_MAX: u64 = 16 << 20;
 #[derive(Clone, Copy)]
 struct CloneRange {
     offset: u64,
-    /// The size of the file is this at least.
+    /// Minimum size of the file.
     end: u64,
     block_size: u64,
 }
 
 impl FileSystem {
-    /// Applies a record. `in_memory`: the file system is one of a pool that is open for reading,
-    /// and what is changed is never written.
+    /// Applies a record. `in_memory`: the file system's pool is open for reading, and its changes
+    /// are never written.
     ///
     /// # Errors
-    /// `Corrupt` where the record cannot be one of this file system; a block cannot be read.
+    /// `Corrupt` if the record is impossible for this file system; or a block cannot be read.
     pub fn replay(&self, record: &Record<'_>, in_memory: bool) -> Result<()> {
         let done = self.apply(&record.body, in_memory);
         match (done, record.body.out_of_order_object()) {
@@ -125,7 +125,7 @@ impl FileSystem {
         }
     }
 
-    /// Makes a file as long as a record says, if it is not that long.
+    /// Extends a file to the size in a record, if it is shorter.
     fn extend(&self, znode: &Arc<Znode>, size: u64) -> Result<()> {
         if size > znode.size() {
             self.resize(znode, size, false)?;
@@ -191,8 +191,8 @@ impl FileSystem {
         if new.name.len() > name::NAME_MAX {
             self.backing.note_longname(&tx);
         }
-        // In the same transaction: the header says that the record is applied as soon as its name
-        // is there.
+        // In the same transaction: the header counts the record as applied as soon as its name
+        // exists.
         if let Some(acl) = &new.acl {
             self.restore_acl(&tx, &znode, acl, true)?;
         }
@@ -244,7 +244,7 @@ impl FileSystem {
             .store(&tx, owner.dnode(), &state.attrs, field::XATTR)
     }
 
-    /// Writes bytes; the size becomes `end` at least, whatever the bytes reach to.
+    /// Writes bytes; the size becomes at least `end`, however far the bytes reach.
     fn rewrite(&self, znode: &Arc<Znode>, offset: u64, data: &[u8], end: u64) -> Result<()> {
         let fits = offset.checked_add(data.len() as u64);
         if !znode.is_file() || fits.is_none_or(|e| e > SIZE_MAX) || end > SIZE_MAX {
@@ -281,8 +281,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Writes the block that a record points to: all of it, because later records may only say that
-    /// the size grew.
+    /// Writes the whole block that a record points to, because later records may only extend the
+    /// size.
     fn rewrite_block(
         &self,
         znode: &Arc<Znode>,
@@ -316,8 +316,8 @@ impl FileSystem {
         self.rewrite(znode, start, &vec![0; zeros as usize], end)
     }
 
-    /// Points to the blocks of a record once more. In memory, where nothing is written, their bytes
-    /// do.
+    /// Clones the blocks of a record again. In memory, where nothing is written, their bytes are
+    /// copied.
     fn rewrite_clones(
         &self,
         znode: &Arc<Znode>,
@@ -360,8 +360,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Grows the blocks of a file to those of a record, where it has one at most. Says whether they
-    /// are of that size now.
+    /// Sets the block size of a file to that of a record, if it has at most one block. Returns
+    /// whether it has that size now.
     fn take_block_size(&self, znode: &Arc<Znode>, size: u64) -> Result<bool> {
         let dnode = znode.dnode();
         let Ok(wanted) = u32::try_from(size) else {
@@ -406,8 +406,7 @@ impl FileSystem {
     }
 
     fn reset_attributes(&self, znode: &Arc<Znode>, set: &Logged) -> Result<()> {
-        // An object that is to become changeable becomes so first, one that is to become immutable
-        // last.
+        // Flags that allow changes are set first, and flags that forbid them last.
         let frozen = flags::IMMUTABLE | flags::APPENDONLY;
         if let Some(given) = &set.flags
             && znode.attributes().flags & frozen != 0
@@ -441,12 +440,12 @@ impl FileSystem {
             }
             self.resize(znode, set.size, false)?;
         }
-        // Changes of its ACL have records of their own.
+        // Changes of its ACL have their own records.
         let put = |set: &SetAttr| self.set_rest(&Credentials::root(), znode, set, false);
         if change != SetAttr::default() {
             put(&change)?;
         }
-        // Set-id bits that went with the owner are in the record's mode.
+        // Set-id bits that were cleared with the owner are in the record's mode.
         if let (Some(bits), true) = (change.mode, change.uid.is_some() || change.gid.is_some()) {
             let mode = SetAttr {
                 mode: Some(bits),
@@ -502,7 +501,7 @@ impl FileSystem {
     fn reset_xattr(&self, znode: &Arc<Znode>, name: &[u8], value: Option<&[u8]>) -> Result<()> {
         let _xattrs = znode.xattrs.write();
         let tx = self.begin_freeing(estimate::ATTRIBUTES + estimate::CREATE)?;
-        // Hidden files have log records of their own, in their own order.
+        // Hidden files have their own log records, in their own order.
         if self.put_listed(&tx, znode, name, value)? {
             return Ok(());
         }

@@ -24,7 +24,7 @@ pub enum TimeSet {
     At(Timestamp),
 }
 
-/// Changes of attributes; what is `None` stays.
+/// Changes of attributes; `None` leaves one unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttr {
     /// New permission bits.
@@ -39,9 +39,9 @@ pub struct SetAttr {
     pub atime: Option<TimeSet>,
     /// New modification time.
     pub mtime: Option<TimeSet>,
-    /// New change time: the kernel's own, when it caches writes.
+    /// New change time: set by the kernel itself when it caches writes.
     pub ctime: Option<Timestamp>,
-    /// Drop set-user-id, and set-group-id of group-executable files, and the file capabilities.
+    /// Clear set-user-id, set-group-id of group-executable files, and the file capabilities.
     pub kill_suidgid: bool,
 }
 
@@ -55,7 +55,7 @@ pub const SETTABLE_FLAGS: u64 = flags::IMMUTABLE
     | flags::READONLY;
 
 impl FileSystem {
-    /// Changes attributes; all of them or, but for the size, none.
+    /// Changes attributes: all of them or, except for the size, none.
     ///
     /// # Errors
     /// `Refused`: `PERM`, `ACCES`, `ROFS`, `FBIG`, `NOSPC`, `DQUOT`.
@@ -76,7 +76,7 @@ impl FileSystem {
                 mode::DIRECTORY => return refuse(Errno::ISDIR, "the size of a directory"),
                 _ => return refuse(Errno::INVAL, "the size of something that is no file"),
             }
-            // A change of size changes the times even where the size stays.
+            // Setting the size changes the times even if the size is the same.
             self.resize(znode, size, set.kill_suidgid)?;
         }
         if set.kill_suidgid {
@@ -123,8 +123,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// What changes beside the size. `acl_follows`: a POSIX ACL is made to say what a new mode
-    /// says; without it the caller knows of the ACL's change by other means.
+    /// Changes everything except the size. `acl_follows`: a POSIX ACL is adapted to a new mode.
+    /// Without it the caller changes the ACL separately.
     pub(crate) fn set_rest(
         &self,
         who: &Credentials,
@@ -187,7 +187,7 @@ impl FileSystem {
         self.store.store(&tx, znode.dnode(), &state.attrs, fields)
     }
 
-    /// Notes what was set, but for mode and size. The attributes are those after it.
+    /// Notes all changes except mode and size. The attributes are those after the change.
     fn note_set(&self, tx: &Tx, object: ObjectId, a: &Attributes, set: &SetAttr) {
         let bit = |given: bool, bit: u64| if given { bit } else { 0 };
         let logged = Logged {
@@ -207,7 +207,7 @@ impl FileSystem {
         }
     }
 
-    /// The mode that a change asks for, and what it costs of the set-id bits; none if it stays.
+    /// The mode that a change asks for, without the set-id bits that it clears; none if it stays.
     fn new_mode(
         &self,
         who: &Credentials,
@@ -255,7 +255,7 @@ impl FileSystem {
         )
     }
 
-    /// Writes a mode with the ACL that says the same.
+    /// Writes a mode with the corresponding ACL.
     pub(crate) fn put_mode(
         &self,
         tx: &Tx,
@@ -331,7 +331,7 @@ impl FileSystem {
     /// Sets the project id of a file or directory, with its attribute space.
     ///
     /// # Errors
-    /// `Refused(NOTSUP)` where there are no projects, `Refused(INVAL)` for the invalid id,
+    /// `Refused(NOTSUP)` if there are no projects, `Refused(INVAL)` for the invalid id,
     /// `Refused(PERM)`.
     pub fn set_project(&self, who: &Credentials, znode: &Arc<Znode>, projid: u32) -> Result<()> {
         self.check_writable()?;
@@ -358,7 +358,7 @@ impl FileSystem {
             a.projid = u64::from(projid);
             a.flags |= flags::PROJID;
             a.ctime = now;
-            // The replay does the same to the hidden files.
+            // Replay does the same to the hidden files.
             if Arc::ptr_eq(object, znode) {
                 self.note_flags(&tx, object.object(), a, 0, true);
             }

@@ -10,9 +10,9 @@ pub struct StatFs {
     pub blocks: u64,
     /// Free units.
     pub free: u64,
-    /// Number of objects that can be.
+    /// Number of objects that are possible.
     pub files: u64,
-    /// Number of objects that can still be made.
+    /// Number of objects that can still be created.
     pub files_free: u64,
     /// Preferred I/O size and unit of the counts, in bytes.
     pub unit: u32,
@@ -30,7 +30,7 @@ impl FileSystem {
             .saturating_sub(space.objects)
             .min(space.available / 512);
         StatFs {
-            // As the kernel counts: what is begun is taken.
+            // As the kernel counts: a partly used unit counts as used.
             blocks: (space.available / unit).saturating_add(space.referenced.div_ceil(unit)),
             free: space.available / unit,
             files: space.objects.saturating_add(files_free),

@@ -1,15 +1,15 @@
 //! Walking a tree in the byte order of its paths.
 //!
-//! `a-b` comes before `a/b`, because `-` is less than `/`, and after `a`. So a directory is seen
-//! twice in its parent's order: as the name `a`, and as `a/`, where its content goes. All paths
-//! below `a` begin with `a/` and no name has a slash, so that content is one run.
+//! `a-b` comes before `a/b`, because `-` is less than `/`, and after `a`. So a directory has two
+//! positions in its parent's order: the name `a`, and `a/`, where its content goes. All paths below
+//! `a` begin with `a/` and no name has a slash, so that content is contiguous.
 //!
 //! Memory: the names of the directories on the way down, sorted; nothing of the objects.
 //!
-//! A walk ends, whatever a damaged or forged disk says. It goes down only into a directory whose
-//! stored parent is the one that lists it ([`FileSystem::subdirectory`]), by one name of it. It
-//! never goes into the root or its own start. So each directory is met once. What cannot be listed
-//! is an error of its own; the walk goes on behind it.
+//! A walk always ends, even on a damaged or forged disk. It enters a directory only if the
+//! directory's stored parent is the one that lists it ([`FileSystem::subdirectory`]), and only by
+//! one of its names. It never enters the root or its own start. So each directory is visited once.
+//! A directory that cannot be listed gives an error, and the walk continues after it.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ struct Frame {
     names: Vec<u8>,
     /// Sorted backwards: the next one is last.
     events: Vec<Event>,
-    /// What of it could not be listed.
+    /// The error of the part that could not be listed.
     flaw: Option<Error>,
 }
 
@@ -60,16 +60,16 @@ pub struct Walk<'a> {
     from: ObjectId,
     /// The start was not yet given.
     first: Option<u32>,
-    /// The start is a directory that was not yet opened.
+    /// The start is a directory that was not opened yet.
     enter: bool,
 }
 
 impl FileSystem {
-    /// A file that something outside of the pool names by its number: a file handle. What has no
-    /// name any more, or is part of another file's extended attributes, is none.
+    /// A file that is named by its number from outside of the pool: a file handle. Nameless
+    /// objects, and those of another file's extended attributes, are not found.
     ///
     /// # Errors
-    /// `Refused(NOENT)`: there is no such file. It cannot be read.
+    /// `Refused(NOENT)`: there is no such file. Or it cannot be read.
     pub fn by_number(&self, object: ObjectId) -> Result<Arc<Znode>> {
         let znode = self.znode(object)?;
         let attributes = znode.attributes();
@@ -79,7 +79,7 @@ impl FileSystem {
         Ok(znode)
     }
 
-    /// The directory that a file lies in, or a directory's one above.
+    /// The directory of a file, or the parent of a directory.
     ///
     /// # Errors
     /// As [`Self::by_number`].
@@ -87,12 +87,12 @@ impl FileSystem {
         self.by_number(ObjectId(znode.attributes().parent))
     }
 
-    /// The directory behind an entry of `dir`, for who walks down a tree that begins at `start`.
-    /// Fails where a walk might not end: the entry leads to the root, the start, or a directory
-    /// that belongs elsewhere.
+    /// The directory of an entry of `dir`, for walking down a tree that begins at `start`. Fails if
+    /// a walk might not end: the entry leads to the root, the start, or a directory that belongs
+    /// elsewhere.
     ///
     /// # Errors
-    /// `Corrupt` for these; it cannot be read or is no directory.
+    /// `Corrupt` for these; or it cannot be read, or is no directory.
     pub fn subdirectory(
         &self,
         dir: ObjectId,
@@ -120,7 +120,7 @@ impl FileSystem {
         Ok(znode)
     }
 
-    /// A walk from an object down, in path order, the object itself first.
+    /// A walk downward from an object, in path order, beginning with the object itself.
     pub fn walk<'a>(&'a self, from: &Arc<Znode>) -> Walk<'a> {
         Walk {
             fs: self,
@@ -142,8 +142,8 @@ impl Walk<'_> {
     /// The next entry.
     ///
     /// # Errors
-    /// A directory cannot be listed, or not all of it ([`Self::unlisted`]). The next call goes on
-    /// with what comes behind.
+    /// A directory cannot be listed completely ([`Self::unlisted`]). The next call continues after
+    /// it.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<WalkEntry<'_>>> {
         if let Some(kind) = self.first.take() {
@@ -188,7 +188,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Goes down into a directory. One of which only a part can be listed is gone into, and said.
+    /// Enters a directory. One that can only be listed in part is entered, and the error is
+    /// reported.
     fn open(&mut self, dir: &Arc<Znode>) -> Result<()> {
         let mut frame = self.list(dir)?;
         let flaw = frame.flaw.take();
@@ -212,7 +213,7 @@ impl Walk<'_> {
             });
             true
         });
-        // Entries before a block that cannot be read are given.
+        // Entries before an unreadable block are returned.
         let mut flaw = match listed {
             Ok(_) => dir.check_listed().err(),
             Err(e) if events.is_empty() => return Err(e),
@@ -220,7 +221,7 @@ impl Walk<'_> {
         };
         for i in 0..events.len() {
             if events[i].kind == 0 {
-                // An error is left to whoever uses the object.
+                // An error is left to the user of the object.
                 let znode = self.fs.znode(events[i].object);
                 events[i].kind = znode.map_or(0, |z| z.kind());
             }
@@ -268,7 +269,7 @@ impl Walk<'_> {
     }
 }
 
-/// Leaves one way down into each directory; a directory that had several.
+/// Keeps one entry for each directory; returns a directory that had several.
 fn only_once(events: &mut Vec<Event>) -> Option<ObjectId> {
     let mut down: Vec<ObjectId> = events
         .iter()

@@ -1,13 +1,13 @@
-//! Extended attributes: in the object's own attributes (one list, DXATTR) or as files of a hidden
+//! Extended attributes: in the object's own attributes (one list, DXATTR) or as files in a hidden
 //! directory.
 //!
-//! Both places are read whatever the `xattr` property says; it decides where new values go. What
-//! does not fit the list goes to the directory. A name is never in both: after a change the other
-//! place is cleared.
+//! Both places are read whatever the `xattr` property says; it decides where new values go. A value
+//! that does not fit into the list goes into the directory. A name is never in both: after a change
+//! it is removed from the other place.
 //!
-//! Names bring their prefix. Other systems store user attributes bare: `user.x` is also looked for
-//! as `x`, and bare names are listed with `user.` before them. With `zfs_xattr_compat` new ones are
-//! stored bare too; whichever form is written, the other one goes.
+//! Names include their prefix. Other systems store user attributes without it: `user.x` is also
+//! looked up as `x`, and bare names are listed with `user.` before them. With `zfs_xattr_compat`
+//! new ones are stored bare, too. Writing one form removes the other.
 
 pub(crate) mod ahead;
 mod hidden;
@@ -41,11 +41,11 @@ const RESERVED: [&[u8]; 5] = [b"freebsd:", SECURITY, b"system.", TRUSTED, USER];
 /// Whether an extended attribute may or must exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrMode {
-    /// Make it or replace it.
+    /// Create or replace it.
     Any,
-    /// `EXIST` when it is there.
+    /// `EXIST` if it exists.
     Create,
-    /// `NODATA` when it is not.
+    /// `NODATA` if it does not exist.
     Replace,
 }
 
@@ -58,12 +58,12 @@ fn is_acl(name: &[u8]) -> bool {
     name == posix_acl::ACCESS || name == posix_acl::DEFAULT
 }
 
-/// The encoded list among an object's own attributes.
+/// The encoded list in an object's own attributes.
 fn list_in(view: Option<&SaView>) -> Result<Option<&[u8]>> {
     view.map_or(Ok(None), |view| view.get(Attr::Dxattr))
 }
 
-/// The list without names; `None` if none of them is there.
+/// The list without these names; `None` if it has none of them.
 fn without(list: Option<&[u8]>, names: &[&[u8]]) -> Result<Option<List>> {
     let Some(list) = list else { return Ok(None) };
     let mut there = false;
@@ -82,13 +82,14 @@ impl FileSystem {
     /// Reads an extended attribute.
     ///
     /// # Errors
-    /// `Refused(NODATA)`, also for ACLs where they are off, `Refused(NOTSUP)` for another name
-    /// space that is off, `Refused(PERM)`, `Refused(ACCES)`.
+    /// `Refused(NODATA)`, also for ACLs if they are disabled, `Refused(NOTSUP)` for another
+    /// disabled name space, `Refused(PERM)`, `Refused(ACCES)`.
     pub fn get_xattr(&self, who: &Credentials, znode: &Arc<Znode>, name: &[u8]) -> Result<Vec<u8>> {
         self.get_xattr_with(who, znode, name, <[u8]>::to_vec)
     }
 
-    /// Gives an extended attribute to `f` where it stands, uncopied. `f` must not touch the object.
+    /// Calls `f` with an extended attribute in place, without a copy. `f` must not access the
+    /// object.
     ///
     /// # Errors
     /// Those of [`Self::get_xattr`].
@@ -149,11 +150,11 @@ impl FileSystem {
         Ok(names)
     }
 
-    /// Sets an extended attribute. POSIX ACLs change the mode with them.
+    /// Sets an extended attribute. A POSIX ACL changes the mode, too.
     ///
     /// # Errors
-    /// `Refused`: `EXIST` and `NODATA` by `how`, `NOTSUP` for a name space that is off, `INVAL` for
-    /// a broken ACL, `RANGE` for a long name. Also `NOSPC`, `PERM`, `ACCES`, `ROFS`, and errno 7
+    /// `Refused`: `EXIST` and `NODATA` by `how`, `NOTSUP` for a disabled name space, `INVAL` for an
+    /// invalid ACL, `RANGE` for a long name. Also `NOSPC`, `PERM`, `ACCES`, `ROFS`, and errno 7
     /// (too big) for a long value.
     pub fn set_xattr(
         &self,
@@ -224,7 +225,7 @@ impl FileSystem {
         self.settle(znode.object())
     }
 
-    /// After somebody without privilege has changed a file: its capabilities go.
+    /// After an unprivileged user has changed a file: its capabilities are removed.
     pub(crate) fn drop_capabilities(&self, znode: &Arc<Znode>) -> Result<()> {
         const NAME: &[u8] = b"security.capability";
         if self.xattr_value(znode, NAME)?.is_none() {
@@ -248,8 +249,8 @@ impl FileSystem {
         }
     }
 
-    /// Whether a name can be asked for, or set, of an object with these attributes, and what access
-    /// that takes.
+    /// Whether a name can be read or set on an object with these attributes, and the access that
+    /// takes.
     fn name_space_of(
         &self,
         who: &Credentials,
@@ -303,7 +304,7 @@ impl FileSystem {
         }
         if is_acl(name) {
             if !props.posix_acl || a.kind() == mode::SYMLINK {
-                // The kernel asks before it judges, and takes any other errno for a refusal.
+                // The kernel asks before it checks access, and takes any other errno for a refusal.
                 let errno = if write { Errno::NOTSUP } else { Errno::NODATA };
                 return refuse(errno, "POSIX ACLs are off");
             }
@@ -328,7 +329,7 @@ impl FileSystem {
         self.with_stored(znode, name, <[u8]>::to_vec)
     }
 
-    /// What `f` makes of a value; `None` if there is none.
+    /// The result of `f` on a value; `None` if there is none.
     fn with_stored<T>(
         &self,
         znode: &Arc<Znode>,
@@ -355,7 +356,7 @@ impl FileSystem {
         Ok(None)
     }
 
-    /// The names as they are stored.
+    /// The names in their stored form.
     #[cfg(test)]
     pub(crate) fn stored_names(&self, znode: &Arc<Znode>, f: &mut dyn FnMut(&[u8])) {
         assert!(self.each_stored(znode, f).is_ok());
@@ -364,7 +365,7 @@ impl FileSystem {
     fn each_stored(&self, znode: &Arc<Znode>, f: &mut dyn FnMut(&[u8])) -> Result<()> {
         let _xattrs = znode.xattrs.read();
         let view = self.store.view(znode.dnode())?;
-        // Whoever lists them separates names by NUL.
+        // Clients separate listed names by NUL.
         let mut possible = |name: &[u8]| {
             if !name.is_empty() && !name.contains(&0) {
                 f(name);
@@ -380,8 +381,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Stores a value where the property says; the caller holds `xattrs` or the only hold on a new
-    /// object. The list, the change time and what else changes about the object are written in one
+    /// Stores a value in the place that the property selects; the caller holds `xattrs` or the only
+    /// hold on a new object. The list, the change time and other attributes are written in one
     /// step.
     pub(crate) fn put_xattr(
         &self,
@@ -415,7 +416,7 @@ impl FileSystem {
                     }
                     return self.remove_hidden_names(tx, znode, &both);
                 }
-                // No room among the object's own attributes after all.
+                // It did not fit into the object's own attributes after all.
                 Err(e) if e.is(Errno::FBIG) || e.is(Errno::NOSPC) => {}
                 Err(error) => return Err(error),
             }
@@ -439,7 +440,7 @@ impl FileSystem {
         self.note_unlisted(tx, znode, old, &both)
     }
 
-    /// Notes that these names, as far as they were in the list `old`, are there no more.
+    /// Notes the removal of these names, as far as they were in the list `old`.
     fn note_unlisted(
         &self,
         tx: &Tx,
@@ -456,8 +457,8 @@ impl FileSystem {
         })
     }
 
-    /// Sets or removes an attribute of an object's own list, and touches no other place. False,
-    /// and nothing done: it does not fit there.
+    /// Sets or removes an attribute in an object's own list, and changes nothing else. False, with
+    /// nothing done, if it does not fit there.
     pub(crate) fn put_listed(
         &self,
         tx: &Tx,
@@ -506,7 +507,7 @@ impl FileSystem {
             .try_for_each(|name| self.remove_hidden(tx, &space, name, noted))
     }
 
-    /// Change time and the archive flag, and with them the list of extended attributes.
+    /// Updates change time and archive flag, together with the list of extended attributes.
     pub(crate) fn status_changed(
         &self,
         tx: &Tx,
@@ -517,7 +518,7 @@ impl FileSystem {
         self.status_and_space(tx, znode, now, list, None)
     }
 
-    /// The same, with the number of a hidden directory that was made.
+    /// The same, with the number of a new hidden directory.
     fn status_and_space(
         &self,
         tx: &Tx,

@@ -1,11 +1,11 @@
 //! An object of a file system in memory, and the cache of them.
 //!
-//! One [`Znode`] per object is alive at a time, found through a weak map. Whoever holds one keeps
-//! the object usable, even after its last name is gone ("open"). When the last holder of a nameless
-//! object goes, the object is queued to be freed. A drop must not begin a transaction, so the next
-//! operation does it.
+//! One [`Znode`] per object exists at a time, found through a weak map. A holder keeps the object
+//! usable, even after its last name is removed ("open"). When a nameless object loses its last
+//! holder, it is queued for freeing. A drop must not begin a transaction, so the next operation
+//! frees it.
 //!
-//! Locks, in this order; all but `state` may be held across the beginning of a transaction:
+//! Locks, in this order; all but `state` may be held while a transaction is begun:
 //! 1. the file system's rename lock
 //! 2. `names` of directories, by object number
 //! 3. `content` of a file (byte ranges)
@@ -27,12 +27,12 @@ use crate::{dirent, mode};
 
 type Shard = NumberMap<Weak<Znode>>;
 
-/// What can change about an object while it is in memory.
+/// The changeable state of an object in memory.
 pub(crate) struct State {
     pub attrs: Attributes,
     /// The access time is newer than on disk.
     pub atime_pending: bool,
-    /// Made without a name: may still get one.
+    /// Created without a name, and may still get one.
     pub nameless: bool,
 }
 
@@ -44,11 +44,11 @@ pub struct Znode {
     kind: u32,
     dnode: Arc<Dnode>,
     state: RwLock<State>,
-    /// Freed: nothing may be done with it any more.
+    /// Freed, and unusable.
     dead: AtomicBool,
     /// Entries of a directory.
     entries: Option<Zap>,
-    /// A listing met names that no directory can hold.
+    /// A listing found impossible names.
     has_impossible: AtomicBool,
     pub(crate) names: Mutex<()>,
     pub(crate) content: RangeLock,
@@ -64,7 +64,7 @@ impl Znode {
         self.object
     }
 
-    /// Tells apart objects that had the same number.
+    /// Distinguishes objects that had the same number.
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -104,7 +104,7 @@ impl Znode {
         self.dead.load(Relaxed)
     }
 
-    /// Takes back what [`ZnodeCache::kill_if_alone`] did.
+    /// Reverts [`ZnodeCache::kill_if_alone`].
     pub(crate) fn revive(&self) {
         self.dead.store(false, Relaxed);
     }
@@ -117,8 +117,8 @@ impl Znode {
         self.state.write()
     }
 
-    /// Whether the last write ended here, in a txg that is not yet written: its last block is dirty
-    /// already.
+    /// Whether the last write ended here, in a txg that is not written yet, so that its last block
+    /// is dirty.
     pub(crate) fn ends_dirty(&self, offset: u64) -> bool {
         self.end.load(Relaxed) == offset
             && self
@@ -132,8 +132,8 @@ impl Znode {
         self.end_txg.store(txg.0, Relaxed);
     }
 
-    /// Lists entries of a directory from a position on; the position behind the last. That some
-    /// were left out is noted: [`Self::check_listed`] says so when the listing is at its end.
+    /// Lists entries of a directory from a position on; returns the position after the last.
+    /// Skipped entries are noted: [`Self::check_listed`] reports them at the end of the listing.
     pub(crate) fn each_entry(
         &self,
         from: u64,
@@ -146,7 +146,7 @@ impl Znode {
         Ok(listed.after)
     }
 
-    /// Fails if entries were left out of listings of this directory.
+    /// Fails if listings of this directory skipped entries.
     pub(crate) fn check_listed(&self) -> Result<()> {
         if self.has_impossible.load(Relaxed) {
             return Err(Error::corrupt(
@@ -188,13 +188,13 @@ impl fmt::Debug for Znode {
 /// The objects in memory.
 pub(crate) struct ZnodeCache {
     shards: [Mutex<Shard>; NUMBER_SHARDS],
-    /// Nameless objects whose last holder went.
+    /// Nameless objects without holders.
     pub orphans: Mutex<Vec<(ObjectId, u64)>>,
-    /// So many may wait.
+    /// How many may wait.
     pub may_wait: AtomicUsize,
-    /// Nameless objects whose last holder goes are somebody else's to free ([`crate::nameless`]).
+    /// Nameless objects without holders are freed by another process ([`crate::nameless`]).
     pub nameless_stay: AtomicBool,
-    /// Held by who frees them in passing.
+    /// Held by the thread that frees them.
     pub reaping: Mutex<()>,
 }
 
@@ -220,7 +220,7 @@ impl ZnodeCache {
         }
     }
 
-    /// The object if it is in memory and alive.
+    /// The object, if it is in memory and not freed.
     pub fn get(&self, object: ObjectId) -> Option<Arc<Znode>> {
         self.shard(object).get(&object.0).and_then(Weak::upgrade)
     }
@@ -263,17 +263,17 @@ impl ZnodeCache {
         }))
     }
 
-    /// Puts an object of the disk into memory, unless another thread was first: then its one is
-    /// given.
+    /// Inserts an object read from disk, unless another thread was first: then returns that
+    /// thread's.
     ///
-    /// `load` runs with the map's shard locked, so that nobody can have changed the object between
-    /// its being read and its being found by others. It must do no I/O. `None`: it could not.
+    /// `load` runs with the map's shard locked, so the object cannot change between being read and
+    /// being found by others. It must do no I/O. It may return `None`.
     pub fn enter(
         self: &Arc<Self>,
         dnode: &Arc<Dnode>,
         load: impl FnOnce() -> Option<Attributes>,
     ) -> Result<Option<Arc<Znode>>> {
-        // Nothing may be dropped while the shard is locked: a drop locks it.
+        // Nothing may be dropped while the shard is locked, because a drop locks it.
         let mut shard = self.shard(dnode.object());
         let there = shard.get(&dnode.object().0).and_then(Weak::upgrade);
         if let Some(there) = &there
@@ -297,7 +297,7 @@ impl ZnodeCache {
         made.map(Some)
     }
 
-    /// The same where reading takes I/O: the object is put into the map locked, then read.
+    /// The same if reading takes I/O: the object is inserted with its lock held, then read.
     pub fn enter_slowly(
         self: &Arc<Self>,
         dnode: &Arc<Dnode>,
@@ -336,8 +336,8 @@ impl ZnodeCache {
         }
     }
 
-    /// Puts an object that was just made into memory. Somebody may have come upon its number
-    /// before, and have gone on with it. Then that one learns no more than that it has no name.
+    /// Inserts a newly created object. Another thread may have found its number before and inserted
+    /// it. Then only its namelessness is set there.
     pub fn insert(
         self: &Arc<Self>,
         dnode: Arc<Dnode>,
@@ -367,8 +367,8 @@ impl ZnodeCache {
         Ok(znode)
     }
 
-    /// Frees an object that never got a name. Somebody may have come upon its number. Nobody is
-    /// given what is in memory of it any more, and nobody reads it before it is free.
+    /// Frees an object that never got a name. Another thread may have found its number. Its state
+    /// in memory is not returned any more, and it is not read again before it is free.
     pub fn discard(&self, object: ObjectId, free: impl FnOnce() -> Result<()>) -> Result<()> {
         let shard = self.shard(object);
         let there = shard.get(&object.0).and_then(Weak::upgrade);
@@ -381,7 +381,7 @@ impl ZnodeCache {
         freed
     }
 
-    /// If `znode` is held by the caller alone, marks it dead: nobody can get hold of it again.
+    /// If the caller is the only holder of `znode`, marks it as freed: nobody can get it any more.
     pub fn kill_if_alone(&self, znode: &Arc<Znode>) -> bool {
         let _shard = self.shard(znode.object);
         if Arc::strong_count(znode) != 1 {

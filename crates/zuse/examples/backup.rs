@@ -1,5 +1,5 @@
-//! Takes a snapshot of a dataset, shows what changed since the last one, and puts a send stream of
-//! it into a folder. The first stream is whole, each later one holds what changed:
+//! Takes a snapshot of a dataset, shows what changed since the last one, and writes a send stream
+//! of it into a folder. The first stream is full, each later one is incremental:
 //!
 //! `cargo run -p zuse --example backup -- IMAGE DATASET FOLDER`
 

@@ -1,4 +1,4 @@
-//! Makes a pool in an image file and copies a directory of the host into it:
+//! Creates a pool in an image file and copies a directory of the host into it:
 //!
 //! `cargo run -p zuse --example make_image -- IMAGE MEBIBYTES DIRECTORY`
 

@@ -1,5 +1,5 @@
-//! Shows the files of a pool with their attributes, and puts a file into it. Then it sends all to
-//! another pool, which is made for that:
+//! Shows the files of a pool with their attributes, and writes a file into it. Then it sends
+//! everything to another pool, which it creates:
 //!
 //! `cargo run -p zuse --example move_between -- IMAGE FILE NEW-IMAGE`
 

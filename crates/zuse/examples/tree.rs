@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         for entry in files.walk("/")? {
             let entry = match entry {
                 Ok(entry) => entry,
-                // What is damaged is told, and the walk goes on.
+                // Damage is reported, and the walk goes on.
                 Err(error) => {
                     eprintln!("{error}");
                     continue;

@@ -1,4 +1,4 @@
-//! Reads every block of a pool, proves its invariants, and looks into send streams of it:
+//! Reads every block of a pool, checks its invariants, and lists the contents of send streams:
 //!
 //! `cargo run -p zuse --example verify -- IMAGE [STREAM]…`
 

@@ -1,5 +1,5 @@
-//! What users, groups and projects use, and their limits: `userused@1000`, `groupquota@50`, `zfs
-//! userspace`.
+//! Usage and limits of users, groups and projects: `userused@1000`, `groupquota@50`,
+//! `zfs userspace`.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use zuse_zpl::{QuotaKind, QuotaOwner};
 
 use crate::Pool;
 
-/// A property that names an id.
+/// A property of a user, group or project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accounted {
     /// User, group or project.
@@ -23,7 +23,7 @@ pub struct Accounted {
     pub id: u64,
 }
 
-/// Prefixes, by owner, kind and whether it is the limit.
+/// Prefixes, by owner, kind and whether it is a limit.
 const PREFIXES: [(&str, QuotaOwner, QuotaKind, bool); 12] = [
     ("userused@", QuotaOwner::User, QuotaKind::Space, false),
     ("groupused@", QuotaOwner::Group, QuotaKind::Space, false),
@@ -60,7 +60,7 @@ const PREFIXES: [(&str, QuotaOwner, QuotaKind, bool); 12] = [
 ];
 
 impl Accounted {
-    /// Splits a name into prefix and the text of the id, which may be a name.
+    /// Splits a property name into its prefix and the id as text, which may be a user's name.
     pub fn split(name: &str) -> Option<(&'static str, &str)> {
         PREFIXES
             .iter()
@@ -80,7 +80,7 @@ impl Accounted {
     }
 }
 
-/// What one id uses and may use.
+/// Usage and limits of one id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SpaceRow {
@@ -118,8 +118,8 @@ impl Pool {
         }
     }
 
-    /// What the users, groups or projects of a filesystem or snapshot use, by id. Objects are 0
-    /// where they are not counted.
+    /// Usage of the users, groups or projects of a filesystem or snapshot, by id. Object counts are
+    /// 0 if they are not kept.
     ///
     /// # Errors
     /// `Refused(NOENT)`; `Refused(NOTSUP)` where space is not counted.

@@ -1,5 +1,5 @@
-//! Work on a whole pool, as the MOS tells of it: the removal of vdevs, a checkpoint, the expansion
-//! of raidz. Chapters 01b §6, 01 §8, 01b §3 of the format notes.
+//! Long-running work on a whole pool, from its state in the MOS: the removal of vdevs, a
+//! checkpoint, the expansion of raidz. Chapters 01b §6, 01 §8, 01b §3 of the format notes.
 
 use zuse_base::{Error, ObjectId, Result};
 use zuse_dmu::zap::{Zap, ZapValue};
@@ -7,7 +7,7 @@ use zuse_format::Uberblock;
 
 use crate::Pool;
 
-/// The removal of a vdev: the last one, or one that was not ended.
+/// The removal of a vdev: the last one, or one in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Removal {
@@ -23,7 +23,7 @@ pub struct Removal {
     pub to_copy: u64,
     /// Bytes copied.
     pub copied: u64,
-    /// Bytes that the mappings of all removed vdevs take in memory.
+    /// Memory for the mappings of all removed vdevs, in bytes.
     pub mappings: u64,
 }
 
@@ -31,13 +31,13 @@ pub struct Removal {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Checkpoint {
-    /// When it was made; 0 while it is discarded.
+    /// Seconds since 1970 of its creation; 0 while it is discarded.
     pub since: u64,
-    /// Bytes that only it needs.
+    /// Bytes that only the checkpoint holds.
     pub bytes: u64,
 }
 
-/// The expansion of a raidz vdev: the last one, or one that was not ended.
+/// The expansion of a raidz vdev: the last one, or one in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Expansion {
@@ -66,7 +66,7 @@ const EXPANSION: [&str; 4] = [
 const MAPPING_ENTRY: u64 = 24;
 
 impl Pool {
-    /// An array of numbers of the MOS directory, if it is there.
+    /// An array of numbers in the MOS directory, if it exists.
     fn directory_numbers(&self, name: &str) -> Result<Option<Vec<u64>>> {
         let found = self.spa().directory()?.lookup(name.as_bytes())?;
         Ok(found.map(|value| value.ints().to_vec()))
@@ -129,7 +129,7 @@ impl Pool {
         Ok(Some(state))
     }
 
-    /// Bytes that only the checkpoint needs, by the numbers of the vdevs that have some.
+    /// Bytes that only the checkpoint holds, by vdev number.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -143,7 +143,7 @@ impl Pool {
                 continue;
             };
             let dnode = self.spa().mos().dnode(ObjectId(map))?;
-            // The map has FREE entries only, so its total is below zero.
+            // The map has FREE entries only, so its total is negative.
             let alloc = dnode.with_bonus(|b| b.get(16..24).and_then(|w| w.try_into().ok()));
             let alloc = alloc.map(i64::from_le_bytes).ok_or_else(|| {
                 Error::truncated(dnode.place(), "the header of the space map is too short")

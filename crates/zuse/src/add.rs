@@ -1,4 +1,4 @@
-//! Devices that are added to a pool.
+//! Adding devices to a pool.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,24 +12,24 @@ use zuse_vdev::{VdevClass, VdevConfig};
 use crate::device::Taken;
 use crate::{DeviceUse, ImportedPool, NewDevice, NewPool, Pool, pool_property};
 
-/// What is to be added to a pool.
+/// Devices to add to a pool.
 #[derive(Clone, Debug, Default)]
 pub struct NewDevices {
     /// Devices of top-level vdevs.
     pub devices: Vec<NewDevice>,
-    /// How they make up vdevs, in order; empty: each by itself.
+    /// Their vdevs, in order; empty: one vdev per device.
     pub layout: Vec<TopSpec>,
     /// Hot spares.
     pub spares: Vec<NewDevice>,
     /// Cache devices.
     pub cache: Vec<NewDevice>,
-    /// Sector shift; that of the property, or of the devices, where it is not given.
+    /// Sector shift; by default that of the property, or of the devices.
     pub ashift: Option<u8>,
-    /// Take devices although an exported or potentially active pool, or something else, is on them.
+    /// Accept devices with an exported or potentially active pool, or other content.
     pub force: bool,
-    /// Take devices whose sectors are not like those of the pool's other vdevs.
+    /// Accept devices with other sector sizes than the pool's vdevs.
     pub mixed_sectors: bool,
-    /// Pools whose devices are not taken, not even with `force`.
+    /// Pools whose devices are refused, even with `force`.
     pub imported: Vec<ImportedPool>,
 }
 
@@ -59,10 +59,10 @@ impl Pool {
     /// Adds devices; they are in use, or listed, on return.
     ///
     /// # Errors
-    /// `Refused(EXIST)` for a device that is part of a pool or has something else on it.
-    /// `Refused(BUSY)` for one of a pool that is imported, `Refused(OVERFLOW)` for one that is too
-    /// small. `Refused(RANGE)` for other sectors than the pool's, `Refused(NOTSUP)` without a
-    /// feature; `Refused(ROFS)`, `Device`.
+    /// `Refused(EXIST)` for a device that is part of a pool or has other content. `Refused(BUSY)`
+    /// for one of an imported pool, `Refused(OVERFLOW)` for one that is too small. `Refused(RANGE)`
+    /// for sectors unlike the pool's, `Refused(NOTSUP)` without a feature; `Refused(ROFS)`,
+    /// `Device`.
     pub fn add(&self, new: &NewDevices) -> Result<()> {
         self.check_unused(new)?;
         let ashift = match new.ashift {
@@ -101,7 +101,7 @@ impl Pool {
         })
     }
 
-    /// Refuses devices that are in use. Nothing is opened for writing here.
+    /// Refuses devices that are in use. Opens nothing for writing.
     ///
     /// # Errors
     /// As [`Self::add`].
@@ -154,7 +154,7 @@ impl Pool {
         Ok(number.filter(|n| *n != 0))
     }
 
-    /// Refuses vdevs for data with other sectors than those that are there.
+    /// Refuses data vdevs with other sector sizes than the existing ones.
     fn check_sectors(&self, new: &NewVdevs) -> Result<()> {
         let tops = self.spa().vdevs().tops();
         let there = tops.iter().filter(|t| t.is_concrete() && !t.is_log());

@@ -1,4 +1,4 @@
-//! Clones, holds, bookmarks: what is done to datasets as wholes beyond making and destroying them.
+//! Clones, holds, bookmarks: operations on whole datasets, except creating and destroying them.
 
 use std::collections::BTreeMap;
 
@@ -19,12 +19,12 @@ pub struct Hold {
     pub snapshot: String,
     /// The tag.
     pub tag: String,
-    /// Seconds since 1970 of its making.
+    /// Seconds since 1970 of its creation.
     pub time: u64,
 }
 
 impl Pool {
-    /// Makes a filesystem or volume that begins as a snapshot is.
+    /// Creates a filesystem or volume from a snapshot.
     ///
     /// # Errors
     /// `Refused(NOENT)`, `Refused(EXIST)`, `Refused(INVAL)` for names and properties.
@@ -50,17 +50,18 @@ impl Pool {
         Ok(())
     }
 
-    /// Gives the pool another guid: that one, or a random one. Returns the guids before and after.
+    /// Changes the pool's guid to the given one, or to a random one. Returns the old and the new
+    /// guid.
     ///
     /// # Errors
-    /// `Refused(BUSY)` with a checkpoint, `Refused(NXIO)` where a device is not well,
+    /// `Refused(BUSY)` with a checkpoint, `Refused(NXIO)` if a device is not healthy,
     /// `Refused(EXIST)` for a guid of this pool, `Refused(ROFS)`.
     pub fn reguid(&self, guid: Option<u64>) -> Result<(u64, u64)> {
         self.spa().reguid(guid)
     }
 
-    /// Starts or stops the initializing or trimming of devices. Gives for each whether that could
-    /// be.
+    /// Starts or stops initializing or trimming devices. Returns for each whether that was
+    /// possible.
     ///
     /// # Errors
     /// `Refused(ROFS)`; the MOS cannot be changed.
@@ -73,8 +74,8 @@ impl Pool {
         self.spa().order_sweep(kind, order, devices)
     }
 
-    /// Lets the vdev of a device, or all vdevs, use the room that their devices have got. Gives by
-    /// how many bytes they grew.
+    /// Lets the vdev of a device, or all vdevs, use new space on their devices. Returns the number
+    /// of bytes added.
     ///
     /// # Errors
     /// `Refused(NODEV)`, `Refused(EXIST)` with a checkpoint, `Refused(ROFS)`.
@@ -82,8 +83,8 @@ impl Pool {
         self.spa().grow(device)
     }
 
-    /// Looks for devices again that could not be opened or were gone, and learns the sizes of all.
-    /// With the property `autoexpand` their vdevs use what they have got.
+    /// Tries to open failed or missing devices again, and reads the sizes of all. With the property
+    /// `autoexpand` their vdevs use new space.
     ///
     /// # Errors
     /// `Refused(ROFS)`; the MOS cannot be changed.
@@ -109,10 +110,10 @@ impl Pool {
         Ok(())
     }
 
-    /// Makes a clone independent of its origin: it takes over the snapshots that they share.
+    /// Makes a clone independent of its origin: it takes over the shared snapshots.
     ///
     /// # Errors
-    /// `Refused(INVAL)` if it is no clone, `Refused(EXIST)` where names of snapshots clash
+    /// `Refused(INVAL)` if it is no clone, `Refused(EXIST)` if snapshot names conflict
     /// ([`Self::conflicts`]).
     pub fn promote(&self, name: &str) -> Result<()> {
         let origin = self.dsl().stat(&*self.dsl().dataset(name)?)?.origin;
@@ -129,7 +130,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Snapshot names that stand in the way of promoting a clone, and the dataset they come from.
+    /// Snapshot names that prevent promoting a clone, and the dataset that has them, too.
     ///
     /// # Errors
     /// `Refused(NOENT)`.
@@ -153,7 +154,7 @@ impl Pool {
         Ok((from.to_owned(), clashes))
     }
 
-    /// These snapshots, and with `recursive` those of the same names below.
+    /// These snapshots, and with `recursive` those of the same names below them.
     fn with_below(&self, snapshots: &[String], recursive: bool) -> Result<Vec<String>> {
         if !recursive {
             return Ok(snapshots.to_vec());
@@ -179,20 +180,21 @@ impl Pool {
         Ok(out)
     }
 
-    /// Puts a tag on snapshots, on all or none; with `recursive` also on those of the same name
-    /// below.
+    /// Puts a tag on snapshots, on all of them or none. With `recursive` also on those of the same
+    /// names below.
     ///
     /// # Errors
-    /// `Refused(NOENT)`, `Refused(EXIST)` if one has it.
+    /// `Refused(NOENT)`, `Refused(EXIST)` if one has the tag.
     pub fn hold(&self, snapshots: &[String], tag: &str, recursive: bool) -> Result<()> {
         self.dsl()
             .hold(&self.with_below(snapshots, recursive)?, tag)
     }
 
-    /// Takes a tag off snapshots, off all or none. One that waited for that to be destroyed goes.
+    /// Removes a tag from snapshots, from all of them or none. A deferred snapshot without holds is
+    /// destroyed.
     ///
     /// # Errors
-    /// `Refused(NOENT)` if one does not have it.
+    /// `Refused(NOENT)` if one does not have the tag.
     pub fn release(&self, snapshots: &[String], tag: &str, recursive: bool) -> Result<()> {
         let all = self.with_below(snapshots, recursive)?;
         self.dsl().release(&all, tag)?;
@@ -221,7 +223,7 @@ impl Pool {
         Ok(out)
     }
 
-    /// Makes a bookmark of a snapshot or another bookmark.
+    /// Creates a bookmark of a snapshot or another bookmark.
     ///
     /// # Errors
     /// `Refused(NOENT)`, `Refused(EXIST)`, `Refused(INVAL)`.
@@ -237,11 +239,11 @@ impl Pool {
         self.dsl().destroy_bookmark(bookmark)
     }
 
-    /// Destroys snapshots, all in one txg or none. With `defer`, those that are held or cloned go
+    /// Destroys snapshots, all in one txg or none. With `defer`, held or cloned ones are destroyed
     /// later.
     ///
     /// # Errors
-    /// `Refused(BUSY)` for what is held, `Refused(EXIST)` for what has clones, `Refused(NOENT)`.
+    /// `Refused(BUSY)` for held ones, `Refused(EXIST)` for cloned ones, `Refused(NOENT)`.
     pub fn destroy_snapshots(&self, names: &[String], force: bool, defer: bool) -> Result<()> {
         let mut by_dataset: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for name in names {

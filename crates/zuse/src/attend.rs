@@ -1,11 +1,11 @@
-//! What a host does for the devices of its pool from time to time. Devices that came back are
+//! Maintenance of a pool's devices, which a host runs from time to time. Devices that came back are
 //! brought online, new ones replace old ones (property `autoreplace`), spares replace failed
 //! devices.
 //!
-//! - A spare steps in for a device that failed or is gone, if the device's siblings can fill it. It
-//!   does not for a device that the user took offline.
-//! - In a dRAID its own distributed spares come first: they are filled fastest.
-//! - A device that cannot be used is tried again when something changed in its place.
+//! - A spare replaces a failed or missing device, if the device's siblings can fill it. It does not
+//!   replace a device that the user took offline.
+//! - In a dRAID its own distributed spares are used first, because they are filled fastest.
+//! - An unusable device is tried again when something changed in its place.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ use zuse_vdev::{VdevConfig, VdevKind, VdevState};
 use crate::exchange::TakeDevice;
 use crate::{DeviceUse, Pool};
 
-/// What was found at places without success, and the last range that a resilver was begun for.
+/// Failed attempts by place, and the last range for which a resilver was begun.
 #[derive(Default)]
 pub(crate) struct Tried(Mutex<HashMap<u64, Stamp>>, Mutex<Option<(Txg, Txg)>>);
 
@@ -27,13 +27,13 @@ pub(crate) struct Tried(Mutex<HashMap<u64, Stamp>>, Mutex<Option<(Txg, Txg)>>);
 type Stamp = (u64, Option<SystemTime>);
 
 impl Tried {
-    /// Whether a resilver of that range was not begun before: one that could not fill everything is
+    /// Whether no resilver of that range was begun before. One that could not fill everything is
     /// not begun again and again.
     fn is_new_range(&self, range: (Txg, Txg)) -> bool {
         *self.1.lock() != Some(range)
     }
 
-    /// Whether something is at a place that was not there at the last look.
+    /// Whether there is something new at a place since the last check.
     fn is_new(&self, guid: u64, path: &Path) -> bool {
         let Ok(found) = std::fs::metadata(path) else {
             return false;
@@ -48,10 +48,10 @@ fn is_away(leaf: &&Arc<zuse_vdev::Leaf>) -> bool {
 }
 
 impl Pool {
-    /// Looks after devices that failed or are gone. Cheap where all are well.
+    /// Handles failed and missing devices. Cheap if all are healthy.
     ///
     /// # Errors
-    /// The pool cannot be changed now; it is tried again the next time.
+    /// The pool cannot be changed now; the next call tries again.
     pub fn attend(self: &Arc<Self>) -> Result<()> {
         if !self.is_writable() || self.suspended().is_some() {
             return Ok(());
@@ -71,7 +71,7 @@ impl Pool {
         self.resilver_waiting()
     }
 
-    /// Begins the resilver that devices wait for, if there are any.
+    /// Begins the resilver that devices wait for, if any.
     pub(crate) fn resilver_waiting(&self) -> Result<()> {
         if let Some(range) = self.waiting_range() {
             *self.tried().1.lock() = Some(range);
@@ -80,20 +80,20 @@ impl Pool {
         Ok(())
     }
 
-    /// Whether a device failed or is gone, or waits to be filled.
+    /// Whether a device failed or is missing, or waits for a resilver.
     pub fn needs_attention(&self) -> bool {
         let leaves = self.spa().vdevs().leaves();
         leaves.iter().any(|leaf| is_away(&leaf)) || self.waiting_range().is_some()
     }
 
-    /// What devices lack that no resilver was begun for.
+    /// The range of missing txgs for which no resilver was begun.
     fn waiting_range(&self) -> Option<(Txg, Txg)> {
         let range = self.spa().resilver_range()?;
         let waits = !self.is_scanning() && self.tried().is_new_range(range);
         waits.then_some(range)
     }
 
-    /// Takes what is now where a device was. Gives whether that has helped.
+    /// Uses the device that is now at a device's path. Returns whether that helped.
     fn bring_back(self: &Arc<Self>, guid: u64, path: &Path) -> Result<bool> {
         if !self.tried().is_new(guid, path) {
             return Ok(false);
@@ -116,7 +116,7 @@ impl Pool {
         Ok(found.is_some_and(|p| p.value.as_deref() == Some("on")))
     }
 
-    /// Lets a spare stand in for a device, if there is one that fits.
+    /// Replaces a device by a spare, if there is one that fits.
     fn step_in(self: &Arc<Self>, guid: u64) -> Result<()> {
         let tree = self.config().vdev_tree;
         let (Some(parent), Some(top)) = (
@@ -131,7 +131,7 @@ impl Pool {
         }
         let mut spares = self.spares()?;
         spares.retain(|spare| !spare.in_use);
-        // Its own first; another dRAID's cannot stand in.
+        // Its own spares first; another dRAID's cannot be used.
         spares.sort_by_key(|spare| !spare.is_distributed);
         for spare in spares {
             if self.replace_by_spare(guid, &spare).is_ok() {

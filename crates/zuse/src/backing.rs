@@ -1,4 +1,4 @@
-//! What a file system of zuse-zpl is based on: a dataset of an open pool, as its [`Backing`].
+//! The [`Backing`] of a zuse-zpl file system: a dataset of an open pool.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ pub(crate) struct DatasetBacking {
     dataset: Arc<Dataset>,
     objset: Arc<Objset>,
     read_only: bool,
-    /// Of a head that may be written.
+    /// Set for a writable head.
     _owner: Option<Owner>,
     props: RwLock<Arc<MountProps>>,
     replaying: Replaying,
     in_use: Option<Arc<HashSet<u64>>>,
-    // The last field: nothing of the pool is used after it.
+    // The last field, dropped last: nothing of the pool is used after it.
     _held: Arc<Held>,
 }
 
@@ -60,7 +60,7 @@ impl DatasetBacking {
         }))
     }
 
-    /// Whether changes of it are ever written, whatever its properties say now.
+    /// Whether its changes are ever written, whatever its present properties.
     pub fn is_writable(&self) -> bool {
         !self.read_only
     }
@@ -78,7 +78,7 @@ impl DatasetBacking {
     }
 }
 
-/// CCM takes one byte less than 16 MiB at most.
+/// CCM supports one byte less than 16 MiB.
 fn largest_record(dataset: &Dataset) -> Result<u64> {
     let objset = dataset.objset()?;
     let is_ccm = objset.key().is_some_and(|key| !key.suite().is_gcm());
@@ -131,12 +131,12 @@ fn mount_props(limits: &Limits, dataset: &Dataset, read_only: bool) -> Result<Mo
     })
 }
 
-/// What the pool's features mean for new files.
+/// Features of the pool that affect new files.
 pub(crate) fn pool_features(spa: &zuse_pool::Pool) -> PoolFeatures {
     features_by(spa.version(), |guid| spa.features().is_enabled(guid))
 }
 
-/// The same of a pool that is about to be made.
+/// The same for a pool that is about to be created.
 pub(crate) fn features_by(pool_version: u64, on: impl Fn(&str) -> bool) -> PoolFeatures {
     PoolFeatures {
         pool_version,

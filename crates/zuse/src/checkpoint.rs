@@ -5,18 +5,18 @@ use zuse_base::Result;
 use crate::Pool;
 
 impl Pool {
-    /// Makes a checkpoint of the pool as it is on disk now.
+    /// Creates a checkpoint of the pool's state on disk, after writing pending changes.
     ///
     /// # Errors
-    /// `Refused(EXIST)` with a checkpoint, `Refused(BUSY)` while one is discarded,
+    /// `Refused(EXIST)` if there is a checkpoint, `Refused(BUSY)` during a discard,
     /// `Refused(NOTSUP)` without the feature, `Refused(ROFS)`.
     pub fn make_checkpoint(&self) -> Result<()> {
-        // What was written so far belongs to it.
+        // Everything written so far belongs to it.
         self.sync()?;
         self.spa().make_checkpoint().map(drop)
     }
 
-    /// Gives the checkpoint up. What only it has is freed in the background
+    /// Discards the checkpoint. Blocks that only it has are freed in the background
     /// ([`Self::left_to_discard`]).
     ///
     /// # Errors
@@ -25,11 +25,10 @@ impl Pool {
         self.spa().discard_checkpoint()
     }
 
-    /// Bytes of a discarded checkpoint that are still to be freed; 1 at least as long as anything
-    /// is.
+    /// Bytes of a discarded checkpoint that are still to be freed; at least 1 while there are any.
     ///
     /// # Errors
-    /// What keeps the discard from going on; the MOS cannot be read.
+    /// The error that stops the discard; or the MOS cannot be read.
     pub fn left_to_discard(&self) -> Result<u64> {
         if let Some(why) = self.spa().discard_trouble() {
             return Err(why);

@@ -1,4 +1,4 @@
-//! Making a pool, with its root dataset, on devices or on image files made for it.
+//! Creating a pool, with its root dataset, on devices or new image files.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,18 +22,18 @@ use crate::{DeviceUse, ImportedPool, Pool};
 pub struct NewDevice {
     /// Where it is.
     pub path: PathBuf,
-    /// Make an image file of that size if there is nothing yet.
+    /// If the file does not exist, create an image file of that size.
     pub make: Option<u64>,
 }
 
-/// What a new pool is to be.
+/// Options of a new pool.
 #[derive(Clone, Debug, Default)]
 pub struct NewPool {
     /// Name.
     pub name: String,
     /// Its devices.
     pub devices: Vec<NewDevice>,
-    /// How they make up vdevs, in order; empty: each by itself, striped.
+    /// Their vdevs, in order; empty: one vdev per device, striped.
     pub layout: Vec<TopSpec>,
     /// Hot spares.
     pub spares: Vec<NewDevice>,
@@ -45,23 +45,23 @@ pub struct NewPool {
     pub properties: Vec<(String, String)>,
     /// Properties of the root dataset, as texts.
     pub root_properties: Vec<(String, String)>,
-    /// Key of the root dataset, where these ask for one ([`crate::root_key_request`]).
+    /// Key of the root dataset, if the properties need one ([`crate::root_key_request`]).
     pub root_key: Option<KeyMaterial>,
     /// Owner of the root directory.
     pub owner: (u32, u32),
-    /// Take devices although an exported or potentially active pool, or something else, is on them.
+    /// Accept devices with an exported or potentially active pool, or other content.
     pub force: bool,
-    /// Pools whose devices are not taken, not even with `force`.
+    /// Pools whose devices are refused, even with `force`.
     pub imported: Vec<ImportedPool>,
 }
 
-/// What the root dataset is made from.
+/// The parts of a new root dataset.
 struct NewRoot {
     content: NewFileSystem,
     encryption: Option<NewEncryption>,
 }
 
-/// What the configuration of a new pool says.
+/// Entries of a new pool's configuration.
 struct Texts {
     comment: Option<String>,
     compatibility: Option<String>,
@@ -97,7 +97,7 @@ impl NewRoot {
     }
 }
 
-/// A pool of which only its root dataset's properties and its features matter.
+/// A pool for checking properties: only those of its root dataset and its features are set.
 fn plain(root: &[(String, String)], features: Option<Vec<&'static Feature>>) -> NewPool {
     NewPool {
         root_properties: root.to_vec(),
@@ -107,12 +107,12 @@ fn plain(root: &[(String, String)], features: Option<Vec<&'static Feature>>) -> 
 }
 
 impl Pool {
-    /// Makes a pool and opens it.
+    /// Creates a pool and opens it.
     ///
     /// # Errors
-    /// `Refused(EXIST)` for a device that is part of a pool or has something else on it.
-    /// `Refused(BUSY)` for one of a pool that is imported, `Refused(OVERFLOW)` for one that is too
-    /// small. `Refused(INVAL)` for names and properties that cannot be.
+    /// `Refused(EXIST)` for a device that is part of a pool or has other content. `Refused(BUSY)`
+    /// for one of an imported pool, `Refused(OVERFLOW)` for one that is too small. `Refused(INVAL)`
+    /// for invalid names and properties.
     pub fn create(env: Environment, new: &NewPool) -> Result<Arc<Self>> {
         check_name(&new.name)?;
         let mut ashift = None;
@@ -124,7 +124,7 @@ impl Pool {
             match (name.as_str(), value) {
                 ("ashift", zuse_format::property::PropertyValue::Number(n)) => {
                     ashift = (n != 0).then_some(n as u8);
-                    // It stays the pool's for devices that are added.
+                    // Stored, because it also applies to devices that are added later.
                     stored.push((name.clone(), text.clone()));
                 }
                 ("comment", _) => comment = Some(text.clone()),
@@ -214,8 +214,7 @@ impl Pool {
         )
     }
 
-    /// Makes a pool on devices that the caller has opened: nothing is looked at before they are
-    /// overwritten.
+    /// Creates a pool on devices that the caller has opened. They are overwritten without a check.
     ///
     /// # Errors
     /// As [`Pool::create`].
@@ -231,7 +230,7 @@ impl Pool {
         Self::create_with(env, name, (vdevs, &[]), features, Texts::default(), root)
     }
 
-    /// As [`Pool::create_on_devices`], of any version; below 5000 without features.
+    /// As [`Pool::create_on_devices`], for any version; below 5000 without features.
     ///
     /// # Errors
     /// As [`Pool::create`].
@@ -292,10 +291,10 @@ impl Pool {
     }
 }
 
-/// Checks a name that a pool is to have: a new one, or one that is imported.
+/// Checks the name of a pool to be created or imported.
 ///
 /// # Errors
-/// `Refused(INVAL)` saying what is wrong with it.
+/// `Refused(INVAL)` with the reason.
 pub fn check_name(name: &str) -> Result<()> {
     let no = |why: String| Err(Error::refused(Errno::INVAL, why));
     let no_name = |why| Err(Error::refused_for(Refusal::NoName, Errno::INVAL, why));

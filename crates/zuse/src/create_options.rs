@@ -9,8 +9,8 @@ use zuse_vdev::VdevClass;
 
 use crate::{KeyMaterial, NewDevice, NewPool, Pool};
 
-/// What a new pool is to be. Devices that stand alone are striped; those of a [`Self::group`] make
-/// up one vdev together.
+/// Options of a new pool. Single devices are striped; those of a [`Self::group`] form one vdev
+/// together.
 ///
 /// ```
 /// use zuse::{CreateOptions, Shape};
@@ -43,18 +43,18 @@ impl CreateOptions {
         }
     }
 
-    /// A vdev over one image file, which is made with so many bytes if it is not there.
+    /// Adds a vdev on one image file, which is created with that many bytes if it does not exist.
     pub fn file(self, path: impl Into<PathBuf>, bytes: u64) -> Self {
         self.group(Shape::Single, [path], Some(bytes))
     }
 
-    /// A vdev over one disk or file that is there.
+    /// Adds a vdev on an existing disk or file.
     pub fn device(self, path: impl Into<PathBuf>) -> Self {
         self.group(Shape::Single, [path], None)
     }
 
-    /// A vdev over several devices. With `make`, files that are not there are made with so many
-    /// bytes.
+    /// Adds a vdev on several devices. With `make`, files that do not exist are created with that
+    /// many bytes.
     pub fn group<P: Into<PathBuf>>(
         self,
         shape: Shape,
@@ -64,7 +64,8 @@ impl CreateOptions {
         self.group_of(VdevClass::Normal, shape, devices, make)
     }
 
-    /// As [`Self::group`], for metadata and small blocks, dedup tables, or intent logs.
+    /// As [`Self::group`], for a vdev of another class: metadata and small blocks, dedup tables, or
+    /// intent logs.
     pub fn group_of<P: Into<PathBuf>>(
         mut self,
         class: VdevClass,
@@ -86,25 +87,25 @@ impl CreateOptions {
         self
     }
 
-    /// A property of the pool, as `zpool create -o` takes it.
+    /// Sets a property of the pool, as `zpool create -o` does.
     pub fn property(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.new.properties.push((name.into(), value.into()));
         self
     }
 
-    /// A property of its root dataset, as `zpool create -O` takes it.
+    /// Sets a property of its root dataset, as `zpool create -O` does.
     pub fn root_property(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.new.root_properties.push((name.into(), value.into()));
         self
     }
 
-    /// The key of its root dataset, where the properties ask for encryption.
+    /// Sets the key of its root dataset, needed if the properties ask for encryption.
     pub fn root_key(mut self, key: KeyMaterial) -> Self {
         self.new.root_key = Some(key);
         self
     }
 
-    /// User and group that own its root directory.
+    /// Sets the user and group that own its root directory.
     pub fn owner(mut self, uid: u32, gid: u32) -> Self {
         self.new.owner = (uid, gid);
         self
@@ -116,14 +117,13 @@ impl CreateOptions {
         self
     }
 
-    /// With this clock, randomness, host and these bounds of memory.
+    /// Uses this clock, randomness, host and memory limits.
     pub fn environment(mut self, env: Environment) -> Self {
         self.env = env;
         self
     }
 
-    /// Makes the pool and opens it for writing. Files that were made for it are removed if this
-    /// fails.
+    /// Creates the pool and opens it for writing. New files are removed if this fails.
     ///
     /// # Errors
     /// As [`Pool::create`].

@@ -1,8 +1,8 @@
-//! Lost data by name: the pool's error log (`docs/format/04a-dsl-props.md` §5) put into words.
+//! Lost data by name: the pool's error log (`docs/format/04a-dsl-props.md` §5) as text.
 //!
-//! An entry of a log by head names a block of a head. It is looked for in the head, in its
-//! snapshots and in clones of those. Shown are those that have that very block (number and birth).
-//! If one of them cannot be read, its numbers are shown; nothing is left out.
+//! A log entry by head names a block of a head. It is searched for in the head, in its snapshots
+//! and in clones of those. The result has those with that very block (number and birth). If one of
+//! them cannot be read, its numbers are shown; nothing is left out.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use zuse_io::LostBlock;
 
 use crate::Pool;
 
-/// Objects that are named, at most; the count goes on.
+/// Objects that are named, at most; the count includes all.
 pub const NAMED_MAX: usize = 10_000;
-/// Datasets that are looked into for one block, at most.
+/// Datasets that are searched for one block, at most.
 const DATASETS_MAX: usize = 10_000;
 /// The number of the object of dnodes.
 const META_DNODE: u64 = 0;
@@ -26,15 +26,14 @@ const SPILL: u64 = u64::MAX;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct DamagedObject {
-    /// Name of the dataset or snapshot; `None` if there is none (any more), and for the pool's own
-    /// metadata.
+    /// Name of the dataset or snapshot; `None` if it does not exist any more, and for the pool's
+    /// own metadata.
     pub dataset: Option<String>,
     /// Object number of the dataset; 0 for the pool's own metadata.
     pub number: u64,
     /// The object.
     pub object: u64,
-    /// Its path below the dataset's root, with a slash in front; `None` where it has none that can
-    /// be found.
+    /// Its path below the dataset's root, with a leading slash; `None` if none can be found.
     pub path: Option<Vec<u8>>,
 }
 
@@ -61,7 +60,7 @@ impl Pool {
         Ok(self.dsl().error_log()?.blocks.len())
     }
 
-    /// The objects that the error log names.
+    /// The objects in the error log.
     ///
     /// # Errors
     /// The log cannot be read.
@@ -111,8 +110,8 @@ impl Pool {
         }));
     }
 
-    /// Who has a block of a log by head: the head, its snapshots, and clones of those that have it.
-    /// Nobody, if it was freed.
+    /// The owners of a block in a log by head: the head, its snapshots and clones that have it.
+    /// Empty if it was freed.
     fn holders(&self, block: &LostBlock) -> Vec<u64> {
         let (mut holders, mut seen) = (Vec::new(), HashSet::new());
         let mut heads = vec![block.dataset];
@@ -121,14 +120,14 @@ impl Pool {
                 continue;
             }
             let Ok(dataset) = self.dsl().dataset_by_object(ObjectId(head)) else {
-                // No head has that number (any more), and nothing else is known.
+                // No head has that number any more, and nothing else is known.
                 holders.push(head);
                 continue;
             };
             if has_block(&dataset, block) {
                 holders.push(head);
             }
-            // If the search fails, the holders found so far are shown.
+            // If the search fails, the owners found so far are shown.
             let _ = self.older_holders(&dataset, block, &mut seen, &mut holders, &mut heads);
         }
         holders
@@ -161,7 +160,7 @@ impl Pool {
     }
 }
 
-/// Whether a dataset has that very block. In doubt it has.
+/// Whether a dataset has that very block; true if that cannot be found out.
 fn has_block(dataset: &Arc<Dataset>, block: &LostBlock) -> bool {
     let Ok(objset) = dataset.objset() else {
         return true;

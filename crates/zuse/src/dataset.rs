@@ -1,7 +1,7 @@
 //! Datasets by name: filesystems, volumes, snapshots.
 //!
-//! Changes of what is mounted go through [`crate::Mounts`]: the mount lets go first and takes up
-//! again afterwards.
+//! Changes of a mounted dataset go through [`crate::Mounts`]: the mount releases it first and opens
+//! it again afterwards.
 
 use std::sync::Arc;
 
@@ -34,17 +34,17 @@ pub struct Listing {
     pub kind: Kind,
 }
 
-/// What a new file system is to be.
+/// Options of a new file system.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NewFileSystem {
     format: FormatOptions,
-    /// The version that was asked for; else it is the newest that the pool takes.
+    /// The requested version; by default the newest that the pool supports.
     version: Option<u64>,
     properties: Vec<(String, Value)>,
 }
 
 impl NewFileSystem {
-    /// Splits property texts into those that format the file system and those that are stored.
+    /// Splits properties into those used for formatting the file system and those that are stored.
     pub fn parse(properties: &[(String, String)], owner: (u32, u32)) -> Result<Self> {
         let mut new = Self {
             format: FormatOptions {
@@ -81,7 +81,7 @@ impl NewFileSystem {
         Ok(new)
     }
 
-    /// What fills the object set, and what is stored.
+    /// The function that fills the object set, and the properties to store.
     pub fn into_parts(
         self,
         now: Timestamp,
@@ -128,7 +128,7 @@ impl Dataset {
         self.handle.kind()
     }
 
-    /// Whether its content cannot be used: a receive into it has not come to its end.
+    /// Whether its content is unusable, because a receive into it was not completed.
     ///
     /// # Errors
     /// The pool cannot be read.
@@ -172,8 +172,8 @@ impl Pool {
         }
     }
 
-    /// A dataset and what is below it, down to `depth` levels (`None`: all), with snapshots if
-    /// wanted. Parents come before children, a dataset before its snapshots, those by age.
+    /// A dataset and those below it, down to `depth` levels (`None`: all), optionally with
+    /// snapshots. Parents come before children, a dataset before its snapshots, those by age.
     ///
     /// # Errors
     /// `Refused(NOENT)`; the pool cannot be read.
@@ -231,7 +231,8 @@ impl Pool {
             .collect())
     }
 
-    /// Whether a filesystem or volume may be made with these properties: what a dry run can tell.
+    /// Checks whether a filesystem or volume could be created with these properties, as far as a
+    /// dry run can tell.
     ///
     /// # Errors
     /// `Refused(INVAL)` in the words of `zfs create`.
@@ -274,8 +275,7 @@ impl Pool {
     /// ([`Pool::key_request`]).
     ///
     /// # Errors
-    /// As [`Self::create_filesystem`]; `Refused(ACCES)` if the key that it would inherit is not
-    /// loaded.
+    /// As [`Self::create_filesystem`]; `Refused(ACCES)` if the inherited key is not loaded.
     pub fn create_filesystem_with_key(
         &self,
         name: &str,
@@ -301,7 +301,7 @@ impl Pool {
         self.dsl().create_dataset(name, options)?;
         for (property, text) in &limits {
             if let Err(e) = self.set_limit(name, property, text, Kind::Filesystem) {
-                // Without its limits the new dataset is not what the user asked for.
+                // Without its limits the new dataset would not be what the user asked for.
                 self.dsl().destroy(name, false, false)?;
                 return Err(e);
             }
@@ -310,7 +310,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes snapshots, all in one txg or none; with `recursive` also of everything below.
+    /// Takes snapshots, all in one txg or none; with `recursive` also of all datasets below.
     ///
     /// # Errors
     /// `Refused(EXIST)`, `Refused(NOENT)`, `Refused(INVAL)`.
@@ -339,8 +339,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Gives a dataset or snapshot another name; of a snapshot with `recursive` also the same of
-    /// all children.
+    /// Renames a dataset or snapshot; with `recursive` also the snapshots of the same name below.
     ///
     /// # Errors
     /// `Refused(EXIST)`, `Refused(NOENT)`, `Refused(INVAL)`.
@@ -355,7 +354,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Snapshots newer than one, which a rollback to it would have to destroy.
+    /// Snapshots newer than a given one, which a rollback to it would destroy.
     ///
     /// # Errors
     /// `Refused(NOENT)`.
@@ -372,8 +371,8 @@ impl Pool {
         Ok(all.get(at + 1..).unwrap_or_default().to_vec())
     }
 
-    /// Brings a dataset back to a snapshot: its newest one, or with `destroy_newer` any. A mount of
-    /// it goes on with the old content.
+    /// Rolls a dataset back to its newest snapshot, or with `destroy_newer` to any. A mount of it
+    /// continues with the old content.
     ///
     /// # Errors
     /// `Refused(EXIST)` if there is a newer snapshot.

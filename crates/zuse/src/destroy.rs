@@ -1,5 +1,4 @@
-//! Destroying filesystems and volumes with everything that hangs on them: children, snapshots,
-//! clones of those.
+//! Destroying filesystems and volumes with their dependents: children, snapshots, clones of those.
 
 use std::collections::HashSet;
 
@@ -7,22 +6,22 @@ use zuse_base::Result;
 
 use crate::Pool;
 
-/// What a destroy takes along.
+/// What a destroy would include.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DestroyPlan {
-    /// Everything that goes, in order: snapshots and children before what they belong to.
+    /// All destroyed names, in order: snapshots and children before their datasets.
     pub names: Vec<String>,
-    /// Children and snapshots of the dataset that would go along only with `recursive`.
+    /// Children and snapshots of the dataset, which need `recursive`.
     pub dependents: Vec<String>,
-    /// What is elsewhere and holds it, in order of going: clones, what is below them, their
+    /// Dependents elsewhere, in the order of destroying: clones, datasets below them, their
     /// snapshots, clones of those, and so on.
     pub clones: Vec<String>,
 }
 
 impl Pool {
-    /// What destroying a dataset or snapshot would take along. Of the pool's own filesystem all
-    /// goes but itself.
+    /// Plans the destruction of a dataset or snapshot. For the pool's own filesystem, everything
+    /// except itself.
     ///
     /// # Errors
     /// `Refused(NOENT)`; the pool cannot be read.
@@ -44,9 +43,9 @@ impl Pool {
         Ok(all.into_iter().map(|l| l.name).collect())
     }
 
-    /// Clones of snapshots, what is below them, clones of the snapshots of those, and so on, in
-    /// order of going. Names that are not among `known`. Those that receives have half made are
-    /// left out: they go with what they are in.
+    /// Clones of snapshots, datasets below them, clones of the snapshots of those, and so on, in
+    /// the order of destroying. Names in `known` are left out. So are partial receives, which are
+    /// destroyed with their dataset.
     ///
     /// # Errors
     /// The pool cannot be read.
@@ -77,8 +76,9 @@ impl Pool {
         Ok(in_order_of_going(&out))
     }
 
-    /// Destroys a filesystem, volume or snapshot, with `recursive` all that is below it, in one
-    /// txg. `defer` lets a held snapshot go later. What an interrupted receive left in it goes too.
+    /// Destroys a filesystem, volume or snapshot, with `recursive` including everything below it,
+    /// in one txg. With `defer` a held snapshot is destroyed later. Partial receives in it are
+    /// destroyed, too.
     ///
     /// # Errors
     /// `Refused(BUSY)`, `Refused(EXIST)` with dependents, `Refused(NOENT)`.
@@ -92,8 +92,8 @@ impl Pool {
         self.destroy_datasets(&[name.to_owned()], recursive, force, defer)
     }
 
-    /// As [`Self::destroy_dataset`], of several that may hold each other up: all in one txg, or
-    /// none. Snapshots of what goes may be named too.
+    /// As [`Self::destroy_dataset`], for several that may depend on each other: all in one txg, or
+    /// none. Their snapshots may be listed too.
     ///
     /// # Errors
     /// As there.
@@ -139,7 +139,7 @@ impl Pool {
     }
 }
 
-/// Snapshots go oldest first, then their dataset, children before parents.
+/// Snapshots oldest first, then their dataset, children before parents.
 fn in_order_of_going(all: &[String]) -> Vec<String> {
     let mut heads: Vec<&String> = all.iter().filter(|n| !n.contains('@')).collect();
     if heads.is_empty() {

@@ -1,4 +1,4 @@
-//! Devices that a command names: what is on them, and whether they may be taken.
+//! Devices named in a command: their content, and whether they may be overwritten.
 
 use std::path::{Path, PathBuf};
 
@@ -8,18 +8,18 @@ use zuse_vdev::{LabelConfig, Labels, PoolConfig, PoolState};
 
 use crate::Pool;
 
-/// A pool that this host has imported: nothing makes its devices free but its export.
+/// A pool that this host has imported: its devices are refused until it is exported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImportedPool {
     /// Its guid.
     pub guid: u64,
-    /// What it goes by.
+    /// Its present name.
     pub name: String,
-    /// Where its devices were seen last.
+    /// The last known paths of its devices.
     pub devices: Vec<PathBuf>,
 }
 
-/// Devices of imported pools, by what lies below their names.
+/// Devices of imported pools, identified by their underlying storage.
 #[derive(Debug, Default)]
 pub(crate) struct Taken<'a>(Vec<(&'a ImportedPool, Vec<Storage>)>);
 
@@ -32,7 +32,7 @@ impl<'a> Taken<'a> {
         Self(seen.collect())
     }
 
-    /// The pool that a device belongs to, by the labels on it or by what it is.
+    /// The pool that a device belongs to, according to its labels or its identity.
     fn by(&self, path: &Path, used: &DeviceUse) -> Option<&'a ImportedPool> {
         let own = Storage::of(path).ok();
         let label = used.pool().map(|config| config.pool_guid);
@@ -46,12 +46,12 @@ impl<'a> Taken<'a> {
     }
 }
 
-/// Whether somebody else has a device open for use. Others who look at it meanwhile are let be.
+/// Whether another process has a device open. Probing processes do not count.
 fn is_held(path: &Path) -> bool {
     FileDevice::open(path, Access::Read).is_err_and(|e| e.is_held())
 }
 
-/// What the labels of a device say.
+/// The use of a device according to its labels.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum DeviceUse {
@@ -64,7 +64,7 @@ pub enum DeviceUse {
 }
 
 impl DeviceUse {
-    /// Looks at a device without disturbing whoever uses it.
+    /// Reads the labels of a device without disturbing its users.
     ///
     /// # Errors
     /// It cannot be opened.
@@ -78,7 +78,7 @@ impl DeviceUse {
         Ok(if aux { Self::Aux } else { Self::Unused })
     }
 
-    /// The pool that it belongs to and is not destroyed.
+    /// The pool that it belongs to, unless that is destroyed.
     pub fn pool(&self) -> Option<&PoolConfig> {
         match self {
             Self::Member(config) if config.state != PoolState::Destroyed => Some(config),
@@ -86,9 +86,9 @@ impl DeviceUse {
         }
     }
 
-    /// Whether a device was on its way into an open pool when the power went, and never came. The
-    /// pool does not know it, and the txg of its labels was never committed. Nothing is lost with
-    /// it, and the command that was interrupted is given again as it was.
+    /// Whether the device was being added to an open pool when power was lost, and was never
+    /// committed. The pool does not have it, and the txg of its labels does not exist. Nothing is
+    /// lost by reusing it, so the interrupted command can be repeated unchanged.
     ///
     /// # Errors
     /// It cannot be opened.
@@ -104,11 +104,11 @@ impl DeviceUse {
         Ok(Labels::read(&device).is_ahead(&device))
     }
 
-    /// Refuses a device for a new pool, if something would be lost or somebody has it.
+    /// Refuses a device for a new pool, if data would be lost or the device is in use.
     ///
     /// # Errors
     /// `Refused(BUSY)` for a device of an imported pool; `Refused(EXIST)`, without `force`, for one
-    /// of another pool or with something else on it.
+    /// of another pool or with other content.
     pub(crate) fn check(path: &Path, force: bool, taken: &Taken<'_>) -> Result<()> {
         let shown = path.display();
         let used = Self::of(path)?;
@@ -149,7 +149,7 @@ impl DeviceUse {
     }
 
     /// Wipes the labels of a device. With `force` also those of an exported pool, and of one that
-    /// seems active. The latter is none of `imported`, and no process has the device open.
+    /// seems active. The latter must not be in `imported`, and no process may have the device open.
     ///
     /// # Errors
     /// `Refused(BUSY)` for a device of an active pool; without `force` `Refused(EXIST)` for one of

@@ -1,4 +1,4 @@
-//! Keys of encrypted datasets: loaded into the open pool, forgotten again.
+//! Keys of encrypted datasets: loading them into the open pool, and unloading.
 
 use zuse_base::{Errno, Error, Result};
 use zuse_codec::crypt::Suite;
@@ -7,7 +7,7 @@ use zuse_dsl::{EncryptionInfo, KeyFormat, KeyMaterial, NewEncryption, NewKey, Pa
 use crate::{Environment, Pool};
 
 impl Pool {
-    /// What is known of a dataset's encryption; `None` if it is not encrypted.
+    /// The encryption properties of a dataset; `None` if it is not encrypted.
     ///
     /// # Errors
     /// `Refused(NOENT)`; the pool cannot be read.
@@ -23,16 +23,17 @@ impl Pool {
         self.dsl().encryption_roots(name)
     }
 
-    /// Loads the key of an encryption root, or with `check_only` only proves it.
+    /// Loads the key of an encryption root. With `check_only` it only verifies the key.
     ///
     /// # Errors
-    /// `Refused`. ACCES for another key, EXIST if it is loaded, INVAL if the dataset is no
-    /// encryption root or the material no key of its format.
+    /// `Refused`: ACCES for a wrong key, EXIST if it is loaded already. INVAL if the dataset is no
+    /// encryption root or the material is no key of its format.
     pub fn load_key(&self, name: &str, key: &KeyMaterial, check_only: bool) -> Result<()> {
         self.load_key_while(name, key, check_only, &|| true)
     }
 
-    /// The same while `go_on` says so: making a key of a passphrase takes a while.
+    /// As [`Self::load_key`], but stops when `go_on` returns false: deriving a key from a
+    /// passphrase takes a while.
     ///
     /// # Errors
     /// Also `Refused(INTR)`.
@@ -46,7 +47,8 @@ impl Pool {
         self.dsl().load_key(name, key, check_only, go_on)
     }
 
-    /// Tries keys on every encryption root whose key is not loaded; names of those that one fits.
+    /// Tries keys on every encryption root whose key is not loaded; returns the names of those that
+    /// one opens.
     ///
     /// # Errors
     /// The pool cannot be read.
@@ -54,14 +56,15 @@ impl Pool {
         self.dsl().try_keys(keys)
     }
 
-    /// Forgets the key of an encryption root and everything that was decrypted with it.
+    /// Unloads the key of an encryption root, and drops everything that was decrypted with it.
     ///
     /// # Errors
-    /// `Refused`: ACCES if it is not loaded, BUSY if something uses it.
+    /// `Refused`: ACCES if it is not loaded, BUSY if it is in use.
     pub fn unload_key(&self, name: &str) -> Result<()> {
         self.sync()?;
         self.dsl().unload_key(name)?;
-        // Files written at its mount point must not land in the file system above, in clear.
+        // Files written to its mount point afterwards must not go unencrypted into the file system
+        // above.
         if let Some(mounts) = self.mounts() {
             mounts.properties_changed(name);
         }
@@ -69,13 +72,13 @@ impl Pool {
     }
 }
 
-/// What key a new dataset needs from its user.
+/// The key that a new dataset needs from its user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyRequest {
-    /// What it looks like.
+    /// Its format.
     pub format: KeyFormat,
-    /// Where it comes from: `prompt`, or a URI.
+    /// Its source: `prompt`, or a URI.
     pub location: String,
     rounds: Option<u64>,
 }
@@ -83,7 +86,7 @@ pub struct KeyRequest {
 /// Suite of a new dataset, and the key it needs as an encryption root.
 type Plan = Option<(Suite, Option<KeyRequest>)>;
 
-/// The value of `keyformat` that a word means.
+/// The `keyformat` of a word.
 pub fn key_format(word: &str) -> Option<KeyFormat> {
     Some(match word {
         "raw" => KeyFormat::Raw,
@@ -97,7 +100,7 @@ fn refuse<T>(why: &str) -> Result<T> {
     Err(Error::refused(Errno::INVAL, why.to_owned()))
 }
 
-/// What the properties of a new dataset say about its encryption, below a parent.
+/// The encryption of a new dataset, from its properties and its parent.
 pub(crate) fn plan(parent: Option<Suite>, properties: &[(String, String)]) -> Result<Plan> {
     let mut suite = parent;
     let (mut format, mut location, mut rounds) = (None, None, None);
@@ -147,19 +150,19 @@ pub(crate) fn plan(parent: Option<Suite>, properties: &[(String, String)]) -> Re
     }
 }
 
-/// The key that a new pool's own filesystem needs with such properties, if it becomes encrypted.
+/// The key that a new pool's root dataset needs with these properties, if it becomes encrypted.
 ///
 /// # Errors
-/// `Refused(INVAL)` for properties that do not go together.
+/// `Refused(INVAL)` for properties that contradict each other.
 pub fn root_key_request(properties: &[(String, String)]) -> Result<Option<KeyRequest>> {
     Ok(plan(None, properties)?.and_then(|(_, request)| request))
 }
 
-/// The key that receiving with such properties (`zfs receive -o`) needs to make a new encryption
-/// root. Standard input is the stream: no key comes from there.
+/// The key that a receive with these properties (`zfs receive -o`) needs for a new encryption root.
+/// Standard input is the stream, so no key can come from there.
 ///
 /// # Errors
-/// `Refused(INVAL)` if the key were to be typed, or for a format that is none.
+/// `Refused(INVAL)` if the key would have to be typed, or for an unknown format.
 pub fn received_key_request(properties: &[(String, String)]) -> Result<Option<KeyRequest>> {
     let of = |wanted: &str| {
         let found = properties.iter().find(|(name, _)| name == wanted);
@@ -183,7 +186,7 @@ pub fn received_key_request(properties: &[(String, String)]) -> Result<Option<Ke
     }
 }
 
-/// How a new pool's own filesystem is encrypted.
+/// The encryption of a new pool's root dataset.
 pub(crate) fn root_encryption(
     properties: &[(String, String)],
     key: Option<&KeyMaterial>,
@@ -218,10 +221,10 @@ impl Pool {
         Ok(self.encryption(parent)?.map(|info| info.suite))
     }
 
-    /// The key that making a dataset with such properties needs, if it becomes an encryption root.
+    /// The key that a new dataset with these properties needs, if it becomes an encryption root.
     ///
     /// # Errors
-    /// `Refused(INVAL)` for properties that do not go together, `Refused(NOENT)` without its
+    /// `Refused(INVAL)` for properties that contradict each other, `Refused(NOENT)` without its
     /// parent.
     pub fn key_request(
         &self,
@@ -254,8 +257,8 @@ impl Pool {
         Ok(Some(NewEncryption { suite, key }))
     }
 
-    /// Gives a dataset another key; it becomes an encryption root if it is none. Its present key
-    /// must be loaded.
+    /// Changes the key of a dataset, which becomes an encryption root if it is none. Its present
+    /// key must be loaded.
     ///
     /// # Errors
     /// As `zfs change-key`: `Refused`.
@@ -270,7 +273,8 @@ impl Pool {
         self.change_key_while(name, key, (format, rounds, location), &|| true)
     }
 
-    /// The same while `go_on` says so: making a key of a passphrase takes a while.
+    /// As [`Self::change_key`], but stops when `go_on` returns false: deriving a key from a
+    /// passphrase takes a while.
     ///
     /// # Errors
     /// Also `Refused(INTR)`.
@@ -285,7 +289,7 @@ impl Pool {
         self.dsl().change_key(name, key)
     }
 
-    /// Makes an encryption root take the key of its parent's root.
+    /// Makes an encryption root inherit the key of its parent's root.
     ///
     /// # Errors
     /// As `zfs change-key -i`: `Refused`.

@@ -1,8 +1,9 @@
-//! Changing devices of an open pool: attach, replace, offline and online; spares that step in.
+//! Changing devices of an open pool: attach, replace, offline and online, and spares.
 //!
-//! - A new device is checked as one for a new pool is: its content is lost.
-//! - A device is resilvered for what it lacks. If another resilver is running, it waits in a pool
-//!   with the feature `resilver_defer`; else that resilver starts again with it.
+//! - A new device is checked like one for a new pool, because its content is lost.
+//! - A device is resilvered for the blocks that it lacks. If another resilver is running, it waits
+//!   in a pool with the feature `resilver_defer`. Otherwise that resilver starts again and includes
+//!   it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,9 +20,9 @@ use crate::{DeviceUse, ImportedPool, LastScan, Pool};
 /// How a device may be taken.
 #[derive(Clone, Debug, Default)]
 pub struct TakeDevice {
-    /// Although a pool that is not imported, or something else, is on it.
+    /// Accept a device with a pool that is not imported, or with other content.
     pub force: bool,
-    /// Pools whose devices are not taken, not even by force.
+    /// Pools whose devices are refused, even with `force`.
     pub imported: Vec<ImportedPool>,
 }
 
@@ -31,11 +32,11 @@ pub struct TakeDevice {
 pub struct Spare {
     /// Its guid.
     pub guid: u64,
-    /// Its path, or the name of a distributed one.
+    /// Its path, or the name of a distributed spare.
     pub name: String,
-    /// It stands in for a device.
+    /// It has replaced a device.
     pub in_use: bool,
-    /// It is the space of a dRAID's devices.
+    /// It is distributed over a dRAID's devices.
     pub is_distributed: bool,
 }
 
@@ -44,8 +45,7 @@ fn refused(errno: Errno, what: impl std::fmt::Display) -> Error {
 }
 
 impl Pool {
-    /// The guid of a device (or another vdev) by what people call it: a path, a guid, the name that
-    /// `zpool status` shows.
+    /// The guid of a device or another vdev, by its path, its guid, or the name in `zpool status`.
     pub fn vdev_by_name(&self, name: &str) -> Option<u64> {
         let config = self.config();
         let leaves = self.spa().vdevs().leaves();
@@ -81,7 +81,7 @@ impl Pool {
         Ok(all.iter().map(spare).collect())
     }
 
-    /// `zpool attach`: a device comes as one more copy beside another one.
+    /// `zpool attach`: adds a device as another copy of an existing one.
     ///
     /// # Errors
     /// `Refused` with OpenZFS's words.
@@ -90,8 +90,8 @@ impl Pool {
         self.put_beside(beside, &new, Purpose::Attach)
     }
 
-    /// `zpool replace`: a device or a spare comes in another one's stead; without a path the device
-    /// that is now where the old one was.
+    /// `zpool replace`: replaces a device by another one or a spare. Without a path, by the device
+    /// that is now at the old one's path.
     ///
     /// # Errors
     /// `Refused` with OpenZFS's words.
@@ -141,7 +141,7 @@ impl Pool {
         }
     }
 
-    /// `zpool online`; gives how well the device is then.
+    /// `zpool online`; returns the device's health then.
     ///
     /// # Errors
     /// `Refused` with OpenZFS's words.
@@ -158,7 +158,7 @@ impl Pool {
         self.resilver_lacking()
     }
 
-    /// A device that may be taken for this pool.
+    /// A device that may be used for this pool.
     fn newcomer(&self, beside: u64, path: &Path, take: &TakeDevice) -> Result<Newcomer> {
         let spa = self.spa();
         if !path.exists() {
@@ -189,7 +189,7 @@ impl Pool {
         Ok(Newcomer::Device { device, is_disk })
     }
 
-    /// Lets a spare stand in for a device.
+    /// Replaces a device by a spare.
     pub(crate) fn replace_by_spare(self: &Arc<Self>, old: u64, spare: &Spare) -> Result<()> {
         let new = self.spare_as_newcomer(spare)?;
         self.put_beside(old, &new, Purpose::Replace)
@@ -212,7 +212,7 @@ impl Pool {
         self.scan().is_some_and(resilver)
     }
 
-    /// Begins to fill devices that lack something.
+    /// Begins to resilver devices that lack blocks.
     fn resilver_lacking(&self) -> Result<()> {
         self.restart_resilver()
     }

@@ -1,8 +1,8 @@
 //! Datasets and snapshots opened for their files.
 //!
-//! There is one file system per dataset in memory. A mount and a copy that go on at the same time
-//! share it. While it lives its dataset is owned: it is not destroyed and not rolled back. When the
-//! last user drops it, the dataset is free again.
+//! There is one file system per dataset in memory. A mount and a copy at the same time share it.
+//! While it exists its dataset is owned: it is not destroyed and not rolled back. When its last
+//! user drops it, the dataset is free again.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -18,14 +18,14 @@ use crate::backing::DatasetBacking;
 /// How long the last user of a file system may take to close it before the dataset counts as busy.
 const CLOSING: Duration = Duration::from_secs(1);
 
-/// File systems that are open, by dataset object.
+/// Open file systems, by dataset object.
 #[derive(Default)]
 pub(crate) struct OpenFileSystems {
     all: Mutex<HashMap<u64, Entry>>,
     /// Held while a volume's log is applied.
     volumes: Mutex<()>,
-    /// Objects without a name that another process has handed over, by dataset object: until their
-    /// file system is opened.
+    /// Nameless objects that another process has handed over, by dataset object: until their file
+    /// system is opened.
     in_use: Mutex<HashMap<u64, Arc<HashSet<u64>>>>,
 }
 
@@ -61,7 +61,7 @@ impl OpenFileSystems {
             .is_some_and(|e| e.fs.strong_count() > 0)
     }
 
-    /// Before the pool is closed: what waits in memory (access times) is written.
+    /// Before the pool is closed: writes pending changes in memory (access times).
     pub fn finish(&self) {
         let all: Vec<_> = self
             .entries()
@@ -76,11 +76,11 @@ impl OpenFileSystems {
 }
 
 impl Pool {
-    /// The file system of a dataset or snapshot: the one that is open, or it is opened. A snapshot,
-    /// and anything of a pool that is open read-only, is read-only.
+    /// The file system of a dataset or snapshot: the open one, or a newly opened one. A snapshot,
+    /// and everything in a pool opened for reading, is read-only.
     ///
     /// # Errors
-    /// `Refused(NOENT)`; it cannot be read.
+    /// `Refused(NOENT)`; or it cannot be read.
     pub fn file_system(&self, name: &str) -> Result<Arc<FileSystem>> {
         let until = Instant::now() + CLOSING;
         loop {
@@ -94,7 +94,8 @@ impl Pool {
         }
     }
 
-    /// The same at once. An error says whether the one that was open before may still be closing.
+    /// As [`Self::file_system`], without waiting. An error says whether a former one may still be
+    /// closing.
     fn file_system_now(&self, name: &str) -> std::result::Result<Arc<FileSystem>, (Error, bool)> {
         let plain = |error| (error, false);
         let dataset = self.dsl().dataset(name).map_err(plain)?;
@@ -126,12 +127,12 @@ impl Pool {
         Ok(fs)
     }
 
-    /// Says which objects without a name are in use in a dataset that is going to be opened:
-    /// another process has handed them over. Its file system frees nothing that has no name until
+    /// Says which nameless objects are in use in a dataset that will be opened: another process has
+    /// handed them over. Its file system frees no nameless objects until
     /// [`FileSystem::free_nameless_again`].
     ///
     /// # Errors
-    /// `Refused(NOENT)`; it cannot be read.
+    /// `Refused(NOENT)`; or it cannot be read.
     pub fn keep_nameless(&self, dataset: &str, objects: HashSet<u64>) -> Result<()> {
         let dataset = self.dsl().dataset(dataset)?;
         let mut all = self.open_file_systems().in_use.lock();

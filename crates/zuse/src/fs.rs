@@ -7,10 +7,10 @@
 //!                               └─ Metadata   what `stat` shows
 //! ```
 //! - A path begins at the dataset's root; a leading slash changes nothing.
-//! - `.` and `..` mean what they always mean, and `..` stays inside of the dataset.
-//! - Symbolic links are never followed. [`Files::read_link`] gives where one leads to.
+//! - `.` and `..` have their usual meaning, and `..` never leaves the dataset.
+//! - Symbolic links are never followed. [`Files::read_link`] returns their target.
 //! - A child dataset has files of its own: its parent shows an empty directory, or nothing.
-//! - Changes are in memory at once, and on disk after [`Files::sync`] or [`File::sync`].
+//! - Changes are visible at once, and on disk after [`Files::sync`] or [`File::sync`].
 //!
 //! ```
 //! # let dir = tempfile::tempdir()?;
@@ -47,14 +47,13 @@ pub use dir::{DirEntry, ReadDir, Walk, WalkEntry};
 pub use file::{File, OpenOptions};
 pub use metadata::{FileType, Metadata};
 
-/// Bytes of a path. On Unix they are what the path was made of; elsewhere they are UTF-8 where the
-/// path is.
+/// The bytes of a path. On Unix any bytes; elsewhere UTF-8, if the path is.
 fn bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_encoded_bytes()
 }
 
-/// A path from the bytes of names. Names need not be UTF-8: on Unix they are kept as they are,
-/// elsewhere what is not UTF-8 is shown by U+FFFD.
+/// A path from bytes. Names need not be UTF-8: on Unix they are kept unchanged, elsewhere invalid
+/// parts become U+FFFD.
 fn path_of(bytes: &[u8]) -> PathBuf {
     #[cfg(unix)]
     {
@@ -66,11 +65,11 @@ fn path_of(bytes: &[u8]) -> PathBuf {
 }
 
 impl Pool {
-    /// The files of a filesystem or snapshot, as the superuser sees them. While they are in use
-    /// their dataset is not rolled back or destroyed.
+    /// The files of a filesystem or snapshot, with the rights of the superuser. While they are in
+    /// use their dataset is not rolled back or destroyed.
     ///
     /// # Errors
-    /// `Refused(NOENT)` without such a dataset, `Refused(ACCES)` without its key; it cannot be
+    /// `Refused(NOENT)` without such a dataset, `Refused(ACCES)` without its key; or it cannot be
     /// read.
     pub fn files(&self, name: &str) -> Result<Files> {
         Ok(Files {
@@ -88,8 +87,8 @@ pub struct Files {
 }
 
 impl Files {
-    /// The same files for another user: what that one may not do is refused with `ACCES` or `PERM`
-    /// if the credentials ask for it ([`Credentials::enforced`]).
+    /// The same files for another user. With [`Credentials::enforced`], forbidden operations are
+    /// refused with `ACCES` or `PERM`.
     pub fn with_credentials(mut self, who: Credentials) -> Self {
         self.who = who;
         self
@@ -100,7 +99,7 @@ impl Files {
         self.fs.is_read_only()
     }
 
-    /// The file system below, for what has no method here.
+    /// The underlying file system, for operations without a method here.
     pub fn file_system(&self) -> &Arc<FileSystem> {
         &self.fs
     }
@@ -109,7 +108,7 @@ impl Files {
         self.fs.resolve(&self.who, bytes(path))
     }
 
-    /// The directory that a path's last name is in, and that name.
+    /// The directory of a path's last name, and that name.
     fn place<'a>(&self, path: &'a Path) -> Result<(Arc<Znode>, &'a [u8])> {
         let whole = bytes(path);
         let end = whole
@@ -132,13 +131,13 @@ impl Files {
     /// Opens a file for reading.
     ///
     /// # Errors
-    /// `Refused(NOENT)`, `Refused(NOTDIR)` where a name on the way is no directory,
-    /// `Refused(ISDIR)` for a directory; it cannot be read.
+    /// `Refused(NOENT)`, `Refused(NOTDIR)` if a name on the way is no directory, `Refused(ISDIR)`
+    /// for a directory; or it cannot be read.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
         OpenOptions::new().read(true).open(self, path)
     }
 
-    /// Opens a file for reading and writing. It is made if it is not there, and emptied if it is.
+    /// Opens a file for reading and writing. It is created if missing, and truncated if it exists.
     ///
     /// # Errors
     /// As [`Self::open`]; `Refused(ROFS)`, `Refused(NOSPC)`, `Refused(DQUOT)`.
@@ -155,7 +154,7 @@ impl Files {
         self.open(path)?.read_all()
     }
 
-    /// Makes a file of these bytes, or replaces the bytes of one.
+    /// Writes a file with this content, which replaces any old content.
     ///
     /// # Errors
     /// As [`Self::create`].
@@ -164,15 +163,15 @@ impl Files {
         file.write_all_at(0, contents.as_ref())
     }
 
-    /// What `lstat` shows of a path.
+    /// The attributes of a path, as `lstat` gives them.
     ///
     /// # Errors
-    /// `Refused(NOENT)`, `Refused(NOTDIR)`; it cannot be read.
+    /// `Refused(NOENT)`, `Refused(NOTDIR)`; or it cannot be read.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
         Ok(Metadata::new(self.fs.getattr(&*self.at(path.as_ref())?)))
     }
 
-    /// Whether a path is there.
+    /// Whether a path exists.
     ///
     /// # Errors
     /// It cannot be read.
@@ -184,10 +183,10 @@ impl Files {
         }
     }
 
-    /// The names in a directory, without `.` and `..`, in no order that means anything.
+    /// The names in a directory, without `.` and `..`, in an unspecified order.
     ///
     /// # Errors
-    /// `Refused(NOENT)`, `Refused(NOTDIR)`; it cannot be read.
+    /// `Refused(NOENT)`, `Refused(NOTDIR)`; or it cannot be read.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
         ReadDir::new(self.fs.clone(), self.at(path.as_ref())?)
     }
@@ -210,7 +209,7 @@ impl Files {
     /// ```
     ///
     /// # Errors
-    /// `Refused(NOENT)`; it cannot be read.
+    /// `Refused(NOENT)`; or it cannot be read.
     pub fn walk(&self, path: impl AsRef<Path>) -> Result<Walk<'_>> {
         Ok(Walk::new(&self.fs, &self.at(path.as_ref())?))
     }
@@ -224,10 +223,10 @@ impl Files {
         self.fs.mkdir(&self.who, &dir, name, 0o755).map(drop)
     }
 
-    /// Makes a directory, and those on the way to it that are not there.
+    /// Creates a directory, and its missing parents.
     ///
     /// # Errors
-    /// As [`Self::create_dir`]; `Refused(NOTDIR)` where something else has one of the names.
+    /// As [`Self::create_dir`]; `Refused(NOTDIR)` if one of the names is not a directory.
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let mut at = self.fs.root()?;
         let names = bytes(path.as_ref()).split(|b| *b == b'/');
@@ -246,7 +245,7 @@ impl Files {
         }
     }
 
-    /// Removes a name of anything but a directory. What is open stays until it is closed.
+    /// Removes a name of anything except a directory. An open file stays usable until it is closed.
     ///
     /// # Errors
     /// `Refused(NOENT)`, `Refused(ISDIR)`, `Refused(ROFS)`.
@@ -264,7 +263,7 @@ impl Files {
         self.fs.rmdir(&self.who, &dir, name)
     }
 
-    /// Gives a file or directory another name. A file that has that name already is replaced.
+    /// Renames a file or directory. An existing file of the new name is replaced.
     ///
     /// # Errors
     /// `Refused(NOENT)`, `Refused(ISDIR)`, `Refused(NOTDIR)`, `Refused(NOTEMPTY)`; `Refused(INVAL)`
@@ -287,7 +286,7 @@ impl Files {
         self.fs.link(&self.who, &znode, &dir, name)
     }
 
-    /// Makes a symbolic link to a target, which is stored as it is and need not exist.
+    /// Creates a symbolic link to a target, which is stored unchanged and need not exist.
     ///
     /// # Errors
     /// `Refused(EXIST)`, `Refused(NAMETOOLONG)` for targets above 4,095 bytes.
@@ -300,7 +299,7 @@ impl Files {
     /// Where a symbolic link leads to.
     ///
     /// # Errors
-    /// `Refused(INVAL)` for anything else; it cannot be read.
+    /// `Refused(INVAL)` for anything else; or it cannot be read.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let target = self.fs.readlink(&self.at(path.as_ref())?)?;
         Ok(path_of(&target))
@@ -325,7 +324,7 @@ impl Files {
         )
     }
 
-    /// Sets owner and group; `None` leaves one as it is.
+    /// Sets owner and group; `None` leaves one unchanged.
     ///
     /// # Errors
     /// As [`Self::set_mode`].
@@ -345,8 +344,8 @@ impl Files {
         )
     }
 
-    /// Sets the times of the last access and the last change of the contents; `None` leaves one as
-    /// it is.
+    /// Sets the times of the last access and the last change of the contents; `None` leaves one
+    /// unchanged.
     ///
     /// # Errors
     /// As [`Self::set_mode`].
@@ -386,8 +385,8 @@ impl Files {
     /// ```
     ///
     /// # Errors
-    /// `Refused(NOENT)` without the file, `Refused(NOTSUP)` for a name space that is unknown; it
-    /// cannot be read.
+    /// `Refused(NOENT)` without the file, `Refused(NOTSUP)` for an unknown name space; or it cannot
+    /// be read.
     pub fn xattr(&self, path: impl AsRef<Path>, name: &str) -> Result<Option<Vec<u8>>> {
         let znode = self.at(path.as_ref())?;
         match self.fs.get_xattr(&self.who, &znode, name.as_bytes()) {
@@ -397,10 +396,10 @@ impl Files {
         }
     }
 
-    /// Names of the extended attributes. Bytes that are not UTF-8 are shown by U+FFFD.
+    /// Names of the extended attributes. Invalid UTF-8 is shown as U+FFFD.
     ///
     /// # Errors
-    /// `Refused(NOENT)`; it cannot be read.
+    /// `Refused(NOENT)`; or it cannot be read.
     pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<String>> {
         let names = self.fs.list_xattrs(&self.who, &self.at(path.as_ref())?)?;
         let text = |n: &Vec<u8>| String::from_utf8_lossy(n).into_owned();
@@ -421,13 +420,13 @@ impl Files {
     /// Removes an extended attribute.
     ///
     /// # Errors
-    /// `Refused(NOENT)`, `Refused(NODATA)` without one of that name, `Refused(ROFS)`.
+    /// `Refused(NOENT)`, `Refused(NODATA)` without such an attribute, `Refused(ROFS)`.
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: &str) -> Result<()> {
         let znode = self.at(path.as_ref())?;
         self.fs.remove_xattr(&self.who, &znode, name.as_bytes())
     }
 
-    /// Waits until everything that was changed is on disk.
+    /// Waits until all changes are on disk.
     ///
     /// # Errors
     /// `Suspended`: a device failed.
@@ -436,7 +435,7 @@ impl Files {
     }
 }
 
-/// The number that an inode has for `stat`.
+/// The inode number that `stat` shows.
 fn number(object: ObjectId) -> u64 {
     object.0
 }

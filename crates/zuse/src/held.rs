@@ -1,7 +1,7 @@
-//! Who keeps a pool open: the [`crate::Pool`], and each file system and volume opened through it.
+//! What keeps a pool open: the [`crate::Pool`], and each file system and volume opened through it.
 //!
 //! Invariant: when the last of them is dropped, the pool is closed. Its threads end, its devices
-//! are free for the next opener, and what was written before is on disk.
+//! are free for the next opener, and earlier changes are on disk.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         // Does nothing after one of the closing calls. Those report whether the last changes were
-        // written. Here no caller is left to be told.
+        // written. A drop has no caller to report to.
         let _ = self.0.close(PoolState::Active);
     }
 }

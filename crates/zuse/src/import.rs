@@ -18,19 +18,19 @@ use crate::Pool;
 pub struct Access {
     /// It may be changed.
     pub writable: bool,
-    /// Although another host seems to have it.
+    /// Although another host seems to use it.
     pub force: bool,
-    /// This host had it last and left it active.
+    /// This host used it last and left it active.
     pub ours: bool,
     /// Under another name.
     pub new_name: Option<String>,
-    /// As of this txg, at most.
+    /// At this txg, or the newest one before it.
     pub rewind_to: Option<u64>,
-    /// As of its checkpoint.
+    /// At its checkpoint.
     pub checkpoint: bool,
-    /// The name that stays on disk: the other one is for now only.
+    /// The name that stays on disk: the other one is only for this import.
     pub label_name: Option<String>,
-    /// Without log devices that are missing: what was promised and is in no txg yet is given up.
+    /// Without missing log devices: acknowledged changes that are in no txg yet are given up.
     pub without_logs: bool,
 }
 
@@ -41,14 +41,14 @@ pub struct Search {
 }
 
 impl Search {
-    /// Looks at these files, disks and directories.
+    /// Searches these files, disks and directories.
     pub fn new<P: AsRef<Path>>(places: impl IntoIterator<Item = P>) -> Self {
         Self {
             places: places.into_iter().map(|p| p.as_ref().to_owned()).collect(),
         }
     }
 
-    /// The pools there. Devices of directories that cannot be looked at are told as problems.
+    /// The pools found. Unreadable devices in directories are reported as problems.
     pub fn run(&self) -> Scan {
         let found = discover(&self.places);
         let paths: Vec<_> = found.candidates.iter().map(|c| c.path.clone()).collect();
@@ -59,7 +59,7 @@ impl Search {
 }
 
 impl Pool {
-    /// Uberblocks of a pool that was found, one for each txg, newest first.
+    /// Uberblocks of a found pool, one per txg, newest first.
     ///
     /// # Errors
     /// No device can be opened.
@@ -77,10 +77,10 @@ impl Pool {
         Ok(all)
     }
 
-    /// Opens a pool that was found.
+    /// Opens a found pool.
     ///
     /// # Errors
-    /// `Refused(BUSY)` if another process, host or kernel has it; `Refused(NXIO)` if devices are
+    /// `Refused(BUSY)` if another process, host or kernel uses it; `Refused(NXIO)` if devices are
     /// missing; `Unsupported` naming a feature; `Corrupt`.
     pub fn open(env: Environment, found: &FoundPool, access: &Access) -> Result<Arc<Self>> {
         let mode = if access.writable {
@@ -135,7 +135,7 @@ impl Pool {
     }
 }
 
-/// Who holds a device, in words.
+/// The user of a device, as text.
 fn holder_of(path: &str) -> String {
     match zuse_device::lock_holder(path.as_ref()) {
         Some((pid, _)) if pid == std::process::id() => "this process already".to_owned(),

@@ -8,7 +8,7 @@
 //!                                       ├─ send_to, receive_from, of_stream, diff
 //!                                       └─ check
 //! ```
-//! A file out of an image, and one into it:
+//! Copying a file out of an image, and one into it:
 //!
 //! ```
 //! # let dir = tempfile::tempdir()?;
@@ -26,28 +26,29 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //! - A pool is open in one process at a time: its devices are locked while it is. It is closed by
-//!   [`Pool::close`] or [`Pool::export`], or when it and all that was opened through it is dropped.
+//!   [`Pool::close`] or [`Pool::export`]. It is also closed when it and everything opened through
+//!   it is dropped.
 //! - Calls block. All types are `Send` and `Sync`: threads share a pool, its files and volumes.
-//! - Sizes are bytes, unless a name or a line says another unit. Names of datasets are whole:
+//! - Sizes are bytes, unless a name or a line says another unit. Names of datasets are full names:
 //!   `tank/home`, `tank/home@monday`.
-//! - Every failure is an [`Error`] that says who is to blame. It becomes an [`std::io::Error`] with
-//!   the kind that fits, so `?` works in functions of either.
+//! - Every failure is an [`Error`] that says who is to blame. It converts to an [`std::io::Error`]
+//!   of a fitting kind, so `?` works in functions that return either.
 //! - Nothing here prints or reads the environment: the host's id and name, clock, randomness and
-//!   bounds of memory come in through [`Environment`].
+//!   memory limits are passed in as [`Environment`].
 //!
 //! # Targets
 //! - `x86_64-unknown-linux-gnu`: built and tested.
 //! - `aarch64-unknown-linux-gnu`, `i686-unknown-linux-gnu`: they pass `cargo check`, and were never
-//!   run. Checksums, compression and parity are scalar there instead of the vectors of x86.
+//!   run. Checksums, compression and parity are scalar there, without the vector code of x86.
 //! - Systems other than Linux: the crate `zuse-device` does not build there. It needs Linux's
 //!   `fallocate`, `posix_fadvise` and ioctls of block devices.
 //!
-//! On 32 bits a file above 4 GiB is read in parts only ([`fs::File`]), because
-//! [`fs::Files::read`] gives one `Vec`.
+//! On 32 bits, read a file above 4 GiB in parts ([`fs::File`]), because [`fs::Files::read`] returns
+//! one `Vec`.
 //!
 //! # Features
 //! None is on by default. `lua` adds channel programs ([`Pool::run_program`]) and with them the C
-//! code of Lua. Mounting is a crate of its own, `zuse-mount`: this one knows nothing of FUSE.
+//! code of Lua. Mounting is in a separate crate, `zuse-mount`: this one does not depend on FUSE.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
@@ -162,12 +163,12 @@ pub use zuse_zpl::{
     WriteOptions, XattrMode, Znode,
 };
 
-/// What the offline checker finds ([`Pool::check`]).
+/// The problems that the offline checker finds ([`Pool::check`]).
 pub mod check {
     pub use zuse_check::{Depth, Finding, Problem, Progress, Report, Watcher};
 }
 
-/// Dedup tables: their figures, and pruning them ([`Pool::prune_dedup`]).
+/// Dedup tables: their statistics, and pruning them ([`Pool::prune_dedup`]).
 pub mod dedup {
     pub use zuse_pool::dedup::{Figures, Histogram, Prune};
 }

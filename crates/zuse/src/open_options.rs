@@ -1,4 +1,4 @@
-//! Opening a pool by the files or disks that it lies on.
+//! Opening a pool by its files or disks.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use zuse_vdev::{FoundPool, PoolState, Scan};
 
 use crate::{Pool, PoolAccess, Search};
 
-/// How to open a pool. Without a call of [`Self::write`] nothing is changed on its devices.
+/// How to open a pool. Without [`Self::write`] nothing is changed on its devices.
 ///
 /// ```no_run
 /// let pool = zuse::OpenOptions::new().open("tank.img")?;
@@ -30,57 +30,59 @@ impl OpenOptions {
         Self::default()
     }
 
-    /// It may be changed. Its devices are locked against every other opener, and without they are
-    /// shared with other readers.
+    /// Opens it for writing. Its devices are then locked against every other opener; otherwise they
+    /// are shared with other readers.
     pub fn write(mut self, yes: bool) -> Self {
         self.access.writable = yes;
         self
     }
 
-    /// Although another host seems to have it. If that one really has, the pool is lost.
+    /// Opens it although another host seems to use it. If that host really does, the pool will be
+    /// destroyed.
     pub fn force(mut self, yes: bool) -> Self {
         self.access.force = yes;
         self
     }
 
-    /// Of several pools that are found, the one of this name.
+    /// If several pools are found, opens the one of this name.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Of several pools that are found, the one of this guid.
+    /// If several pools are found, opens the one of this guid.
     pub fn guid(mut self, guid: u64) -> Self {
         self.guid = Some(guid);
         self
     }
 
-    /// Under another name, which it keeps if it is opened for writing.
+    /// Renames it. The new name is kept if the pool is opened for writing.
     pub fn rename(mut self, name: impl Into<String>) -> Self {
         self.access.new_name = Some(name.into());
         self
     }
 
-    /// As it was at this txg, or at the last one before that its uberblocks still show. What came
-    /// later is given up when the pool is opened for writing.
+    /// Opens its state at this txg, or at the last one before that still has an uberblock. Later
+    /// changes are given up when the pool is opened for writing.
     pub fn at_txg(mut self, txg: u64) -> Self {
         self.access.rewind_to = Some(txg);
         self
     }
 
-    /// As its checkpoint has it. What came later is given up when the pool is opened for writing.
+    /// Opens the state of its checkpoint. Later changes are given up when the pool is opened for
+    /// writing.
     pub fn at_checkpoint(mut self, yes: bool) -> Self {
         self.access.checkpoint = yes;
         self
     }
 
-    /// With this clock, randomness, host and these bounds of memory.
+    /// Uses this clock, randomness, host and memory limits.
     pub fn environment(mut self, env: Environment) -> Self {
         self.env = env;
         self
     }
 
-    /// Opens the pool that a file, a disk or a directory of them holds.
+    /// Opens the pool in a file, on a disk or in a directory of them.
     ///
     /// # Errors
     /// As [`Self::open_in`].
@@ -88,7 +90,7 @@ impl OpenOptions {
         self.open_in([place])
     }
 
-    /// Opens the pool that files, disks and directories of them hold together.
+    /// Opens the pool that these files, disks and directories hold together.
     ///
     /// # Errors
     /// `Refused(NOENT)` if there is none, `Refused(INVAL)` if there are several and none was named;

@@ -14,19 +14,20 @@ use crate::file_system::OpenFileSystems;
 use crate::held::Held;
 use crate::{Limits, Mounts};
 
-/// What a pool is told at import and does not keep.
+/// Properties of a pool for one import, which are not stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ForNow {
     /// Every mount point is below this directory (property `altroot`).
     pub altroot: Option<String>,
-    /// Property `cachefile`; `none` where the pool is not remembered.
+    /// Property `cachefile`; `none` if the pool is not remembered.
     pub cache_file: Option<String>,
     /// Imported to be read only.
     pub read_only: bool,
 }
 
 /// An open pool. It stays open until one of the closing calls, or until it and every file system
-/// and volume opened through it are dropped. Then it is written, closed and left active.
+/// and volume opened through it are dropped. Then its changes are written, and it is closed and
+/// left active.
 pub struct Pool {
     spa: Arc<zuse_pool::Pool>,
     dsl: Arc<Dsl>,
@@ -34,10 +35,10 @@ pub struct Pool {
     mounts: RwLock<Option<Arc<dyn Mounts>>>,
     for_now: RwLock<ForNow>,
     since: std::time::Instant,
-    /// How far snapshots are proved that were made of streams which ended early, by object.
+    /// How far snapshots received from truncated streams are complete, by object.
     edges: Mutex<HashMap<u64, Arc<Edge>>>,
     tried: crate::attend::Tried,
-    // The last field: closed when nothing else of it is left.
+    // The last field, so that the pool is closed when nothing else of it is left.
     held: Arc<Held>,
 }
 
@@ -57,7 +58,7 @@ impl Pool {
         pool.dsl.set_tier(pool.limits().metadata_tier);
         pool.apply_stored_properties()?;
         if pool.is_writable() {
-            // A device may fail meanwhile. Nobody could clear a pool that is not open yet.
+            // A device may fail meanwhile. A pool that is not open yet cannot be cleared.
             pool.spa.set_patient(false);
             pool.dsl.destroy_leftovers()?;
             pool.dsl.release_temporary_holds()?;
@@ -71,7 +72,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// A share in it, for what may outlive this value.
+    /// A share in it, for objects that may outlive this value.
     pub(crate) fn share(&self) -> Arc<Held> {
         self.held.clone()
     }
@@ -86,13 +87,13 @@ impl Pool {
         &self.dsl
     }
 
-    /// Notes that a dataset is proved up to an edge only.
+    /// Notes that a dataset is complete only up to an edge.
     pub(crate) fn note_edge(&self, dataset: &Dataset, edge: Edge) {
         let mut edges = self.edges.lock();
         edges.insert(dataset.object().0, Arc::new(edge));
     }
 
-    /// Lets an object set give no more of a dataset than is proved.
+    /// Limits an object set to the complete part of a dataset.
     pub(crate) fn keep_to_edge(&self, dataset: &Dataset) -> Result<()> {
         let edges = self.edges.lock();
         if let Some(edge) = edges.get(&dataset.object().0) {
@@ -141,8 +142,8 @@ impl Pool {
         self.spa.limits()
     }
 
-    /// Changes bounds and tunables while the pool is open. A tunable that is not live keeps its
-    /// effect until then.
+    /// Changes limits and tunables while the pool is open. A tunable that is not live takes effect
+    /// at the next open.
     ///
     /// # Errors
     /// Properties of datasets cannot be read.
@@ -153,7 +154,7 @@ impl Pool {
         self.open.refresh()
     }
 
-    /// Writes everything that is open and waits for it.
+    /// Writes all changes to disk and waits for that.
     ///
     /// # Errors
     /// The pool is suspended.
@@ -165,50 +166,49 @@ impl Pool {
         }
     }
 
-    /// Whether all that was changed is on disk. What is changed meanwhile may not be.
+    /// Whether all changes are on disk, apart from those made meanwhile.
     pub fn is_clean(&self) -> bool {
         !self.is_writable() || self.spa.is_clean()
     }
 
-    /// Gives the memory back that the block cache holds; what is asked for next is read again.
+    /// Drops the content of the block cache; it is read again when needed.
     pub fn drop_cache(&self) {
         self.spa.io().cache().clear();
     }
 
-    /// What happens to it, for alerts and monitors.
+    /// Events of the pool, for alerts and monitors.
     pub fn events(&self) -> &Arc<zuse_base::Events> {
         self.spa.events()
     }
 
-    /// `zpool clear`: resets error counts, opens devices again, lets a suspended pool go on.
+    /// `zpool clear`: resets error counters, opens devices again, resumes a suspended pool.
     ///
     /// # Errors
     /// `Refused(NODEV)`; devices are still missing.
     pub fn clear(&self, device: Option<u64>) -> Result<()> {
         let was_suspended = self.suspended().is_some();
         self.spa.clear(device)?;
-        // A pool that was suspended may be suspended again at once: its host starts the resilver
-        // later.
+        // A resumed pool may be suspended again at once: its host starts the resilver later.
         match was_suspended || !self.is_writable() {
             true => Ok(()),
             false => self.resilver_waiting(),
         }
     }
 
-    /// Whether a write that failed waits for [`Self::clear`] (the default). Without, everything
-    /// fails from then on, and the pool stays on disk as it was last synced. For programs that
-    /// nobody could tell to clear it.
+    /// Sets whether a failed write waits for [`Self::clear`] (the default). Otherwise everything
+    /// fails from then on, and the pool stays on disk as of its last sync. For programs in which
+    /// nobody could call `clear`.
     pub fn set_patient(&self, yes: bool) {
         self.spa.set_patient(yes);
     }
 
-    /// A suspended pool is given up: who waits gets an error; what was not synced is lost. Then
-    /// close it.
+    /// Gives up a suspended pool: waiting callers get an error, and unsynced changes are lost.
+    /// Close it afterwards.
     pub fn give_up(&self) {
         self.spa.give_up();
     }
 
-    /// Closes it and leaves it active: this host will open it again.
+    /// Closes it and leaves it active, for this host to open it again.
     ///
     /// # Errors
     /// The last changes could not be written.
@@ -217,7 +217,7 @@ impl Pool {
         self.spa.close(PoolState::Active)
     }
 
-    /// Closes it so that any host may import it.
+    /// Closes it, so that any host may import it.
     ///
     /// # Errors
     /// The last changes could not be written.
@@ -235,30 +235,30 @@ impl Pool {
         self.spa.close(PoolState::Destroyed)
     }
 
-    /// Says who has its file systems mounted.
+    /// Sets the layer that has its file systems mounted.
     pub fn set_mounts(&self, mounts: Option<Arc<dyn Mounts>>) {
         *self.mounts.write() = mounts;
     }
 
-    /// Who has its file systems mounted.
+    /// The layer that has its file systems mounted.
     pub fn mounts(&self) -> Option<Arc<dyn Mounts>> {
         self.mounts.read().clone()
     }
 
-    /// Says what holds for as long as it is imported.
+    /// Sets the properties for this import.
     pub fn set_for_now(&self, for_now: ForNow) {
         self.dsl
             .set_altroot(for_now.altroot.as_deref().unwrap_or(""));
         *self.for_now.write() = for_now;
     }
 
-    /// What holds for as long as it is imported.
+    /// The properties for this import.
     pub fn for_now(&self) -> ForNow {
         let for_now = self.for_now.read();
         for_now.clone()
     }
 
-    /// How long it has been open.
+    /// Time since it was opened.
     pub fn age(&self) -> std::time::Duration {
         self.since.elapsed()
     }

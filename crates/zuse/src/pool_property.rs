@@ -1,4 +1,5 @@
-//! Properties of pools: computed, of the configuration, and those stored in the MOS (`pool_props`).
+//! Properties of pools: computed ones, those in the configuration, and those stored in the MOS
+//! (`pool_props`).
 
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_dmu::zap::{Zap, ZapOptions, ZapValue};
@@ -16,8 +17,8 @@ use zuse_pool::{FailMode, SyncCtx};
 use crate::Pool;
 use crate::sharing::{Cloned, Deduped};
 
-/// The error log by head dataset. Logs of the form before it are not converted: it cannot be
-/// enabled while one has entries.
+/// The error log by head dataset. Older logs are not converted: the feature cannot be enabled while
+/// one has entries.
 pub const HEAD_ERRLOG: &str = "com.delphix:head_errlog";
 
 /// One property of a pool.
@@ -26,9 +27,9 @@ pub const HEAD_ERRLOG: &str = "com.delphix:head_errlog";
 pub struct PoolProperty {
     /// Its name.
     pub name: String,
-    /// Its value in exact form; `None` if it has none.
+    /// Its exact value; `None` if it has none.
     pub value: Option<String>,
-    /// Where it comes from.
+    /// The source of its value.
     pub source: Source,
 }
 
@@ -79,7 +80,7 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<PropertyValue> {
     Ok(value)
 }
 
-/// A value that was given; without one it is the default.
+/// A given value, or the default.
 fn local_if_any(value: Option<String>) -> (Option<String>, Source) {
     let source = if value.is_some() {
         Source::Local
@@ -89,10 +90,10 @@ fn local_if_any(value: Option<String>) -> (Option<String>, Source) {
     (value, source)
 }
 
-/// Allocation classes, as the names of their figures begin.
+/// Allocation classes, by the prefixes of their properties.
 const CLASSES: [&str; 6] = ["normal", "special", "dedup", "log", "elog", "selog"];
 
-/// Whether a name is that of a figure of a class: not `dedup_table_size`.
+/// Whether a name is a property of a class: not `dedup_table_size`.
 fn known_figure(name: &str) -> bool {
     !name.contains("_table_")
 }
@@ -134,7 +135,7 @@ impl Pool {
         }
     }
 
-    /// All properties that `get all` shows, in its order: native ones, features, user properties.
+    /// All properties in `get all`, in its order: native ones, features, user properties.
     ///
     /// # Errors
     /// The pool cannot be read.
@@ -169,7 +170,7 @@ impl Pool {
         Ok(out)
     }
 
-    /// One property of the pool; `None` if there is none of that name.
+    /// One property of the pool; `None` if there is no such property.
     ///
     /// # Errors
     /// The pool cannot be read.
@@ -203,9 +204,9 @@ impl Pool {
         }))
     }
 
-    /// The number of the known fault of older software that the pool has ("errata"); 0 for none.
-    /// Its configuration says it; number 3, keys of version 0, and 4, encryption without
-    /// `bookmark_v2`, are seen anyway.
+    /// The number of a known fault of older software in this pool ("errata"); 0 for none. It is in
+    /// the configuration. Number 3 (keys of version 0) and 4 (encryption without `bookmark_v2`) are
+    /// detected in any case.
     pub fn errata(&self) -> u64 {
         let features = self.spa().features();
         let lacks_ivsets = features.is_enabled("com.datto:encryption")
@@ -253,7 +254,7 @@ impl Pool {
         })
     }
 
-    /// What the configuration and this process say; `None`: they do not have this property.
+    /// Properties from the configuration and this process; `None`: not one of these.
     fn of_config(&self, name: &str) -> Option<(Option<String>, Source)> {
         let config = self.config();
         let fixed = |text: String| (Some(text), Source::None);
@@ -294,10 +295,10 @@ impl Pool {
         })
     }
 
-    /// Figures of the pool; `None`: the property is none.
+    /// Measured properties; `None`: not one of these.
     fn measured(&self, name: &str) -> Result<Option<Option<String>>> {
         let value = match name {
-            // Where that cannot be read a pool is listed all the same.
+            // An unreadable value must not prevent listing the pool.
             "checkpoint" => {
                 let found = self.checkpoint().ok().flatten();
                 found.map(|c| c.bytes.to_string())
@@ -352,7 +353,7 @@ impl Pool {
         Ok(Some(value))
     }
 
-    /// What is stored for a property, or its default.
+    /// The stored value of a property, or its default.
     fn of_stored(
         &self,
         known: &zuse_format::property::Property,
@@ -406,7 +407,7 @@ impl Pool {
     }
 
     /// Sets a property of the pool; `feature@NAME=enabled` enables a feature. A pool of a version
-    /// before features becomes one with that feature, and with those that it needs.
+    /// before features is upgraded, and gets that feature and those that it depends on.
     ///
     /// # Errors
     /// `Refused(INVAL)` in the words of `zpool set`; `Refused(ROFS)`.
@@ -458,10 +459,10 @@ impl Pool {
         Ok(())
     }
 
-    /// The features that an upgrade of the pool enables. All that are disabled, that the pool's
-    /// `compatibility` allows and that do not wait for a request of their own. Not [`HEAD_ERRLOG`]
-    /// while there is an error log of the older form. A pool of a version before features gets them
-    /// by [`Self::upgrade_version`] only.
+    /// The features that an upgrade of the pool enables: all disabled ones that the pool's
+    /// `compatibility` allows and that do not need a separate request. Not [`HEAD_ERRLOG`] while
+    /// there is an error log of the older form. A pool of a version before features gets them by
+    /// [`Self::upgrade_version`] only.
     ///
     /// # Errors
     /// The error logs cannot be read.
@@ -477,11 +478,11 @@ impl Pool {
         Ok(missing)
     }
 
-    /// Brings a pool of a version before features to a newer one. These features get enabled if
-    /// that is the one with features.
+    /// Upgrades a pool of a version before features to a newer one. The given features are enabled
+    /// if that is the version with features.
     ///
     /// # Errors
-    /// `Refused(NOTSUP)` for a version that there is not, `Refused(INVAL)` for an older one;
+    /// `Refused(NOTSUP)` for an unknown version, `Refused(INVAL)` for an older one;
     /// `Refused(ROFS)`.
     pub fn upgrade_version(&self, version: u64, features: Vec<&'static Feature>) -> Result<()> {
         self.dsl().upgrade_pool(version, features)
@@ -500,7 +501,7 @@ impl Pool {
         Ok(false)
     }
 
-    /// Enables features, and what they need, in one transaction group.
+    /// Enables features, and those they depend on, in one transaction group.
     ///
     /// # Errors
     /// `Refused(INVAL)`: [`HEAD_ERRLOG`] while there is an error log of the older form;

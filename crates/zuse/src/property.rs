@@ -1,5 +1,4 @@
-//! Properties of datasets as texts in their exact form, with their sources; and texts to stored
-//! values.
+//! Properties of datasets as exact texts, with their sources; and parsing texts to stored values.
 
 use zuse_base::{Errno, Error, Result};
 use zuse_dsl::property::{SetAs, Shown, Source, Text, Value};
@@ -15,7 +14,7 @@ use crate::{Dataset, Pool};
 pub struct Property {
     /// Its name.
     pub name: String,
-    /// Its value in exact form: bytes, seconds, words.
+    /// Its exact value: bytes, seconds, words.
     pub value: String,
     /// Where the value comes from.
     pub source: Source,
@@ -105,7 +104,7 @@ const RESUME_TOKEN: &str = "receive_resume_token";
 const REDACT_SNAPS: &str = "redact_snaps";
 
 impl Dataset {
-    /// One property; `None` if the dataset has none of that name.
+    /// One property; `None` if the dataset has no such property.
     ///
     /// # Errors
     /// The pool cannot be read.
@@ -116,7 +115,7 @@ impl Dataset {
         Ok(found.and_then(|(name, shown)| Some(Property::of(name, shown?))))
     }
 
-    /// All properties that `get all` shows, in its order.
+    /// All properties in `get all`, in its order.
     ///
     /// # Errors
     /// The pool cannot be read.
@@ -130,7 +129,7 @@ impl Dataset {
     /// Sets properties, all or none.
     ///
     /// # Errors
-    /// `Refused(INVAL)` in the words of `zfs set`; `Refused(NOSPC)` where a limit does not fit.
+    /// `Refused(INVAL)` with the messages of `zfs set`; `Refused(NOSPC)` if a limit does not fit.
     pub fn set(&self, properties: &[(String, String)]) -> Result<()> {
         let kind = self.kind()?;
         let mut values = Vec::new();
@@ -183,7 +182,7 @@ impl Dataset {
         self.pool().properties_changed(self.name())
     }
 
-    /// Whether the place of a key may be set to that.
+    /// Whether `keylocation` may be set to that.
     fn check_key_location(&self, text: &str) -> Result<()> {
         let known = ["file:///", "https://", "http://"];
         if !matches!(text, "none" | "prompt") && !known.iter().any(|k| text.starts_with(k)) {
@@ -202,7 +201,7 @@ impl Dataset {
         }
     }
 
-    /// Makes it inherit a property; with `received`, return to the received value.
+    /// Makes it inherit a property; with `received`, reverts to the received value.
     ///
     /// # Errors
     /// `Refused(INVAL)` in the words of `zfs inherit`.
@@ -232,8 +231,8 @@ impl Dataset {
 }
 
 impl Pool {
-    /// Properties of something that was listed: those named, in that order (`None` where it has
-    /// none of that name), or all that `get all` shows.
+    /// Properties of a listed dataset: the named ones, in that order (`None` if it has no such
+    /// property), or all in `get all`.
     ///
     /// # Errors
     /// The pool cannot be read.
@@ -286,7 +285,7 @@ impl Pool {
         Ok(out)
     }
 
-    /// What is redacted, and with respect to which snapshots.
+    /// The redaction snapshots.
     fn redact_property(&self, entry: &Entry, name: &str) -> Result<Option<Shown>> {
         let Some(snaps) = self.redact_snaps(entry)? else {
             return Ok(None);
@@ -303,7 +302,7 @@ impl Pool {
         Ok(Some((value.into(), Source::None)))
     }
 
-    /// What a sender needs to go on with an interrupted receive.
+    /// The token for resuming an interrupted receive.
     fn token_property(&self, entry: &Entry) -> Result<Option<Shown>> {
         if !matches!(entry.kind, Kind::Filesystem | Kind::Volume) {
             return Ok(None);

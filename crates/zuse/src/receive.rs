@@ -20,53 +20,53 @@ use zuse_stream::{
 
 use crate::Pool;
 
-/// Number of a volume's object set in a BEGIN.
+/// The type number of a volume in a BEGIN record.
 const ZVOL: u32 = 3;
 
-/// How names in the stream become names here.
+/// How names in the stream are converted to names here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Naming {
     /// The target is the dataset (or snapshot) itself.
     #[default]
     Exact,
-    /// Everything but the pool's name goes below the target (`-d`).
+    /// The name without the pool is appended to the target (`-d`).
     DropPool,
-    /// The last component goes below the target (`-e`).
+    /// The last component is appended to the target (`-e`).
     LastOnly,
 }
 
-/// What to do with a stream.
+/// How to receive a stream.
 #[derive(Clone, Debug, Default)]
 pub struct ReceiveRequest {
     /// Dataset or snapshot.
     pub target: String,
-    /// How names are made.
+    /// How names are converted.
     pub naming: Naming,
     /// Roll back and overwrite (`-F`).
     pub force: bool,
-    /// Keep what came if the stream ends early (`-s`).
+    /// Keep received data if the stream ends early (`-s`).
     pub resumable: bool,
-    /// Take what a stream that ends early holds, and return its error afterwards.
+    /// Receive the part of a stream that ends early, and return its error afterwards.
     pub salvage: bool,
     /// Only say what would be done (`-n`).
     pub dry_run: bool,
     /// Make the new dataset a clone of this snapshot.
     pub origin: Option<String>,
-    /// Set these on the top dataset (`-o`), as text.
+    /// Set these properties on the top dataset (`-o`), as text.
     pub set: Vec<(String, String)>,
-    /// Ignore these of the stream (`-x`).
+    /// Ignore these properties of the stream (`-x`).
     pub exclude: Vec<String>,
     /// Leave out holds (`-h`).
     pub no_holds: bool,
-    /// The key of the top dataset, where `set` makes it a new encryption root
+    /// The key of the top dataset, if `set` makes it a new encryption root
     /// ([`received_key_request`]).
     ///
     /// [`received_key_request`]: crate::received_key_request
     pub key: Option<KeyMaterial>,
 }
 
-/// A snapshot of the stream, before and after it was received.
+/// A snapshot in the stream, before and after it was received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReceivedSnapshot {
@@ -74,24 +74,24 @@ pub struct ReceivedSnapshot {
     pub from: String,
     /// Its name here.
     pub to: String,
-    /// It has a source.
+    /// It is incremental.
     pub incremental: bool,
-    /// It was here already.
+    /// It existed here already.
     pub skipped: bool,
     /// Bytes of stream; `None` before it was received.
     pub bytes: Option<u64>,
-    /// Properties of the stream that could not be set, in words.
+    /// Properties in the stream that could not be set, as messages.
     pub refused: Vec<String>,
 }
 
-/// What the front of a package says.
+/// The description at the beginning of a package.
 struct Package {
     top: String,
     list: NvList,
-    /// Where each dataset stands in the list: a package may have hundreds of thousands of them and
-    /// as many snapshots.
+    /// The index of each dataset in the list: a package may have hundreds of thousands of datasets
+    /// and as many snapshots.
     places: HashMap<String, usize>,
-    /// What its top is called here was here before.
+    /// The target of its top dataset existed before.
     on_top: bool,
 }
 
@@ -118,7 +118,7 @@ impl Package {
         }
     }
 
-    /// What is said of a dataset.
+    /// The description of a dataset.
     fn dataset(&self, dataset: &str) -> Option<&NvList> {
         let at = *self.places.get(dataset)?;
         match self.list.get_list("fss")?.pairs.get(at) {
@@ -131,7 +131,7 @@ impl Package {
         self.list.contains("raw")
     }
 
-    /// The received properties of a dataset, as far as they can be stored here; `None` if none were
+    /// The received properties of a dataset, as far as they can be stored; `None` if none were
     /// sent.
     fn properties(&self, dataset: &str) -> Option<Vec<(String, Value)>> {
         let props = self.dataset(dataset)?.get_list("props")?;
@@ -141,7 +141,7 @@ impl Package {
         Some(out)
     }
 
-    /// Those of a snapshot.
+    /// The received properties of a snapshot.
     fn snapshot_properties(
         &self,
         dataset: &str,
@@ -183,7 +183,7 @@ fn values_of(props: Option<&NvList>, exclude: &[String]) -> Vec<(String, Value)>
         .collect()
 }
 
-/// Whether a received property can be stored; the others are what the sender computes.
+/// Whether a received property can be stored; the others are computed.
 fn is_storable(name: &str) -> bool {
     is_user_property(name)
         || dataset_property(name)
@@ -191,8 +191,8 @@ fn is_storable(name: &str) -> bool {
 }
 
 impl Pool {
-    /// Receives everything in a stream. `tell` hears of each snapshot before it is received
-    /// (`bytes` is `None`) and after.
+    /// Receives everything in a stream. Calls `tell` for each snapshot before (`bytes` is `None`)
+    /// and after it is received.
     ///
     /// # Errors
     /// The first snapshot that cannot be received ends the package; those before it stay.
@@ -261,11 +261,11 @@ impl Pool {
         }
     }
 
-    /// Heals bad blocks of a snapshot that is here already with a stream of it; of a package with
-    /// the part that is of it.
+    /// Heals bad blocks of an existing snapshot from a stream of it; from a package, with that
+    /// snapshot's part.
     ///
     /// # Errors
-    /// The stream is not of this snapshot, or broken. What could be healed until then is.
+    /// The stream is of another snapshot, or damaged. Blocks healed until then stay healed.
     pub fn heal(self: &Arc<Self>, input: impl Read, snapshot: &str) -> Result<Healing> {
         let guid = self.dsl().dataset(snapshot).and_then(|d| d.guid()).ok();
         let mut reader = StreamReader::new(input);
@@ -288,7 +288,7 @@ impl Pool {
         })
     }
 
-    /// Whether what the top of a package is called here is here.
+    /// Whether the target of a package's top dataset exists.
     fn is_there(&self, package: &Package, request: &ReceiveRequest) -> bool {
         let here = package.here(dataset_of(&package.top), request);
         here.is_some_and(|name| self.dsl().dataset(&name).is_ok())
@@ -315,7 +315,7 @@ impl Pool {
             bytes: None,
             refused: Vec::new(),
         };
-        // A full stream by itself is never received into an existing dataset.
+        // A single full stream is never received into an existing dataset.
         let may_be_there = told.incremental || !package.list.is_empty();
         let there = self.dsl().dataset(&told.to).ok().filter(|_| may_be_there);
         if let Some(there) = there
@@ -361,7 +361,7 @@ impl Pool {
         Err(error)
     }
 
-    /// How a snapshot is received, and properties that are set once it is there.
+    /// The options for receiving a snapshot, and the properties to set afterwards.
     fn options_for(
         self: &Arc<Self>,
         begin: &Begin,
@@ -407,8 +407,8 @@ impl Pool {
         Ok((options, late))
     }
 
-    /// What a package says of a snapshot besides its content: properties and holds; and of a new
-    /// encrypted dataset.
+    /// Applies a package's data about a snapshot: properties and holds; also for a new encrypted
+    /// dataset.
     fn after_snapshot(
         self: &Arc<Self>,
         begin: &Begin,
@@ -440,7 +440,7 @@ impl Pool {
                 return Ok(());
             };
             if !fs.contains("is_encroot") {
-                // The top has another parent here. So it opens with the key of the root that it had
+                // The top dataset has another parent here. So it is opened with the key of its root
                 // at the sender.
                 return match sent == dataset_of(&package.top) {
                     true => Ok(()),
@@ -456,7 +456,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Lets a mount go of a dataset while it gets its new content.
+    /// Makes a mount release a dataset while its content is replaced.
     fn put_in_place(self: &Arc<Self>, received: Received) -> Result<()> {
         let Some(target) = received.replaces().map(str::to_owned) else {
             return received.finish();
@@ -507,13 +507,13 @@ impl Pool {
     }
 }
 
-/// A failure of the whole, before anything was received.
+/// A failure of the whole receive, before any snapshot.
 fn whole(why: impl std::fmt::Display) -> Error {
     let text = format!("cannot receive: {why}");
     Error::refused_for(Refusal::Whole, Errno::INVAL, text)
 }
 
-/// A resume state as the token that names it.
+/// The token for a resume state.
 pub(crate) fn token_of(state: &zuse_dsl::ResumeState) -> ResumeToken {
     ResumeToken {
         from_guid: state.from_guid,
@@ -532,7 +532,7 @@ pub(crate) fn token_of(state: &zuse_dsl::ResumeState) -> ResumeToken {
 }
 
 impl Pool {
-    /// What a sender needs to go on with an interrupted receive into a dataset, if there is one.
+    /// The token for resuming an interrupted receive into a dataset, if there is one.
     ///
     /// # Errors
     /// `Refused(NOENT)`; the pool cannot be read.
@@ -545,8 +545,7 @@ fn dataset_of(name: &str) -> &str {
     name.split('@').next().unwrap_or(name)
 }
 
-/// Dataset and own name of the snapshot that a substream becomes; `None` for one that would go
-/// beside the target.
+/// Dataset and snapshot name that a substream becomes; `None` if it would be outside the target.
 fn name_here(top: &str, begin: &Begin, request: &ReceiveRequest) -> Option<(String, String)> {
     let (sent, snap) = begin.to_name.split_once('@')?;
     if let Some((dataset, own)) = request.target.split_once('@') {

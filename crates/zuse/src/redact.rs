@@ -1,4 +1,4 @@
-//! Redaction bookmarks: making them, finding the one that a stream was made with.
+//! Redaction bookmarks: creating them, and finding the one that a stream was made with.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use zuse_format::dsl::BookmarkPhys;
 use crate::Pool;
 
 impl Pool {
-    /// Makes the redaction bookmark `pool/fs#book` of `snapshot`. The list of its blocks that all
-    /// of `snaps` (later snapshots, and snapshots of clones) have changed or freed.
+    /// Creates the redaction bookmark `pool/fs#book` of `snapshot`. It lists the blocks that all of
+    /// `snaps` (later snapshots, and snapshots of clones) have changed or freed.
     ///
     /// # Errors
     /// `Refused`: NOENT, EXIST, NOTSUP without the pool feature, XDEV if one of `snaps` does not
@@ -19,7 +19,7 @@ impl Pool {
         zuse_stream::redact(self.dsl(), snapshot, bookmark, snaps)
     }
 
-    /// The redaction bookmark of what is sent, by its own name or all of it.
+    /// The redaction bookmark of a dataset being sent, by its short or full name.
     pub(crate) fn redaction_bookmark(&self, to: &str, name: &str) -> Result<Arc<BookmarkPhys>> {
         let dataset = to.split('@').next().unwrap_or(to);
         let full = match name.split_once('#') {
@@ -36,7 +36,7 @@ impl Pool {
         }
     }
 
-    /// The redaction bookmark of a snapshot whose list is with respect to just these snapshots.
+    /// The redaction bookmark of a snapshot for exactly these redaction snapshots.
     pub(crate) fn redaction_bookmark_by(
         &self,
         to: &str,
@@ -55,7 +55,7 @@ impl Pool {
         Ok(None)
     }
 
-    /// The guids that `redact_snaps` shows.
+    /// The guids in `redact_snaps`.
     pub(crate) fn redact_snaps(&self, entry: &Entry) -> Result<Option<Vec<u64>>> {
         match (&entry.bookmark, entry.kind) {
             (Some(mark), _) => Ok(self

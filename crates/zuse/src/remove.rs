@@ -1,4 +1,4 @@
-//! Devices that leave a pool: logs, spares, cache devices.
+//! Removing devices from a pool: logs, spares, cache devices.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use zuse_vdev::{LabelConfig, Labels, VdevStatus, label};
 
 use crate::{AuxList, Pool};
 
-/// A device that is to be removed.
+/// A device to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Removable {
@@ -24,7 +24,7 @@ pub enum Removable {
 }
 
 impl Pool {
-    /// What a name means that `zpool remove` is given.
+    /// Finds the device by its name in `zpool remove`.
     ///
     /// # Errors
     /// `Refused(NODEV)`; the MOS cannot be read.
@@ -51,8 +51,8 @@ impl Pool {
     /// Removes a device. It is gone on return.
     ///
     /// # Errors
-    /// `Refused(NOTSUP)` for what cannot be removed; `Refused(BUSY)` for a log vdev with logs of
-    /// datasets whose keys are not loaded, and with a checkpoint; `Refused(ROFS)`.
+    /// `Refused(NOTSUP)` for a device that cannot be removed. `Refused(BUSY)` for a log vdev with
+    /// logs of datasets whose keys are not loaded, and with a checkpoint; `Refused(ROFS)`.
     pub fn remove(&self, device: &Removable) -> Result<()> {
         let known = |errno, what: &str| Err(Error::refused_for(Refusal::Known, errno, what));
         if self.spa().keeps_checkpoint() && !matches!(device, Removable::Aux(..)) {
@@ -61,7 +61,7 @@ impl Pool {
         match device {
             Removable::Aux(list, guid, path) => {
                 self.spa().remove_aux(list.key(), *guid)?;
-                // Its label would keep it from being used again.
+                // Its label would prevent using it again.
                 let _ = path.as_deref().map(|path| forget(Path::new(path), *guid));
                 Ok(())
             }
@@ -80,7 +80,8 @@ impl Pool {
         }
     }
 
-    /// Applies the intent logs of all datasets whose keys are there: their blocks are free then.
+    /// Applies the intent logs of all datasets whose keys are loaded, so that their blocks are
+    /// freed.
     pub(crate) fn replay_logs(&self) -> Result<()> {
         for name in self.datasets_with_logs()? {
             let dataset = self.dsl().dataset(&name)?;
@@ -89,7 +90,7 @@ impl Pool {
                 false => self.file_system(&name).map(drop),
             };
             match opened {
-                // The removal itself reports what is left.
+                // The removal itself reports remaining ones.
                 Err(Error::Refused { .. }) | Ok(()) => {}
                 Err(error) => return Err(error),
             }
@@ -115,7 +116,7 @@ impl Pool {
     }
 }
 
-/// Whether a name means a device of a list.
+/// Whether a name matches a device of a list.
 fn is_named(device: &zuse_vdev::VdevConfig, name: &str) -> bool {
     let path = device.path.as_deref().unwrap_or_default();
     let last = path.rsplit('/').next();

@@ -1,8 +1,8 @@
 //! Replay of intent logs: when a head is opened for its content.
 //!
-//! In a writable pool records are applied for real and the log is freed; a crash in the middle goes
-//! on where it was. In a pool that is open for reading they are applied in memory, to a txg that is
-//! never written.
+//! In a writable pool records are applied to disk and the log is freed; after a crash the replay
+//! continues where it was. In a pool that is open for reading they are applied in memory, in a txg
+//! that is never written.
 
 use std::sync::Arc;
 use zuse_base::sync::{Mutex, MutexGuard};
@@ -16,10 +16,9 @@ use zuse_zpl::FileSystem;
 
 use crate::backing::DatasetBacking;
 
-/// What a log may take in memory where it is not written, for each byte that may be dirty in a
-/// writable pool.
+/// Memory for a log that is replayed in memory, per byte that may be dirty in a writable pool.
 const MEMORY: u64 = 16;
-/// No more than this, unless more may be dirty.
+/// At most this, unless more may be dirty.
 const MOST: u64 = 1 << 30;
 
 /// How transactions begin while a log is replayed.
@@ -27,11 +26,11 @@ const MOST: u64 = 1 << 30;
 enum Mode {
     /// In this txg, which is never written.
     Memory(Txg),
-    /// For real; the record's number goes into the header with its change, 0: not yet.
+    /// On disk; the record's number goes into the header with its change, 0: not yet.
     Disk(u64),
 }
 
-/// The replay of a dataset's log, as its backing knows it.
+/// The replay of a dataset's log, for its backing.
 #[derive(Default)]
 pub(crate) struct Replaying(Mutex<Option<Mode>>);
 
@@ -56,7 +55,7 @@ impl Replaying {
         });
     }
 
-    /// A transaction of the replay; `None` if none is going on.
+    /// A transaction of the replay; `None` if none is running.
     pub fn begin(
         &self,
         spa: &zuse_pool::Pool,
@@ -100,8 +99,8 @@ fn in_memory(spa: &zuse_pool::Pool, txg: Txg) -> Result<Tx> {
     Ok(Tx::syncing(txg))
 }
 
-/// Applies a record; once more after a sync if it was refused, because numbers of freed objects
-/// come back with one.
+/// Applies a record. If it was refused, retries after a sync, because numbers of freed objects
+/// become free with that.
 fn apply_twice(
     spa: &zuse_pool::Pool,
     record: &Record<'_>,
@@ -122,8 +121,8 @@ fn apply_twice(
     })
 }
 
-/// Applies the log of a file system, if it has one. `open` opens it once the backing lets changes
-/// through.
+/// Applies the log of a file system, if it has one. `open` opens it once the backing allows
+/// changes.
 pub(crate) fn file_system(
     backing: &Arc<DatasetBacking>,
     spa: &zuse_pool::Pool,
@@ -136,7 +135,7 @@ pub(crate) fn file_system(
     replaying.start(spa);
     let done = FileSystem::open(backing.clone()).and_then(|fs| {
         if spa.is_writable() {
-            // Numbers of what was nameless are free only then.
+            // Only then the numbers of nameless objects are free.
             spa.sync_now()?;
         }
         let name = dataset.name()?;
@@ -190,7 +189,7 @@ pub(crate) fn volume(
     dataset.replayed()
 }
 
-/// A volume whose log is applied.
+/// A volume whose log is being applied.
 struct VolumeLog<'a> {
     spa: &'a zuse_pool::Pool,
     dataset: Arc<Dataset>,
@@ -246,8 +245,8 @@ impl VolumeLog<'_> {
                 let mut at = *offset;
                 for (i, block) in (1..).zip(blocks) {
                     self.check_fits(record, at, *block_size)?;
-                    // Until the last one is there the record is not done: the power may fail
-                    // between two txgs.
+                    // Until the last block the record is not complete: power may fail between two
+                    // txgs.
                     let last = i == blocks.len();
                     let tx = self.begin(if last { record.seq } else { 0 }, *block_size)?;
                     self.write_clone(&tx, at, *block_size, block)?;
@@ -259,7 +258,7 @@ impl VolumeLog<'_> {
         }
     }
 
-    /// A transaction; a number of a record that is not 0 goes into the header with its change.
+    /// A transaction; a record number other than 0 goes into the header with its change.
     fn begin(&self, seq: u64, bytes: u64) -> Result<Tx> {
         if !self.spa.is_writable() {
             return in_memory(self.spa, self.memory);
@@ -289,7 +288,7 @@ impl VolumeLog<'_> {
         )
     }
 
-    /// Points to a block once more, where that can be written.
+    /// Clones a block, in a writable pool.
     fn write_clone(&self, tx: &Tx, at: u64, len: u64, bp: &BlockPointer) -> Result<()> {
         if bp.kind() == BpKind::Hole {
             // The record need not have a size.

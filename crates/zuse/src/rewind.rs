@@ -1,4 +1,4 @@
-//! Going back to an older state of a pool, because the newest one is damaged.
+//! Rewinding a pool to an older state, because the newest one is damaged.
 
 use std::sync::Arc;
 
@@ -9,10 +9,11 @@ use zuse_vdev::FoundPool;
 
 use crate::{Pool, PoolAccess};
 
-/// Txgs whose frees are not reused yet: states no older than that are whole unless a device failed.
+/// Txgs whose freed space is not reused yet: states no older than that are intact unless a device
+/// failed.
 const KEPT: u64 = 3;
 
-/// A state that a pool may go back to.
+/// A state to which a pool can be rewound.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Rewind {
@@ -23,9 +24,9 @@ pub struct Rewind {
 }
 
 impl Pool {
-    /// The newest state of a pool that is whole: what changed last in it can be read, with
-    /// `extreme` everything in it. Looks at the states of the last three txgs, with `extreme` at
-    /// all that have left an uberblock. Writes nothing.
+    /// The newest intact state of a pool. Its last changes are readable, with `extreme` everything
+    /// in it. Checks the states of the last three txgs, with `extreme` all that still have an
+    /// uberblock. Writes nothing.
     ///
     /// # Errors
     /// `Corrupt` if there is none; no device can be opened.
@@ -52,7 +53,7 @@ impl Pool {
                         newest,
                     });
                 }
-                // The user is told the error of the newest state.
+                // The user gets the error of the newest state.
                 Err(e) => first = first.or(Some(e)),
             }
         }
@@ -94,7 +95,7 @@ impl Pool {
                 uberblock.txg.saturating_sub(KEPT)
             },
             stop_at_error: true,
-            // A block of pointers that two pointers lead to is followed once.
+            // An indirect block with two pointers to it is followed once.
             space: all,
             ..crate::tools::traverse::Options::default()
         };

@@ -6,9 +6,9 @@ use zuse_program::{Program, Tree};
 use crate::Pool;
 
 impl Pool {
-    /// Runs a Lua script on the pool's datasets, all of it in one txg. `Ok(Ok(_))` is its value,
-    /// `Ok(Err(_))` the text of its error. What it changed before an error of its own stays; one
-    /// that reaches a limit or is canceled has changed nothing.
+    /// Runs a Lua script on the pool's datasets, in one txg. `Ok(Ok(_))` is its value, `Ok(Err(_))`
+    /// the text of its error. Changes before an error of its own stay. A program that reaches a
+    /// limit or is canceled has changed nothing.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -26,7 +26,7 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// `Refused(ROFS)` for a pool that is open for reading; the pool cannot be read, or is
+    /// `Refused(ROFS)` for a pool that is open for reading; or the pool cannot be read, or is
     /// suspended.
     pub fn run_program(&self, program: Program) -> Result<Result<Option<Tree>, String>> {
         zuse_program::run(self.dsl(), program)

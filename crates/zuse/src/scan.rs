@@ -1,4 +1,4 @@
-//! Scrub and resilver of a pool: begun here, done in the background ([`zuse_dsl::NewScan`]).
+//! Scrub and resilver of a pool: started here, running in the background ([`zuse_dsl::NewScan`]).
 
 use zuse_base::{Result, Txg};
 use zuse_dsl::{ErrorScrub, NewScan};
@@ -12,16 +12,15 @@ const TIME_RINGS: [&str; 3] = [
 ];
 
 impl Pool {
-    /// Begins a scrub of the blocks born between two txgs (none: all), or lets one that pauses go
-    /// on.
+    /// Begins a scrub of the blocks born between two txgs (none: all), or continues a paused one.
     ///
     /// # Errors
-    /// `Refused(BUSY)` while another scan goes on; `Refused(ROFS)`.
+    /// `Refused(BUSY)` while another scan runs; `Refused(ROFS)`.
     pub fn scrub(&self, after: Txg, before: Option<Txg>) -> Result<()> {
         self.dsl().start_scan(NewScan::Scrub(after, before))
     }
 
-    /// Reads the blocks of the error log again: those that can be read leave it.
+    /// Reads the blocks of the error log again, and removes readable ones from the log.
     ///
     /// # Errors
     /// As [`Self::scrub`].
@@ -29,36 +28,36 @@ impl Pool {
         self.dsl().start_scan(NewScan::ErrorScrub)
     }
 
-    /// The last scrub of the error log, or the one that goes on.
+    /// The last or current scrub of the error log.
     pub fn error_scrub(&self) -> ErrorScrub {
         self.dsl().error_scrub()
     }
 
-    /// Whether a scan goes on that does not pause.
+    /// Whether a scan is running and not paused.
     pub fn is_scanning(&self) -> bool {
         let errors = self.error_scrub();
         self.scan().is_some_and(|s| s.state == 1 && !s.paused)
             || errors.is_running() && !errors.paused
     }
 
-    /// Lets a scrub pause. What it did stays.
+    /// Pauses a scrub. Its results are kept.
     ///
     /// # Errors
-    /// `Refused(NOENT)` where none goes on; `Refused(BUSY)` if it pauses already.
+    /// `Refused(NOENT)` if none is running; `Refused(BUSY)` if it is paused already.
     pub fn pause_scrub(&self) -> Result<()> {
         self.dsl().pause_scan()
     }
 
-    /// Ends a scrub before it is done.
+    /// Cancels a scrub.
     ///
     /// # Errors
-    /// `Refused(NOENT)` where none goes on; `Refused(BUSY)` while a resilver does.
+    /// `Refused(NOENT)` if none is running; `Refused(BUSY)` while a resilver runs.
     pub fn cancel_scan(&self) -> Result<()> {
         self.dsl().cancel_scan()
     }
 
-    /// Begins a resilver of what devices that are there lack; one that goes on begins again, and a
-    /// scrub ends. Nothing happens where none lacks anything.
+    /// Begins a resilver of the blocks that present devices lack. A running resilver begins again,
+    /// and a scrub ends. Nothing happens if no device lacks anything.
     ///
     /// # Errors
     /// `Refused(ROFS)`.
@@ -69,12 +68,12 @@ impl Pool {
         }
     }
 
-    /// The last scan, or the one that goes on; `None` if there never was one.
+    /// The last or current scan; `None` if there never was one.
     pub fn scan(&self) -> Option<LastScan> {
         self.dsl().scan_status()
     }
 
-    /// Does what is left of a scan in the calling thread.
+    /// Completes a scan in the calling thread.
     ///
     /// # Errors
     /// The pool is suspended; the MOS cannot be read.
@@ -82,9 +81,9 @@ impl Pool {
         self.dsl().scan_to_the_end()
     }
 
-    /// The txgs that a range of time stands for, in seconds since 1970. All blocks written within
-    /// it were born after the first and before the second. What is known of old times is coarse:
-    /// the range is rather too long than too short.
+    /// The txgs for a period of time, in seconds since 1970. All blocks written in it were born
+    /// after the first txg and before the second. Records of old times are coarse, so the range may
+    /// be too long, but not too short.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -105,8 +104,7 @@ impl Pool {
         Ok((Txg(after.saturating_sub(1)), before.map(|txg| Txg(txg + 1))))
     }
 
-    /// Times with the txgs in which they were noted: from OpenZFS's log of them, where there is
-    /// one, and from the history.
+    /// Times with their txgs: from OpenZFS's log of them, if there is one, and from the history.
     fn dated_txgs(&self) -> Result<Vec<(u64, u64)>> {
         let directory = self.spa().directory()?;
         let mut points = Vec::new();
@@ -128,7 +126,7 @@ impl Pool {
         Ok(points)
     }
 
-    /// As [`Self::finish_scan`], but a part of it only: so many batches.
+    /// As [`Self::finish_scan`], for at most that many batches.
     ///
     /// # Errors
     /// As [`Self::finish_scan`].
@@ -136,7 +134,7 @@ impl Pool {
         self.dsl().scan_batches(most)
     }
 
-    /// The txg up to which the last complete scrub came.
+    /// The txg up to which the last complete scrub has verified.
     ///
     /// # Errors
     /// The MOS cannot be read.

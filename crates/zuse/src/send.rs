@@ -1,5 +1,5 @@
-//! Send streams of an open pool's snapshots: one, or a package of several with what is known of
-//! their datasets.
+//! Send streams of an open pool's snapshots: of one, or a package of several with data about their
+//! datasets.
 
 mod resume;
 
@@ -28,7 +28,7 @@ pub struct SendRequest {
     pub recursive: bool,
     /// With properties (`-p`).
     pub properties: bool,
-    /// With properties, but those of encryption (`-U`): an encrypted dataset is sent in clear.
+    /// With properties, except those of encryption (`-U`): an encrypted dataset is sent in clear.
     pub unencrypted: bool,
     /// With received properties instead of local ones (`-b`).
     pub received_only: bool,
@@ -36,18 +36,18 @@ pub struct SendRequest {
     pub holds: bool,
     /// Pass over datasets without the snapshot (`-s`).
     pub skip_missing: bool,
-    /// Leave these out, with everything below (`-X`).
+    /// Leave out these datasets, with everything below (`-X`).
     pub exclude: Vec<String>,
-    /// Without the blocks that this redaction bookmark of the snapshot lists (`--redact`); its own
-    /// name, or all of it.
+    /// Without the blocks in this redaction bookmark of the snapshot (`--redact`); its short or
+    /// full name.
     pub redact: Option<String>,
     /// Form of the blocks.
     pub options: SendOptions,
-    /// Nothing is going to be written: sizes are known without keys.
+    /// Only sizes are needed, which takes no keys.
     pub sizes_only: bool,
 }
 
-/// What a dataset's encryption is made of.
+/// The properties of a dataset's encryption.
 const OF_ENCRYPTION: [&str; 5] = [
     "encryption",
     "keyformat",
@@ -60,41 +60,41 @@ const OF_ENCRYPTION: [&str; 5] = [
 pub struct PlannedStream {
     /// The snapshot.
     pub to: String,
-    /// The source as it is shown: its full name, in a package of several `@snapshot`. `None` also
-    /// where a clone's origin is the source without having been named.
+    /// The source for display: its full name, in a package `@snapshot`. `None` also if a clone's
+    /// origin is the implicit source.
     pub from: Option<String>,
-    /// Bytes of stream that are expected.
+    /// Expected bytes of stream.
     pub estimate: u64,
-    /// None where only the size can be told.
+    /// None if only the size can be computed.
     send: Option<Send>,
 }
 
-/// Everything that will be written, in order.
+/// Everything to be written, in order.
 pub struct SendPlan {
     /// The substreams.
     pub streams: Vec<PlannedStream>,
-    /// Remarks about what is left out.
+    /// Notes on datasets that are left out.
     pub notes: Vec<String>,
-    /// What cannot be sent though it was asked for: lines, and before which of the substreams they
-    /// belong.
+    /// Requested snapshots that cannot be sent: error messages, and the index of the following
+    /// substream.
     pub failures: Vec<(usize, [String; 2])>,
     front: Option<(String, Option<NvList>, u64)>,
 }
 
-/// Several snapshots were asked for of what is none.
+/// Several snapshots were requested of a name without one.
 const ONE_SNAPSHOT: &str = "Error: Unsupported flag with filesystem or bookmark.";
 /// Several snapshots were asked for from a bookmark.
 const SEVERAL_FROM_BOOKMARK: &str = "Error: multiple snapshots cannot be sent from a bookmark.";
-/// Several snapshots were asked for from a snapshot of another dataset that is not the origin.
+/// Several snapshots were requested from a snapshot of another dataset that is not the origin.
 const FROM_ELSEWHERE: &str = "incremental source must be in same filesystem";
 
 impl SendPlan {
-    /// Bytes that are expected in all.
+    /// Expected bytes in all.
     pub fn estimate(&self) -> u64 {
         self.streams.iter().map(|s| s.estimate).sum()
     }
 
-    /// Writes it. `tell` hears of each substream before it begins.
+    /// Writes it. Calls `tell` before each substream.
     ///
     /// # Errors
     /// A block cannot be read, or the output's error.
@@ -149,21 +149,21 @@ struct Member {
     head: Arc<Handle>,
     snaps: Vec<Snap>,
     to: usize,
-    /// Nothing of it goes. It is in the list all the same: to a receiver, what is not in there was
-    /// destroyed.
+    /// Nothing of it is sent. It is in the list nevertheless, because receivers take missing
+    /// datasets for destroyed.
     excluded: bool,
-    /// The source that was given, wherever it is among them.
+    /// The given source, as an index.
     source: Option<usize>,
-    /// The same if it is one.
+    /// The same, if it is one of them.
     from: Option<usize>,
-    /// Why nothing of it can be sent from the source that was given.
+    /// Why nothing of it can be sent from the given source.
     impossible: Option<[String; 2]>,
     origin: Option<(String, u64)>,
 }
 
 impl Pool {
-    /// Prepares a stream of a snapshot, from nothing or from an earlier snapshot or bookmark.
-    /// `from` is a full name, or begins with `@` or `#` and is of the same dataset.
+    /// Prepares a stream of a snapshot, full or from an earlier snapshot or bookmark. `from` is a
+    /// full name, or begins with `@` or `#` and belongs to the same dataset.
     ///
     /// # Errors
     /// `Refused`: NOENT, XDEV if `from` is no earlier point of the same history.
@@ -255,7 +255,7 @@ impl Pool {
         Ok(stream)
     }
 
-    /// The usual estimate, from the datasets' figures (chapter 05b §8 of the format notes).
+    /// The usual estimate, from the datasets' sizes (chapter 05b §8 of the format notes).
     fn estimated(
         &self,
         dataset: &Arc<Handle>,
@@ -316,7 +316,7 @@ impl Pool {
         let request = &self.normalized(request, top)?;
         let mut notes = Vec::new();
         let members = self.members(request, top, tosnap, &mut notes)?;
-        // Whether the list is permitted is checked before a key is needed.
+        // The permission for a list is checked before a key is needed.
         let list = if wants_list {
             Some(self.front(request, tosnap, &members)?)
         } else {
@@ -340,7 +340,7 @@ impl Pool {
         })
     }
 
-    /// Refuses what is not there, or cannot be asked for in that way.
+    /// Refuses missing names and invalid combinations.
     fn check_names(&self, request: &SendRequest) -> Result<()> {
         let to = request.to.as_str();
         let several = request.recursive || request.intermediate;
@@ -365,13 +365,13 @@ impl Pool {
         }
         match request.from.as_deref() {
             Some(from) if from.contains('#') && several => refuse(SEVERAL_FROM_BOOKMARK),
-            // Otherwise a full stream would be made instead of an increment.
+            // Otherwise a full stream would be made instead of an incremental one.
             Some(from) if !from.contains('#') => there(&full_source(to, from)).map(drop),
             _ => Ok(()),
         }
     }
 
-    /// Several snapshots of a clone may be sent from its origin: that is all of its history.
+    /// Several snapshots of a clone may be sent from its origin, which means its whole history.
     fn normalized(&self, request: &SendRequest, top: &str) -> Result<SendRequest> {
         let mut request = request.clone();
         if let Some(from) = &request.from
@@ -395,7 +395,7 @@ impl Pool {
         Ok(request)
     }
 
-    /// The datasets that go, with what goes of each; what is passed over is noted.
+    /// The datasets to send, with the parts of each; skipped ones are noted.
     fn members(
         &self,
         request: &SendRequest,
@@ -467,7 +467,7 @@ impl Pool {
         Ok(members)
     }
 
-    /// The dataset that goes, with `-R` those below it too.
+    /// The dataset to send, with `-R` those below it too.
     fn entries(&self, request: &SendRequest, top: &str) -> Result<Vec<zuse_dsl::DirEntry>> {
         if request.recursive {
             return self.dsl().tree_as_stored(top);
@@ -491,7 +491,7 @@ impl Pool {
         Ok(snaps)
     }
 
-    /// The list in front of a package: what there is of each dataset.
+    /// The list at the beginning of a package: the contents of each dataset.
     fn front(&self, request: &SendRequest, tosnap: &str, members: &[Member]) -> Result<NvList> {
         let mut list = NvList::new();
         let packed = request.recursive || request.intermediate;
@@ -520,7 +520,7 @@ impl Pool {
         Ok(list)
     }
 
-    /// What the list says of one dataset.
+    /// The list's entry for one dataset.
     fn front_entry(
         &self,
         request: &SendRequest,
@@ -560,7 +560,7 @@ impl Pool {
         Ok(fs)
     }
 
-    /// Puts a dataset's snapshots into the list, with their properties and holds.
+    /// Adds a dataset's snapshots to the list, with their properties and holds.
     fn put_snapshots(&self, request: &SendRequest, member: &Member, fs: &mut NvList) -> Result<()> {
         let dsl = self.dsl();
         let first = if request.recursive {
@@ -608,8 +608,8 @@ fn is_in(name: &str, root: &str) -> bool {
     below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The note on a dataset without the snapshot. One that is older than the snapshot is passed over
-/// only where that was asked for.
+/// The note on a dataset without the snapshot. One that is older than the snapshot is skipped only
+/// on request.
 fn skip_without(request: &SendRequest, name: &str, tosnap: &str, is_later: bool) -> Result<String> {
     if is_later {
         return Ok(format!(
@@ -647,7 +647,7 @@ fn why_impossible(name: &str, tosnap: &str, own: &str, is_known: bool) -> [Strin
 enum Shown {
     /// By its full name.
     Full,
-    /// By its own name, as of the same dataset.
+    /// By its short name, as one of the same dataset.
     Short,
     /// Not at all: as if all were sent.
     Whole,
@@ -665,8 +665,7 @@ enum Step {
     Impossible([String; 2]),
 }
 
-/// The substreams of a package in order. A dataset comes when the one above it and the one that it
-/// is a clone of have come.
+/// The substreams of a package in order. A dataset follows its parent and its origin.
 fn order(members: &[Member], request: &SendRequest) -> Vec<Step> {
     let mut out: Vec<Step> = Vec::new();
     let mut sent: Vec<&str> = Vec::new();
@@ -694,7 +693,7 @@ fn order(members: &[Member], request: &SendRequest) -> Vec<Step> {
             }
         }
         if later.len() == before {
-            // They wait for each other: send what there is.
+            // They wait for each other: sent in the present order.
             for member in later.drain(..) {
                 streams_of(member, members, request, &mut out);
             }
@@ -705,7 +704,7 @@ fn order(members: &[Member], request: &SendRequest) -> Vec<Step> {
 }
 
 fn streams_of(member: &Member, members: &[Member], request: &SendRequest, out: &mut Vec<Step>) {
-    // Without a source, all of the history goes.
+    // Without a source, the whole history is sent.
     let all = request.intermediate || request.recursive && request.from.is_none();
     let name = |i: usize| format!("{}@{}", member.name, member.snaps[i].own);
     let origin = member.origin.as_ref().map(|(o, _)| o.clone());
@@ -752,12 +751,12 @@ fn list_of(values: Vec<(String, Value)>) -> NvList {
     out
 }
 
-/// The dataset that a source names, if it names one.
+/// The dataset in the name of a source, if there is one.
 fn dataset_of(source: &str) -> Option<&str> {
     source.split(['@', '#']).next().filter(|d| !d.is_empty())
 }
 
-/// The failure of a snapshot that is not there, in the words of the command.
+/// The error for a missing snapshot, with the command's message.
 fn not_there(name: &str, error: Error) -> Error {
     match error.is(Errno::NOENT) {
         true => Error::refused_for(
@@ -769,7 +768,7 @@ fn not_there(name: &str, error: Error) -> Error {
     }
 }
 
-/// The full name of a source that may be given short.
+/// The full name of a source that may be short.
 fn full_source(to: &str, from: &str) -> String {
     let dataset = to.split('@').next().unwrap_or(to);
     if from.starts_with(['@', '#']) {

@@ -1,4 +1,4 @@
-//! How much space pointers share: by dedup tables, and by tables of cloned blocks
+//! Space saved by sharing blocks: in dedup tables, and in tables of cloned blocks
 //! (`docs/format/04b-dedup-brt-scan.md`).
 
 use zuse_base::{ObjectId, Result};
@@ -6,10 +6,10 @@ use zuse_format::field::u64_at;
 use zuse_pool::Pool;
 use zuse_pool::dedup::{Histogram, Prune, tables};
 
-/// A table of cloned blocks in the MOS directory; the id of its vdev follows.
+/// A table of cloned blocks in the MOS directory, followed by the id of its vdev.
 const CLONES: &[u8] = b"com.fudosecurity:brt:vdev:";
 
-/// What dedup tables say.
+/// Totals of the dedup tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Deduped {
     /// Bytes of blocks, once.
@@ -20,16 +20,16 @@ pub(crate) struct Deduped {
     pub tables: u64,
 }
 
-/// What the tables of cloned blocks say.
+/// Totals of the tables of cloned blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cloned {
     /// Bytes of blocks, once.
     pub used: u64,
-    /// Bytes that further pointers would take.
+    /// Bytes that the additional references would take.
     pub saved: u64,
 }
 
-/// A ratio as `zpool get` has it: hundredths, cut off.
+/// A ratio as in `zpool get`: hundredths, truncated.
 fn ratio(part: u64, whole: u64) -> String {
     let hundredths = if whole == 0 {
         100
@@ -40,7 +40,7 @@ fn ratio(part: u64, whole: u64) -> String {
 }
 
 impl Deduped {
-    /// Bytes that further pointers would take.
+    /// Bytes that the additional references would take.
     pub fn saved(&self) -> u64 {
         self.referenced.saturating_sub(self.stored)
     }
@@ -48,7 +48,7 @@ impl Deduped {
     /// Asks all tables of a pool.
     ///
     /// # Errors
-    /// They cannot be read, or have a form that is not known.
+    /// They cannot be read, or have an unknown form.
     pub fn of(pool: &Pool) -> Result<Self> {
         let mut sum = Histogram::default();
         let mut on_disk = 0u64;
@@ -65,14 +65,14 @@ impl Deduped {
         })
     }
 
-    /// How many times over the blocks are pointed to.
+    /// How many times the blocks are referenced, on average.
     pub fn ratio(&self) -> String {
         ratio(self.referenced, self.stored)
     }
 }
 
 impl Cloned {
-    /// Asks the tables of all vdevs of a pool.
+    /// Reads the tables of all vdevs of a pool.
     ///
     /// # Errors
     /// They cannot be read.
@@ -93,14 +93,14 @@ impl Cloned {
         Ok(sum)
     }
 
-    /// How many times over the blocks are pointed to.
+    /// How many times the blocks are referenced, on average.
     pub fn ratio(&self) -> String {
         ratio(self.used.saturating_add(self.saved), self.used)
     }
 }
 
 impl crate::Pool {
-    /// Takes entries of blocks that came only once out of the dedup tables; gives how many.
+    /// Removes entries of blocks with one reference from the dedup tables; returns how many.
     ///
     /// # Errors
     /// `Refused(NOTSUP)` for tables of the old form, `Refused(ROFS)`; a table cannot be read.

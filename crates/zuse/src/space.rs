@@ -13,14 +13,14 @@ pub struct PoolFigures {
     pub size: u64,
     /// Of it allocated.
     pub allocated: u64,
-    /// Freed in the background, still to come.
+    /// Bytes waiting to be freed in the background.
     pub freeing: u64,
     /// How well the vdevs are.
     pub health: Health,
 }
 
 impl PoolFigures {
-    /// Room that is left.
+    /// Free space.
     pub fn free(&self) -> u64 {
         self.size.saturating_sub(self.allocated)
     }
@@ -35,14 +35,14 @@ impl PoolFigures {
     }
 }
 
-/// What the vdevs of an allocation class have.
+/// Space of the vdevs of an allocation class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClassSpace {
     /// Bytes in metaslabs.
     size: u64,
     /// Of them allocated.
     allocated: u64,
-    /// By which they would grow.
+    /// Bytes by which they could grow.
     expandable: u64,
     /// The same in bytes of data, without parity.
     usable: u64,
@@ -50,7 +50,7 @@ pub(crate) struct ClassSpace {
 }
 
 impl ClassSpace {
-    /// A figure by its name in `zpool get`; `None` where it is none.
+    /// A number by its name in `zpool get`; `None` if there is no such name.
     pub fn figure(&self, name: &str) -> Option<u64> {
         let share = |part: u64, whole: u64| match whole {
             0 => 0,
@@ -71,8 +71,9 @@ impl ClassSpace {
 }
 
 impl Pool {
-    /// What the vdevs of a class have: `normal`, `special`, `dedup`, `log`; or the metaslabs that
-    /// normal and special ones keep for logs, `elog` and `selog`. All together are the pool's size.
+    /// Space of the vdevs of a class: `normal`, `special`, `dedup`, `log`. Or of the metaslabs that
+    /// normal and special ones reserve for logs: `elog` and `selog`. All together are the pool's
+    /// size.
     ///
     /// # Errors
     /// The space maps cannot be read.
@@ -120,7 +121,8 @@ impl Pool {
         Ok(sum)
     }
 
-    /// What normal (or special) vdevs keep for logs: bytes, and how many of them are allocated.
+    /// Space that normal (or special) vdevs reserve for logs: bytes, and how many of them are
+    /// allocated.
     ///
     /// # Errors
     /// The space maps cannot be read.
@@ -149,8 +151,8 @@ impl Pool {
         })
     }
 
-    /// What the space maps of a pool that is only read have allocated, logs left out; where they
-    /// cannot be read, what datasets count.
+    /// Allocated bytes by the space maps of a read-only pool, without logs; if they cannot be read,
+    /// by the datasets' charges.
     fn allocated_by_maps(&self) -> Result<u64> {
         let Ok(by_vdev) = self.spa().space_by_maps() else {
             return self.dsl().written();
@@ -161,23 +163,23 @@ impl Pool {
         Ok(allocated.fold(0, u64::saturating_add))
     }
 
-    /// Bytes by which all its vdevs would grow, if they took the room that their devices have.
+    /// Bytes by which all its vdevs could grow, if they used all space of their devices.
     pub fn expandable(&self) -> u64 {
         let tops = self.spa().vdevs().tops();
         let bytes = tops.iter().map(|top| self.spa().expandable(top.guid()));
         bytes.fold(0, u64::saturating_add)
     }
 
-    /// Fragmentation of the free space in percent; `None` where it is not known, or cannot be read.
+    /// Fragmentation of the free space in percent; `None` if unknown or unreadable.
     pub fn fragmentation(&self) -> Option<u64> {
         self.spa().fragmentation().ok().flatten()
     }
 
-    /// Gives all free space back to the host: holes in files, discarded blocks on disks. Gives the
-    /// bytes; space is held back from writers piece by piece while it is done.
+    /// Discards all free space on the host: holes in files, discarded blocks on disks. Returns the
+    /// number of bytes. Space is excluded from allocation step by step meanwhile.
     ///
     /// # Errors
-    /// `Refused(ROFS)`; a device cannot do it, or fails.
+    /// `Refused(ROFS)`; a device does not support it, or fails.
     pub fn trim(&self) -> Result<u64> {
         let given = self.spa().trim(&mut |_, _| {})?;
         if given > 0 {

@@ -12,7 +12,7 @@ use crate::create::check_name;
 use crate::pool_property::parse;
 
 impl Pool {
-    /// The devices that a split takes: of each mirror the one that is named, or its last.
+    /// The devices for a split: the named one of each mirror, or its last.
     ///
     /// # Errors
     /// `Refused` in the words of `zpool split`.
@@ -20,10 +20,10 @@ impl Pool {
         self.spa().choose(named)
     }
 
-    /// Makes a pool of one device of each mirror. It is exported on return.
+    /// Creates a pool from one device of each mirror. It is exported on return.
     ///
     /// # Errors
-    /// `Refused` in the words of `zpool split`; `Refused(ROFS)`; a device fails.
+    /// `Refused` with the messages of `zpool split`; `Refused(ROFS)`; a device fails.
     pub fn split(&self, name: &str, named: &[u64], properties: &[(String, String)]) -> Result<()> {
         check_name(name)?;
         for (property, value) in properties {
@@ -55,7 +55,7 @@ fn make(old: &zuse_pool::Pool, off: SplitOff) -> Result<Arc<Pool>> {
     Pool::assemble(spa, dsl)
 }
 
-/// Whether a pool property may be given to a pool that is split off.
+/// Whether a pool property may be set on a split-off pool.
 ///
 /// # Errors
 /// `Refused(INVAL)` in the words of `zpool`.

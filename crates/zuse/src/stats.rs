@@ -1,4 +1,4 @@
-//! What an open pool keeps in memory and what it asked of its devices.
+//! Statistics of an open pool: its caches and its device operations.
 
 use zuse_vdev::VdevStatus;
 
@@ -10,19 +10,19 @@ use crate::Pool;
 pub struct Tier {
     /// Its name.
     pub name: &'static str,
-    /// Questions that it answered.
+    /// Queries answered from it.
     pub hits: u64,
-    /// Questions that went on to what lies below.
+    /// Queries passed on to the layer below.
     pub misses: u64,
-    /// Things in it; 0 where they are not counted.
+    /// Number of entries; 0 if not counted.
     pub entries: u64,
-    /// Bytes of them; of decoded metadata about.
+    /// Their size in bytes, approximate for decoded metadata.
     pub bytes: u64,
-    /// Its bound: bytes of the block cache, entries of a table.
+    /// Its limit: bytes of the block cache, entries of a table.
     pub limit: u64,
 }
 
-/// What devices were asked for since the pool was opened.
+/// Operations on devices since the pool was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Traffic {
@@ -37,7 +37,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Of a vdev; an interior one's are the sums of what is below it.
+    /// Operations on a vdev; for an interior one, the sums of its children.
     pub fn of(vdev: &VdevStatus) -> Self {
         Self {
             reads: vdev.reads,
@@ -49,7 +49,7 @@ impl Traffic {
 }
 
 impl Pool {
-    /// Figures of the block cache and of the tables of decoded metadata, in this order.
+    /// Statistics of the block cache and of the tables of decoded metadata, in this order.
     pub fn tiers(&self) -> Vec<Tier> {
         let blocks = self.spa().io().cache().stats();
         let mut out = vec![Tier {
@@ -71,7 +71,7 @@ impl Pool {
         out
     }
 
-    /// Figures of the intent logs of all datasets, by name.
+    /// Statistics of the intent logs of all datasets, by name.
     pub fn log_figures(&self) -> Vec<(&'static str, u64)> {
         let f = &self.spa().logs().figures;
         let (by_flush, flushes) = (f.by_flush.get(), f.flushes.get());
@@ -94,7 +94,7 @@ impl Pool {
         ]
     }
 
-    /// What its devices were asked for.
+    /// Operations on its devices.
     pub fn traffic(&self) -> Traffic {
         Traffic::of(&self.vdev_status())
     }

@@ -1,8 +1,8 @@
-//! Streams read without a pool of the user's. They are received into a temporary pool, in a
-//! nameless file that is freed with the process.
+//! Reading streams without a pool of the user's. They are received into a temporary pool in an
+//! unlinked file, which vanishes with the process.
 //!
-//! Memory is bounded by that pool's cache and dirty data, not by the stream. The disk needs room
-//! for what the stream unpacks to, compressed.
+//! Memory is bounded by that pool's cache and dirty data, not by the stream. The disk needs space
+//! for the unpacked stream, compressed.
 
 use std::io::Read;
 use std::path::Path;
@@ -14,27 +14,27 @@ use zuse_pool::{Environment, Limits, VdevSpec};
 
 use crate::{Pool, ReceiveRequest, ReceivedSnapshot};
 
-/// Name of the pool that streams are read through, where no other command sees it.
+/// Name of the pool for reading streams, if no other command needs to find it.
 pub const STREAM_POOL: &str = "stream";
-/// The dataset in it that a stream's top dataset becomes.
+/// The dataset in it for a stream's top dataset.
 pub const STREAM_DATASET: &str = "stream/s";
 /// That dataset without its pool.
 const TOP: &str = "s";
-/// Sparse: only what is written takes space.
+/// Sparse: only written parts take space.
 const SIZE: u64 = 1 << 40;
 /// Memory of the pool's cache.
 const CACHE: usize = 48 << 20;
-/// Memory of what is not yet written.
+/// Memory for unwritten data.
 const DIRTY: u64 = 24 << 20;
 
 impl Pool {
-    /// Makes a pool in a nameless file in `folder` and receives streams into it, in order; gives
-    /// that pool and the snapshots in it. What a stream that ends early holds is there too; its
-    /// error is returned beside the pool. One that other commands find by its name needs a `name`
-    /// that no other pool has.
+    /// Creates a pool in an unlinked file in `folder` and receives streams into it, in order.
+    /// Returns that pool and its snapshots. A stream that ends early is included as far as
+    /// possible, and its error is returned beside the pool. If other commands should find the pool,
+    /// it needs a unique `name`.
     ///
     /// # Errors
-    /// The file cannot be made, or the first stream gives nothing.
+    /// The file cannot be created, or the first stream contains nothing usable.
     pub fn of_streams(
         env: Environment,
         name: &str,
@@ -52,7 +52,7 @@ impl Pool {
         let unique = env.entropy.u64();
         let path = folder.join(format!(".zuse-stream-{unique:016x}"));
         let device = FileDevice::create(&path, SIZE)?;
-        // Nobody else shall find it, and nothing is left if the process is killed.
+        // Nobody else can find it, and nothing is left if the process is killed.
         let _ = std::fs::remove_file(&path);
         let spec = VdevSpec {
             device: Arc::new(device),

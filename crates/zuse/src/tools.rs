@@ -1,7 +1,7 @@
-//! For debuggers, the command line and tests: the layers below the front door, as they are.
+//! For debuggers, the command line and tests: the layers below the public interface, unchanged.
 //!
-//! Nothing here is promised to stay. What a program needs has a method of [`Pool`], [`Dataset`] or
-//! [`crate::fs::Files`]; if it has none, that is a gap.
+//! Nothing here is stable. Everything that a program needs should be a method of [`Pool`],
+//! [`Dataset`] or [`crate::fs::Files`]; a missing one is a gap.
 
 pub mod traverse;
 

@@ -1,4 +1,4 @@
-//! Sending, receiving and comparing, in the form in which most programs want them.
+//! Sending, receiving and comparing, in the form that most programs need.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -11,9 +11,9 @@ use zuse_zpl::Change;
 use crate::{Environment, Pool, ReceiveRequest, ReceivedSnapshot};
 
 impl Pool {
-    /// Writes a snapshot to a writer as a send stream. All of it, or what changed since an earlier
-    /// snapshot or bookmark (`from`: a full name, or `@name`, `#name` of the same dataset). Gives
-    /// the bytes of the stream.
+    /// Writes a send stream of a snapshot to a writer. It is full, or incremental from an earlier
+    /// snapshot or bookmark. `from` is a full name, or `@name` or `#name` of the same dataset.
+    /// Returns the number of bytes.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -35,7 +35,7 @@ impl Pool {
     /// # Errors
     /// `Refused(NOENT)`, `Refused(XDEV)` if `from` is no earlier point of the same history,
     /// `Refused(ACCES)` without the key of an encrypted dataset. A block cannot be read; `Refused`
-    /// with the writer's number.
+    /// with the writer's error number.
     pub fn send_to(
         self: &Arc<Self>,
         snapshot: &str,
@@ -49,13 +49,12 @@ impl Pool {
         Ok(output.offset())
     }
 
-    /// Receives a stream from a reader into a new dataset, or on top of one that has the stream's
-    /// source as its newest snapshot. Gives the snapshots that it brought. See [`Pool::receive`]
-    /// for more than that.
+    /// Receives a stream from a reader into a new dataset, or on top of one whose newest snapshot
+    /// is the stream's source. Returns the received snapshots. [`Pool::receive`] has more options.
     ///
     /// # Errors
-    /// `Corrupt` for a stream that is damaged or ends early, which leaves no half dataset behind;
-    /// `Refused(EXIST)`, `Refused(NOSPC)`; `Refused` with the reader's number.
+    /// `Corrupt` for a stream that is damaged or ends early, which leaves no partial dataset
+    /// behind; `Refused(EXIST)`, `Refused(NOSPC)`; `Refused` with the reader's error number.
     pub fn receive_from(
         self: &Arc<Self>,
         input: impl Read,
@@ -74,9 +73,9 @@ impl Pool {
         Ok(all)
     }
 
-    /// Reads a stream without a pool: it is received into a nameless file in a folder, which is
-    /// gone with the pool that is given. The dataset there is [`STREAM_DATASET`], the names of its
-    /// snapshots are those of the stream.
+    /// Reads a stream without a pool. It is received into an unlinked file in a folder, which
+    /// vanishes with the returned pool. The dataset there is [`STREAM_DATASET`], with the snapshot
+    /// names of the stream.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -95,8 +94,8 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// The file cannot be made; `Corrupt` for a stream that is damaged or ends early:
-    /// [`Pool::of_streams`] gives what is whole of one.
+    /// The file cannot be created; `Corrupt` for a stream that is damaged or ends early.
+    /// [`Pool::of_streams`] returns the intact part of such a stream.
     ///
     /// [`STREAM_DATASET`]: crate::STREAM_DATASET
     pub fn of_stream(
@@ -111,8 +110,8 @@ impl Pool {
         }
     }
 
-    /// What changed from a snapshot to a later one, or to its dataset as it is now, one call for
-    /// each object that changed.
+    /// Calls `tell` for each object that changed from a snapshot to a later one, or to its dataset
+    /// as it is now.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -134,8 +133,8 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// `Refused(NOENT)`; `Refused(XDEV)` if `from` is no earlier snapshot of the same history.
-    /// Those of `tell`, which end it; at the end the first object that cannot be read.
+    /// `Refused(NOENT)`; `Refused(XDEV)` if `from` is no earlier snapshot of the same history. An
+    /// error of `tell`, which ends it; at the end the first object that cannot be read.
     pub fn diff(
         self: &Arc<Self>,
         from: &str,
@@ -147,15 +146,15 @@ impl Pool {
             let what = format!("'{from}' is no earlier snapshot of '{to}'");
             return Err(Error::refused(Errno::XDEV, what));
         }
-        // Trees are compared as they are on disk.
+        // The trees on disk are compared.
         self.sync()?;
         let (old, new) = (self.file_system(from)?, self.file_system(to)?);
         zuse_zpl::diff(&old, &new, &mut tell)
     }
 
     /// Verifies the pool with the offline checker: it reads every block, or all metadata, and
-    /// proves what must hold between them. Nothing is changed. The pool must be quiet: what is
-    /// being written meanwhile looks like damage.
+    /// checks the invariants between them. Nothing is changed. Nothing may write to the pool
+    /// meanwhile, because that would look like damage.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -168,7 +167,7 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// The pool is suspended. What is found is in the report.
+    /// The pool is suspended. Problems are in the report.
     pub fn check(&self, depth: zuse_check::Depth) -> Result<zuse_check::Report> {
         self.sync()?;
         zuse_check::check(self.spa(), depth)

@@ -1,5 +1,4 @@
-//! What stands in a filesystem's master node and can be changed: its version, and the limits of
-//! owners without their own.
+//! Changeable data in a filesystem's master node: its version, and the default limits of owners.
 
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use crate::{Dataset, Pool};
 /// Newest version of filesystems.
 pub const ZPL_VERSION: u64 = 5;
 
-/// Newest version of filesystems that a pool of that version takes.
+/// Newest filesystem version that a pool of that version supports.
 pub(crate) fn newest_zpl(pool_version: u64) -> u64 {
     match pool_version {
         24.. => ZPL_VERSION,
@@ -85,10 +84,10 @@ impl Pool {
         }
     }
 
-    /// Makes a filesystem one of a newer version; false if it was that already.
+    /// Upgrades a filesystem to a newer version; false if it has that version already.
     ///
     /// # Errors
-    /// `Refused(BUSY)` while another command has it open; `Refused(INVAL)` for an older version;
+    /// `Refused(BUSY)` while it is open elsewhere; `Refused(INVAL)` for an older version;
     /// `Refused(ROFS)`.
     pub fn upgrade(self: &Arc<Self>, name: &str, version: u64) -> Result<bool> {
         let now = self.version_of(name)?;
@@ -119,7 +118,7 @@ impl Pool {
 
     fn upgrade_unmounted(&self, name: &str, version: u64) -> Result<()> {
         let dataset = self.dsl().dataset(name)?;
-        // Owned: nobody has it open who would go on in the old version.
+        // Owned, so that nobody has it open with the old version.
         let owner = dataset.own()?;
         let objset = dataset.objset()?;
         let tx = dataset.begin(Estimate {

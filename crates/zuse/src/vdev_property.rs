@@ -1,21 +1,21 @@
-//! Properties of vdevs: computed, and those that were set, which are in the vdevs' ZAPs (chapter
-//! 06b §4 of the format notes).
+//! Properties of vdevs: computed ones, and set ones, which are in the vdevs' ZAPs (chapter 06b §4
+//! of the format notes).
 //!
 //! ```text
 //!   root            its ZAP        only with the feature vdev_zaps_v2
 //!   top-level vdev  top-level ZAP  beside what the pool itself keeps there
 //!   device below    leaf ZAP       the same
 //! ```
-//! - A vdev between a top-level one and its devices (a replacement under way) has no ZAP: nothing
+//! - A vdev between a top-level one and its devices (during a replacement) has no ZAP, so nothing
 //!   can be set on it.
-//! - Names of the pool's own entries (`com.delphix:…` and the like) are no user properties, so that
-//!   nobody can overwrite them.
-//! - `sit_out` lasts as long as this process holds the pool, and is not stored.
-//! - `checksum_n`, `checksum_t`, `io_n`, `io_t` say how many errors are too many
+//! - Names of the pool's own entries (`com.delphix:…` and the like) are no user properties, so they
+//!   cannot be overwritten.
+//! - `sit_out` applies while this process holds the pool, and is not stored.
+//! - `checksum_n`, `checksum_t`, `io_n`, `io_t` are the error thresholds
 //!   ([`zuse_vdev::Thresholds`]).
-//! - `failfast`, `slow_io_n`, `slow_io_t`, `slow_io_events` and `autosit` are kept for OpenZFS.
-//!   Here they have no effect. A program has no way to make a device give up early. The host counts
-//!   and retries, and nothing is done with the count `slow_ios`.
+//! - `failfast`, `slow_io_n`, `slow_io_t`, `slow_io_events` and `autosit` are stored for OpenZFS.
+//!   They have no effect here. A program cannot make a device give up early. The host retries, and
+//!   the counter `slow_ios` is not used.
 
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_dmu::zap::{Zap, ZapValue};
@@ -29,11 +29,11 @@ use zuse_vdev::{PoolConfig, VdevClass, VdevConfig, VdevKind, VdevStatus};
 
 use crate::{Pool, PoolProperty};
 
-/// A vdev with properties of it.
+/// A vdev with some of its properties.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct VdevProperties {
-    /// The name that commands show.
+    /// The name in the output of commands.
     pub name: String,
     /// `mirror`, `file`, …
     pub kind: String,
@@ -49,7 +49,7 @@ pub struct VdevProperties {
     pub properties: Vec<PoolProperty>,
 }
 
-/// Beginnings of the names that the pool itself uses in the ZAPs of vdevs.
+/// Prefixes of the pool's own names in the ZAPs of vdevs.
 const RESERVED: [&str; 5] = [
     "com.delphix:",
     "com.klarasystems:",
@@ -78,12 +78,12 @@ fn is_user(name: &str) -> bool {
 struct Place<'a> {
     status: &'a VdevStatus,
     parent: Option<&'a VdevStatus>,
-    /// The top-level vdev that it is or that it is below; none for the root.
+    /// The top-level vdev that it is or is below; none for the root.
     top: Option<&'a VdevStatus>,
 }
 
 impl<'a> Place<'a> {
-    /// The root and all that is below it, parents first.
+    /// The root and all vdevs below, parents first.
     fn all(root: &'a VdevStatus) -> Vec<Self> {
         fn below<'a>(
             parent: &'a VdevStatus,
@@ -126,7 +126,7 @@ impl<'a> Place<'a> {
         matches!(top, Some(VdevKind::Raidz { .. } | VdevKind::Draid { .. }))
     }
 
-    /// Whether a property means something for this vdev.
+    /// Whether this vdev can have a property.
     fn takes(&self, name: &str) -> bool {
         match name {
             "allocating" => self.is_top() && self.status.class == VdevClass::Normal,
@@ -153,7 +153,7 @@ fn shown_children(vdev: &VdevStatus) -> impl Iterator<Item = &VdevStatus> {
     vdev.children.iter().filter(move |c| !hidden(&c.kind))
 }
 
-/// The ZAP that holds what is set on a vdev.
+/// The ZAP with the properties set on a vdev.
 fn zap_of(config: Option<&VdevConfig>) -> Option<ObjectId> {
     let config = config?;
     let found = config.zap_root.or(config.zap_top).or(config.zap_leaf);
@@ -161,15 +161,15 @@ fn zap_of(config: Option<&VdevConfig>) -> Option<ObjectId> {
 }
 
 impl Pool {
-    /// Guids of all vdevs that have properties, the root (which has the pool's) first, parents
-    /// before children.
+    /// Guids of all vdevs with properties, the root (with the pool's guid) first, parents before
+    /// children.
     pub fn vdev_guids(&self) -> Vec<u64> {
         let root = self.vdev_status();
         Place::all(&root).iter().map(|p| p.status.guid).collect()
     }
 
-    /// The vdev of a name: as commands show it, a path, a guid, `root`, or the last part of one
-    /// device's path.
+    /// Finds a vdev by its name in the output of commands, a path, a guid, `root`, or the last part
+    /// of a device's path.
     pub fn find_vdev(&self, name: &str) -> Option<u64> {
         let root = self.vdev_status();
         let all = Place::all(&root);
@@ -197,7 +197,7 @@ impl Pool {
         }
     }
 
-    /// Properties of vdevs: those named, or all that `get all` shows.
+    /// Properties of vdevs: the named ones, or all in `get all`.
     ///
     /// # Errors
     /// `Refused(NODEV)`; the pool cannot be read.
@@ -210,7 +210,7 @@ impl Pool {
         let all = Place::all(&root);
         let config = self.config();
         let figures = self.figures()?;
-        // With a single vdev, the pool's own sums are the vdev's.
+        // With a single vdev, the pool's own totals are the vdev's.
         let tops = shown_children(&root).count();
         let by_maps = match tops {
             2.. if !self.is_writable() => {
@@ -286,8 +286,8 @@ impl Pool {
     /// Sets a property of a vdev. An empty value removes a user property.
     ///
     /// # Errors
-    /// `Refused(INVAL)` in the words of `zpool set`; `Refused(NOTSUP)` where the vdev cannot have
-    /// it; `Refused(NOSPC)` for `allocating=off` where the other vdevs lack the room;
+    /// `Refused(INVAL)` with the messages of `zpool set`; `Refused(NOTSUP)` if the vdev cannot have
+    /// it. `Refused(NOSPC)` for `allocating=off` if the other vdevs have too little space;
     /// `Refused(NODEV)`, `Refused(ROFS)`.
     pub fn set_vdev_property(&self, vdev: u64, name: &str, text: &str) -> Result<()> {
         let value = parse(name, text)?;
@@ -356,7 +356,7 @@ impl Pool {
         )
     }
 
-    /// Another path to the same device, by which it is found the next time.
+    /// Another path of the same device, used to find it the next time.
     fn set_path(&self, place: &Place<'_>, text: &str) -> Result<()> {
         if !text.starts_with("/dev/") {
             return refuse("path must be an absolute path below /dev");
@@ -370,7 +370,7 @@ impl Pool {
     }
 }
 
-/// What is to be stored; `None` removes.
+/// The value to store; `None` removes it.
 fn parse(name: &str, text: &str) -> Result<Option<ZapValue>> {
     if is_user(name) {
         if text.len() >= VALUE_LIMIT {
@@ -391,7 +391,7 @@ fn parse(name: &str, text: &str) -> Result<Option<ZapValue>> {
     }))
 }
 
-/// What is known of one vdev.
+/// The data for one vdev's properties.
 struct Of<'a> {
     /// The pool's name.
     pool: String,
@@ -442,7 +442,7 @@ impl Of<'_> {
     }
 
     fn native(&self, known: &Property) -> PoolProperty {
-        // Whether new blocks go to a vdev is shown for every vdev with space of its own.
+        // `allocating` is shown for every vdev with its own space.
         let told = self.place.takes(known.name)
             || known.name == "allocating" && (self.place.is_root() || self.place.is_top());
         let (value, source) = match known.access {
@@ -467,7 +467,7 @@ impl Of<'_> {
         }
     }
 
-    /// What a vdev need not have: where it has none, that is the default.
+    /// A value that a vdev may lack; then it has the default.
     fn found(value: Option<String>) -> (Option<String>, Source) {
         let source = match value {
             Some(_) => Source::None,
@@ -482,7 +482,7 @@ impl Of<'_> {
             Some(_) => Source::Local,
             None => Source::Default,
         };
-        // The value that counts is in the configuration.
+        // The authoritative value is in the configuration.
         if known.name == "allocating" {
             let on = !self.place.status.non_allocating;
             return (Some(on_off(on)), source);
@@ -540,7 +540,7 @@ impl Of<'_> {
             "physpath" => config.and_then(|c| c.phys_path.clone()),
             "encpath" => config.and_then(|c| c.enclosure_path.clone()),
             "fru" => config.and_then(|c| c.fru.clone()),
-            // The root goes by the pool's name there.
+            // The root is shown with the pool's name there.
             "parent" if self.place.is_top() => Some(self.pool.clone()),
             "parent" => parent.map(VdevStatus::shown_name),
             "children" => {
@@ -564,7 +564,7 @@ impl Of<'_> {
                 VdevKind::Raidz { expanding, .. } => Some(on_off(expanding)),
                 _ => None,
             },
-            // Not done or counted here.
+            // Not implemented or counted here.
             _ => number(0),
         }
     }

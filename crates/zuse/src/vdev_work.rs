@@ -1,4 +1,4 @@
-//! How far devices are initialized and trimmed, from their ZAPs (chapter 01 §11 of the format
+//! Progress of initializing and trimming devices, from their ZAPs (chapter 01 §11 of the format
 //! notes).
 
 use zuse_base::{ObjectId, Result};
@@ -8,13 +8,13 @@ use zuse_pool::SweepKind;
 
 use crate::Pool;
 
-/// Work that goes over a device once.
+/// Background work over the whole of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VdevWork {
     /// 0 none, 1 active, 2 canceled, 3 suspended, 4 complete.
     pub state: u64,
-    /// Bytes up to which it came.
+    /// Bytes done so far.
     pub done: u64,
     /// Bytes of the device for data.
     pub size: u64,
@@ -34,8 +34,8 @@ const TRIM: [&str; 3] = [
 ];
 
 impl Pool {
-    /// How far a device of `psize` bytes was initialized, and how far trimmed. Nothing for what has
-    /// no ZAP.
+    /// Progress of initializing and trimming a device of `psize` bytes. Nothing for a device
+    /// without a ZAP.
     ///
     /// # Errors
     /// The ZAP cannot be read.
@@ -52,7 +52,7 @@ impl Pool {
             Ok(found.as_ref().and_then(ZapValue::first).unwrap_or(0))
         };
         let work = |kind, [state, done, since]: [&str; 3]| -> Result<VdevWork> {
-            // Running work is further than the position on disk.
+            // Running work is ahead of the position on disk.
             let now = self.spa().swept(kind, number);
             Ok(VdevWork {
                 state: value(state)?,
@@ -116,7 +116,7 @@ mod tests {
             ..none
         };
         assert_eq!(work(), [of(3, 1 << 20, 77), of(4, 2 << 20, 78)]);
-        // The root has none, and of a device that is not of the pool nothing is known.
+        // The root has none, and a device of another pool is unknown.
         let unknown = pool.vdev_work(1, psize).expect("no ZAP");
         assert_eq!(unknown, [VdevWork::default(); 2]);
         pool.close().expect("closed");

@@ -1,10 +1,10 @@
-//! Volumes: a dataset that is one run of bytes.
+//! Volumes: datasets that are a contiguous range of bytes.
 //!
 //! Object 1 holds the bytes, object 2 is a ZAP whose `size` is the volume's. Chapter 03c §9 of the
 //! format notes.
 //!
-//! The size that is set is a multiple of the block size and not 0; others are refused. Nothing is
-//! read or written beyond the size that is stored, whatever it is; what a shrink cuts off is freed.
+//! A new size must be a multiple of the block size and not 0; others are refused. Nothing is read
+//! or written beyond the stored size, whatever it is. Data cut off by shrinking is freed.
 
 use std::sync::{Arc, Weak};
 
@@ -34,14 +34,14 @@ fn refuse<T>(why: impl Into<String>) -> Result<T> {
     Err(Error::refused(Errno::INVAL, why.into()))
 }
 
-/// A volume to be made.
+/// Options of a new volume.
 #[derive(Clone, Debug)]
 pub struct NewVolume {
     /// Bytes; rounded up to whole blocks.
     pub size: u64,
     /// Bytes of a block.
     pub block_size: u64,
-    /// No space is kept for it.
+    /// No space is reserved for it.
     pub sparse: bool,
     /// Other properties, as texts.
     pub properties: Vec<(String, String)>,
@@ -53,19 +53,19 @@ pub struct Volume {
     _owner: Option<Owner>,
     objset: Arc<Objset>,
     data: Arc<Dnode>,
-    /// Of one that can be written: where its writes leave their records.
+    /// If it is writable: the log for the records of its writes.
     log: Option<VolumeLog>,
-    // The last field: nothing of the pool is used after it.
+    // The last field, dropped last: nothing of the pool is used after it.
     _held: Arc<Held>,
 }
 
-/// A volume's intent log, and what it asks.
+/// A volume's intent log, and the source of its data.
 struct VolumeLog {
     log: Arc<dyn IntentLog>,
     _size: Arc<VolumeSize>,
 }
 
-/// How far data can be read for the log.
+/// The size up to which data can be read for the log.
 struct VolumeSize(Arc<Objset>);
 
 impl IntentData for VolumeSize {
@@ -83,8 +83,8 @@ fn size_of(objset: &Arc<Objset>) -> Result<u64> {
         .ok_or_else(|| Error::corrupt(objset.place(), "the volume has no size"))
 }
 
-/// Bytes that a volume may come to take with its metadata: what its refreservation keeps for it.
-/// Chapter 06b §2.4, for pools without raidz.
+/// Space that a volume may need with its metadata: the value of its refreservation. Chapter 06b
+/// §2.4, for pools without raidz.
 pub fn reservation(size: u64, block_size: u64, copies: u64) -> u64 {
     let blocks = size / block_size.max(1);
     let (mut meta, mut level) = (7, blocks);
@@ -112,7 +112,7 @@ impl Pool {
     /// Makes a volume.
     ///
     /// # Errors
-    /// `Refused(INVAL)` in the words of `zfs create`, `Refused(NOENT)`, `Refused(EXIST)`,
+    /// `Refused(INVAL)` with the messages of `zfs create`, `Refused(NOENT)`, `Refused(EXIST)`,
     /// `Refused(NOSPC)`.
     pub fn create_volume(&self, name: &str, new: &NewVolume) -> Result<()> {
         self.create_volume_with_key(name, new, None)
@@ -121,7 +121,7 @@ impl Pool {
     /// As [`Self::create_volume`], with the key of a new encryption root ([`Pool::key_request`]).
     ///
     /// # Errors
-    /// As [`Self::create_volume`]; `Refused(ACCES)` if the key that it would inherit is not loaded.
+    /// As [`Self::create_volume`]; `Refused(ACCES)` if the inherited key is not loaded.
     pub fn create_volume_with_key(
         &self,
         name: &str,
@@ -167,7 +167,7 @@ impl Pool {
             }
         }
         let encryption = self.new_encryption(name, &new.properties, key)?;
-        // Older pools keep it for the volume together with its snapshots.
+        // Older pools reserve it for the volume together with its snapshots.
         let kept = match self.spa().version() {
             0..9 => "reservation",
             _ => "refreservation",
@@ -188,8 +188,8 @@ impl Pool {
     /// Opens a volume, or a snapshot of one.
     ///
     /// # Errors
-    /// `Refused(NOENT)`; `Refused(INVAL)` if it is none; `Refused(BUSY)` if somebody has it open
-    /// for writing.
+    /// `Refused(NOENT)`; `Refused(INVAL)` if it is no volume; `Refused(BUSY)` if it is open for
+    /// writing elsewhere.
     pub fn volume(&self, name: &str) -> Result<Volume> {
         let handle = self.dsl().dataset(name)?;
         if !handle.is_volume()? {
@@ -274,7 +274,7 @@ impl Volume {
         self._owner.is_none()
     }
 
-    /// Fills a buffer from an offset on; gives how much there was before the end.
+    /// Fills a buffer from an offset on; returns the number of bytes before the end.
     ///
     /// # Errors
     /// It cannot be read.
@@ -340,7 +340,7 @@ impl Volume {
         self.objset.settings().sync == SyncMode::Always
     }
 
-    /// At the end of a change: it is durable if the `sync` property says that all changes are.
+    /// At the end of a change: makes it durable if the `sync` property asks for that.
     fn settle(&self) -> Result<()> {
         if self.is_sync_always() {
             self.sync()
@@ -368,7 +368,7 @@ impl Volume {
         self.settle()
     }
 
-    /// Makes a range zeros and gives its blocks back.
+    /// Zeroes a range and frees its blocks.
     ///
     /// # Errors
     /// As [`Self::write`].
@@ -409,7 +409,7 @@ impl Volume {
         }
     }
 
-    /// Gives it another size. What is cut off is gone.
+    /// Changes its size. Data beyond a smaller size is lost.
     ///
     /// # Errors
     /// `Refused(INVAL)` in the words of `zfs set`.
@@ -457,7 +457,7 @@ impl Dataset {
         Ok(reservation(volume.size()?, volume.block_size(), copies))
     }
 
-    /// `volsize=`: a refreservation that was the computed one follows.
+    /// `volsize=`: a refreservation with the computed value is adapted.
     pub(crate) fn set_volume_size(&self, size: u64) -> Result<()> {
         let volume = self.pool().volume(self.name())?;
         let dsl = self.pool().dsl();

@@ -84,8 +84,8 @@ fn borrowed_data_is_worked_on_in_place() {
     assert!(data.iter().all(|&n| n == 6));
 }
 
-/// Each item waits until as many are at work as may wait for devices; never are there more than
-/// that, or than there are processors.
+/// Each item waits until as many run as may wait for devices. There are never more than that, or
+/// than processors.
 #[test]
 fn what_computes_has_as_many_threads_as_there_are_processors_or_devices() {
     use std::time::{Duration, Instant};
@@ -115,7 +115,7 @@ fn what_computes_has_as_many_threads_as_there_are_processors_or_devices() {
 fn what_is_put_by_goes_on_beside_and_is_done_in_the_end() {
     let pool = WorkPool::new("t", 2, 8).unwrap();
     let done = Arc::new(AtomicUsize::new(0));
-    // Without anybody who finishes it.
+    // Without any call of `finish`.
     let (told, heard) = mpsc::channel();
     pool.run_in_background(vec![1, 2], move |n| told.send(n).unwrap());
     assert_eq!(heard.recv().unwrap() + heard.recv().unwrap(), 3);
@@ -134,7 +134,7 @@ fn what_is_put_by_goes_on_beside_and_is_done_in_the_end() {
     pool.finish().unwrap();
 }
 
-/// A pool whose queue has no room does it at once.
+/// If the queue of the pool is full, the caller does the work at once.
 #[test]
 fn what_is_put_by_needs_no_room_in_the_queue() {
     let pool = WorkPool::new("t", 1, 1).unwrap();
@@ -213,7 +213,7 @@ fn who_begins_to_wait_is_helped_in_the_middle_of_a_batch() {
                 hurried.set_awaited(true);
                 true
             }
-            // The helper takes what the caller does not.
+            // The helper takes the items that the caller does not.
             21 => soon(|| counted.load(Ordering::Relaxed) > 0),
             _ => true,
         }

@@ -1,14 +1,14 @@
 //! Locks that can still be taken after a panic.
 //!
-//! A panic unwinds and opens the locks that its thread held. The data behind them may be half
-//! changed. The standard library's locks then refuse every later caller. These locks do not. What a
-//! panic means for a pool is decided in one place:
+//! A panic unwinds and opens the locks that its thread held. The data behind them may be
+//! inconsistent. The standard library's locks then refuse every later caller. These locks do not.
+//! What a panic means for a pool is decided in one place:
 //!
 //! - A thread that may hold a transaction tears the pool's tripwire ([`crate::tripwire`]) when it
-//!   panics. The sync thread then writes no uberblock, so nothing half changed reaches the disk.
+//!   panics. The sync thread then writes no uberblock, so nothing inconsistent reaches the disk.
 //! - Reads go on. Refusing them the lock would turn one panic into one at every reader.
-//! - The tripwire does not concern tables of a mount or the standard streams of a command. Such
-//!   data is valid at every step, or its owner has a flag of its own.
+//! - The tripwire does not cover tables of a mount or the standard streams of a command. Such data
+//!   is valid at every step, or its owner has a flag of its own.
 //!
 //! Guards are those of the standard library.
 
@@ -27,7 +27,7 @@ fn free<G>(result: TryLockResult<G>) -> Option<G> {
     }
 }
 
-/// A mutex that a panic does not close.
+/// A mutex that stays usable after a panic.
 #[derive(Default)]
 pub struct Mutex<T: ?Sized>(sync::Mutex<T>);
 
@@ -60,7 +60,7 @@ impl<T: ?Sized> Mutex<T> {
     }
 }
 
-/// A readers-writer lock that a panic does not close.
+/// A readers-writer lock that stays usable after a panic.
 #[derive(Default)]
 pub struct RwLock<T: ?Sized>(sync::RwLock<T>);
 
@@ -138,7 +138,7 @@ impl Condvar {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Like [`Condvar::wait_while`], for at most `patience`; true if that ran out.
+    /// Like [`Condvar::wait_while`], for at most `patience`; returns true on a timeout.
     pub fn wait_timeout_while<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,

@@ -32,14 +32,14 @@ impl Cat {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices.devices);
-        // A caller that asks for no place in a dataset is told so before anything is written.
+        // Missing operands are reported before anything is written.
         let targets = self.files.iter().map(place);
         let targets: Vec<Target> = targets.collect::<Outcome<_>>()?;
         each(session, &targets, self.keep_going)
     }
 }
 
-/// Writes places to standard output; of those that cannot be read it says why, and goes on.
+/// Writes places to standard output. For an unreadable one it prints the reason, and continues.
 pub fn each(session: &mut Session, targets: &[Target], keep_going: bool) -> Outcome {
     let mut bad = false;
     for target in targets {
@@ -92,7 +92,7 @@ fn one(session: &mut Session, target: &Target, keep_going: bool) -> Outcome {
             Err(e) if e.is(Errno::NOTDIR) || e.is(Errno::ISDIR) => {
                 return Err(missing(&cannot(), &e));
             }
-            // Block by block: what comes before the bad one is given.
+            // Block by block: the data before the bad block is written.
             Err(_) if !fine => {
                 fine = true;
                 continue;
@@ -106,7 +106,7 @@ fn one(session: &mut Session, target: &Target, keep_going: bool) -> Outcome {
         };
         out.write_all(buffer.get(..got).unwrap_or_default())?;
         at += got as u64;
-        // Large steps again, once the unreadable part is passed.
+        // Large steps again after the unreadable part.
         fine &= !at.is_multiple_of(CHUNK);
     }
     match flaw {

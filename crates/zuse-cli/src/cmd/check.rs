@@ -12,7 +12,7 @@ use crate::nicenum::nicebytes;
 use crate::progress::Progress;
 use crate::session::{Need, Session};
 
-/// Times that a pool which changes under the check is looked at again.
+/// How often a check is repeated if the pool changes meanwhile.
 const TRIES: u32 = 3;
 /// Exit status when the pool could not be checked.
 const NOT_CHECKED: u8 = 3;
@@ -72,7 +72,7 @@ impl Check {
         }
     }
 
-    /// Checks it, once more if it was changed meanwhile.
+    /// Checks the pool, and again if it has changed meanwhile.
     fn look(&self, session: &mut Session, name: &str, pool: &Pool) -> Outcome<Report> {
         let depth = match self.metadata {
             true => Depth::Metadata,

@@ -16,7 +16,7 @@ use crate::progress::Progress;
 use crate::session::{Need, Session};
 use crate::target::Target;
 
-/// Bytes of a volume that are copied at a time.
+/// Bytes of a volume copied at a time.
 const CHUNK: usize = 1 << 20;
 
 /// Copy files between the host and a dataset, without a mount
@@ -62,7 +62,7 @@ pub struct How {
 }
 
 impl How {
-    /// How to copy to the host what a command line names (`trusted`), or what a stream brings.
+    /// How to copy to the host, for sources of a command line (`trusted`) or of a stream.
     pub fn outward(self, recursive: bool, trusted: bool) -> Manner {
         let replace = match self.force {
             true => Replace::FilesAndLinks,
@@ -122,7 +122,7 @@ fn copy_all_in(session: &mut Session, sources: &[OsString], to: &Target, manner:
     }
     let fs = pool.file_system(&to.dataset).or_cannot(cannot)?;
     let me = Credentials::root();
-    // An existing directory takes the sources in; anything else is the new name.
+    // An existing directory receives the sources; any other destination is the new name.
     let there = match fs.resolve(&me, &to.path) {
         Ok(znode) => Some(znode),
         Err(e) if e.is(Errno::NOENT) => None,
@@ -203,7 +203,7 @@ pub fn copy_all_out(
     }
     let progress = Progress::new(&session.ui, session.holder.is_some());
     let report = Report::new(&session.ui)?;
-    // The names of the host that the user gave are followed; nothing below them is.
+    // Links in the path that the user gave are followed, but no link below it.
     let parent = to.parent().unwrap_or(Path::new("/"));
     let top = if into { to } else { parent };
     let cannot_open = || format!("cannot open '{}'", top.display());
@@ -224,7 +224,7 @@ pub fn copy_all_out(
     report.finish()
 }
 
-/// The name that a place of a dataset has on the host; empty for what is in a directory.
+/// The name of a place of a dataset on the host; empty for the content of a directory.
 fn name_of(source: &Target) -> &[u8] {
     match split(&source.path).1 {
         // The content of that directory, not a directory of that name.
@@ -233,8 +233,8 @@ fn name_of(source: &Target) -> &[u8] {
     }
 }
 
-/// Copies one place to a path below an open directory. A volume whose name there is empty has its
-/// own.
+/// Copies one place to a path below an open directory. With an empty name a volume keeps its own
+/// name.
 pub fn copy_one_out(
     session: &mut Session,
     (progress, report): (&Progress, &Report),
@@ -261,8 +261,7 @@ pub fn copy_one_out(
     copy_out(&fs, progress, report, &from, (below, top, name), manner)
 }
 
-/// Copies a volume out as one file, which is made as other files are. A disk that was named is
-/// written over.
+/// Copies a volume out as one file, created like any other file. A named disk is overwritten.
 fn volume_out(
     pool: &zuse::Pool,
     source: &Target,
@@ -300,7 +299,7 @@ pub fn is_volume(pool: &zuse::Pool, target: &Target) -> Outcome<bool> {
     Ok(entry)
 }
 
-/// Writes a volume's bytes out; where that is wanted, with zeros for those that cannot be read.
+/// Writes a volume's bytes out, optionally with zeros for unreadable ones.
 pub fn read_volume(
     pool: &zuse::Pool,
     from: &Target,
@@ -338,7 +337,7 @@ pub fn read_volume(
     }
 }
 
-/// Reads what can be read of a piece of a volume, zeros for the rest.
+/// Reads the readable blocks of a part of a volume, zeros for the rest.
 fn volume_blocks(volume: &zuse::Volume, at: u64, buffer: &mut [u8]) {
     let mut offset = at;
     for part in buffer.chunks_mut(4096) {
@@ -349,7 +348,7 @@ fn volume_blocks(volume: &zuse::Volume, at: u64, buffer: &mut [u8]) {
     }
 }
 
-/// Writes one file or device over a volume from its beginning. Runs of zeros become holes.
+/// Writes one file or device to a volume from its beginning. Runs of zeros become holes.
 fn write_volume(
     session: &mut Session,
     pool: &zuse::Pool,

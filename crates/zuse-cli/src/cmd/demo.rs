@@ -1,8 +1,8 @@
 //! `zuse demo`: the main job end to end, each step as a user would type it.
 //!
 //! Every command shown is run for real, as a child process of this program, with a state directory
-//! of the demo's own. What it should have done is checked afterwards; the first thing that is not
-//! as it should be ends the demo with an error.
+//! of the demo's own. Its result is checked afterwards; the first unexpected result ends the demo
+//! with an error.
 
 mod tree;
 
@@ -172,7 +172,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// A command line in the demo's directory and with its state.
+    /// A shell command in the demo's directory and with its state.
     fn shell(&self, line: &str) -> Command {
         let mut path = self.bin.clone().into_os_string();
         path.push(":");
@@ -203,13 +203,13 @@ impl Stage<'_> {
         command
     }
 
-    /// Shows a command, runs it, shows what it prints; it must succeed.
+    /// Prints a command, runs it, prints its output; it must succeed.
     fn show(&mut self, line: &str) -> Outcome<Output> {
         let output = self.shell(line);
         self.perform(line, output, true)
     }
 
-    /// The same, but what it prints is only looked at here.
+    /// The same, but the output is only examined here.
     fn quiet(&mut self, shown: &str, line: &str) -> Outcome<Output> {
         let command = self.child(line);
         self.perform(shown, command, false)
@@ -290,7 +290,7 @@ impl Stage<'_> {
             text(&found).trim() == text(&there).trim(),
         )?;
         self.show(&format!("head -n 3 mnt/{file}"))?;
-        // Links may lead out of the tree, to where they lead nowhere in the copy.
+        // Links may lead out of the tree, so they may be broken in the copy.
         let same = self
             .shell(&format!(
                 "diff -r --no-dereference {} mnt/{top}",

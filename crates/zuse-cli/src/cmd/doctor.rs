@@ -8,9 +8,9 @@ use clap::Args;
 use crate::error::{CommandError, Outcome};
 use crate::session::Session;
 
-/// Lines of a host's log that are shown.
+/// Lines of a host's log that are printed.
 const LINES: usize = 5;
-/// Open files that a host with many mounts may need; each mount is one.
+/// Open files that a host with many mounts may need; each mount needs one.
 const FILES: u64 = 4096;
 
 /// Say what this system lacks for pools and mounts, and how to repair it
@@ -26,7 +26,7 @@ enum Kind {
     Missing,
 }
 
-/// What was found, and what can be done about it.
+/// A result, and what the user can do.
 struct Finding(Kind, String, Option<&'static str>);
 
 impl Doctor {

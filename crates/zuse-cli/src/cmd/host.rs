@@ -15,9 +15,9 @@ use crate::session::{Need, Session};
 use crate::table::{Column, Side, render};
 use crate::wire;
 
-/// How long a host may take to write what it has and to unmount.
+/// Time limit for a host to write its dirty data and to unmount.
 const ENDING: Duration = Duration::from_secs(60);
-/// How often it is looked whether a host has ended.
+/// Polling interval for the end of a host.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The processes that hold imported pools
@@ -84,7 +84,7 @@ impl Host {
     }
 }
 
-/// Those that run, of these pools or of all.
+/// Running hosts, of these pools or of all.
 fn rows(session: &Session, pools: &[String]) -> Vec<Row> {
     let held = session.state.held().into_iter();
     let named = held.filter(|(name, _)| pools.is_empty() || pools.contains(name));
@@ -129,7 +129,7 @@ fn list(session: &mut Session, json: bool) -> Outcome {
     Ok(())
 }
 
-/// Starts hosts of imported pools; those that cannot be opened are said.
+/// Starts hosts of imported pools, and reports those that cannot be opened.
 fn start(session: &mut Session, pools: &[String]) -> Outcome {
     let mut failed = false;
     for name in pools {
@@ -148,7 +148,7 @@ fn start(session: &mut Session, pools: &[String]) -> Outcome {
     }
 }
 
-/// Lets other processes go on in the place of hosts.
+/// Lets new processes replace hosts.
 fn restart(session: &mut Session, pools: &[String]) -> Outcome {
     let mut failed = false;
     for row in named(session, pools)? {
@@ -224,11 +224,12 @@ fn wait_for_end(session: &Session, row: &Row) -> Outcome {
     Ok(())
 }
 
-/// Whether a process is there and has not ended: one whose parent has not asked yet is a zombie.
+/// Whether a process exists and has not ended. A zombie has ended, but its parent has not waited
+/// for it.
 fn is_running(process: u32) -> bool {
     let stat = Path::new("/proc").join(process.to_string()).join("stat");
     let text = std::fs::read_to_string(stat).unwrap_or_default();
-    // The name before the state may hold anything, but for the last bracket.
+    // The name in front of the state may contain anything, except for the last bracket.
     let state = text.rsplit_once(')').map(|(_, rest)| rest.trim_start());
     state.is_some_and(|s| !s.starts_with(['Z', 'X']))
 }
@@ -240,7 +241,7 @@ fn run(session: &mut Session) -> Outcome {
         signal_hook::consts::SIGINT,
     ])?;
     let pools: Vec<String> = session.state.imported()?.into_keys().collect();
-    // One pool that cannot be opened does not keep the others from running.
+    // A pool that cannot be opened does not keep the others from starting.
     let started = start(session, &pools);
     notify("READY=1");
     if let Err(Stop::Failed(error)) = started {
@@ -251,7 +252,7 @@ fn run(session: &mut Session) -> Outcome {
     stop(session, &[])
 }
 
-/// Tells systemd, if it started this process and listens.
+/// Notifies systemd, if it started this process and listens.
 fn notify(what: &str) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else {
         return;

@@ -49,7 +49,7 @@ pub struct Ls {
     places: Vec<OsString>,
 }
 
-/// A place that was named, or why it is none.
+/// A place that was named, or the reason why it is none.
 pub fn place(text: &OsString) -> Outcome<Target> {
     Target::parse_dataset(text).ok_or_else(|| {
         Stop::from(
@@ -62,7 +62,7 @@ pub fn place(text: &OsString) -> Outcome<Target> {
     })
 }
 
-/// What is said of a path that is not there, or of another failure.
+/// The message for a missing path, or for another failure.
 pub fn missing(action: &str, error: &zuse::Error) -> Stop {
     if error.is(Errno::NOENT) || error.is(Errno::NOTDIR) {
         return CommandError::new(format!("{action}: {}", error.errno())).into();
@@ -71,7 +71,7 @@ pub fn missing(action: &str, error: &zuse::Error) -> Stop {
 }
 
 impl Ls {
-    /// With modes and sizes, with directories below: what a stream's listing may ask for.
+    /// With modes and sizes, and recursively: options for the listing of a stream.
     pub fn of(long: bool, recursive: bool) -> Self {
         Self {
             long,
@@ -97,7 +97,7 @@ impl Ls {
         self.list(session, &places)
     }
 
-    /// Lists places, of which those that are no directories are called as is said there.
+    /// Lists places. Places that are not directories are printed under the given names.
     pub fn list(&self, session: &mut Session, places: &[(Target, String)]) -> Outcome {
         let several = places.len() > 1 || self.recursive;
         let mut bad = 0u64;
@@ -134,8 +134,8 @@ impl Ls {
         }
     }
 
-    /// Lists a directory, and where that is wanted those below; how many of them could not be
-    /// listed whole.
+    /// Lists a directory, and those below it if wanted. Returns how many could not be listed
+    /// completely.
     fn tree(
         &self,
         session: &mut Session,
@@ -146,7 +146,7 @@ impl Ls {
     ) -> Outcome<u64> {
         let mut bad = 0;
         let first = target.to_string().into_bytes();
-        // Not by calls within calls: trees may be deeper than a thread's stack.
+        // Without recursion: trees may be deeper than a thread's stack.
         let mut waiting = vec![(top.object(), None, first, 0)];
         while let Some((object, parent, name, depth)) = waiting.pop() {
             if depth > 0 {
@@ -199,7 +199,7 @@ impl Ls {
         Ok(bad)
     }
 
-    /// The entries of a directory by name, and why they are not all.
+    /// The entries of a directory by name, and the reason if the list is incomplete.
     fn names(&self, fs: &Arc<FileSystem>, dir: &Arc<Znode>) -> (Vec<Entry>, zuse::Result<()>) {
         let mut names = Vec::new();
         let listed = fs.readdir(dir, 0, false, &mut |e| {
@@ -213,7 +213,7 @@ impl Ls {
         (names, listed)
     }
 
-    /// Prints a line of each entry; how many of them could not be read.
+    /// Prints a line for each entry. Returns how many of them could not be read.
     fn lines(
         &self,
         session: &mut Session,
@@ -241,15 +241,14 @@ impl Ls {
         Ok(bad)
     }
 
-    /// The entries with their objects where these are needed, and how many could not be read.
+    /// The entries with their objects if needed, and how many could not be read.
     fn look_at<'a>(
         &self,
         session: &mut Session,
         fs: &Arc<FileSystem>,
         (dir, entries): (&str, &'a [Entry]),
     ) -> (Vec<Listed<'a>>, u64) {
-        // Names alone need no objects; of an object that cannot be read the name is there all the
-        // same.
+        // Names alone need no objects. An unreadable object still has a name.
         let look = self.long || self.inode;
         let (mut all, mut bad) = (Vec::new(), 0);
         for (name, object, kind) in entries {
@@ -267,7 +266,7 @@ impl Ls {
         (all, bad)
     }
 
-    /// The size of an object; of a device its numbers.
+    /// The size of an object; the numbers of a device.
     fn size(&self, fs: &FileSystem, znode: &Arc<Znode>) -> String {
         if mode::is_device(znode.attributes().mode) {
             let (major, minor) = fs.getattr(znode).device();
@@ -294,7 +293,7 @@ impl Ls {
         })
     }
 
-    /// What stands before a name.
+    /// The columns before a name.
     fn columns(
         &self,
         fs: &FileSystem,
@@ -328,7 +327,7 @@ impl Ls {
     }
 }
 
-/// A volume among datasets that are listed has one line: its name and its size.
+/// A volume among listed datasets has one line: its name and its size.
 fn volume_line(session: &mut Session, pool: &zuse::Pool, target: &Target) -> Outcome {
     let cannot = || format!("cannot open '{target}'");
     let volume = pool.volume(&target.dataset).or_cannot(cannot)?;
@@ -343,13 +342,13 @@ type Entry = (Vec<u8>, ObjectId, u32);
 /// A name, its object's number, and the object if it was needed and could be read.
 type Listed<'a> = (&'a [u8], ObjectId, Option<Arc<Znode>>);
 
-/// A name behind the directory's, as messages have it.
+/// A name after the directory's, as messages have it.
 fn joined(dir: &str, name: &[u8]) -> Vec<u8> {
     let dir = dir.strip_suffix('/').unwrap_or(dir);
     [dir.as_bytes(), b"/", name].concat()
 }
 
-/// Says what could not be listed.
+/// Reports what could not be listed.
 fn tell(session: &mut Session, path: &[u8], error: &zuse::Error) {
     let path = String::from_utf8_lossy(&shown::name(path)).into_owned();
     session

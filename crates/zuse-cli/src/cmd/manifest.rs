@@ -54,7 +54,7 @@ impl Manifest {
     }
 }
 
-/// Lists a dataset or snapshot; one among several is named in each line.
+/// Lists a dataset or snapshot. If there are several, each line has its name.
 pub fn list(session: &mut Session, target: &Target, hashing: Hashing, named: bool) -> Outcome {
     let pool = session.pool_for(&target.dataset, Need::Read)?;
     let called = target.called.as_ref().unwrap_or(&target.dataset);
@@ -84,7 +84,8 @@ pub fn list(session: &mut Session, target: &Target, hashing: Hashing, named: boo
             Err(unread) => unread.to_json(),
         };
         bad += u64::from(line.is_err());
-        // Line breaks are never inside a text there: taken out, they leave one object a line.
+        // Line breaks inside a string are escaped in JSON. So without the others there is one
+        // object a line.
         let json = json.replace('\n', "");
         failed = writeln!(out, "{first}{}", json.strip_prefix('{').unwrap_or(&json));
         match &failed {

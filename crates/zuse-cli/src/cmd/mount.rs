@@ -55,7 +55,7 @@ impl MountArgs {
         for option in self.options.iter().flat_map(|o| list(o)) {
             apply(&mut options.mount, &option)?;
         }
-        // Only what takes something away has an effect beside the property.
+        // An option only restricts what the property permits.
         let mount = &options.mount;
         let given = |word: &str| self.options.iter().flat_map(|o| list(o)).any(|o| o == word);
         for (word, holds, property, value) in [
@@ -112,7 +112,7 @@ fn apply(mount: &mut MountOptions, option: &str) -> Outcome {
     Ok(())
 }
 
-/// Whether an option is one that mount(8) and fstab pass along and that means nothing here.
+/// Whether mount(8) and fstab pass on an option that has no meaning here.
 fn means_nothing(name: &str, value: Option<&str>) -> bool {
     match value {
         None => matches!(
@@ -159,7 +159,7 @@ fn means_nothing(name: &str, value: Option<&str>) -> bool {
                 | "subtype"
                 | "max_read"
                 | "blksize"
-                // mount(8) passes the options back that the kernel shows for a mount.
+                // mount(8) passes back the options that the kernel shows for a mount.
                 | "user_id"
                 | "group_id"
                 | "rootmode"
@@ -167,7 +167,7 @@ fn means_nothing(name: &str, value: Option<&str>) -> bool {
     }
 }
 
-/// Why a directory cannot be mounted on: there is none, or something else has its name.
+/// Why a directory cannot be used for a mount: there is none, or it is another kind of file.
 pub fn no_directory(cannot: &str, path: &Path) -> CommandError {
     let place = path.display();
     match path.symlink_metadata() {
@@ -177,7 +177,7 @@ pub fn no_directory(cannot: &str, path: &Path) -> CommandError {
     }
 }
 
-/// Whether the mount's place is a directory. A dead mount there is taken away.
+/// Checks that the mount's place is a directory. A dead mount there is unmounted.
 fn check_place(session: &mut Session, mount: &MountArgs) -> Outcome {
     let path = orphan::absolute(&session.path(&mount.mountpoint));
     for gone in orphan::orphans(|_, dir| dir == path) {
@@ -194,11 +194,11 @@ fn check_place(session: &mut Session, mount: &MountArgs) -> Outcome {
     Ok(())
 }
 
-/// Mounts in the process that holds the pool: here, or in one that is started.
+/// Mounts in the process that holds the pool: this one, or one that is started.
 pub fn mount(session: &mut Session, mount: &MountArgs, foreground: bool) -> Outcome {
     let options = mount.parse()?;
     session.tune(tunables(&mount.options))?;
-    // The client looks: a holder that asked its own mount could wait for itself.
+    // The client checks it: a holder that accessed its own mount could deadlock.
     if session.holder.is_none() {
         check_place(session, mount)?;
     }

@@ -40,14 +40,14 @@ pub struct Replicate {
     to: String,
 }
 
-/// The side that receives.
+/// The receiving side.
 enum Other {
     Here(Arc<Pool>),
     There(Vec<String>),
 }
 
 impl Other {
-    /// Runs a command there and gives what it printed; `None` if it failed.
+    /// Runs a command there and returns its output; `None` if it failed.
     fn ask(words: &[String], args: &[&str]) -> Option<String> {
         let (program, rest) = words.split_first()?;
         let out = Command::new(program)
@@ -99,7 +99,7 @@ impl Other {
 impl Replicate {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
-        // The pool that is written to first: both sides may be in it.
+        // The pool that is written is opened first, since both sides may be in it.
         let other = match &self.via {
             Some(command) => Other::There(command.split_whitespace().map(str::to_owned).collect()),
             None => Other::Here(session.pool_for(&self.to, Need::Write)?),
@@ -141,7 +141,7 @@ impl Replicate {
         self.transfer(session, &other, &plan)
     }
 
-    /// The snapshot that is to be on the other side in the end.
+    /// The snapshot that the other side must have in the end.
     fn wanted(&self, source: &Arc<Pool>) -> Outcome<String> {
         if self.from.contains('@') {
             return Ok(self.from.clone());
@@ -161,7 +161,7 @@ impl Replicate {
         })
     }
 
-    /// What is missing on the other side; `None` if nothing is.
+    /// The send request for what the other side lacks; `None` if it lacks nothing.
     fn request(
         &self,
         source: &Arc<Pool>,
@@ -191,7 +191,7 @@ impl Replicate {
             points.push((mark.creation_txg, false, mark.guid, format!("#{name}")));
         }
         points.retain(|(txg, _, guid, _)| *txg < target.create_txg && there.contains(guid));
-        // The newest; a snapshot rather than a bookmark of it.
+        // The newest; a snapshot is preferred to its bookmark.
         let from = points.into_iter().max_by_key(|p| (p.0, p.1));
         let between = from.as_ref().is_none_or(|p| p.1) && !self.newest;
         if from.is_none() && !there.is_empty() {
@@ -270,7 +270,7 @@ impl Replicate {
     }
 }
 
-/// Output that shows how much went through.
+/// Output that counts its bytes.
 struct Counted<'a, W> {
     output: W,
     bar: &'a Progress,

@@ -5,7 +5,7 @@
 //!   zuse mount ── starts ──► zuse serve (own session)        opens the pool, listens, mounts
 //!      waits on its stdout ◄── "ok"                          then detaches from the terminal
 //! ```
-//! No process is forked while it has threads: the server is a new process of this program.
+//! A process is not forked while it has threads: the server is a new process of this program.
 //! `host.rs` says what a host is and when one is started.
 
 use std::ffi::OsString;
@@ -29,11 +29,11 @@ use crate::session::{Need, Session};
 use crate::sink::Sink;
 use crate::wire::Listener;
 
-/// What the server says when it is ready.
+/// The server's message when it is ready.
 pub const READY: &str = "ok\n";
-/// What it says when it has mounted a stream that is not whole.
+/// Its message when it has mounted an incomplete stream.
 const READY_IN_PART: &str = "in part\n";
-/// A log of more bytes is put aside when a process begins to write into it.
+/// A larger log is renamed when a process begins to write to it.
 const LONGEST_LOG: u64 = 1 << 20;
 /// How long a new process waits for the command line for which it was started.
 const FIRST_COMMAND: Duration = Duration::from_secs(10);
@@ -97,7 +97,7 @@ impl Serve {
     }
 }
 
-/// Starts a server that mounts, and waits until it has.
+/// Starts a server that mounts, and waits until it has mounted.
 pub fn start(session: &mut Session, mount: &MountArgs) -> Outcome {
     let mut words: Vec<OsString> = vec!["serve".into()];
     for option in &mount.options {
@@ -111,8 +111,7 @@ pub fn start(session: &mut Session, mount: &MountArgs) -> Outcome {
     start_as(session, &words, Stdio::null())
 }
 
-/// Starts this program again with these words, and gives what it says before it lets go of its
-/// output.
+/// Starts this program again with these arguments. Returns its output up to the end of the stream.
 pub fn spawn(
     session: &Session,
     words: &[OsString],
@@ -132,21 +131,21 @@ pub fn spawn(
     }
     command.args(words);
     command.current_dir(&session.cwd);
-    // The child lets go of descriptors that are not meant for it.
+    // The child closes descriptors that are not meant for it.
     command.env(crate::inherited::MARK, "1");
     command.stdin(input).stdout(Stdio::piped()).stderr(errors);
     let mut child = command
         .spawn()
         .or_cannot(|| "cannot start the process that holds the pool".into())?;
     let mut said = String::new();
-    // Its output ends when it is ready or gone: nothing else tells both.
+    // Its output ends when it is ready or has ended, which covers both cases.
     if let Some(mut out) = child.stdout.take() {
         std::io::Read::read_to_string(&mut out, &mut said)?;
     }
     Ok((said, child))
 }
 
-/// Starts this program again with these words as a server, and waits until it has mounted.
+/// Starts this program again with these arguments as a server, and waits until it has mounted.
 pub fn start_as(session: &mut Session, words: &[OsString], input: Stdio) -> Outcome {
     let [_, _, err] = session.ui.streams()?;
     let (said, mut child) = spawn(session, words, input, Stdio::from(err))?;
@@ -154,11 +153,11 @@ pub fn start_as(session: &mut Session, words: &[OsString], input: Stdio) -> Outc
         return Ok(());
     }
     if said == READY_IN_PART {
-        // The command's status says that the stream was damaged.
+        // The command's exit status reports that the stream was damaged.
         session.flawed = true;
         return Ok(());
     }
-    // It has said why on the same error stream.
+    // It has printed the reason on the same error stream.
     let code = child.wait()?.code().unwrap_or(1);
     Err(match u8::try_from(code) {
         Ok(0) => CommandError::new("the mount process ended"),
@@ -173,10 +172,10 @@ pub fn host(session: &mut Session, name: &str, foreground: bool) -> Outcome {
     if !foreground {
         let _ = rustix::process::setsid();
     }
-    // This process is the host that everybody else would start.
+    // This process is the host that other commands would start.
     session.becoming = true;
     let pool = match session.pool(name, Need::Write) {
-        // Another process was faster, and will do.
+        // Another process was faster, so this one is not needed.
         Err(Stop::Held(_)) => return ready(session),
         other => other?,
     };
@@ -184,7 +183,7 @@ pub fn host(session: &mut Session, name: &str, foreground: bool) -> Outcome {
         return ready(session);
     };
     let holder = Holder::new(pool.clone(), Life::Imported);
-    // Before it says that it is ready: the command that waits may use the mounts next.
+    // Before the ready message: the waiting command may use the mounts next.
     let said = holder.mount_all();
     drop(pool);
     if !foreground {
@@ -195,7 +194,7 @@ pub fn host(session: &mut Session, name: &str, foreground: bool) -> Outcome {
     claim.hold(session, &holder)
 }
 
-/// Goes on in the place of the process at the other end of standard input.
+/// Takes over from the process at the other end of standard input.
 fn take_over(session: &mut Session) -> Outcome {
     let _ = rustix::process::setsid();
     session.becoming = true;
@@ -206,7 +205,7 @@ fn take_over(session: &mut Session) -> Outcome {
     claim.hold(session, &holder)
 }
 
-/// Runs one command line of another process, and holds the pool that it makes or imports.
+/// Runs one command line of another process, and keeps the pool that it creates or imports.
 fn first(session: &mut Session, socket: &Path) -> Outcome {
     let _ = rustix::process::setsid();
     let listener = Listener::bind(socket).or_cannot(|| "cannot listen".into())?;
@@ -214,7 +213,7 @@ fn first(session: &mut Session, socket: &Path) -> Outcome {
     let Some(stream) = listener.accept_for(FIRST_COMMAND)? else {
         return Ok(());
     };
-    // It served one command. From here on the pool's own socket is the way in.
+    // It was for one command. From here on the pool's own socket is used.
     drop(listener);
     let Some((mut command, ())) = Forwarded::run(stream, &session.state, None, |_| Some(())) else {
         return Ok(());
@@ -229,7 +228,8 @@ fn first(session: &mut Session, socket: &Path) -> Outcome {
         .values()
         .any(|c| c.config.pool_guid == pool.guid())
     {
-        // It failed after it had opened the pool: nobody would find this process, nor get past it.
+        // It failed after it had opened the pool. Clients could not find this process, which has
+        // the pool locked.
         if let Err(e) = pool.export() {
             let what = format!("cannot close '{}'", pool.name());
             crate::say_error(&mut command.session.ui, &explain(&what, &e, true));
@@ -240,7 +240,7 @@ fn first(session: &mut Session, socket: &Path) -> Outcome {
     drop(is_imported);
     let log = session.state.log(pool.guid());
     go_quiet(session, &log)?;
-    // The command that made or imported the pool leaves it to this process.
+    // The command that created or imported the pool leaves it to this process.
     session.adopt(pool.clone());
     let claim = match Claim::of(session, &pool) {
         Ok(Some(claim)) => claim,
@@ -258,7 +258,7 @@ fn first(session: &mut Session, socket: &Path) -> Outcome {
     let holder = Holder::new(pool.clone(), Life::Imported);
     if command.code == 0 && command.session.loads_keys {
         command.session.holder = Some(holder.clone());
-        // Keys before mounts: without its key a dataset cannot be mounted.
+        // Keys before mounts: a dataset cannot be mounted without its key.
         let load = super::zfs::LoadKey::of(pool.name(), true);
         if let Err(Stop::Failed(e)) = load.run(&mut command.session) {
             crate::say_error(&mut command.session.ui, &e);
@@ -275,7 +275,7 @@ fn first(session: &mut Session, socket: &Path) -> Outcome {
     claim.hold(session, &holder)
 }
 
-/// Says that somebody holds the pool.
+/// Reports that a process holds the pool.
 fn ready(session: &mut Session) -> Outcome {
     session.ui.print(READY)?;
     Ok(session.ui.flush()?)
@@ -287,7 +287,7 @@ pub fn serve(session: &mut Session, mounts: &[MountArgs], foreground: bool) -> O
         return Ok(());
     };
     if !foreground && session.holder.is_none() {
-        // Away from the terminal: a Ctrl-C there is not meant for the mount.
+        // In its own session: Ctrl-C on the terminal is not meant for the mount.
         let _ = rustix::process::setsid();
     }
     let options: Vec<ServerOptions> = mounts
@@ -295,7 +295,7 @@ pub fn serve(session: &mut Session, mounts: &[MountArgs], foreground: bool) -> O
         .map(MountArgs::parse)
         .collect::<Outcome<_>>()?;
     if let Some(holder) = session.holder.clone() {
-        // Another mount was faster: this command reaches its process after all.
+        // Another mount was faster: this command is sent to its process after all.
         for (mount, options) in mounts.iter().zip(&options) {
             holder.mount(&mount.dataset, &session.path(&mount.mountpoint), options)?;
         }
@@ -323,28 +323,28 @@ pub fn serve(session: &mut Session, mounts: &[MountArgs], foreground: bool) -> O
     claim.hold(session, &holder)
 }
 
-/// The place of the process that holds a pool: its socket, and the note of the pool's name by which
-/// commands find it.
+/// The names by which clients find the process that holds a pool: its socket, and the file with the
+/// pool's name.
 struct Claim {
     guid: u64,
     listener: Listener,
 }
 
 impl Claim {
-    /// Takes the place; none if somebody has it.
+    /// Claims the names; none if another process has them.
     fn of(session: &Session, pool: &Arc<Pool>) -> Outcome<Option<Self>> {
         let (guid, name) = (pool.guid(), pool.name());
         session.state.sockets()?;
         let listener = match Listener::bind(&session.state.socket(guid)) {
-            // Whoever has the socket is the host: binding it decides between two that start at
-            // once.
+            // The process that binds the socket is the host, which decides between two that start
+            // at once.
             Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => return Ok(None),
             other => other.or_cannot(|| format!("cannot hold pool '{name}'"))?,
         };
         Self::taken(session, pool, listener).map(Some)
     }
 
-    /// The place that a socket makes.
+    /// The claim that belongs to a socket.
     fn taken(session: &Session, pool: &Arc<Pool>, listener: Listener) -> Outcome<Self> {
         let (guid, name) = (pool.guid(), pool.name());
         let note = session.state.held_name(guid);
@@ -357,9 +357,9 @@ impl Claim {
         Ok(Self { guid, listener })
     }
 
-    /// Serves whoever comes until the holder's life is over, then closes the pool.
+    /// Serves clients until the holder's life is over, then closes the pool.
     fn hold(self, session: &mut Session, holder: &Arc<Holder>) -> Outcome {
-        // Dropped last: what closing the pool posts is sent on too.
+        // Dropped last: events of closing the pool are forwarded too.
         let _sink = Sink::begin(session, holder.pool())?;
         let ended = holder.run(self.listener, session);
         match ended? {
@@ -371,9 +371,9 @@ impl Claim {
     }
 }
 
-/// Says that it is ready and lets go of the starter's streams and directory.
+/// Reports that it is ready, and closes the starter's streams and directory.
 fn go_quiet(session: &mut Session, log: &Path) -> Outcome {
-    // What is old goes, when a host begins.
+    // An old log is renamed when a host begins.
     if std::fs::metadata(log).is_ok_and(|m| m.is_file() && m.len() > LONGEST_LOG) {
         let _ = std::fs::rename(log, log.with_extension("log.old"));
     }
@@ -386,19 +386,19 @@ fn go_quiet(session: &mut Session, log: &Path) -> Outcome {
         .read(true)
         .write(true)
         .open("/dev/null")?;
-    // All that may fail comes before it says that it is ready.
+    // Everything that may fail comes before the ready message.
     let streams = [null.as_fd(), null.as_fd(), file.as_fd()].map(|fd| fd.try_clone_to_owned());
     let [a, b, c] = streams;
     session
         .ui
         .print(if session.flawed { READY_IN_PART } else { READY })?;
     session.ui.flush()?;
-    // All handles of the starter's pipe go, so that it sees the end.
+    // Closes all handles of the starter's pipe, so that the starter sees its end.
     session.ui = crate::ui::Ui::new([a?, b?, c?]);
     rustix::stdio::dup2_stdin(&null).map_err(std::io::Error::from)?;
     rustix::stdio::dup2_stdout(&null).map_err(std::io::Error::from)?;
     rustix::stdio::dup2_stderr(&file).map_err(std::io::Error::from)?;
-    // A host that stands in a directory would keep its file system busy.
+    // A host with a working directory would keep its file system busy.
     std::env::set_current_dir("/")?;
     session.cwd = PathBuf::from("/");
     Ok(())

@@ -1,6 +1,6 @@
 //! `zuse stream …`: what is in streams, without a pool.
 //!
-//! A stream (a full one, then its incrementals) is received into a pool in a nameless file; the
+//! A stream (a full one, then its incrementals) is received into a pool in an unlinked file. The
 //! ordinary verbs then work on that pool.
 
 mod diff;
@@ -63,7 +63,8 @@ impl Stream {
             Command::Token(c) => c.run(session),
         };
         match done {
-            // The errors were reported and the readable part was printed: only the status is left.
+            // The errors were reported and the readable part was printed. Only the exit status is
+            // left.
             Ok(()) if session.flawed => Err(CommandError::new("").into()),
             other => other,
         }
@@ -161,11 +162,11 @@ impl Extract {
             && one.target.path.is_empty()
             && !one.is_volume
         {
-            // The directory becomes what the dataset's root is.
+            // The directory becomes the copy of the dataset's root.
             return copy_all_out(session, std::slice::from_ref(&one.target), &to, manner);
         }
-        // Existing directories stay as they were. New ones get the attributes of the roots, also
-        // where a dataset covers a directory.
+        // Existing directories are not changed. New ones get the attributes of the roots, also if a
+        // dataset covers a directory.
         let is_new = |p: &Place| to.join(&p.below).symlink_metadata().is_err();
         let new: Vec<bool> = places.iter().map(is_new).collect();
         if !to.is_dir() {
@@ -279,7 +280,7 @@ struct Verify {
 /// Where in a package a reader is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Package {
-    /// In none, or behind it.
+    /// Outside of all packages.
     None,
     /// In its front.
     Front,
@@ -340,7 +341,7 @@ impl Token {
         let mut reader = StreamReader::new(input(session, Some(&self.file))?);
         let mut token: Option<ResumeToken> = None;
         let mut start = 0;
-        // A record counts once the one behind it is there.
+        // A record counts only when the next one has arrived.
         let mut last: Option<(Option<(u64, u64)>, u64)> = None;
         loop {
             let item = match reader.next_record() {

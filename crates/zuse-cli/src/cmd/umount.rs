@@ -25,7 +25,7 @@ pub struct Umount {
 impl Umount {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
-        // A directory may be named here as it is seen from where one is.
+        // A directory may be named relative to the working directory.
         let path = session.path(self.what.as_ref());
         let is_mount = source_of(&crate::orphan::absolute(&path)).is_some();
         match is_mount {
@@ -54,7 +54,7 @@ pub fn unmount(session: &mut Session, what: &std::ffi::OsStr, force: bool) -> Ou
             CommandError::new(format!("cannot unmount '{text}': not currently mounted")).into(),
         );
     }
-    // A mount whose process is gone has no holder to ask.
+    // A mount whose process has ended has no holder.
     let gone = orphan::orphans(|source, dir| source == text || dir == path);
     if !gone.is_empty() {
         return gone.iter().try_for_each(orphan::Orphan::take_away);

@@ -41,7 +41,7 @@ use crate::error::{CommandError, Explain, Meaning, Outcome, Stop, said_by_host};
 use crate::session::{Need, Session};
 use crate::target::pool_of;
 
-/// What is behind the name of a pool whose checkpoint is looked at.
+/// The suffix of a pool's name when its checkpoint is opened.
 const UNIVERSE: &str = "_CHECKPOINTED_UNIVERSE";
 
 /// How much is printed, and how.
@@ -187,7 +187,7 @@ pub struct Zdb {
 }
 
 impl Zdb {
-    /// Gives each letter that was given once more for each `-v`.
+    /// Raises each given letter by one for each `-v`.
     fn raise(&mut self) {
         for level in [
             &mut self.label,
@@ -211,7 +211,7 @@ impl Zdb {
         }
     }
 
-    /// Without letters: of a pool everything, of a dataset its objects.
+    /// Without letters: everything of a pool, or the objects of a dataset.
     fn ask_for_all(&mut self, is_pool: bool) {
         self.datasets = 2;
         if is_pool && self.rest.is_empty() {
@@ -321,8 +321,7 @@ impl Zdb {
         Ok(())
     }
 
-    /// Opens the pool in the state that was asked for; what of it was named, as it is called in
-    /// that state.
+    /// Opens the pool in the requested state. Also returns the name of the operand in that state.
     fn open(&self, session: &mut Session, named: &str) -> Outcome<(Arc<Pool>, String)> {
         let by_name = by_guid(session, named);
         let named = by_name.as_str();
@@ -353,7 +352,7 @@ impl Zdb {
         Ok((pool, what))
     }
 
-    /// Does what goes with no other letter; nothing where none of that is asked for.
+    /// Runs the letters that exclude all others; nothing if none of them was given.
     fn do_alone(&self, session: &mut Session, pool: &Arc<Pool>, what: &str) -> Option<Outcome> {
         let lacks_operands = (self.raw || self.by_path) && self.rest.is_empty();
         if lacks_operands || self.copy && self.rest.len() != 2 {
@@ -380,12 +379,12 @@ impl Zdb {
         (self.simulate > 0).then(|| dedup::simulate(session, pool))
     }
 
-    /// Whether a letter was given that goes with no other.
+    /// Whether a letter was given that excludes all others.
     fn is_by_itself(&self) -> bool {
         self.backup || self.raw || self.by_path || self.copy
     }
 
-    /// How much is told of an object that is named by its path: `-v` says it without `-d` too.
+    /// The level for an object that is named by its path: `-v` counts without `-d` too.
     fn verbose_alone(&self) -> u8 {
         if self.datasets == 0 { self.verbose } else { 0 }
     }
@@ -484,8 +483,8 @@ impl Zdb {
         objects::run(session, shown.pool, &asked)
     }
 
-    /// Blocks, what devices did, history and checkpoint; whether the space maps agree with what
-    /// the pool counts.
+    /// Blocks, device statistics, history and checkpoint. Also whether the space maps match the
+    /// pool's counts.
     fn show_use(&self, session: &mut Session, shown: &Shown<'_>) -> Outcome<bool> {
         let Shown { pool, what, .. } = *shown;
         if self.blocks > 0 || self.checksums > 0 {
@@ -521,7 +520,7 @@ impl Zdb {
     }
 }
 
-/// The name of what was named by its pool's guid: no pool's name begins with a digit.
+/// The name of an operand that begins with a pool's guid: no pool's name begins with a digit.
 fn by_guid(session: &Session, named: &str) -> String {
     let (pool, rest) = named.split_at(pool_of(named).len());
     let Ok(guid) = pool.parse::<u64>() else {
@@ -532,13 +531,13 @@ fn by_guid(session: &Session, named: &str) -> String {
     name.map_or_else(|| named.to_owned(), |c| format!("{}{rest}", c.name))
 }
 
-/// What is looked at.
+/// What is printed.
 #[derive(Clone, Copy)]
 struct Shown<'a> {
     pool: &'a Arc<Pool>,
-    /// The pool or a dataset, as it is called in the state that is looked at.
+    /// The pool or a dataset, under its name in this state.
     what: &'a str,
-    /// The pool as its labels call it.
+    /// The pool's name in its labels.
     labelled: &'a str,
 }
 

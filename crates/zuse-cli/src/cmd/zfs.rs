@@ -38,8 +38,8 @@ use std::sync::Arc;
 use crate::error::{CommandError, Explain, Outcome};
 use crate::session::Session;
 
-/// Refuses what is named and is no file system, in the words of OpenZFS. `snapshots` may be named
-/// too.
+/// Refuses operands that are not file systems, with the messages of OpenZFS. `snapshots` may be
+/// named too.
 fn check_file_system(pool: &Arc<Pool>, name: &str, snapshots: bool) -> Outcome {
     let cannot = || format!("cannot open '{name}'");
     let why = match pool
@@ -55,7 +55,7 @@ fn check_file_system(pool: &Arc<Pool>, name: &str, snapshots: bool) -> Outcome {
     Err(CommandError::new(format!("{}: {why}", cannot())).into())
 }
 
-/// Why a name cannot be that of a filesystem or volume, whatever there is.
+/// Why a name cannot be that of a filesystem or volume, whether it exists or not.
 fn not_a_dataset(name: &str) -> Option<&'static str> {
     match name.find(['@', '#']) {
         Some(at) if name[at..].starts_with('#') => Some(NO_BOOKMARK),
@@ -66,7 +66,7 @@ fn not_a_dataset(name: &str) -> Option<&'static str> {
 const NO_SNAPSHOT: &str = "snapshot delimiter '@' is not expected here";
 const NO_BOOKMARK: &str = "bookmark delimiter '#' is not expected here";
 
-/// What is said of a dataset of a kind that a command does not take.
+/// The message about a dataset of a kind that a command does not accept.
 const WRONG_KIND: &str = "operation not applicable to datasets of this type";
 
 /// Datasets: filesystems, snapshots and their properties

@@ -127,7 +127,7 @@ fn method(name: &str) -> Outcome<Compression> {
         .ok_or_else(|| {
             let mut said = CommandError::new(format!("Invalid compression type {name}."));
             said.code = 2;
-            // It is no usage error, whose status is another one here.
+            // It is no usage error, which would have another exit status here.
             said.meaning(Meaning::NotFound).into()
         })
 }

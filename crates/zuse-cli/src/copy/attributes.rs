@@ -1,8 +1,8 @@
-//! Owner, mode, extended attributes and times of what was copied to the host.
+//! Owner, mode, extended attributes and times of objects copied to the host.
 //!
-//! In this order: an owner's change takes set-id bits and capabilities away, everything changes
-//! times. All go through an open descriptor, or through the very object that was made: never along
-//! a path that somebody could have changed.
+//! In this order: a change of owner removes set-id bits and capabilities, and everything changes
+//! times. All calls use an open descriptor, or the very object that was created. They never use a
+//! path, which another process could have changed.
 
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
@@ -24,14 +24,14 @@ use super::below::{Made, path_of};
 pub enum Target<'a> {
     /// A file or directory that is open.
     Open(&'a File),
-    /// Something that is not opened: a link, FIFO, socket or device.
+    /// An object that is not opened: a link, FIFO, socket or device.
     Closed(&'a Made<'a>),
 }
 
 /// Which attributes are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Keeping {
-    /// Owners, and with them what only they make safe: set-id bits and capabilities.
+    /// Owners, and the attributes that are safe only with them: set-id bits and capabilities.
     owners: bool,
 }
 
@@ -43,10 +43,10 @@ impl Keeping {
         }
     }
 
-    /// Gives a target what an object has.
+    /// Sets a target's attributes to those of an object.
     ///
     /// # Errors
-    /// The object's cannot be read, or the host refuses them.
+    /// The object's attributes cannot be read, or the host refuses them.
     pub fn set(self, fs: &FileSystem, znode: &Arc<Znode>, target: &Target<'_>) -> io::Result<()> {
         let a = znode.attributes();
         let handle = match target {
@@ -113,7 +113,7 @@ impl Keeping {
             };
             match set {
                 Ok(()) => {}
-                // The host keeps none of that kind, or only for root.
+                // The host does not support that kind, or only for root.
                 Err(rustix::io::Errno::NOTSUP | rustix::io::Errno::PERM) => {}
                 Err(_) if !name.starts_with(b"user.") => {}
                 Err(e) => return Err(e.into()),

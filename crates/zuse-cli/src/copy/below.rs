@@ -1,14 +1,15 @@
 //! A directory of the host below which a tree is written, and nothing outside of it.
 //!
-//! Names come from a disk or stream that may lie. Rules, each of which the tests try to break
-//! - Every path is one of checked names below an open directory. Directories are found without
-//!   following any link (`openat2` with `RESOLVE_BENEATH`; where a sandbox refuses that call, name
-//!   by name with `O_NOFOLLOW`).
-//! - Whatever is made is made new (`O_EXCL` and its like). A link or file that is there already,
-//!   from a former run or anybody, is neither followed nor written through.
-//! - What is there already goes only where the user asked for that. Only a file or a link goes, by
-//!   a rename of what was made.
-//! - Only a disk is written over in its place, by who copies a volume to it and named it
+//! Names come from a disk or stream and may be hostile. Rules, each with tests that try to break
+//! it:
+//! - Every path consists of checked names below an open directory. Directories are opened without
+//!   following links: `openat2` with `RESOLVE_BENEATH`, or, if a sandbox refuses that call, name by
+//!   name with `O_NOFOLLOW`.
+//! - Objects are always newly created (`O_EXCL` and its like). An existing link or file is neither
+//!   followed nor written through.
+//! - An existing object is replaced only if the user asked for that. Only a file or a link is
+//!   replaced, by a rename.
+//! - Only a disk is overwritten in place, when the user copies a volume to it by name
 //!   ([`Place::disk`]).
 
 use std::ffi::OsStr;
@@ -25,9 +26,9 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// Longest piece of a path that is resolved at once: the system takes paths of less than 4 KiB.
+/// Longest part of a path that is resolved at once: the system accepts paths of less than 4 KiB.
 const PIECE: usize = 3 << 10;
-/// `openat2` says so when something is renamed meanwhile.
+/// How often `openat2` is repeated, which fails if something is renamed meanwhile.
 const ATTEMPTS: usize = 16;
 
 /// What may be replaced.
@@ -46,16 +47,16 @@ pub struct Below {
     top: OwnedFd,
     /// The system has `openat2`, and no sandbox refuses it.
     at_once: AtomicBool,
-    /// For names that nobody has.
+    /// For temporary names.
     next: AtomicU64,
 }
 
-/// Which object a name leads to.
+/// The object that a name leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity(Dev, u64);
 
 impl Identity {
-    /// Of what was looked at.
+    /// From file status.
     pub fn of(stat: &Stat) -> Self {
         Self(stat.st_dev, stat.st_ino)
     }
@@ -78,7 +79,7 @@ impl Below {
     /// Opens a directory that the user named.
     ///
     /// # Errors
-    /// It is none, or may not be entered.
+    /// It is not a directory, or may not be entered.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self::of(open(path, flags, Mode::empty())?))
@@ -95,7 +96,7 @@ impl Below {
     /// A directory below, by names that slashes separate; the empty path is the top.
     ///
     /// # Errors
-    /// It is not there, or a link or something else is on the way.
+    /// It does not exist, or a component is a link or not a directory.
     pub fn dir(&self, path: &[u8]) -> io::Result<OwnedFd> {
         self.walk(path, OFlags::PATH)
     }
@@ -160,10 +161,10 @@ impl Below {
         at.ok_or_else(|| io::ErrorKind::InvalidInput.into())
     }
 
-    /// Makes a directory for nobody else; false if there is one already.
+    /// Creates a directory with access for its owner only; false if there is one already.
     ///
     /// # Errors
-    /// It cannot be made; something that is no directory is there.
+    /// It cannot be created; another kind of file is there.
     pub fn make_dir(&self, dir: &OwnedFd, name: &[u8]) -> io::Result<bool> {
         if !is_name(name) {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -189,21 +190,21 @@ impl Below {
     }
 }
 
-/// Something new, under the name it is made with. It keeps its place only by [`Made::keep`].
+/// A newly created object under its temporary name. Only [`Made::keep`] makes it permanent.
 pub struct Made<'a> {
     place: &'a Place<'a>,
-    /// The name that it has until it is whole, if another one has its own.
+    /// Its temporary name, if the final one belongs to another object until it is complete.
     passing: Option<String>,
     /// What it is.
     pub identity: Identity,
 }
 
 impl<'a> Place<'a> {
-    /// Makes something new with `make`, which is given a directory and a name and fails if the name
-    /// is taken.
+    /// Creates an object with `make`. That is called with a directory and a name, and fails if the
+    /// name exists.
     ///
     /// # Errors
-    /// It cannot be made, or something is there that may not be replaced.
+    /// It cannot be created, or an existing object may not be replaced.
     pub fn make<T>(
         &'a self,
         make: impl Fn(BorrowedFd<'_>, &OsStr) -> rustix::io::Result<T>,
@@ -242,7 +243,7 @@ impl<'a> Place<'a> {
         })
     }
 
-    /// Makes a file that only this process writes.
+    /// Creates a file that only this process can write.
     ///
     /// # Errors
     /// As of [`Self::make`].
@@ -254,7 +255,7 @@ impl<'a> Place<'a> {
         Ok((file.into(), made))
     }
 
-    /// The disk that has this name, open for writing; `None` if anything else has it, or nothing.
+    /// The disk with this name, open for writing; `None` if it is anything else, or nothing.
     ///
     /// # Errors
     /// It cannot be opened.
@@ -285,7 +286,7 @@ impl<'a> Place<'a> {
         Ok(self.make(|dir, name| symlinkat(target, dir, name))?.1)
     }
 
-    /// Makes a FIFO, socket or device for nobody else.
+    /// Creates a FIFO, socket or device with access for its owner only.
     ///
     /// # Errors
     /// As of [`Self::make`].
@@ -296,11 +297,11 @@ impl<'a> Place<'a> {
             .1)
     }
 
-    /// Makes another name of something that was made: of that very object, whatever has its name by
-    /// now.
+    /// Creates another name of an object: of that very object, even if its name leads to another
+    /// one by now.
     ///
     /// # Errors
-    /// As of [`Self::make`]; the first name leads to something else.
+    /// As [`Self::make`]; the first name leads to something else.
     pub fn link(&'a self, from: &OwnedFd, first: &[u8], what: Identity) -> io::Result<Made<'a>> {
         let first = OsStr::from_bytes(first);
         let (_, made) = self.make(|dir, name| linkat(from, first, dir, name, AtFlags::empty()))?;
@@ -329,10 +330,10 @@ impl Made<'_> {
         )?)
     }
 
-    /// Opens it without following anything and without use: its attributes are set through this.
+    /// Opens it without following links and without read or write access, to set its attributes.
     ///
     /// # Errors
-    /// It is not what was made any more.
+    /// The name leads to another object now.
     pub fn handle(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let handle = openat(self.place.dir, self.name(), flags, Mode::empty())?;
@@ -352,10 +353,10 @@ impl Made<'_> {
         Ok(utimensat(self.place.dir, self.name(), times, how)?)
     }
 
-    /// It is whole: it gets its own name.
+    /// It is complete: it gets its final name.
     ///
     /// # Errors
-    /// What has that name cannot be replaced.
+    /// The object with that name cannot be replaced.
     pub fn keep(self) -> io::Result<()> {
         if let Some(passing) = &self.passing {
             let own = OsStr::from_bytes(self.place.name);
@@ -371,7 +372,7 @@ impl Made<'_> {
         Ok(())
     }
 
-    /// It is not wanted: its name goes, if it still leads to it.
+    /// It is discarded: its name is removed, if it still leads to it.
     pub fn drop_it(&self) {
         let here = self.stat().map(|stat| Identity::of(&stat));
         if here.is_ok_and(|here| here == self.identity) {

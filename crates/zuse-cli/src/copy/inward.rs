@@ -25,9 +25,9 @@ use crate::holder::Holder;
 use crate::progress::Progress;
 
 enum Job {
-    /// A directory of the host and the one in the dataset; whether the latter was just made.
+    /// A directory of the host and the one in the dataset; whether the latter was just created.
     Dir(PathBuf, Arc<Znode>, bool),
-    /// Names in a directory that are no directories.
+    /// Names in a directory that are not directories.
     Files(Arc<PathBuf>, Arc<Znode>, bool, Vec<(Vec<u8>, Metadata)>),
 }
 
@@ -36,9 +36,9 @@ enum Job {
 pub struct In {
     /// Directories with all that is in them.
     pub recursive: bool,
-    /// A file that cannot be read whole stays.
+    /// Keep the readable part of a file that cannot be read completely.
     pub keep_going: bool,
-    /// Devices, FIFOs and sockets are made.
+    /// Create devices, FIFOs and sockets.
     pub special: bool,
     /// The destination was written as a directory.
     pub is_dir: bool,
@@ -46,8 +46,7 @@ pub struct In {
 
 /// An object with several names.
 enum Link {
-    /// Somebody copies it; these names were given to it meanwhile: directory, name, path on the
-    /// host.
+    /// A thread is copying it. These names were found meanwhile: directory, name, path on the host.
     Copying(Arc<Znode>, Vec<(Arc<Znode>, Vec<u8>, PathBuf)>),
     /// It is there.
     There(Arc<Znode>),
@@ -66,15 +65,14 @@ struct Inward<'a> {
     /// Owners are kept.
     as_root: bool,
     me: Credentials,
-    /// Objects with several names that were made already, by device and inode.
+    /// Objects with several names that were created already, by device and inode.
     links: Mutex<HashMap<(u64, u64), Link>>,
     /// Directories whose attributes are set at the end.
     dirs: Mutex<Vec<(Arc<Znode>, Metadata, PathBuf)>>,
 }
 
 /// Copies a file, link or (with `recursive`) tree of the host to a name in a directory of a
-/// dataset. An empty name is the directory itself. What cannot be copied below the first is
-/// reported.
+/// dataset. An empty name is the directory itself. Failures below the first object are reported.
 pub fn copy_in(
     fs: &Arc<FileSystem>,
     dataset: &str,
@@ -131,7 +129,7 @@ pub fn copy_in(
     let copied = Jobs::new(first).run(threads(), Vec::new, |jobs, job, buffer| {
         copy.work(jobs, job, buffer)
     });
-    // Deepest first: setting the times of a directory is the last thing that happens to it.
+    // Deepest first: setting the times of a directory is the last change to it.
     let dirs = std::mem::take(&mut *copy.dirs());
     for (znode, meta, path) in dirs.iter().rev() {
         if let Err(stop) = report.take(copy.finish(znode, meta, path))
@@ -147,7 +145,7 @@ pub fn copy_in(
 struct Place<'a> {
     host: &'a Path,
     dir: &'a Arc<Znode>,
-    /// The one in the dataset was made by this copy: nobody has looked into it.
+    /// The one in the dataset was created by this copy, so it is empty.
     new: bool,
 }
 
@@ -176,7 +174,7 @@ impl Inward<'_> {
         }
     }
 
-    /// Makes the directories of a directory and finds out what else is in it.
+    /// Creates the subdirectories of a directory and collects its other entries.
     fn directory(&self, jobs: &Jobs<Job>, path: PathBuf, dir: &Arc<Znode>, new: bool) -> Outcome {
         let cannot = || format!("cannot read directory '{}'", self.shown(&path));
         let mut files = Vec::new();
@@ -228,7 +226,7 @@ impl Inward<'_> {
         self.report.name(path.as_os_str().as_bytes())
     }
 
-    /// The caller as whom an object is made: its owner, so that it needs no change of owner.
+    /// The credentials for creating an object: its owner's, so that the owner need not be changed.
     fn maker(&self, meta: &Metadata) -> Credentials {
         if self.as_root {
             Credentials::judged(meta.uid(), meta.gid(), 0)
@@ -282,7 +280,7 @@ impl Inward<'_> {
         }
     }
 
-    /// Copies something that is no directory.
+    /// Copies an object that is not a directory.
     fn one(
         &self,
         at: &Place<'_>,
@@ -326,7 +324,7 @@ impl Inward<'_> {
         read.map_err(|stop| self.incomplete(&path, stop))
     }
 
-    /// One more name of an object that is there, or that somebody copies.
+    /// Another name of an object that exists, or that a thread is copying.
     fn name_again(&self, link: &mut Link, at: &Place<'_>, name: &[u8], path: &Path) -> Outcome {
         let cannot = || format!("cannot copy '{}'", self.shown(path));
         let there = match link {
@@ -347,7 +345,7 @@ impl Inward<'_> {
         Ok(())
     }
 
-    /// Makes an object without its content, in the place of what has the name.
+    /// Creates an object without its content, replacing an existing one.
     fn make(
         &self,
         at: &Place<'_>,
@@ -379,7 +377,7 @@ impl Inward<'_> {
         }
     }
 
-    /// An error in reading a file: said of the file, which is not whole.
+    /// An error in reading a file, reported for the file, which is incomplete.
     fn incomplete(&self, path: &Path, stop: Stop) -> Stop {
         let Stop::Failed(error) = stop else {
             return stop;
@@ -396,7 +394,7 @@ impl Inward<'_> {
         Stop::Failed(CommandError { message, ..error })
     }
 
-    /// An object with several names was copied, or not: then the names go that it got meanwhile.
+    /// An object with several names was copied, or not. Then the names found meanwhile are handled.
     fn end_links(&self, key: (u64, u64), znode: &Arc<Znode>, stays: bool, whole: bool) -> Outcome {
         let mut links = self.links.lock();
         let now = match stays {
@@ -505,7 +503,8 @@ impl Inward<'_> {
         Ok(())
     }
 
-    /// Attributes that go last: extended ones, mode where making could not give it, owner, times.
+    /// Attributes that are set last: extended ones, the mode if it could not be set at creation,
+    /// owner, times.
     fn finish(&self, znode: &Arc<Znode>, meta: &Metadata, path: &Path) -> Outcome {
         let cannot = || format!("cannot copy '{}'", path.display());
         self.xattrs(znode, path)?;
@@ -573,8 +572,8 @@ impl Inward<'_> {
                 .set_xattr(&Credentials::root(), znode, name, value, XattrMode::Any)
             {
                 Ok(()) => {}
-                // The dataset keeps none of that kind (acltype=off, xattr=off, labels of the host's
-                // own).
+                // The dataset does not support that kind (acltype=off, xattr=off, labels of the
+                // host's own).
                 Err(e) if e.is(Errno::NOTSUP) || !name.starts_with(b"user.") => {}
                 Err(e) => {
                     return Err(e).or_cannot(|| {
@@ -602,7 +601,7 @@ fn next_data(file: &File, from: u64) -> io::Result<Option<(u64, u64)>> {
     Ok((end > start).then_some((start, end)))
 }
 
-/// The type of what is no directory, as a mode has it, and the number of a device.
+/// The type of an object that is not a directory, as in its mode, and the number of a device.
 fn type_and_device(meta: &Metadata) -> (u32, u64) {
     let kind = meta.file_type();
     if kind.is_file() {

@@ -1,12 +1,12 @@
 //! Copying from a dataset or snapshot to the host.
 //!
-//! The source may be a disk or stream that somebody forged. So everything goes below one open
-//! directory ([`Below`]), and a walk ends ([`FileSystem::subdirectory`]). Users other than root get
-//! no set-id bits and no capabilities, as with tar.
+//! The source may be a forged disk or stream. So everything goes below one open directory
+//! ([`Below`]), and a walk ends ([`FileSystem::subdirectory`]). Users other than root get no set-id
+//! bits and no capabilities, as with tar.
 //!
-//! A new directory is closed to other users until its content is there. Its final mode is set at
-//! the end, deepest first, also when the copy fails. A file is complete or absent, unless
-//! [`Manner::keep_going`] keeps the part that can be read.
+//! Other users cannot enter a new directory until its content is complete. Its final mode is set at
+//! the end, deepest first, also if the copy fails. A file is complete or absent, unless
+//! [`Manner::keep_going`] keeps the readable part.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -33,17 +33,17 @@ use crate::progress::Progress;
 pub struct Manner {
     /// Directories with all that is in them.
     pub recursive: bool,
-    /// A file that cannot be read whole stays, with holes where it could not be read.
+    /// Keep a file that cannot be read completely, with holes for the rest.
     pub keep_going: bool,
-    /// Owners are kept where that is possible.
+    /// Keep owners if possible.
     pub owners: bool,
-    /// Devices, FIFOs and sockets are made.
+    /// Create devices, FIFOs and sockets.
     pub special: bool,
     /// What may be replaced under the name that the user gave.
     pub replace_named: Replace,
     /// What may be replaced below it.
     pub replace: Replace,
-    /// Directories that are there already get the attributes of those that are copied.
+    /// Existing directories get the attributes of the copied ones.
     pub change_existing: bool,
 }
 
@@ -51,17 +51,17 @@ pub struct Manner {
 type Names = Vec<(ObjectId, u32, Vec<u8>)>;
 
 enum Job {
-    /// A directory, the one that lists it, and its path below the top.
+    /// A directory, its parent, and its path below the top.
     Dir(ObjectId, Option<ObjectId>, Vec<u8>),
-    /// Others, in the directory with that path.
+    /// Other entries, in the directory with that path.
     Files(Arc<Vec<u8>>, Names),
 }
 
 /// An object with several names.
 enum Link {
-    /// Somebody copies it; these names wait.
+    /// A thread is copying it; these names wait.
     Copying(Vec<(Arc<Vec<u8>>, Vec<u8>)>),
-    /// It is there: its directory, its name, and whether all of it is.
+    /// It was copied: its directory, its name, and whether it is complete.
     There(Arc<Vec<u8>>, Vec<u8>, Copied),
     /// It could not be copied.
     Bad,
@@ -96,8 +96,8 @@ struct Outward<'a> {
 }
 
 /// Copies an object, with `recursive` a tree, to a name in the directory `below`, which messages
-/// call `top`. With an empty name it copies what is in it, to the directory itself. What cannot be
-/// copied is reported.
+/// call `top`. With an empty name its content is copied, to the directory itself. Failures are
+/// reported.
 ///
 /// # Errors
 /// What ends all.
@@ -188,7 +188,7 @@ impl Outward<'_> {
         }
     }
 
-    /// Makes a directory and finds out what is to be in it.
+    /// Creates a directory and collects its entries.
     fn directory(
         &self,
         jobs: &Jobs<Job>,
@@ -274,7 +274,7 @@ impl Outward<'_> {
             .or_cannot(cannot)
     }
 
-    /// Copies something that is no directory.
+    /// Copies an object that is not a directory.
     fn one(
         &self,
         dir: &Arc<Vec<u8>>,
@@ -328,7 +328,7 @@ impl Outward<'_> {
         result.map(drop)
     }
 
-    /// The names that waited for an object are made.
+    /// Creates the other names that waited for an object.
     fn links_of(
         &self,
         object: ObjectId,
@@ -488,7 +488,7 @@ impl Outward<'_> {
                 match self.data_from(znode, at, size) {
                     Ok(Some((from, to))) => (at, end) = (from, to),
                     Ok(None) => break,
-                    // Holes cannot be found here; reading will show what is there.
+                    // Holes cannot be found here; reading will find the data.
                     Err(_) if self.manner.keep_going => {}
                     Err(e) => return Err(Trouble::There(e)),
                 }
@@ -517,7 +517,7 @@ impl Outward<'_> {
         Ok(Some((from, to.min(size).max(from))).filter(|(from, to)| to > from))
     }
 
-    /// Copies one piece; what cannot be read of it is left out where that is wanted.
+    /// Copies one part. Optionally skips what cannot be read of it.
     fn piece(
         &self,
         znode: &Arc<Znode>,
@@ -538,7 +538,7 @@ impl Outward<'_> {
             Err(e) if !self.manner.keep_going => return Err(Trouble::There(e)),
             Err(_) => {}
         }
-        // Block by block: most of the piece may be good.
+        // Block by block: most of the part may be readable.
         let block = u64::from(znode.dnode().block_size()).max(512);
         let mut done = 0;
         while done < want {
@@ -554,7 +554,7 @@ impl Outward<'_> {
     }
 }
 
-/// Which side is to blame.
+/// Which side failed.
 enum Trouble {
     Here(io::Error),
     There(zuse::Error),
@@ -566,7 +566,7 @@ impl From<io::Error> for Trouble {
     }
 }
 
-/// What could not be read of a file.
+/// The unreadable parts of a file.
 #[derive(Default)]
 struct Missing {
     bytes: u64,
@@ -588,7 +588,7 @@ impl Missing {
     }
 }
 
-/// What is said where something is in the way.
+/// The error if another object prevents it.
 pub fn in_the_way(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::AlreadyExists {
         return io::Error::other("something has that name already (-f replaces files and links)");

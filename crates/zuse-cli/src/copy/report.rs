@@ -1,4 +1,4 @@
-//! What could not be copied, reported at once: the first bad file does not end the rest.
+//! Reports failures of a copy at once: the first bad file does not end the rest.
 //!
 //! Only an error that every other file would meet too (a full disk, an interrupted pool) ends the
 //! copy.
@@ -11,7 +11,7 @@ use crate::error::{CommandError, Meaning, Outcome, Stop};
 use crate::shown;
 use crate::ui::Ui;
 
-/// Lines that are said one by one; the rest is counted.
+/// The most lines that are printed; further failures are only counted.
 const LINES: u64 = 10_000;
 
 /// The failures of one command.
@@ -22,7 +22,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Of a command, on its error stream.
+    /// For a command, on its error stream.
     ///
     /// # Errors
     /// Too many files are open.
@@ -35,7 +35,7 @@ impl Report {
         })
     }
 
-    /// A name or path of others as it is said.
+    /// A name or path from outside, escaped.
     pub fn name(&self, bytes: &[u8]) -> String {
         match self.spells {
             true => String::from_utf8_lossy(&shown::name(bytes)).into_owned(),
@@ -43,7 +43,7 @@ impl Report {
         }
     }
 
-    /// Says what could not be copied.
+    /// Reports a failure.
     pub fn bad(&self, what: &str) {
         self.bad_lines(&[what]);
     }
@@ -64,7 +64,7 @@ impl Report {
         let _ = (&self.err).write_all(text.as_bytes());
     }
 
-    /// Takes a failure of one object; what ends everything is given back.
+    /// Handles the result of one object. Returns errors that end the copy.
     ///
     /// # Errors
     /// It ends everything.
@@ -79,7 +79,7 @@ impl Report {
         }
     }
 
-    /// Nothing was bad, or the error that ends the command.
+    /// Success if there was no failure, else the error that ends the command.
     ///
     /// # Errors
     /// Something was.

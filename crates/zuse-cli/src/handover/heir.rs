@@ -1,8 +1,8 @@
-//! The new process of a handover, as the old one sees it: alive, too slow, or gone.
+//! The new process of a handover, as the old one sees it: alive, too slow, or ended.
 //!
 //! The pulse is a byte each second over a socket of its own. A process that is stopped, or has no
-//! memory to go on, sends none. One that waits for a disk does, and gets more time. A thread
-//! watches it, because the old process may itself be waiting to send.
+//! memory to continue, sends none. One that waits for a disk does, and gets more time. A thread
+//! watches it, because the old process may itself be blocked in a send.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -24,7 +24,7 @@ use super::{HELLO, PULSE, limit};
 pub struct Patience {
     /// Without any sign of life.
     silent: Duration,
-    /// To open the pool and to take everything.
+    /// To open the pool and to take over everything.
     pub whole: Duration,
 }
 
@@ -39,19 +39,19 @@ impl Patience {
     };
 }
 
-/// A process that is to go on.
+/// A process that is to take over.
 pub struct Heir {
     process: Arc<OwnedFd>,
     pulse: UnixStream,
 }
 
 impl Heir {
-    /// The process at the other end, which says first who it is.
+    /// The process at the other end, which first identifies itself.
     pub fn hello(link: &mut Link) -> Result<Self, String> {
         let who = limit(link, HELLO).and_then(|()| {
             Ok(Self {
-                // A descriptor of the process rather than its number, which may be another one's
-                // when it is ended.
+                // A descriptor of the process rather than its number, which may be reused after its
+                // end.
                 process: Arc::new(link.take_descriptor()?),
                 pulse: UnixStream::from(link.take_descriptor()?),
             })
@@ -59,7 +59,7 @@ impl Heir {
         who.map_err(|e| format!("the new process does not begin: {e}"))
     }
 
-    /// Has it ended if it takes too long, or shows no life.
+    /// Kills it if it takes too long, or its pulse stops.
     pub fn watched(self, patience: Patience) -> Watched {
         let why = Arc::<Mutex<Option<String>>>::default();
         let (done, ended) = channel::<()>();
@@ -68,7 +68,7 @@ impl Heir {
         let watch = thread::Builder::new()
             .name("zuse-heir".into())
             .spawn(move || {
-                // A process that is alive has a time limit too: requests of the kernel wait
+                // A process that is alive has a time limit too, because requests of the kernel wait
                 // meanwhile.
                 let until = Instant::now() + patience.whole;
                 let mut last = Instant::now();
@@ -101,7 +101,7 @@ impl Heir {
     }
 }
 
-/// A process that is to go on, and is watched.
+/// A watched process that is to take over.
 pub struct Watched {
     process: Arc<OwnedFd>,
     why: Arc<Mutex<Option<String>>>,
@@ -109,7 +109,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// It is not watched any more: it will go on. An error if it was ended.
+    /// Stops watching, since it will take over. An error if it was killed.
     pub fn let_be(&mut self) -> io::Result<()> {
         self.look_away();
         match &*self.why.lock() {
@@ -118,7 +118,7 @@ impl Watched {
         }
     }
 
-    /// Nobody ends it behind this.
+    /// No thread kills it after this.
     fn look_away(&mut self) {
         if let Some((done, thread)) = self.watch.take() {
             drop(done);
@@ -127,9 +127,10 @@ impl Watched {
         }
     }
 
-    /// Ends it, and waits until it is gone: it may have the pool open. Says why it was too late.
+    /// Kills it, and waits for its end, since it may have the pool open. Returns why it was too
+    /// late.
     pub fn end(mut self) -> Option<String> {
-        // First the watch: it must not end a process whose number we wait for.
+        // First the watch: it must not kill a process whose number we wait for.
         self.look_away();
         // The process may have ended already.
         let _ = pidfd_send_signal(&*self.process, Signal::KILL);
@@ -144,7 +145,7 @@ impl Watched {
     }
 }
 
-/// The other end of a pulse of this process, and what goes on until it is dropped.
+/// The other end of a pulse of this process, and the thread that sends it until it is dropped.
 pub fn pulse() -> io::Result<(UnixStream, Sender<()>)> {
     let (mut ours, theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
@@ -153,7 +154,7 @@ pub fn pulse() -> io::Result<(UnixStream, Sender<()>)> {
         .name("zuse-pulse".into())
         .spawn(move || {
             loop {
-                // If nobody listens any more, nobody needs the pulse.
+                // If no process listens any more, the pulse is not needed.
                 if let Err(e) = ours.write_all(&[1])
                     && e.kind() != io::ErrorKind::WouldBlock
                 {

@@ -1,8 +1,8 @@
-//! Spares that wait, and cache devices: listed with their pool, and not used by it.
+//! Idle spares and cache devices: listed with their pool, and not used by it.
 
 use super::{VdevRow, room};
 
-/// One of them; whether it is there is looked up by path.
+/// The row of one of them; its path shows whether it exists.
 pub fn row(config: &zuse::VdevConfig, list: &str, tree: &VdevRow) -> VdevRow {
     fn stands_in(vdev: &VdevRow, guid: u64) -> bool {
         vdev.guid == guid || vdev.children.iter().any(|c| stands_in(c, guid))
@@ -12,7 +12,7 @@ pub fn row(config: &zuse::VdevConfig, list: &str, tree: &VdevRow) -> VdevRow {
         .clone()
         .unwrap_or_else(|| config.guid.to_string());
     let there = !config.kind.is_device() || std::path::Path::new(&name).exists();
-    // A distributed spare is as large as the devices that it is spread over.
+    // A distributed spare is as large as the devices over which it is spread.
     let of_draid = || {
         let draid = tree.children.iter().find(|v| v.kind == "draid")?;
         draid.children.iter().map(|c| c.psize).max()
@@ -28,7 +28,7 @@ pub fn row(config: &zuse::VdevConfig, list: &str, tree: &VdevRow) -> VdevRow {
         "spares" => ("AVAIL", ""),
         _ => ("ONLINE", ""),
     };
-    // No data goes to a cache device here; how large it is can be said.
+    // No data is stored on a cache device here, but its size is known.
     let (space, least) = match list {
         "l2cache" if there => {
             let (total, least) = room::of_cache(psize);

@@ -1,13 +1,13 @@
-//! How an answer of the process that holds a pool is sent. Each row is a line of JSON, sent while
-//! the next one is made.
+//! The format in which the process that holds a pool sends an answer. Each row is a line of JSON,
+//! sent while the next one is made.
 //!
 //! ```text
 //!   datasets   [name, kind, txg of creation, [[value, source, received] or null, …], [names]]     a line each
 //!   others     one object
 //! ```
-//! The names of the properties stand in a row only if the question asked for all of them. Budget
+//! A row contains the names of its properties only if the question asked for all properties. Budget
 //! for a row of a listing: an allocation for its name, one for its cells, and one for each value.
-//! Rows are sent as they come.
+//! Rows are sent as they are made.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -24,12 +24,12 @@ use crate::error::{CommandError, Outcome};
 use crate::session::{Need, Session};
 use crate::wire::{self, Sent};
 
-/// Bytes that are handed over together.
+/// Bytes per write.
 const BATCH: usize = 64 << 10;
-/// Bytes that may be under way.
+/// Capacity of the pipe.
 const PIPE: usize = 1 << 20;
 
-/// A text that is mostly one of few words.
+/// A text that is usually one of few words.
 struct Word(Text);
 
 impl<'de> Deserialize<'de> for Word {
@@ -79,7 +79,7 @@ impl<'de> Deserialize<'de> for Cell {
     }
 }
 
-/// A line on its way out.
+/// A line to be sent.
 #[derive(Serialize)]
 struct Out<'a>(&'a str, &'a str, u64, Cells<'a>, Names<'a>);
 
@@ -108,7 +108,7 @@ fn put_line(row: &DatasetRow, with_names: bool, lines: &mut Vec<u8>) -> io::Resu
     Ok(())
 }
 
-/// The same come in.
+/// The received form of the same.
 #[derive(Deserialize)]
 struct In(String, Word, u64, Vec<Option<Cell>>, Vec<String>);
 
@@ -135,7 +135,7 @@ fn static_name(name: &str) -> Text {
     }
 }
 
-/// What has come of an answer.
+/// The received part of an answer.
 struct Incoming {
     asked: Option<Vec<Text>>,
     rows: Vec<DatasetRow>,
@@ -167,8 +167,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// Takes all that comes. What is not understood is read to its end, too: the writer must not be
-    /// left waiting.
+    /// Reads everything. Unknown data is read to its end too, so that the writer does not block.
     fn read(mut self, mut from: impl Read) -> io::Result<serde_json::Result<Self>> {
         let mut odd = Ok(());
         let (mut text, mut chunk) = (Vec::new(), vec![0; BATCH]);

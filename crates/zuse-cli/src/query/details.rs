@@ -10,7 +10,7 @@ use zuse::{DamagedObject, Pool, VdevWork};
 
 use super::{PoolRow, VdevRow};
 
-/// What is asked for.
+/// The requested details.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Details {
     /// The dedup tables.
@@ -22,7 +22,7 @@ pub struct Details {
     /// Scans, removals, expansions, the checkpoint.
     #[serde(default)]
     pub activity: bool,
-    /// Names of what is lost.
+    /// Names of the damaged files.
     #[serde(default)]
     pub lost: bool,
 }
@@ -30,9 +30,9 @@ pub struct Details {
 /// An object with lost blocks.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct LostRow {
-    /// Dataset, path, or their numbers, as they are shown.
+    /// Dataset and path, or their numbers, as they are printed.
     pub name: String,
-    /// The dataset and the path in it, where both are known.
+    /// The dataset and the path in it, if both are known.
     pub file: Option<(String, String)>,
 }
 
@@ -41,7 +41,8 @@ pub struct LostRow {
 pub struct ActivityRow {
     /// See [`zuse::LastScan`].
     pub scan: Option<ScanRow>,
-    /// See [`zuse::ErrorScrub`]: state, start, end, blocks to read, blocks read, whether it pauses.
+    /// See [`zuse::ErrorScrub`]: state, start, end, blocks to read, blocks read, whether it is
+    /// paused.
     pub error_scrub: Option<[u64; 6]>,
     /// See [`zuse::Removal`]: state, vdev, its guid, start, end, bytes to copy, copied, of
     /// mappings.
@@ -71,7 +72,7 @@ pub struct ScanRow {
     pub errors: u64,
     /// It is paused.
     pub paused: bool,
-    /// Of this pass: its start, when it was paused, seconds that it was, bytes examined, issued.
+    /// Of this pass: its start, when it was paused, seconds spent paused, bytes examined, issued.
     pub pass: [u64; 5],
     /// Bytes issued in all.
     pub issued: u64,
@@ -84,13 +85,13 @@ pub struct DedupRow {
     pub entries: u64,
     /// Bytes on disk.
     pub on_disk: u64,
-    /// Bytes in memory, were they all there.
+    /// Bytes in memory if all of them were loaded.
     pub in_memory: u64,
-    /// The histogram, as it is printed.
+    /// The printed histogram.
     pub histogram: String,
 }
 
-/// Work that goes over a device once: see [`VdevWork`].
+/// Work that runs over a device once: see [`VdevWork`].
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct WorkRow {
     /// 0 none, 1 active, 2 canceled, 3 suspended, 4 complete.
@@ -111,7 +112,7 @@ impl LostRow {
         }
     }
 
-    /// Shows a file by where it is mounted.
+    /// Prefixes a file's path by its mount point.
     pub fn put_below(&mut self, mounts: &[(String, PathBuf)]) {
         let Some((dataset, path)) = &self.file else {
             return;
@@ -143,7 +144,7 @@ impl WorkRow {
 }
 
 impl Details {
-    /// Finds out and adds it.
+    /// Reads the details and adds them to the row.
     pub fn put_on(self, pool: &Arc<Pool>, row: &mut PoolRow) -> zuse::Result<()> {
         if self.dedup {
             row.dedup = Some(dedup(pool)?);
@@ -168,8 +169,8 @@ impl Details {
     }
 }
 
-/// What cannot be read is a warning: what else there is to say of a damaged pool is the more
-/// wanted.
+/// Read errors become warnings, because the other information about a damaged pool is needed all
+/// the more.
 fn activity(pool: &Pool, warnings: &mut Vec<String>) -> ActivityRow {
     fn told<T>(found: zuse::Result<Option<T>>, warnings: &mut Vec<String>) -> Option<T> {
         found.unwrap_or_else(|e| {
@@ -269,7 +270,7 @@ fn work(pool: &Pool, vdev: &mut VdevRow) -> zuse::Result<()> {
     below.try_for_each(|child| work(pool, child))
 }
 
-/// Says of devices what is done to them, or waits to be done.
+/// Adds to each device the work on it, or the pending work.
 pub fn tell_doing(pool: &Pool, vdevs: &mut VdevRow) {
     fn tell(vdev: &mut VdevRow, guids: &[u64], what: &str) {
         if vdev.doing.is_empty() && guids.contains(&vdev.guid) {

@@ -1,5 +1,5 @@
-//! Bytes of vdevs as `zpool status -j` and `zpool list -v` tell them (chapter 06 §1.6 of the format
-//! notes).
+//! Bytes of vdevs as `zpool status -j` and `zpool list -v` print them (chapter 06 §1.6 of the
+//! format notes).
 //!
 //! ```text
 //!   top    total = whole metaslabs           least = the same
@@ -12,15 +12,14 @@ use zuse::tools::Layers as _;
 
 use super::VdevRow;
 
-/// Labels and boot block before the data of a device, and labels behind it.
+/// Labels and boot block before the data of a device, and labels after it.
 const AROUND: u64 = 0x48_0000;
-/// Labels end a device on a multiple of this.
+/// The last label ends at a multiple of this.
 const LABEL: u64 = 0x4_0000;
 /// A cache device begins with a header of this many bytes.
 const CACHE_HEADER: u64 = 512;
 
-/// Adds what those who see bytes have of a top-level vdev, and what a device must have at least
-/// to stand in for one.
+/// Adds the usable bytes of a top-level vdev, and the minimum size of a replacement device.
 pub fn tell(pool: &Pool, top: &mut VdevRow, id: u32) {
     let Some((total, _)) = top.space else {
         return;
@@ -42,7 +41,7 @@ fn tell_least(vdev: &mut VdevRow, least: u64) {
     }
 }
 
-/// Bytes of a cache device that data could be in, and the least of one in its place.
+/// Usable bytes of a cache device, and the minimum size of its replacement.
 pub fn of_cache(psize: u64) -> (u64, u64) {
     let least = psize / LABEL * LABEL;
     (least.saturating_sub(AROUND + CACHE_HEADER), least)

@@ -1,4 +1,4 @@
-//! A vdev with its figures, as answers carry it.
+//! A vdev with its figures, as answers contain it.
 
 use serde::{Deserialize, Serialize};
 use zuse::{VdevKind, VdevStatus};
@@ -16,16 +16,16 @@ pub struct VdevRow {
     pub guid: u64,
     /// ONLINE, …
     pub state: String,
-    /// Why it is not well.
+    /// Why it is not healthy.
     pub note: String,
-    /// Something is where the device should be, without a label of it.
+    /// A device without a label is at its place.
     #[serde(default)]
     pub unlabeled: bool,
     /// Errors: reads, writes, checksums.
     pub errors: [u64; 3],
     /// Allocatable bytes of a top-level vdev.
     pub asize: u64,
-    /// Bytes of a device; 0 where it is not there.
+    /// Bytes of a device; 0 if it is missing.
     #[serde(default)]
     pub psize: u64,
     /// A log vdev.
@@ -37,19 +37,19 @@ pub struct VdevRow {
     /// Reads, writes, bytes read, bytes written since the pool was opened.
     #[serde(default)]
     pub traffic: [u64; 4],
-    /// Room and allocated bytes of a top-level vdev, where known.
+    /// Total and allocated bytes of a top-level vdev, if known.
     #[serde(default)]
     pub space: Option<(u64, u64)>,
-    /// Bytes that users see of the room of a top-level vdev, without parity; 0 where not known.
+    /// Usable bytes of a top-level vdev, without parity; 0 if not known.
     #[serde(default)]
     pub deflated: u64,
-    /// Bytes that whatever takes its place must have at least; 0 where not known.
+    /// Minimum size of a replacement; 0 if not known.
     #[serde(default)]
     pub least: u64,
     /// Blocks that were repaired.
     #[serde(default)]
     pub repaired: u64,
-    /// Percent of fragmentation of a top-level vdev, where that was asked for and is known.
+    /// Percent of fragmentation of a top-level vdev, if requested and known.
     #[serde(default)]
     pub fragmentation: Option<u64>,
     /// Times and sizes of reads, writes, writes of labels, trims.
@@ -61,16 +61,16 @@ pub struct VdevRow {
     /// Operations of a device that took too long.
     #[serde(default)]
     pub slow: u64,
-    /// Of a device, where that was asked for: how far it is initialized, how far trimmed.
+    /// For a device, if requested: progress of initialize and of trim.
     #[serde(default)]
     pub work: Option<[WorkRow; 2]>,
-    /// Bytes of a top-level vdev that only the checkpoint needs, where that was asked for.
+    /// Bytes of a top-level vdev that only the checkpoint needs, if requested.
     #[serde(default)]
     pub checkpoint: Option<u64>,
-    /// Bytes by which it would grow, where that was asked for.
+    /// Bytes by which it would grow, if requested.
     #[serde(default)]
     pub expandable: u64,
-    /// What is done to a device, or waits to be done: `resilvering`, `awaiting resilver`.
+    /// Work on a device, or pending work: `resilvering`, `awaiting resilver`.
     #[serde(default)]
     pub doing: String,
 }
@@ -106,7 +106,8 @@ impl OpRow {
         self.latency.iter().sum()
     }
 
-    /// What came since an earlier look; all of it if that one counted more: the pool was reopened.
+    /// The counts since an earlier state. All of them if the earlier ones are higher: the pool was
+    /// reopened.
     pub fn since(&self, earlier: &Self) -> Self {
         let less = |now: &[u64], then: &[u64]| {
             let then = then.iter().copied().chain(std::iter::repeat(0));
@@ -125,7 +126,7 @@ impl OpRow {
         }
     }
 
-    /// With those of another kind.
+    /// The sum with those of another kind.
     pub fn with(&self, other: &Self) -> Self {
         let both = |a: &[u64], b: &[u64]| {
             let at = |v: &[u64], i: usize| v.get(i).copied().unwrap_or(0);
@@ -195,7 +196,7 @@ impl VdevRow {
         }
     }
 
-    /// What is below a vdev that is not for ordinary data has its class.
+    /// Sets the class of the vdevs below one that is not for ordinary data.
     fn below(mut self, class: zuse::VdevClass) -> Self {
         if class != zuse::VdevClass::Normal {
             class.word().clone_into(&mut self.class);

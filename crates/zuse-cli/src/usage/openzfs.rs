@@ -10,20 +10,20 @@ const LIST: &str = include_str!("openzfs-options.txt");
 /// What Zuse does with a word of OpenZFS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The command line knows it.
+    /// Zuse has it.
     Works,
-    /// The same; it is of OpenZFS after 2.4.
+    /// Zuse has it; it is newer than OpenZFS 2.4.
     Master,
-    /// The same; OpenZFS does not have it.
+    /// Zuse has it; OpenZFS does not.
     Own,
-    /// It will not come, for the reason given.
+    /// Zuse will not have it; the text says why.
     Refused,
     /// It is missing; the text says what to do instead.
     NotYet,
 }
 
 impl State {
-    /// Whether the command line has to know it.
+    /// Whether the command line must accept it.
     pub fn is_there(self) -> bool {
         matches!(self, Self::Works | Self::Master | Self::Own)
     }
@@ -34,7 +34,7 @@ impl State {
 pub struct Word {
     /// `zpool`, `attach`; `-w`, `--wait`.
     pub forms: Vec<&'static str>,
-    /// What follows an option: `property=value`.
+    /// The value of an option: `property=value`.
     pub value: &'static str,
     pub state: State,
     /// The reason, or what to do instead.
@@ -46,7 +46,7 @@ pub struct Word {
 pub struct Command {
     /// `zpool`.
     pub of: &'static str,
-    /// The name and its aliases; none of the command itself.
+    /// The name and its aliases; empty for the command itself.
     pub word: Word,
     pub options: Vec<Word>,
 }
@@ -119,7 +119,7 @@ pub fn commands() -> Vec<Command> {
     all
 }
 
-/// What the list says of a sub-command.
+/// The entry of a sub-command in the list.
 pub fn command(command: &str, sub: &str) -> Option<Command> {
     commands().into_iter().find(|c| c.is(command, sub))
 }

@@ -1,4 +1,4 @@
-//! `docs/commands.md` is what the list and the tables of the command line say, and they agree.
+//! `docs/commands.md` is generated from the list and the tables of the command line, which agree.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use clap::CommandFactory;
 use super::openzfs::{self, State, Word};
 use crate::cmd::Cli;
 
-/// What makes the test write the file.
+/// The variable that makes the test write the file.
 const WRITE: &str = "ZUSE_WRITE_COMMANDS";
 const HEAD: &str = "\
 # Sub-commands and options beside OpenZFS's
@@ -32,14 +32,14 @@ What all commands of Zuse take besides (`--in`, `--key`, `--at`, `--tune`, `--st
 `--help`) is in `zuse --help`.
 ";
 
-/// The command line's own, with everything that is passed down to sub-commands.
+/// The command line, with everything that is propagated to sub-commands.
 fn cli() -> clap::Command {
     let mut cli = Cli::command();
     cli.build();
     cli
 }
 
-/// The table of a sub-command, where the command line has it.
+/// The table of a sub-command, if the command line has it.
 fn table(cli: &clap::Command, command: &openzfs::Command) -> Option<clap::Command> {
     let of = cli.find_subcommand(command.of)?;
     match command.word.forms.first() {
@@ -48,7 +48,7 @@ fn table(cli: &clap::Command, command: &openzfs::Command) -> Option<clap::Comman
     }
 }
 
-/// The forms under which an option is known: `-j`, `--json`.
+/// The forms of an option: `-j`, `--json`.
 fn forms(arg: &clap::Arg) -> Vec<String> {
     let short = arg.get_short().map(|c| format!("-{c}"));
     let long = arg.get_long().map(|l| format!("--{l}"));
@@ -57,7 +57,7 @@ fn forms(arg: &clap::Arg) -> Vec<String> {
     short.into_iter().chain(long).chain(more).collect()
 }
 
-/// Options of a sub-command alone: not those of all commands.
+/// Options of a sub-command alone, without those of all commands.
 fn own_options<'a>(
     cli: &'a clap::Command,
     table: &'a clap::Command,
@@ -183,8 +183,8 @@ fn no_cell_of_commands_md_is_empty() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// An option that works is one that the command line takes, and the command line takes none that
-/// the list does not have.
+/// Every option that works is accepted by the command line, and every accepted option is in the
+/// list.
 #[test]
 fn the_list_of_openzfs_and_the_command_line_agree() {
     let cli = cli();
@@ -266,7 +266,7 @@ fn every_sub_command_is_in_the_list_once() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The synopsis lines are OpenZFS's own: whatever they name is in the list.
+/// The synopsis lines are OpenZFS's own. Every option in them must be in the list.
 #[test]
 fn what_openzfs_says_of_its_usage_is_in_the_list() {
     let mut wrong = Vec::new();

@@ -131,7 +131,7 @@ fn who_is_asked_to_hand_over_says_whether_it_can() {
     stream.read_exact(&mut more).unwrap();
     assert_eq!(&more, b"more");
 
-    // The socket that another process listens on now stays, and answers with its own number.
+    // The new listener's socket is not removed, and answers with its own process number.
     let listener = server.join().unwrap();
     let fd = listener.as_fd().try_clone_to_owned().unwrap();
     listener.give_away();

@@ -1,4 +1,4 @@
-//! What the salted functions make of the pool's salt, once per pool.
+//! State of the salted functions, derived from the pool's salt once per pool.
 
 use super::edonr::SaltedEdonr;
 use super::skein::SkeinMac;
@@ -16,7 +16,8 @@ impl fmt::Debug for Salt {
 
 /// Keyed states of skein, edonr and blake3, made from the salt when a pool is opened.
 ///
-/// A context without salt serves the other functions: labels and the way to the salt itself.
+/// A context without salt serves the other functions: labels, and the blocks that must be read to
+/// find the salt.
 #[derive(Clone)]
 pub struct ChecksumContext {
     pub(super) salt: Option<Salt>,

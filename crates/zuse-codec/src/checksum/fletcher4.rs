@@ -19,7 +19,7 @@ use zuse_base::ByteOrder;
 /// Bytes summed at once: the weights of one chunk stay far below 2^128.
 const CHUNK: usize = 8 << 20;
 
-/// Below this a lane start-up costs more than it saves.
+/// Below this length the start-up of the lanes costs more than they save.
 const LANES_FROM: usize = 256;
 
 /// A running fletcher4 sum, as streams keep one over all their records.
@@ -55,7 +55,7 @@ impl Fletcher4 {
         }
     }
 
-    /// Adds bytes. They may be cut anywhere; a word is summed when its fourth byte has come.
+    /// Adds bytes, split at any place. A word is summed when its fourth byte arrives.
     pub fn update(&mut self, mut data: &[u8]) {
         if self.have > 0 {
             let take = data.len().min(4 - self.have);

@@ -5,10 +5,10 @@
 //! | −40 | 8 | magic 0x0210da7ab10c7a11 |
 //! | −32 | 32 | four words |
 //!
-//! The words are SHA-256 over the block with a *verifier* in their place. It says where the block
-//! belongs: a label's device offset, or vdev, offset and birth of a gang header. A block that was
-//! written elsewhere or at another time fails, though its bytes are whole. The magic's byte order
-//! is the writer's, and verifier and words are stored in it; the hash runs over raw bytes.
+//! The words are SHA-256 over the block with a *verifier* in their place. The verifier says where
+//! the block belongs: the device offset of a label, or vdev, offset and birth of a gang header. So
+//! a block that was written elsewhere or at another time fails. The byte order of the magic is the
+//! writer's. Verifier and words are stored in it; the hash covers raw bytes.
 
 use super::{sha256_words, truncate, word_bytes, words};
 use crate::{ChecksumKind, CodecError};
@@ -79,7 +79,7 @@ pub fn seal_trailer(block: &mut [u8], verifier: [u64; 4]) {
     seal(block, verifier, |w| w);
 }
 
-/// Checks the block's last 40 bytes and tells the writer's byte order.
+/// Checks the block's last 40 bytes and returns the writer's byte order.
 ///
 /// # Errors
 /// [`CodecError::NoMagic`], [`CodecError::Mismatch`], [`CodecError::Length`]: the block does not

@@ -7,8 +7,8 @@
 //!
 //! In the header: bytes used at 136, magic at 144, words at 152. The verifier takes the place of
 //! the words during the sum. It comes from the block pointer: a random log guid, the dataset and
-//! the sequence number. So a block that an older log left behind can never pass. The used length is
-//! read before it is proven: it is bounded by the block, and bytes beyond it are never looked at.
+//! the sequence number. So a block of an older log can never pass. The used length is read before
+//! it is verified. So it is limited to the block, and bytes beyond it are never read.
 
 use super::fletcher2::Fletcher2;
 use super::trailer::{TRAILER_MAGIC, order_of};
@@ -22,7 +22,7 @@ const WORDS: usize = 152;
 const HEADER: usize = 184;
 const UNIT: usize = 4096;
 
-/// What a zilog2 block says and what it should say.
+/// The stored and the computed checksum of a zilog2 block.
 ///
 /// For an encrypted dataset words 2 and 3 of `stored` are a MAC; compare
 /// `truncate(ChecksumKind::Zilog2, computed)` with words 0 and 1.
@@ -34,7 +34,7 @@ pub struct ZilSums {
     pub covered: usize,
     /// The words in the block.
     pub stored: [u64; 4],
-    /// The words that its bytes and the verifier give.
+    /// The words computed from its bytes and the verifier.
     pub computed: [u64; 4],
 }
 
@@ -120,7 +120,7 @@ pub fn seal_zil_legacy(block: &mut [u8], verifier: [u64; 4]) -> Result<(), Codec
     Ok(())
 }
 
-/// Checks a zilog block and tells the writer's byte order.
+/// Checks a zilog block and returns the writer's byte order.
 ///
 /// # Errors
 /// [`CodecError::NoMagic`], [`CodecError::Mismatch`], [`CodecError::Length`]: the chain ends

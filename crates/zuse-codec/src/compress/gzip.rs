@@ -2,7 +2,7 @@
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
-/// What compressing (with its level) and decompressing keep from block to block.
+/// State of compressing (with its level) and decompressing, kept between blocks.
 #[derive(Default)]
 pub(super) struct Streams {
     compress: Option<(u8, Compress)>,
@@ -26,8 +26,8 @@ pub(super) fn compress(
     match stream.compress(src, dst, FlushCompress::Finish) {
         Ok(Status::StreamEnd) => usize::try_from(stream.total_out()).ok(),
         _ => {
-            // A reset forgets that a block was begun, and the next stream would lack a header
-            // (zlib-rs, level 1).
+            // A reset does not clear the state of a begun block, so the next stream would lack a
+            // header (zlib-rs, level 1).
             *kept = None;
             None
         }

@@ -3,7 +3,7 @@
 /// A compression method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compression {
-    /// 0, property and dnode only: as the parent says.
+    /// 0, property and dnode only: inherited from the parent.
     Inherit,
     /// 1, property and dnode only: lz4, or lzjb on pools without it.
     On,
@@ -19,7 +19,7 @@ pub enum Compression {
     Zle,
     /// 15: the default.
     Lz4,
-    /// 16: Zstandard; its level is kept beside.
+    /// 16: Zstandard; its level is stored separately.
     Zstd,
 }
 

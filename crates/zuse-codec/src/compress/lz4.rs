@@ -6,8 +6,8 @@ use lz4_flex::block::{
 };
 
 const HEADER: usize = 4;
-/// A block that became so many times smaller is mostly runs (metadata: zeros), which are made
-/// faster by copies that double than byte by byte.
+/// From this compression ratio on a block is mostly runs (metadata: zeros). Doubling copies decode
+/// runs faster than byte by byte.
 const RUNS: usize = 12;
 /// Shortest match.
 const SHORTEST: usize = 4;
@@ -24,7 +24,7 @@ pub(super) struct Tables {
 
 /// Compresses; None if the result is longer than `max_dst`.
 ///
-/// The library wants room for the worst case, so `dst` grows beyond the limit on the way.
+/// The library needs room for the worst case, so `dst` grows beyond the limit meanwhile.
 pub(super) fn compress(
     tables: &mut Tables,
     src: &[u8],
@@ -55,7 +55,7 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Option<()> {
     (written == dst.len()).then_some(())
 }
 
-/// Whether [`decompress`] would fill `len` bytes: the sequences are followed, nothing is copied.
+/// Whether [`decompress`] would fill `len` bytes. It follows the sequences and copies nothing.
 pub(super) fn check(src: &[u8], len: usize) -> Option<()> {
     let (header, body) = src.split_first_chunk::<HEADER>()?;
     let length = usize::try_from(u32::from_be_bytes(*header)).ok()?;
@@ -78,7 +78,7 @@ pub(super) fn check(src: &[u8], len: usize) -> Option<()> {
     }
 }
 
-/// Fills `dst` with the first bytes of a block and looks no further; None if the stream is broken
+/// Fills `dst` with the first bytes of a block and reads no further. `None` if the stream is broken
 /// there or ends before.
 pub(super) fn decompress_front(src: &[u8], dst: &mut [u8]) -> Option<()> {
     let (header, body) = src.split_first_chunk::<HEADER>()?;
@@ -86,7 +86,8 @@ pub(super) fn decompress_front(src: &[u8], dst: &mut [u8]) -> Option<()> {
     fill(body.get(..length)?, dst).map(|_| ())
 }
 
-/// Fills `dst` and says whether the stream ends just there; None if it is broken or ends before.
+/// Fills `dst`, and returns whether the stream ends exactly there. `None` if it is broken or ends
+/// before.
 fn fill(body: &[u8], dst: &mut [u8]) -> Option<bool> {
     let mut rest = body;
     let mut at = 0usize;
@@ -106,7 +107,7 @@ fn fill(body: &[u8], dst: &mut [u8]) -> Option<bool> {
         let from = at.checked_sub(offset).filter(|_| offset > 0)?;
         let end = at + matched.min(dst.len() - at);
         let whole = end - at == matched;
-        // What repeats is twice as long after each copy.
+        // Each copy doubles the repeated bytes.
         while at < end {
             let step = (at - from).min(end - at);
             dst.copy_within(from..from + step, at);
@@ -128,7 +129,7 @@ fn take(rest: &mut &[u8]) -> Option<u8> {
     Some(*first)
 }
 
-/// A length whose four bits are all set goes on in bytes, the last of which is below 255.
+/// A length whose four bits are all set continues in bytes, the last of which is below 255.
 fn extended(bits: usize, rest: &mut &[u8]) -> Option<usize> {
     let mut length = bits;
     if bits == 15 {

@@ -7,7 +7,7 @@ const MIN_MATCH: usize = 3;
 const MAX_MATCH: usize = 66;
 const WINDOW: usize = 1024;
 
-/// A control byte and its eight items at most.
+/// The most bytes of a control byte and its eight items.
 const GROUP: usize = 17;
 
 /// Compresses into `dst`; None if it does not fit.

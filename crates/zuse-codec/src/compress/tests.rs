@@ -292,7 +292,7 @@ fn data() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(piece, 0..40).prop_map(|p| p.concat())
 }
 
-/// A length whose nibble was 15 goes on in bytes up to the first below 255.
+/// A length whose nibble is 15 continues in bytes up to the first below 255.
 fn extended(input: &mut impl Iterator<Item = usize>, nibble: usize) -> usize {
     let mut n = nibble;
     let mut more = if nibble == 15 { 255 } else { 0 };
@@ -324,7 +324,7 @@ fn lz4_end(block: &[u8]) -> (Option<usize>, usize) {
 }
 
 proptest! {
-    /// Old decoders copy in words and enforce these.
+    /// Old decoders copy in words and require these rules.
     #[test]
     fn lz4_blocks_keep_the_end_rules(plain in data()) {
         let mut stored = Vec::new();
@@ -432,8 +432,7 @@ proptest! {
     }
 }
 
-/// A compressor that ran out of room in the middle of a block would begin the next stream without a
-/// block's header.
+/// A compressor that ran out of room inside a block would begin the next stream without a header.
 #[test]
 fn gzip_is_sound_after_what_did_not_fit() {
     use zuse_base::{Entropy, SeededPrng};

@@ -31,8 +31,8 @@ pub(super) fn compress(src: &[u8], dst: &mut [u8]) -> Option<usize> {
     Some(out)
 }
 
-/// Bytes before two zeros in a row, at most 64. The last byte that the run could have (its 64th, or
-/// the input's last) belongs to it only if it is no zero. A zero there starts a run of zeros.
+/// Bytes before two zeros in a row, at most 64. The last possible byte of the run (the 64th, or the
+/// input's last) belongs to it only if it is not zero. A zero there starts a run of zeros.
 fn literal_run(rest: &[u8]) -> usize {
     let reach = &rest[..rest.len().min(LITERALS)];
     let pair = reach.windows(2).skip(1).position(|pair| pair == [0, 0]);

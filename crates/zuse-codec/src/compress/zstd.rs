@@ -6,8 +6,8 @@
 //! | 4 | 1 | level ([`ZstdLevel`]) |
 //! | 5 | 3 | library version, big-endian; ignored |
 //!
-//! Early big-endian writers stored version and level in other orders. A version is below 65536,
-//! so the place of its zero byte tells where the level is.
+//! Early big-endian writers stored version and level in other byte orders. A version is below
+//! 65536, so the position of its zero byte shows where the level is.
 
 use super::{Workspace, ZstdLevel, lz4};
 use zstd_safe::{CCtx, CParameter, DCtx, DParameter, FrameFormat};
@@ -17,7 +17,8 @@ const HEADER: usize = 8;
 /// Version 1.4.5: what every writer stores.
 const VERSION: [u8; 3] = [0x00, 0x28, 0xa5];
 
-/// From here on a cheaper method is asked first whether the block can be compressed at all.
+/// From this level on a cheaper method is tried first, to see whether the block is compressible at
+/// all.
 const PROBE_LEVEL: i32 = 3;
 const PROBE_SIZE: usize = 128 << 10;
 
@@ -54,14 +55,14 @@ fn decompressor() -> Option<DCtx<'static>> {
     Some(ctx)
 }
 
-/// What compressing and decompressing keep from block to block.
+/// Contexts for compressing and decompressing, kept between blocks.
 #[derive(Default)]
 pub(super) struct Contexts {
     compressor: Option<Compressor>,
     decompressor: Option<DCtx<'static>>,
 }
 
-/// The kept value, made on first use and again after a failure to make it.
+/// The kept value, made on first use and after a failure to make it.
 fn kept<T>(slot: &mut Option<T>, make: impl FnOnce() -> Option<T>) -> Option<&mut T> {
     if slot.is_none() {
         *slot = make();

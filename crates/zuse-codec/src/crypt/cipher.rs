@@ -1,7 +1,7 @@
-//! One AEAD key at work, in place and with a detached tag.
+//! One AEAD key in use, in place and with a detached tag.
 //!
-//! AES-GCM with 128 and 256 bits runs on graviola where the processor has what it needs. Everything
-//! else runs on the RustCrypto crates, which choose their own back end at run time.
+//! AES-GCM with 128 and 256 bits runs on graviola if the CPU has the required features. Everything
+//! else runs on the RustCrypto crates, which select their own back end at run time.
 
 use aes_gcm::aead::consts::{U12, U16};
 use aes_gcm::aead::{AeadInOut, KeyInit};
@@ -117,7 +117,7 @@ impl BlockCipher {
         .ok_or(CodecError::Length(len))
     }
 
-    /// Decrypts in place if the tag fits; else the message is not to be used.
+    /// Decrypts in place if the tag matches. Otherwise the message must not be used.
     ///
     /// # Errors
     /// [`CodecError::Authentication`].

@@ -1,4 +1,4 @@
-//! Keys: what a user knows, what wraps, what is wrapped.
+//! Keys: user keys, wrapping keys, and the wrapped keys of datasets.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha1::Sha1;
@@ -18,7 +18,7 @@ pub const PBKDF2_DEFAULT: u64 = 350_000;
 /// Fewest PBKDF2 rounds that may be set.
 pub const PBKDF2_MIN: u64 = 100_000;
 
-/// Rounds of PBKDF2 between two questions whether to go on: some milliseconds.
+/// Rounds of PBKDF2 between two checks for cancellation: some milliseconds.
 const STRETCH: u32 = 1 << 13;
 
 const MASTER_MAX: usize = 32;
@@ -40,7 +40,7 @@ impl WrappingKey {
         Ok(Self(Secret::new(bytes)))
     }
 
-    /// The bytes, for a process that takes the place of this one.
+    /// The bytes, to hand them to the process that replaces this one.
     pub fn expose(&self) -> &[u8; 32] {
         &self.0
     }
@@ -66,8 +66,9 @@ impl WrappingKey {
 
     /// Key format passphrase: PBKDF2 with HMAC-SHA1. The passphrase ends at a NUL.
     ///
-    /// The rounds are turned here, not by a library, because somebody else chose their number.
-    /// Every few thousand `go_on` is asked, and `None` is the answer once it says no.
+    /// The rounds are computed here instead of by a library, because the pool's author chose their
+    /// number. `go_on` is called every few thousand rounds; `None` is returned once it returns
+    /// false.
     pub fn from_passphrase(
         passphrase: &[u8],
         salt: u64,
@@ -126,12 +127,12 @@ impl HmacKey {
         *hmac_sha512(&*self.0, parts)
     }
 
-    /// What protects a block that is authenticated and not encrypted.
+    /// The MAC of a block that is authenticated but not encrypted.
     pub fn block_mac(&self, stored: &[u8]) -> BlockMac {
         first16(&self.mac([stored]))
     }
 
-    /// What protects one part of an objset block.
+    /// The MAC of one part of an objset block.
     pub fn objset_mac(&self, message: &[u8]) -> [u8; 32] {
         self.mac([message])
             .first_chunk()
@@ -145,7 +146,7 @@ pub struct MasterKey {
     suite: Suite,
     master: Secret<MASTER_MAX>,
     hmac: HmacKey,
-    /// HKDF's first step, which depends on the master key alone.
+    /// The result of HKDF's extract step, which depends on the master key alone.
     prk: Secret<64>,
 }
 
@@ -156,13 +157,13 @@ pub struct WrappedKey {
     pub iv: BlockIv,
     /// Tag of the wrapping.
     pub mac: BlockMac,
-    /// The master key; bytes past the suite's key length do not count.
+    /// The master key; bytes beyond the suite's key length are ignored.
     pub master: [u8; MASTER_MAX],
     /// The HMAC key.
     pub hmac: [u8; HMAC_LEN],
 }
 
-/// What a wrapping authenticates besides the keys. Version 0 knew only the guid.
+/// The additional data that a wrapping authenticates. Version 0 had only the guid.
 fn wrap_aad(suite: Suite, guid: u64, version: u64) -> Vec<u8> {
     let mut aad = guid.to_le_bytes().to_vec();
     if version != 0 {
@@ -173,7 +174,7 @@ fn wrap_aad(suite: Suite, guid: u64, version: u64) -> Vec<u8> {
 }
 
 impl MasterKey {
-    /// Keys from their bytes; of `master` the suite's key length counts.
+    /// Keys from their bytes. Only the suite's key length of `master` is used.
     pub fn new(suite: Suite, master: &[u8; MASTER_MAX], hmac: &[u8; HMAC_LEN]) -> Self {
         let mut own = Zeroizing::new([0; MASTER_MAX]);
         let len = suite.key_len();
@@ -208,7 +209,7 @@ impl MasterKey {
         &self.hmac
     }
 
-    /// The cipher of the blocks with a salt (HKDF-SHA512).
+    /// The cipher of the blocks with this salt (HKDF-SHA512).
     pub fn block_cipher(&self, salt: &BlockSalt) -> BlockCipher {
         let okm = hmac_sha512(&*self.prk, [&salt[..], &[1]]);
         match BlockCipher::new(self.suite, &okm[..self.suite.key_len()]) {
@@ -244,7 +245,7 @@ impl MasterKey {
         Ok(Self::new(suite, &master, &hmac))
     }
 
-    /// Wraps the keys for a key object, with an IV that was never used with this wrapping key.
+    /// Wraps the keys for a key object. The IV must never have been used with this wrapping key.
     ///
     /// # Errors
     /// None for keys of a suite's lengths.

@@ -1,8 +1,8 @@
 //! Bytes of a key at rest in memory.
 //!
-//! They have one place that does not move, so no copies stay behind. They are wiped when dropped,
-//! and the system is asked not to write their page to its swap. Where it does not let us
-//! (RLIMIT_MEMLOCK), they are as safe as all else.
+//! A secret has one address for its life, so no copies stay behind. It is wiped on drop, and its
+//! page is locked against swapping. If the host does not permit that (RLIMIT_MEMLOCK), the page may
+//! be swapped like any other.
 
 use std::ops::Deref;
 
@@ -13,9 +13,8 @@ pub(super) struct Secret<const N: usize>(Box<[u8; N]>);
 impl<const N: usize> Secret<N> {
     pub(super) fn new(bytes: &[u8; N]) -> Self {
         let mut place = Box::new([0; N]);
-        // SAFETY: the range is that of a live box, and locking a page changes nothing that a
-        // program can see. The page is never unlocked: other keys may share it, and the heap uses
-        // it again.
+        // SAFETY: the range is that of a live box, and locking a page has no effect that a program
+        // can see. The page is never unlocked: other keys may share it, and the heap reuses it.
         let _ = unsafe { rustix::mm::mlock(place.as_mut_ptr().cast(), N) };
         place.copy_from_slice(bytes);
         Self(place)
@@ -46,7 +45,7 @@ impl<const N: usize> Drop for Secret<N> {
 mod tests {
     use super::Secret;
 
-    /// Kilobytes that this process keeps from the swap.
+    /// Kilobytes of this process that are locked against swapping.
     fn locked() -> u64 {
         let status = std::fs::read_to_string("/proc/self/status").expect("status");
         let line = status.lines().find(|l| l.starts_with("VmLck:"));

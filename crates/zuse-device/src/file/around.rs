@@ -1,25 +1,24 @@
-//! Large writes and long reads past the host's page cache (`O_DIRECT`).
+//! Large writes and long reads that bypass the host's page cache (`O_DIRECT`).
 //!
-//! A write through the page cache costs a copy, a page, and later another thread that writes the
-//! page to the disk. That pays where the data is read or changed soon. It does not pay for large
-//! blocks that are written once. A read costs as much again: 20 µs of a processor for 64 KiB,
-//! against 2 µs past the cache.
+//! A write through the page cache costs a copy, a page, and later the writeback by another thread.
+//! That pays if the data is read or changed soon. It does not pay for large blocks that are written
+//! once. A read costs as much again: 20 µs of CPU time for 64 KiB, against 2 µs with direct I/O.
 //!
 //! The cache is passed by
-//! - for writes, if the host says that it can (`statx` with `STATX_DIOALIGN`, Linux 6.1). Local
-//!   file systems and disks do. Network file systems do not: there a direct write would wait for
-//!   the other side.
-//! - for reads into memory where the data stays, if the cache holds less than half of it. The host
-//!   must say so (`cachestat`, Linux 6.5).
+//! - for writes, if the host reports support (`statx` with `STATX_DIOALIGN`, Linux 6.1). Local file
+//!   systems and disks do. Network file systems do not: there a direct write would wait for the
+//!   server.
+//! - for reads into their final memory, if the cache holds less than half of the range. The host
+//!   must report that (`cachestat`, Linux 6.5).
 //!
-//! Otherwise everything goes through the page cache.
+//! Everything else goes through the page cache.
 //!
 //! The memory for such reads begins at a page boundary, although the host would accept less. Four
-//! reads of 704 KiB at a time reached 3.6 GB/s that way, and 2.7 GB/s from other multiples of 512.
+//! concurrent reads of 704 KiB reached 3.6 GB/s that way, and 2.7 GB/s at other multiples of 512.
 //!
-//! The direct descriptor is a second one of the same file. It holds no lock: the lock of the first
-//! one stands for both. The host keeps both ways coherent, page by page. So no page is ever written
-//! partly direct and partly through the cache.
+//! The direct descriptor is a second one of the same file. It holds no lock: the first one's lock
+//! covers both. The host keeps both ways coherent, page by page. So no page is ever written partly
+//! direct and partly through the cache.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -40,23 +39,23 @@ const DIRECT_ALIGNMENT: StatxFlags = StatxFlags::from_bits_retain(0x2000);
 #[derive(Debug)]
 struct Direct {
     file: File,
-    /// What addresses in memory are made multiples of: of a page, which is more than most hosts ask
-    /// for.
+    /// Alignment of memory addresses: one page, which is more than most hosts require.
     memory: usize,
-    /// What places and lengths in the file are multiples of.
+    /// Alignment of offsets and lengths in the file.
     place: u64,
 }
 
-/// At least twice what a host reads ahead of a sequential reader.
+/// At least twice the read-ahead of a host for a sequential reader.
 const BROUGHT: u64 = 16 << 20;
 
-/// Bytes of memory that a processor takes at once.
+/// Size of a CPU cache line.
 const LINE: usize = 64;
 
-/// `cachestat`, which has this number wherever Rust's standard library runs on Linux.
+/// The system call number of `cachestat`, the same on every Linux that Rust's standard library
+/// supports.
 const CACHESTAT: libc::c_long = 451;
 
-/// The way around the cache, looked for when it is first needed.
+/// Direct I/O on a file; its support is checked on first use.
 #[derive(Debug)]
 pub(super) struct Around {
     direct: OnceLock<Option<Direct>>,
@@ -97,13 +96,13 @@ impl Around {
             .as_ref()
     }
 
-    /// Whether there is one.
+    /// Whether direct I/O is possible.
     pub(super) fn is_there(&self, file: &File) -> bool {
         self.direct(file).is_some()
     }
 
-    /// Writes the whole pages of `buf` that lie in the middle. Gives which bytes these were; none
-    /// if the way is through the cache.
+    /// Writes the whole pages in the middle of `buf`. Returns the range of these bytes; empty if
+    /// all must go through the cache.
     pub(super) fn write(&self, file: &File, buf: &[u8], at: u64) -> io::Result<Range<usize>> {
         let none = Ok(0..0);
         let page = PAGE as u64;
@@ -136,13 +135,12 @@ impl Around {
                 }
             }
         }
-        // What a short write left of a page is written again.
+        // A page that was written in part is written again.
         let done = from + (done - from) / PAGE * PAGE;
         Ok(from..done)
     }
 
-    /// Reads ranges that follow one another, counted from `at`, as
-    /// [`crate::BlockDevice::read_apart`] says.
+    /// Reads consecutive ranges, counted from `at`, as [`crate::BlockDevice::read_apart`] says.
     pub(super) fn read(&self, file: &File, parts: &[Range<usize>], at: u64) -> Option<Vec<Fresh>> {
         if let Some(direct) = self.direct(file)
             && parts.iter().all(|part| {
@@ -158,7 +156,7 @@ impl Around {
     }
 }
 
-/// How many pages of a file's range are in the host's cache; `None` where the host cannot say
+/// How many pages of a file's range are in the host's cache; `None` if the host cannot report it
 /// (before Linux 6.5).
 pub(super) fn cached(file: &File, at: u64, len: u64) -> Option<u64> {
     counts(file, at, len).map(|counts| counts[0])
@@ -169,7 +167,7 @@ pub(super) fn cached(file: &File, at: u64, len: u64) -> Option<u64> {
 pub(super) fn counts(file: &File, at: u64, len: u64) -> Option<[u64; 5]> {
     let range = [at, len];
     let mut counts = [0u64; 5];
-    // SAFETY: both arrays are as long as the call takes them to be, and live until it returns.
+    // SAFETY: both arrays have the length that the call expects, and live until it returns.
     let done = unsafe {
         libc::syscall(
             CACHESTAT,
@@ -182,9 +180,9 @@ pub(super) fn counts(file: &File, at: u64, len: u64) -> Option<[u64; 5]> {
     (done == 0).then_some(counts)
 }
 
-/// Whether the host's cache has less than half of what the ranges reach over, or hardly more of it
-/// than the host reads ahead. What was read through the cache once would have the next ranges
-/// brought there, and so on for ever.
+/// Whether the host's cache holds less than half of the ranges, or hardly more than its read-ahead.
+/// Without the second condition one read through the cache would make the host read ahead the next
+/// ranges. Then those would be read through the cache too, and so on.
 pub(super) fn has_little(file: &File, at: u64, parts: &[Range<usize>]) -> bool {
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
         return false;
@@ -204,7 +202,7 @@ fn open(file: &File, writable: bool) -> Option<Direct> {
     if !fits(said.stx_dio_mem_align) || !fits(said.stx_dio_offset_align) {
         return None;
     }
-    // Not by its name, under which another file may lie by now.
+    // Not by its name, which may belong to another file by now.
     let file = OpenOptions::new()
         .read(true)
         .write(writable)

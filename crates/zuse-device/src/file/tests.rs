@@ -45,7 +45,7 @@ fn a_writer_excludes_writers_and_readers_but_not_a_probe() {
         let error = FileDevice::open(&path, access).unwrap_err();
         assert!(error.is_held(), "{error}");
         let holder = crate::lock_holder(&path).map(|(pid, _)| pid);
-        // Where files have other numbers in the table (overlays), nobody is found.
+        // On overlays the table has other inode numbers, so no process is found.
         assert!(holder.is_none_or(|pid| pid == std::process::id()));
         assert!(zuse_base::Error::from(error).is(Errno::BUSY));
     }
@@ -103,7 +103,7 @@ fn the_end_of_the_file_is_guarded_and_moves_with_a_resize() {
     );
     device.resize(2000).unwrap();
     device.write_at(&[1; 10], 995).unwrap();
-    // Somebody cuts the file behind our back: an error, not zeroes.
+    // Another process truncates the file: an error, not zeroes.
     std::fs::OpenOptions::new()
         .write(true)
         .open(dir.path().join("disk"))
@@ -180,8 +180,8 @@ fn what_will_be_read_may_be_anything() {
     assert_eq!(&bytes, b"zuse");
 }
 
-/// `len` bytes that lie in memory as those from `at` on lie in pages, with what differs from one
-/// page to the next.
+/// `len` bytes whose memory has the same alignment as offset `at`, with different content in each
+/// page.
 fn as_in_pages(buffer: &mut Vec<u8>, at: u64, len: usize) -> &[u8] {
     buffer.clear();
     buffer.reserve(len + PAGE);
@@ -208,7 +208,7 @@ fn large_writes_arrive_whole_however_they_lie() {
         (2 << 20, 3 * AROUND),
         ((2 << 20) - 1, AROUND + 2),
         (size - AROUND as u64, AROUND),
-        // Too short, and what was written directly is written through the cache.
+        // Too short: what was written directly is written again through the cache.
         (0, AROUND - 1),
         (3 * PAGE as u64, PAGE),
     ];
@@ -216,7 +216,7 @@ fn large_writes_arrive_whole_however_they_lie() {
         let bytes = as_in_pages(&mut buffer, at, len);
         device.write_at(bytes, at).unwrap();
         model[at as usize..][..len].copy_from_slice(bytes);
-        // As it happens to lie, between pages.
+        // Memory with another alignment.
         let shifted: Vec<u8> = bytes.iter().map(|b| b ^ 0x55).collect();
         let room = 1 + at / 2;
         device.write_at(&shifted[1..], room).unwrap();
@@ -251,7 +251,7 @@ fn a_large_write_goes_around_the_cache_where_the_host_can() {
         return;
     };
     assert_eq!(pages, 0);
-    // Through the cache it is there.
+    // The cache has the bytes.
     let at = 3 * AROUND as u64;
     device
         .write_at(as_in_pages(&mut buffer, at, AROUND - PAGE), at)
@@ -269,7 +269,7 @@ fn the_host_begins_with_what_it_has_before_a_flush() {
     let pieces = BEGIN / piece.len() as u64;
     let slices = [IoSlice::new(&piece)];
     for n in 0..pieces - 1 {
-        // Half of them each way; none of them lies in memory as in pages.
+        // Half of the writes use each call. None has the alignment of a page in memory.
         let at = 512 + n * piece.len() as u64;
         if n % 2 == 0 {
             device.write_at(&piece, at).unwrap();
@@ -284,7 +284,7 @@ fn the_host_begins_with_what_it_has_before_a_flush() {
     );
     device.write_at(&piece, 2 * BEGIN + 512).unwrap();
     assert_eq!(device.waiting.load(Ordering::Relaxed), 0);
-    // Where there is no disk behind, the host has nothing to begin with.
+    // Without a disk behind the file the host has nothing to write back.
     if let (Some(before), Some(now)) = (before, changed())
         && !is_memory(&dir)
     {
@@ -308,7 +308,7 @@ fn is_memory(dir: &tempfile::TempDir) -> bool {
     rustix::fs::statfs(dir.path()).is_ok_and(|s| s.f_type == TMPFS.into())
 }
 
-/// A file of `size` bytes that differ, and the same in memory.
+/// A file of `size` distinct bytes, and the same bytes in memory.
 fn full(dir: &tempfile::TempDir, size: usize) -> (FileDevice, Vec<u8>) {
     let device = new(dir, size as u64);
     let bytes: Vec<u8> = (0..size).map(|n| (n / 3 + n / PAGE) as u8).collect();
@@ -317,7 +317,7 @@ fn full(dir: &tempfile::TempDir, size: usize) -> (FileDevice, Vec<u8>) {
     (device, bytes)
 }
 
-/// Has the host give up what it has in its cache of a file.
+/// Makes the host drop its cached pages of a file.
 fn forget(device: &FileDevice) {
     rustix::fs::fadvise(&device.file, 0, None, Advice::DontNeed).unwrap();
 }
@@ -371,15 +371,15 @@ fn a_read_apart_goes_around_the_cache_unless_the_bytes_are_in_it() {
         all.iter()
             .all(|part| part.as_ptr().addr().is_multiple_of(PAGE))
     );
-    // Hardly more than what is brought for who reads a file in order: the next ones are not to be
-    // brought so, too.
+    // The cache holds hardly more than the read-ahead of a sequential reader. The next reads must
+    // not use the cache for that.
     let mut some = vec![0; 2 << 20];
     device.read_at(&mut some, 0).unwrap();
     let before = cached(0, 24 << 20);
     assert!(before > Some(0) && has_little(0), "{before:?}");
     read(0);
     assert_eq!(cached(0, 24 << 20), before);
-    // All of it is there.
+    // The cache has all of it.
     some.resize(24 << 20, 0);
     device.read_at(&mut some, 0).unwrap();
     assert!(!has_little(0) && !has_little(1 << 20));
@@ -388,7 +388,7 @@ fn a_read_apart_goes_around_the_cache_unless_the_bytes_are_in_it() {
 
 #[test]
 fn what_the_host_says_of_a_direct_write_is_the_writes_error() {
-    // It has no room, whatever is written.
+    // A device that is always full.
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
     let around = around::Around::over(full);
     let mut buffer = Vec::new();

@@ -1,4 +1,4 @@
-//! Whole-block access: the newest version of a block, and copy-on-write edits.
+//! Access to whole blocks: the newest version of a block, and copy-on-write edits.
 //!
 //! Budget: a read of a dirty block is the state lock (shared), one B-tree search and the block's
 //! lock. A read of a clean block is one cache hit per level, the last level-1 blocks by a shortcut
@@ -21,8 +21,8 @@ mod clones;
 pub(super) mod early;
 mod shape;
 
-/// A new object of metadata that has more blocks than these grows on in the next txg, most likely.
-/// It is a directory, each of whose leaves the next names fall into.
+/// A new metadata object with more blocks than this will probably grow in the next txg, too. It is
+/// a directory, and new names fall into any of its leaves.
 const GROWING: u64 = 256;
 
 /// A block as a reader sees it: decoded, little-endian.
@@ -42,10 +42,10 @@ impl<'a> BlockView<'a> {
         self.bytes
     }
 
-    /// The index that rides with the block, built on first use.
+    /// The index kept with the block, built on first use.
     ///
     /// # Panics
-    /// If an index of another type rides with this block: a block has one kind of reader.
+    /// If an index of another type is kept with this block: a block has one kind of reader.
     #[allow(clippy::should_implement_trait)]
     pub fn index<I: BlockIndex>(&self, build: impl FnOnce(&[u8]) -> I) -> &'a I {
         let found = match self.index {
@@ -74,13 +74,12 @@ impl BlockEdit<'_> {
         self.bytes
     }
 
-    /// The bytes, to change. An index that is there stays: the caller keeps it in step, or drops
-    /// it.
+    /// The bytes, to change. An existing index stays: the caller updates it, or drops it.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.bytes
     }
 
-    /// Drops the index, because the bytes change in a way it does not follow.
+    /// Drops the index, because the caller does not update it with the bytes.
     pub fn drop_index(&mut self) {
         self.index.take();
     }
@@ -129,16 +128,16 @@ impl State {
     }
 }
 
-/// The level-1 block that was looked at last, with its number.
+/// The last used level-1 block, with its number.
 pub(crate) type Parent = Option<(u64, Arc<Block>)>;
 
 /// What [`Dnode::cached`] found.
 pub(crate) enum Cached {
     /// The block, in the cache.
     Block(Arc<Block>),
-    /// There is nothing to read from a device.
+    /// There is nothing to read: a hole.
     Nothing,
-    /// It must be read.
+    /// The block must be read from a device.
     No,
 }
 
@@ -151,7 +150,7 @@ impl Dnode {
         }
     }
 
-    /// The pointer to a block of a tree, found from the top. A hole above is a hole.
+    /// The pointer to a block of a tree, found from the top. Everything below a hole is a hole.
     pub(crate) fn lookup_bp(&self, tree: &Synced, level: u8, blkid: u64) -> Result<BlockPointer> {
         let shift = tree.fanout_shift();
         let mut at = tree.levels - 1;
@@ -189,7 +188,7 @@ impl Dnode {
         ))
     }
 
-    /// The level-1 block above a level-0 one, by way of the tree's shortcuts; `None` for a hole.
+    /// The level-1 block above a level-0 one, by the tree's shortcuts; `None` for a hole.
     fn parent(&self, tree: &Synced, blkid: u64) -> Result<Option<Arc<Block>>> {
         let shift = tree.fanout_shift();
         let id = shifted(blkid, shift);
@@ -204,13 +203,13 @@ impl Dnode {
         })
     }
 
-    /// A level-0 block out of a tree; `None` for a hole.
+    /// A level-0 block of a tree; `None` for a hole.
     #[inline]
     pub(crate) fn read_tree(&self, tree: &Synced, blkid: u64) -> Result<Option<Arc<Block>>> {
         self.read_tree_soon(tree, blkid, 0)
     }
 
-    /// The same, where the bytes at `soon` will be needed next.
+    /// As [`Self::read_tree`], if the bytes at `soon` will be needed next.
     pub(crate) fn read_tree_soon(
         &self,
         tree: &Synced,
@@ -227,7 +226,7 @@ impl Dnode {
         };
         let child = blkid & ((1 << tree.fanout_shift()) - 1);
         let size = tree.head.block_size as usize;
-        // What is read once and in order needs no shortcuts.
+        // File data is usually read once and in order, and needs no shortcuts.
         let children = if zuse_format::object_type::is_metadata(tree.head.object_type) {
             parent.index(Children::of)
         } else {
@@ -250,8 +249,8 @@ impl Dnode {
         Ok(block)
     }
 
-    /// As [`Self::read_tree`], for the few blocks of an object that most operations need: by a
-    /// shortcut.
+    /// As [`Self::read_tree`], by a shortcut: for the few blocks of an object that most operations
+    /// need.
     #[inline]
     pub(crate) fn read_tree_by_shortcut(
         &self,
@@ -277,8 +276,8 @@ impl Dnode {
         if bp.is_hole() {
             return Ok(None);
         }
-        // What is encrypted is found with the key only: the cache may still hold what a key that is
-        // gone has opened.
+        // An encrypted block is read with the key only. The cache may still hold blocks that were
+        // decrypted with a key that is unloaded.
         if !bp.uses_crypt()
             && let Some(block) = self.core.io.cached(bp)
             && block.bytes().len() == head.block_size as usize
@@ -301,8 +300,8 @@ impl Dnode {
         Ok(Some(block))
     }
 
-    /// A block of a tree if it can be had without reading from a device. `parent` remembers the
-    /// level-1 block that was looked at last, which many blocks in a row share.
+    /// A block of a tree, if no device read is needed. `parent` caches the last used level-1 block,
+    /// which consecutive blocks share.
     pub(crate) fn cached(&self, tree: &Synced, blkid: u64, parent: &mut Parent) -> Cached {
         let shift = tree.fanout_shift();
         let mut at = tree.levels - 1;
@@ -313,7 +312,7 @@ impl Dnode {
         let mut next = match parent {
             Some((id, block)) if at > 0 && *id == shifted(blkid, shift) => {
                 let child = blkid & ((1 << shift) - 1);
-                // Who was found once is found by its shortcut.
+                // A block that was found once has a shortcut.
                 if let Some(there) = block
                     .index(Children::of)
                     .and_then(|c| c.get(child as usize, 0))
@@ -337,7 +336,7 @@ impl Dnode {
                 return Cached::Nothing;
             };
             if bp.level() != at {
-                // Whoever reads it learns what is wrong.
+                // The regular read reports the error.
                 return Cached::No;
             }
             if at == 0 {
@@ -380,8 +379,8 @@ impl Dnode {
         self.with_block_of(blkid, false, f)
     }
 
-    /// As [`Self::with_block`], for the few blocks of an object that most operations need: they are
-    /// found by a shortcut.
+    /// As [`Self::with_block`], by a shortcut: for the few blocks of an object that most operations
+    /// need.
     ///
     /// # Errors
     /// As [`Self::with_block`].
@@ -468,7 +467,7 @@ impl Dnode {
         self.edit_block_soon(tx, blkid, 0, f)
     }
 
-    /// The same, where the bytes at `soon` will be needed next.
+    /// As [`Self::edit_block`], if the bytes at `soon` will be needed next.
     pub(crate) fn edit_block_soon<R>(
         &self,
         tx: &Tx,
@@ -480,10 +479,10 @@ impl Dnode {
         self.edit_own(&block, f)
     }
 
-    /// As [`Self::edit_block`], of the version that [`Self::own_block`] gave for the same txg.
+    /// As [`Self::edit_block`], for the version that [`Self::own_block`] returned in the same txg.
     ///
     /// # Errors
-    /// The content does not decode; its txg was written.
+    /// The content does not decode, or its txg is written already.
     #[inline]
     pub(crate) fn edit_own<R>(
         &self,
@@ -515,8 +514,8 @@ impl Dnode {
         }
     }
 
-    /// Asks the memory for where the newest version of a block is whose number `f` finds in another
-    /// one, if that is a changed one.
+    /// `f` finds a block number in this block. Prefetches the slot of that block's newest version,
+    /// if it is dirty.
     #[inline]
     pub(crate) fn lead<R>(
         &self,
@@ -534,8 +533,8 @@ impl Dnode {
         Some(led)
     }
 
-    /// Asks the memory for the newest version of a block, if that is a changed one. For the block,
-    /// its first bytes and those at `soon`.
+    /// Prefetches the newest version of a block, if it is dirty: its header, its first bytes and
+    /// those at `soon`.
     pub(crate) fn expect_block(&self, blkid: u64, soon: usize) {
         let state = self.read_state();
         if let Some(d) = state.dirty.last() {
@@ -550,7 +549,7 @@ impl Dnode {
         newest.blocks.get(blkid).cloned()
     }
 
-    /// The version of a block that belongs to tx's txg, made if need be.
+    /// The version of a block that belongs to tx's txg, created if needed.
     pub(crate) fn own_block(&self, tx: &Tx, blkid: u64) -> Result<Arc<DirtyBlock>> {
         self.own_block_soon(tx, blkid, 0)
     }
@@ -593,13 +592,13 @@ impl Dnode {
         })
     }
 
-    /// Puts a version into tx's txg; if one is there already (another thread was first) that one
-    /// stays unless `replace`.
+    /// Inserts a version into tx's txg. If another thread has inserted one already, that one stays
+    /// unless `replace`.
     ///
-    /// The block cache makes room for it while it lends: cache and changed blocks together stay
-    /// within its limit. Metadata that it lends for is not counted as dirty, because it mostly is a
-    /// new version of a cached block. A large directory could otherwise dirty so many leaves that a
-    /// txg ends after a few names. Then each name would cost a leaf.
+    /// The block cache lends memory for it, so that cache and dirty blocks together stay within its
+    /// limit. Metadata on loan does not count as dirty, because it usually replaces a cached block.
+    /// Otherwise a large directory could dirty so many leaves that a txg ends after a few names.
+    /// Then each name would cost a leaf.
     fn install(
         &self,
         tx: &Tx,
@@ -659,8 +658,8 @@ impl Dnode {
     }
 
     /// Replaces the only block of a file that holds the value of an extended attribute. It is
-    /// counted like the spill block in which a smaller value stands. While the cache has memory to
-    /// spare, no writer waits and no txg ends because of it.
+    /// counted like the spill block of a smaller value. While the cache has memory to spare, no
+    /// writer waits and no txg ends because of it.
     ///
     /// # Errors
     /// As [`Self::write_block`].
@@ -681,10 +680,10 @@ impl Dnode {
         .map(|_| ())
     }
 
-    /// Replaces a whole block by one in its stored form, which is written as it is.
+    /// Replaces a whole block by one in its stored form, which is written unchanged.
     ///
     /// # Errors
-    /// `Refused(INVAL)` if it does not stand for a whole block; the object is free.
+    /// `Refused(INVAL)` if it is not a whole block of this object; the object is free.
     pub fn write_stored(&self, tx: &Tx, blkid: u64, block: StoredBlock) -> Result<()> {
         if block.logical_size != self.block_size() {
             return Err(Error::refused(
@@ -744,7 +743,7 @@ fn with_zeros<R>(size: usize, f: impl FnOnce(BlockView<'_>) -> R) -> R {
     }
 }
 
-/// A block's place, put into words only when something is wrong.
+/// A block's place, formatted only for an error.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockPlace<'a> {
     pub dnode: &'a Dnode,
@@ -753,8 +752,8 @@ pub(crate) struct BlockPlace<'a> {
 }
 
 impl BlockPlace<'_> {
-    /// The block by its pointer. One that cannot be had is suspected to be lost, until
-    /// [`Dnode::is_stale`] has judged.
+    /// Reads the block of a pointer. If that fails, the block may be lost; [`Dnode::is_stale`]
+    /// decides.
     pub fn read(&self, bp: &BlockPointer, metadata: bool) -> Result<Arc<Block>> {
         let core = &self.dnode.core;
         let found = core.read_block(bp, metadata, self);

@@ -1,8 +1,7 @@
-//! What belongs to an object in memory besides its data: a ZAP's lock, a znode. At most one of each
-//! type.
+//! State attached to an object in memory: a ZAP's lock, a znode. At most one of each type.
 //!
-//! An object holds them weakly: they live as long as somebody uses them. Most objects have one,
-//! which has its place here without an allocation of its own.
+//! An object holds it weakly: it lives as long as somebody uses it. Most objects have one, which is
+//! stored inline without an allocation.
 
 use std::any::Any;
 use std::sync::{Arc, Weak};
@@ -17,7 +16,7 @@ type Companion = Weak<dyn Any + Send + Sync>;
 #[derive(Default)]
 struct All {
     first: Option<Companion>,
-    // The vector by itself would make every object two words larger.
+    // The bare vector would make every object two words larger.
     #[allow(clippy::box_collection)]
     others: Option<Box<Vec<Companion>>>,
 }

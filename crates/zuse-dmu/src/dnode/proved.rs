@@ -1,12 +1,12 @@
-//! Which part of an object a cut stream contained, in an object set that was made of it.
+//! Which part of an object a truncated stream contained, in an object set received from it.
 
 use zuse_base::{Error, Result};
 
 use super::Dnode;
 
 impl Dnode {
-    /// Fails for a block that a stream did not bring ([`crate::Edge`]): what is in its place is not
-    /// its data.
+    /// Fails for a block that the stream did not contain ([`crate::Edge`]): the stored bytes are
+    /// not its data.
     #[inline]
     pub(super) fn check_proved(&self, blkid: u64, block_size: u32) -> Result<()> {
         match self.core.edge.get() {

@@ -14,21 +14,20 @@ use super::blocks::{Found, shifted};
 use crate::dirty::{Content, DirtyBlock, Early, Synced};
 use crate::tx::Tx;
 
-/// Bytes that are asked for ahead of a sequential reader.
+/// Bytes that are prefetched for a sequential reader.
 const READ_AHEAD: u64 = 4 << 20;
 
-/// Bytes that one job of a prefetch reads.
+/// Bytes that one prefetch job reads.
 const PREFETCH_JOB: u64 = 128 << 10;
 
-/// Where a sequential reader is expected next, and up to where blocks were asked for. In blocks.
+/// Where a sequential reader is expected next, and how far blocks were prefetched. In blocks.
 #[derive(Default)]
 pub(super) struct Stream {
     next: AtomicU64,
     ahead: AtomicU64,
 }
 
-/// A piece of an object's bytes: shared with the cache where it is clean, zeros where there is a
-/// hole.
+/// A part of an object's bytes: shared with the cache if it is clean, zeros for a hole.
 #[derive(Clone)]
 pub enum SharedSlice {
     /// A part of a cached block.
@@ -67,11 +66,11 @@ impl SharedSlice {
 }
 
 impl Dnode {
-    /// Gives the bytes of a range to `sink`, in order, block by block. What lies behind the last
-    /// block is zeros.
+    /// Passes the bytes of a range to `sink`, in order, block by block. Bytes after the last block
+    /// are zeros.
     ///
     /// # Errors
-    /// A block cannot be read; what was given before stays valid.
+    /// A block cannot be read; the bytes passed before are valid.
     pub fn read_slices(
         &self,
         offset: u64,
@@ -126,7 +125,7 @@ impl Dnode {
         Ok(())
     }
 
-    /// Bytes of a block that a txg has in memory.
+    /// A slice of a block that a txg has in memory.
     fn slice_of(
         &self,
         block: &DirtyBlock,
@@ -156,7 +155,7 @@ impl Dnode {
         Ok(slice)
     }
 
-    /// Fills `buf` from a byte offset. What lies behind the last block is zeros.
+    /// Fills `buf` from a byte offset. Bytes after the last block are zeros.
     ///
     /// # Errors
     /// A block cannot be read.
@@ -199,7 +198,7 @@ impl Dnode {
         Ok(())
     }
 
-    /// Makes a byte range zeros: whole blocks become holes, partly covered ones are rewritten.
+    /// Zeroes a byte range: whole blocks become holes, partly covered ones are rewritten.
     ///
     /// # Errors
     /// A partly covered block cannot be read.
@@ -256,7 +255,7 @@ impl Dnode {
     }
 
     /// The next offset at or after `offset` that is data (or, with `hole`, a hole); `None` if there
-    /// is none up to the last block. Block granularity; behind the last block everything is a hole.
+    /// is none up to the last block. Block granularity; after the last block everything is a hole.
     ///
     /// # Errors
     /// An indirect block cannot be read.
@@ -267,7 +266,7 @@ impl Dnode {
         while blkid <= last {
             let found = self.read_state().find(blkid);
             let (is_hole, span) = match found {
-                // Whoever reads it learns that it is missing.
+                // Data that the stream did not contain; a read reports that it is missing.
                 _ if !self.is_proved(blkid, size as u32) => (false, 1),
                 Found::Dirty(_) => (false, 1),
                 Found::Hole => (true, 1),
@@ -280,13 +279,13 @@ impl Dnode {
             if is_hole == hole {
                 return Ok(Some((blkid * size).max(offset)));
             }
-            // A span of the tree says nothing about newer versions inside it. So the jump goes only
-            // as far as the next dirty block.
+            // A span of the tree does not cover newer versions inside it. So the jump goes only as
+            // far as the next dirty block.
             blkid = self.next_stop(blkid, span);
         }
         let behind = ((last + 1) * size).max(offset);
         if !self.is_proved(behind / size, size as u32) {
-            // Nor may what did not come be taken for a hole.
+            // Missing data must not be taken for a hole either.
             return Ok((!hole).then_some(behind));
         }
         Ok(hole.then_some(behind))
@@ -310,7 +309,7 @@ impl Dnode {
         stop
     }
 
-    /// Whether a block of a tree is a hole, and for how many blocks from here that is known.
+    /// Whether a block of a tree is a hole, and for how many blocks the same holds.
     fn tree_extent(&self, tree: &Synced, blkid: u64) -> Result<(bool, u64)> {
         let shift = tree.fanout_shift();
         let mut level = tree.levels - 1;
@@ -342,7 +341,7 @@ impl Dnode {
         }
     }
 
-    /// Asks for blocks that will be read soon; returns at once.
+    /// Prefetches blocks; returns at once.
     pub fn prefetch(&self, first: u64, count: u64) {
         let size = u64::from(self.block_size()).max(1);
         let end = first
@@ -359,7 +358,7 @@ impl Dnode {
                 for blkid in from..to {
                     let found = me.read_state().find(blkid);
                     if let Found::Tree(tree) = found {
-                        // Only a hint: who needs the block learns what is wrong with it.
+                        // Only a hint: the reader that needs the block gets its error.
                         let _ = me.read_tree(&tree, blkid);
                     }
                 }
@@ -370,7 +369,7 @@ impl Dnode {
         }
     }
 
-    /// Asks for blocks that will be read soon, in ascending order; returns at once.
+    /// Prefetches blocks, given in ascending order; returns at once.
     pub(crate) fn prefetch_these(&self, blocks: &[u64]) {
         let size = u64::from(self.block_size()).max(1);
         let batch = usize::try_from((PREFETCH_JOB / size).max(1)).unwrap_or(1);
@@ -391,10 +390,10 @@ impl Dnode {
         }
     }
 
-    /// Keeps a sequential reader supplied: called with the blocks it reads now.
+    /// Prefetches for a sequential reader; called with the blocks that it reads now.
     ///
-    /// Requests of one reader may come in a different order from several threads, so being near the
-    /// expected place is enough. Objects of one block never get here far enough to cost anything.
+    /// With several threads, requests of one reader may arrive out of order. So it is enough to be
+    /// close to the expected block. For objects of one block this costs next to nothing.
     fn read_ahead(&self, first: u64, end: u64, size: u64, last: u64) {
         let window = (READ_AHEAD / size).max(2);
         let expected = self.stream.next.swap(end, Relaxed);
@@ -404,7 +403,7 @@ impl Dnode {
         }
         let ahead = self.stream.ahead.load(Relaxed).clamp(end, end + 2 * window);
         let want = (end + window).min(last + 1);
-        // Ask in halves of the window, not block by block.
+        // Half a window at a time, not block by block.
         if want > ahead && (want - ahead >= window / 2 || want == last + 1) {
             self.stream.ahead.store(want, Relaxed);
             self.prefetch(ahead, want - ahead);

@@ -6,27 +6,27 @@
 //!                 └──► level-1 block ── Children ──► its level-0 blocks (metadata only)
 //! ```
 //! Why: a random look-up in a large directory reads the header, a table block and a leaf. From the
-//! top, each of them is one hit of the block cache per level. Such a hit is a pointer of 128 bytes,
-//! a shard lock and a hash table, each a miss of the processor's caches. Through a shortcut it is
-//! one slot.
+//! top, each of them takes a hit of the block cache per level. Such a hit reads a pointer of 128
+//! bytes, a shard lock and a hash table, each a miss of the processor's caches. A shortcut is one
+//! slot.
 //!
 //! Rules
 //! - A shortcut holds its block weakly: the cache alone decides what stays in memory.
 //! - [`Shortcuts`] belongs to one [`Synced`](crate::dirty::Synced), [`Children`] to one version of
 //!   a level-1 block. Neither ever changes, so a shortcut cannot lead to an old version.
 //! - One use in about 64 goes through the cache, so that the cache knows that the block is in use.
-//! - An encrypted block has no shortcut, because it is looked up with its key only.
+//! - An encrypted block has no shortcut, because it must be looked up with its key.
 //!
-//! Budget: a use is two locked operations, for taking and releasing the reference. A locked
-//! operation takes 20 cycles even in the nearest cache, and delays everything behind it. The first
-//! shortcut to a block is written once and read without a lock. A shortcut to a block that left the
-//! cache and came back stands behind a lock (two more operations). So does a second one at the same
-//! slot. A look-up in a fat ZAP has three shortcuts.
+//! Budget: a use takes two locked operations, for taking and releasing the reference. A locked
+//! operation takes 20 cycles even in the L1 cache, and delays everything after it. The first
+//! shortcut to a block is written once and read without a lock. A second shortcut at the same slot
+//! is protected by a lock (two more operations). So is a shortcut to a block that was evicted and
+//! read again. A look-up in a fat ZAP uses three shortcuts.
 //!
 //! Memory: nothing for objects of one level. Otherwise, once used:
 //! - 56 bytes for each level-1 block (4 to 64) and for each block of a ZAP (4 to 64);
-//! - 24 bytes a pointer beside each cached level-1 block of metadata, 48 where blocks came back.
-//!   These are charged to the cache (as 48) and dropped with it.
+//! - 24 bytes per pointer beside each cached level-1 block of metadata, 48 if blocks were read
+//!   again. These are charged to the cache (as 48) and dropped with it.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -40,13 +40,13 @@ use zuse_io::{Block, BlockIndex};
 
 const FEWEST: usize = 4;
 const MOST: usize = 64;
-/// log2 of the uses of which one goes by the cache.
+/// log2 of the number of uses of which one goes through the cache.
 const USES: u32 = 6;
 
-/// Chooses the uses that go by the cache: one of 64, spread evenly, so that no order of uses leaves
-/// a block out. Each begins elsewhere in the row, by its address: of many that are used once each,
-/// one of 64 goes by the cache, too. Uses of two threads at once may count as one: nothing depends
-/// on it, and a locked operation would cost more.
+/// Chooses the uses that go through the cache: one of 64, spread evenly, so that no order of uses
+/// leaves a block out. Each sequence starts elsewhere, by its address. So among many objects that
+/// are used once each, one of 64 uses goes through the cache, too. Concurrent uses by two threads
+/// may count as one. Nothing depends on that, and a locked operation would cost more.
 #[derive(Default)]
 struct Dice(AtomicU32);
 
@@ -56,7 +56,7 @@ impl Dice {
         let uses = self.0.load(Relaxed);
         self.0.store(uses.wrapping_add(1), Relaxed);
         let begin = std::ptr::from_ref(self).addr() / align_of::<Self>();
-        // The golden ratio's fraction: its multiples lie evenly, whatever every how many are taken.
+        // The golden ratio's fraction: its multiples are spread evenly, for any stride.
         let turn = (begin as u32).wrapping_add(uses).wrapping_mul(0x9e37_79b9);
         turn >> (u32::BITS - USES) == 0
     }
@@ -80,7 +80,7 @@ impl Slot {
     }
 }
 
-/// The first block that was met here, and the last one after it.
+/// The first block at this place, and the latest one after it.
 #[derive(Default)]
 struct Place {
     first: OnceLock<Slot>,
@@ -88,7 +88,7 @@ struct Place {
     dice: Dice,
 }
 
-/// Places of blocks of one level, by the low bits of their number.
+/// Places for the blocks of one level, by the low bits of their number.
 #[derive(Default)]
 struct Slots(OnceLock<Box<[Place]>>);
 
@@ -140,8 +140,8 @@ pub(crate) struct Shortcuts {
 }
 
 impl Shortcuts {
-    /// The level-1 block of that number, of about `blocks` in all, by its shortcut or by `read`,
-    /// which says `None` for a hole.
+    /// The level-1 block of that number, of about `blocks` in all: by its shortcut, or by `read`,
+    /// which returns `None` for a hole.
     #[inline]
     pub fn indirect(
         &self,
@@ -164,7 +164,7 @@ impl Shortcuts {
     }
 }
 
-/// A tree that is made out of another one has shortcuts of its own.
+/// A tree that is derived from another one has its own shortcuts.
 impl Clone for Shortcuts {
     fn clone(&self) -> Self {
         Self::default()
@@ -177,8 +177,8 @@ impl std::fmt::Debug for Shortcuts {
     }
 }
 
-/// Where a child is, and at which address its bytes begin: they can be asked for while the
-/// reference to it is still taken.
+/// A child, and the address of its bytes. They can be prefetched while the reference to the child
+/// is still being taken.
 #[derive(Default)]
 struct Child {
     block: Weak<Block>,
@@ -193,12 +193,12 @@ impl Child {
         }
     }
 
-    /// The child, if it is still in memory. Its first bytes and those at `soon` will be read soon.
+    /// The child, if it is still in memory. Prefetches its first bytes and those at `soon`.
     #[inline]
     fn get(&self, soon: usize) -> Option<Arc<Block>> {
         read_soon_at(self.bytes);
-        // The end of what says where they are: seldom in the same line of memory as the count of
-        // references.
+        // The end of the block's header, which is seldom in the same cache line as the reference
+        // count.
         let place = Weak::as_ptr(&self.block).addr();
         read_soon_at(place.wrapping_add(size_of::<Block>() - 1));
         read_soon_at(self.bytes.wrapping_add(soon));
@@ -206,11 +206,11 @@ impl Child {
     }
 }
 
-/// Shortcuts from a level-1 block to its children; they ride with the cached block.
+/// Shortcuts from a level-1 block to its children; they are kept with the cached block.
 pub(crate) struct Children {
-    /// What was met first.
+    /// The first block at each place.
     first: Box<[OnceLock<Child>]>,
-    /// Of those that left the cache and came back, what was met last.
+    /// The latest block, for children that were evicted and read again.
     last: OnceLock<Box<[Mutex<Child>]>>,
     dice: Dice,
 }
@@ -229,8 +229,8 @@ impl Children {
         }
     }
 
-    /// The child, if it is known and still in memory. Its first bytes and those at `soon` will be
-    /// read soon.
+    /// The child, if it is known and still in memory. Prefetches its first bytes and those at
+    /// `soon`.
     #[inline]
     pub fn get(&self, child: usize, soon: usize) -> Option<Arc<Block>> {
         if self.dice.by_cache() {
@@ -242,7 +242,7 @@ impl Children {
             .or_else(|| self.last.get()?.get(child)?.lock().get(soon))
     }
 
-    /// From now on this is where the child is.
+    /// Sets the child's block.
     pub fn set(&self, child: usize, block: &Arc<Block>) {
         let Some(first) = self.first.get(child) else {
             return;
@@ -284,7 +284,7 @@ mod tests {
         Arc::new(Block::new(vec![byte; 512]))
     }
 
-    /// What is found in a hundred uses, of which a few go by the cache.
+    /// The results of a hundred uses, a few of which go through the cache.
     fn found(use_it: impl Fn() -> Option<Arc<Block>>) -> Vec<u8> {
         let mut bytes: Vec<u8> = std::iter::repeat_with(use_it)
             .take(100)
@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn now_and_then_a_use_goes_by_the_cache_in_whatever_order() {
-        // Every place of a round of 64 comes to its turn.
+        // Every number of a round of 64 is chosen once.
         let dice = Dice::default();
         let mut turns = [0; 64];
         for i in 0..64 * 6400 {

@@ -1,11 +1,10 @@
-//! Whether a block that cannot be read is lost, or the reader only looked at an old state of the
-//! object.
+//! Whether an unreadable block is lost, or the reader used an old state of the object.
 //!
 //! Two things happen to blocks under a reader that holds no lock:
 //! - a tree is replaced, its blocks are freed, and reused two committed txgs later;
 //! - a later pass of a sync rewrites a block of the MOS in place, before the new tree is visible.
 //!
-//! In both cases the checksum fails, and the reader has to look again.
+//! In both cases the checksum fails, and the reader has to retry.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,14 +15,14 @@ use zuse_base::Error;
 use super::Dnode;
 use crate::dirty::Synced;
 
-/// How long a reader waits for the new tree at a time, and how often.
+/// How long a reader waits for the new tree each time, and how often.
 const REWRITE_WAIT: Duration = Duration::from_millis(1);
 const REWRITE_WAITS: u32 = 500;
 
 impl Dnode {
-    /// Whether a read of a tree failed only because the tree is not the current one any more. Its
-    /// blocks may be reused two txgs after they were freed, and a slow reader then meets other
-    /// bytes. What is not stale is lost.
+    /// Whether a read of a tree failed only because the tree is outdated. Its blocks may be reused
+    /// two txgs after they were freed, and a slow reader then gets other bytes. If the tree is
+    /// current, the block is lost.
     pub(crate) fn is_stale(&self, tree: &Arc<Synced>, error: &Error) -> bool {
         let is_stale = matches!(error, Error::Corrupt { .. })
             && (self.was_replaced(tree) || self.was_rewritten(tree));
@@ -39,8 +38,9 @@ impl Dnode {
             .is_some_and(|now| Arc::ptr_eq(now, tree))
     }
 
-    /// Later passes of a sync rewrite blocks of the MOS in place. From then until the new tree is
-    /// there, the old one's pointers have other checksums than the blocks: waits for the new tree.
+    /// Later passes of a sync rewrite blocks of the MOS in place. Until the new tree is visible,
+    /// the old tree's pointers have other checksums than the blocks. So this waits for the new
+    /// tree.
     fn was_rewritten(&self, tree: &Arc<Synced>) -> bool {
         let syncing = self.core.last_sync.load(Relaxed);
         let is_fresh = syncing != 0

@@ -1,21 +1,21 @@
-//! Writing what one txg changed about an object: data first, then the indirect blocks above, up to
-//! the dnode.
+//! Writing one txg's changes of an object: data first, then the indirect blocks above, up to the
+//! dnode.
 //!
 //! ```text
 //!   freed ranges ─┐
 //!   dirty blocks ─┴► level 0 ─► level 1 … ─► blkptr[] ─► DnodePhys ─► a slot of a dnode block
 //! ```
-//! The old tree is immutable on disk; each touched block gets a new place (or, in later passes of a
-//! txg, keeps its own). Every pointer that leaves the tree is killed exactly once, and every one
-//! that enters is born exactly once. The ledger's books are the object's `used` and the dataset's
+//! The old tree is immutable on disk. Each touched block gets a new place, or keeps its own in
+//! later passes of a txg. Every pointer that leaves the tree is killed exactly once, and every one
+//! that enters is born exactly once. The ledger's sums are the object's `used` and the dataset's
 //! space.
 //!
 //! Budget: an indirect block is read, changed and written once per txg however many children
 //! changed. The children of one level-1 block are compressed, checksummed and written in parallel.
 //!
-//! Blocks of dnodes are not held as versions. A txg that brings a million files would keep all of
-//! theirs in memory at once, until the last is written. Each is made of what is on disk when its
-//! turn comes ([`Maker`]), written, and left to the cache.
+//! Blocks of dnodes are not held as versions. A txg that creates a million files would keep all of
+//! them in memory at once, until the last is written. Each is built from the version on disk when
+//! its turn comes ([`Maker`]), written, and left to the cache.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
@@ -38,38 +38,38 @@ use crate::stored::{RawForm, StoredBlock};
 
 mod indirect;
 
-/// Brings a block up to date: its number, its bytes as they were (zeros where there was none).
+/// Updates a block: its number, its old bytes (zeros for a new block).
 pub(crate) type Maker = Arc<dyn Fn(u64, &mut [u8]) + Send + Sync>;
 
-/// What a sync writes in a block's place.
+/// What a sync writes for a block.
 #[derive(Clone)]
 enum New {
-    /// The version that the txg has of it.
+    /// The txg's version of it.
     Version(Arc<DirtyBlock>),
-    /// What the tree's maker makes of the old one.
+    /// The old block, updated by the tree's maker.
     Made,
 }
 
-/// One sync of an object: what all blocks of the tree need to know.
+/// One sync of an object: state shared by all blocks of the tree.
 struct Tree {
     dnode: Arc<Dnode>,
     head: Head,
     txg: Txg,
     pass: u32,
     settings: Arc<Settings>,
-    /// Makes the blocks that are [`New::Made`].
+    /// Updates the blocks that are [`New::Made`].
     maker: Option<Maker>,
     used: AtomicI64,
     features: AtomicU32,
 }
 
-/// What a sync of one object did.
+/// The result of syncing one object.
 pub(crate) struct SyncedObject {
-    /// The object before, `None` if it was not on disk.
+    /// The old object; `None` if it was not on disk.
     pub before: Option<Arc<Synced>>,
-    /// The object now, `None` if it was freed.
+    /// The new object; `None` if it was freed.
     pub after: Option<Arc<Synced>>,
-    /// Per-dataset features that its blocks made use of.
+    /// Per-dataset features that its blocks use.
     pub features: FeatureUse,
 }
 
@@ -87,8 +87,8 @@ impl Dnode {
         self.sync_with(txg, pass, flags, None)
     }
 
-    /// As [`Self::sync`] of an object that has no versions of blocks: those of these numbers, in
-    /// order, are made here.
+    /// As [`Self::sync`], for an object without versions of blocks: the blocks of these numbers are
+    /// built here, in order.
     pub(crate) fn sync_made(
         self: &Arc<Self>,
         txg: Txg,
@@ -106,15 +106,14 @@ impl Dnode {
         flags: u8,
         made: Option<(Vec<u64>, Maker)>,
     ) -> Result<Option<SyncedObject>> {
-        // A copy of what to write: readers and newer txgs go on while it is written, without the
-        // lock.
+        // A copy of what to write, so that readers and newer txgs are not blocked meanwhile.
         let (before, head, blocks, freed, spill, dies, born) = {
             let state = self.read_state();
             // The oldest: versions are written in the order of their txgs.
             let Some(d) = state.dirty.first().filter(|d| d.txg == txg) else {
                 return Ok(None);
             };
-            // The blocks themselves are shared, not copied: nobody changes those of a closed txg.
+            // The blocks are shared, not copied: blocks of a closed txg do not change.
             let blocks = d.blocks.to_vec();
             (
                 state.synced.clone(),
@@ -151,17 +150,17 @@ impl Dnode {
             }
             None
         } else {
-            // A number that was freed and given out again in one txg begins with an empty tree.
+            // A number that was freed and assigned again in one txg begins with an empty tree.
             let mut now = start_of(head, before.as_deref().filter(|_| !born));
             tree.sync_data(&mut now, blocks, &freed)?;
             tree.sync_spill(&mut now, &spill)?;
             now.used = now.used.wrapping_add_signed(tree.used.load(Relaxed));
-            // What is not counted must not say that it was.
+            // The flag must be set only if the object was accounted for.
             let counted = FLAG_USERUSED_ACCOUNTED | FLAG_USEROBJUSED_ACCOUNTED;
             now.flags = now.flags & !counted | FLAG_USED_BYTES | flags;
             Some(now)
         };
-        // Only after all blocks are written: readers go by the pointers from here on.
+        // Only after all blocks are written: readers use these pointers from now on.
         let after = self.settle(txg, after);
         Ok(Some(SyncedObject {
             before,
@@ -175,30 +174,31 @@ impl Dnode {
         let (done, after) = {
             let mut state = self.write_state();
             let mut done = state.dirty.remove(0);
-            // What a newer txg changed would be taken for written, and be lost.
+            // Otherwise changes of a newer txg would count as written, and be lost.
             assert_eq!(
                 done.txg,
                 txg,
                 "{}: changes of another txg leave",
                 self.place()
             );
-            // Nobody changes it any more: its bonus goes along, uncopied.
+            // The old version is not used any more, so its bonus is moved, not copied.
             let after = after.map(|mut now| {
                 now.head.bonus = std::mem::take(&mut done.head.bonus);
                 now.head.tail = std::mem::take(&mut done.head.tail);
                 Arc::new(now)
             });
-            // Together with taking the version out, under one lock: a reader finds a block in
-            // either.
+            // Together with removing the version, under one lock: a reader finds a block in either
+            // place.
             state.synced = after.clone();
             if state.dirty.is_empty() {
                 state.dirty = Vec::new();
             }
-            // Under the same lock: who finds no version must find the txg of what is on disk.
+            // Under the same lock: a reader that finds no version must see the txg of the state on
+            // disk.
             self.written.store(txg.0, Relaxed);
             (done, after)
         };
-        // Outside the lock: a version of a large object takes a while to give back.
+        // Outside the lock, because dropping the version of a large object takes a while.
         drop(done);
         after
     }
@@ -240,11 +240,11 @@ impl Tree {
         }
         let core = &self.dnode.core;
         self.used.fetch_sub(core.io.dsize(bp) as i64, Relaxed);
-        // Freed or dead is decided there, by what the newest snapshot has.
+        // The newest snapshot decides whether it is freed or goes to the deadlist.
         core.ledger.kill(self.txg, bp)
     }
 
-    /// What a pointer to nothing looks like where `old` was.
+    /// The hole that replaces `old`.
     fn hole(&self, old: &BlockPointer, level: u8) -> BlockPointer {
         if *old == BlockPointer::HOLE || !self.settings.hole_birth {
             return BlockPointer::HOLE;
@@ -270,15 +270,14 @@ impl Tree {
         blocks: Vec<(u64, New)>,
         freed: &RangeTree,
     ) -> Result<()> {
-        // Levels first: a block beyond the reach of the tree has no place for its pointer.
+        // Levels first: the tree must reach the highest block before its pointer has a place.
         while now.levels < now.head.min_levels {
             self.add_level(now)?;
         }
-        // The highest block is within reach of the tree, also where it was freed before it was
-        // written.
+        // The tree must reach the highest block, even if that was freed before it was written.
         let last = blocks.last().map_or(0, |(id, _)| *id);
         self.grow(now, last.max(now.head.max_block))?;
-        // The tree may have grown all the same, which changes the dnode alone.
+        // The tree may have gained levels nevertheless, which changes the dnode alone.
         if blocks.is_empty() && freed.is_empty() {
             return Ok(());
         }
@@ -290,15 +289,14 @@ impl Tree {
                 .checked_shl(shift)
                 .filter(|e| e >> shift == i as u64 + 1)
                 .unwrap_or(u64::MAX);
-            // Blocks are in order, so each pointer of the dnode has a run of them.
+            // Blocks are sorted, so each pointer of the dnode has a run of them.
             let cut = rest.partition_point(|(id, _)| *id < end);
             let (mine, later) = rest.split_at(cut);
             rest = later;
             let root = self.sync_node(level, i as u64, *now.blkptr.at(i), mine, freed)?;
             now.blkptr.set(i, root);
         }
-        // The dnode's own numbers are from the disk: they may say less levels than there are
-        // blocks.
+        // The dnode comes from disk: it may claim too few levels for its blocks.
         if !rest.is_empty() {
             return Err(Error::corrupt(
                 self.place(0, rest[0].0),
@@ -327,8 +325,8 @@ impl Tree {
     fn add_level(&self, now: &mut Synced) -> Result<()> {
         let old = now.blkptr.all();
         let level = now.levels;
-        // An empty tree needs no block above it, only the birth of its holes for an incremental
-        // send.
+        // An empty tree needs no block above it. Only the birth of its holes is kept, for an
+        // incremental send.
         let top = if old.iter().all(BlockPointer::is_hole) {
             let any = old.iter().find(|bp| bp.logical_birth() != 0);
             match any {
@@ -352,7 +350,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Brings the subtree of block `id` of a level up to date and returns its pointer.
+    /// Updates the subtree of block `id` of a level and returns its pointer.
     fn sync_node(
         self: &Arc<Self>,
         level: u8,
@@ -368,7 +366,7 @@ impl Tree {
             .filter(|e| e >> shift == id + 1)
             .unwrap_or(u64::MAX);
         let span = Span::between(first, end);
-        // Where there is nothing, a free has nothing to do.
+        // Freeing a hole changes nothing.
         let touched_by_free = !old.is_hole() && freed.intersects(span);
         if dirty.is_empty() && !touched_by_free {
             return Ok(old);
@@ -383,16 +381,16 @@ impl Tree {
             };
         }
         if dirty.is_empty() && freed.contains(span) {
-            // All of it: the blocks below are found by reading the tree, and it is not written
-            // again.
+            // Everything is freed: the blocks below are found by reading the tree, and it is not
+            // rewritten.
             self.free_subtree(level, id, &old)?;
             return Ok(self.hole(&old, level));
         }
-        // A copy of the old one: the cache's stays as readers of the old pointer know it.
+        // A copy of the old one: readers of the old pointer still use the cached block.
         let mut bytes = self.open_indirect(level, id, &old)?;
         let child_shift = shift - self.fanout();
         let touched = self.touched_children(&bytes, first, child_shift, dirty, freed);
-        // Level 0 is most of the work, and its blocks need nothing of each other.
+        // Level 0 is most of the work, and its blocks are independent of each other.
         if level == 1 && touched.len() > 1 {
             self.sync_leaves(&mut bytes, touched, dirty, first)?;
         } else {
@@ -414,7 +412,7 @@ impl Tree {
         self.close_indirect(level, old, bytes)
     }
 
-    /// The children of an indirect block that have something to do, by index.
+    /// The children of an indirect block that need work, by index.
     fn touched_children(
         &self,
         bytes: &[u8],
@@ -437,8 +435,7 @@ impl Tree {
                 for child in lo as usize..=(hi as usize).min(slots - 1) {
                     if bytes[child * BP_SIZE..(child + 1) * BP_SIZE]
                         .iter()
-                        // A hole with a birth counts as something: it is one more child to look at,
-                        // and stays as it is.
+                        // A hole with a birth counts too: it is visited, and stays as it is.
                         .any(|b| *b != 0)
                     {
                         out.push(child);
@@ -447,7 +444,7 @@ impl Tree {
             }
         }
         out.sort_unstable();
-        // A block may be dirty in a range that was freed before it was written.
+        // A block may be both freed and dirty: freed first, then written.
         out.dedup();
         out
     }
@@ -472,7 +469,7 @@ impl Tree {
                 .filter(|(b, _)| *b == blkid)
                 .map(|(_, block)| block.clone());
             let old = BlockPointer::parse(slot_of(bytes, child), zuse_base::ByteOrder::Little);
-            // Freed, and there was nothing.
+            // A free of a hole.
             if block.is_none() && old.is_hole() {
                 continue;
             }
@@ -516,7 +513,7 @@ impl Tree {
         self.write_block(id, old, block)
     }
 
-    /// Writes a version that stands for bytes of another place or is stored already.
+    /// Writes a version that is a clone or is in its stored form.
     fn write_as_it_is(
         &self,
         old: &BlockPointer,
@@ -531,7 +528,7 @@ impl Tree {
         }
     }
 
-    /// A block as the maker wants it.
+    /// Builds a block with the maker.
     fn make(&self, id: u64, old: &BlockPointer) -> Result<Arc<Block>> {
         if !old.is_hole() && old.level() != 0 {
             let said = format!("its pointer says level {}", old.level());
@@ -567,8 +564,8 @@ impl Tree {
         Ok(written)
     }
 
-    /// Puts the pointer to a block that was written ahead of its txg in place of `old`. `None`: it
-    /// was not.
+    /// Replaces `old` by the pointer to a block that was written before its txg synced. `None` if
+    /// it was not.
     fn link_early(&self, old: &BlockPointer, early: &Early) -> Result<Option<BlockPointer>> {
         let size = u64::from(self.head.block_size);
         let Some(bp) = early.pointer.filter(|bp| bp.lsize() == size) else {
@@ -587,8 +584,8 @@ impl Tree {
         Ok(Some(bp))
     }
 
-    /// Puts a further pointer to a block in place of `old`. The reference counts already: since
-    /// this txg began to be written, before anything was freed in it.
+    /// Replaces `old` by the pointer of a clone. The reference counts already: since this txg began
+    /// to sync, before anything was freed in it.
     fn write_clone(&self, old: &BlockPointer, reference: &Reference) -> Result<BlockPointer> {
         let mut bp = *reference.pointer();
         bp.set_birth(self.txg.0, bp.physical_birth());
@@ -599,7 +596,7 @@ impl Tree {
         Ok(bp)
     }
 
-    /// Writes a block in its stored form in place of `old` and keeps the books.
+    /// Writes a block in its stored form in place of `old`, and updates the ledger.
     fn write_stored(
         &self,
         policy: &WritePolicy,
@@ -634,7 +631,7 @@ impl Tree {
         Ok(bp)
     }
 
-    /// A level-0 block of a raw object set came without what is needed to prove it.
+    /// The error for a level-0 block of a raw object set without its MAC.
     fn in_clear(&self, id: u64) -> Error {
         Error::corrupt_as(
             zuse_base::Corruption::Authentication,
@@ -643,7 +640,7 @@ impl Tree {
         )
     }
 
-    /// Writes a block of a raw object set's dnodes, with the salt, IV and MAC that came for it.
+    /// Writes a dnode block of a raw object set, with the salt, IV and MAC from the stream.
     fn write_raw_dnodes(
         &self,
         id: u64,
@@ -658,7 +655,7 @@ impl Tree {
             self.kill(old)?;
             return Ok(self.hole(old, 0));
         }
-        // Without ones the block is on its way to become empty: its objects go over several txgs.
+        // Without them the block is about to become empty: its objects are freed over several txgs.
         let old_form = (old.kind() == BpKind::Normal && old.uses_crypt()).then(|| RawForm {
             order: old.byte_order(),
             params: CryptParams::of(old),
@@ -690,7 +687,7 @@ impl Tree {
         Ok(bp)
     }
 
-    /// Writes a block in place of `old` and keeps the books.
+    /// Writes a block in place of `old`, and updates the ledger.
     fn write(
         &self,
         policy: &WritePolicy,
@@ -757,7 +754,7 @@ fn dnodes_in(block: &[u8]) -> u64 {
     crate::objset::dnode_starts(block).count_ones().into()
 }
 
-/// An object as a txg begins to write it: as it was written last, or empty.
+/// The state of an object when a txg begins to write it: as last written, or empty.
 fn start_of(head: Head, before: Option<&Synced>) -> Synced {
     match before {
         Some(old) => Synced {

@@ -1,5 +1,5 @@
-//! Objects against a model over many txgs: what is read is the newest version, what is reopened is
-//! the synced one.
+//! Objects against a model over many txgs: a read gives the newest version, a reopen gives the
+//! synced one.
 
 use std::sync::Arc;
 
@@ -119,14 +119,14 @@ fn run(seed: u64, block_size: u32) {
     dnode = pool.os.dnode(object).expect("dnode");
     check(&dnode, &model, "at the end");
     check_holes(&dnode, &model);
-    // Freed, it gives everything back.
+    // Freeing it returns all its space.
     let tx = Tx::syncing(pool.txg);
     pool.os.free(&tx, object).expect("free");
     pool.sync();
     assert!(pool.os.dnode(object).is_err());
 }
 
-/// Data are found where they are, and nothing is where they are not.
+/// Data is found where it is, and not in holes.
 fn check_holes(dnode: &Arc<Dnode>, model: &[u8]) {
     let size = u64::from(dnode.block_size());
     let mut at = 0;
@@ -265,10 +265,10 @@ fn fsync_waits_for_changes_that_are_written_and_not_yet_committed() {
         .object();
     assert_eq!(dnode.changed_in(), txg);
     pool.sync();
-    // The blocks are written, no uberblock leads to them.
+    // The blocks are written, but no uberblock leads to them yet.
     assert!(!dnode.is_dirty());
     assert_eq!(dnode.changed_in(), txg);
-    // Nor does it help to be loaded again.
+    // Loading it again does not change that.
     assert_eq!(pool.os.dnode(other).expect("dnode").changed_in(), txg);
     // A txg that changes other objects does not make it wait again.
     pool.os
@@ -323,8 +323,8 @@ fn the_cache_makes_room_for_changed_data_until_it_is_written() {
     assert!(cache.stats().used <= 2 << 20);
 }
 
-/// They counted as changed data of files. Every 32 MiB of them ended a txg, which was then written
-/// beside those who set the next, and with 64 MiB these waited.
+/// They used to count as dirty file data. Every 32 MiB of them ended a txg, which was then written
+/// beside the writers, and at 64 MiB these waited.
 #[test]
 fn values_of_attributes_are_not_counted_as_dirty_while_the_cache_has_room_to_spare() {
     const LEN: usize = 64 << 10;
@@ -406,9 +406,9 @@ fn a_peek_shows_what_is_stored_of_objects_that_nobody_has() {
     assert!(now[3] && !now[7] && now.iter().filter(|s| **s).count() == 99);
 }
 
-/// Blocks of dnodes are made when their turn to be written comes. All of a txg's at once (a million
-/// files' are 500 MiB) would fill what the cache lends. Leaves of directories would count as dirty
-/// from then on, and the open txg would end early.
+/// Blocks of dnodes are built when their turn to be written comes. All of a txg's at once (a
+/// million files' are 500 MiB) would fill what the cache lends. Leaves of directories would count
+/// as dirty from then on, and the open txg would end early.
 #[test]
 fn writing_a_txg_dirties_no_blocks_of_dnodes() {
     const COUNT: u64 = 3000;
@@ -463,9 +463,9 @@ fn writing_a_txg_dirties_no_blocks_of_dnodes() {
     }
 }
 
-/// A txg that mostly brings blocks of new objects is written at once, because waiting would spare
-/// none of them. Those of a new directory that is large already are no such blocks: the next names
-/// fall into each of its leaves.
+/// A txg with mostly blocks of new objects is written at once, because waiting would spare no
+/// writes. Leaves of a new, already large directory are different: new names fall into each of
+/// them.
 #[test]
 fn blocks_of_a_new_large_directory_count_as_written_again() {
     let pool = TestPool::new(Settings::default());
@@ -523,7 +523,7 @@ fn an_object_has_changes_of_three_txgs_at_most() {
 
 type Change<'a> = &'a dyn Fn(&Arc<Dnode>, &Tx);
 
-/// Everything in an object set that is received without its key comes with what proves it.
+/// A received object set without its key accepts only data with MACs.
 #[test]
 fn nothing_in_clear_is_written_into_an_object_set_without_key() {
     let sync = |change: Change<'_>| {
@@ -574,7 +574,7 @@ impl Shared for Counted {
     }
 }
 
-/// An intent log, or a file's own tree, may hold any pointer.
+/// A log or a file's tree may hold any pointer.
 #[test]
 fn a_clone_of_a_block_of_a_txg_to_come_is_refused() {
     let pool = TestPool::new(Settings::default());

@@ -1,8 +1,8 @@
 //! Space and objects by user, group and project (chapter 02 §14.2 of the format notes).
 //!
-//! Each changed file counts by the difference of its old and new state; the old state counted only
-//! if its dnode flags say so. The sums of a txg go into the three accounting ZAPs before the objset
-//! block is written. So a snapshot of that txg has consistent numbers.
+//! Each changed file counts by the difference of its old and new state; the old state counts only
+//! if its dnode flags say so. The sums of a txg are added to the three accounting ZAPs before the
+//! objset block is written. So a snapshot of that txg has consistent numbers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Sums {
         }
     }
 
-    /// Adds what a sync changed about one object.
+    /// Adds the changes of one object in a sync.
     pub fn add(&mut self, change: &SyncedObject, objects: bool) {
         if let Some(before) = change
             .before
@@ -76,7 +76,7 @@ impl Objset {
             }
     }
 
-    /// Puts the sums of a txg into the accounting objects.
+    /// Adds the sums of a txg to the accounting objects.
     pub(super) fn apply_accounting(self: &Arc<Self>, tx: &Tx, sums: Sums) -> Result<()> {
         let flags = self.counted();
         for (which, sums) in sums.0.into_iter().enumerate() {

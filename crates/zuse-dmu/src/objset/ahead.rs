@@ -1,9 +1,9 @@
-//! Prefetching dnode blocks for a client that looks objects up in the order of their numbers. A
-//! walk over files in the order of their creation does that.
+//! Prefetching dnode blocks for a client that looks up objects in the order of their numbers.
+//! Walking files in the order of their creation does that.
 //!
-//! Only blocks that had to be read start it, so objects in memory and blocks in the cache cost
-//! nothing. When two such blocks follow each other, another thread reads the next [`WINDOW`] ones,
-//! neighbours in one device read. When half of them have been used, it reads the next ones. So a
+//! Only blocks that had to be read start it, so objects in memory and cached blocks cost nothing.
+//! If two such blocks are consecutive, another thread reads the next [`WINDOW`] ones, with one
+//! device read for neighbours. When half of them have been used, it reads the next ones. So a
 //! client that keeps this order no longer waits for a device.
 
 use std::ops::RangeInclusive;
@@ -19,11 +19,11 @@ const WINDOW: u64 = 16;
 /// No block.
 const NONE: u64 = u64::MAX;
 
-/// How far a run has come.
+/// The progress of a run.
 pub(super) struct BlocksAhead {
-    /// The block behind the last one that was read or asked for.
+    /// The block after the last one that was read or prefetched.
     next: AtomicU64,
-    /// The one from which on more are asked for, if a run goes on.
+    /// The block at which the run prefetches more.
     mark: AtomicU64,
 }
 
@@ -37,7 +37,7 @@ impl Default for BlocksAhead {
 }
 
 impl BlocksAhead {
-    /// A block was needed, and had to be read or was at hand; which ones to bring now.
+    /// A block was needed: read from a device, or cached. Returns which blocks to prefetch now.
     fn visit(&self, blkid: u64, was_read: bool) -> Option<RangeInclusive<u64>> {
         let mark = self.mark.load(Relaxed);
         if blkid < mark && !was_read {
@@ -70,8 +70,8 @@ impl BlocksAhead {
 }
 
 impl Objset {
-    /// A dnode block was needed for an object that nobody had in memory, and had to be read or was
-    /// at hand.
+    /// A dnode block was needed for an object that was not in memory. It was read from a device, or
+    /// cached.
     #[inline]
     pub(super) fn dnode_block_was_needed(
         self: &Arc<Self>,
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(ahead.visit(17, false), Some(25..=40));
         assert_eq!(ahead.visit(17, false), None, "only once");
         assert_eq!(ahead.visit(32, false), None);
-        // One was left out, and one had to be read all the same.
+        // One block was skipped, and one had to be read although it was prefetched.
         assert_eq!(ahead.visit(34, true), Some(41..=56));
         // Somewhere else, and back.
         assert_eq!(ahead.visit(1000, true), None);

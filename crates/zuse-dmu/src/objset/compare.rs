@@ -1,4 +1,4 @@
-//! What differs between two states of an object set, found without reading what is the same.
+//! The differences between two states of an object set, found without reading equal parts.
 //!
 //! Both trees of dnode blocks are walked down together. Where both have the same pointer,
 //! everything below is the same, because a block never changes. So only paths to a changed dnode
@@ -18,9 +18,9 @@ use crate::objset::{Objset, dnode_starts};
 pub struct Changed {
     /// Its number.
     pub object: ObjectId,
-    /// It is there in the old state.
+    /// It exists in the old state.
     pub was: bool,
-    /// It is there in the new state.
+    /// It exists in the new state.
     pub is: bool,
 }
 
@@ -34,7 +34,7 @@ impl Objset {
     /// of their last synced txg), by number.
     ///
     /// # Errors
-    /// Those of `f`; a dnode block that differs, or an indirect block above one, cannot be read.
+    /// The errors of `f`; a differing dnode block, or an indirect block above one, cannot be read.
     pub fn each_changed(&self, new: &Self, f: &mut dyn FnMut(Changed) -> Result<()>) -> Result<()> {
         let pair = Pair {
             old: (self, self.meta_tree()),

@@ -1,5 +1,5 @@
-//! Blocks that an object set should have and has not: those that no copy could give, and those that
-//! a cut stream did not contain.
+//! Missing blocks of an object set: those without any good copy, and those that a truncated stream
+//! did not contain.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use super::{Core, Objset};
 use crate::edge::Edge;
 
 impl Core {
-    /// A block of this object set could not be read: it may be lost. Of what was never there
-    /// (redacted, embedded) nothing is.
+    /// A block of this object set could not be read, so it may be lost. Nothing is noted for blocks
+    /// that never were there (redacted, embedded).
     pub fn suspect_lost(&self, object: u64, level: u8, block: u64, bp: &BlockPointer) {
         if let (Some(dataset), BpKind::Normal) = (self.ledger.dataset(), bp.kind()) {
             self.io.lost().suspect(LostBlock {
@@ -28,10 +28,10 @@ impl Core {
 }
 
 impl Objset {
-    /// Only what this edge proves is given from now on: the rest is an error, not holes or older
+    /// From now on only data inside the edge is returned. The rest is an error, not holes or older
     /// bytes.
     pub fn set_edge(&self, edge: Arc<Edge>) {
-        // The edge is the same for every opener, so it does not matter who sets it.
+        // The edge is the same for every opener, so any of them may set it.
         let _ = self.core.edge.set(edge);
     }
 

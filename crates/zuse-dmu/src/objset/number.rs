@@ -1,7 +1,7 @@
 //! Choosing object numbers.
 //!
-//! Numbers ascend through one dnode block, then the next block with room is sought from a rotor
-//! onward. When the end is reached and objects were freed since, the search starts at 0 once more.
+//! Numbers ascend through one dnode block, then the search for the next block with room goes on
+//! from a rotor. If it reaches the end and objects were freed since, it starts at 0 once more.
 //! Blocks that are full by their pointer's fill count are skipped without being read.
 
 use std::collections::BTreeMap;
@@ -19,11 +19,11 @@ use crate::tx::Tx;
 /// The state of the search.
 #[derive(Default)]
 pub(super) struct Numbers {
-    /// Objects made in memory that are not on disk yet: number → slots.
+    /// Objects created in memory that are not on disk yet: number → slots.
     pending: BTreeMap<u64, u8>,
     /// The dnode block numbers are taken from.
     block: u64,
-    /// Slots of `block` that were free when it was looked at and are not given out.
+    /// Slots of `block` that were free when it was read and are not assigned yet.
     free: u32,
     /// Objects freed since the rotor last began at 0.
     freed: u64,
@@ -35,7 +35,7 @@ impl Numbers {
     fn pend(&mut self, object: ObjectId, slots: u8) {
         let per = SLOTS_PER_BLOCK as u64;
         let mask = (((1u64 << slots) - 1) << (object.0 % per)) as u32;
-        // Two objects in one slot: the one that is written last would take the other's blocks away.
+        // Two objects in one slot: the one written last would overwrite the other's blocks.
         assert!(
             self.pending_slots(object.0 / per) & mask == 0,
             "object {object:?} is handed out twice"
@@ -59,7 +59,7 @@ impl Numbers {
         self.freed += 1;
     }
 
-    /// Slots of a dnode block that objects in memory take.
+    /// Slots of a dnode block that objects in memory occupy.
     fn pending_slots(&self, block: u64) -> u32 {
         let per = SLOTS_PER_BLOCK as u64;
         let mut taken = 0u32;
@@ -69,7 +69,7 @@ impl Numbers {
         taken
     }
 
-    /// A number out of the current block, if it has room for `slots` in a row.
+    /// A number from the current block, if it has `slots` free in a row.
     fn take(&mut self, slots: u8) -> Option<ObjectId> {
         let mask = ((1u64 << slots) - 1) as u32;
         for at in 0..=(SLOTS_PER_BLOCK as u32 - u32::from(slots)) {
@@ -83,8 +83,8 @@ impl Numbers {
     }
 }
 
-/// Puts an object into memory. Two of one number would each be written, and the later one would
-/// take back what the other changed.
+/// Inserts an object into memory. Two objects of one number would both be written, and the later
+/// write would revert the other's changes.
 pub(super) fn enter(shard: &mut NumberMap<Weak<Dnode>>, dnode: &Arc<Dnode>) {
     let before = shard.insert(dnode.object().0, Arc::downgrade(dnode));
     assert!(
@@ -95,8 +95,8 @@ pub(super) fn enter(shard: &mut NumberMap<Weak<Dnode>>, dnode: &Arc<Dnode>) {
 }
 
 impl Objset {
-    /// Runs `f` with the slots of a dnode block that are taken, on disk or in memory, while that
-    /// cannot change.
+    /// Runs `f` with the occupied slots of a dnode block, on disk or in memory, while they cannot
+    /// change.
     fn with_taken<R>(&self, block: u64, f: impl FnOnce(&mut Numbers, u32) -> R) -> Result<R> {
         loop {
             let tree = self.meta_tree();
@@ -105,8 +105,8 @@ impl Objset {
                 other => other?.map_or(0, |b| dnode_slots(b.bytes())),
             };
             let mut numbers = self.numbers.lock();
-            // Numbers leave memory under this lock, after the tree that has them is in place. With
-            // the same tree, none went from memory to disk in between.
+            // Objects leave memory under this lock, after the new tree is in place. If the tree is
+            // the same, no object moved from memory to disk in between.
             if !Arc::ptr_eq(&tree, &self.meta_tree()) {
                 continue;
             }
@@ -115,7 +115,7 @@ impl Objset {
         }
     }
 
-    /// Takes a given number; false if any of its slots is taken.
+    /// Claims a given number; false if any of its slots is occupied.
     pub(super) fn claim_number(&self, object: ObjectId, slots: u8) -> Result<bool> {
         let per = SLOTS_PER_BLOCK as u64;
         let mask = (((1u64 << slots) - 1) << (object.0 % per)) as u32;
@@ -178,7 +178,7 @@ impl Objset {
         loop {
             let tree = self.meta_tree();
             match self.next_roomy_of(&tree, block) {
-                // The tree was replaced and its blocks reused while this thread slept: look again.
+                // The tree was replaced and its blocks were reused while this thread slept: retry.
                 Err(e) if self.meta.is_stale(&tree, &e) => {}
                 other => return other,
             }
@@ -188,7 +188,7 @@ impl Objset {
     fn next_roomy_of(&self, tree: &Synced, mut block: u64) -> Result<u64> {
         let shift = tree.fanout_shift();
         while block <= tree.head.max_block {
-            // From high levels down: a full subtree is skipped at once.
+            // From high levels down, so that a full subtree is skipped at once.
             let mut skipped = false;
             for level in (0..tree.levels).rev() {
                 let per = shift * u32::from(level);

@@ -1,10 +1,10 @@
-//! Reading objects as they are stored in their dnode blocks, without making an object in memory.
-//! For callers that want a little of many objects.
+//! Reading objects in their dnode blocks, without creating them in memory. For callers that read a
+//! little of many objects.
 //!
-//! A result is always of the newest state. While a txg's change of an object is not yet in the meta
-//! dnode's tree, that object is in memory. So bytes of the newest tree are current if the object is
-//! not in memory. Each look ends with that question ([`Stored::is_newest`], [`Peek::look`]). If the
-//! answer is no, the caller gets nothing.
+//! A result is always of the newest state. While a change of an object is not yet in the meta
+//! dnode's tree, that object is in memory. So the newest tree has the current state of every object
+//! that is not in memory. Each access ends with that check ([`Stored::is_newest`], [`Peek::look`]).
+//! If it fails, the caller gets nothing.
 
 use std::sync::Arc;
 
@@ -19,27 +19,27 @@ use super::{Objset, starts_of};
 use crate::dirty::Synced;
 use crate::dnode::blocks::{Cached, Parent};
 
-/// So many blocks that have to be read tell that most of a directory's have to be.
+/// If this many blocks have to be read, most of a directory's probably have to be.
 const MANY: usize = 32;
-/// Objects that are wanted of each dnode block, at least, for all blocks between them to be read.
+/// Objects needed per dnode block, at least, for all blocks between them to be read.
 const DENSE: u64 = 2;
-/// Bytes of a block that lies in its pointer and is unpacked where it is looked at.
+/// Largest embedded block that is unpacked on the stack.
 const SHORT: usize = 1024;
 
-/// A look at several objects, in the order of their numbers.
+/// Access to several objects, in the order of their numbers.
 pub struct Peek<'a> {
     os: &'a Objset,
     tree: Arc<Synced>,
-    /// Dnode blocks that are at hand, by number.
+    /// Dnode blocks that are cached, by number.
     blocks: Vec<(u64, Arc<Block>)>,
     /// Where in `blocks` the last look was.
     at: usize,
-    /// Whether blocks that are not at hand are read.
+    /// Whether missing blocks are read.
     reads: bool,
 }
 
-/// Asks the processor for what a look at a common file reads: the dnode's core, and the bonus
-/// behind one block pointer.
+/// Prefetches the parts of a common file's dnode that will be read: the core, and the bonus after
+/// one block pointer.
 pub(super) fn ask_for(block: &Block, slot: usize) {
     if let Some(dnode) = block
         .bytes()
@@ -51,8 +51,8 @@ pub(super) fn ask_for(block: &Block, slot: usize) {
 }
 
 impl Objset {
-    /// Those of their dnode blocks that are at hand, and the numbers of the others. `parent` is
-    /// where the last was found.
+    /// The cached blocks among the dnode blocks of these objects, and the numbers of the others.
+    /// `parent` caches the last used level-1 block.
     fn cached_of(
         &self,
         tree: &Synced,
@@ -82,7 +82,7 @@ impl Objset {
         (blocks, missing)
     }
 
-    /// As [`Self::peek`], at those only that can be seen without a device read.
+    /// As [`Self::peek`], for objects in cached blocks only.
     pub fn peek_cached(&self, objects: impl Iterator<Item = ObjectId>) -> Peek<'_> {
         let tree = self.meta_tree();
         let (blocks, _) = self.cached_of(&tree, objects, &mut None);
@@ -95,12 +95,11 @@ impl Objset {
         }
     }
 
-    /// A look at objects, in the order of their numbers, without putting them into memory. Their
-    /// dnode blocks are gathered first; those that have to be read are asked for together.
+    /// Access to objects, in the order of their numbers, without loading them into memory. Their
+    /// dnode blocks are gathered first, and missing ones are read together.
     ///
-    /// The caller will look at `in_all` objects in the end, of which these are a random part. If
-    /// they stand close together, all dnode blocks between the first and the last are read at once,
-    /// in the order of their places.
+    /// The caller will need `in_all` objects in the end, of which these are a random sample. If
+    /// they are dense, all dnode blocks between the first and the last are read, in device order.
     pub fn peek(&self, objects: impl Iterator<Item = ObjectId>, in_all: u64) -> Peek<'_> {
         let tree = self.meta_tree();
         let mut parent = None;
@@ -130,9 +129,8 @@ impl Objset {
         }
     }
 
-    /// What `f` makes of one object as it stands in its dnode block, without putting it into
-    /// memory. `None` when it is in memory, is none, or does not parse: [`Objset::dnode`] knows
-    /// more.
+    /// Calls `f` on one object in its dnode block, without loading it into memory. `None` if it is
+    /// in memory, does not exist, or does not parse: then use [`Objset::dnode`].
     pub fn look_at<R>(
         &self,
         object: ObjectId,
@@ -143,9 +141,8 @@ impl Objset {
         found.filter(|_| stored.is_newest())
     }
 
-    /// One object as it stands in its dnode block, without putting it into memory. Who takes one
-    /// after the other has the next blocks brought, as with [`Objset::dnode`]. `None` as of
-    /// [`Objset::look_at`].
+    /// One object in its dnode block, without loading it into memory. For a sequence of objects the
+    /// next blocks are prefetched, as with [`Objset::dnode`]. `None` as in [`Objset::look_at`].
     pub fn stored(self: &Arc<Self>, object: ObjectId) -> Option<Stored<'_>> {
         let misses = self.io().cache().misses();
         let stored = self.stored_uncached(object)?;
@@ -155,7 +152,7 @@ impl Objset {
         Some(stored)
     }
 
-    /// As [`Self::stored`]; nothing is prefetched for a caller that asks for the next ones.
+    /// As [`Self::stored`], without prefetching.
     pub(crate) fn stored_uncached(&self, object: ObjectId) -> Option<Stored<'_>> {
         if object.0 == 0 || object.0 >= OBJECT_LIMIT || !self.has_dnode(object) {
             return None;
@@ -186,9 +183,8 @@ impl Objset {
     }
 }
 
-/// An object as it stands in its dnode block. What is read through it may be outdated, or even be
-/// something else by now, until [`Stored::is_newest`] has said that it is not. Nothing is held by
-/// it.
+/// An object in its dnode block. What is read through it may be outdated, or belong to another
+/// object by now, until [`Stored::is_newest`] returns true. It holds no lock.
 pub struct Stored<'a> {
     os: &'a Objset,
     tree: Arc<Synced>,
@@ -203,20 +199,19 @@ impl Stored<'_> {
         DnodeView::parse(self.block.bytes().get(slot * DNODE_SLOT..)?).ok()?
     }
 
-    /// Asks the processor for the object behind it, which was probably made right after it and will
-    /// be looked at soon.
+    /// Prefetches the object after it, which was probably created next and will be read soon.
     pub fn ask_for_next(&self) {
         let slot = (self.object.0 % SLOTS_PER_BLOCK as u64) as usize;
         ask_for(&self.block, slot + 1);
     }
 
-    /// The block that it stands in.
+    /// Its dnode block.
     pub fn block(&self) -> &Arc<Block> {
         &self.block
     }
 
-    /// Whether this is the newest state of the object still, and what was read through it before is
-    /// part of that.
+    /// Whether this still is the newest state of the object. Then everything that was read through
+    /// it before is part of that state.
     pub fn is_newest(&self) -> bool {
         !self.os.is_in_memory(self.object) && self.os.is_meta_tree(&self.tree)
     }
@@ -226,19 +221,18 @@ impl Stored<'_> {
         self.read(&self.dnode()?.spill()?, true)
     }
 
-    /// The only block of an object that has one, which is no hole; `None` of others, or if it
-    /// cannot be read.
+    /// The only block of an object with one block that is no hole. `None` for other objects, or if
+    /// it cannot be read.
     pub fn only_block(&self) -> Option<Arc<Block>> {
         self.read_whole(&self.only()?)
     }
 
-    /// The pointer of an object's only block; `None` of an object that has more.
+    /// The pointer of an object's only block; `None` for an object with more blocks.
     pub fn only_pointer(&self) -> Option<BlockPointer> {
         self.only().map(|(bp, _, _)| bp)
     }
 
-    /// What `f` makes of the bytes of [`Self::only_block`]. Those of a short block that lies in its
-    /// pointer need no memory.
+    /// Calls `f` on the bytes of [`Self::only_block`]. A short embedded block needs no allocation.
     pub fn with_only_block<R>(&self, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let only = self.only()?;
         let (bp, len, _) = only;
@@ -258,7 +252,7 @@ impl Stored<'_> {
         (block.bytes().len() == *len).then_some(block)
     }
 
-    /// Where the only block is, how long it is, and whether it is metadata.
+    /// The pointer of the only block, its size, and whether it is metadata.
     fn only(&self) -> Option<(BlockPointer, usize, bool)> {
         let dnode = self.dnode()?;
         if dnode.levels() != 1 || dnode.max_block_id() != 0 {
@@ -281,8 +275,8 @@ impl Stored<'_> {
 }
 
 impl Peek<'_> {
-    /// What `f` makes of an object. `None` when it does not want to, and when the object is in
-    /// memory, is none, or cannot be read: [`Objset::dnode`] knows more.
+    /// Calls `f` on an object. `None` if `f` returns it, or if the object is in memory, does not
+    /// exist, or cannot be read: then use [`Objset::dnode`].
     pub fn look<R>(
         &mut self,
         object: ObjectId,

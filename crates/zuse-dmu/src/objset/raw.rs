@@ -1,9 +1,9 @@
 //! Object sets of encrypted datasets that a raw stream is received into, without their key.
 //!
-//! Invariants (a sync that meets anything else ends with `Corrupt`)
-//! - Nothing in clear is ever written into one. Data, spills and dnode blocks come with salt, IV
-//!   and MAC; indirect blocks and the object set block need no key.
-//! - Whenever a dnode changes, its block's salt, IV and MAC are noted in that txg. The stream names
+//! Invariants (otherwise a sync ends with `Corrupt`)
+//! - Nothing is ever written in clear into such an object set. Data, spills and dnode blocks have
+//!   salt, IV and MAC from the stream. Indirect blocks and the object set block need no key.
+//! - Whenever a dnode changes, its block's salt, IV and MAC are noted in that txg. The stream has
 //!   them before the first object of a block.
 
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use crate::ledger::note_born;
 use crate::stored::{MetaShape, RawForm};
 use crate::tx::Tx;
 
-/// Where the ciphertext behind the bonus in use lies in a dnode.
+/// Where the ciphertext after the used part of the bonus is in a dnode.
 fn tail_range(dnode: &DnodePhys) -> std::ops::Range<usize> {
     let from = DNODE_CORE + BP_SIZE * usize::from(dnode.nblkptr);
     from + dnode.bonus.len()..from + dnode.bonus_room()
 }
 
-/// The bytes behind the bonus in use. A dnode without bonus has none.
+/// The bytes after the used part of the bonus. A dnode without bonus has none.
 pub(super) fn tail_of(bytes: &[u8], dnode: &DnodePhys) -> Vec<u8> {
     if dnode.bonus.is_empty() {
         return Vec::new();
@@ -35,7 +35,7 @@ pub(super) fn tail_of(bytes: &[u8], dnode: &DnodePhys) -> Vec<u8> {
     bytes.get(tail_range(dnode)).unwrap_or_default().to_vec()
 }
 
-/// Puts them there again, as far as there is room.
+/// Writes them back, as far as there is room.
 pub(super) fn put_tail(slots: &mut [u8], dnode: &DnodePhys, tail: &[u8]) {
     if let Some(room) = slots.get_mut(tail_range(dnode)) {
         let n = room.len().min(tail.len());
@@ -65,16 +65,16 @@ impl Objset {
         os
     }
 
-    /// Whether it is one that raw streams change.
+    /// Whether it was opened for raw streams.
     pub fn is_raw(&self) -> bool {
         self.core.raw
     }
 
-    /// Takes over what a raw stream says of the whole object set. What only its own pool can prove
-    /// goes: the accounting, which is made again with the key, and the intent log.
+    /// Sets what a raw stream says about the whole object set. Parts that only the sending pool can
+    /// authenticate are dropped: the accounting, which is rebuilt with the key, and the intent log.
     ///
     /// # Errors
-    /// None in fact: the meta dnode is never free.
+    /// None in practice: the meta dnode is never free.
     pub fn set_raw_shape(&self, tx: &Tx, shape: &MetaShape) -> Result<()> {
         {
             let mut rest = self.rest.lock();
@@ -92,7 +92,7 @@ impl Objset {
         })
     }
 
-    /// Says how a block of dnodes is to be stored that changes in tx's txg.
+    /// Sets the encryption parameters of a dnode block that changes in tx's txg.
     pub fn note_dnode_block(&self, tx: &Tx, blkid: u64, form: RawForm) {
         self.core.raw_forms[tx.txg().slot::<4>()]
             .lock()

@@ -1,7 +1,7 @@
 //! Writing one txg of an object set.
 //!
-//! Order: dirty objects (in parallel, each counted where it was written) → accounting → dnodes into
-//! their slots, block by block → meta dnode → objset block.
+//! Order: dirty objects (in parallel, each counted by the thread that writes it) → accounting →
+//! dnodes into their slots, block by block → meta dnode → objset block.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,11 +20,11 @@ use crate::dnode::sync::SyncedObject;
 use crate::ledger::note_born;
 use crate::tx::Tx;
 
-/// What a sync of an object set did.
+/// The result of syncing an object set.
 pub struct ObjsetSync {
     /// The new root pointer.
     pub root: BlockPointer,
-    /// Per-dataset features that came into use.
+    /// Per-dataset features that its blocks use.
     pub features: FeatureUse,
     /// Some object of more than one slot was written (feature `large_dnode`).
     pub large_dnodes: bool,
@@ -32,7 +32,7 @@ pub struct ObjsetSync {
     pub large_microzap: bool,
 }
 
-/// What became of objects, by number.
+/// The changes of objects, by number.
 type Changes = Vec<(ObjectId, SyncedObject)>;
 
 /// How objects are written.
@@ -46,8 +46,8 @@ struct How {
     counted: bool,
 }
 
-/// What writing objects did. It is put together where they are written: what it takes is in that
-/// processor's cache.
+/// The results of writing objects. Collected by the thread that writes them, because the data is in
+/// its processor's cache.
 #[derive(Default)]
 struct Done {
     changes: Changes,
@@ -95,15 +95,14 @@ impl Done {
     }
 }
 
-/// Objects that a job of the parallel part takes at once, at least and at most, and how many jobs
-/// each thread should get.
+/// Objects per job of the parallel part: least and most, and the number of jobs per thread.
 const BATCH: usize = 32;
 const LONG_BATCH: usize = 256;
 const JOBS: usize = 4;
 
 impl Objset {
-    /// Later passes write over what the first one wrote. Only the MOS may change while it is
-    /// written: nothing of this txg leads to it before the uberblock does.
+    /// Later passes overwrite blocks of the first one. Only the MOS may change while it is written:
+    /// no uberblock leads to blocks of this txg yet.
     fn assert_pass(&self, pass: u32) {
         assert!(
             pass == 1 || self.core.settings().is_mos,
@@ -112,15 +111,13 @@ impl Objset {
         );
     }
 
-    /// Writes everything that `txg` changed; `None` if nothing did.
+    /// Writes all changes of `txg`; `None` if there are none.
     ///
-    /// Objects come first, then the sums of what they take, whose ZAPs are objects of this set.
-    /// Dnodes go into their blocks then; last comes the block that holds the root of the meta
-    /// dnode.
+    /// Objects come first, then the space sums, whose ZAPs are objects of this set. Then dnodes go
+    /// into their blocks. The last block holds the root of the meta dnode.
     ///
-    /// Called by the sync thread only. `pass` counts from 1 within the txg. Of many objects, those
-    /// that nobody else has leave the memory a while later: by the end of
-    /// [`zuse_base::WorkPool::finish`].
+    /// Called by the sync thread only. `pass` counts from 1 within the txg. With many objects,
+    /// unused ones are dropped from memory later: by the end of [`zuse_base::WorkPool::finish`].
     ///
     /// # Errors
     /// A block cannot be read, allocated or written. The txg must then be abandoned: the pool
@@ -140,7 +137,7 @@ impl Objset {
             .into_iter()
             .filter(|d| d.object().0 != 0 && d.object().0 <= u64::MAX - 3)
             .collect();
-        // They stay in memory until the dnode blocks that hold them are written.
+        // They stay in memory until their dnode blocks are written.
         let how = How {
             txg,
             pass,
@@ -164,7 +161,7 @@ impl Objset {
                 features |= change.features.0;
             }
         }
-        // The accounting objects' own dirty marks were made during this sync.
+        // This sync itself dirtied the accounting objects.
         self.core.dirty[txg.slot::<4>()]
             .lock()
             .retain(|d| d.is_dirty() && d.object().0 != 0);
@@ -196,9 +193,9 @@ impl Objset {
         }))
     }
 
-    /// Drops objects that are written, and what was said of them. Each is a few allocations to give
-    /// back. Of a hundred thousand, other threads do that while this one waits for the devices. Who
-    /// writes the txg waits for it in the end ([`zuse_base::WorkPool::finish`]).
+    /// Drops written objects and their results. Each takes a few frees of memory. For a hundred
+    /// thousand objects, other threads do that while this one waits for the devices. The sync
+    /// thread waits for them in the end ([`zuse_base::WorkPool::finish`]).
     fn let_go(&self, dnodes: Vec<Vec<Arc<Dnode>>>, changes: Arc<Changes>) {
         if dnodes.len() < 2 {
             return;
@@ -215,14 +212,14 @@ impl Objset {
         self.core.work.run_in_background(jobs, drop);
     }
 
-    /// Writes them; gives them back with what that did.
+    /// Writes objects; returns them with the results.
     fn sync_dnodes(
         &self,
         dnodes: Vec<Arc<Dnode>>,
         how: How,
     ) -> Result<(Vec<Vec<Arc<Dnode>>>, Done)> {
         let mut all = Done::default();
-        // For so few a job for other threads costs more than it saves.
+        // For so few, a job for other threads costs more than it saves.
         if dnodes.len() <= 2 {
             all.sync(&dnodes, how)?;
             return Ok((vec![dnodes], all));
@@ -249,7 +246,7 @@ impl Objset {
             .map_err(|e| Error::corrupt(self.place(), e))?;
         let mut pinned = Vec::with_capacity(done.len());
         for (batch, done) in done {
-            // Pinned also if its batch failed: the error is returned only when all batches have
+            // Kept also if its batch failed: the error is returned only after all batches have
             // ended.
             pinned.push(batch);
             all.join(done?);
@@ -257,8 +254,8 @@ impl Objset {
         Ok((pinned, all))
     }
 
-    /// Writes the dnode blocks with the new dnodes in their slots, and the meta dnode. Gives the
-    /// changes back, by number.
+    /// Writes the new dnodes into their slots of the dnode blocks, and the meta dnode. Returns the
+    /// changes, by number.
     fn sync_slots(
         &self,
         tx: &Tx,
@@ -269,14 +266,14 @@ impl Objset {
             let meta = self.meta.sync(tx.txg(), pass, 0)?;
             return Ok((Arc::new(changes), meta));
         }
-        // By number, so that the changes of one dnode block stand together.
+        // Sorted by number, so that the changes of one dnode block are adjacent.
         changes.sort_unstable_by_key(|(object, _)| *object);
         let changes = Arc::new(changes);
         let mut blocks: Vec<u64> = changes.iter().map(|(o, _)| block_of(*o)).collect();
         blocks.dedup();
         let last = blocks.last().copied().unwrap_or(0);
         self.meta
-            // Also where no version of the meta dnode was made: its blocks are made while they are
+            // Also if there is no version of the meta dnode: its blocks are built while they are
             // written.
             .dirty(tx, |d| d.head.max_block = d.head.max_block.max(last))?;
         let fill = {
@@ -294,7 +291,8 @@ impl Objset {
     }
 
     fn write_objset_block(self: &Arc<Self>, txg: Txg, pass: u32) -> Result<BlockPointer> {
-        // In the txg that has what was replayed: a crash replays the rest, and nothing twice.
+        // In the same txg as the replayed changes: after a crash, the rest is replayed and nothing
+        // twice.
         let replayed = self.replayed[txg.slot::<4>()].swap(0, Relaxed);
         let rest = {
             let mut rest = self.rest.lock();
@@ -329,7 +327,7 @@ impl Objset {
         let mut bytes = phys.to_bytes();
         let key = self.core.key.as_deref();
         if let Some(key) = key {
-            // The MACs cover what stands in the block, so they come last.
+            // The MACs cover the content of the block, so they come last.
             key.sign_objset(&mut bytes)?;
         }
         let policy = self
@@ -344,7 +342,7 @@ impl Objset {
             .core
             .io
             .write_keyed(txg, &policy, key, &old, &bytes, fill)?;
-        // In later passes of the MOS the same place is written again: nothing was freed or born.
+        // Later passes of the MOS rewrite the same place: nothing was freed or born.
         if !written.in_place {
             if !old.is_hole() {
                 self.core.ledger.kill(txg, &old)?;
@@ -353,30 +351,31 @@ impl Objset {
         }
         self.core
             .io
-            // The next sync reads it as the old one.
+            // The next sync reads it as its old state.
             .remember(&written.bp, Arc::new(Block::new(bytes)));
-        // Readers that open the set from now on see this txg, though its uberblock is still to
-        // come.
+        // Readers that open the set from now on see this txg, though its uberblock is not written
+        // yet.
         *self.root.write() = written.bp;
         Ok(written.bp)
     }
 }
 
-/// Objects of one job. Threads allocate in turn, so what one job writes lies between what others do
-/// at the same time. Of 64 KiB each, 11 objects of a short job were side by side, then others for
-/// two MiB. Reading them in order took reads of 665 KiB; with long jobs some are 683 to 733.
+/// Number of objects per job. Threads allocate in turn, so the blocks of one job are interleaved
+/// with those of other threads. With objects of 64 KiB, a short job put 11 objects side by side,
+/// with two MiB of others between. Reading the files in order took reads of 665 KiB; with long
+/// jobs, 683 to 733.
 fn batch_of(objects: usize, threads: usize) -> usize {
     (objects / (threads.max(1) * JOBS)).clamp(BATCH, LONG_BATCH)
 }
 
-/// The dnode block that an object's dnode begins in.
+/// The dnode block in which an object's dnode begins.
 fn block_of(object: ObjectId) -> u64 {
     object.0 / SLOTS_PER_BLOCK as u64
 }
 
 /// Puts new dnodes into their slots of one dnode block.
 fn fill_slots(bytes: &mut [u8], changes: &[(ObjectId, SyncedObject)]) {
-    // Old slots first, so that a new, larger dnode may lie where a freed one was.
+    // Old slots are cleared first, so that a larger new dnode may use the place of a freed one.
     for (object, change) in changes {
         if let Some(before) = &change.before {
             slots_of(bytes, *object, before).fill(0);
@@ -437,7 +436,7 @@ mod tests {
         assert!(pool.os.sync(pool.txg, 2).expect("written").is_some());
     }
 
-    /// Of several jobs only one, the first or the last, has an object that tells something.
+    /// Of several jobs only one, the first or the last, has an object with something to report.
     #[test]
     fn what_one_job_found_counts_for_all() {
         for large in [0, 299] {

@@ -1,4 +1,4 @@
-//! Taking back what a txg has changed, as long as it is in memory only.
+//! Reverting the changes of a txg while they are in memory only.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -8,11 +8,10 @@ use super::Objset;
 use crate::dnode::Dnode;
 
 impl Objset {
-    /// Drops all that `txg` has changed since it was last written ([`Self::sync`]), or ever.
-    /// Objects are what they were then, those that were made since do not exist, those that were
-    /// freed do.
+    /// Drops all changes of `txg` since it was last written ([`Self::sync`]), or ever. Objects get
+    /// their old state. Objects created since do not exist, and freed ones do.
     ///
-    /// For object sets that change in syncing context only, one txg at a time: no object may have
+    /// Only for object sets that change in syncing context, one txg at a time: no object may have
     /// changes of a newer txg. Called by the sync thread.
     pub fn forget_changes(&self, txg: Txg) {
         let slot = txg.slot::<4>();
@@ -34,7 +33,7 @@ impl Objset {
 }
 
 impl Dnode {
-    /// Drops the changes of a txg; true if that was all there was of the object.
+    /// Drops the changes of a txg; true if the object has no other state.
     fn forget_changes(&self, txg: Txg) -> bool {
         let mut state = self.write_state();
         debug_assert!(

@@ -27,8 +27,8 @@ impl Class {
 macro_rules! attributes {
     ($($name:ident = $number:literal, $text:literal, $len:literal, $class:ident,
         $rank:literal;)*) => {
-        /// A known attribute. The number is that of file systems made by current software; from 16
-        /// on a data set may number them differently.
+        /// A known attribute. The number is the usual one of current software. From 16 on, an
+        /// object set may use other numbers.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         #[allow(missing_docs)]
@@ -47,7 +47,7 @@ macro_rules! attributes {
             pub fn len(self) -> u16 {
                 match self { $(Attr::$name => $len,)* }
             }
-            /// How it is swapped.
+            /// How it is byte-swapped.
             pub fn class(self) -> Class {
                 match self { $(Attr::$name => Class::$class,)* }
             }

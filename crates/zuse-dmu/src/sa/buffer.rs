@@ -71,7 +71,7 @@ fn variable_len(b: &[u8], h: &Header, which: usize) -> usize {
     })
 }
 
-/// Where each attribute of a layout is. Fails if the buffer is too short for it.
+/// The range of each attribute of a layout. Fails if the buffer is too short for it.
 pub(crate) fn ranges(b: &[u8], h: &Header, layout: &Layout) -> Checked<Vec<Range<usize>>> {
     if h.len != header_len(layout.variable) {
         return Err(Flaw(
@@ -97,7 +97,7 @@ pub(crate) fn ranges(b: &[u8], h: &Header, layout: &Layout) -> Checked<Vec<Range
     Ok(out)
 }
 
-/// Where one attribute is, by its position in the layout; without allocating.
+/// The range of one attribute, by its position in the layout; without allocating.
 pub(crate) fn range_of(
     b: &[u8],
     h: &Header,
@@ -129,7 +129,7 @@ pub(crate) fn range_of(
     Err(Flaw("system attributes that run past their buffer"))
 }
 
-/// Turns a buffer of the other byte order into little-endian, in place.
+/// Converts a buffer of the other byte order to little-endian, in place.
 pub(crate) fn swap(b: &mut [u8], h: &Header, layout: &Layout) -> Checked<()> {
     if !h.swapped {
         return Ok(());
@@ -156,8 +156,7 @@ fn swap_value(value: &mut [u8], class: Class) {
     }
 }
 
-/// Access control entries of the other order: mask, flags, type, then `who` where the entry has
-/// one.
+/// Access control entries in the other order: mask, flags, type, then `who` if the entry has one.
 fn swap_aces(mut aces: &mut [u8]) {
     while aces.len() >= 8 {
         aces[..2].reverse();
@@ -178,7 +177,7 @@ fn swap_aces(mut aces: &mut [u8]) {
     }
 }
 
-/// The spill block of a layout that has nothing but a list of extended attributes.
+/// The spill block for a layout that consists of a list of extended attributes.
 pub(crate) fn around(layout: &Layout, list: List) -> Vec<u8> {
     let len = list.len() as u16;
     let mut out = list.into_bytes();
@@ -194,8 +193,8 @@ pub(crate) fn around(layout: &Layout, list: List) -> Vec<u8> {
     out
 }
 
-/// Builds a buffer of exactly `layout` and `values`; there will be room for `room` bytes, and for
-/// whole sectors.
+/// Builds a buffer with exactly `layout` and `values`, padded to at least `room` bytes and to whole
+/// sectors.
 pub(crate) fn build(layout: &Layout, values: &[&[u8]], room: usize) -> Vec<u8> {
     let header = header_len(layout.variable);
     let bytes = values.iter().map(|v| round8(v.len())).sum::<usize>();

@@ -1,5 +1,5 @@
-//! Extended attributes in one attribute (DXATTR): an XDR nvlist of byte arrays, with names that are
-//! any bytes.
+//! Extended attributes in one attribute (DXATTR): an XDR nvlist of byte arrays, with names of any
+//! bytes.
 //!
 //! ```text
 //!  01 order 00 00 | version 0 | flags 1 | pairs: encoded size, decoded size, name length, name, type 10, count, data | 0 0
@@ -10,20 +10,19 @@ use zuse_base::{Errno, Error, Result};
 
 /// Largest value of one extended attribute stored here.
 pub const MAX_VALUE: usize = 32_768;
-/// Largest set that is still read for a change.
+/// Largest set that is accepted for a change.
 pub const MAX_OLD: usize = 65_536;
 /// Largest set that is written.
 pub const MAX_NEW: usize = 65_535;
 const BYTE_ARRAY: u32 = 10;
 
-/// An encoded set that is to be stored. Before it is room for the header of a spill block that
-/// holds nothing else, and behind it for whole sectors. So it becomes that block without being
-/// copied.
+/// An encoded set to be stored. Room before it is for the header of a spill block that holds
+/// nothing else, and room after it for whole sectors. So it becomes that block without a copy.
 #[derive(Debug)]
 pub struct List(Vec<u8>);
 
 impl List {
-    /// Room before it; a multiple of 4, as what is in the set is padded to.
+    /// Room before it; a multiple of 4, like the padding inside the set.
     pub(crate) const LEAD: usize = 8;
 
     /// For a set of `len` bytes.
@@ -41,7 +40,7 @@ impl List {
         list
     }
 
-    /// With the room before it.
+    /// Including the room before it.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.0
     }
@@ -89,7 +88,7 @@ fn pair_size(name: usize, value: usize) -> usize {
 /// Finds one attribute without decoding the others.
 ///
 /// # Errors
-/// The bytes are no such set.
+/// The bytes are not a valid set.
 pub fn find<'a>(bytes: &'a [u8], name: &[u8]) -> Result<Option<&'a [u8]>> {
     let mut found = None;
     walk(bytes, |n, v| {
@@ -101,12 +100,12 @@ pub fn find<'a>(bytes: &'a [u8], name: &[u8]) -> Result<Option<&'a [u8]>> {
     Ok(found)
 }
 
-/// One pair of a set as it stands there.
+/// A pair of a set, in its stored form.
 struct Pair<'a> {
     /// All its bytes.
     encoded: &'a [u8],
     name: &'a [u8],
-    /// `None` for a pair that is no byte array.
+    /// `None` if the pair is not a byte array.
     value: Option<&'a [u8]>,
 }
 
@@ -152,7 +151,7 @@ fn pairs<'a>(bytes: &'a [u8], mut f: impl FnMut(Pair<'a>) -> bool) -> Result<()>
 /// Calls `f(name, value)` for each attribute until it returns false.
 ///
 /// # Errors
-/// The bytes are no such set.
+/// The bytes are not a valid set.
 pub fn walk<'a>(bytes: &'a [u8], mut f: impl FnMut(&'a [u8], &'a [u8]) -> bool) -> Result<()> {
     pairs(bytes, |pair| match pair.value {
         Some(value) => f(pair.name, value),
@@ -160,12 +159,11 @@ pub fn walk<'a>(bytes: &'a [u8], mut f: impl FnMut(&'a [u8], &'a [u8]) -> bool) 
     })
 }
 
-/// The set `old` without some names, and with a new value at its end; the other pairs are taken
-/// over as they are. `None` where the value has to go into the extended attribute directory
-/// instead.
+/// The set `old` without some names, and with a new value at its end; the other pairs are copied
+/// unchanged. `None` if the value has to go into the extended attribute directory instead.
 ///
 /// # Errors
-/// The bytes are no such set.
+/// The bytes are not a valid set.
 pub fn changed(
     old: Option<&[u8]>,
     without: &[&[u8]],
@@ -215,7 +213,7 @@ impl Dxattr {
     /// Decodes a set.
     ///
     /// # Errors
-    /// The bytes are no such set.
+    /// The bytes are not a valid set.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut pairs = Vec::new();
         walk(bytes, |name, value| {
@@ -263,11 +261,11 @@ impl Dxattr {
         self.pairs.is_empty()
     }
 
-    /// Sets a name; an old value of it goes and the new one comes last.
+    /// Sets a name: its old value is removed, and the new one is appended.
     ///
     /// # Errors
-    /// `FBIG` where the attribute has to go into the extended attribute directory instead; the set
-    /// is then unchanged.
+    /// `FBIG` if the attribute has to go into the extended attribute directory instead; the set is
+    /// then unchanged.
     pub fn set(&mut self, name: &[u8], value: &[u8]) -> Result<()> {
         let old = self.get(name).map_or(0, |v| pair_size(name.len(), v.len()));
         let size = self.encoded_len() - old + pair_size(name.len(), value.len());
@@ -282,7 +280,7 @@ impl Dxattr {
         Ok(())
     }
 
-    /// Removes a name; whether it was there.
+    /// Removes a name; returns whether it was there.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         let before = self.pairs.len();
         self.pairs.retain(|(n, _)| n != name);

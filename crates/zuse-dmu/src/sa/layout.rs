@@ -1,4 +1,4 @@
-//! A layout: the sequence of attributes in a buffer, and where those with fixed offsets are.
+//! A layout: the sequence of attributes in a buffer, and the fixed offsets among them.
 
 use super::attribute::{Attr, Class};
 
@@ -18,7 +18,7 @@ const NOWHERE: u16 = u16::MAX;
 pub(crate) struct Layout {
     pub number: u16,
     pub attrs: Vec<AttrInfo>,
-    /// How many attributes have a length of their own.
+    /// Number of attributes with variable length.
     pub variable: usize,
     /// Per known attribute: its position in `attrs`.
     position: [u16; 22],
@@ -38,7 +38,7 @@ pub(crate) fn header_len(variable: usize) -> usize {
 }
 
 impl Layout {
-    /// Computes the offsets. `known` gives the number of each known attribute in this data set.
+    /// Computes the offsets. `known` maps the known attributes to their numbers in this object set.
     pub(crate) fn new(number: u16, attrs: Vec<AttrInfo>, known: &[Option<u16>; 22]) -> Self {
         let mut position = [NOWHERE; 22];
         let mut fixed = [NOWHERE; 22];

@@ -1,11 +1,11 @@
-//! What stays in the bonus and what goes to the spill block.
+//! Which attributes stay in the bonus and which go to the spill block.
 //!
-//! The rule is exact, byte for byte, because others check and depend on it: see the format chapter
-//! 03b, section 3.2.
+//! The rule is exact, byte for byte, because other implementations check it and depend on it. See
+//! chapter 03b, section 3.2, of the format notes.
 
 use super::layout::round8;
 
-/// Where a set of attributes goes.
+/// The placement of a set of attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Placement {
     /// How many attributes stay in the bonus; all if there is no spill.

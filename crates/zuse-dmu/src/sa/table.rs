@@ -1,8 +1,8 @@
 //! The attribute tables of an object set: REGISTRY (name → number, class, length) and LAYOUTS
 //! (number → sequence).
 //!
-//! Loaded once, kept in memory, extended on demand. Both tables are made at the first SA write, as
-//! others do.
+//! Loaded once, kept in memory, extended on demand. Both tables are created at the first SA write,
+//! as in OpenZFS.
 
 use super::attribute::{Attr, Class};
 use super::layout::{AttrInfo, Layout, header_len};
@@ -20,12 +20,12 @@ use zuse_format::object_type;
 const MASTER: u8 = 45;
 const REGISTRY: u8 = 46;
 const LAYOUTS: u8 = 47;
-/// Numbers below are the legacy znode's and fixed everywhere.
+/// Numbers below this are those of the legacy znode, and the same in all file systems.
 const LEGACY: u16 = 16;
 /// Layouts have ten bits; 0 and 1 are implicit.
 const FIRST_LAYOUT: u16 = 2;
 const LAST_LAYOUT: u16 = 1023;
-/// What files get when they have been there for a while: a list of extended attributes, a directory
+/// Attributes that are often added to an existing file: a list of extended attributes, a directory
 /// of them.
 pub(crate) const ADDED: [Attr; 2] = [Attr::Dxattr, Attr::Xattr];
 
@@ -40,7 +40,7 @@ pub(crate) struct Tables {
     complete: bool,
     layouts: NumberMap<Arc<Layout>>,
     by_sequence: HashMap<Vec<u16>, u16>,
-    /// Layout to that of the same attributes with one of [`ADDED`] behind them.
+    /// Maps a layout to the one with one of [`ADDED`] appended.
     longer: [NumberMap<u16>; ADDED.len()],
     stored_layouts: u16,
 }
@@ -93,14 +93,14 @@ impl Tables {
         self.layouts.get(&u64::from(number))
     }
 
-    /// The stored layout of these attributes and one of [`ADDED`] behind them.
+    /// The stored layout of these attributes with one of [`ADDED`] appended.
     pub(crate) fn longer(&self, number: u16, added: Attr) -> Option<&Arc<Layout>> {
         let at = ADDED.iter().position(|a| *a == added)?;
         let number = self.longer.get(at)?.get(&u64::from(number))?;
         self.layout(*number)
     }
 
-    /// What is known of an attribute number.
+    /// Properties of an attribute number.
     pub(crate) fn info(&self, number: u16) -> Option<AttrInfo> {
         self.infos.get(&u64::from(number)).copied()
     }
@@ -174,7 +174,7 @@ impl SaTable {
     /// Loads the tables of the master node that the file system's `SA_ATTRS` names.
     ///
     /// # Errors
-    /// A table that does not parse: nothing of the file system could be trusted then.
+    /// A table does not parse: no file of the file system could be read correctly.
     pub fn open(os: &Arc<Objset>, master: ObjectId) -> Result<Arc<Self>> {
         let mut tables = legacy_tables();
         let zap = Zap::open(&os.dnode(master)?)?;
@@ -236,7 +236,7 @@ impl SaTable {
         })
     }
 
-    /// Makes an empty master node; REGISTRY (all 22 names) and LAYOUTS follow at the first SA
+    /// Creates an empty master node; REGISTRY (all 22 names) and LAYOUTS follow at the first SA
     /// write.
     ///
     /// # Errors
@@ -247,12 +247,12 @@ impl SaTable {
         Ok((master, Self::with(os, master, legacy_tables())))
     }
 
-    /// A table without an object set behind it, for file systems of ZPL 1–4: legacy znodes only.
+    /// A table without an object set, for file systems of ZPL 1–4, which have legacy znodes only.
     pub fn legacy(os: &Arc<Objset>) -> Arc<Self> {
         Self::with(os, ObjectId(0), legacy_tables())
     }
 
-    /// The tables as they are now.
+    /// The current tables.
     pub(crate) fn tables(&self) -> Arc<Tables> {
         self.tables.read().clone()
     }
@@ -267,7 +267,7 @@ impl SaTable {
         Some(layout.number | words << 10)
     }
 
-    /// The number of a known attribute, registering names if need be.
+    /// The tables with all known attributes registered.
     pub(crate) fn ready(&self, tx: &Tx) -> Result<Arc<Tables>> {
         let tables = self.tables();
         if tables.complete {
@@ -328,7 +328,7 @@ impl SaTable {
         Ok(zap)
     }
 
-    /// The layout of exactly this sequence, made in tx's txg if there is none.
+    /// The layout of exactly this sequence, created in tx's txg if there is none.
     pub(crate) fn layout_for(&self, tx: &Tx, sequence: &[u16]) -> Result<Arc<Layout>> {
         if let Some(layout) = self.tables().find(sequence) {
             return Ok(layout.clone());

@@ -174,12 +174,12 @@ fn attributes_spill_exactly_where_elsewhere() {
         assert!(!place(&lengths(&without, limit + 8), capacity).spills);
         assert!(place(&lengths(&without, limit + 9), capacity).spills);
     }
-    // DXATTR alone goes out, and what was added after it.
+    // DXATTR alone moves to the spill block, with the attributes added after it.
     let p = place(&lengths(&with, 196), 320);
     assert_eq!((p.in_bonus, p.spills, p.bonus_len), (15, true, 192));
     let p = place(&lengths(&[&with[..], &[9]].concat(), 196), 320);
     assert_eq!((p.in_bonus, p.spills), (15, true));
-    // A longer ACL goes out together with DXATTR.
+    // A longer ACL moves out together with DXATTR.
     let mut set = lengths(&without, 100);
     set[13].0 = 72;
     let p = place(&set, 320);

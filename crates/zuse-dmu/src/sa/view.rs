@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use zuse_base::{Errno, Error, Result};
 use zuse_io::Block;
 
-/// A buffer with its layout found.
+/// A buffer with its layout.
 pub(crate) struct Part {
     pub bytes: Bytes,
     pub header: Header,
@@ -35,8 +35,8 @@ impl Deref for Bytes {
     }
 }
 
-/// The attributes of one object as they were when it was made. The spill block is read when
-/// something is asked for that the bonus does not have.
+/// The attributes of one object when the view was made. The spill block is read when an attribute
+/// is requested that the bonus does not have.
 pub struct SaView {
     tables: Arc<Tables>,
     dnode: Arc<Dnode>,
@@ -87,7 +87,7 @@ impl SaTable {
     }
 }
 
-/// For a look at buffers as they are stored, of many objects at once.
+/// Reads stored buffers of many objects.
 pub struct SaPeek(Arc<Tables>);
 
 impl SaTable {
@@ -121,8 +121,8 @@ impl SaPeek {
         }
     }
 
-    /// Where the first attributes of a buffer begin, if they are these, in this order, of fixed
-    /// lengths, in our byte order.
+    /// The start of a buffer's first attributes, if they are exactly these, in this order, of fixed
+    /// lengths, and in little-endian order.
     pub fn begins_with(&self, buffer: &[u8], attrs: &[Attr]) -> Option<usize> {
         let header = buffer::parse_header(buffer).ok()??;
         let layout = self.0.layout(header.layout).filter(|_| !header.swapped)?;
@@ -137,7 +137,7 @@ pub(crate) fn corrupt(dnode: &Dnode, flaw: Flaw) -> Error {
 }
 
 impl Part {
-    /// Parses a buffer; what came in the other byte order is turned.
+    /// Parses a buffer; one in the other byte order is swapped first.
     pub(crate) fn parse(mut bytes: Bytes, tables: &Tables) -> Result<Option<Self>, Flaw> {
         let Some(mut header) = buffer::parse_header(&bytes)? else {
             return Ok(None);
@@ -243,8 +243,8 @@ impl SaView {
         Ok(self.spill.get_or_init(|| part).as_ref())
     }
 
-    /// The value of an attribute. Looking for one that is not there costs reading the spill block,
-    /// where there is one.
+    /// The value of an attribute. If it is not in the bonus, the spill block is read, if there is
+    /// one.
     ///
     /// # Errors
     /// The buffer does not parse, or the spill block cannot be read.

@@ -1,10 +1,10 @@
 //! Changing the attributes of one object.
 //!
-//! Values of unchanged length are written over the old ones in one go. A first list of extended
-//! attributes, or their directory, is put behind the others where they stand. Such a list may go
-//! into a spill block of its own as it is. Everything else rewrites the whole set: bonus attributes
-//! in order, then those of the spill, a replaced one in its place, an added one last. The caller
-//! keeps two changes of one object from running at once.
+//! Values of unchanged length are overwritten in place. A first list of extended attributes, or
+//! their directory, is appended in place. Such a list may go unchanged into a spill block of its
+//! own. Everything else rewrites the whole set: bonus attributes in order, then those of the spill.
+//! A replaced attribute keeps its position, an added one comes last. The caller serialises changes
+//! of one object.
 
 use super::attribute::Attr;
 use super::buffer;
@@ -27,7 +27,7 @@ const MAX_SET: usize = 131_072;
 const MAX_SPILL: usize = 131_072;
 
 impl SaTable {
-    /// Gives a new object (bonus type 44) its attributes, in canonical order whatever the order
+    /// Sets the attributes of a new object (bonus type 44), in canonical order whatever the order
     /// here.
     ///
     /// # Errors
@@ -43,20 +43,19 @@ impl SaTable {
         self.write_set(tx, dnode, &set?, 0)
     }
 
-    /// Sets attributes: in place where all are in the bonus with these lengths, else the set is
-    /// rewritten. New ones are added at the end; a new project id moves the set into canonical
-    /// order.
+    /// Sets attributes: in place if all are in the bonus with these lengths, otherwise the set is
+    /// rewritten. New ones are appended. A new project id moves the set into canonical order.
     ///
     /// # Errors
-    /// A value of the wrong length; `NOTSUP` for what a legacy znode cannot hold.
+    /// A value of the wrong length; `NOTSUP` for an attribute that a legacy znode cannot hold.
     pub fn update(&self, tx: &Tx, dnode: &Arc<Dnode>, changes: &[(Attr, &[u8])]) -> Result<()> {
         self.change(tx, dnode, changes, false).map(|_| ())
     }
 
-    /// The same, with a list of extended attributes, which is not among the changes.
+    /// As [`Self::update`], with a list of extended attributes, which is not among the changes.
     ///
     /// # Errors
-    /// Those of [`Self::update`]; `NOSPC` and `FBIG` where there is no room for it.
+    /// Those of [`Self::update`]; `NOSPC` and `FBIG` if there is no room for the list.
     pub fn update_listed(
         &self,
         tx: &Tx,
@@ -67,8 +66,8 @@ impl SaTable {
         let mut all = Vec::with_capacity(changes.len() + 1);
         all.extend_from_slice(changes);
         all.push((Attr::Dxattr, &*list));
-        // If the layout of a lone list is in the table, it is known before any change that the
-        // spill block needs nothing else.
+        // If the layout of a lone list is in the table, the spill block needs nothing else. That is
+        // known before any change.
         let tables = self.tables();
         let layout = tables.known[Attr::Dxattr as usize].and_then(|n| tables.find(&[n]));
         let is_left = self.change(tx, dnode, &all, layout.is_some())?;
@@ -79,7 +78,7 @@ impl SaTable {
     }
 
     /// With `may_spill` a list of extended attributes, the last of the changes, may be left to the
-    /// caller. True says that it is to be alone in a new spill block.
+    /// caller. The result is true if the list belongs alone in a new spill block.
     fn change(
         &self,
         tx: &Tx,
@@ -144,7 +143,7 @@ impl SaTable {
         Ok(false)
     }
 
-    /// Removes an attribute; whether it was there.
+    /// Removes an attribute; returns whether it was there.
     ///
     /// # Errors
     /// `NOTSUP` for a legacy znode.
@@ -167,8 +166,8 @@ impl SaTable {
         Ok(true)
     }
 
-    /// Writes a whole set, in this order; the spill block has `old` bytes and does not get smaller
-    /// while it is there.
+    /// Writes a whole set, in this order. The spill block has `old` bytes and never shrinks while
+    /// it exists.
     fn write_set(&self, tx: &Tx, dnode: &Dnode, set: &[(u16, &[u8])], old: usize) -> Result<()> {
         let tables = self.tables();
         let mut lengths = Vec::with_capacity(set.len());
@@ -243,8 +242,8 @@ fn number(tables: &Tables, attr: Attr) -> Result<u16> {
         .ok_or_else(|| Error::refused(Errno::INVAL, format!("{} is not registered", attr.name())))
 }
 
-/// Overwrites values of unchanged length; `false` (nothing changed but perhaps the byte order) if
-/// one does not fit so.
+/// Overwrites values of unchanged length. Returns `false` if one has another length; at most the
+/// byte order has changed then.
 pub(crate) fn overwrite(b: &mut [u8], tables: &Tables, changes: &[(Attr, &[u8])]) -> Checked<bool> {
     let Some(mut header) = buffer::parse_header(b)? else {
         return Ok(false);
@@ -272,17 +271,17 @@ pub(crate) fn overwrite(b: &mut [u8], tables: &Tables, changes: &[(Attr, &[u8])]
     Ok(true)
 }
 
-/// What of a change was done where the attributes stand.
+/// How much of a change was done in place.
 enum Done {
     Nothing,
     All,
-    /// The list of extended attributes is to be alone in a spill block.
+    /// Everything except the list of extended attributes, which belongs alone in a spill block.
     AllButList,
 }
 
-/// Puts the last of the changes, one of [`ADDED`], behind the last attribute, and overwrites the
-/// other values. Where `room` is too small for that alone, a list of extended attributes, it is
-/// left with `may_spill`. Nothing is done where that is not all there is to do.
+/// Appends the last of the changes, one of [`ADDED`], and overwrites the other values. If `room` is
+/// too small only for a list of extended attributes, the list is left out with `may_spill`. Nothing
+/// is changed if the change needs more than that.
 fn add_last(
     b: &mut Bonus,
     tables: &Tables,
@@ -329,7 +328,7 @@ fn add_last(
         overwrite(b, tables, others)?;
         return Ok(Done::AllButList);
     }
-    // Such a layout may not exist: a file system with long lists only never needed it.
+    // Such a layout may be missing, in a file system that has only had long lists.
     let Some(longer) = tables.longer(header.layout, *attr) else {
         return Ok(Done::Nothing);
     };

@@ -13,8 +13,8 @@ use fat::{Aim, Put};
 use std::sync::Arc;
 use zuse_base::{Errno, Error, Result};
 
-/// Names with which a directory in the fat form may become a micro ZAP again: far below the 2,047
-/// at which it grows fat.
+/// Number of names at which a fat directory may become micro again: far below the 2,047 at which it
+/// becomes fat.
 const MICRO_AGAIN: u64 = 64;
 
 enum Step<'a> {
@@ -52,7 +52,7 @@ impl Zap {
         self.put_name(tx, name, &ZapValue::U64(value), Put::Add)
     }
 
-    /// As [`Self::add_u64`], of a name that was [expected](Self::expect).
+    /// As [`Self::add_u64`], for a name that was [expected](Self::expect).
     ///
     /// # Errors
     /// As [`Self::add`].
@@ -133,7 +133,7 @@ impl Zap {
         }
     }
 
-    /// The first integer of a name's value, for who holds the lock.
+    /// The first integer of a name's value, for a caller that holds the lock.
     #[inline]
     pub(super) fn value_locked(&self, name: &[u8]) -> Result<Option<u64>> {
         let answer = self.ask(
@@ -184,7 +184,7 @@ impl Zap {
         if name.len() > micro::MAX_NAME && name.len() + 1 > self.longest() {
             return Err(Error::refused(Errno::NAMETOOLONG, "a ZAP name"));
         }
-        // Refused before a micro ZAP is made fat for it.
+        // Checked before a micro ZAP is made fat for it.
         let stored = value.stored()?;
         let ask = expected.map_or(Ask::Name(name), |e| e.ask(&self.dnode, name));
         let mut aim = loop {
@@ -237,7 +237,7 @@ impl Zap {
         }
     }
 
-    /// Says what to do, or does it, by what is known; `None` if that does not suffice.
+    /// Decides what to do, or does it, from what is known; `None` if that is not enough.
     #[inline]
     fn put_known<'a>(
         &self,
@@ -268,7 +268,7 @@ impl Zap {
         }
     }
 
-    /// Tries the micro form; says what to do if it is not that, or not any more.
+    /// Tries the micro form; says what to do if the ZAP is not micro, or not any more.
     fn put_micro<'a>(
         &self,
         known: &mut Known,
@@ -277,7 +277,7 @@ impl Zap {
         value: &ZapValue,
         how: Put,
     ) -> Result<Step<'a>> {
-        // Known without changing (and so copying) the block: fat, or to become fat.
+        // Decided without changing (and so copying) the block: it is fat, or will become fat.
         let micro = |b: &[u8], h: &MicroHeader, index: &MicroIndex| {
             if h.foreign {
                 return Err(Error::unsupported(
@@ -300,7 +300,7 @@ impl Zap {
                 }
                 return Ok((*h, hash, None));
             }
-            // Adding an exact name that exists is refused in either form.
+            // Adding an existing name is refused in either form.
             let exists = how == Put::Add
                 && name.len() <= micro::MAX_NAME
                 && micro::find(b, index, hash, name).is_some();
@@ -349,7 +349,7 @@ impl Zap {
         })
     }
 
-    /// Micro to fat: same salt and normflags, each entry with its old cd. Built in memory, then
+    /// Micro to fat: same salt and normflags, each entry keeps its cd. Built in memory, then
     /// written block by block.
     fn upgrade(&self, tx: &Tx) -> Result<()> {
         let corrupt = |flaw| store::corrupt(&self.dnode, 0, flaw);
@@ -377,9 +377,9 @@ impl Zap {
         Ok(())
     }
 
-    /// Fat to micro, for a directory that fell back to a few short names. Same salt and normflags,
-    /// each entry with its old cd, so that positions of listings stay good. All blocks go and block
-    /// 0 is written in its new size; the block tree keeps its levels.
+    /// Fat to micro, for a directory that shrank to a few short names. Same salt and normflags, and
+    /// each entry keeps its cd, so positions of listings stay valid. All blocks are freed and block
+    /// 0 is written in its new size. The block tree keeps its levels.
     fn downgrade(&self, tx: &Tx) -> Result<()> {
         if self.dnode.object_type() != DIRECTORY {
             return Ok(());
@@ -521,8 +521,8 @@ impl Zap {
     }
 }
 
-/// The blocks of a fat ZAP of a micro one's entries, where these are few. Also where so many have
-/// almost the same hash that its pointer table outgrows block 0.
+/// Builds the blocks of a fat ZAP entry by entry, for a micro ZAP with few entries. Also if so many
+/// have almost the same hash that the pointer table outgrows block 0.
 #[cold]
 fn one_by_one(micro: &[u8], h: header::Header) -> Result<Vec<(u64, Vec<u8>)>> {
     let memory = MemoryBlocks::default();

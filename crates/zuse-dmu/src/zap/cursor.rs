@@ -1,10 +1,10 @@
-//! Listing: ascending (hash, cd), from any cookie, while others change the ZAP.
+//! Listing in the order of (hash, cd), from any cookie, while others change the ZAP.
 //!
-//! Budget: a micro ZAP is listed out of its index, one slot an entry. A leaf is scanned once and
-//! its entries sorted, 16 bytes each in a buffer that is reused. The next four leaves are asked for
-//! ahead. Nothing is allocated per entry.
+//! Budget: a micro ZAP is listed from its index, one slot per entry. A leaf is scanned once and its
+//! entries sorted, 16 bytes each in a reused buffer. The next four leaves are prefetched. Nothing
+//! is allocated per entry.
 //!
-//! A cookie is a position, not a pointer. Entries that are there throughout are given exactly once,
+//! A cookie is a position, not a pointer. Entries that exist throughout are listed exactly once,
 //! whatever is added, removed, split or made fat meanwhile. The lock is taken for one block at a
 //! time.
 
@@ -45,7 +45,8 @@ impl ZapEntry {
     }
 }
 
-/// Walks a ZAP. Entries are fetched some at a time: what is removed after that may still be given.
+/// Walks a ZAP. Entries are fetched in batches, so an entry may be listed that was removed
+/// meanwhile.
 pub struct ZapCursor {
     zap: Zap,
     /// Where the next batch begins.
@@ -89,7 +90,7 @@ impl ZapCursor {
         Ok(entry)
     }
 
-    /// The position behind the last entry given, good for [`Zap::cursor`] later.
+    /// The position after the last listed entry, valid for [`Zap::cursor`] later.
     pub fn cookie(&self) -> u64 {
         self.cookie
     }
@@ -129,21 +130,21 @@ impl Zap {
         }
     }
 
-    /// Calls `f(name, first integer, cookie behind the entry)` from a cookie on until it returns
-    /// false; nothing is allocated per entry. A value without integers counts as 0. Returns the
-    /// cookie to go on from; [`END`] when all was listed.
+    /// Calls `f(name, first integer, cookie after the entry)` from a cookie on, until it returns
+    /// false. Nothing is allocated per entry. A value without integers counts as 0. Returns the
+    /// cookie to continue from; [`END`] at the end of the list.
     ///
     /// `f` runs with the ZAP's lock and a block's lock held: it must not do I/O or use the ZAP.
     ///
     /// # Errors
-    /// The ZAP cannot be read; entries given before that were good.
+    /// The ZAP cannot be read; entries listed before are valid.
     pub fn list(&self, cookie: u64, f: &mut dyn FnMut(&[u8], u64, u64) -> bool) -> Result<u64> {
         self.walk(cookie, &mut |name, value, _, _, after| {
             Ok(f(name, value.first()?, after))
         })
     }
 
-    /// Calls `visit(name, value, hash, cd, cookie after)`; returns the cookie to go on from.
+    /// Calls `visit(name, value, hash, cd, cookie after)`; returns the cookie to continue from.
     fn walk(&self, cookie: u64, visit: &mut Visit<'_>) -> Result<u64> {
         if cookie == END {
             return Ok(END);

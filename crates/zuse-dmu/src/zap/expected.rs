@@ -7,12 +7,12 @@
 //!   expect_leaf ─► the version                           prefetches the free chunks that the entry will take
 //!   add_expected ─► the entry
 //! ```
-//! In a directory of a million names the leaf of each name is in none of the processor's caches. An
-//! add would wait for one cache line after the other: half a microsecond, a fifth of making a file.
-//! A caller that makes a file can make the object meanwhile.
+//! In a directory of a million names, a name's leaf is rarely in the processor's caches. An add
+//! would wait for one cache line after the other: half a microsecond, a fifth of creating a file. A
+//! caller that creates a file can create the object meanwhile.
 //!
-//! It is a hint. What was found is used while the object's stamp ([`Dnode::stamp`]) is unchanged;
-//! otherwise the add finds it again.
+//! It is a hint. It is used while the object's stamp ([`Dnode::stamp`]) is unchanged; otherwise the
+//! add searches again.
 
 use std::sync::Arc;
 
@@ -27,19 +27,19 @@ use crate::dirty::{Content, DirtyBlock};
 use crate::dnode::Dnode;
 use crate::tx::Tx;
 
-/// What was found out about a name that will be added.
+/// What is known about a name that will be added.
 #[derive(Default)]
 pub struct Expected<'n> {
     name: &'n [u8],
-    /// The object's stamp then; 0 if nothing was found out.
+    /// The object's stamp at that time; 0 if nothing is known.
     stamp: u64,
     pub(super) target: Target,
     own: Option<(Txg, Arc<DirtyBlock>)>,
 }
 
 impl<'n> Expected<'n> {
-    /// What is asked for a name: with its hash, if it is the name that was expected and that still
-    /// holds.
+    /// The query for a name. It includes the hash, if this is the expected name and the stamp is
+    /// unchanged.
     #[inline]
     pub(super) fn ask<'a>(&self, dnode: &Dnode, name: &'a [u8]) -> Ask<'a> {
         if self.holds(dnode) && self.name == name {
@@ -49,13 +49,13 @@ impl<'n> Expected<'n> {
         }
     }
 
-    /// Whether something was found out that still holds.
+    /// Whether something is known and still valid.
     #[inline]
     pub(super) fn holds(&self, dnode: &Dnode) -> bool {
         self.stamp != 0 && self.stamp == dnode.stamp()
     }
 
-    /// The leaf as it is changed in a txg, and its number.
+    /// The dirty version of the leaf in a txg, and its number.
     #[inline]
     pub(super) fn own(&self, txg: Txg) -> Option<(u64, &DirtyBlock)> {
         let own = self.own.as_ref().filter(|(of, _)| *of == txg);
@@ -64,7 +64,7 @@ impl<'n> Expected<'n> {
 }
 
 impl Zap {
-    /// Asks the memory for what adding this name will need first, where that is known without
+    /// Prefetches the memory that adding this name will need first, as far as that is known without
     /// waiting.
     pub fn expect<'n>(&self, name: &'n [u8]) -> Expected<'n> {
         let Some(known) = self.shared.lock.try_read() else {
@@ -73,7 +73,7 @@ impl Zap {
         let stamp = self.dnode.stamp();
         if let What::Fat { header, .. } = known.fresh(&self.dnode)
             && name.len() < known.longest
-            // An error is ignored here: the add meets it again and reports it.
+            // An error is ignored here: the add will meet it again and report it.
             && let Ok(hash) = key::hash_of(header, name)
             && let Ok(target) = fat::expect(&self.blocks(), header, hash)
             && target.leaf != 0
@@ -96,7 +96,8 @@ impl Zap {
         }
     }
 
-    /// Asks for the rest, a while after [`Self::expect_version`] and before [`Self::add_expected`].
+    /// Prefetches the rest, some time after [`Self::expect_version`] and before
+    /// [`Self::add_expected`].
     pub fn expect_leaf(&self, tx: &Tx, expected: &mut Expected<'_>) {
         if !expected.holds(&self.dnode) {
             return;

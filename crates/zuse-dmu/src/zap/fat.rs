@@ -6,25 +6,26 @@
 //!
 //! Budget
 //! - A look-up reads a word of the table and a leaf, so two blocks, and allocates nothing. Block 0
-//!   is read only if the object has changed since the last look at it ([`super::known`]).
+//!   is read only if the object has changed since the last access ([`super::known`]).
 //! - Of the leaf it needs three cache lines. Two are prefetched while the reference to the block is
-//!   still taken ([`super::store::Blocks::view_soon`]). The third comes together with the name
-//!   behind it ([`Leaf::find_by`]).
+//!   still being taken ([`super::store::Blocks::view_soon`]). The third is prefetched together with
+//!   the name after it ([`Leaf::find_by`]).
 //! - An add or removal changes the leaf and thirteen words of block 0 in place, both copied once in
 //!   a txg. Each touched leaf is compressed and written once a txg. So the more names a txg has,
 //!   the less a name costs.
-//! - A leaf looks at its sibling only at a few sizes: a power of two of entries, a quarter full. So
-//!   a removal reads 1/8 leaf more.
+//! - A leaf checks its sibling only at a few sizes: a power of two of entries, a quarter full. So a
+//!   removal reads 1/8 leaf more on average.
 //!
-//! The functions take the blocks from a [`Blocks`], so that the same code builds a ZAP in memory. A
-//! micro ZAP that becomes fat becomes leaves at once (`grown`). The caller holds the ZAP's lock.
+//! The functions get the blocks from a [`Blocks`], so that the same code builds a ZAP in memory. A
+//! micro ZAP that becomes fat is turned into leaves in one step (`grown`). The caller holds the
+//! ZAP's lock.
 //!
-//! What holds (section 8 of the format chapter)
+//! Invariants (section 8 of the format chapter)
 //! - `entries` is the sum over the leaves.
 //! - All pointers in the range of a leaf are equal.
 //! - `freeblk` is above every block in use.
 //!
-//! Bytes of a disk may break each of these, so none is asserted. An operation checks what it relies
+//! Bytes from disk may break each of these, so none is asserted. An operation checks what it relies
 //! on, and fails with `Corrupt` ([`Header::check_leaf`], [`Leaf::must_own`]). The tests' `audit`
 //! walks the whole ZAP and shows that our own changes keep them.
 
@@ -43,7 +44,7 @@ use super::normalize::MatchType;
 use super::store::{Blocks, BlocksMut};
 use zuse_base::{Errno, Error, Result};
 
-/// Free chunks below which the pointer table grows ahead of need.
+/// The pointer table grows early if a leaf has fewer free chunks than this.
 const LOW_WATER: u16 = 20;
 
 /// What a lookup found.
@@ -61,8 +62,8 @@ fn header<S: Blocks>(s: &S) -> Result<Header> {
     s.view_by_shortcut(0, Header::parse)
 }
 
-/// The header, the key, and the leaf's pointer if that is in block 0 too: what one look at block 0
-/// says.
+/// The result of one access to block 0: the header, the key, and the leaf's pointer if it is in
+/// block 0.
 pub(crate) struct Aim<'a> {
     h: Header,
     key: Key<'a>,
@@ -71,7 +72,7 @@ pub(crate) struct Aim<'a> {
 }
 
 impl<'a> Aim<'a> {
-    /// By a header that is known.
+    /// From a header that is known.
     #[inline]
     pub(crate) fn by(h: &Header, ask: Ask<'a>, how: MatchType, longest: usize) -> Result<Self> {
         Ok(Aim {
@@ -114,7 +115,7 @@ pub(crate) fn take_aim<'a, S: Blocks>(
 }
 
 impl Aim<'_> {
-    /// The leaf's block (`None`: the table has no leaf there).
+    /// The leaf's block; `None` if the table has no leaf there.
     fn leaf<S: Blocks>(&self, s: &S) -> Result<Option<u64>> {
         let leaf = match self.pointer {
             Some((leaf, _)) => leaf,
@@ -123,7 +124,7 @@ impl Aim<'_> {
         Ok((leaf != 0).then_some(leaf))
     }
 
-    /// Goes by where the same aim has led; whether it is the same.
+    /// Uses the target that an equal aim had; returns whether it applies.
     pub(crate) fn lead_to(&mut self, target: &Target) -> bool {
         let same = target.hash == self.key.hash;
         if same {
@@ -132,7 +133,7 @@ impl Aim<'_> {
         same
     }
 
-    /// The same (0: no leaf), and how many hash bits the leaf probably covers.
+    /// The leaf's block (0: no leaf), and how many hash bits the leaf probably covers.
     #[inline]
     fn leaf_and_depth<S: Blocks>(&self, s: &S) -> Result<(u64, u32)> {
         match self.pointer {
@@ -179,7 +180,7 @@ pub(crate) fn lookup_u64<S: Blocks>(s: &S, aim: Aim<'_>) -> Result<Option<Option
     })
 }
 
-/// The entry that matches a name in a way of matching.
+/// The entry that matches a name by the given rule.
 pub(crate) fn lookup_match<S: Blocks>(
     s: &S,
     name: &[u8],
@@ -214,8 +215,8 @@ pub(crate) fn lookup_match<S: Blocks>(
     })?
 }
 
-/// Where an aim leads: the hash, the leaf (0: none), how many hash bits that probably covers, and
-/// where in it the bucket is then.
+/// The target of a hash: the leaf (0: none), how many hash bits it probably covers, and the
+/// bucket's place in it then.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Target {
     pub hash: u64,
@@ -224,7 +225,7 @@ pub(crate) struct Target {
     pub head: usize,
 }
 
-/// Finds the leaf of a hash, and asks the memory for where its version is.
+/// Finds the leaf of a hash, and prefetches the slot of its dirty version.
 #[inline]
 pub(crate) fn expect<S: Blocks>(s: &S, h: &Header, hash: u64) -> Result<Target> {
     let (leaf, depth) = table::lead(s, h, top_bits(hash, h.shift))?;
@@ -252,10 +253,10 @@ pub(crate) fn create<S: BlocksMut>(s: &S, h: &Header) -> Result<()> {
     s.write(1, leaf)
 }
 
-/// What to do about a key that is (not) there.
+/// What to do about an existing or missing key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Put {
-    /// It must not be there.
+    /// It must not exist.
     Add,
     /// It is replaced, or added.
     Update,
@@ -282,8 +283,8 @@ fn no_leaf<S: Blocks>(s: &S) -> Error {
     s.corrupt(0, Flaw("a ZAP pointer table without a leaf for a hash"))
 }
 
-/// Adds or replaces an entry and says what the header is now. `cd` is given when a micro ZAP grows
-/// up.
+/// Adds or replaces an entry and returns the new header. `cd` is given when a micro ZAP becomes
+/// fat.
 pub(crate) fn put<S: BlocksMut>(
     s: &S,
     aim: Aim<'_>,
@@ -327,7 +328,8 @@ pub(crate) fn put<S: BlocksMut>(
                     store_header(s, &h)?;
                 }
                 if h.next_table != 0 || prefix_len == h.shift && free < LOW_WATER {
-                    // Early: if it cannot grow now, the split that needs it will report the error.
+                    // Growing early: if it fails now, the split that needs it will report the
+                    // error.
                     if table::may_grow(&h) {
                         table::grow_step(s, &mut h)?;
                     }
@@ -338,7 +340,7 @@ pub(crate) fn put<S: BlocksMut>(
     }
 }
 
-/// Puts an entry into the leaf that owns it, if it fits there.
+/// Puts an entry into its leaf, if it fits.
 fn put_in(
     b: &mut [u8],
     key: &Key<'_>,
@@ -369,13 +371,13 @@ fn put_in(
     })
 }
 
-/// Removes the entry that matches and says what the ZAP is like now; `None` if there is none.
+/// Removes the entry that matches and returns the new state of the ZAP; `None` if there is none.
 pub(crate) fn remove<S: BlocksMut>(s: &S, aim: Aim<'_>, shrink: bool) -> Result<Option<Header>> {
     let Some(blkid) = aim.leaf(s)? else {
         return Ok(None);
     };
     let (mut h, key) = (aim.h, aim.key);
-    // Looked at before it is copied for the change.
+    // Read before the block is copied for the change.
     let found = s.view(blkid, |b| {
         let leaf = Leaf::parse(b)?;
         leaf.must_own(key.hash)?;
@@ -396,10 +398,10 @@ pub(crate) fn remove<S: BlocksMut>(s: &S, aim: Aim<'_>, shrink: bool) -> Result<
     Ok(Some(h))
 }
 
-/// One entry that a micro ZAP could hold: name, value, cd.
+/// An entry that a micro ZAP can hold: name, value, cd.
 pub(crate) type Small = (Vec<u8>, u64, u16);
 
-/// The header and all entries of a ZAP of one leaf, if a micro ZAP could hold each of them.
+/// The header and all entries of a ZAP with one leaf, if a micro ZAP can hold each of them.
 pub(crate) fn as_micro<S: Blocks>(s: &S, longest: usize) -> Result<Option<(Header, Vec<Small>)>> {
     let h = header(s)?;
     if h.leafs != 1 || h.flags != 0 || h.next_table != 0 {
@@ -440,8 +442,8 @@ pub(crate) struct Listed<'a> {
     pub name: &'a [u8],
 }
 
-/// Calls `f` for the entries at or after a position in the leaf that covers it. Returns where to go
-/// on: `None` at the end, or if `f` returned false (then the second is false).
+/// Calls `f` for the entries at or after a position, in the leaf that covers it. Returns where to
+/// continue: `None` at the end, or if `f` returned false (then the second value is false).
 pub(crate) fn list_leaf<S: Blocks>(
     s: &S,
     from: (u64, u32),
@@ -457,7 +459,7 @@ pub(crate) fn list_leaf<S: Blocks>(
         }
     }
     if blkid == 0 {
-        // An error, not an end: a hostile table could be long and empty.
+        // An error, and not the end of the list: a hostile table could be long and empty.
         return Err(no_leaf(s));
     }
     let mut more = true;

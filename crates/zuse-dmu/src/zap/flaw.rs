@@ -1,4 +1,4 @@
-//! What is wrong with a block, before anybody says which block it is.
+//! An error in a block, before the block's place is added.
 
 use std::fmt;
 
@@ -13,5 +13,5 @@ impl fmt::Display for Flaw {
     }
 }
 
-/// Result of looking at the bytes of a block.
+/// Result of parsing the bytes of a block.
 pub(crate) type Checked<T> = Result<T, Flaw>;

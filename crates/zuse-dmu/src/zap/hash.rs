@@ -4,9 +4,8 @@
 //! All decisions use the **high** bits: 28 of them normally, 48 with the HASH64 flag; the rest is
 //! zero.
 //!
-//! The kernel here takes eight bytes a step (eight tables, independent loads), because opening a
-//! small directory hashes every name in it. The tests compare it with one that takes byte after
-//! byte.
+//! This CRC takes eight bytes per step (eight tables, independent loads), because opening a small
+//! directory hashes every name in it. The tests compare it with a byte-wise one.
 
 const POLYNOMIAL: u64 = 0xC96C_5795_D787_0F42;
 
@@ -58,7 +57,8 @@ fn step8(h: u64, word: u64) -> u64 {
 /// The low `n` (0..=7) bytes of `word`.
 #[inline(always)]
 fn step_tail(h: u64, word: u64, n: usize) -> u64 {
-    // Leading zeros do not change the sum. So eight bytes are taken for every n, without a branch.
+    // Leading zeros do not change the sum. So eight bytes are processed for every n, without a
+    // branch.
     let n = n & 7;
     (h >> (8 * n)) ^ step8(0, ((h ^ word) << (63 - 8 * n)) << 1)
 }

@@ -1,4 +1,4 @@
-//! A key as a leaf stores and compares it, and a value as bytes.
+//! A key in the form that a leaf stores and compares, and a value as bytes.
 
 use super::flaw::{Checked, Flaw};
 use super::hash::{HashBits, crc_words};
@@ -7,28 +7,28 @@ use super::normalize::{self, MatchType};
 use std::borrow::Cow;
 use zuse_base::{Errno, Error, Result};
 
-/// "Argument list too long": a value or entry that no leaf can hold.
+/// "Argument list too long": a value or entry too big for any leaf.
 pub const TOO_BIG: Errno = Errno(7);
 /// Longest value in bytes.
 pub(crate) const MAX_VALUE: usize = 8192;
 /// Longest key of words, in words.
 pub(crate) const MAX_WORDS: usize = 32;
 
-/// What an operation is asked for: a name or a row of 64-bit words.
+/// The key of an operation: a name or a list of 64-bit words.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ask<'a> {
     Name(&'a [u8]),
-    /// A name whose hash in this ZAP was found out before.
+    /// A name whose hash in this ZAP is known already.
     Hashed(&'a [u8], u64),
     Words(&'a [u64]),
 }
 
-/// A key ready for one fat ZAP: hashed, and as the bytes that its name chunks hold.
+/// A key for one fat ZAP: hashed, and as the bytes of its name chunks.
 pub(crate) struct Key<'a> {
     pub hash: u64,
     /// Without the NUL of a name.
     pub bytes: Cow<'a, [u8]>,
-    /// What the entry states as length: bytes with the NUL, or words.
+    /// The length field of the entry: bytes with the NUL, or words.
     pub count: u16,
     pub is_name: bool,
     pub how: MatchType,
@@ -101,7 +101,7 @@ pub(crate) fn hash_of(h: &Header, name: &[u8]) -> Result<u64> {
 }
 
 impl Key<'_> {
-    /// Bytes its name chunks hold.
+    /// Length in bytes of its name chunks.
     pub(crate) fn stored_len(&self) -> usize {
         self.bytes.len() + usize::from(self.is_name)
     }
@@ -112,7 +112,7 @@ impl Key<'_> {
 pub enum ZapValue {
     /// One 8-byte integer.
     U64(u64),
-    /// Any number of bytes (1-byte integers); texts carry their NUL.
+    /// Any number of bytes (1-byte integers); strings include their NUL.
     Bytes(Vec<u8>),
     /// Integers of `int_size` 2, 4 or 8 bytes.
     Array {
@@ -130,7 +130,7 @@ impl From<u64> for ZapValue {
 }
 
 impl ZapValue {
-    /// A text with its NUL, as properties are stored.
+    /// A string with its NUL, as properties are stored.
     pub fn text(s: &str) -> Self {
         Self::Bytes(s.bytes().chain([0]).collect())
     }

@@ -1,17 +1,17 @@
-//! What the last look at block 0 found, kept beside the ZAP's lock.
+//! Facts from the last access to block 0, kept beside the ZAP's lock.
 //!
 //! ```text
 //!   fresh:  look-up ─► (nothing of block 0) ─► table block ─► leaf          add ─► leaf, header in place
 //!   else:   block 0 is found, checked and parsed first, as ever
 //! ```
-//! It is valid while the object's stamp ([`Dnode::stamp`]) is the one it was made with. Every
-//! change of the object changes the stamp, a sync too. A change of the ZAP itself renews it at the
-//! end, under the lock.
+//! They are valid while the object's stamp ([`Dnode::stamp`]) is unchanged. Every change of the
+//! object changes the stamp, a sync too. A change of the ZAP itself renews the facts at its end,
+//! under the lock.
 //!
-//! Memory: the header's words and two references for each open ZAP. Blocks are held weakly: the
-//! cache alone, and the txg alone, decide what stays. An embedded block is never in the cache. One
-//! of at most [`SMALL`] bytes is kept here, so that it is not decompressed for each look-up. The
-//! tree is held too. That of an idle ZAP may be an old one: its pointers, no block.
+//! Memory: the header's words and two references for each open ZAP. Blocks are held weakly: only
+//! the cache and the txg keep them in memory. An embedded block is never in the cache. If it has at
+//! most [`SMALL`] bytes it is kept here, so that it is not decompressed for each look-up. The tree
+//! is held too. The tree of an idle ZAP may be an old one, but it holds pointers only, no block.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -25,40 +25,40 @@ use super::{Kind, Zap, kind};
 use crate::dirty::{DirtyBlock, Synced};
 use crate::dnode::Dnode;
 
-/// Look-ups after which the cache is asked for a micro ZAP's block, so that it knows that the block
-/// is in use.
+/// After this many look-ups one goes through the cache for a micro ZAP's block. That tells the
+/// cache that the block is in use.
 const USES: u32 = 32;
 
-/// Largest block that is kept where it is part of its pointer.
+/// Largest embedded block that is kept.
 const SMALL: usize = 1024;
 
-/// What is known of block 0.
+/// What is known about block 0.
 #[derive(Default)]
 pub(super) enum What {
     #[default]
     Nothing,
-    /// A fat ZAP; the tree if nothing of the object is dirty.
+    /// A fat ZAP; with the tree if nothing of the object is dirty.
     Fat {
         header: Header,
         tree: Option<Arc<Synced>>,
     },
-    /// A micro ZAP of which nothing is dirty.
+    /// A micro ZAP that is not dirty.
     Micro {
         header: MicroHeader,
         block: Weak<Block>,
         uses: AtomicU32,
-        /// The same block, if the cache does not have it.
+        /// The block itself, if the cache does not have it.
         kept: Option<Arc<Block>>,
     },
     /// A micro ZAP whose block was changed in the txg of [`Known::own`].
     Changed { header: MicroHeader },
 }
 
-/// What is known of a ZAP.
+/// What is known about a ZAP.
 #[derive(Default)]
 pub(super) struct Known {
     stamp: u64,
-    /// The stamp when a look-up last found nothing known.
+    /// The stamp when a look-up last had no valid facts.
     missed: AtomicU64,
     what: What,
     /// Longest name with its NUL in the fat form.
@@ -68,7 +68,7 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// What is known, if it still holds.
+    /// The facts, if they are still valid.
     #[inline]
     pub(super) fn fresh(&self, dnode: &Dnode) -> &What {
         if self.stamp == dnode.stamp() {
@@ -78,7 +78,7 @@ impl Known {
         }
     }
 
-    /// Block 0 as it is changed in a txg, if that is known and holds.
+    /// The dirty version of block 0 in a txg, if it is known and valid.
     #[inline]
     pub(super) fn own(&self, dnode: &Dnode, txg: Txg) -> Option<Arc<DirtyBlock>> {
         match &self.own {
@@ -87,14 +87,14 @@ impl Known {
         }
     }
 
-    /// A look-up had to take the long way: whether it is time to learn, since nothing has changed
-    /// since the one before.
+    /// A look-up had no valid facts. Returns whether to learn them now: nothing has changed since
+    /// the look-up before.
     pub(super) fn missed(&self, dnode: &Dnode) -> bool {
         let now = dnode.stamp();
         self.missed.swap(now, Relaxed) == now && self.stamp != now
     }
 
-    /// After a change by who holds the lock.
+    /// Called after a change, by the holder of the lock.
     pub(super) fn changed(
         &mut self,
         dnode: &Dnode,
@@ -108,13 +108,13 @@ impl Known {
         self.stamp = dnode.stamp();
     }
 
-    /// As [`Self::changed`], where block 0 is the same version as before.
+    /// As [`Self::changed`], if block 0 is still the same version.
     #[inline]
     pub(super) fn renew(&mut self, dnode: &Dnode) {
         self.stamp = dnode.stamp();
     }
 
-    /// As [`Self::renew`], with the header as it is now.
+    /// As [`Self::renew`], with the current header.
     #[inline]
     pub(super) fn renew_fat(&mut self, dnode: &Dnode, header: Header) {
         self.what = What::Fat { header, tree: None };
@@ -149,7 +149,7 @@ impl What {
 }
 
 impl Zap {
-    /// Looks at block 0 for those that come after; does nothing where that would wait or fail.
+    /// Reads block 0 for later look-ups; does nothing if that would wait or fail.
     #[cold]
     pub(super) fn learn(&self) {
         let Some(mut known) = self.shared.lock.try_write() else {
@@ -158,7 +158,7 @@ impl Zap {
         let (stamp, tree) = self.dnode.settled();
         *known = Known::default();
         let longest = self.longest();
-        // If nothing is known of it, that is remembered too.
+        // If nothing can be known, that is remembered too.
         known.what = self.look(tree).ok().flatten().unwrap_or_default();
         known.longest = longest;
         known.stamp = stamp;

@@ -34,7 +34,7 @@ const FREE_TYPE: u8 = 253;
 /// End of a chain.
 pub(crate) const END: u16 = 0xffff;
 
-/// Chunks that an entry with these many name and value bytes takes.
+/// Chunks for an entry with these numbers of name and value bytes.
 pub(crate) fn chunks_for(name: usize, value: usize) -> usize {
     1 + name.div_ceil(ARRAY_DATA) + value.div_ceil(ARRAY_DATA)
 }
@@ -69,7 +69,7 @@ impl Geometry {
         let down = 64u32.saturating_sub(self.bucket_bits() + prefix_len);
         (hash >> down) as usize & (self.buckets() - 1)
     }
-    /// Where that bucket's head stands.
+    /// The place of that bucket's head.
     pub(crate) fn head_place(self, hash: u64, prefix_len: u32) -> usize {
         HEADER + 2 * self.bucket(hash, prefix_len)
     }
@@ -261,7 +261,7 @@ impl<'a> Leaf<'a> {
         }
     }
 
-    /// Calls `f` with the pieces of an array of `len` bytes.
+    /// Calls `f` with the parts of an array of `len` bytes.
     #[inline]
     fn pieces(&self, first: u16, len: usize, mut f: impl FnMut(&[u8]) -> bool) -> Checked<bool> {
         let (mut at, mut left) = (first, len);
@@ -343,7 +343,7 @@ impl<'a> Leaf<'a> {
                 rest = tail;
                 head == p
             } else {
-                // The last piece of a name ends with its NUL.
+                // The last part of a name ends with its NUL.
                 let (body, nul) = p.split_at(rest.len());
                 body == rest && nul == [0]
             }
@@ -379,9 +379,9 @@ impl<'a> Leaf<'a> {
         Ok(None)
     }
 
-    /// As [`Self::find`], where the leaf probably covers `depth` hash bits. Its bucket is asked for
-    /// together with the header, and what lies behind the entry (its name, mostly) together with
-    /// the entry.
+    /// As [`Self::find`], for a leaf that probably covers `depth` hash bits. Its bucket is
+    /// prefetched together with the header, and the bytes after the entry (usually its name)
+    /// together with the entry.
     #[inline]
     pub(crate) fn find_by(&self, key: &Key<'_>, depth: u32) -> Checked<Option<Entry>> {
         let guess = self.head(self.g.bucket(key.hash, depth));
@@ -400,9 +400,8 @@ impl<'a> Leaf<'a> {
         Ok(None)
     }
 
-    /// Asks the memory for what adding an entry will need beside the header and the bucket. The
-    /// chunks that it will take, which most often lie side by side, and the first entry of the
-    /// bucket.
+    /// Prefetches what adding an entry will need beside the header and the bucket. These are the
+    /// chunks that it will take, which usually are adjacent, and the first entry of the bucket.
     #[inline]
     pub(crate) fn expect_add(&self, hash: u64, depth: u32) {
         for (chunk, len) in [
@@ -417,7 +416,7 @@ impl<'a> Leaf<'a> {
         }
     }
 
-    /// The entry of lowest cd that matches a key in its way of matching.
+    /// The entry of lowest cd that matches a key by its rule.
     pub(crate) fn find_match(&self, key: &Key<'_>) -> Checked<Result<Option<Entry>>> {
         let mut best: Option<Entry> = None;
         for e in self.chain(self.g.bucket(key.hash, self.prefix_len())) {
@@ -434,8 +433,7 @@ impl<'a> Leaf<'a> {
         Ok(Ok(best))
     }
 
-    /// Whether another entry of the same hash has the same normal form as `e`, in the way of
-    /// matching.
+    /// Whether another entry of the same hash has the same normal form as `e`, by the given rule.
     pub(crate) fn has_conflict(
         &self,
         e: &Entry,
@@ -483,7 +481,7 @@ impl<'a> Leaf<'a> {
     }
 }
 
-/// Walks a chain, at most as many steps as there are chunks.
+/// Walks a chain, with at most as many steps as there are chunks.
 pub(crate) struct Chain<'a> {
     leaf: Leaf<'a>,
     next: u16,

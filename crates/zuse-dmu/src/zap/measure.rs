@@ -27,8 +27,8 @@ pub fn index(block: &[u8]) -> Box<dyn BlockIndex> {
     Box::new(MicroIndex::build(block))
 }
 
-/// Gives the record (hash, cd, slot) of each entry in slot order: what a sorted container would be
-/// filled with.
+/// Passes the record (hash, cd, slot) of each entry to `sink`, in slot order: the input for a
+/// sorted container.
 pub fn records(block: &[u8], sink: &mut dyn FnMut(u64)) {
     MicroIndex::each_record(block, sink);
 }

@@ -5,19 +5,19 @@
 //! slot    0 value u64   8 cd u32   12 zero u16   14 name, 50 bytes with its NUL; first byte 0 = free
 //! ```
 //!
-//! The functions here work on the bytes and the block's [`MicroIndex`] together and keep the two in
-//! step.
+//! The functions here change the bytes and the block's [`MicroIndex`] together, so that the two
+//! agree.
 //!
 //! Budget
-//! - Opening a block hashes each name once, then makes two passes over the hashes: one places them,
-//!   one puts neighbours in order. It takes four allocations, 8 bytes an entry.
+//! - Opening a block hashes each name once. Then one pass over the hashes places them, and a second
+//!   one sorts neighbours. It takes four allocations, 8 bytes per entry.
 //! - A look-up is one hash, one search in the index and one slot compared.
-//! - An add or a removal moves a few hundred bytes of the index and looks at no other slot. It
-//!   copies the block once in a txg.
+//! - An add or removal moves a few hundred bytes of the index and reads no other slot. It copies
+//!   the block once per txg.
 //!
 //! Invariants: names are unique; `(hash, cd)` is unique; free slots are all zero; cd ≤ 0xffff. An
 //! insertion looks for the name first. It takes the lowest free cd, asserted in the index, and a
-//! free slot, asserted here. A block from a disk that breaks the last two is `Corrupt`
+//! free slot, asserted here. A block from disk that breaks the last two is `Corrupt`
 //! ([`MicroIndex::check`]).
 
 mod index;
@@ -36,10 +36,10 @@ pub(crate) const MAX_NAME: usize = 49;
 /// Block size of a new one, and the step of growth.
 pub(crate) const STEP: u32 = 512;
 const NAME: usize = 14;
-/// Slots that a listing asks the memory for before it comes to them.
+/// Slots that a listing prefetches.
 const AHEAD: usize = 8;
-/// Entries of equal hash, the new one included, that force the fat form (5 × 128 chunks would not
-/// fit a leaf).
+/// Number of entries with equal hash, the new one included, that forces the fat form. 5 × 128
+/// chunks would not fit a leaf.
 const MAX_TWINS: usize = 128;
 
 /// The facts in a micro ZAP's header.
@@ -47,7 +47,7 @@ const MAX_TWINS: usize = 128;
 pub(crate) struct MicroHeader {
     pub salt: u64,
     pub normflags: u64,
-    /// The reserved bytes are in use by a later format: not to be modified.
+    /// A later format uses the reserved bytes: such a block must not be changed.
     pub foreign: bool,
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn new_block(size: usize, salt: u64, normflags: u64) -> Vec<u8> {
     b
 }
 
-/// Makes a block of zeros a new, empty micro ZAP.
+/// Turns a block of zeros into a new, empty micro ZAP.
 pub(crate) fn format_block(b: &mut [u8], salt: u64, normflags: u64) {
     b.fill(0);
     b[..8].copy_from_slice(&MICRO_TYPE.to_le_bytes());
@@ -114,15 +114,14 @@ fn field(slot: &[u8; SLOT]) -> &[u8; 50] {
     slot.last_chunk().unwrap_or(&[0; 50])
 }
 
-/// Where a name ends: at its first NUL. Eight bytes at a time, since listing does it for each
-/// entry.
+/// The length of a name: up to its first NUL. Eight bytes at a time, because listing does this for
+/// each entry.
 fn name_len(field: &[u8; 50]) -> usize {
     const ONES: u64 = 0x0101_0101_0101_0101;
     let (words, rest) = field.as_chunks::<8>();
     for (i, word) in words.iter().enumerate() {
         let w = u64::from_le_bytes(*word);
-        // The lowest bit that is set belongs to the first byte that is 0; above it others may be
-        // set too.
+        // The lowest set bit marks the first zero byte; the bits above it mean nothing.
         let zeros = w.wrapping_sub(ONES) & !w & (ONES << 7);
         if zeros != 0 {
             return 8 * i + zeros.trailing_zeros() as usize / 8;
@@ -148,16 +147,16 @@ pub(crate) fn slot(b: &[u8], i: usize) -> Option<Slot<'_>> {
     })
 }
 
-/// Slots that are looked through without an index.
+/// Slots that are searched without an index.
 const FEW: usize = 64;
 
-/// The value of a name in a small block that is a micro ZAP without normalization, and `Some(None)`
-/// if it does not have it. `None` for any other block: [`super::Zap`] knows more.
+/// The value of a name in a small block that is a micro ZAP without normalization; `Some(None)` if
+/// the name is missing. `None` for any other block: the caller has to use [`super::Zap`].
 pub fn number_in(b: &[u8], name: &[u8]) -> Option<Option<u64>> {
     Some(few(b)?.find(|s| s.name == name).map(|s| s.value))
 }
 
-/// The numbers in a block of the kind that [`number_in`] looks at; `None` of any other.
+/// The numbers in a block that [`number_in`] can read; `None` for any other.
 pub fn numbers_in(b: &[u8]) -> Option<impl Iterator<Item = u64>> {
     Some(few(b)?.map(|s| s.value))
 }
@@ -187,7 +186,7 @@ fn is_named(b: &[u8], i: usize, name: &[u8]) -> bool {
     name.len() < f.len() && f[name.len()] == 0 && f[..name.len()] == *name
 }
 
-/// The slot that holds exactly this name, whose hash is known.
+/// The slot with exactly this name, whose hash is known.
 pub(crate) fn find(b: &[u8], index: &MicroIndex, hash: u64, name: &[u8]) -> Option<usize> {
     index
         .twins(hash)
@@ -202,7 +201,7 @@ pub(crate) struct Match {
     pub conflict: bool,
 }
 
-/// The slot of the lowest cd whose name matches.
+/// The slot that matches, with the lowest cd.
 pub(crate) fn find_match(
     b: &[u8],
     index: &MicroIndex,
@@ -231,7 +230,7 @@ pub(crate) fn find_match(
     Ok(Some(Match { slot: at, conflict }))
 }
 
-/// What an insertion came to.
+/// The result of an insertion.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Inserted {
     /// Done.
@@ -275,7 +274,7 @@ pub(crate) fn insert(
     Inserted::Done
 }
 
-/// A block with these entries, whose names fit, one slot after the other.
+/// A block with these entries, in consecutive slots; the names must fit.
 pub(crate) fn block_of(salt: u64, normflags: u64, entries: &[(Vec<u8>, u64, u16)]) -> Vec<u8> {
     let size = ((entries.len() + 1) * SLOT).next_multiple_of(STEP as usize);
     let mut b = new_block(size, salt, normflags);
@@ -287,7 +286,7 @@ pub(crate) fn block_of(salt: u64, normflags: u64, entries: &[(Vec<u8>, u64, u16)
     b
 }
 
-/// A block of the smallest size with one name, which fits.
+/// A block of the smallest size with one name, which must fit.
 pub(crate) fn block_with(salt: u64, name: &[u8], value: u64) -> Vec<u8> {
     let mut b = new_block(STEP as usize, salt, 0);
     if let Some(s) = slot_bytes_mut(&mut b, 0) {

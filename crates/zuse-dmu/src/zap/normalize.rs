@@ -1,8 +1,8 @@
-//! Names under a ZAP's normflags: what is hashed and how two names compare.
+//! Name normalization by a ZAP's normflags: which form is hashed, and how two names compare.
 //!
-//! Only directories of file systems with `normalization` or `casesensitivity` set have normflags;
-//! elsewhere a name is opaque bytes and nothing here costs anything. Tables are frozen at Unicode
-//! 5.0: a newer one would hash old names differently and they would be lost.
+//! Only directories of file systems with `normalization` or `casesensitivity` set have normflags.
+//! Elsewhere a name is opaque bytes and this costs nothing. The tables are frozen at Unicode 5.0: a
+//! newer version would hash old names differently, and lookups would miss them.
 
 mod form;
 mod upper;
@@ -36,7 +36,7 @@ pub enum MatchType {
 }
 
 impl MatchType {
-    /// How two stored names compare when one was found this way.
+    /// How to compare two stored names, one of which was found by this rule.
     pub(crate) fn for_conflicts(self) -> Self {
         if self == Self::Exact {
             Self::Normalize
@@ -86,7 +86,7 @@ fn form_of(normflags: u64) -> Result<(bool, Option<Form>)> {
 /// The normal form of a name under `flags`.
 ///
 /// # Errors
-/// Flags nobody knows; `ENOTSUP` for invalid UTF-8 where a Unicode form is asked for.
+/// Unknown flags; `ENOTSUP` for invalid UTF-8 if a Unicode form is required.
 pub fn normal_form(name: &[u8], flags: u64) -> Result<Cow<'_, [u8]>> {
     let (fold, form) = form_of(flags)?;
     Ok(match form {
@@ -115,7 +115,7 @@ pub fn normal_form(name: &[u8], flags: u64) -> Result<Cow<'_, [u8]>> {
     })
 }
 
-/// Character-wise upper case of bytes that may hold invalid UTF-8, which is copied.
+/// Upper case of each character; invalid UTF-8 is copied.
 fn upper_bytes(name: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(name.len() + 8);
     let mut buffer = [0; 4];

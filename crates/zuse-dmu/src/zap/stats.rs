@@ -6,17 +6,17 @@ use super::store::Blocks;
 use super::{Micro, Zap, fat, micro};
 use zuse_base::Result;
 
-/// Entries of a histogram: what is above the last counts there.
+/// Buckets of a histogram; the last one includes all larger values.
 const HISTOGRAM: usize = 10;
 
-/// How the leaves of a fat ZAP are filled. Each row counts in its last place what is larger, too.
+/// Histograms of the leaves of a fat ZAP. The last bucket of each includes all larger values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeafHistograms {
-    /// Leaves by log2 of the pointers that lead to them.
+    /// Leaves by log2 of the number of pointers to them.
     pub pointers: [u64; HISTOGRAM],
     /// Leaves by fives of entries.
     pub entries: [u64; HISTOGRAM],
-    /// Leaves by how full they are, as `zdb` counts it: from 1 to 9.
+    /// Leaves by fill level, as `zdb` counts it: from 1 to 9.
     pub tenths: [u64; HISTOGRAM],
     /// Entries by chunks.
     pub chunks: [u64; HISTOGRAM],
@@ -30,7 +30,7 @@ fn count(row: &mut [u64; HISTOGRAM], at: usize) {
     }
 }
 
-/// What `zdb` tells about a ZAP.
+/// What `zdb` shows about a ZAP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ZapStats {
     /// A micro ZAP.
@@ -138,12 +138,12 @@ impl Zap {
         let end = h.freeblk.min(self.dnode.max_block().saturating_add(1));
         for blkid in (1..end).filter(|b| !in_table(*b)) {
             blocks.view(blkid, |b| {
-                // A block that was freed is a hole, and a hole reads as zeros.
+                // A freed block is a hole, which reads as zeros.
                 if b.iter().take(8).all(|x| *x == 0) && b.iter().skip(8).take(40).all(|x| *x == 0) {
                     return Ok(());
                 }
                 let leaf = Leaf::parse(b)?;
-                // Measured at OpenZFS's zdb: steps of a ninth of the block, but for its last 64th.
+                // Measured with OpenZFS's zdb: steps of a ninth of the block without its last 64th.
                 let free = usize::from(leaf.free()) * CHUNK * 9;
                 let whole = b.len() - b.len() / 64;
                 count(
@@ -162,7 +162,7 @@ impl Zap {
                         if e.value_len() > b.len() {
                             return Err(Flaw("a ZAP value longer than its leaf"));
                         }
-                        // zdb counts a key of words by words, as if they were bytes.
+                        // zdb counts a key of words by its number of words, as if they were bytes.
                         let name = usize::from(e.name_count);
                         count(&mut out.chunks, chunks_for(name, e.value_len()));
                         entries += 1;

@@ -1,4 +1,4 @@
-//! Where the blocks of a fat ZAP are: an object, or memory while one is being built.
+//! Access to the blocks of a fat ZAP: in an object, or in memory while one is being built.
 
 use super::flaw::{Checked, Flaw};
 use crate::dirty::{DirtyBlock, Synced};
@@ -13,7 +13,7 @@ use zuse_base::{Error, Result};
 pub(crate) trait Blocks {
     /// Runs `f` on a block; a flaw becomes an error that names the block.
     fn view<R>(&self, blkid: u64, f: impl FnOnce(&[u8]) -> Checked<R>) -> Result<R>;
-    /// As [`Self::view`], where what `f` needs stands at the beginning and at `soon`.
+    /// As [`Self::view`], if `f` reads the beginning of the block and the bytes at `soon`.
     fn view_soon<R>(
         &self,
         blkid: u64,
@@ -22,17 +22,17 @@ pub(crate) trait Blocks {
     ) -> Result<R> {
         self.view(blkid, f)
     }
-    /// As [`Self::view`], for the header and the blocks of the pointer table: there are few, and
-    /// each operation needs them.
+    /// As [`Self::view`], for the header and the pointer table: few blocks, which each operation
+    /// needs.
     fn view_by_shortcut<R>(&self, blkid: u64, f: impl FnOnce(&[u8]) -> Checked<R>) -> Result<R> {
         self.view(blkid, f)
     }
     /// The error for a flaw in a block.
     fn corrupt(&self, blkid: u64, flaw: Flaw) -> Error;
-    /// Asks for a block that will be read soon.
+    /// Prefetches a block.
     fn prefetch(&self, _blkid: u64) {}
-    /// As [`Self::view_by_shortcut`], where `f` gives the number of a block that will be changed in
-    /// a while, and something about it.
+    /// As [`Self::view_by_shortcut`]. `f` returns the number of a block that will be changed soon,
+    /// and something about it.
     fn lead(&self, blkid: u64, f: impl Fn(&[u8]) -> Checked<(u64, u32)>) -> Result<(u64, u32)> {
         self.view_by_shortcut(blkid, f)
     }
@@ -42,7 +42,7 @@ pub(crate) trait Blocks {
 pub(crate) trait BlocksMut: Blocks {
     /// Changes a block in place.
     fn edit<R>(&self, blkid: u64, f: impl FnOnce(&mut [u8]) -> Checked<R>) -> Result<R>;
-    /// As [`Self::edit`], where what `f` needs stands at the beginning and at `soon`.
+    /// As [`Self::edit`], if `f` uses the beginning of the block and the bytes at `soon`.
     fn edit_soon<R>(
         &self,
         blkid: u64,
@@ -57,12 +57,12 @@ pub(crate) trait BlocksMut: Blocks {
     fn free(&self, blkid: u64, count: u64) -> Result<()>;
 }
 
-/// The error for a flaw in a block of an object.
+/// The error for an invalid block of an object.
 pub(crate) fn corrupt(dnode: &Dnode, blkid: u64, flaw: Flaw) -> Error {
     Error::corrupt(format!("{}, block {blkid}", dnode.place()), flaw)
 }
 
-/// The blocks of an object; with its tree where nothing is dirty, which spares looking for newer
+/// The blocks of an object. With its tree, if nothing is dirty, which spares looking for newer
 /// versions.
 pub(crate) struct ObjectBlocks<'a> {
     pub dnode: &'a Dnode,
@@ -81,7 +81,7 @@ impl Blocks for ObjectBlocks<'_> {
         soon: usize,
         f: impl FnOnce(&[u8]) -> Checked<R>,
     ) -> Result<R> {
-        // The tree may be an old one by now. On an error the long way decides.
+        // The tree may be outdated by now. After an error, the regular path decides.
         if let Some(tree) = self.tree
             && let Ok(Some(block)) = self.dnode.read_tree_soon(tree, blkid, soon)
         {
@@ -110,7 +110,7 @@ impl Blocks for ObjectBlocks<'_> {
     }
     #[inline]
     fn lead(&self, blkid: u64, f: impl Fn(&[u8]) -> Checked<(u64, u32)>) -> Result<(u64, u32)> {
-        // The long way finds a flaw again, and says where.
+        // The regular path finds the error again, and adds the place.
         match self.dnode.lead(blkid, |b| f(b).ok()) {
             Some(led) => Ok(led),
             None => self.view_by_shortcut(blkid, f),
@@ -122,9 +122,9 @@ impl Blocks for ObjectBlocks<'_> {
 pub(crate) struct ObjectEdit<'a> {
     pub dnode: &'a Arc<Dnode>,
     pub tx: &'a Tx,
-    /// Block 0 as it is changed in this txg, if that is known.
+    /// The dirty version of block 0 in this txg, if known.
     pub own: Option<Arc<DirtyBlock>>,
-    /// Another block as it is changed in this txg, and its number.
+    /// The dirty version of another block in this txg, and its number.
     pub leaf: Option<(u64, &'a DirtyBlock)>,
 }
 

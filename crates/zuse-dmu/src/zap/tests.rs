@@ -468,7 +468,7 @@ fn a_directory_that_falls_back_to_a_few_names_is_micro_again() {
     pool.sync();
     assert!(zap.is_fat().unwrap() && zap.dnode().levels() > 1);
     let listed = names(&zap);
-    // A listing stands in the middle while names go; the last thirty in hash order stay.
+    // Names are removed while a listing is halfway; the last thirty in hash order stay.
     let (gone, kept) = listed.split_at(listed.len() - 30);
     let mut cookie = 0;
     let mut seen = Vec::new();
@@ -503,7 +503,7 @@ fn a_directory_that_falls_back_to_a_few_names_is_micro_again() {
         "{} bytes",
         zap.dnode().used_bytes()
     );
-    // It grows as any other.
+    // It grows like any other.
     for i in 10_000..13_000 {
         zap.add_u64(&pool.tx(), name(i).as_bytes(), i).unwrap();
     }

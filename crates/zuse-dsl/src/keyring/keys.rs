@@ -2,9 +2,9 @@
 //!
 //! Invariants
 //! - A dataset's key is in `loaded` only if the wrapping key of its root is in `wrapping`.
-//!   Unloading or replacing a root's key removes them too. Asserted after each change.
-//! - A key that is given out is that of the object asked for, and its root's is loaded. Asserted
-//!   where it is given out.
+//!   Unloading or replacing a root's key removes both. Asserted after each change.
+//! - A returned key belongs to the requested object, and its root's key is loaded. Asserted where
+//!   it is returned.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl Keyring {
         self.wrapping.insert(root, key);
     }
 
-    /// A root's key goes, and all that it unwrapped.
+    /// Removes a root's key, and all keys that it unwrapped.
     pub fn drop_root(&mut self, root: u64) {
         self.wrapping.remove(&root);
         self.loaded.retain(|_, (of, _)| *of != root);
@@ -54,14 +54,15 @@ impl Keyring {
         Some(key)
     }
 
-    /// The keys of a key object that was just made or rewrapped with its root's.
+    /// Keeps the keys of a key object that was just created, or rewrapped with its root's key.
     pub fn keep(&mut self, object: u64, root: u64, key: Arc<DatasetKey>) {
         self.loaded.insert(object, (root, key));
         self.check_invariants();
     }
 
-    /// The same of an object that others may have unwrapped meanwhile: the first ones stay, because
-    /// they know how often their salt was used. `None` if the root's key is not here any more.
+    /// As [`Self::keep`], for an object that other threads may have unwrapped meanwhile. The first
+    /// keys stay, because they count the uses of their salt. `None` if the root's key is not loaded
+    /// any more.
     pub fn enter(
         &mut self,
         object: u64,
@@ -73,7 +74,7 @@ impl Keyring {
         Some(key.clone())
     }
 
-    /// Key objects have another root.
+    /// Assigns key objects to another root.
     pub fn move_to(&mut self, objects: &[u64], root: u64) {
         let is_loaded = self.wrapping.contains_key(&root);
         for object in objects {
@@ -97,7 +98,7 @@ impl Keyring {
         of_root.map(|(object, _)| *object).collect()
     }
 
-    /// Keys change seldom, and few are loaded: all of them are looked at each time.
+    /// Keys change seldom, and few are loaded: all of them are checked each time.
     fn check_invariants(&self) {
         let stray = (self.loaded.iter()).find(|(_, (root, _))| !self.wrapping.contains_key(root));
         debug_assert!(
@@ -146,7 +147,7 @@ mod tests {
         ring.drop_root(10);
         assert!(ring.get(1).is_none() && ring.wrapping(10).is_none());
         assert!(has(&ring, 2, &keys[1]));
-        // Who unwrapped it before that comes too late.
+        // A thread that unwrapped it before that is too late.
         assert!(ring.enter(1, 10, keys[0].clone()).is_none());
         assert!(ring.get(1).is_none());
         assert!(

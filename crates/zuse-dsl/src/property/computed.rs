@@ -1,6 +1,6 @@
-//! Properties as exact texts, computed ones included: what `get` shows.
+//! Property values as text, computed ones included: the output of `get`.
 //!
-//! A [`View`] reads of an entry only what the requested properties need, and that once.
+//! A [`View`] reads only the parts of an entry that the requested properties need, each once.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -24,12 +24,12 @@ use crate::listing::{Entry, read_numbers};
 
 /// A text; most are words of a table.
 pub type Text = Cow<'static, str>;
-/// A text and where it comes from.
+/// A text and its source.
 pub type Shown = (Text, Source);
 
 impl Dsl {
-    /// Puts every mount point below a directory for as long as the pool is open; `/` and nothing
-    /// take it back.
+    /// Prefixes every mount point with a directory while the pool is open; `/` or an empty one
+    /// resets it.
     pub fn set_altroot(&self, root: &str) {
         let mut altroot = self.altroot.write();
         *altroot = root.trim_end_matches('/').into();
@@ -53,7 +53,7 @@ impl Dsl {
         })
     }
 
-    /// One property of a dataset with its source; `None` if it has none of that name.
+    /// One property of a dataset with its source; `None` if it has no such property.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -61,8 +61,7 @@ impl Dsl {
         self.entry_property(&self.entry_of(ds)?, name)
     }
 
-    /// All properties of a dataset that `get all` shows, native ones in their order, then user
-    /// properties.
+    /// All properties of a dataset in `get all`: native ones in their order, then user properties.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -70,7 +69,7 @@ impl Dsl {
         self.entry_properties(&self.entry_of(ds)?)
     }
 
-    /// As [`Self::property`], for something that was listed.
+    /// As [`Self::property`], for a listed entry.
     ///
     /// # Errors
     /// As [`Self::property`].
@@ -79,7 +78,7 @@ impl Dsl {
         View::of(self, entry)?.show(name)
     }
 
-    /// Some properties of something that was listed, in the order asked for.
+    /// Some properties of a listed entry, in the given order.
     ///
     /// # Errors
     /// As [`Self::property`].
@@ -89,7 +88,7 @@ impl Dsl {
         names.iter().map(|name| view.show(name)).collect()
     }
 
-    /// As [`Self::properties`], for something that was listed.
+    /// As [`Self::properties`], for a listed entry.
     ///
     /// # Errors
     /// As [`Self::property`].
@@ -128,7 +127,7 @@ impl Dsl {
         Ok(out)
     }
 
-    /// The value of a property that came with a stream, whether it takes effect or not.
+    /// The received value of a property, whether it is effective or not.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -156,7 +155,7 @@ impl Dsl {
         }))
     }
 
-    /// Creation txg of something that was listed.
+    /// Creation txg of a listed entry.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -168,10 +167,10 @@ impl Dsl {
     }
 }
 
-/// Numbers by the property that they are.
+/// Numbers by their property.
 type Numbers = Arc<Vec<(String, u64)>>;
 
-/// An entry with what was read of it.
+/// An entry with the parts that were read.
 struct View<'a> {
     dsl: &'a Dsl,
     entry: &'a Entry,
@@ -180,7 +179,7 @@ struct View<'a> {
     volume: OnceCell<bool>,
     /// The object with its encryption key, if it is encrypted.
     key_object: OnceCell<Option<u64>>,
-    /// Own directory and those above it.
+    /// Own directory and its ancestors.
     ancestry: OnceCell<Vec<u64>>,
     inside: OnceCell<Option<Numbers>>,
     resolved: OnceCell<Arc<Resolved>>,
@@ -249,8 +248,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether a property is one of such a dataset: of snapshots those that their filesystem or
-    /// volume has too.
+    /// Whether such a dataset has a property. Snapshots have those that their filesystem or volume
+    /// has, too.
     fn has(&self, known: &Property) -> Result<bool> {
         Ok(match self.entry.kind {
             Kind::Filesystem => known.valid_on(F),
@@ -347,8 +346,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// What stands in the object set. A dataset whose content cannot be opened (a key is missing)
-    /// has no such values.
+    /// The value in the object set. A dataset that cannot be opened (a key is missing) has no such
+    /// values.
     fn inside(&self, known: &'static Property) -> Result<Option<Shown>> {
         let Some(numbers) = once(&self.inside, || self.numbers())? else {
             return Ok(None);
@@ -365,7 +364,7 @@ impl<'a> View<'a> {
             };
             return Ok(found.map(|n| (n.to_string().into(), source)));
         }
-        // Old filesystems leave out what has its default.
+        // Old filesystems do not store default values.
         let number = found.or(known.default_number()).unwrap_or(0);
         let text = match known.name.starts_with("default") {
             true => number.to_string().into(),
@@ -409,7 +408,7 @@ impl<'a> View<'a> {
         Ok(Some((text, source)))
     }
 
-    /// The name of a directory above: so many components of the entry's own name.
+    /// The name of an ancestor: the first components of the entry's own name.
     fn name_of_dir(&self, dir: u64) -> Result<String> {
         let mut name = self.entry.dataset_name();
         for at in self.ancestry()? {
@@ -421,7 +420,7 @@ impl<'a> View<'a> {
         self.dsl.dir_name(dir)
     }
 
-    /// An inherited mount point is that of the ancestor and the rest of the name.
+    /// An inherited mount point is the ancestor's, plus the rest of the name.
     fn mountpoint(&self, path: String, source: &Source) -> String {
         let Source::Inherited(above) = source else {
             return path;
@@ -438,7 +437,7 @@ impl<'a> View<'a> {
         format!("{}/{rest}", path.trim_end_matches('/'))
     }
 
-    /// A mount point is below the pool's alternate root, if it has one.
+    /// Adds the pool's alternate root to a mount point, if it has one.
     fn below_altroot(&self, path: String) -> String {
         let altroot = self.dsl.altroot();
         match path.as_str() {
@@ -515,7 +514,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// What a dataset has of others: its origin, its clones, its snapshots.
+    /// Related datasets: its origin, its clones, its snapshots.
     fn figure_of_kin(&self, name: &str) -> Result<Option<Text>> {
         let (p, meta) = (&self.phys, self.dsl.meta()?);
         let number = |n: u64| Ok(Some(n.to_string().into()));
@@ -550,7 +549,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// What was written since an earlier snapshot or bookmark, short name or full.
+    /// Bytes written since an earlier snapshot or bookmark, given by its short or full name.
     fn written_since(&self, since: &str, sign: char) -> Result<Option<Shown>> {
         let full = if since.contains('/') || since.contains(sign) {
             since.to_owned()
@@ -641,7 +640,7 @@ impl Dsl {
             .wrapping_add(last))
     }
 
-    /// Names of the clones of a snapshot that is named.
+    /// Names of the clones of a snapshot, given by name.
     ///
     /// # Errors
     /// `Refused(NOENT)`; the MOS cannot be read.

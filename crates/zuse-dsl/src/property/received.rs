@@ -1,5 +1,5 @@
-//! Properties that come with a stream, and those that its receiver sets or keeps out (chapter 05b
-//! §9.9 of the format notes).
+//! Properties from a stream, and those that its receiver sets or excludes (chapter 05b §9.9 of the
+//! format notes).
 //!
 //! ```text
 //!   stream, allowed      NAME$recvd                       source "received"
@@ -7,8 +7,8 @@
 //!   -o below, -x         NAME$recvd, NAME$inherit         inherited; `inherit -S` likewise
 //!   -x, not inheritable  nothing changes
 //! ```
-//! A package replaces what was received before: values that it no longer has are cleared. A receive
-//! that fails puts every entry back.
+//! A package replaces earlier received properties: values missing in it are cleared. A failed
+//! receive restores every entry.
 
 use zuse_base::{Errno, Error, Result};
 use zuse_dmu::zap::ZapValue;
@@ -21,31 +21,31 @@ use super::Value;
 use super::set::Change;
 use crate::context::{Ctx, Dsl};
 
-/// What a receive does to the properties of its target.
+/// Changes of a receive to its target's properties.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReceivedProperties {
-    /// Those of the stream; `None` if it has no word on properties.
+    /// The properties in the stream; `None` if it says nothing about properties.
     pub received: Option<Vec<(String, Value)>>,
     /// Set as the receiver's own.
     pub local: Vec<(String, Value)>,
     /// Not to be changed by the stream (`-x`).
     pub kept_out: Vec<String>,
-    /// Inherited where the stream has a value: what `-o` sets on the top.
+    /// Set to inherit where the stream has a value: for the properties that `-o` sets on the top.
     pub inherited: Vec<String>,
 }
 
 /// Entries of a property as they were.
 pub(super) type Entries = Vec<(String, Option<ZapValue>)>;
 
-/// Properties, each with what becomes of it.
+/// Properties, each with its change.
 type Changes = Vec<(String, Change)>;
 
-/// Entries of a head as they were, and what was refused.
+/// Entries of a head before the change, and refused values.
 #[derive(Debug, Default)]
 pub struct PropertyUndo {
     /// The properties, each with its entries.
     entries: Vec<(String, Entries)>,
-    /// Values that cannot be here, in words.
+    /// Values that cannot be set here, as messages.
     pub refused: Vec<String>,
 }
 
@@ -63,8 +63,7 @@ fn is_inheritable(name: &str) -> bool {
 }
 
 impl Dsl {
-    /// Changes the properties of a receive's target. Values that are refused one by one are left
-    /// out and told of.
+    /// Changes the properties of a receive's target. Refused values are left out and reported.
     ///
     /// # Errors
     /// The receiver's own values are refused; the pool cannot be changed.
@@ -80,7 +79,7 @@ impl Dsl {
             Err(Error::Refused { errno, .. }) if errno != Errno::NOENT => {}
             Err(e) => return Err(e),
         }
-        // If one change is refused, each is tried by itself: the others still apply.
+        // If one change is refused, each is tried separately: the others still apply.
         for (property, change) in marks {
             let is_own = matches!(change, Change::Set(_)) && property != HAS_RECEIVED_KEY;
             match self.change_properties(name, vec![(property.clone(), change)]) {
@@ -98,8 +97,8 @@ impl Dsl {
         Ok(undo)
     }
 
-    /// The changes that make a target what the stream says, and the mark that it has received
-    /// values; `undo` learns what is there now.
+    /// The changes that give a target the stream's values, and the mark that it has received
+    /// values. `undo` records the present entries.
     fn plan_received(
         &self,
         name: &str,
@@ -129,7 +128,7 @@ impl Dsl {
                     stored.contains_key(name) || stored.contains_key(&ignore_unknown_key(name));
                 let hidden = stored.contains_key(&inherit_key(name));
                 // A mark that hides the received value stays. A local value here is hidden only by
-                // the value given for the top.
+                // a value given for the top.
                 let hide = if own { inherited(name) } else { !hidden };
                 if kept_out(name) && !stays && hide {
                     changes.push((name.clone(), Change::Inherit));
@@ -162,7 +161,7 @@ impl Dsl {
         Ok((changes, marks))
     }
 
-    /// Puts back what [`Self::receive_properties`] changed.
+    /// Reverts [`Self::receive_properties`].
     ///
     /// # Errors
     /// The pool cannot be changed.
@@ -178,7 +177,7 @@ impl Dsl {
 }
 
 impl Ctx<'_> {
-    /// Stored entries as they were.
+    /// Restores stored entries.
     pub(super) fn put_entries(
         &self,
         table: &crate::table::Table,

@@ -1,4 +1,4 @@
-//! Changing properties: set, inherit, received values, and what a change means elsewhere (quotas,
+//! Changing properties: set, inherit, received values, and their effects elsewhere (quotas,
 //! reservations).
 
 use zuse_base::{Errno, Error, Refusal, Result};
@@ -19,7 +19,7 @@ use crate::version::VERSION_RECEIVED;
 /// How values are stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SetAs {
-    /// As the user's own.
+    /// As a local value.
     Local,
     /// As received with a stream.
     Received,
@@ -41,8 +41,8 @@ impl Dsl {
     /// Sets properties of a dataset, all or none.
     ///
     /// # Errors
-    /// `Refused(INVAL)` for values and names that cannot be, `Refused(NOSPC)`/`Refused(DQUOT)`
-    /// where a quota or reservation does not fit, `Refused(NOENT)`.
+    /// `Refused(INVAL)` for invalid values and names, `Refused(NOSPC)`/`Refused(DQUOT)` for a quota
+    /// or reservation that does not fit, `Refused(NOENT)`.
     pub fn set_properties(&self, name: &str, values: &[(String, Value)], how: SetAs) -> Result<()> {
         let changes = values
             .iter()
@@ -57,7 +57,7 @@ impl Dsl {
         self.change_properties(name, changes)
     }
 
-    /// Makes a dataset inherit a property, or with `received` return to its received value.
+    /// Makes a dataset inherit a property, or with `received` revert to its received value.
     ///
     /// # Errors
     /// As [`Self::set_properties`].
@@ -138,7 +138,7 @@ fn invalid(property: &str, why: &str) -> Error {
     Error::refused(Errno::INVAL, format!("property '{property}': {why}"))
 }
 
-/// Whether a property may be changed like that at all.
+/// Whether a property may be changed this way at all.
 pub(crate) fn check(property: &str, value: Option<&Value>, snapshot: bool) -> Result<()> {
     if property == HAS_RECEIVED_KEY {
         return Ok(());
@@ -184,7 +184,7 @@ pub(crate) fn check(property: &str, value: Option<&Value>, snapshot: bool) -> Re
 }
 
 impl Ctx<'_> {
-    /// Whether a limit fits what is used now.
+    /// Whether a limit is above the present usage.
     fn check_limit(&self, ds: u64, property: &str, value: u64) -> Result<()> {
         let phys = self.meta.ds(ds)?;
         let dir = self.meta.dir(phys.dir)?;
@@ -237,7 +237,7 @@ impl Ctx<'_> {
         }
     }
 
-    /// Whether the pool has what new properties of a dataset ask for.
+    /// Whether the pool supports the new properties of a dataset.
     pub(crate) fn check_features_of(&self, properties: &[(String, Value)]) -> Result<()> {
         properties.iter().try_for_each(|(name, value)| match value {
             Value::Number(n) => self.check_feature_of(name, *n),
@@ -245,7 +245,7 @@ impl Ctx<'_> {
         })
     }
 
-    /// Whether there is room for what is to be kept for a dataset that will be new.
+    /// Whether there is room for the reservations of a new dataset.
     pub(crate) fn check_kept(&self, name: &str, properties: &[(String, Value)]) -> Result<()> {
         let kept = |(name, value): &(String, Value)| match value {
             Value::Number(n) if matches!(name.as_str(), "reservation" | "refreservation") => *n,
@@ -262,7 +262,7 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Whether the pool has the version or the feature that a value of a property asks for.
+    /// Whether the pool has the version or feature that a property's value needs.
     fn check_feature_of(&self, property: &str, value: u64) -> Result<()> {
         if self.meta.version() < version_for(property, value) {
             return Err(too_old_for_property());
@@ -270,7 +270,7 @@ impl Ctx<'_> {
         match property {
             "recordsize" if value > 128 * 1024 => self.need_feature("org.open-zfs:large_blocks"),
             "longname" if value != 0 => self.need_feature("org.zfsonlinux:longname"),
-            // A bit beside the checksum's number says whether bytes are compared too.
+            // A bit beside the checksum's number means that bytes are compared, too.
             "checksum" | "dedup" => match value & 0xff {
                 11 => self.need_feature("org.illumos:sha512"),
                 12 => self.need_feature("org.illumos:skein"),
@@ -308,7 +308,7 @@ impl Ctx<'_> {
         self.dsl.refresh_below(phys.dir)
     }
 
-    /// Clears a refreservation that goes with its dataset.
+    /// Clears a refreservation whose dataset is destroyed.
     pub(crate) fn clear_property(&self, ds: u64, property: &str) -> Result<()> {
         let props = self.meta.dir(self.meta.ds(ds)?.dir)?.props;
         let table = self.meta.table(props)?;
@@ -387,7 +387,7 @@ impl Ctx<'_> {
         self.carry_over(ds, property, refreservation)
     }
 
-    /// The table of a dataset's properties; a snapshot gets one with its first property.
+    /// The property ZAP of a dataset; a snapshot's is created with its first property.
     fn props_of(&self, ds: u64, phys: &DslDatasetPhys) -> Result<u64> {
         let props = if !phys.is_snapshot() {
             self.meta.dir(phys.dir)?.props
@@ -401,7 +401,7 @@ impl Ctx<'_> {
         Ok(props)
     }
 
-    /// What a changed property means in the space accounting.
+    /// Applies a changed property to the space accounting.
     fn carry_over(&self, ds: u64, property: &str, old_refreservation: u64) -> Result<()> {
         let phys = self.meta.ds(ds)?;
         match property {
@@ -436,7 +436,7 @@ fn too_old_for_property() -> Error {
     )
 }
 
-/// The pool version from which a property may have a value.
+/// The pool version that a property's value needs.
 fn version_for(property: &str, value: u64) -> u64 {
     match (property, value) {
         ("copies", 2..) => 3,

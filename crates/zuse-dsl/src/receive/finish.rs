@@ -1,4 +1,4 @@
-//! The end of a receive: contents change places in one txg, and the snapshot is taken.
+//! The end of a receive: contents are swapped in one txg, and the snapshot is taken.
 
 use zuse_base::{Errno, ObjectId, Result};
 use zuse_format::dsl::{BOOKMARK_HAS_FBN, DS_FLAG_INCONSISTENT, DslDatasetPhys, UsedKind};
@@ -21,18 +21,18 @@ impl Ctx<'_> {
     ) -> Result<u64> {
         let phys = self.meta.ds(object)?;
         if let Some(table) = self.meta.extension(object)? {
-            // The state for a resume: whole datasets have none.
+            // The resume state is removed: complete datasets have none.
             for key in ALL_KEYS {
                 table.remove(self.tx, key)?;
             }
         }
         self.meta
-            // Before the snapshot, which takes the flags along.
+            // Before the snapshot, which copies the flags.
             .edit_ds(self.tx, object, |d| d.flags &= !DS_FLAG_INCONSISTENT)?;
         let head = if temporary {
             let head = self.dsl.find_ds(&begin.target)?;
             for snap in self.newer_snapshots(head, phys.prev_snap)? {
-                // With force: snapshots newer than the source do not fit between it and the
+                // With force: snapshots newer than the source cannot stay between it and the
                 // received one.
                 self.destroy_snapshot(snap)?;
             }
@@ -43,7 +43,7 @@ impl Ctx<'_> {
         };
         let snap = self.take_snapshot(head, &begin.snapshot)?;
         self.meta.edit_ds(self.tx, snap, |s| {
-            // The sender's guid: by it the next stream finds what it builds on.
+            // The sender's guid: the next incremental stream finds its source by it.
             s.guid = begin.to_guid;
             s.creation_time = begin.creation_time;
         })?;
@@ -56,22 +56,23 @@ impl Ctx<'_> {
             &format!("snap={}", begin.snapshot),
         )?;
         if temporary {
-            // The temporary one has the old content now, whose blocks are freed in the background.
+            // The temporary dataset has the old content now, whose blocks are freed in the
+            // background.
             self.destroy_head(object)?;
             if self.dsl.frees_wait()? {
                 self.spa.note_frees();
             }
         }
-        // Open handles learn which dataset they are now.
+        // Updates open handles with their new identity.
         self.dsl.refresh_all()?;
         Ok(snap)
     }
 
-    /// Snapshots of a head that are newer than one of its history, newest first.
+    /// Snapshots of a head that are newer than an older one of it, newest first.
     fn newer_snapshots(&self, head: u64, source: u64) -> Result<Vec<u64>> {
         let mut out = Vec::new();
         let mut at = self.meta.ds(head)?.prev_snap;
-        // A chain from a disk might never come to its source.
+        // A damaged chain might never reach its source.
         while at != source && at != 0 && out.len() < 1 << 20 {
             out.push(at);
             at = self.meta.ds(at)?.prev_snap;
@@ -110,7 +111,7 @@ impl Ctx<'_> {
             return Ok(());
         }
         let newer = self.newer_snapshots(head, mine.prev_snap)?;
-        // Asked again at the end: the target stayed mounted while the stream came.
+        // Checked again at the end, because the target stayed mounted during the receive.
         if !begin.force && (!newer.is_empty() || self.is_modified(&phys)?) {
             return refuse(
                 Errno::TXTBSY,
@@ -140,13 +141,13 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Exchanges the contents of a clone and of the head whose newest snapshot it is a clone of
+    /// Swaps the contents of a clone and of the head whose newest snapshot it was cloned from
     /// (chapter 04 §7.7).
     fn swap(&self, clone: u64, head: u64) -> Result<()> {
         let (c, h) = (self.meta.ds(clone)?, self.meta.ds(head)?);
         let source = self.meta.ds(h.prev_snap)?;
         let dir = self.meta.dir(h.dir)?;
-        // Each list describes the content that the other head has now.
+        // Each list describes content that now belongs to the other head.
         self.drop_livelist(h.dir)?;
         self.drop_livelist(c.dir)?;
         self.swap_features(clone, head)?;
@@ -194,9 +195,9 @@ impl Ctx<'_> {
         self.scan_swapped(clone, head)?;
         for (object, now) in [(head, &c), (clone, &h)] {
             let handle = self.dsl.dataset_by_object(ObjectId(object))?;
-            // Whoever holds the handle opens the other object set the next time.
+            // Users of the handle get the other object set at their next open.
             handle.close_objset();
-            // The object set block has the log with it.
+            // The log header is in the object set block, so the log moved too.
             if let Some(log) = handle.log.get() {
                 log.forget_all(self.tx.txg());
             }
@@ -227,7 +228,7 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Bookmarks of a head's newest snapshot count what its new content has freed.
+    /// Recomputes what bookmarks of a head's newest snapshot count as freed.
     fn bookmarks_recount(&self, head: u64, txg: u64, freed: Sizes) -> Result<()> {
         for (name, mut bookmark) in self.dsl.bookmarks_of(head)? {
             if bookmark.creation_txg == txg && bookmark.flags & BOOKMARK_HAS_FBN != 0 {

@@ -1,10 +1,9 @@
-//! What a crash in the middle of a receive left: heads that are INCONSISTENT and have no resume
-//! state. The receive was cut off without being resumable, or an old version was destroying the
-//! head.
+//! Leftovers of a crash during a receive: heads that are INCONSISTENT and have no resume state. The
+//! receive was interrupted and not resumable, or an old version was destroying the head.
 //!
 //! Such a head cannot be read or continued, and a temporary one cannot even be named. So they are
-//! destroyed when the pool is opened for writing, where all heads are looked at for their logs
-//! anyway. One that cannot be destroyed stays. It only blocks a receive of the same name.
+//! destroyed when the pool is opened for writing, where all heads are read for their logs anyway.
+//! One that cannot be destroyed stays. It only blocks a receive of the same name.
 
 use zuse_base::{Error, ObjectId, Result};
 use zuse_format::dsl::DS_FLAG_INCONSISTENT;
@@ -13,8 +12,8 @@ use crate::ahead::Met;
 use crate::context::Dsl;
 
 impl Dsl {
-    /// Notes which of these heads, and of what is half received into them, are left over. What
-    /// cannot be read is passed over: others need not suffer from it.
+    /// Notes which of these heads, and of partial receives into them, are leftovers. Unreadable
+    /// ones are skipped, so that they do not affect others.
     pub(crate) fn note_leftovers(&self, met: &[Met]) {
         let Ok(meta) = self.meta() else { return };
         let temporary = |met: &Met| match met.half_received {
@@ -33,14 +32,14 @@ impl Dsl {
             && matches!(self.resume_state_of(head), Ok(None))
     }
 
-    /// Destroys what was left half made when the pool was left.
+    /// Destroys the leftovers of earlier crashes.
     ///
     /// # Errors
     /// The pool is suspended, or its metadata cannot be read.
     pub fn destroy_leftovers(&self) -> Result<()> {
         let left = std::mem::take(&mut *self.pending.leftovers.lock());
         for head in left {
-            // One that refuses for another reason stays.
+            // A leftover that cannot be destroyed for another reason stays.
             if let Err(e @ (Error::Device { .. } | Error::Suspended { .. })) =
                 self.destroy_partial(ObjectId(head))
             {
@@ -50,7 +49,7 @@ impl Dsl {
         Ok(())
     }
 
-    /// The same of a receive into one dataset, for the next one into it.
+    /// As above, for leftovers of one target, before the next receive into it.
     pub(super) fn clear_leftovers(&self, target: &str) -> Result<()> {
         for dataset in [self.temporary(target), self.dataset(target)] {
             let Ok(dataset) = dataset else { continue };

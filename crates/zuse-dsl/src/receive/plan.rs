@@ -1,5 +1,5 @@
-//! Where a stream goes, with all reasons to refuse it, before anything is made (chapter 05b §9.2 of
-//! the format notes).
+//! The target of a stream, with all checks, before anything is created (chapter 05b §9.2 of the
+//! format notes).
 
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_format::ObjsetPhys;
@@ -13,16 +13,16 @@ use crate::name::split_last;
 use crate::redact::REDACTED;
 use crate::version::{VERSION_ATTRIBUTES, too_old};
 
-/// Guids that one entry of a dataset's table holds.
+/// Guids that fit into one entry of a dataset's table.
 const REDACTED_MAX: usize = 1024;
 
-/// What a receive starts from.
+/// The start of a receive.
 pub(super) enum Start {
     /// A new dataset, empty or a clone of a snapshot.
     New { origin: Option<u64> },
     /// The temporary clone of this snapshot; empty if it is the pool's own origin.
     Temporary { source: u64 },
-    /// What an earlier attempt left.
+    /// The dataset of an interrupted receive.
     Resume { object: u64, temporary: bool },
 }
 
@@ -65,8 +65,8 @@ impl Ctx<'_> {
         Ok(start)
     }
 
-    /// How a new dataset is encrypted: unless the receiver has said so, with the key of its
-    /// parent's root.
+    /// The encryption of a new dataset: with the key of its parent's root, unless the receiver says
+    /// otherwise.
     pub(super) fn received_encryption(
         &self,
         begin: &ReceiveBegin,
@@ -86,7 +86,7 @@ impl Ctx<'_> {
         }))
     }
 
-    /// Whether a stream brings what a redacted source lacks (chapter 05b §9.7).
+    /// Whether a stream contains the blocks that its redacted source lacks (chapter 05b §9.7).
     fn check_redacted(&self, begin: &ReceiveBegin, source: u64) -> Result<()> {
         let Some(have) = self.dsl.redacted_by(ObjectId(source))? else {
             return Ok(());
@@ -113,7 +113,7 @@ impl Ctx<'_> {
         }
     }
 
-    /// Whether the keys that what is received will be written with are at hand.
+    /// Whether the keys for writing the received data are loaded.
     fn check_receive_keys(&self, begin: &ReceiveBegin, start: &Start) -> Result<()> {
         if let Some(raw) = &begin.raw {
             return self.check_raw(begin, start, raw);
@@ -122,7 +122,7 @@ impl Ctx<'_> {
             true => self.dsl.dataset_key(ds).map(|_| ()),
             false => Ok(()),
         };
-        // An existing dataset is never written in clear when the user asked for encryption.
+        // Data is never written in clear into an existing dataset if the user asked for encryption.
         let is_given = matches!(begin.encryption, ReceivedEncryption::Given(_));
         if is_given && !matches!(start, Start::New { origin: None }) {
             return refuse(
@@ -220,7 +220,7 @@ impl Ctx<'_> {
         Ok(Start::Temporary { source })
     }
 
-    /// A full stream replaces a dataset only if it is told to, and if that has no snapshots.
+    /// A full stream replaces a dataset only on request, and only one without snapshots.
     fn plan_overwrite(&self, begin: &ReceiveBegin, phys: &DslDatasetPhys) -> Result<Start> {
         let target = &begin.target;
         if !begin.force {
@@ -245,7 +245,7 @@ impl Ctx<'_> {
         }
     }
 
-    /// Who has taken large blocks takes no split ones on top.
+    /// A dataset received with large blocks accepts no streams with split ones.
     fn check_large_blocks(&self, begin: &ReceiveBegin, source: u64) -> Result<()> {
         const LARGE: &str = "org.open-zfs:large_blocks";
         let have = self.meta.extension_value(source, LARGE)?;
@@ -353,9 +353,9 @@ impl Ctx<'_> {
         Ok(None)
     }
 
-    /// Whether a head has changed since its newest snapshot. A mount may write an object set again
-    /// whose objects are the same. Only the header of its intent log differs then, and that is no
-    /// change of the content.
+    /// Whether a head has changed since its newest snapshot. A mount may rewrite an object set with
+    /// the same objects. Then only the header of its intent log differs, which does not count as a
+    /// change.
     pub(super) fn is_modified(&self, head: &DslDatasetPhys) -> Result<bool> {
         if head.bp.logical_birth() <= head.prev_snap_txg {
             return Ok(false);

@@ -1,11 +1,11 @@
-//! Raw receives: the keys come wrapped with the stream, the data as ciphertext. No key is needed.
+//! Raw receives: the stream has wrapped keys, and data as ciphertext. No key is needed.
 //!
 //! ```text
 //!   new dataset   becomes an encryption root, keylocation=prompt, with the sender's wrapped key
 //!   existing one  must have the same key (by guid); its wrapping becomes the sender's at the end
 //! ```
-//! A MAC never proves a mixture: an incremental is taken only onto the very snapshot it was made
-//! from (IV set guid).
+//! MACs cannot authenticate a mixture, so an incremental stream is accepted only for exactly its
+//! source snapshot (IV set guid).
 
 use zuse_base::{Errno, Error, Result};
 use zuse_codec::crypt::{Suite, WrappedKey};
@@ -25,7 +25,7 @@ use crate::property::Value;
 use crate::snapshot::IVSET_GUID;
 use crate::table::Table;
 
-/// What a raw stream says of its dataset's keys.
+/// The key data of a raw stream.
 #[derive(Clone, Debug)]
 pub struct RawReceive {
     /// Suite.
@@ -34,7 +34,7 @@ pub struct RawReceive {
     pub guid: u64,
     /// The keys, wrapped.
     pub wrapped: WrappedKey,
-    /// What the wrapping key is made of.
+    /// How the wrapping key is derived.
     pub format: KeyFormat,
     /// Rounds of a passphrase, else 0.
     pub rounds: u64,
@@ -42,7 +42,7 @@ pub struct RawReceive {
     pub salt: u64,
     /// Identity of the IVs of the snapshot.
     pub to_ivset: u64,
-    /// Identity of those of its source, 0 for none.
+    /// IV set guid of its source, 0 for none.
     pub from_ivset: u64,
     /// The meta dnode and the MAC over it.
     pub shape: MetaShape,
@@ -95,8 +95,8 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// The blocks of the source are those of the sender, with the same IVs. Snapshots of before
-    /// that was noted can't tell (errata 4): then it is up to the user.
+    /// Checks that the source's blocks have the sender's IVs. Old snapshots have no IV set guid
+    /// (errata 4): then the user decides.
     fn check_ivset(&self, source: u64, raw: &RawReceive) -> Result<()> {
         if self.dsl.spa()?.limits().no_ivset_check {
             return Ok(());
@@ -134,7 +134,7 @@ impl Ctx<'_> {
         }
     }
 
-    /// Makes a new dataset an encryption root with the key that came.
+    /// Makes a new dataset an encryption root with the received key.
     pub(super) fn put_received_key(&self, ds: u64, raw: &RawReceive) -> Result<()> {
         let dir = self.meta.ds(ds)?.dir;
         let object = Table::create(&self.meta.mos, self.tx, ot::ZAP_METADATA, 0)?;
@@ -174,7 +174,7 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// The snapshot gets the identity of its IVs, an existing dataset the sender's wrapping.
+    /// The snapshot gets its IV set guid, an existing dataset the sender's wrapping.
     pub(super) fn finish_raw(
         &self,
         head: u64,
@@ -187,8 +187,7 @@ impl Ctx<'_> {
                 .put_u64(self.tx, IVSET_GUID, raw.to_ivset)?;
         }
         // A new clone shares the key object of its origin, whose key may have been changed here
-        // since. With the sender's wrapping, the datasets that exist already could not be opened
-        // any more.
+        // since. With the sender's wrapping, the existing datasets could not be opened any more.
         if !existed {
             return Ok(());
         }

@@ -1,5 +1,5 @@
-//! Resume state: what an interrupted receive leaves so that it can be continued, as entries of the
-//! dataset's extension.
+//! Resume state: the state of an interrupted receive, from which it can be continued. Stored as
+//! entries of the dataset's extension.
 
 use zuse_base::{Errno, Error, Result};
 use zuse_dmu::zap::ZapValue;
@@ -34,7 +34,7 @@ pub(super) const ALL_KEYS: [&str; 11] = [
     SOURCE_REDACTED,
 ];
 
-/// What an interrupted receive knows.
+/// The state of an interrupted receive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct ResumeState {
@@ -48,14 +48,14 @@ pub struct ResumeState {
     pub embed: bool,
     pub compressed: bool,
     pub raw: bool,
-    /// What the stream is redacted with respect to: the dataset itself remembers it.
+    /// Redaction snapshots of the stream; the dataset itself stores them.
     pub redacted_by: Option<Vec<u64>>,
-    /// What the source of the stream was redacted with respect to.
+    /// Redaction snapshots of the stream's source.
     pub source_redacted_by: Option<Vec<u64>>,
 }
 
 impl Dsl {
-    /// What an interrupted receive into a dataset knows, if there is one.
+    /// The state of an interrupted receive into a dataset, if there is one.
     ///
     /// # Errors
     /// `Refused(NOENT)`; the MOS cannot be read.
@@ -70,11 +70,11 @@ impl Dsl {
         }
     }
 
-    /// What an interrupted receive into a dataset has so far, and what it knows. While it is owned,
-    /// nobody goes on with the receive or throws it away.
+    /// The dataset and state of an interrupted receive. While it is owned, nobody continues or
+    /// discards the receive.
     ///
     /// # Errors
-    /// `Refused(INVAL)` if there is none, `Refused(BUSY)` while one is at work; the MOS cannot be
+    /// `Refused(INVAL)` if there is none, `Refused(BUSY)` while one is running; the MOS cannot be
     /// read.
     pub fn saved_receive(&self, target: &str) -> Result<(Owner, ResumeState)> {
         let state_of = |dataset: &Dataset| {
@@ -167,7 +167,7 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Writes down how far the receive into a dataset came with what this txg holds.
+    /// Writes the progress of a receive into a dataset, up to this txg.
     pub(crate) fn sync_progress(&self, ds: &Dataset) -> Result<()> {
         let slot = self.tx.txg().slot::<4>();
         let Some(progress) = ds.progress.lock()[slot].take() else {

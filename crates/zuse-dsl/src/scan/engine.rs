@@ -18,44 +18,43 @@ use super::{State, Worker};
 use crate::context::Dsl;
 use crate::meta::Meta;
 
-/// Waits before the scan of a pool that was just opened goes on: commands that come and go have
-/// nothing to do with it.
+/// Delay before the scan of a newly opened pool continues, so that short commands do not start it.
 const DELAY: Duration = Duration::from_millis(500);
-/// Waits where the pool is suspended, or something cannot be read.
+/// Delay before a retry, if the pool is suspended or something cannot be read.
 const RETRY: Duration = Duration::from_secs(1);
-/// What a batch takes about.
+/// Duration of a batch, approximately.
 const BATCH: Duration = Duration::from_secs(4);
-/// Bytes of the first batch, and of any at least.
+/// Bytes of the first batch, and the minimum of any batch.
 const LEAST_BYTES: u64 = 64 << 20;
-/// Threads that prove blocks.
+/// Threads that verify blocks.
 const THREADS: usize = 2;
-/// Bytes of blocks that a thread takes at once, and the gap over which it does.
+/// Bytes of blocks that a thread takes at once, and the largest gap between them.
 const RUN: u64 = 4 << 20;
 const GAP: u64 = 128 << 10;
-/// While others read or write, a thread rests for so many times what a run took.
+/// If others read or write, a thread sleeps this many times as long as its last run took.
 const GIVES_WAY: u32 = 6;
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// Memory that a collected block takes.
+/// Memory of a collected block, in bytes.
 const ITEM: u64 = 256;
-/// A batch makes progress however little memory there is, and ends however much.
+/// Least and most items of a batch: it makes progress with little memory, and ends with much.
 const ITEMS: (u64, u64) = (1 << 10, 1 << 18);
 
-/// A batch that came to its end.
+/// A completed batch.
 pub(super) struct Done {
     pub epoch: u64,
     pub lost: Vec<LostBlock>,
     pub short: Short,
 }
 
-/// How fast it goes, from batch to batch.
+/// The scan's speed, adjusted after each batch.
 struct Speed {
     bytes: u64,
-    /// Halved where a batch was thrown away because so much was freed.
+    /// Halved if a batch was discarded because too much was freed.
     blocks: u64,
 }
 
 impl Dsl {
-    /// Lets the scan that is on disk go on, if there is one, in a thread of its own.
+    /// Continues the scan on disk, if there is one, in a thread of its own.
     ///
     /// # Errors
     /// No thread can be made.
@@ -63,7 +62,7 @@ impl Dsl {
         self.run_scan_after(Duration::ZERO)
     }
 
-    /// As [`Self::run_scan`], of a pool that was just opened.
+    /// As [`Self::run_scan`], for a newly opened pool.
     ///
     /// # Errors
     /// No thread can be made.
@@ -102,14 +101,13 @@ impl Dsl {
         let worker = self.scan.state.lock().worker.take();
         if let Some(Worker { stop, thread }) = worker {
             stop.set();
-            // One that panicked has torn the tripwire.
+            // A thread that panicked has torn the tripwire.
             let _ = thread.join();
         }
     }
 
-    /// The pool is about to be closed: the scan goes on when it is opened again. Its thread is not
-    /// waited for yet: it may wait for a txg, which of a suspended pool comes only when that is
-    /// given up.
+    /// The pool is about to be closed; the next open continues the scan. Its thread is not joined
+    /// yet. It may wait for a txg, and a suspended pool completes that only when it is given up.
     pub(crate) fn end_scanning(&self) {
         let mut state = self.scan.state.lock();
         state.closing = true;
@@ -123,7 +121,7 @@ impl Dsl {
         self.stop_worker();
     }
 
-    /// Scans until all is done, or the scan is paused or canceled, in the calling thread.
+    /// Scans in the calling thread until the end, or until the scan is paused or canceled.
     ///
     /// # Errors
     /// The pool is suspended or closed; the MOS cannot be read.
@@ -131,7 +129,7 @@ impl Dsl {
         self.scan_batches(usize::MAX)
     }
 
-    /// As [`Self::scan_to_the_end`], but no more than so many batches.
+    /// As [`Self::scan_to_the_end`], for at most that many batches.
     ///
     /// # Errors
     /// As [`Self::scan_to_the_end`].
@@ -171,7 +169,7 @@ impl Dsl {
             let next = self.task(|_| Ok(()), move |ctx| ctx.step_scan(last))?;
             match next {
                 Next::Rest => return Ok(()),
-                // The step has brought the last batch to disk.
+                // The step has written the last batch to disk.
                 Next::Batch(..) if left == 0 => break,
                 Next::Batch(record, epoch, shared) => {
                     left -= 1;
@@ -183,8 +181,8 @@ impl Dsl {
         Ok(())
     }
 
-    /// Blocks of interest may be on their way to the disk: a device that came beside others may
-    /// lack what is written now.
+    /// Waits for blocks in flight: a newly attached device may lack blocks that are being written
+    /// now.
     fn reach_the_end_of_births(&self, stop: &Stop) -> Result<()> {
         let spa = self.spa()?;
         while let Some(record) = self.scan.running()
@@ -196,7 +194,7 @@ impl Dsl {
         Ok(())
     }
 
-    /// Collects and proves blocks. `None` where it is of no use.
+    /// Collects and verifies blocks. `None` if the batch has become useless.
     fn scan_batch(
         &self,
         record: Record,
@@ -218,7 +216,7 @@ impl Dsl {
         };
         let met = shared.into_iter().filter(|bp| prover.meet(bp));
         let mut items: Vec<Item> = met.map(|bp| Item { bp, name: None }).collect();
-        // Until the tables are done nothing of the trees may be passed over.
+        // Until the tables are done nothing in the trees may be skipped.
         if items.is_empty() && self.ahead(epoch, |p| p.tables) == Some(SharedAt::END) {
             self.collect(&prover, epoch, &mut items, &mut room, stop)?;
         }
@@ -277,7 +275,7 @@ impl Dsl {
         Ok(())
     }
 
-    /// Changes the position of the batch in hand; `None` where that is of no use any more.
+    /// Changes the position of the current batch; `None` if the batch has become useless.
     fn ahead<R>(&self, epoch: u64, f: impl FnOnce(&mut Position) -> R) -> Option<R> {
         let state = &mut *self.scan.state.lock();
         let State {
@@ -325,7 +323,7 @@ impl Dsl {
                 }));
             }
             let Ok(phys) = meta.ds(bookmark.objset) else {
-                // It cannot be read, and so everything below it is lost, whenever it was born.
+                // It cannot be read, so everything below it is lost, whatever its birth.
                 prover.note_hidden(max);
                 prover.note_lost(LostBlock {
                     dataset: 0,
@@ -354,7 +352,7 @@ impl Dsl {
         }
     }
 
-    /// A tree is done: what comes after it waits.
+    /// A tree is done: its successors are queued.
     fn dataset_done(&self, prover: &Prover<'_>, epoch: u64) -> Result<()> {
         let _config = self.read_config();
         let meta = self.meta()?;
@@ -395,8 +393,8 @@ impl Dsl {
     }
 }
 
-/// The oldest dataset of each directory, with what was before it. Of a pool that is too old to have
-/// an origin of all, and lists of clones.
+/// The oldest dataset of each directory, with the snapshot before it. For a pool too old for
+/// `$ORIGIN` and lists of clones.
 fn oldest_of_each(meta: &Meta) -> Result<Vec<(u64, u64)>> {
     let mut found = Vec::new();
     let mut dirs = vec![meta.root_dir];
@@ -422,8 +420,8 @@ fn oldest_of_each(meta: &Meta) -> Result<Vec<(u64, u64)>> {
     Ok(found)
 }
 
-/// Proves blocks in the order of their places, some threads side by side. The devices are told of
-/// each run before it is read block by block: they read it in one piece.
+/// Verifies blocks in the order of their places, with several threads. Each run is announced to the
+/// devices before it is read block by block, so that they read it in one go.
 fn prove_all(prover: &Prover<'_>, mut items: Vec<Item>, stop: &Stop) {
     items.sort_unstable_by_key(|item| place(item).0);
     let mut runs: Vec<&[Item]> = Vec::new();
@@ -440,7 +438,7 @@ fn prove_all(prover: &Prover<'_>, mut items: Vec<Item>, stop: &Stop) {
         runs.push(run);
         rest = after;
     }
-    // The devices are told of a run while those before it are proved.
+    // A run is announced while those before it are verified.
     let tell = |run: Option<&&[Item]>| {
         if let Some(run) = run.filter(|_| !stop.is_set()) {
             announce(prover, run);
@@ -457,14 +455,14 @@ fn prove_all(prover: &Prover<'_>, mut items: Vec<Item>, stop: &Stop) {
             }
             prover.prove_data(&item.bp, item.name);
         }
-        // If other threads read or write, they get the devices for most of the time.
+        // If other threads read or write, they get the devices most of the time.
         if prover.spa.io().vdevs().asked() != asked {
             stop.sleep((began.elapsed() * GIVES_WAY).min(LONGEST_PAUSE));
         }
     });
 }
 
-/// Vdev and offset of a block's first copy, and where it ends.
+/// Vdev and offset of a block's first copy, and its end.
 fn place(item: &Item) -> ((u32, u64), u64) {
     let dva = item.bp.dva(0);
     let start = dva.offset();

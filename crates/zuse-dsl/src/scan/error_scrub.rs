@@ -1,8 +1,8 @@
-//! The error scrub: blocks of the error log are read again, and leave the log if they can be read.
-//! Chapter 04b §3.6 of the format notes.
+//! The error scrub: blocks of the error log are read again, and removed from the log if they are
+//! readable. Chapter 04b §3.6 of the format notes.
 //!
-//! The position on disk always says the beginning of the log, in which only lost blocks remain. So
-//! a kernel can go on from there.
+//! The position on disk is always the beginning of the log, in which only lost blocks remain. So a
+//! kernel can continue from there.
 
 use std::collections::BTreeSet;
 
@@ -22,15 +22,15 @@ const RUNNING: u64 = 4;
 const FINISHED: u64 = 2;
 const CANCELED: u64 = 3;
 const SPILL: u64 = u64::MAX - 1;
-/// Entries that are looked at between two txgs.
+/// Entries that are checked between two txgs.
 const AT_ONCE: usize = 256;
-/// Datasets that are asked for one block.
+/// Datasets that are searched for one block, at most.
 const HOLDERS: usize = 1000;
 
 /// The array.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ErrorScrub {
-    /// 4 goes on, 2 finished, 3 canceled, 0 none.
+    /// 4 running, 2 finished, 3 canceled, 0 none.
     pub state: u64,
     /// When it began.
     pub start: u64,
@@ -75,7 +75,7 @@ impl ErrorScrub {
         ]
     }
 
-    /// Whether it goes on, or pauses.
+    /// Whether it is running or paused.
     pub fn is_running(&self) -> bool {
         self.state == RUNNING
     }
@@ -91,7 +91,7 @@ impl Ctx<'_> {
         self.meta.directory()?.put(self.tx, ERROR_SCRUB, &words)
     }
 
-    /// Begins an error scrub; one that pauses goes on.
+    /// Begins an error scrub; a paused one continues.
     pub(super) fn setup_error_scrub(&self, entries: u64) -> Result<()> {
         let record = self.dsl.scan.state.lock().error_scrub;
         if record.is_running() {
@@ -114,7 +114,7 @@ impl Ctx<'_> {
         })
     }
 
-    /// Lets one that goes on pause, or ends it. False where none does.
+    /// Pauses a running one, or cancels it. False if there is none.
     pub(super) fn stop_error_scrub(&self, pause: bool) -> Result<bool> {
         let record = self.dsl.scan.state.lock().error_scrub;
         if !record.is_running() || pause && record.paused {
@@ -152,7 +152,7 @@ impl Dsl {
                 return Ok(());
             }
             let spa = self.spa()?;
-            // From here on freed places are noted.
+            // From now on freed places are noted.
             self.task(
                 |_| Ok(()),
                 |ctx| {
@@ -208,7 +208,7 @@ impl Dsl {
         )
     }
 
-    /// Whether a block of the log is lost still. One that nobody has any more is not.
+    /// Whether a block of the log is still lost. A block that no dataset has any more is not.
     fn look_again(&self, prover: &Prover<'_>, block: &LostBlock, by_head: bool) -> bool {
         let mut is_lost = false;
         for (dataset, root) in self.roots(block, by_head) {
@@ -218,14 +218,15 @@ impl Dsl {
                     is_lost |= matches!(prover.prove_pointers(&bp, name), Proven::Lost);
                 }
                 Ok(_) => {}
-                // The block that leads to it is lost itself.
+                // The block above it is lost itself.
                 Err(_) => is_lost = true,
             }
         }
         is_lost
     }
 
-    /// The datasets that may have a block, with their roots: by head all of its directory too.
+    /// The datasets that may have a block, with their roots. For an entry by head, its whole
+    /// directory.
     fn roots(&self, block: &LostBlock, by_head: bool) -> Vec<(u64, BlockPointer)> {
         let _config = self.read_config();
         let (Ok(meta), Ok(spa)) = (self.meta(), self.spa()) else {
@@ -245,7 +246,7 @@ impl Dsl {
     }
 }
 
-/// A block by its place in the tree of an object set; `None` where there is a hole.
+/// A block by its place in the tree of an object set; `None` for a hole.
 fn find(io: &Pipeline, root: &BlockPointer, block: &LostBlock) -> Result<Option<BlockPointer>> {
     if block.level == ROOT_LEVEL {
         return Ok(Some(*root));

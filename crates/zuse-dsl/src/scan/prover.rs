@@ -16,7 +16,7 @@ use crate::pool_seam::Spa;
 /// Level of an object set's root in the error log.
 pub(crate) const ROOT_LEVEL: u8 = u8::MAX;
 
-/// Figures of a part of a scan, in bytes but for the errors.
+/// Counters of a part of a scan, in bytes except for the errors.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub examined: AtomicU64,
@@ -45,19 +45,19 @@ impl Counts {
     }
 }
 
-/// Leaves that did not get what they should have, with the births of the first and last such block.
+/// Leaves that missed blocks, with the births of the first and last such block.
 pub(crate) type Failed = BTreeMap<u64, (u64, u64)>;
 
-/// What a scan could not see to, in a batch or since it began.
+/// What a scan could not verify, in a batch or since it began.
 #[derive(Default)]
 pub(crate) struct Short {
     pub failed: Failed,
-    /// Blocks that were born up to here may lie below one that is lost, where nobody came.
+    /// The newest birth that may occur below a lost block, where the walk could not go.
     pub hidden: u64,
 }
 
 impl Short {
-    /// Joins what another batch could not see to.
+    /// Adds another batch's.
     pub fn add(&mut self, more: &Self) {
         self.hidden = self.hidden.max(more.hidden);
         for (leaf, (first, last)) in &more.failed {
@@ -69,7 +69,7 @@ impl Short {
 
 /// How a block was found.
 pub(crate) enum Proven {
-    /// Its stored bytes; none where nothing had to be read.
+    /// Its stored bytes; empty if nothing had to be read.
     Good(Vec<u8>),
     /// No copy has it.
     Lost,
@@ -77,19 +77,19 @@ pub(crate) enum Proven {
     Gone,
 }
 
-/// One who proves the blocks of a batch. Shared by the threads that do.
+/// Verifies the blocks of a batch. Shared by several threads.
 pub(crate) struct Prover<'a> {
     pub spa: &'a Spa,
     pub record: Record,
     pub counts: &'a Counts,
-    /// Blocks that were proved with the dedup tables are passed over.
+    /// Blocks that were verified with the dedup tables are skipped.
     pub passes_over: bool,
     lost: Mutex<Vec<LostBlock>>,
     failed: Mutex<Failed>,
     hidden: AtomicU64,
 }
 
-/// Bytes that a block takes, all copies together.
+/// Allocated bytes of a block, all copies together.
 pub(crate) fn asize(bp: &BlockPointer) -> u64 {
     bp.dvas()
         .fold(0, |sum: u64, dva| sum.saturating_add(dva.asize()))
@@ -108,7 +108,7 @@ impl<'a> Prover<'a> {
         }
     }
 
-    /// Counts a block that was met; whether it is to be proved.
+    /// Counts a block; returns whether to verify it.
     pub fn meet(&self, bp: &BlockPointer) -> bool {
         let (bytes, wanted) = (asize(bp), self.record.wants(bp.physical_birth()));
         self.counts.examined.fetch_add(bytes, Relaxed);
@@ -118,17 +118,17 @@ impl<'a> Prover<'a> {
         wanted
     }
 
-    /// Whether a block was proved with its dedup table.
+    /// Whether a block was verified with its dedup table.
     pub fn was_proved(&self, bp: &BlockPointer) -> bool {
         self.passes_over && self.spa.0.was_proved_shared(bp)
     }
 
-    /// Whether a block of data is read at all.
+    /// Whether a data block is read at all.
     pub fn asks(&self, bp: &BlockPointer) -> bool {
         self.record.function != Function::Resilver || self.spa.io().may_lack(bp)
     }
 
-    /// Proves a block of data: of a resilver only where a leaf may lack it.
+    /// Verifies a data block; a resilver does that only if a leaf may lack it.
     pub fn prove_data(&self, bp: &BlockPointer, name: Option<LostBlock>) {
         if self.asks(bp) {
             self.prove(bp, name, self.record.function == Function::Resilver);
@@ -136,7 +136,7 @@ impl<'a> Prover<'a> {
         self.counts.issued.fetch_add(asize(bp), Relaxed);
     }
 
-    /// Proves a block that is needed.
+    /// Verifies a block whose content the walk needs.
     pub fn prove_pointers(&self, bp: &BlockPointer, name: LostBlock) -> Proven {
         self.prove(bp, Some(name), false)
     }
@@ -144,7 +144,7 @@ impl<'a> Prover<'a> {
     fn prove(&self, bp: &BlockPointer, name: Option<LostBlock>, lacking: bool) -> Proven {
         self.reach_the_disk(bp);
         let io = self.spa.io();
-        // Freed space is not given out while this transaction's txg is open. So a block that exists
+        // Freed space is not reused while this transaction's txg is open. So a block that exists
         // now cannot be overwritten by another before the repair is written.
         let tx: RefCell<Option<Tx>> = RefCell::new(None);
         let is_live = || {
@@ -161,11 +161,11 @@ impl<'a> Prover<'a> {
             ),
             None => "a dedup table".to_owned(),
         });
-        // A pointer that makes no sense is skipped.
+        // An invalid pointer is skipped.
         let look = || io.prove(bp, lacking, &is_live, &place).unwrap_or_default();
         let (mut proof, mut stored) = look();
         if !proof.good && !proof.stale && !proof.lacking.is_empty() {
-            // A device that is not there may have left the pool just now: its blocks are elsewhere.
+            // A missing device may just have left the pool, and its blocks are elsewhere.
             (proof, stored) = look();
         }
         if proof.repaired > 0 {
@@ -191,13 +191,12 @@ impl<'a> Prover<'a> {
         Proven::Lost
     }
 
-    /// A block of the txg that is being written may be on its way to the devices. There it would
-    /// seem lost.
+    /// A block of the syncing txg may still be in flight. It would seem lost.
     fn reach_the_disk(&self, bp: &BlockPointer) {
         let (birth, pool) = (Txg(bp.physical_birth()), &self.spa.0);
-        // A birth in the future is a pointer that makes no sense.
+        // A birth in the future means an invalid pointer.
         if birth > pool.synced_txg() && birth <= pool.open_txg() {
-            // The pool is suspended or closed: no step takes over what this batch finds.
+            // The pool is suspended or closed: the results of this batch will not be used.
             let _ = pool.wait_synced(birth);
         }
     }
@@ -219,7 +218,7 @@ impl<'a> Prover<'a> {
         }
     }
 
-    /// Notes that what is below a lost block was not walked: its birth, the newest of them all.
+    /// Notes that blocks below a lost block were not visited: its birth, the newest of them all.
     pub fn note_hidden(&self, birth: u64) {
         self.hidden.fetch_max(birth, Relaxed);
     }

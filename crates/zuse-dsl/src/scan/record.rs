@@ -1,4 +1,4 @@
-//! What the directory says of a scan: `scan`, and how far it is (chapter 04b §3.1 of the format
+//! The scan state in the MOS directory: `scan`, and its progress (chapter 04b §3.1 of the format
 //! notes).
 
 use std::collections::BTreeMap;
@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 use zuse_base::{Error, Result};
 use zuse_pool::dedup::SharedAt;
 
-/// Words of the array; pools that an old defect touched have one more before the flags.
+/// Words of the array; pools with an old defect have one more before the flags.
 const WORDS: usize = 24;
 /// Objset of a bookmark that is in no dataset.
 pub(crate) const NOWHERE: u64 = u64::MAX;
-/// The dataset of the bookmark lost the blocks that it shares with the next one: that is visited.
+/// The bookmark's dataset lost its shared blocks to the next one, which is visited instead.
 const VISIT_AGAIN: u64 = 1;
 const PAUSED: u64 = 2;
 
-/// What is scanned, and for what.
+/// The kind and purpose of the scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Function {
     /// Nothing yet.
@@ -22,7 +22,7 @@ pub enum Function {
     None,
     /// Every copy of every block is read.
     Scrub,
-    /// Leaves get what they lack.
+    /// Leaves are filled with the blocks they lack.
     Resilver,
     /// Blocks of the error log are read again.
     ErrorScrub,
@@ -49,7 +49,7 @@ impl Function {
     }
 }
 
-/// Where a walk goes on: object and block of level 0 of a dataset.
+/// The position to continue from: object and level-0 block of a dataset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bookmark {
     pub objset: u64,
@@ -59,7 +59,7 @@ pub(crate) struct Bookmark {
 }
 
 impl Bookmark {
-    /// Nothing is in progress: the next dataset comes out of the queue.
+    /// No dataset is in progress: the next one comes from the queue.
     pub const NOWHERE: Self = Self {
         objset: NOWHERE,
         object: 0,
@@ -72,14 +72,14 @@ impl Bookmark {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Position {
     pub bookmark: Bookmark,
-    /// Births of the dataset in progress that are looked for: after the first, up to the second.
+    /// Births visited in the current dataset: after the first, up to the second.
     pub cur_min: u64,
     pub cur_max: u64,
-    /// The dataset in progress is visited once more, from `cur_max` on.
+    /// The current dataset is visited once more, from `cur_max` on.
     pub again: bool,
-    /// Datasets that wait, with the txgs after which their blocks were born.
+    /// Datasets in the queue, with the txg after which their blocks are visited.
     pub queue: BTreeMap<u64, u64>,
-    /// How far the dedup tables were walked, which come first.
+    /// Progress in the dedup tables, which come first.
     pub tables: SharedAt,
 }
 
@@ -89,7 +89,7 @@ impl Position {
         self.bookmark.objset == NOWHERE && self.queue.is_empty()
     }
 
-    /// A snapshot was taken: it has what the head had.
+    /// A snapshot was taken: it has the head's blocks.
     pub fn snapshot_taken(&mut self, head: u64, new: u64) {
         if self.bookmark.objset == head {
             self.bookmark.objset = new;
@@ -99,7 +99,7 @@ impl Position {
         }
     }
 
-    /// A snapshot is gone: the next one has what is left of it.
+    /// A snapshot was destroyed: the next dataset has the rest of its blocks.
     pub fn snapshot_destroyed(&mut self, gone: u64, next: u64) {
         if self.bookmark.objset == gone {
             self.bookmark.objset = next;
@@ -111,7 +111,7 @@ impl Position {
         }
     }
 
-    /// A head is gone, and what it alone had.
+    /// A head was destroyed, with its own blocks.
     pub fn head_destroyed(&mut self, gone: u64) {
         if self.bookmark.objset == gone {
             self.bookmark = Bookmark::NOWHERE;
@@ -120,7 +120,7 @@ impl Position {
         self.queue.remove(&gone);
     }
 
-    /// Two datasets exchanged their content.
+    /// Two datasets swapped their content.
     pub fn swapped(&mut self, a: u64, b: u64) {
         if self.bookmark.objset == a {
             self.bookmark.objset = b;
@@ -144,7 +144,7 @@ pub(crate) struct Record {
     /// 0 none, 1 scanning, 2 finished, 3 canceled.
     pub state: u64,
     pub queue_object: u64,
-    /// Blocks with births between the two are of interest.
+    /// Blocks with births between the two are visited.
     pub min_txg: u64,
     pub max_txg: u64,
     pub start: u64,
@@ -154,8 +154,8 @@ pub(crate) struct Record {
     pub skipped: u64,
     pub processed: u64,
     pub errors: u64,
-    /// Blocks in stores of dedup tables up to this class were proved before the trees are walked,
-    /// and are passed over there.
+    /// Blocks in dedup tables up to this class were verified before the trees are walked, where
+    /// they are skipped.
     pub ddt_class_max: u64,
     pub paused: bool,
 }
@@ -255,7 +255,7 @@ impl Record {
         self.state == SCANNING
     }
 
-    /// Whether blocks with that birth are of interest.
+    /// Whether blocks with that birth are visited.
     pub fn wants(&self, birth: u64) -> bool {
         self.min_txg < birth && birth < self.max_txg
     }

@@ -1,11 +1,11 @@
-//! Scan events for those who follow the pool's events.
+//! Scan events, for readers of the pool's events.
 
 use zuse_base::Event;
 
 use super::record::Function;
 use crate::context::Ctx;
 
-/// What has become of a scan.
+/// A step in a scan's life.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
     Begun,
@@ -16,7 +16,7 @@ pub(super) enum Step {
 }
 
 impl Ctx<'_> {
-    /// Posts a step of a scan; OpenZFS has none for the others.
+    /// Posts an event about a step of a scan; OpenZFS has events for some steps only.
     pub(super) fn tell_scan(&self, function: Function, step: Step) {
         let name = match (function, step) {
             (Function::Scrub, Step::Begun) => "scrub_start",

@@ -1,22 +1,21 @@
-//! How far the pool's scan is, for commands and programs.
+//! Progress of the pool's scan, for commands and programs.
 
 use super::engine::counts_of;
 use super::record::Function;
 use crate::context::Dsl;
 
-/// The last scan, or the one that goes on. Times are seconds since 1970, 0 for none; sizes are
-/// bytes.
+/// The last or current scan. Times are seconds since 1970, 0 for none; sizes are bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScanStatus {
     /// What it does.
     pub function: Function,
     /// 1 scanning, 2 finished, 3 canceled.
     pub state: u64,
-    /// When it began and ended.
+    /// Its start and end.
     pub start: u64,
     /// When it ended.
     pub end: u64,
-    /// Allocated when it began.
+    /// Allocated bytes when it began.
     pub to_examine: u64,
     /// Seen.
     pub examined: u64,
@@ -28,22 +27,22 @@ pub struct ScanStatus {
     pub errors: u64,
     /// It pauses.
     pub paused: bool,
-    /// When this pass of it began: since it was begun, or the pool was opened.
+    /// Start of this pass: the begin of the scan, or the opening of the pool.
     pub pass_start: u64,
-    /// Since when it pauses; 0 while it does not.
+    /// When it was paused; 0 if it is not paused.
     pub pass_paused: u64,
-    /// Seconds that it paused in this pass.
+    /// Seconds spent paused in this pass.
     pub pass_spent_paused: u64,
-    /// Seen in this pass.
+    /// Bytes examined in this pass.
     pub pass_examined: u64,
-    /// Read, or passed over as not needed, in this pass.
+    /// Bytes read, or skipped as not needed, in this pass.
     pub pass_issued: u64,
-    /// The same, in all passes.
+    /// Bytes issued in all passes.
     pub issued: u64,
 }
 
 impl Dsl {
-    /// How far the pool's scan is; `None` where there was none.
+    /// Progress of the pool's scan; `None` if there was none.
     pub fn scan_status(&self) -> Option<ScanStatus> {
         let state = self.scan.state.lock();
         let record = state.record?;

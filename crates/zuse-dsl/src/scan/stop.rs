@@ -1,4 +1,4 @@
-//! What ends work in the background.
+//! The stop signal for background work.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ impl Stop {
         self.woken.notify_all();
     }
 
-    /// Sleeps, at most until it is set.
+    /// Sleeps, until the time is over or the signal is set.
     pub fn sleep(&self, time: Duration) {
         let until = Instant::now() + time;
         let mut lock = self.lock.lock();

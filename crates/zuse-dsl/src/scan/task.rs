@@ -20,15 +20,15 @@ use crate::table::Table;
 
 /// Class of stores of dedup tables with shared blocks.
 const SHARED: u64 = 1;
-/// A scan from a later txg on passes over too much for the tables to be walked first.
+/// A scan with a later start skips too much for walking the tables first to pay off.
 const FROM_BEGIN: u64 = 4;
 /// Words of the entry of an error scrub.
 const ERROR_SCRUB_WORDS: usize = 9;
 
-/// Whether there is more for the scan thread.
+/// Whether there is more work for the scan thread.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// The next batch, of that epoch; blocks of dedup tables, if it is one of those.
+    /// The next batch, of that epoch; with blocks of dedup tables, if it is in those.
     Batch(Record, u64, Vec<BlockPointer>),
     /// Nothing to do.
     Rest,
@@ -43,16 +43,16 @@ fn refuse(errno: Errno, what: &str) -> Error {
 }
 
 impl Dsl {
-    /// Begins a scan; a scrub that pauses goes on.
+    /// Begins a scan; a paused scrub continues.
     ///
     /// # Errors
-    /// `Refused(BUSY)` while another one goes on; `Refused(ROFS)`.
+    /// `Refused(BUSY)` while another one runs; `Refused(ROFS)`.
     pub fn start_scan(&self, new: NewScan) -> Result<()> {
         self.begin_scan(new)?;
         self.run_scan()
     }
 
-    /// As [`Self::start_scan`], but nothing is done for it yet.
+    /// As [`Self::start_scan`], but does not start its thread.
     ///
     /// # Errors
     /// As [`Self::start_scan`].
@@ -85,7 +85,7 @@ impl Dsl {
         )
     }
 
-    /// As [`Self::start_scan`], whatever goes on: that ends.
+    /// As [`Self::start_scan`]; ends a running scan first.
     ///
     /// # Errors
     /// `Refused(ROFS)`.
@@ -103,10 +103,10 @@ impl Dsl {
         self.run_scan()
     }
 
-    /// Ends a scrub before it is done.
+    /// Cancels a scrub.
     ///
     /// # Errors
-    /// `Refused(NOENT)` where none goes on; `Refused(BUSY)` while a resilver does.
+    /// `Refused(NOENT)` if none is running; `Refused(BUSY)` while a resilver runs.
     pub fn cancel_scan(&self) -> Result<()> {
         self.stop_worker();
         let canceled = self.task(
@@ -119,7 +119,7 @@ impl Dsl {
                 ctx.end_scan(record, false)
             },
         );
-        // What was not canceled goes on.
+        // If it was not canceled, it continues.
         self.run_scan()?;
         canceled
     }
@@ -127,7 +127,7 @@ impl Dsl {
     /// Lets a scrub pause.
     ///
     /// # Errors
-    /// `Refused(NOENT)` where none goes on.
+    /// `Refused(NOENT)` if none is running.
     pub fn pause_scan(&self) -> Result<()> {
         self.stop_worker();
         let paused = self.task(
@@ -145,16 +145,15 @@ impl Dsl {
                 }
             },
         );
-        // What was not paused goes on.
+        // If it was not paused, it continues.
         self.run_scan()?;
         paused
     }
 
-    /// Reads what the directory says of the last scan. What makes no sense is as if there were
-    /// none.
+    /// Reads the state of the last scan. An invalid state counts as none.
     pub(crate) fn load_scan(&self) -> Result<()> {
         let meta = self.meta()?;
-        // A damaged record of a scan must not keep the pool from opening.
+        // A damaged scan state must not keep the pool from opening.
         if let Ok(Some(value)) = meta.directory()?.get(ERROR_SCRUB) {
             self.scan.state.lock().error_scrub = ErrorScrub::parse(&value.ints());
         }
@@ -176,7 +175,8 @@ impl Dsl {
         } else {
             0
         };
-        // What came to be shared before was noted on disk, or proved by whom this scan is of.
+        // Blocks that became shared earlier are noted on disk, or were verified by this scan's
+        // owner.
         if shared > 0 {
             self.spa()?.0.watch_shared(Txg(record.max_txg));
         }
@@ -257,7 +257,7 @@ impl Ctx<'_> {
         self.meta.directory()?.put(self.tx, KEY, &words)
     }
 
-    /// Brings the queue on disk from one state to another.
+    /// Updates the queue on disk to a new state.
     fn write_queue(&self, record: &Record, before: &Position, now: &Position) -> Result<()> {
         if before.queue == now.queue || record.queue_object == 0 {
             return Ok(());
@@ -274,7 +274,7 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// The scrub that goes on or pauses. A resilver is neither paused nor canceled.
+    /// The running or paused scrub. A resilver is neither paused nor canceled.
     fn running_scrub(&self) -> Result<Record> {
         match self.dsl.scan.running() {
             None => Err(refuse(Errno::NOENT, "there is no active scrub")),
@@ -323,7 +323,7 @@ impl Ctx<'_> {
         self.write_scan(&record, &position)
     }
 
-    /// Takes over what a batch did, and says what is next.
+    /// Takes over the results of a batch, and returns the next one.
     pub(super) fn step_scan(&self, done: Option<Done>) -> Result<Next> {
         let io = self.spa.io();
         let Some(mut record) = self.dsl.scan.running().filter(|r| !r.paused) else {
@@ -371,7 +371,7 @@ impl Ctx<'_> {
         Ok(Next::Batch(record, state.epoch, blocks))
     }
 
-    /// The next blocks of dedup tables; none once all are done.
+    /// The next blocks of dedup tables; none at the end.
     fn shared_blocks(&self, position: &mut Position, last: u64) -> Vec<BlockPointer> {
         if last == 0 {
             position.tables = SharedAt::END;
@@ -385,7 +385,7 @@ impl Ctx<'_> {
                 position.tables = next;
                 blocks
             }
-            // What of it is lost is found with the MOS. Nothing is passed over.
+            // Lost parts are found with the MOS. Nothing is skipped from now on.
             Err(_) => {
                 self.dsl.scan.state.lock().shared = 0;
                 position.tables = SharedAt::END;
@@ -394,8 +394,8 @@ impl Ctx<'_> {
         }
     }
 
-    /// Something is shared that the tables' walk has not proved. This scan knows what; no other
-    /// would.
+    /// Some shared block was not verified with the tables. This scan knows which one, but another
+    /// system would not.
     pub(crate) fn stop_passing_over(&self) -> Result<()> {
         let (record, position) = {
             let mut state = self.dsl.scan.state.lock();
@@ -408,7 +408,7 @@ impl Ctx<'_> {
         self.write_scan(&record, &position)
     }
 
-    /// What a scrub finds lost becomes the log when it is done; a resilver adds to what is known.
+    /// Lost blocks found by a scrub become the log at its end; a resilver adds its own.
     fn log_scan_errors(&self, record: &Record, lost: &[LostBlock]) -> Result<()> {
         let log = match record.function {
             Function::Scrub => SCRUB,
@@ -475,8 +475,8 @@ impl Ctx<'_> {
                 .into_iter()
                 .map(|(leaf, (first, last))| (leaf, Span::new(first, last - first + 1)))
                 .collect();
-            // What nobody came upon is lacked as before: a device that failed for a moment may have
-            // hidden a tree.
+            // Blocks that were not visited still count as missing: a device that failed for a
+            // moment may have hidden a tree.
             let seen_after = record.min_txg.max(short.hidden);
             let births = (Txg(seen_after), Txg(record.max_txg));
             self.spa.scan_done(self.tx, births, &failed)?;
@@ -500,7 +500,7 @@ impl Ctx<'_> {
         self.note_change(|position| position.snapshot_taken(head, new))
     }
 
-    /// A snapshot is destroyed; the one after it, or the head, has what is left.
+    /// A snapshot is destroyed; its successor or the head has the rest of its blocks.
     pub(crate) fn scan_snapshot_destroyed(&self, gone: u64, next: u64) -> Result<()> {
         self.note_change(|position| position.snapshot_destroyed(gone, next))
     }
@@ -511,14 +511,14 @@ impl Ctx<'_> {
             let mut state = self.dsl.scan.state.lock();
             let ahead = state.ahead.as_ref().map(|a| a.bookmark.objset);
             if ahead == Some(gone) {
-                // Its number may be another dataset's before the batch is done.
+                // Its number may be assigned to another dataset before the batch is done.
                 state.forget_batch();
             }
         }
         self.note_change(|position| position.head_destroyed(gone))
     }
 
-    /// Two datasets exchange their content.
+    /// Two datasets swap their content.
     pub(crate) fn scan_swapped(&self, a: u64, b: u64) -> Result<()> {
         self.note_change(|position| position.swapped(a, b))
     }

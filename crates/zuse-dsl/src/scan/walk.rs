@@ -1,9 +1,10 @@
-//! Walking the tree of an object set. Children come before the block that points to them, objects
-//! by number, so that a bookmark says what is done. It pauses at blocks of level 0 of objects only.
+//! Walking the tree of an object set. Children come before the block that points to them, and
+//! objects by number, so a bookmark describes the progress. It pauses only at level-0 blocks of
+//! objects.
 //!
-//! Blocks of pointers and dnodes are proved when they are read, on the way; the others are
-//! collected. A block that was freed since the tree was looked up ends the walk before it. The next
-//! one begins there with the tree as it is then.
+//! Indirect and dnode blocks are verified when they are read, on the way; the others are collected.
+//! A block that was freed since the tree was looked up ends the walk before it. The next walk
+//! starts there, with the current tree.
 
 use zuse_base::Place;
 use zuse_format::dnode::{SLOTS_PER_BLOCK, scan_block};
@@ -17,10 +18,10 @@ use crate::zil::{self, Met};
 
 const SPILL: u64 = u64::MAX - 1;
 
-/// A block that was collected.
+/// A collected block.
 pub(crate) struct Item {
     pub bp: BlockPointer,
-    /// None: a dedup table has it, and its pointers are told later where it is lost.
+    /// None: a dedup table has it. If it is lost, its pointers are found later.
     pub name: Option<LostBlock>,
 }
 
@@ -28,11 +29,11 @@ pub(crate) struct Item {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Walk {
     Done,
-    /// The first block that was not met: object and block id.
+    /// The first block that was not visited: object and block id.
     Paused(u64, u64),
 }
 
-/// Whose blocks a walk is at.
+/// The owner of the blocks that a walk is at.
 #[derive(Clone, Copy)]
 enum Owner {
     Meta,
@@ -50,7 +51,7 @@ impl Owner {
     }
 }
 
-/// What is looked for in a dataset.
+/// What is visited in a dataset.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
     /// 0 for the MOS.
@@ -59,9 +60,9 @@ pub(crate) struct Turn {
     /// Blocks born after the first, up to the second.
     pub cur_min: u64,
     pub cur_max: u64,
-    /// Object and block at which to go on.
+    /// Object and block to continue from.
     pub from: Option<(u64, u64)>,
-    /// It is a head: its log is looked at.
+    /// It is a head, so its log is visited.
     pub is_head: bool,
 }
 
@@ -79,7 +80,7 @@ pub(crate) struct Walker<'a> {
     pub items: &'a mut Vec<Item>,
     pub room: &'a mut Room,
     pub stop: &'a Stop,
-    /// The last place at which it could have paused.
+    /// The last place where it could have paused.
     last: (u64, u64),
 }
 
@@ -120,7 +121,7 @@ impl<'a> Walker<'a> {
             && bp.logical_birth().max(bp.physical_birth()) > self.turn.cur_min
     }
 
-    /// Reads a block of pointers or dnodes. `Err` ends the walk of what is below it.
+    /// Reads an indirect or dnode block. `Err` skips everything below it.
     fn read(&self, bp: &BlockPointer, name: LostBlock) -> Result<Vec<u8>, Walk> {
         let stored = match self.prover.prove_pointers(bp, name) {
             Proven::Good(stored) => stored,
@@ -142,7 +143,7 @@ impl<'a> Walker<'a> {
         })
     }
 
-    /// Counts a block whose bytes were proved on the way.
+    /// Counts a block that was verified on the way.
     fn met(&self, bp: &BlockPointer) {
         if bp.physical_birth() <= self.turn.cur_max && self.prover.meet(bp) {
             let bytes = super::prover::asize(bp);
@@ -188,13 +189,13 @@ impl<'a> Walker<'a> {
         Walk::Done
     }
 
-    /// The blocks of a log that was claimed.
+    /// The blocks of a claimed log.
     fn log(&mut self, objset: &[u8]) {
         let Some(header) = zil::header_of(objset).filter(|h| h.is_claimed()) else {
             return;
         };
         let mut blocks = Vec::new();
-        // A log ends where it cannot be read any further.
+        // An unreadable block ends the log.
         let _ = zil::walk(self.prover.spa.io(), &header, None, &mut |met| {
             if let Met::Block(bp) = met {
                 blocks.push(*bp);
@@ -238,7 +239,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Whether everything in `[first, first + count)` of an owner was met before.
+    /// Whether all of `[first, first + count)` of an owner was visited before.
     fn is_past(&self, owner: Owner, first: u64, count: u64) -> bool {
         let object = match owner {
             Owner::Accounting(_) => return false,
@@ -272,7 +273,7 @@ impl<'a> Walker<'a> {
         if let Owner::Object(object) = owner
             && self.is_full()
         {
-            // Never before where it began.
+            // Never before the start of this walk.
             self.last = (object, first).max(self.last);
             return self.pause();
         }

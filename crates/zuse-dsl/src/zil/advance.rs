@@ -1,8 +1,8 @@
-//! A log in syncing context: the header moves on, blocks are freed (chapter 05 §5.3, §5.4 of the
+//! A log in syncing context: the header advances, blocks are freed (chapter 05 §5.3, §5.4 of the
 //! format notes).
 //!
-//! The header leads to the oldest block that may be needed after a crash. Blocks before it are
-//! freed in the same txg: what it has on disk and what its space maps say are one.
+//! The header points to the oldest block that may be needed after a crash. Blocks before it are
+//! freed in the same txg, so the log and the space maps on disk always agree.
 
 use std::sync::Arc;
 
@@ -18,7 +18,8 @@ use crate::context::Ctx;
 use crate::dataset::Dataset;
 
 impl Ctx<'_> {
-    /// Once in a txg, before the object set is written: drops what the txg makes needless.
+    /// Called once per txg, before the object set is written: drops records and blocks that the txg
+    /// makes unnecessary.
     pub(crate) fn advance_log(&self, ds: &Arc<Dataset>, os: &Objset) -> Result<()> {
         let Some(log) = ds.log.get() else {
             return Ok(());
@@ -47,7 +48,8 @@ impl Ctx<'_> {
 }
 
 impl Log {
-    /// What a txg frees, and where the header leads to; `None` in it: where it did.
+    /// The blocks that a txg frees, and the new target of the header; an inner `None` leaves the
+    /// header unchanged.
     fn advance(&self, txg: Txg) -> Option<(Vec<BlockPointer>, Option<BlockPointer>)> {
         let mut chain = self.chain.lock();
         if chain.looked_in == txg {
@@ -56,8 +58,8 @@ impl Log {
         chain.looked_in = txg;
         let mut freed = chain.take_synced(txg);
         if chain.broken && !chain.led && chain.links.iter().all(|l| l.newest <= txg) {
-            // Its records are on disk with this txg, and nothing is written to it any more. The
-            // next commit begins another one, which may be never.
+            // Its records are on disk with this txg, and no more are written to it. The next
+            // commit, if any, begins another one.
             chain.doom(txg);
             chain.ended = Some(txg);
             chain.taken_apart = true;
@@ -73,8 +75,8 @@ impl Log {
         Some((freed, first))
     }
 
-    /// Gives the chain up in a txg, with all that waits. Gives the blocks that this txg frees;
-    /// those of later txgs are freed with them. `None`: there is no chain in memory.
+    /// Gives the chain up in a txg, with all waiting frees. Returns the blocks that this txg frees,
+    /// including those of later txgs. `None`: there is no chain in memory.
     pub(crate) fn take_all(&self, txg: Txg) -> Option<Vec<BlockPointer>> {
         self.lists.lock().let_go(txg);
         let mut chain = self.chain.lock();
@@ -92,7 +94,7 @@ impl Log {
         Some(freed)
     }
 
-    /// Forgets the chain without freeing it: it belongs to another head from now on.
+    /// Drops the chain without freeing it: it belongs to another head from now on.
     pub(crate) fn forget_all(&self, txg: Txg) {
         if self.take_all(txg).is_some() {
             self.chain.lock().doomed.clear();

@@ -1,4 +1,4 @@
-//! A log's blocks as they are in memory.
+//! The blocks of a log in memory.
 //!
 //! ```text
 //!   header ─► link ─► link ─► … ─► link ─► tail
@@ -6,11 +6,11 @@
 //!             until their txgs      written
 //!             are on disk
 //! ```
-//! - The last link is the tail; it has no records. With the txg that allocated the first link the
-//!   header comes to disk: until then nothing is written ([`Chain::stalled`]).
+//! - The last link is the tail; it has no records. The header reaches the disk with the txg that
+//!   allocated the first link. Until then nothing is written ([`Chain::stalled`]).
 //! - A drain is done when all blocks up to its last one are written and flushed, in this order.
-//! - What does not count any more (a block could not be written, the log was taken away) gets a
-//!   new generation. Who waits for an older one waits for the txg.
+//! - When blocks become void (one could not be written, or the log was taken away) a new generation
+//!   begins. Waiters of an older one wait for the txg.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -22,11 +22,11 @@ use zuse_vdev::Mark;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
     pub bp: BlockPointer,
-    /// The txg that allocated it, or that makes the header point to it.
+    /// The txg that allocated it, or that points the header to it.
     pub born: Txg,
     /// The newest txg of its records.
     pub newest: Txg,
-    /// It was given to its device whole.
+    /// It was completely written to its device.
     pub written: bool,
 }
 
@@ -51,13 +51,13 @@ impl Link {
 pub(super) struct Chain {
     pub generation: u64,
     pub links: VecDeque<Link>,
-    /// A block could not be written: nothing is written to these links any more.
+    /// A block could not be written: these links are not written to any more.
     pub broken: bool,
-    /// A broken chain was freed: what the header may still lead to is no block to be kept.
+    /// A broken chain was freed: a block that the header may still point to is not kept.
     pub taken_apart: bool,
-    /// From this txg on there is no chain: the header leads nowhere.
+    /// From this txg on there is no chain, and the header points to nothing.
     pub ended: Option<Txg>,
-    /// Blocks that nothing leads to once that txg is on disk: it frees them.
+    /// Blocks without a pointer to them once that txg is on disk, which frees them.
     pub doomed: Vec<(Txg, BlockPointer)>,
     /// The number of the last record.
     pub records: u64,
@@ -65,28 +65,27 @@ pub(super) struct Chain {
     pub stalled: Txg,
     /// Somebody drains the lists, writes and flushes.
     pub led: bool,
-    /// The last drain that was begun, and the last one that is durable.
+    /// The last drain that began, and the last durable one.
     pub begun: u64,
     pub done: u64,
-    /// What drains up to this one had, and was not durable when it was begun again, is in no block
-    /// that counts.
+    /// Drains up to this one that were not durable at the restart are in no valid block.
     pub lost: u64,
     /// Drains between begun and done, with the last block of each.
     pub drains: VecDeque<(u64, u64)>,
-    /// All blocks up to these are written, and durable; some later ones are written too.
+    /// All blocks up to these are written, or durable; some later ones are written too.
     pub written: u64,
     pub flushed: u64,
     ahead: BTreeSet<u64>,
     /// Written and not flushed.
     pub marks: Vec<(u64, Mark)>,
-    /// The txg that has looked at the links.
+    /// The last txg that has checked the links.
     pub looked_in: Txg,
     /// Bytes of the last bursts.
     pub bursts: Bursts,
 }
 
 impl Chain {
-    /// What is being written does not count any more.
+    /// Makes the blocks that are being written void.
     pub fn next_generation(&mut self) {
         self.generation += 1;
         self.drains.clear();
@@ -121,7 +120,7 @@ impl Chain {
         }
     }
 
-    /// Data that records of blocks on their way lead to was given to its devices.
+    /// Data that in-flight records point to was written to its devices.
     pub fn note_placed(&mut self, generation: u64, marks: Vec<Mark>) {
         if self.generation == generation {
             self.marks.extend(marks.into_iter().map(|mark| (0, mark)));
@@ -142,8 +141,8 @@ impl Chain {
         }
     }
 
-    /// Takes out the links that are not needed once `txg` is on disk: written, with records of no
-    /// later txg. Each has a successor that is on disk by then, for the header to point to.
+    /// Removes the links that are unnecessary once `txg` is on disk: written ones without records
+    /// of a later txg. Each has a successor that is on disk by then, for the header to point to.
     pub fn take_synced(&mut self, txg: Txg) -> Vec<BlockPointer> {
         let mut out = Vec::new();
         while let (Some(first), Some(second)) = (self.links.front(), self.links.get(1))
@@ -157,7 +156,7 @@ impl Chain {
         out
     }
 
-    /// Takes the blocks out that `txg` frees although nothing replaced them.
+    /// Removes the unlinked blocks that `txg` frees.
     pub fn take_doomed(&mut self, txg: Txg) -> Vec<BlockPointer> {
         let (due, later) = std::mem::take(&mut self.doomed)
             .into_iter()
@@ -167,7 +166,7 @@ impl Chain {
         due.into_iter().map(|(_, bp)| bp).collect()
     }
 
-    /// Gives all links up: `txg` frees them, or the txg that allocated them, if that is later.
+    /// Gives up all links: `txg` frees them, or the txg that allocated them, if that is later.
     pub fn doom(&mut self, txg: Txg) {
         let links = std::mem::take(&mut self.links);
         self.doomed
@@ -177,7 +176,7 @@ impl Chain {
     }
 }
 
-/// Sizes of the last bursts, for the block that the next one begins with.
+/// Sizes of the last bursts, to choose the first block's size for the next one.
 #[derive(Default)]
 pub(super) struct Bursts {
     bytes: [u32; 8],

@@ -1,8 +1,8 @@
-//! Claiming: what the logs of a pool hold becomes allocated, before anything else is.
+//! Claiming: the blocks in the logs of a pool are allocated, before anything else.
 //!
-//! It happens while a writable pool is opened and no txg is open yet; the first one writes it.
+//! It happens while a writable pool is opened and no txg is open yet; the first txg writes it.
 //! Blocks of a log may be born in txgs that never reached the disk. The first txg is later than all
-//! of them, so that no pointer comes from the future. The header says the txg after the last one on
+//! of them, so that no pointer is from the future. The header has the txg after the last one on
 //! disk instead, because records are judged by it.
 
 use std::collections::BTreeSet;
@@ -21,11 +21,11 @@ use super::{Met, clones_of, header_of, is_live, is_log_block, reached_disk, walk
 use crate::ahead::{HEADS_AT_ONCE, Needs};
 use crate::context::Dsl;
 
-/// Txgs after the last one on disk that blocks of a log may be of: no more than three are open or
-/// being written.
+/// Blocks of a log may be born in so many txgs after the last one on disk. In fact at most three
+/// are open or syncing.
 const AHEAD: u64 = 64;
 
-/// A log that is to be claimed.
+/// A log to claim.
 struct Pending {
     object: u64,
     header: ZilHeader,
@@ -33,13 +33,12 @@ struct Pending {
 
 impl Dsl {
     /// Claims the logs of all heads of a pool that is being opened for writing. `cleared`: the pool
-    /// goes back to an older txg or does without its log devices. Its logs with what they promised
-    /// are given up. As all heads are looked at, it notes those that were left half made.
+    /// is rewound, or opened without its log devices, so its logs are given up. As all heads are
+    /// read, it also notes leftovers of receives.
     ///
     /// # Errors
-    /// A log's device cannot be read; `Corrupt` for a log of cloned ranges in a pool that cannot
-    /// have any. A head whose objset block is damaged is passed over: others need not suffer from
-    /// it.
+    /// A log's device cannot be read; `Corrupt` for a log of cloned ranges in a pool without that
+    /// feature. A head with a damaged objset block is skipped, so that it does not affect others.
     pub(crate) fn claim_logs(&self, pool: &Arc<Pool>, cleared: bool) -> Result<()> {
         let meta = self.meta()?;
         let first = pool.uberblock().txg + 1;
@@ -86,8 +85,8 @@ impl Dsl {
         Ok(())
     }
 
-    /// The headers that stand in the object sets of heads: those are looked at together, each of
-    /// the rest by itself.
+    /// The log headers in the object sets of heads: these are read together, each of the others
+    /// separately.
     pub(super) fn log_headers<'a>(
         &self,
         heads: &'a [crate::ahead::Met],
@@ -124,7 +123,7 @@ impl Dsl {
         Ok(out)
     }
 
-    /// Walks a log without changing anything; gives the newest birth in it.
+    /// Walks a log without changes; returns the newest birth in it.
     fn check_log(&self, name: &str, header: &ZilHeader, first: u64) -> Result<u64> {
         let clones = self
             .spa()?
@@ -157,11 +156,11 @@ impl Dsl {
             }
             Ok(true)
         })?;
-        // A birth far in the future is damage; nothing with it is claimed.
+        // A birth far in the future means damage, so nothing of the log is claimed.
         Ok(newest.min(first + AHEAD))
     }
 
-    /// Allocates what a log holds and gives its header as claimed.
+    /// Allocates the blocks of a log and returns its header as claimed.
     fn claim_log(
         &self,
         pool: &Arc<Pool>,
@@ -197,7 +196,7 @@ impl Dsl {
                         data: None, block, ..
                     } if block.kind() == BpKind::Normal => claim(block),
                     Body::Clone { .. } => {
-                        // Nobody may free them before the record is replayed.
+                        // They must not be freed before the record is replayed.
                         for bp in clones_of(&record) {
                             io.refer(txg, bp)?.keep();
                         }
@@ -218,7 +217,7 @@ impl Dsl {
     }
 }
 
-/// A log that begins on a device which is missing may have promised anything.
+/// A log that begins on a missing device may hold any acknowledged write.
 fn refuse_missing(io: &Pipeline, name: &str, header: &ZilHeader) -> Result<()> {
     let missing = is_log_block(&header.log)
         && header
@@ -234,8 +233,8 @@ fn refuse_missing(io: &Pipeline, name: &str, header: &ZilHeader) -> Result<()> {
     }
 }
 
-/// Allocates the space of a block: all of it, or, where any of it is not free, nothing (`false`:
-/// the log ends).
+/// Allocates the space of a block. If any of it is not free, nothing is allocated (`false`: the log
+/// ends).
 fn claim_block(pool: &Arc<Pool>, bp: &BlockPointer, txg: Txg) -> Result<bool> {
     let Some(allocator) = pool.allocator() else {
         return Ok(false);

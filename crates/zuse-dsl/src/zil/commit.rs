@@ -6,12 +6,13 @@
 //!     somebody leads       ─► wait
 //!     else                 ─► lead: drain, fill, write, flush (for all who wait), wake
 //! ```
-//! Whoever comes while one leads has records in the next drain, at the latest. So the longer a
-//! write and its flush take, the more callers the next flush answers. Nobody waits for company.
+//! Records of callers that come while one leads are in the next drain, at the latest. So the longer
+//! a write and its flush take, the more callers the next flush answers. No caller waits for others
+//! to join.
 //!
-//! Two groups wait: for the drain under way, and for the next one. When a leader is done the first
-//! group is woken, and one of the second, to lead. All others sleep on: waking every caller at
-//! every step took more time than the writes.
+//! Two groups wait: for the current drain, and for the next one. When a leader is done, it wakes
+//! the first group, and one caller of the second as the next leader. All others sleep on: waking
+//! every caller at every step took more time than the writes.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,7 +27,7 @@ use super::writer::Drained;
 use crate::dataset::Dataset;
 
 impl Log {
-    /// Makes durable what was noted.
+    /// Makes the noted records durable.
     pub(super) fn commit_noted(&self, ds: &Arc<Dataset>, object: Option<ObjectId>) -> Result<()> {
         let spa = ds.dsl.spa()?;
         let (ticket, newest, incomplete) = {
@@ -42,7 +43,7 @@ impl Log {
         let figures = &spa.0.logs().figures;
         figures.commits.bump();
         let watch = spa.tripwire().watch(at::LOG);
-        // What is missing in the lists is in no ticket.
+        // Records missing in the lists are covered by no ticket.
         let by_flush = match incomplete <= synced {
             true => self.through_chain(ds, ticket)?,
             false => {
@@ -62,9 +63,9 @@ impl Log {
         Ok(())
     }
 
-    /// Has the next txg free a chain that was broken off: it may be that nobody commits after this.
+    /// Makes the next txg free a broken chain, because there may be no further commit.
     fn free_broken(&self, ds: &Arc<Dataset>) {
-        // What the caller waited for is on disk, whatever becomes of this.
+        // The records of this caller are on disk in any case.
         if self.chain.lock().broken
             && let Ok(spa) = ds.dsl.spa()
             && let Ok(tx) = spa.begin_log()
@@ -82,7 +83,7 @@ impl Log {
             && synced >= self.lists.lock().incomplete())
     }
 
-    /// Whether a drain is durable in the chain on return; else it is for the txg.
+    /// Returns whether a drain is durable in the chain; otherwise its txg has to be waited for.
     fn through_chain(&self, ds: &Arc<Dataset>, ticket: u64) -> Result<bool> {
         let mut chain = self.chain.lock();
         while chain.done < ticket && chain.lost < ticket {
@@ -94,7 +95,8 @@ impl Log {
             if drains {
                 let usable = self.is_usable(ds, &chain);
                 if !matches!(usable, Ok(true)) {
-                    // One was woken to lead: the others of its group must not sleep on.
+                    // This caller was woken to lead: it wakes another one of its group in its
+                    // place.
                     self.waiting_for(ticket).notify_all();
                     return usable;
                 }
@@ -108,7 +110,7 @@ impl Log {
         Ok(chain.done >= ticket)
     }
 
-    /// Takes what waits to disk. The caller has set `led`.
+    /// Writes waiting records to disk. The caller has set `led`.
     fn lead(&self, ds: &Arc<Dataset>, drains: bool) -> Result<()> {
         let _turn = Turn(self);
         if drains {
@@ -123,7 +125,7 @@ impl Log {
         self.flush(ds)
     }
 
-    /// Flushes what is written.
+    /// Flushes the written blocks.
     fn flush(&self, ds: &Arc<Dataset>) -> Result<()> {
         let spa = ds.dsl.spa()?;
         let (through, generation, marks) = {
@@ -152,8 +154,8 @@ impl Log {
         Ok(())
     }
 
-    /// The head is not used any more: everything noted becomes durable, and the header leads to one
-    /// empty block.
+    /// The head is not used any more: everything noted becomes durable, and the header points to
+    /// one empty block.
     pub(super) fn end_use(&self, ds: &Arc<Dataset>) -> Result<()> {
         let spa = ds.dsl.spa()?;
         let newest = self.lists.lock().newest();
@@ -191,7 +193,7 @@ fn nanos_since(began: Instant) -> u64 {
     u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The turn of who leads.
+/// The turn of a leader.
 pub(super) struct Turn<'a>(pub &'a Log);
 
 impl Drop for Turn<'_> {

@@ -1,8 +1,8 @@
 //! Putting records into blocks.
 //!
-//! The records of one operation are in one block: a power cut has all of them or none. Only a write
-//! whose data is in the object may be cut into several records. The data goes straight from the
-//! object's blocks to its place in the log block.
+//! The records of one operation are in one block: after a power cut all or none of them are there.
+//! Only a write whose data is in the object may be split into several records. The data goes
+//! straight from the object's blocks to its place in the log block.
 
 use zuse_base::{Result, Txg};
 use zuse_format::BlockPointer;
@@ -16,30 +16,30 @@ pub(super) const BLOCK_MIN: usize = 4096;
 pub(super) const BLOCK_MAX: usize = 128 << 10;
 /// Bytes of records in the largest block.
 pub(super) const RECORDS_MAX: usize = BLOCK_MAX - CHAIN_HEAD;
-/// A write is cut only where so much of it fits, and at such a multiple in its object.
+/// A write is split only if that many bytes fit, and at a multiple of that in its object.
 const PIECE_MIN: usize = 4096;
 const SECTOR: u64 = 4096;
 
-/// The block for so many bytes of records.
+/// The block size for that many bytes of records.
 pub(super) fn size_for(records: usize) -> usize {
     (records.saturating_add(CHAIN_HEAD))
         .next_multiple_of(BLOCK_MIN)
         .clamp(BLOCK_MIN, BLOCK_MAX)
 }
 
-/// Bytes of a write's record with so many bytes of data.
+/// Size of a write record with that many bytes of data.
 fn write_record(data: usize) -> usize {
     WRITE_HEAD + data.next_multiple_of(8)
 }
 
-/// Bytes that records of a write of so much data take, cut as it may be.
+/// Size of the records of a write with that much data, split if necessary.
 pub(super) fn bytes_of_write(data: u64) -> usize {
     let data = usize::try_from(data).unwrap_or(usize::MAX / 2);
     let piece = RECORDS_MAX - WRITE_HEAD - PIECE_MIN;
     data.saturating_add((data / piece + 1) * (WRITE_HEAD + 8))
 }
 
-/// A block with records; its pointer to the next one and its checksum are not in it yet.
+/// A block with records, but without its pointer to the next one and its checksum.
 pub(super) struct Filled {
     pub bytes: Vec<u8>,
     pub used: usize,
@@ -70,13 +70,13 @@ pub(super) struct Filler<'a> {
     pub blocks: Vec<Filled>,
     /// The number of the last record.
     pub seq: u64,
-    /// Bytes that are still to come, at most.
+    /// Bytes of records still to come, at most.
     left: usize,
     buffers: &'a mut dyn FnMut() -> Vec<u8>,
 }
 
 impl<'a> Filler<'a> {
-    /// The first block is there already, with `first` bytes; `left` bytes of records come.
+    /// The first block exists already, with `first` bytes; `left` bytes of records will come.
     pub fn new(
         first: usize,
         seq: u64,
@@ -92,7 +92,7 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// A place for a record of `len` bytes, for which there is room.
+    /// Room for a record of `len` bytes, which must fit.
     fn place(&mut self, len: usize, txg: Txg) -> &mut [u8] {
         self.seq += 1;
         self.left = self.left.saturating_sub(len);
@@ -120,7 +120,7 @@ impl<'a> Filler<'a> {
         self.blocks.push(block);
     }
 
-    /// Puts the whole records of one operation in. False: they fit no block.
+    /// Adds the records of one operation. False: they fit into no block.
     pub fn put(&mut self, txg: Txg, operation: &[u8]) -> bool {
         if operation.len() > RECORDS_MAX {
             return false;
@@ -138,7 +138,7 @@ impl<'a> Filler<'a> {
         true
     }
 
-    /// Puts a write in, whose data `read` gives by its offset.
+    /// Adds a write; `read` returns its data by offset.
     pub fn put_write(
         &mut self,
         txg: Txg,
@@ -154,7 +154,7 @@ impl<'a> Filler<'a> {
                 self.next_block(all);
                 continue;
             }
-            // A power cut between two pieces must not leave half of a sector.
+            // A power cut between two records must not leave half a sector.
             let cut = (offset + fits as u64) / SECTOR * SECTOR;
             let data = match wanted <= fits || cut <= offset {
                 true => wanted.min(fits),
@@ -176,7 +176,7 @@ impl<'a> Filler<'a> {
         Ok(())
     }
 
-    /// Puts a part of a write in, whose block is at a pointer.
+    /// Adds a part of a write whose block was placed.
     pub fn put_placed(
         &mut self,
         txg: Txg,

@@ -5,12 +5,13 @@
 //!     names    record record record …          in the order in which they were noted
 //!     objects  object ─► record record …       until its object is committed: then behind names
 //! ```
-//! Records lie one behind the other, as they will in a block. The word for their number says until
-//! then where the data of a write is, and whether the next record belongs to the same operation.
+//! Records are stored back to back, as they will be in a block. Until then their sequence number
+//! field says where the data of a write is. It also says whether the next record belongs to the
+//! same operation.
 //!
 //! - Txgs open one after the other, so a record never comes for an older txg than the newest one.
-//! - What is in memory is bounded: neighbouring writes whose data is in the object become one, and
-//!   past [`MOST`] bytes all is let go. Whoever commits then waits for the txg.
+//! - Memory is bounded: adjacent writes whose data is in the object are merged. Beyond [`MOST`]
+//!   bytes all records are dropped. The next commit then waits for the txg.
 
 use std::collections::BTreeMap;
 
@@ -20,30 +21,31 @@ use zuse_format::field::{put_u64, u64_at};
 
 use super::fill::RECORDS_MAX;
 
-/// Bytes of records that are kept.
+/// Bytes of records that are kept, at most.
 const MOST: usize = 32 << 20;
 
-/// Where a record has its length, its txg, its number.
+/// Offsets of a record's length, txg and sequence number.
 pub(super) const LENGTH_AT: usize = 8;
 pub(super) const TXG_AT: usize = 16;
 pub(super) const SEQ_AT: usize = 24;
-/// Where a write has its object, its offset and its length.
+/// Offsets of a write's object, offset and length.
 pub(super) const OBJECT_AT: usize = 32;
 pub(super) const OFFSET_AT: usize = 40;
 pub(super) const COUNT_AT: usize = 48;
-/// Where a write has the pointer to its block.
+/// Offset of a write's block pointer.
 pub(super) const BLOCK_AT: usize = 64;
 /// Bytes of a write before its data.
 pub(super) const WRITE_HEAD: usize = 192;
 
-/// In place of a record's number: nothing is missing.
+/// In place of the sequence number: the record is complete.
 const WHOLE: u64 = 0;
-/// In place of a record's number: the data is in the object.
+/// In place of the sequence number: the data is in the object.
 pub(super) const NEEDS_DATA: u64 = 1;
-/// In place of a record's number: nothing is missing, and the next record is of the same operation.
+/// In place of the sequence number: the record is complete, and the next one belongs to the same
+/// operation.
 const GOES_ON: u64 = 2;
 
-/// Records one behind the other.
+/// Records stored back to back.
 #[derive(Default)]
 pub(super) struct Records {
     bytes: Vec<u8>,
@@ -74,7 +76,7 @@ impl Records {
         put_u64(record, SEQ_AT, state);
     }
 
-    /// Makes a write part of the last one, if they touch: the data of both is read later.
+    /// Merges a write into the last one, if they are adjacent: the data of both is read later.
     fn join(&mut self, write: &[u8]) -> bool {
         let Some(last) = self.bytes.get_mut(self.last..) else {
             return false;
@@ -107,13 +109,13 @@ impl Records {
         self.bytes.append(&mut other.bytes);
     }
 
-    /// The first record and those behind it; `None` at the end.
+    /// The first record and the rest; `None` at the end.
     pub fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
         let length = usize::try_from(u64_at(bytes.get(..32)?, LENGTH_AT)).ok()?;
         bytes.split_at_checked(length)
     }
 
-    /// The records of the first operation and those behind them; `None` at the end.
+    /// The records of the first operation and the rest; `None` at the end.
     pub fn split_operation(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
         let mut end = 0;
         loop {
@@ -156,7 +158,7 @@ impl OfTxg {
     }
 }
 
-/// What was drained: the records of each txg, oldest first.
+/// A drained batch: the records of each txg, oldest first.
 pub(super) type Batch = Vec<(Txg, Vec<u8>)>;
 
 /// The lists of a log.
@@ -166,12 +168,12 @@ pub(super) struct Lists {
     drained: u64,
     bytes: usize,
     newest: Txg,
-    /// Of txgs up to this one records are missing.
+    /// Txgs up to this one may lack records.
     incomplete: Txg,
 }
 
 impl Lists {
-    /// Notes the records of one operation, which are to be in one block: a power cut between two
+    /// Notes the records of one operation, which must be in one block: a power cut between two
     /// blocks would leave half of it.
     pub fn add(&mut self, txg: Txg, intents: &[Intent]) {
         let bytes: usize = intents.iter().map(|i| i.record.len()).sum();
@@ -196,7 +198,7 @@ impl Lists {
         }
         let list = &mut self.txgs[txg.slot::<4>()];
         if list.txg != txg {
-            // Four txgs ago: it is on disk.
+            // The slot of four txgs ago, which is on disk.
             list.clear(txg);
         }
         let records = match intent.order {
@@ -211,8 +213,8 @@ impl Lists {
         }
     }
 
-    /// Something of a txg was not noted, or is not to be: it has to be on disk before anything
-    /// later may be logged.
+    /// Some change of a txg was not noted, or must not be: the txg must be on disk before later
+    /// changes are logged.
     pub fn let_go(&mut self, txg: Txg) {
         self.newest = self.newest.max(txg);
         self.incomplete = self.newest;
@@ -220,7 +222,7 @@ impl Lists {
         self.txgs.iter_mut().for_each(|l| l.clear(l.txg));
     }
 
-    /// Puts the records of an object, or of all, behind the names of their txgs.
+    /// Moves the records of an object, or of all, behind the names of their txgs.
     pub fn stage(&mut self, object: Option<ObjectId>) {
         for list in &mut self.txgs {
             match object {
@@ -242,23 +244,23 @@ impl Lists {
         }
     }
 
-    /// The drain that has, or had, everything staged so far in it.
+    /// The drain that includes everything staged so far.
     pub fn ticket(&self) -> u64 {
         let waits = self.txgs.iter().any(|l| !l.names.bytes.is_empty());
         self.drained + u64::from(waits)
     }
 
-    /// The newest txg that something was noted of.
+    /// The newest txg with a noted record.
     pub fn newest(&self) -> Txg {
         self.newest
     }
 
-    /// Up to this txg something is missing.
+    /// Up to this txg records are missing.
     pub fn incomplete(&self) -> Txg {
         self.incomplete
     }
 
-    /// Takes what is staged, but for what is on disk. Gives the number of the drain.
+    /// Takes the staged records, without those that are on disk. Returns the number of the drain.
     pub fn drain(&mut self, synced: Txg) -> (u64, Batch) {
         self.landed(synced);
         self.drained += 1;
@@ -274,7 +276,7 @@ impl Lists {
         (self.drained, batch)
     }
 
-    /// A txg is on disk: its records are not needed any more.
+    /// A txg is on disk: its records are dropped.
     pub fn landed(&mut self, synced: Txg) {
         for list in self.txgs.iter_mut().filter(|l| l.txg <= synced) {
             let objects = list.objects.values().map(|r| r.bytes.len()).sum::<usize>();

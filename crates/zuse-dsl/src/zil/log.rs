@@ -1,8 +1,8 @@
-//! The intent log of a head that is in use: what operations and commits see of it.
+//! The intent log of a head in use: the interface for operations and commits.
 //!
-//! A commit is answered by a flush of log blocks. Where the log cannot do it, the commit waits for
-//! the txg. Those cases are: no chain yet, no space, a failed device, and logs that rest while a
-//! log device leaves. Both ways promise the same.
+//! A commit is answered by a flush of log blocks. If the log cannot do that, the commit waits for
+//! the txg. Those cases are: no chain yet, no space, a failed device, and logs that are suspended
+//! while a log device is removed. The guarantee is the same.
 
 use std::sync::atomic::{
     AtomicBool,
@@ -18,25 +18,25 @@ use super::chain::Chain;
 use super::lists::Lists;
 use crate::dataset::Dataset;
 
-/// Pools before this version know another form of log blocks only.
+/// Pools before this version only support another format of log blocks.
 const ZILOG2_VERSION: u64 = 23;
-/// A write whose data comes with it has no more.
+/// A write record that includes its data has at most that much.
 const COPIED_MAX: u64 = 7680;
 
-/// The log of a head. There is one as long as the head is in memory.
+/// The log of a head. It exists as long as the head is in memory.
 pub(crate) struct Log {
     dataset: Weak<Dataset>,
     data: Mutex<Option<Weak<dyn IntentData>>>,
-    /// Whether operations are noted: asked for each of them.
+    /// Whether operations are noted; read by each of them.
     is_on: AtomicBool,
-    /// A leaf, but that it is taken under `chain`.
+    /// A leaf, but it is taken under `chain`.
     pub(super) lists: Mutex<Lists>,
     pub(super) chain: Mutex<Chain>,
-    /// Who waits for a drain of an even number, and of an odd one: the one under way and the next.
+    /// Waiters for a drain of an even number, and of an odd one: the current and the next.
     waiting: [Condvar; 2],
     /// Nobody leads.
     pub(super) idle: Condvar,
-    /// Buffers of blocks that were written.
+    /// Buffers of written blocks, for reuse.
     pub(super) buffers: Mutex<Vec<Vec<u8>>>,
 }
 
@@ -59,7 +59,7 @@ impl Log {
         &self.waiting[usize::from(!drain.is_multiple_of(2))]
     }
 
-    /// Whoever waits looks again: what was being written does not count any more.
+    /// Wakes all waiters, because the blocks being written became void.
     pub(super) fn wake_all(&self) {
         self.waiting.iter().for_each(Condvar::notify_all);
     }
@@ -68,7 +68,8 @@ impl Log {
         self.data.lock().as_ref().and_then(Weak::upgrade)
     }
 
-    /// Whether operations of a head are noted at all, as its pool and its properties are now.
+    /// Whether operations of a head are noted at all, with the present state of its pool and
+    /// properties.
     fn is_wanted(&self, ds: &Dataset) -> bool {
         let Ok(spa) = ds.dsl.spa() else { return false };
         spa.limits().intent_log
@@ -84,14 +85,13 @@ impl Log {
         objset.is_some_and(|os| os.settings().log_throughput)
     }
 
-    /// Takes over what its pool and its properties say now.
+    /// Applies the present state of its pool and properties.
     pub(crate) fn refresh(&self, ds: &Dataset) {
         let on = self.is_wanted(ds);
         if self.is_on.swap(on, AcqRel) != on
             && let Ok(spa) = ds.dsl.spa()
         {
-            // What is done in a txg while it is off is not noted, and what follows may depend on
-            // it.
+            // Changes made while it is off are not noted, and later ones may depend on them.
             self.lists.lock().let_go(spa.open_txg());
         }
     }
@@ -103,14 +103,14 @@ impl Log {
 }
 
 impl Dataset {
-    /// Its intent log, to be used until it is closed. Whoever uses it has replayed what was in it.
-    /// `data` tells it about objects whose data it reads.
+    /// Its intent log, for use until it is closed. The caller has replayed its old records. `data`
+    /// provides the sizes of objects whose data it reads.
     ///
     /// # Errors
     /// The object set cannot be opened.
     pub fn open_log(self: &Arc<Self>, data: Weak<dyn IntentData>) -> Result<Arc<dyn IntentLog>> {
         self.objset()?;
-        // What is in the header from now on is this log's own.
+        // From now on the header belongs to this log.
         self.set_replayed();
         let log = self.log.get_or_init(|| Log::new(Arc::downgrade(self)));
         *log.data.lock() = Some(data);
@@ -172,8 +172,8 @@ impl IntentLog for Log {
         self.lists.lock().forget(object);
     }
 
-    /// Data that is in the object goes into the log or to its place. That is decided when it is
-    /// committed (`place.rs`): by then writes that touch are one.
+    /// Data in the object goes into the log or to its final place. That is decided at the commit
+    /// (`place.rs`), when adjacent writes have been merged.
     fn write_state(&self, size: u64, block_size: u32, commit_follows: bool) -> WriteState {
         let most_of_block = size >= u64::from(block_size) / 2;
         if !commit_follows || size > COPIED_MAX || most_of_block && self.is_for_throughput() {

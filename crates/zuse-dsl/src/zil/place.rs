@@ -1,21 +1,20 @@
-//! Which data of a batch's writes goes into log blocks, and which to its final place (chapter 05
-//! §5.7 of the format notes, INDIRECT).
+//! Which data of a batch goes into log blocks, and which to its final place (chapter 05 §5.7 of the
+//! format notes, INDIRECT).
 //!
 //! ```text
 //!   write of 300 KiB, blocks of 128 KiB:   │ block │ block │ rest │
 //!   its records:                            pointer pointer  data
 //! ```
-//! - A block is placed where enough of it was written, in the open txg, and it was not placed
-//!   before. Everything else goes into the log.
+//! - A block is placed if enough of it was written, in the open txg, and it was not placed before.
+//!   Everything else goes into the log.
 //! - The bytes of the open txg's version are frozen in a transaction. They are written after it has
 //!   ended: the sync of that txg waits for this.
-//! - Placed data is in memory as any other changed block. If the drain comes to nothing its txg
-//!   links it, or frees it.
-//! - A block is in one record by its pointer. Were it in two, both would count it when they are
-//!   claimed.
-//! - What lies behind the record's end in a placed block is zeros. Else it may belong to a write
-//!   behind the end of the file that this drain does not promise. Replay would show it once the
-//!   file grows.
+//! - Placed data is in memory like any other dirty block. If the drain fails its txg links the
+//!   block, or frees it.
+//! - A block is in only one record by its pointer. With two records, claiming would count it twice.
+//! - A placed block has zeros after the record's end. Otherwise it might contain data beyond the
+//!   end of the file, from a write that this drain does not cover. Replay would show that data once
+//!   the file grows.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -36,39 +35,39 @@ use super::writer::{room_for, takes_log_vdevs};
 use crate::context::Dsl;
 use crate::dataset::Dataset;
 
-/// Less of a block goes into the log (`zfs_immediate_write_sz`).
+/// Fewer bytes of a block go into the log (`zfs_immediate_write_sz`).
 const IMMEDIATE_MAX: u64 = 32 << 10;
 /// The same with `logbias=throughput`.
 const THROUGHPUT_MIN: u64 = 4096;
-/// More bytes in one drain are left to their txg.
+/// A drain with more bytes is left to its txg.
 const MOST: u64 = 64 << 20;
 
-/// A part of a write that has a record of its own.
+/// A part of a write with its own record.
 pub(super) struct Piece {
     pub offset: u64,
     pub length: u64,
-    /// Where its block is; `None`: its bytes go into the record.
+    /// The pointer of its block; `None`: its bytes go into the record.
     pub block: Option<BlockPointer>,
 }
 
-/// What becomes of the writes of a batch whose data is in their objects.
+/// The plan for the writes of a batch whose data is in their objects.
 #[derive(Default)]
 pub(super) struct Plan {
-    /// For each of them, in order.
+    /// For each write, in order.
     pub writes: VecDeque<Vec<Piece>>,
-    /// Bytes that all records of the batch take, at most.
+    /// Bytes of all records of the batch, at most.
     pub bytes: usize,
     /// To be flushed with the log blocks.
     pub marks: Vec<Mark>,
 }
 
-/// A piece that may be placed.
+/// A part of a write that may be placed.
 struct Candidate {
     write: usize,
     piece: usize,
     dnode: Arc<Dnode>,
     blkid: u64,
-    /// Bytes of the block before the end of the piece.
+    /// Bytes of the block up to the end of this part.
     used: usize,
 }
 
@@ -95,7 +94,7 @@ impl Rule {
         if takes_log_vdevs(dsl, objset)? && tops.iter().any(|t| t.is_log()) {
             return Ok(None);
         }
-        // Special vdevs take the log: what is not for them stays in it.
+        // Special vdevs can hold the log, so data not meant for them stays in it.
         let special = tops.iter().any(|t| t.class() == VdevClass::Special);
         Ok(Some(Self {
             least: IMMEDIATE_MAX,
@@ -106,15 +105,15 @@ impl Rule {
         }))
     }
 
-    /// Whether so many bytes of a block make it worth to be written whole.
+    /// Whether that many bytes of a block make it worth writing the whole block.
     fn takes(&self, length: u64, block_size: u64) -> bool {
         block_size <= self.largest && length >= self.least && length >= block_size / 2
     }
 }
 
 impl Log {
-    /// Places what is to be placed of a batch, and plans the rest. `None`: it is too much, or who
-    /// could tell about the objects has gone.
+    /// Places data of a batch, and plans the rest. `None`: there is too much, or the owner of the
+    /// objects is gone.
     pub(super) fn plan(&self, ds: &Arc<Dataset>, batch: &Batch) -> Result<Option<Plan>> {
         let Some(data) = self.data() else {
             return Ok(None);
@@ -171,7 +170,7 @@ impl Log {
         Ok(Some(plan))
     }
 
-    /// Places candidates, as far as they are of the open txg.
+    /// Places candidates, as far as they belong to the open txg.
     fn place_all(
         &self,
         ds: &Arc<Dataset>,
@@ -196,7 +195,7 @@ impl Log {
             if !behind.iter().all(|b| *b == 0) {
                 continue;
             }
-            // What cannot be placed goes into the log, or to its txg.
+            // Data that cannot be placed goes into the log, or to its txg.
             let Ok(Some((bp, mark))) = candidate.dnode.write_early(&early) else {
                 continue;
             };
@@ -209,7 +208,7 @@ impl Log {
     }
 }
 
-/// Freezes the versions of the open txg, as long as there is room to place them.
+/// Freezes the versions of the open txg, while there is room to place them.
 fn freeze(dsl: &Dsl, tx: &Tx, found: Vec<(Txg, Candidate)>) -> Vec<(Candidate, EarlyBlock)> {
     let of_txg = found.into_iter().filter(|(txg, _)| *txg == tx.txg());
     let mut size = 0;
@@ -226,7 +225,7 @@ fn freeze(dsl: &Dsl, tx: &Tx, found: Vec<(Txg, Candidate)>) -> Vec<(Candidate, E
     frozen
 }
 
-/// Cuts a write where blocks of its object end, and finds those that may be placed.
+/// Splits a write at the block boundaries of its object, and finds the blocks that may be placed.
 fn cut(
     rule: Option<&Rule>,
     dnode: &Arc<Dnode>,

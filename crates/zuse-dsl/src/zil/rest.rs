@@ -1,7 +1,7 @@
-//! Logs that rest while a log device leaves the pool (chapter 05 §7 of the format notes).
+//! Suspending logs while a log device is removed from the pool (chapter 05 §7 of the format notes).
 //!
-//! Every chain is freed, also those that only exist on disk, because any of their blocks may lie on
-//! the device. Commits wait for txgs until the device has left.
+//! Every chain is freed, even if it only exists on disk, because any of its blocks may be on the
+//! device. Commits wait for txgs until the device is removed.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::context::Dsl;
 use crate::dataset::Dataset;
 
 impl Dsl {
-    /// Does `work` while no head of the pool has an intent log.
+    /// Calls `work` while no head of the pool has an intent log.
     ///
     /// # Errors
-    /// `Refused(BUSY)` if a log waits to be replayed; those of `work`.
+    /// `Refused(BUSY)` if a log has to be replayed first; the errors of `work`.
     pub fn while_logs_rest<R>(&self, work: impl FnOnce() -> Result<R>) -> Result<R> {
         let spa = self.spa()?.clone();
         let _resting = spa.0.logs().rest();
@@ -26,7 +26,7 @@ impl Dsl {
                 Log::wait_idle(log);
             }
         }
-        // What is in a header now is on disk with the txg.
+        // The present headers are on disk with the txg.
         spa.wait_synced(spa.open_txg())?;
         let heads = self.heads_with_logs()?;
         if !heads.is_empty() {
@@ -35,7 +35,7 @@ impl Dsl {
                 move |ctx| {
                     for head in &heads {
                         let handle = ctx.dsl.dataset_by_object(ObjectId(*head))?;
-                        // Only the header changes: that takes no key.
+                        // Only the header changes, which takes no key.
                         if handle.objset_in_clear()?.is_locked() {
                             handle.objset_to_claim()?;
                         }
@@ -48,7 +48,7 @@ impl Dsl {
         work()
     }
 
-    /// Heads whose headers lead to a block.
+    /// Heads whose headers point to a block.
     fn heads_with_logs(&self) -> Result<Vec<u64>> {
         let meta = self.meta()?;
         let name = self.spa()?.name();
@@ -80,7 +80,7 @@ fn has_chain(ds: &Arc<Dataset>) -> bool {
 }
 
 impl Log {
-    /// Whether there are blocks in memory.
+    /// Whether it has blocks in memory.
     fn has_chain(&self) -> bool {
         !self.chain.lock().links.is_empty()
     }

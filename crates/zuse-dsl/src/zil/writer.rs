@@ -4,10 +4,10 @@
 //!   drain the lists ─► fill blocks ─► allocate a successor for each ─► write them in order
 //!                                     (in the open txg)                 (that txg waits for it)
 //! ```
-//! - One thread at a time fills, allocates and writes: it takes the place of all who wait.
+//! - One thread at a time fills, allocates and writes, on behalf of all waiting callers.
 //! - No lock is held over I/O, and the transaction that allocates ends before the first write.
-//! - A block that cannot be written ends the chain. Its successors are freed with a later txg, not
-//!   with their own. The block may have reached the disk all the same, and lead to them.
+//! - A block that cannot be written ends the chain. Its successors are freed by a later txg, not by
+//!   their own. The block may have reached the disk nevertheless, and point to them.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,16 +30,16 @@ use super::{is_log_block, read_block};
 use crate::context::Dsl;
 use crate::dataset::Dataset;
 
-/// A burst of more bytes is not worth it: its txg writes them once, and not twice.
+/// A burst of more bytes is not logged: its txg writes them once instead of twice.
 const BURST_MAX: usize = 8 << 20;
-/// Buffers that a log keeps.
+/// Buffers that a log keeps, at most.
 const SPARE: usize = 4;
 
-/// What is to become of a drain.
+/// The result of a drain.
 pub(super) enum Drained {
     /// Its blocks are written.
     Written,
-    /// It is in no block: who waits for it waits for the txg.
+    /// It is in no block: its callers wait for the txg.
     ByTxg,
 }
 
@@ -53,7 +53,7 @@ struct Ready<'a> {
 }
 
 impl Log {
-    /// Takes what was drained to disk, but for the flush. The caller leads.
+    /// Writes a drained batch to disk, without the flush. The caller leads.
     pub(super) fn write_drain(&self, ds: &Arc<Dataset>, drain: u64, batch: Batch) -> Drained {
         let spa = match ds.dsl.spa() {
             Ok(spa) => spa,
@@ -65,14 +65,14 @@ impl Log {
             tail.map(|tail| (*tail, chain.records, chain.generation))
         };
         let Some((tail, seq, generation)) = begun else {
-            // What was drained is in the txg that the chain begins with, or in an older one.
+            // The drained records are in the first txg of the chain, or in an older one.
             let _ = self.begin_chain(ds);
             return self.give_up(drain);
         };
         let mut marks = Vec::new();
         let blocks = match self.fill(ds, &batch, tail.bp.lsize(), seq, &mut marks) {
             Ok(Some(blocks)) => blocks,
-            // Errors come again from where the data is needed next.
+            // The next reader of the data gets the error again.
             Ok(None) | Err(_) => return self.give_up(drain),
         };
         let ready = spa
@@ -87,7 +87,7 @@ impl Log {
         }
     }
 
-    /// Begins a chain where there is none, for the next commit: this one waits for a txg anyway.
+    /// Begins a chain if there is none, for the next commit: this one waits for a txg anyway.
     pub(super) fn begin_if_none(&self, ds: &Arc<Dataset>) {
         let Ok(spa) = ds.dsl.spa() else { return };
         let mut chain = self.chain.lock();
@@ -102,8 +102,8 @@ impl Log {
         let _ = self.begin_chain(ds);
     }
 
-    /// A drain is in no block. What it had is in the open txg at the latest: nothing is logged
-    /// before that is on disk.
+    /// A drain is in no block. Its changes are in the open txg or older ones: nothing is logged
+    /// until that is on disk.
     fn give_up(&self, drain: u64) -> Drained {
         let newest = self.lists.lock().newest();
         let mut chain = self.chain.lock();
@@ -113,8 +113,8 @@ impl Log {
         Drained::ByTxg
     }
 
-    /// Puts a batch into blocks. Data that their records lead to is written, and its vdevs, in
-    /// `marks`, are to be flushed.
+    /// Puts a batch into blocks. Places data that their records point to; its vdevs, in `marks`,
+    /// must be flushed.
     fn fill(
         &self,
         ds: &Arc<Dataset>,
@@ -170,7 +170,7 @@ impl Log {
     }
 
     /// Allocates the successors of filled blocks, and makes all of them links of the chain. `None`:
-    /// there is no space, or the chain does not count any more.
+    /// there is no space, or the chain is void.
     fn append<'a>(
         &self,
         ds: &'a Arc<Dataset>,
@@ -205,7 +205,7 @@ impl Log {
         }
         let mut chain = self.chain.lock();
         if chain.generation != generation || places.len() < blocks.len() {
-            // Nothing leads to them: the txg that allocated them frees them.
+            // Nothing points to them: the txg that allocated them frees them.
             chain.doomed.extend(places.iter().map(|bp| (txg, *bp)));
             return Ok(None);
         }
@@ -288,7 +288,7 @@ impl Log {
         Ok(())
     }
 
-    /// A block could not be written, or not made durable: the chain ends here.
+    /// A block could not be written or made durable: the chain ends here.
     pub(super) fn fail(&self, ds: &Arc<Dataset>, generation: u64, _error: &Error) {
         let Ok(spa) = ds.dsl.spa() else { return };
         spa.0.logs().figures.failures.bump();
@@ -303,7 +303,7 @@ impl Log {
         self.wake_all();
     }
 
-    /// Begins a chain: from its txg on the header leads to its first block.
+    /// Begins a chain: from its txg on the header points to its first block.
     fn begin_chain(&self, ds: &Arc<Dataset>) -> Result<()> {
         let spa = ds.dsl.spa()?;
         let objset = ds.objset()?;
@@ -317,7 +317,7 @@ impl Log {
         if is_first && header != ZilHeader::default() {
             kept = self.keep_first(ds, &header, verifier)?;
             if kept.is_none() {
-                // Blocks of it may be needed by nobody, but they are allocated.
+                // Its blocks may stay unused, but they are allocated.
                 let again = ds.clone();
                 ds.dsl.task(|_| Ok(()), move |ctx| ctx.free_log(&again))?;
             }
@@ -331,14 +331,13 @@ impl Log {
         let Some(bp) = bp else { return Ok(()) };
         ds.note_dirty(txg);
         let mut chain = self.chain.lock();
-        // Nobody knows of these blocks once the header leads elsewhere.
+        // Once the header points elsewhere, these blocks are unreachable.
         chain.doom(txg);
         chain.begin(Link::tail(bp, txg));
         Ok(())
     }
 
-    /// The first block of a log that has nothing in it, as the first block of another: so its
-    /// space need not be given back.
+    /// Uses the first block of an empty log for another log, so that it need not be freed.
     fn keep_first(
         &self,
         ds: &Arc<Dataset>,
@@ -366,7 +365,7 @@ impl Log {
     }
 }
 
-/// A log block's place; `None`: there is no space for it.
+/// Allocates a log block; `None` if there is no space.
 fn allocate(
     dsl: &Dsl,
     objset: &Objset,
@@ -379,7 +378,7 @@ fn allocate(
         true => AllocClass::Log,
         false => AllocClass::Normal,
     };
-    // What was admitted must find its place, whatever logs take.
+    // Admitted transactions must find their space, whatever logs take.
     if !has_room(dsl, 0) {
         return Ok(None);
     }
@@ -388,20 +387,20 @@ fn allocate(
         .allocate_log(txg, size as u64, class, verifier, key)
 }
 
-/// Whether so many bytes leave room for what was admitted already.
+/// Whether that many bytes leave enough room for admitted transactions.
 fn has_room(dsl: &Dsl, bytes: u64) -> bool {
     let space = dsl.space();
     let limit = space.capacity.saturating_sub(space.slop / 2);
     space.allocated.saturating_add(bytes) < limit
 }
 
-/// Whether so many bytes may be placed. Their blocks may change again before their txg is written,
-/// which then needs all the room that was promised to it.
+/// Whether that many bytes may be placed. Their blocks may change again before their txg is
+/// written, which then needs all the space that was promised to it.
 pub(super) fn room_for(dsl: &Dsl, bytes: u64) -> Result<bool> {
     Ok(has_room(dsl, bytes.saturating_add(dsl.spa()?.0.reserved())))
 }
 
-/// Whether a head's log goes to log devices: not with `logbias=throughput`, nor while none of them
+/// Whether a head's log uses log devices: not with `logbias=throughput`, nor while none of them
 /// works.
 pub(super) fn takes_log_vdevs(dsl: &Dsl, objset: &Objset) -> Result<bool> {
     let spa = dsl.spa()?;

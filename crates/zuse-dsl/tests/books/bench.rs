@@ -1,4 +1,4 @@
-//! A pool to work on, files in it, and the judgement of its books.
+//! A pool to work on, files in it, and the checks of its accounting.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -120,7 +120,7 @@ impl Bench {
             .expect(name);
     }
 
-    /// Waits until everything written is on disk and nothing waits to be freed.
+    /// Waits until everything is on disk and no frees are pending.
     pub fn settle(&self) {
         for _ in 0..4 {
             self.pool.note_frees();
@@ -141,7 +141,7 @@ impl Bench {
     }
 }
 
-/// A file of `count` blocks; gives its number.
+/// A file of `count` blocks; returns its number.
 pub fn file(ds: &Arc<Dataset>, count: u64, seed: u8) -> Result<ObjectId> {
     let os = ds.objset()?;
     let tx = ds.begin(Estimate {

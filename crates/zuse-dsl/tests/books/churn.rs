@@ -149,7 +149,7 @@ fn writers_go_on_while_snapshots_come_and_go() {
     bench.close();
 }
 
-/// Makes files and goes on writing to them.
+/// Creates files and then keeps writing to them.
 fn write_on(ds: &Arc<Dataset>, first: u8, stop: &std::sync::atomic::AtomicBool) {
     let os = ds.objset().expect("objset");
     let objects: Vec<ObjectId> = (0..4).map(|n| file(ds, 2, n).expect("file")).collect();
@@ -184,7 +184,8 @@ struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// Changes something: what, and whether it could be. Nothing if there is nothing to change.
+    /// Makes a random change. Returns its name and whether it was possible; nothing if there is
+    /// nothing to change.
     fn change(&self, roll: u64, snap: Option<String>) -> Option<(String, zuse_base::Result<()>)> {
         let Self {
             rng,
@@ -392,7 +393,7 @@ fn a_damaged_tree_is_freed_once_as_far_as_it_can_be_read() {
     let refcount = |b: &Bench| b.pool.features().refcount("com.delphix:async_destroy");
     assert_eq!(refcount(&bench), 0, "the queue is done");
     assert!(before - bench.pool.space().allocated >= 3 * BLOCK as u64);
-    // Nothing of it is freed once more when the space holds other data.
+    // Nothing of it is freed again when the space holds other data.
     let other = bench.create("hurt/g");
     file(&other, 8, 3).expect("file");
     bench.settle();
@@ -439,7 +440,7 @@ fn freeing_that_meets_an_unreadable_block_waits_until_it_can_be_read() {
         (2 * BLOCK as u64..8 * BLOCK as u64).contains(&freed),
         "{freed}"
     );
-    // The pool goes on, and so does the next one to open it.
+    // The pool goes on, and so does the next open.
     let other = bench.create("deaf/g");
     file(&other, 8, 3).expect("file");
     drop(other);

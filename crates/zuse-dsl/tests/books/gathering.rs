@@ -1,5 +1,5 @@
-//! What a program lists is prefetched together before it is changed, and what `snapshot -r` changes
-//! too: told by the reads of the device.
+//! Items that a program lists are prefetched in batches before they are changed, and so are those
+//! of `snapshot -r`: counted by device reads.
 
 use std::sync::Arc;
 
@@ -44,8 +44,8 @@ fn done(batch: &Batch<'_>, operation: &Operation) {
     assert_eq!(outcome.errno, 0, "{operation:?}");
 }
 
-/// Each dataset has five objects of its own that the change reads, in blocks of their own. One
-/// after the other, that is more than two reads for each.
+/// Each dataset has five objects of its own that the change reads, in separate blocks. One after
+/// the other, that is more than two reads for each.
 fn judge(reads: u64, what: &str) {
     assert!(
         reads < DATASETS / 2,

@@ -105,7 +105,7 @@ fn what_is_written_follows_the_deadlist_though_listings_keep_its_totals() {
     let ds = bench.create("kept/f");
     let object = file(&ds, 4, 1).expect("file");
     bench.snap("kept/f@s1");
-    // Asked for at each step, so that what is kept of the step before would be given.
+    // Queried at each step, so that a stale value from the step before would show.
     let agree = |step: &str| {
         bench.sound(step);
         let stat = bench.stat("kept/f");
@@ -305,7 +305,7 @@ fn a_range_of_snapshots_goes_in_one_txg_below_clones_of_clones() {
         bench.snap(&format!("range/f@s{snap}"));
         overwrite(&ds, object, u64::from(snap) % 6, 100 + snap);
     }
-    // Both descend from snapshots that are newer than those that go, one by way of the other.
+    // Both descend from snapshots that are newer than the destroyed ones, one of them indirectly.
     let c = bench
         .dsl
         .clone_snapshot("range/f@s5", "range/c", &[])
@@ -519,7 +519,7 @@ fn a_promoted_clone_owns_the_shared_snapshots() {
     let whole = bench.stat("promo").used_by_children;
     bench.dsl.promote("promo/c").expect("promote");
     bench.sound("promote");
-    // The deltas of the MOS apart, nothing came or went.
+    // Apart from the deltas of the MOS, nothing was allocated or freed.
     assert!(bench.stat("promo").used_by_children.abs_diff(whole) < 1 << 20);
     let listed = bench.dsl.snapshots("promo/c").expect("list").into_iter();
     let names: Vec<String> = listed.map(|e| e.name).collect();
@@ -596,7 +596,7 @@ fn a_log_that_is_not_replayed_is_claimed_and_goes_with_its_dataset() {
     let bench = Bench::new("log", 128 << 20);
     let ds = bench.create("log/f");
     file(&ds, 3, 1).expect("file");
-    // The log's block lies where space is free, and is of a txg that did not reach the disk.
+    // The log's block is in free space, with the birth of a txg that did not reach the disk.
     let offset = 96 << 20;
     let verifier = [5, 6, 7, 1];
     let birth = bench.pool.open_txg().0 + 20;

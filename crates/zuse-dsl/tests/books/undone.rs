@@ -1,4 +1,4 @@
-//! Batches that are undone leave everything as it was.
+//! Batches that are undone leave everything unchanged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use zuse_vdev::PoolState;
 
 use crate::bench::*;
 
-/// Every object of the MOS by number: type, bonus and content. Left out is what any txg changes.
-/// Space maps and what leads to them, the pool's configuration, the usage of `$MOS` and of the
-/// directory above it.
+/// Every object of the MOS by number: type, bonus and content. Excluded is what any txg changes:
+/// space maps and their parents, the pool's configuration, the usage of `$MOS` and of the directory
+/// above it.
 fn picture(bench: &Bench) -> BTreeMap<u64, (u8, Vec<u8>, Vec<u8>)> {
     let mos = bench.pool.mos();
     let root = bench.pool.directory().expect("directory");
@@ -78,7 +78,7 @@ fn any_operation(
     })
 }
 
-/// Runs random operations in one batch; gives how many were done of each kind.
+/// Runs random operations in one batch; returns how many of each kind were done.
 fn random_batch(bench: &Bench, seed: u64, undone: bool) -> BTreeMap<String, u32> {
     let pool = bench.pool.name();
     let many = 1 + seed % 24;
@@ -126,7 +126,7 @@ fn undone(name: &str, seed: u64, rounds: u64) -> BTreeMap<String, u32> {
     }
     let mut undone = BTreeMap::new();
     for round in 0..rounds {
-        // A txg that has changes of files, which stay.
+        // A txg with changes of files, which stay.
         let all = heads(&bench, name);
         let written = rng.pick(&all).cloned().expect("a head");
         if let Ok(ds) = bench.dsl.dataset(&written)
@@ -160,7 +160,7 @@ fn undone(name: &str, seed: u64, rounds: u64) -> BTreeMap<String, u32> {
             let there = os.dnode(object).expect("the file");
             holds(&there, round as u8);
         }
-        // Work that is undone in a txg which has changes of files.
+        // A batch is undone in a txg that also has changes of files.
         if let Ok(ds) = bench.dsl.dataset(&written) {
             let object = file(&ds, 1, 99);
             random_batch(&bench, seed * 20_000 + round, true);
@@ -231,7 +231,7 @@ fn what_is_undone_is_not_on_disk_either() {
             batch.undo();
         })
         .expect("a batch");
-    // As after a crash: what is on disk is what the last uberblock leads to.
+    // As after a crash: only the state of the last uberblock is on disk.
     bench.pool.close(PoolState::Active).expect("close");
     let bench = bench.open_again();
     assert_eq!(heads(&bench, "gone"), ["gone", "gone/f"]);
@@ -291,7 +291,7 @@ fn what_is_in_memory_follows() {
             SetAs::Local,
         )
         .expect("no quota");
-    // The dataset goes on where it was.
+    // The dataset can be used as before.
     drop((os, again));
     file(&below, 1, 9).expect("file");
     bench.sound("going on");

@@ -2,7 +2,7 @@
 //! big-endian.
 //!
 //! A pair is encoded size, decoded size, name, type, element count, value. The encoded size of an
-//! empty numeric array counts four bytes that are not there. So pairs are found by parsing, and a
+//! empty numeric array counts four bytes that do not exist. So pairs are found by parsing, and a
 //! writer pads the end of the buffer by as much.
 
 use super::{MAX_DEPTH, NvList, NvValue, native_pair_size};
@@ -24,7 +24,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// XDR spends four bytes on every small number; the upper ones are not looked at.
+    /// XDR uses four bytes for every small number; the upper ones are ignored.
     fn low8(&mut self) -> FormatResult<u8> {
         Ok(low8(self.u32()?.into()))
     }
@@ -154,7 +154,7 @@ pub(super) fn decode(bytes: &[u8]) -> FormatResult<NvList> {
 
 struct Writer<'a> {
     out: &'a mut Vec<u8>,
-    /// Bytes that encoded sizes count but that are not written where they belong.
+    /// Bytes that encoded sizes count but that are written at the end.
     phantom: usize,
 }
 

@@ -17,8 +17,8 @@ const ZAP_LEAF_MAGIC: u32 = 0x02ab_1eaf;
 
 /// Swaps a decompressed block of the other byte order.
 ///
-/// `level` > 0 is an array of block pointers whatever the type. SA spill blocks (type 44) stay as
-/// they are: their header has a magic and `sa` reads both orders.
+/// `level` > 0 is an array of block pointers whatever the type. SA spill blocks (type 44) are not
+/// swapped: their header has a magic and `sa` reads both orders.
 ///
 /// # Errors
 /// An invalid object type, or a ZAP leaf with an unknown chunk.
@@ -43,7 +43,7 @@ pub fn swap_block(object_type: u8, level: u8, block: &mut [u8]) -> FormatResult<
     Ok(())
 }
 
-/// Swaps a bonus buffer by its type. A bonus of type SA (or of no valid type) stays as it is.
+/// Swaps a bonus buffer by its type. A bonus of type SA (or an invalid type) is not swapped.
 pub fn swap_bonus(bonus_type: u8, bonus: &mut [u8]) {
     if swap_class(bonus_type).is_some() {
         // Only a ZAP leaf can fail, and no bonus is one.
@@ -159,8 +159,8 @@ pub(crate) fn ace_size(kind: u16, flags: u16) -> usize {
     }
 }
 
-/// Where the chunks of a leaf of a fat ZAP begin. Behind its header and a head of two bytes for
-/// each of its buckets, of which there is one for 32 bytes of the block.
+/// Where the chunks of a leaf of a fat ZAP begin: after its header and two bytes per bucket. There
+/// is one bucket for each 32 bytes of the block.
 fn leaf_chunks(size: usize) -> Option<usize> {
     (size.is_power_of_two() && size >= 512).then_some(48 + 2 * (size >> 5))
 }
@@ -176,7 +176,7 @@ fn swap_zap(block: &mut [u8]) -> FormatResult<()> {
             }
         }
         ZAP_LEAF if u32_at(block, 24).swap_bytes() == ZAP_LEAF_MAGIC => swap_zap_leaf(block)?,
-        // A header, or a block of the external pointer table, which carries no magic.
+        // A header, or a block of the external pointer table, which has no magic.
         ZAP_HEADER => swap_array(block, 8),
         _ => swap_array(block, 8),
     }

@@ -52,9 +52,9 @@ const fn row(
 
 /// All native dataset properties.
 ///
-/// Columns: name, list column when different, kind, access, default, valid on, shown by `get all`,
-/// where the value lives. Then what `none` means, words with their numbers (the first word of a
-/// number is printed), usage text.
+/// Columns: name, list column if different, kind, access, default, valid dataset types, shown by
+/// `get all`, where it is stored. Then the meaning of `none`, words with their numbers (the first
+/// word of a number is printed), usage text.
 #[rustfmt::skip]
 pub static DATASET_PROPERTIES: [Property; 106] = [
     row("type", "", Text, ReadOnly, None, F | V | S | B, true, Computed, Never, &[], "filesystem | volume | snapshot | bookmark"),

@@ -37,7 +37,7 @@ const fn row(
     }
 }
 
-/// All native pool properties. `name` is not among those that `get all` shows.
+/// All native pool properties. `get all` does not show `name`.
 #[rustfmt::skip]
 pub static POOL_PROPERTIES: [Property; 99] = [
     row("name", "", Text, ReadOnly, None, false, Computed, &[], "<pool name>"),

@@ -1,6 +1,6 @@
-//! The native properties of vdevs, in the order of `zpool get all POOL VDEV`. What was set is in
-//! the vdev's ZAP under the property's name: that of the root, else of a top-level vdev, else of a
-//! leaf.
+//! The native properties of vdevs, in the order of `zpool get all POOL VDEV`. Set values are in the
+//! vdev's ZAP under the property's name: that of the root, otherwise of a top-level vdev, otherwise
+//! of a leaf.
 
 use super::{Access, DefaultValue, Home, NoneMeans, Property, PropertyKind};
 use Access::{ReadOnly, Set};
@@ -73,8 +73,8 @@ const fn settable(name: &'static str, home: Home, values: &'static str) -> Prope
     }
 }
 
-/// All native properties of vdevs. `name` is not among those that `get all` shows; the last three
-/// are shown where they apply.
+/// All native properties of vdevs. `get all` does not show `name`; it shows the last three only for
+/// vdevs that have them.
 #[rustfmt::skip]
 pub static VDEV_PROPERTIES: [Property; 55] = [
     Property { in_all: false, ..text("name") },

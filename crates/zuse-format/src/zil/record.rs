@@ -1,7 +1,7 @@
 //! Records of the intent log (chapter 05 §8 of the format notes).
 //!
-//! A record is parsed from its own bytes in its writer's byte order. Every length in it is checked
-//! against the record's: nothing is read or allocated beyond it.
+//! A record is parsed in its writer's byte order. Every length in it is checked against the
+//! record's: nothing is read or allocated beyond it.
 
 mod encode;
 
@@ -16,7 +16,7 @@ use crate::block_pointer::{BP_SIZE, BlockPointer};
 use crate::error::{FormatError, FormatResult, bad};
 use crate::field::{u32_in, u64_in};
 
-/// The name was looked up without regard to case.
+/// The name was looked up ignoring case.
 const CASE_INSENSITIVE: u64 = 1 << 63;
 /// Attribute mask: an attribute block follows.
 const MASK_XVATTR: u64 = 0x8000_0000;
@@ -36,7 +36,7 @@ pub struct Record<'a> {
     pub kind: u64,
     /// Its bytes.
     pub length: usize,
-    /// The name was looked up without regard to case.
+    /// The name was looked up ignoring case.
     pub case_insensitive: bool,
     /// The operation.
     pub body: Body<'a>,
@@ -63,7 +63,7 @@ pub struct Create<'a> {
     pub time: Timestamp,
     /// Device number as stored.
     pub rdev: u64,
-    /// Optional attributes to set with it.
+    /// Optional attributes to set.
     pub flags: Option<XattrFlags>,
     /// The ACL.
     pub acl: Option<LoggedAcl<'a>>,
@@ -73,7 +73,7 @@ pub struct Create<'a> {
     pub target: &'a [u8],
 }
 
-/// An ACL as a record holds it.
+/// An ACL in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoggedAcl<'a> {
     /// Number of entries.
@@ -88,16 +88,16 @@ pub struct LoggedAcl<'a> {
     pub order: ByteOrder,
 }
 
-/// Optional attributes: which are given, and what they are.
+/// Optional attributes: which are set, and their values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct XattrFlags {
-    /// Bits of those that are given.
+    /// Bits of those that are set.
     pub asked: u32,
     /// Their values, by the same bits.
     pub values: u64,
     /// Creation time, where bit 1 is given.
     pub crtime: Timestamp,
-    /// Project id, where its bit is given.
+    /// Project id, if its bit is set.
     pub projid: u64,
 }
 
@@ -106,7 +106,7 @@ pub struct XattrFlags {
 pub struct SetAttr {
     /// The object.
     pub object: u64,
-    /// Which of the others are given: Linux's bits.
+    /// Which of the others are set: Linux's bits.
     pub mask: u64,
     /// Mode.
     pub mode: u64,
@@ -139,7 +139,7 @@ impl SetAttr {
     pub const MTIME: u64 = 0x20;
 }
 
-/// What a record says.
+/// The operation of a record.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Body<'a> {
     /// A file, directory, device or symbolic link was made.
@@ -181,7 +181,7 @@ pub enum Body<'a> {
         to: &'a [u8],
         /// The two change places.
         exchange: bool,
-        /// What is left behind.
+        /// The whiteout that is left behind.
         whiteout: Option<Create<'a>>,
     },
     /// Bytes were written.
@@ -210,7 +210,7 @@ pub enum Body<'a> {
         object: u64,
         /// From here.
         offset: u64,
-        /// So many bytes; 0: to the end.
+        /// Number of bytes; 0: to the end.
         length: u64,
     },
     /// Attributes were changed.
@@ -222,8 +222,7 @@ pub enum Body<'a> {
         /// The ACL.
         acl: LoggedAcl<'a>,
     },
-    /// An extended attribute among the system attributes was set, or removed where `value` is
-    /// `None`.
+    /// An extended attribute in the system attributes was set, or removed if `value` is `None`.
     SetXattr {
         /// The object.
         object: u64,
@@ -232,7 +231,7 @@ pub enum Body<'a> {
         /// Its value.
         value: Option<&'a [u8]>,
     },
-    /// Blocks of another file were linked into this one.
+    /// Blocks of another file were cloned into this one.
     Clone {
         /// The file.
         object: u64,
@@ -248,12 +247,12 @@ pub enum Body<'a> {
 }
 
 impl Body<'_> {
-    /// Whether names or objects come or go: such a record must not be applied twice.
+    /// Whether names or objects are added or removed: such a record must not be applied twice.
     pub fn changes_names(&self) -> bool {
         self.out_of_order_object().is_none()
     }
 
-    /// The object of a record that may come after its object has gone.
+    /// The object of a record that may come after the object was removed.
     pub fn out_of_order_object(&self) -> Option<u64> {
         match self {
             Self::Write { object, .. }
@@ -304,7 +303,7 @@ impl<'a> Bytes<'a> {
             .ok_or_else(|| FormatError::new("a log record ends inside its data"))
     }
 
-    /// The bytes from `at` up to a NUL, and where what follows begins.
+    /// The bytes from `at` up to a NUL, and the offset after it.
     fn text(&self, at: usize) -> FormatResult<(&'a [u8], usize)> {
         let tail = self.part(at..self.all.len())?;
         match tail.iter().position(|b| *b == 0) {
@@ -320,15 +319,15 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// An attribute block, and where what follows begins.
+    /// An attribute block, and the offset after it.
     fn xvattr(&self, at: usize) -> FormatResult<(XattrFlags, usize)> {
         let block = self.part(at..at + XVATTR)?;
         let words = u32_in(block, 0, self.order);
         if words != 3 {
             return bad(format!("an attribute block of {words} words"));
         }
-        // The last 32 bytes are a scan stamp, which is not swapped, or a project id of the
-        // writer's.
+        // The last 32 bytes are a scan stamp, which is not swapped, or a project id in the writer's
+        // order.
         let flags = XattrFlags {
             asked: u32_in(block, 4, self.order),
             values: self.u64(at + 16),
@@ -405,7 +404,7 @@ impl<'a> Bytes<'a> {
         new.name = name;
         if kind == 4 {
             new.target = self.text(next)?.0;
-            // Its writer leaves the field as it was.
+            // The writer leaves this field undefined.
             new.rdev = 0;
         }
         Ok(new)
@@ -562,8 +561,7 @@ fn slots_of(word: u64) -> FormatResult<u8> {
 }
 
 impl<'a> Record<'a> {
-    /// The number of the record that `bytes` begin with, and its bytes. `None` at the end of the
-    /// block.
+    /// The number and bytes of the first record in `bytes`. `None` at the end of the block.
     ///
     /// # Errors
     /// Its length does not fit: the chain ends here.

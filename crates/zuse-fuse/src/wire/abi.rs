@@ -1,7 +1,7 @@
 //! Numbers of the Linux FUSE ABI (7.x, little- and big-endian hosts alike: everything is in the
 //! host's order).
 //!
-//! They are those of the kernel's user-space header `linux/fuse.h`. Only what is used is here.
+//! They are those of the kernel's user-space header `linux/fuse.h`, as far as they are used here.
 
 /// Major version. A kernel with another one does not talk to us.
 pub(super) const MAJOR: u32 = 7;
@@ -71,7 +71,7 @@ pub(super) mod op {
 pub(super) mod init {
     #![allow(missing_docs)]
     pub const ASYNC_READ: u64 = 1 << 0;
-    /// An inode that was forgotten is asked for by its number, with the name `.`.
+    /// A forgotten inode is looked up by its number, with the name `.`.
     pub const EXPORT_SUPPORT: u64 = 1 << 4;
     pub const BIG_WRITES: u64 = 1 << 5;
     pub const DONT_MASK: u64 = 1 << 6;
@@ -85,7 +85,7 @@ pub(super) mod init {
     pub const EXPLICIT_INVAL_DATA: u64 = 1 << 25;
     pub const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub const INIT_EXT: u64 = 1 << 30;
-    /// Names can be made to be asked for again, instead of being dropped.
+    /// Names can be made to expire, instead of being dropped.
     pub const HAS_EXPIRE_ONLY: u64 = 1 << 35;
 }
 
@@ -103,7 +103,7 @@ pub(super) mod fattr {
     pub const MTIME_NOW: u32 = 1 << 8;
     pub const CTIME: u32 = 1 << 10;
     pub const KILL_SUIDGID: u32 = 1 << 11;
-    /// Those that say whose request it is, not what is to be changed.
+    /// Bits about the request's origin, not about the changes.
     pub const ABOUT_THE_REQUEST: u32 = FH | 1 << 9;
 }
 
@@ -131,6 +131,6 @@ pub(super) mod notify {
     pub const INVAL_INODE: i32 = 2;
     pub const INVAL_ENTRY: i32 = 3;
     pub const DELETE: i32 = 6;
-    /// With an entry: it is asked for again, and what is mounted on it stays.
+    /// For an entry: it is looked up again, and mounts on it stay.
     pub const EXPIRE_ONLY: u32 = 1 << 0;
 }

@@ -6,15 +6,15 @@
 //!   /dev/fuse of a mount ─┘                 (workers.rs)
 //! ```
 //! A process may serve thousands of mounts, few of which are busy. So threads belong to no mount.
-//! An idle mount is a descriptor and an entry in a table. A `Line` is one connection.
+//! An idle mount costs a descriptor and an entry in a table. A `Line` is one connection.
 //!
 //! Invariants:
 //! - A line ends once: when the kernel has ended its session and the last worker has left it. A
-//!   worker leaves as often as it came, which is asserted.
-//! - A thread is started when work waits and no worker is free, up to the largest number that any
-//!   of the mounts asked for. Threads end when the last line is gone and nobody can add another.
-//! - While the crew rests no message is read: requests wait in the kernel. A worker that has read
-//!   one before answers it.
+//!   worker leaves as often as it entered, which is asserted.
+//! - A thread is started if there is work and no worker is free, up to the largest number that any
+//!   of the mounts requested. Threads end when the last line is gone and none can be added.
+//! - While the crew is at rest no message is read: requests wait in the kernel. A worker that has
+//!   read one before answers it.
 //!
 //! Nothing is called with the table locked.
 
@@ -35,26 +35,26 @@ use super::seeking::{Seek, Seeking};
 use super::workers::{Queue, Workers};
 use super::{Channel, INBOX};
 
-/// What an event is of that belongs to no line: everybody goes home.
+/// The event number without a line: all workers end.
 const BELL: u64 = u64::MAX;
-/// Messages that are taken from one line before it is looked at the others.
+/// Messages that are read from one line before the others are checked.
 const IN_A_ROW: usize = 16;
-/// How often it is looked whether all messages are answered.
+/// Interval of checks whether all messages are answered.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// What answers the messages of a line.
+/// Answers the messages of a line.
 pub(super) trait Serve: Send + Sync {
     /// Answers a message; `out` is scratch space.
     fn answer(&self, line: &Arc<Line>, message: Message<'_>, out: &mut Out);
-    /// Answers a question for data or holes, once the kernel's pages are called in.
+    /// Answers a search for data or holes, after the kernel's pages are written.
     fn seek_behind(&self, channel: &Channel, seek: &Seek);
-    /// Does what nobody waits for, until somebody does.
+    /// Does background work, until there is a request.
     fn idle(&self, is_over: &dyn Fn() -> bool);
     /// The session has ended.
     fn destroy(&self);
 }
 
-/// Hears that a session has ended.
+/// Called when a session has ended.
 type Heard = Arc<dyn Fn() + Send + Sync>;
 
 /// Hears how a session ended.
@@ -66,12 +66,12 @@ pub(super) struct Line {
     pub(super) channel: Arc<Channel>,
     server: Box<dyn Serve>,
     crew: Arc<House>,
-    /// Workers that are with it.
+    /// Workers that are using it.
     busy: AtomicUsize,
     /// The kernel has ended it.
     over: AtomicBool,
     done: AtomicBool,
-    /// Why it ended, unless that is what was to come.
+    /// The error that ended it, if any.
     broken: Mutex<Option<io::Error>>,
     ended: Ended,
 }
@@ -105,7 +105,7 @@ impl Drop for With {
 }
 
 impl Line {
-    /// Has another thread answer a question that this one must not wait for.
+    /// Lets another thread answer a request that this one must not wait for.
     pub(super) fn seek_later(self: &Arc<Self>, seek: Seek) {
         let with = With::new(self);
         self.crew.seeking.push((with, seek));
@@ -127,7 +127,7 @@ impl Line {
     }
 }
 
-/// The workers of a process. When it is dropped they go on until the last line has ended.
+/// The workers of a process. If it is dropped they go on until the last line has ended.
 pub struct Crew(Arc<House>);
 
 /// What the workers share.
@@ -138,7 +138,7 @@ struct House {
     next: AtomicU64,
     workers: Workers,
     seeking: Seeking<(With, Seek)>,
-    /// Threads there are, and may be.
+    /// Number of threads, and their limit.
     hired: AtomicUsize,
     most: AtomicUsize,
     has_watch: AtomicBool,
@@ -147,7 +147,7 @@ struct House {
     closing: AtomicBool,
     /// No message is taken.
     rests: AtomicBool,
-    /// Hears of each line that has ended.
+    /// Called for each line that has ended.
     heard: Mutex<Option<Heard>>,
     /// Where the last message came from.
     recent: Mutex<(Option<Arc<Line>>, usize)>,
@@ -157,7 +157,7 @@ impl Crew {
     /// A crew without threads.
     ///
     /// # Errors
-    /// The system gives no descriptors for it.
+    /// The system provides no descriptors for it.
     pub fn new() -> io::Result<Self> {
         let events = epoll::create(CreateFlags::CLOEXEC)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -180,12 +180,12 @@ impl Crew {
         })))
     }
 
-    /// Says whom to tell whenever a session has ended.
+    /// Sets the function to call whenever a session has ended.
     pub fn tell_of_ends(&self, heard: impl Fn() + Send + Sync + 'static) {
         *self.0.heard.lock() = Some(Arc::new(heard));
     }
 
-    /// Serves a connection from now on, with so many threads if need be.
+    /// Serves a connection from now on, with up to so many threads.
     pub(super) fn add(
         &self,
         channel: Arc<Channel>,
@@ -218,8 +218,8 @@ impl Crew {
         })
     }
 
-    /// Takes no message any more, and waits for so long until all that were taken are answered.
-    /// False says that some are not: then it goes on as before.
+    /// Stops reading messages, and waits until all messages read before are answered. False if that
+    /// takes longer than `limit`: then it continues as before.
     pub fn rest(&self, limit: Duration) -> bool {
         let house = &self.0;
         house.rests.store(true, SeqCst);
@@ -277,7 +277,8 @@ fn spawn(name: &str, life: impl FnOnce() + Send + 'static) -> io::Result<()> {
 }
 
 impl House {
-    /// The first worker, and the one who sees that a request that waits does not make all wait.
+    /// Starts the first worker, and the thread that prevents a waiting request from blocking all
+    /// others.
     fn begin(self: &Arc<Self>) -> io::Result<()> {
         if self.hired.load(SeqCst) == 0 {
             self.hire_one()?;
@@ -336,7 +337,7 @@ impl House {
         let mut inbox = vec![0; INBOX];
         let mut scratch = Out::default();
         let mut worker = self.workers.worker(self, number);
-        // A worker that sleeps keeps no session in memory.
+        // A sleeping worker keeps no session in memory.
         let mut last: Weak<Line> = Weak::new();
         loop {
             let idle = |is_over: &dyn Fn() -> bool| {
@@ -359,7 +360,7 @@ impl House {
         }
     }
 
-    /// Sends everybody home, if no line is left and none can come.
+    /// Ends all workers, if no line is left and none can be added.
     fn close_if_empty(&self) {
         if !self.closing.load(SeqCst) || !self.lines.lock().is_empty() {
             return;
@@ -370,10 +371,11 @@ impl House {
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
-    /// A message of a line, if one is there. What ends the line ends it.
+    /// A message of a line, if there is one. An error ends the line.
     fn take(&self, line: &Arc<Line>, inbox: &mut [u8]) -> Option<(With, usize)> {
         let with = With::new(line);
-        // Counted first: a thread that stops the crew sees either this, or that no message is read.
+        // Counted first: a thread that stops the crew sees either this count, or that no message is
+        // read.
         if self.rests.load(SeqCst) {
             return None;
         }
@@ -387,7 +389,7 @@ impl House {
         }
     }
 
-    /// The line that a message came from last, unless it has had its turn.
+    /// The line of the last message, unless it had enough turns.
     fn same_again(&self) -> Option<Arc<Line>> {
         let mut recent = self.recent.lock();
         recent.1 += 1;
@@ -452,7 +454,7 @@ impl Queue for Arc<House> {
     }
 
     fn hire(&self) {
-        // If it cannot be started, fewer workers will do.
+        // If no thread can be started, fewer workers are enough.
         let _ = self.hire_one();
     }
 }

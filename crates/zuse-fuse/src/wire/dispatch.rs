@@ -32,15 +32,15 @@ const MAX_LISTING: usize = 1 << 20;
 
 type Done = Result<(), Errno>;
 
-/// What answers a question for bytes.
+/// The answer to a request for bytes with a size limit.
 enum InRoom {
     /// The bytes.
     All,
-    /// How many they are: `fuse_getxattr_out`.
+    /// Their number: `fuse_getxattr_out`.
     Size(Out),
 }
 
-/// `size` is the room that the client has; 0 asks how much is needed.
+/// `size` is the client's buffer size; 0 asks for the needed size.
 fn in_room(size: u32, bytes: &[u8]) -> Result<InRoom, Errno> {
     match u32::try_from(bytes.len()) {
         Ok(len) if size == 0 => {
@@ -54,7 +54,7 @@ fn in_room(size: u32, bytes: &[u8]) -> Result<InRoom, Errno> {
     }
 }
 
-/// `fuse_lseek_in`: the handle, and what is looked for from where on.
+/// `fuse_lseek_in`: the handle, what to search for, and the start.
 fn wanted_place(mut body: Fields<'_>) -> Result<(u64, u64, Whence), Errno> {
     let (fh, offset, whence) = (body.u64()?, body.i64()?, body.u32()?);
     match (whence, u64::try_from(offset)) {
@@ -83,7 +83,7 @@ impl<O: Ops> Server<O> {
 }
 
 impl<O: Ops> Serve for Server<O> {
-    /// Calls in what the kernel has: it may know more.
+    /// Makes the kernel write its pages, which may be newer.
     fn seek_behind(&self, channel: &Channel, seek: &Seek) {
         let all = Notice::Inode {
             ino: seek.node,
@@ -181,8 +181,7 @@ impl<O: Ops> Server<O> {
             op::FALLOCATE => self.fallocate(m),
             op::COPY_FILE_RANGE => self.copy_file_range(m, out),
             op::DESTROY => Ok(()),
-            // INTERRUPT, locks, BMAP, POLL and what is younger than this: the kernel does not ask
-            // again.
+            // INTERRUPT, locks, BMAP, POLL and newer requests: the kernel does not send them again.
             _ => Err(Errno::NOSYS),
         }
     }
@@ -222,7 +221,7 @@ impl<O: Ops> Server<O> {
         Ok(())
     }
 
-    /// A panic costs who asked, or nobody: the session goes on.
+    /// A panic fails one request, and the session goes on.
     fn call<T>(&self, method: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
         call(|| self.ops.panicked(), method)
     }
@@ -290,9 +289,9 @@ impl<O: Ops> Server<O> {
             atime: time(fattr::ATIME, fattr::ATIME_NOW, (atime, atime_ns)),
             mtime: time(fattr::MTIME, fattr::MTIME_NOW, (mtime, mtime_ns)),
             ctime: has(fattr::CTIME).then_some((ctime, ctime_ns)),
-            // A change of owner always drops them, and the kernel leaves that to us. Before
-            // somebody without privilege changes such a file, the kernel sends a message that
-            // changes nothing; the answer tells it the new mode.
+            // A change of owner always clears them, and the kernel leaves that to us. Before an
+            // unprivileged user changes such a file, the kernel sends a message without changes;
+            // the answer tells it the new mode.
             kill_suidgid: has(fattr::KILL_SUIDGID | fattr::UID | fattr::GID)
                 || valid & !fattr::ABOUT_THE_REQUEST == 0,
         };
@@ -457,7 +456,7 @@ impl<O: Ops> Server<O> {
     }
 
     fn release(&self, node: u64, mut body: Fields<'_>) -> Done {
-        // For files that were created before the kernel learned that it need not send OPEN.
+        // For files created before the kernel learned that OPEN is not needed.
         if !self.options.handleless_files {
             self.ops.release(node, body.u64()?);
         }
@@ -493,7 +492,7 @@ impl<O: Ops> Server<O> {
         Ok(())
     }
 
-    /// `fuse_setxattr_in`: how long the value is, flags; then the name, and the value.
+    /// `fuse_setxattr_in`: the length of the value, flags; then the name, and the value.
     fn setxattr(&self, m: &Message<'_>) -> Done {
         let mut body = m.body;
         let (size, flags) = (body.u32()?, body.u32()?);

@@ -1,4 +1,4 @@
-//! Directory listings, written straight into the bytes of the answer.
+//! Directory listings, written straight into the answer.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{Attr, Attributes, DirSink};
 pub(super) struct Listing<'a> {
     out: &'a mut Out,
     limit: usize,
-    /// How long names and attributes stay valid; `None` is a plain listing.
+    /// How long names and attributes stay valid; `None` for a plain listing.
     ttls: Option<(Duration, Duration)>,
     /// What of them is wanted.
     attributes: Attributes,
@@ -61,7 +61,8 @@ impl DirSink for Listing<'_> {
             (Some((entry_ttl, attr_ttl)), Some(attr)) => {
                 self.out.entry(ino, attr, entry_ttl, attr_ttl);
             }
-            // Without a node number the kernel takes number and type, and asks when it needs more.
+            // Without a node number the kernel uses number and type, and looks up when it needs
+            // more.
             (Some(_), None) => self.out.zeros(abi::ENTRY_OUT),
             (None, _) => {}
         }

@@ -1,15 +1,15 @@
 //! A message from the kernel as bytes, and the bytes of an answer.
 //!
-//! What comes from `/dev/fuse` is checked like bytes from a disk. Each field is taken from what is
-//! left of the message. A message that is too short for its kind is [`Malformed`], which fails that
-//! one request.
+//! Messages from `/dev/fuse` are checked like bytes from a disk. Each field is taken from the rest
+//! of the message. A message that is too short for its type is [`Malformed`], which fails that one
+//! request.
 
 use std::time::Duration;
 
 use super::abi;
 use crate::{Attr, Caller, Errno, Time};
 
-/// A message that is shorter than its kind needs, or a name without an end.
+/// A message that is shorter than its type needs, or a name without a terminator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
@@ -19,7 +19,7 @@ impl From<Malformed> for Errno {
     }
 }
 
-/// A message: `fuse_in_header` and what follows.
+/// A message: `fuse_in_header` and its body.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Message<'a> {
     pub opcode: u32,
@@ -30,7 +30,7 @@ pub(super) struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Takes a message apart. Extensions at its end (security contexts, groups) are cut off.
+    /// Parses a message. Extensions at its end (security contexts, groups) are cut off.
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let mut fields = Fields(bytes);
         let len = fields.u32()?;
@@ -58,7 +58,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// What is left of a message.
+/// The rest of a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
@@ -91,7 +91,7 @@ impl<'a> Fields<'a> {
         self.array().map(i64::from_ne_bytes)
     }
 
-    /// A name, without the zero byte at its end.
+    /// A name, without its terminating zero byte.
     pub(super) fn name(&mut self) -> Result<&'a [u8], Malformed> {
         let end = self.0.iter().position(|&b| b == 0).ok_or(Malformed)?;
         let name = self.bytes(end)?;
@@ -151,8 +151,8 @@ impl Out {
         }
     }
 
-    /// `fuse_entry_out`. A `node` of 0 says that no reference is given: as the answer to a LOOKUP,
-    /// that there is no such name.
+    /// `fuse_entry_out`. A `node` of 0 gives no reference: as the answer to a LOOKUP it means that
+    /// the name does not exist.
     pub(super) fn entry(
         &mut self,
         node: u64,

@@ -3,8 +3,7 @@
 //! The kernel sends it without first writing the pages that programs have changed through a
 //! mapping. Data would be taken for a hole, and copied as one. So those pages are written back
 //! before the answer. That waits for writes which other workers have to serve. A worker that waited
-//! itself could be the last one. Therefore a thread of its own does it, one request after the
-//! other.
+//! itself could be the last one. Therefore a separate thread does it, one request after the other.
 //!
 //! Memory: one entry for each process that waits in `lseek`.
 
@@ -56,7 +55,7 @@ impl<S> Seeking<S> {
         self.changed.notify_one();
     }
 
-    /// Waits for one; `None` once nobody asks any more.
+    /// Waits for one; `None` once there can be no more.
     pub(super) fn next(&self) -> Option<S> {
         let state = self.lock();
         let idle = |state: &mut State<S>| state.waiting.is_empty() && !state.over;

@@ -22,7 +22,7 @@ fn a_panic_in_the_file_system_is_an_input_output_error_for_its_caller() {
     let mut told = false;
     let result: Result<(), _> = call(|| told = true, || panic!("bug"));
     assert_eq!(result, Err(Errno::IO));
-    // The pool behind it hears of it: what was being changed may be changed by half.
+    // The pool is told, because changes may be incomplete.
     assert!(told);
 }
 
@@ -90,11 +90,11 @@ fn answers_have_the_sizes_that_the_kernel_expects() {
     };
     let answer = hello.answer(&MountOptions::default());
     assert_eq!(answer.0.len(), 64);
-    // The kernel's read-ahead is never exceeded, its newest flags are left alone.
+    // The kernel's read-ahead is never exceeded, unknown new flags are not set.
     assert_eq!(answer.0[8..12], (128u32 << 10).to_ne_bytes());
     let high = (abi::init::HAS_EXPIRE_ONLY >> 32) as u32;
     assert_eq!(answer.0[32..36], high.to_ne_bytes());
-    // A time before 1970 goes as it is: seconds that are negative, nanoseconds that count forward.
+    // A time before 1970 is passed on: negative seconds, and nanoseconds that are never negative.
     let mut out = Out::default();
     out.attributes(&attr, ttl);
     assert_eq!(out.0[48..56], (-2i64).to_ne_bytes());

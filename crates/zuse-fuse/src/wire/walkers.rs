@@ -1,13 +1,13 @@
-//! Which client threads want attributes together with the names that they list.
+//! Which client threads need attributes together with the names that they list.
 //!
-//! Attributes are most of what a listing costs. A client that only looks at names (`find -name`)
-//! does not need them. One that looks at each file (`find -size`, `ls -l`, `du`, `rsync`) saves a
-//! message a file. The kernel guesses by what happened with one directory, but many programs read
-//! all of a directory before they look at the first file. So the kernel is told to ask for
-//! attributes always, and they are given
+//! Attributes are most of the cost of a listing. A client that only reads names (`find -name`) does
+//! not need them. One that stats each file (`find -size`, `ls -l`, `du`, `rsync`) saves a message
+//! per file. The kernel guesses from the previous requests on one directory, but many programs list
+//! a whole directory before they stat the first file. So the kernel is told to always ask for
+//! attributes, and they are included
 //! - with some of the first names of each listing,
-//! - with all names to a thread that looked up a file after a listing, for its next [`ROUNDS`]
-//!   directories. Then it has to show again that it wants them.
+//! - with all names for a thread that looked up a file after a listing, for its next [`ROUNDS`]
+//!   directories. Then it has to show again that it needs them.
 //!
 //! Memory: a word for each of [`SLOTS`] threads. A thread that loses its slot to another starts
 //! again.
@@ -17,12 +17,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::Attributes;
 
 const SLOTS: usize = 64;
-/// Directories that are listed with attributes before a thread is guessed again.
+/// Directories that are listed with attributes before a thread is tested again.
 const ROUNDS: u64 = 64;
 /// It has listed a directory.
 const LISTED: u64 = 1 << 16;
 
-/// Threads that listed of late. A slot has the thread in its upper half.
+/// Threads with recent listings. A slot has the thread in its upper half.
 pub(super) struct Walkers([AtomicU64; SLOTS]);
 
 impl Default for Walkers {
@@ -36,8 +36,8 @@ impl Walkers {
         &self.0[thread as usize % SLOTS]
     }
 
-    /// Which names that a thread lists now come with attributes. `begins`: it is at the beginning
-    /// of a directory.
+    /// Which names of a listing by this thread get attributes. `begins`: it is at the beginning of
+    /// a directory.
     pub(super) fn lists(&self, thread: u32, begins: bool) -> Attributes {
         let slot = self.slot(thread);
         let known = slot.load(Relaxed);

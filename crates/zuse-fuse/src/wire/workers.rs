@@ -7,27 +7,27 @@
 //!            ^   (polls for a moment, then sleeps in read)                                │ none reads
 //!            └────────────────────────────────────────────────────────────────────────────┘
 //! ```
-//! Why: most of the time of a message goes into waking a thread. One that sleeps on an idle core
-//! needs 10 to 30 µs. So one worker is the reader, and serves what it reads. It polls for the next
-//! message for a moment before it sleeps. A client with one request after the other is then served
-//! by one thread that stays awake.
+//! Why: most of the time of a message goes into waking a thread. Waking one on an idle core takes
+//! 10 to 30 µs. So one worker is the reader, and serves the messages that it reads. It polls for
+//! the next message for a moment before it sleeps. A client with one request after the other is
+//! then served by one thread that stays awake.
 //!
 //! Rules (the tests and `mount-*` cases measure some of them; none affects bytes):
 //! - One worker reads whenever all others are parked or serving.
-//! - While none reads, a worker is called as soon as a waiting message is noticed. Either a worker
-//!   that has just read one finds another behind it, or the watch sees it. The watch looks every
-//!   [`TICK`] while there is work. So a request that waits (for a disk, for a suspended pool)
-//!   delays the others by two ticks at most, until all workers wait.
-//! - No worker is called for a FORGET, which takes less time than a call. One follows each removal
-//!   of a file, with the next request right behind it.
-//! - A poll lasts at most [`LOOK`]. A worker whose polls were in vain polls less often, until
-//!   messages come in quick succession again. Between two looks it yields the core, so that the
+//! - If no worker reads, one is called as soon as a waiting message is noticed. Either a worker
+//!   that has just read one finds another one, or the watch notices it. The watch checks every
+//!   [`TICK`] while there is work. So a blocked request (by a disk, or a suspended pool) delays the
+//!   others by two ticks at most, until all workers are blocked.
+//! - No worker is called for a FORGET, which takes less time than the call. One follows each
+//!   removal of a file, with the next request right after it.
+//! - A poll lasts at most [`LOOK`]. A worker whose polls found nothing polls less often, until
+//!   messages come in quick succession again. Between two checks it yields the core, so that the
 //!   client can run there.
 //! - If the cores are busy, a worker sleeps instead of polling, for [`AFTER_CROWD`].
-//! - Work that no request waits for is done right after an answer, and before going to sleep, but
-//!   never by the reader. If a message comes meanwhile, the worker does not poll again.
-//! - The watch sleeps when nothing came for [`QUIET`]; the reader that takes the next message wakes
-//!   it. An idle mount uses no processor time.
+//! - Background work is done right after an answer, and before going to sleep, but never by the
+//!   reader. If a message comes meanwhile, the worker does not poll again.
+//! - The watch sleeps if nothing came for [`QUIET`]; the reader of the next message wakes it. An
+//!   idle mount uses no processor time.
 
 use std::cell::Cell;
 use std::io;
@@ -40,23 +40,23 @@ use super::abi::op;
 
 /// How often the watch looks.
 const TICK: Duration = Duration::from_millis(1);
-/// The same when nothing has come for long and all workers wait for something.
+/// The same if nothing has come for long and all workers are blocked.
 const SLOW_TICK: Duration = Duration::from_millis(10);
 /// Ticks without a message after which the watch goes to sleep.
 const QUIET: u32 = 200;
-/// How long a worker looks for the next message before it sleeps.
+/// How long a worker polls for the next message before it sleeps.
 const LOOK: Duration = Duration::from_micros(50);
-/// How sure it has to be that looking pays; see [`Patience`].
+/// The confidence that polling pays off; see [`Patience`].
 const SURE: u8 = 4;
 const SUREST: u8 = 16;
 
-/// A look that takes longer has let somebody else have the core. There is work to do, and who
-/// sleeps is woken sooner than who stands in line.
+/// If a check takes longer, another thread had the core. Then a sleeping worker is scheduled sooner
+/// than a polling one.
 const CROWDED: Duration = Duration::from_micros(200);
 /// How long nobody looks then.
 const AFTER_CROWD: Duration = Duration::from_millis(50);
 
-/// Whether to look or to sleep, learned from how soon messages came.
+/// Decides between polling and sleeping, from how soon messages came before.
 #[derive(Debug)]
 struct Patience {
     sure: u8,
@@ -64,7 +64,7 @@ struct Patience {
 }
 
 impl Patience {
-    /// Messages that came soon after the last answer make surer, others less sure.
+    /// Messages soon after the last answer increase the confidence, others reduce it.
     fn learn(&mut self, soon: bool) {
         self.sure = if soon {
             (self.sure + 1).min(SUREST)
@@ -89,23 +89,22 @@ fn is_forget(message: &[u8]) -> bool {
     opcode.is_some_and(|b| matches!(u32::from_ne_bytes(*b), op::FORGET | op::BATCH_FORGET))
 }
 
-/// Where messages come in.
+/// The source of messages.
 pub(super) trait Queue: Sync {
-    /// Who brought a message.
+    /// Identifies the source of a message.
     type Guest;
 
     /// Whether a message waits.
     fn is_there_more(&self) -> bool;
 
-    /// Waits for a message, and says who brought it and how long it is; none when the queue is
-    /// closed.
+    /// Waits for a message, and returns its source and length; none if the queue is closed.
     fn receive(&self, inbox: &mut [u8]) -> io::Result<Option<(Self::Guest, usize)>>;
 
-    /// Takes on one more worker, if there may be more.
+    /// Starts one more worker, if allowed.
     fn hire(&self);
 }
 
-/// A worker that waits to be called.
+/// A parked worker, which waits to be called.
 #[derive(Debug)]
 struct Parked {
     thread: Thread,
@@ -131,11 +130,11 @@ pub(super) struct Worker<'a, D: Queue> {
     queue: &'a D,
     patience: Patience,
     number: u64,
-    /// The last message was answered: whoever asked it needs a moment before it asks the next.
+    /// The last message was answered: the client needs a moment before its next request.
     answered: bool,
 }
 
-/// Does what nobody waits for, until it is told that somebody asks.
+/// Does background work, until it is told of a request.
 pub(super) type Idle<'a> = &'a dyn Fn(&dyn Fn() -> bool);
 
 impl Workers {
@@ -160,7 +159,7 @@ impl Workers {
         self.parked.lock()
     }
 
-    /// Has a worker read: one that is free, or a new one.
+    /// Makes a worker read: a free one, or a new one.
     fn call_one(&self, queue: &impl Queue) {
         let next = self.parked().pop();
         match next {
@@ -169,12 +168,12 @@ impl Workers {
         }
     }
 
-    /// Whether everybody goes home.
+    /// Whether all workers end.
     pub(super) fn is_over(&self) -> bool {
         self.over.load(SeqCst)
     }
 
-    /// The house is closed: everybody goes home.
+    /// Closes the queue: all workers end.
     pub(super) fn end(&self) {
         self.over.store(true, SeqCst);
         for parked in self.parked().drain(..) {
@@ -197,7 +196,7 @@ impl Workers {
         while !self.over.load(SeqCst) {
             if quiet >= QUIET && self.waiting.load(SeqCst) > 0 {
                 self.watch_sleeps.store(true, SeqCst);
-                // A worker that takes a message after this wakes us. One taken before shows in the
+                // A worker that reads a message after this wakes us. One read before shows in the
                 // count here.
                 if self.taken.load(SeqCst) == seen && !self.over.load(SeqCst) {
                     thread::park();
@@ -220,8 +219,7 @@ impl Workers {
 }
 
 impl<D: Queue> Worker<'_, D> {
-    /// Waits for a message that this worker is to serve, and says who brought it; `None` when the
-    /// house is closed.
+    /// Waits for a message for this worker, and returns its source; `None` if the queue is closed.
     pub(super) fn next<'b>(
         &mut self,
         inbox: &'b mut [u8],
@@ -273,7 +271,7 @@ impl<D: Queue> Worker<'_, D> {
         }
         {
             let mut parked = self.all.parked();
-            // Under the lock: a caller that comes later finds us here.
+            // Under the lock: a later caller finds us here.
             if is_free() {
                 return;
             }
@@ -291,14 +289,14 @@ impl<D: Queue> Worker<'_, D> {
         waiting.fetch_add(1, SeqCst);
     }
 
-    /// Whether a message waits, which is not to wait for background work. The client that has just
-    /// got an answer may be waiting for this processor, to ask again.
+    /// Whether a message is waiting, which background work must not delay. The client that has just
+    /// got an answer may be waiting for this processor, to send the next request.
     fn is_asked(&self) -> bool {
         thread::yield_now();
         self.queue.is_there_more()
     }
 
-    /// Looks for a message for a while, if that pays; says whether there is one.
+    /// Polls for a message for a while, if that pays off; returns whether there is one.
     fn looks(&mut self, since: Instant) -> bool {
         if !self.patience.is_worth_it(since) {
             return false;
@@ -367,8 +365,8 @@ mod tests {
         out.0
     }
 
-    /// Three workers and the watch; a row of messages, each asked when the one before was answered.
-    /// What was done between them that nobody waits for.
+    /// Three workers and the watch; a sequence of messages, each sent after the answer to the one
+    /// before. Counts the background work between them.
     #[test]
     fn there_are_idle_moments_behind_each_answer_and_all_go_home() {
         // Neither takes references back.

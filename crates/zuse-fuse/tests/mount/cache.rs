@@ -1,4 +1,4 @@
-//! What the kernel keeps, and how it is told to drop it.
+//! The kernel's caches, and notices to drop them.
 
 use crate::{fixture, fixture_with};
 use std::fs;
@@ -185,7 +185,7 @@ fn references_are_given_back_when_the_kernel_shrinks_its_caches() {
     for i in 0..200 {
         fs::write(f.path(&format!("{i}")), "x").unwrap();
     }
-    // Listing hands out more references; removing and forgetting must end at zero, or inodes leak.
+    // Listings give more references; removing and forgetting must end at zero, or inodes leak.
     assert_eq!(
         fs::read_dir(f.root())
             .unwrap()

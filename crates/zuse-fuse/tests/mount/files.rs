@@ -20,7 +20,7 @@ fn rw(f: &Fixture, name: &str) -> File {
         .unwrap()
 }
 
-/// Bytes that tell where they belong.
+/// Bytes that depend on their position.
 fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut x = seed | 1;
     (0..len)

@@ -200,7 +200,7 @@ pub struct MemoryFs {
     state: Mutex<State>,
     pub asked: Asked,
     pub destroyed: AtomicU64,
-    /// When set, each read invalidates the pages that it reads.
+    /// If set, each read invalidates the pages that it reads.
     pub invalidate: OnceLock<Notifier>,
 }
 
@@ -238,7 +238,7 @@ impl MemoryFs {
         }
     }
 
-    /// Replaces a file behind the kernel's back, as a rollback would.
+    /// Replaces a file without the kernel, as a rollback would.
     pub fn overwrite(&self, name: &[u8], data: &[u8]) -> u64 {
         let mut state = self.state.lock().unwrap();
         let ino = state.child(1, name).unwrap();
@@ -258,7 +258,7 @@ impl MemoryFs {
             .refs = 0;
     }
 
-    /// Inodes that are alive.
+    /// Number of live inodes.
     pub fn inodes(&self) -> usize {
         self.state.lock().unwrap().nodes.len()
     }

@@ -187,8 +187,7 @@ fn a_failed_fetch_is_told_to_all_and_tried_again_by_the_next() {
     );
 }
 
-/// The caller while a fetch goes on that will fail fetches for himself, once for all of them, and
-/// what that says holds.
+/// A caller that joins a failing fetch retries once, and the result of the retry holds.
 #[test]
 fn a_fetch_that_failed_is_tried_again_by_who_came_meanwhile() {
     for repaired in [true, false] {
@@ -238,7 +237,7 @@ fn until_waited_for(cache: &Cache, key: &Key) {
     until_waited_for_by(cache, key, 1);
 }
 
-/// Until so many wait: the map, the taker, and each who waits hold it.
+/// Waits until so many threads wait: the map, the reading thread and each waiter hold a reference.
 fn until_waited_for_by(cache: &Cache, key: &Key, waiters: usize) {
     let waited_for = || {
         let shard = cache.shards[cache.shard(key)].lock();
@@ -371,12 +370,12 @@ fn an_entry_that_stands_in_no_queue_is_noticed() {
     cache.insert(key(1), Class::Data, block(4096));
     let mut shard = cache.shards[cache.shard(&key(1))].lock();
     shard.data.probation.clear();
-    // So many slots that are stale that they are swept.
+    // Enough stale slots to trigger a sweep.
     shard.data.main.extend((10..100).map(key));
     shard.sweep(Class::Data);
 }
 
-/// A place may have held another block before, and may be written again within a txg.
+/// A place may have held another block before, and may be rewritten within a txg.
 #[test]
 fn a_block_is_never_given_out_for_another_birth_or_another_content_of_its_place() {
     let cache = Cache::new(1 << 20);

@@ -267,8 +267,8 @@ fn object_sets_are_signed_as_openzfs_signs_them() {
             bad[at] ^= 1;
             assert!(key.check_objset(&bad, &"x").is_err(), "byte {at}");
         }
-        // Without complete accounting there is no local MAC, and whatever stands in its place
-        // counts as none.
+        // Without complete accounting there is no local MAC, and any bytes in its place are
+        // ignored.
         put_u64(&mut block, 712, 6);
         key.check_objset(&block, &"x").expect("unsigned accounting");
         key.sign_objset(&mut block).expect("sign");

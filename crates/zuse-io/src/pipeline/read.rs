@@ -24,15 +24,15 @@ impl Pipeline {
     /// The block a pointer names: decoded, little-endian, from the cache or the devices.
     ///
     /// # Errors
-    /// `Corrupt` if no copy passes its checksum or the bytes do not decode. `Device` if no copy can
-    /// be read; a hole is refused by the caller, not here (`Corrupt`). Without a key, of an
-    /// encrypted dataset: what is in clear there is given unproved, dnodes with their bonuses
-    /// encrypted; anything else is `Refused(ACCES)`.
+    /// `Corrupt` if no copy passes its checksum or the bytes do not decode; also for a hole, which
+    /// the caller has to handle. `Device` if no copy can be read. An encrypted dataset without its
+    /// key gives unproved cleartext, and dnodes with encrypted bonuses. Anything else of it is
+    /// `Refused(ACCES)`.
     pub fn read(&self, bp: &BlockPointer, place: &dyn Display) -> Result<Arc<Block>> {
         self.read_keyed(bp, None, place)
     }
 
-    /// As [`Self::read`], of a dataset with that key: everything is proved by it.
+    /// As [`Self::read`], for a dataset with that key, which authenticates everything.
     ///
     /// # Errors
     /// As [`Self::read`]; `Corrupt` also if authentication fails, or the block is not protected at
@@ -68,7 +68,7 @@ impl Pipeline {
         }
     }
 
-    /// As [`Self::read`], but leaves no trace in the cache when it has to go to the devices.
+    /// As [`Self::read`], but does not insert what it reads into the cache.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -76,7 +76,7 @@ impl Pipeline {
         self.read_around_keyed(bp, None, place)
     }
 
-    /// As [`Self::read_keyed`], but leaves no trace in the cache when it has to go to the devices.
+    /// As [`Self::read_keyed`], but does not insert what it reads into the cache.
     ///
     /// # Errors
     /// As [`Self::read_keyed`].
@@ -110,12 +110,12 @@ impl Pipeline {
         Ok(out)
     }
 
-    /// The content of an embedded pointer in `out`, which is as long as the block. Where it lies
-    /// only for a moment, it needs no memory of its own.
+    /// Unpacks the content of an embedded pointer into `out`, which has the block's length.
+    /// Short-lived content needs no allocation this way.
     ///
     /// # Errors
-    /// The pointer is none such or `out` of another length, or what it holds does not decompress to
-    /// that.
+    /// The pointer is not embedded, `out` has another length, or the content does not decompress to
+    /// it.
     pub fn embedded_into(
         &self,
         bp: &BlockPointer,
@@ -144,8 +144,8 @@ impl Pipeline {
         self.to_little(bp, out, place)
     }
 
-    /// Stored bytes of a normal pointer: checksummed, still compressed and encrypted. With them and
-    /// the pointer's [`CryptParams`](crate::CryptParams) a raw stream can be made, without a key.
+    /// Stored bytes of a normal pointer: checksummed, still compressed and encrypted. A raw stream
+    /// needs only these and the pointer's [`CryptParams`](crate::CryptParams), and no key.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -155,7 +155,7 @@ impl Pipeline {
         self.read_tree(bp, place, 0)
     }
 
-    /// Whether some copy of a block is on the devices. It may never have been written: then no
+    /// Whether some copy of a block is on the devices. The block may never have been written, so no
     /// device is blamed.
     ///
     /// # Errors
@@ -213,14 +213,14 @@ impl Pipeline {
             let (vdev, start) = (dva.vdev(), dva.offset());
             let born = Txg(bp.physical_birth());
             let len = bp.psize() as usize;
-            // What was just written may wait in memory still: the device has older bytes there.
+            // A block just written may wait in memory; the device has older bytes then.
             let waits = self.gather.peek(born, vdev, start, len);
             if let Some(bytes) = &waits
                 && check(bytes)
             {
                 return Ok(waits.unwrap_or_default());
             }
-            // Where only a part waits it is written first, so that the device has the whole block.
+            // If only a part waits it is written first, so that the device has the whole block.
             if waits.is_none() && self.gather.holds_part(born, vdev, start, len) {
                 let write = |run: &Run| self.write_run(run);
                 self.gather.make_way(vdev, start, len, &write)?;
@@ -274,10 +274,10 @@ impl Pipeline {
         self.decode(bp, key, stored, place)
     }
 
-    /// The block that stored bytes stand for: decrypted, decompressed, little-endian.
+    /// Turns stored bytes into a block: decrypted, decompressed, little-endian.
     ///
     /// # Errors
-    /// `Corrupt` where they do not decode, or the key does not prove them.
+    /// `Corrupt` if they do not decode, or fail authentication with the key.
     pub fn decode(
         &self,
         bp: &BlockPointer,
@@ -286,7 +286,7 @@ impl Pipeline {
         place: &dyn Display,
     ) -> Result<Vec<u8>> {
         if let Some(key) = key {
-            // A block is compressed before it is encrypted.
+            // Decryption comes first, because a block is compressed before it is encrypted.
             key.open_stored(bp, &mut stored, place)?;
         }
         let mut out = if bp.compression() == Compression::Off.to_u8() {
@@ -341,7 +341,7 @@ impl Pipeline {
             .map_err(|e| Error::corrupt(place.to_string(), e))
     }
 
-    /// The first bytes of a block alone; `None` if it has to be unpacked as a whole for that.
+    /// Decodes only the first bytes of a block. `None` if that takes decompressing all of it.
     pub(crate) fn front_of(&self, bp: &BlockPointer, stored: &[u8], out: &mut [u8]) -> Option<()> {
         let kind = Compression::from_u8(bp.compression())?;
         let early = matches!(kind, Compression::Lz4 | Compression::Off);
@@ -370,7 +370,7 @@ impl Pipeline {
     }
 }
 
-/// Whether bytes have the checksum of their pointer.
+/// Whether bytes match the checksum of their pointer.
 fn sums_up(
     bp: &BlockPointer,
     kind: ChecksumKind,

@@ -205,7 +205,7 @@ fn a_small_directory_is_part_of_its_pointer() {
     let read = b.io.read(&bp, &"here").expect("reads");
     assert_eq!(read.bytes(), &directory[..]);
 
-    // Where a pointer must not hold data, and where it would not fit.
+    // Cases that must not embed, and one that would not fit.
     let apart = WritePolicy {
         embed: false,
         ..policy
@@ -361,7 +361,7 @@ fn a_stale_reader_does_not_heal_over_the_block_that_is_there_now() {
     .expect("write");
     assert_eq!(new.dva(0).offset(), old.dva(0).offset());
     b.io.cache().clear();
-    // The reader gets what it asked for, if it is still there.
+    // The reader gets the block it asked for, if that still exists.
     assert_eq!(b.io.read(&old, &"stale").expect("read").bytes(), &data[..]);
     assert_eq!(b.io.read(&new, &"new").expect("read").bytes(), &other[..]);
 }
@@ -436,7 +436,7 @@ fn long_neighbours_come_in_one_read_and_what_is_rotten_among_them_does_not() {
     let start = rotten.dva(0).offset() + (4 << 20) - (64 << 10);
     disk.write_at(&[0xaa; 512], start + (64 << 10))
         .expect("rot");
-    // A gap that is read along; and asked for in another order than they lie.
+    // With a gap that is read and dropped, and in another order than on disk.
     let (between, _) = blocks.remove(1);
     blocks.reverse();
     io.cache().clear();
@@ -457,9 +457,9 @@ fn long_neighbours_come_in_one_read_and_what_is_rotten_among_them_does_not() {
     }
     assert!(io.peek(&between).is_none());
     assert!(io.peek(&rotten).is_none());
-    // Nobody is left waiting for it: who needs it finds out what is wrong.
+    // No reader is left waiting; the reader that needs the block finds the error.
     assert!(io.read(&rotten, &"rotten").is_err());
-    // The other way a run is good or not as a whole.
+    // Without direct prefetch a run is good or bad as a whole.
     io.cache().clear();
     io.set_prefetch_direct(false);
     let wanted: Vec<_> = blocks.iter().map(|(bp, _)| *bp).chain([rotten]).collect();
@@ -471,7 +471,7 @@ fn long_neighbours_come_in_one_read_and_what_is_rotten_among_them_does_not() {
     }
 }
 
-/// Bytes that have reached the device when 512 KiB were put in blocks of that size.
+/// Bytes that have reached the device after 512 KiB were put in blocks of that size.
 fn written_of(block: usize, around: bool) -> u64 {
     let power = PowerSupply::new();
     let disk = Arc::new(SimDisk::new("/disk", SIZE, 9, power));

@@ -17,9 +17,9 @@ const EMBEDDED_MAX: usize = 112;
 impl Pipeline {
     /// Writes one block in `txg` and returns its pointer.
     ///
-    /// `old` is the pointer it replaces (a hole if none); the caller kills it unless the result is
-    /// `in_place`. `data` is the decoded, little-endian content, `fill` its fill count. `block` is
-    /// what the cache keeps (the same bytes); pass `None` where the block will not be read soon.
+    /// `old` is the pointer it replaces (a hole if none). The caller kills it unless the result is
+    /// `in_place`. `data` is the decoded, little-endian content, `fill` its fill count. `block`
+    /// holds the same bytes for the cache; pass `None` if the block will not be read soon.
     ///
     /// # Errors
     /// `Refused(NOSPC)` if the pool is full; `Device` if a copy could not be written.
@@ -38,7 +38,7 @@ impl Pipeline {
     /// ([`DatasetKey::sign_objset`]).
     ///
     /// # Errors
-    /// As [`Self::write`]; `Unsupported` for a block that the suite does not take.
+    /// As [`Self::write`]; `Unsupported` if the suite cannot encrypt a block of that size.
     pub fn write_keyed(
         &self,
         txg: Txg,
@@ -58,7 +58,7 @@ impl Pipeline {
         let zero_test = policy.compression != Compression::Off
             || policy.dedup != Dedup::Off
             || key.is_some() && policy.object_type == object_type::DNODE && policy.level == 0;
-        // A block that is stored as it is stays a block: with `compression=off` zeros are written.
+        // With `compression=off` zeros are stored as a block, not as a hole.
         if zero_test && is_zero(data) {
             // The hole keeps the txg in which it came, so that an incremental send finds what was
             // freed.
@@ -94,8 +94,9 @@ impl Pipeline {
     ) -> Result<Written> {
         let allocator = self.allocator()?;
         let rewrite = policy.pass > 1 && is_own(old, txg);
-        // A block that is encrypted gets a fresh IV, so its old place would hold two ciphertexts of
-        // one txg. After a power cut the pointer could lead to either. Only the MOS is rewritten.
+        // A block that is encrypted gets a fresh IV. Its old place would hold two ciphertexts of
+        // one txg, and after a power cut the pointer could lead to either. Only the MOS, which is
+        // not encrypted, is rewritten in place.
         assert!(
             !rewrite || key.is_none(),
             "an encrypted block must not be rewritten in place"
@@ -132,15 +133,14 @@ impl Pipeline {
             }
         };
         self.sum(policy.checksum, &mut bp, stored)?;
-        // The same stored bytes: the old pointer stays, and snapshots go on sharing its block.
+        // The stored bytes are equal: the old pointer stays, and snapshots still share its block.
         if policy.nopwrite && can_nopwrite(&bp, old, policy) {
             return Ok(Written {
                 bp: *old,
                 in_place: true,
             });
         }
-        // The dedup tables know blocks by the checksum of the stored bytes, so they are asked only
-        // now.
+        // Only now: dedup tables know blocks by the checksum of the stored bytes.
         bp.set_birth(txg.0, txg.0);
         bp.set_fill(fill);
         self.store_once(txg, policy, &mut bp, stored, &|other| {
@@ -153,8 +153,8 @@ impl Pipeline {
         })
     }
 
-    /// Writes a block to the place that it has of this txg already, if the bytes fit it. A smaller
-    /// result is padded, an uncompressed one may not change size.
+    /// Writes a block to its old place, if that was allocated in this txg and the bytes fit. A
+    /// smaller result is padded. An uncompressed one must have the same size.
     #[allow(clippy::too_many_arguments)]
     fn keep_place(
         &self,
@@ -166,12 +166,13 @@ impl Pipeline {
         compression: Compression,
         scratch: &mut Vec<u8>,
     ) -> Result<Option<Written>> {
-        // With another size it would need another place, and the passes of the MOS would not end.
+        // A block of another size would need another place, and the passes of the MOS would not
+        // end.
         let room = old.psize() as usize;
         let packed = compression != Compression::Off;
         let (bytes, compression) = if packed && scratch.len() <= room && room < data.len() {
             let len = scratch.len();
-            // Zeros behind a compressed block are no part of it: decompressing stops before them.
+            // Zeros after a compressed block are harmless: decompression stops before them.
             pad(scratch, len, room);
             (&scratch[..], compression)
         } else if room == data.len() {
@@ -185,7 +186,7 @@ impl Pipeline {
             .map(Some)
     }
 
-    /// Finds places for the stored bytes of a block, writes them there and notes them in its
+    /// Allocates places for the stored bytes of a block, writes them and notes the DVAs in its
     /// pointer.
     pub(crate) fn store(
         &self,
@@ -200,7 +201,7 @@ impl Pipeline {
         self.write_gang(txg, policy, bp, stored)
     }
 
-    /// As [`Self::store`], each copy in one piece; false if there is no piece that large.
+    /// As [`Self::store`], with each copy contiguous; false if there is no contiguous space.
     pub(crate) fn store_whole(
         &self,
         txg: Txg,
@@ -213,7 +214,7 @@ impl Pipeline {
                 for (i, dva) in dvas[..count.min(3)].iter().enumerate() {
                     bp.set_dva(i, *dva);
                 }
-                // All places first, then the writes: a failed allocation leaves nothing on the
+                // All places are allocated before the writes: a failed allocation leaves nothing on
                 // disk.
                 for dva in bp.dvas() {
                     self.put(txg, &dva, stored)?;
@@ -224,8 +225,7 @@ impl Pipeline {
         }
     }
 
-    /// Space for each copy of so many stored bytes, in one piece; `None` if there is none that
-    /// large.
+    /// Allocates contiguous space for each copy; `None` if there is none that large.
     pub(crate) fn find_place(
         &self,
         txg: Txg,
@@ -233,7 +233,7 @@ impl Pipeline {
         len: u64,
     ) -> Result<Option<Allocation>> {
         let class = match policy.class {
-            // By the stored size, which is known only here.
+            // Decided here, because it depends on the stored size.
             AllocClass::Normal if len <= u64::from(policy.small) => AllocClass::Small,
             class => class,
         };
@@ -252,7 +252,7 @@ impl Pipeline {
         lsize: usize,
         fill: u64,
     ) -> Result<Written> {
-        // What an older txg wrote is what a power cut falls back to: it is never written over.
+        // A power cut falls back to blocks of older txgs, so those are never overwritten.
         assert_eq!(
             old.physical_birth(),
             txg.0,
@@ -265,15 +265,15 @@ impl Pipeline {
         bp.set_checksum(sum);
         bp.set_birth(txg.0, txg.0);
         bp.set_fill(fill);
-        // Every copy: one that stayed as it was would no longer have the pointer's checksum.
+        // Every copy is rewritten: a stale copy would not match the pointer's checksum.
         for (i, dva) in old.dvas().enumerate() {
             bp.set_dva(i, dva);
-            // A reader that still has the old pointer must not "heal" this place with the old
+            // A reader that still holds the old pointer must not "heal" this place with the old
             // bytes.
             self.freed.note(txg, &dva);
             self.put(txg, &dva, stored)?;
         }
-        // The cache knows this place by the bytes of the pass before.
+        // The cache may hold the bytes of the previous pass for this place.
         self.cache.remove(&Key::of(old));
         Ok(Written { bp, in_place: true })
     }
@@ -290,16 +290,16 @@ impl Pipeline {
         }
         let unit = unit.max(512) as usize;
         let len = data.len();
-        // Less than an eighth saved does not pay for decompressing at each read.
+        // Saving less than an eighth does not pay for decompressing at each read.
         let mut limit = len - len / 8;
         if policy.compression != Compression::Zle {
-            // What saves no whole sector saves no space.
+            // Saving less than a sector saves no space.
             limit -= limit % unit;
             if limit < unit {
                 limit = EMBEDDED_MAX;
             }
         }
-        // No sector can be saved: the block becomes part of its pointer, or stays as it is.
+        // No sector can be saved: the block is embedded in its pointer, or stored uncompressed.
         let whole = limit == EMBEDDED_MAX && len <= unit;
         if whole && !policy.embed {
             return Squeezed::Plain;
@@ -320,7 +320,7 @@ impl Pipeline {
         } else {
             n.next_multiple_of(unit)
         };
-        // After rounding nothing may be left of what was saved.
+        // Rounding up to sectors may leave no saving.
         if size >= len {
             return Squeezed::Plain;
         }
@@ -361,18 +361,17 @@ fn pad(buf: &mut Vec<u8>, used: usize, size: usize) {
 
 fn can_nopwrite(new: &BlockPointer, old: &BlockPointer, policy: &WritePolicy) -> bool {
     old.kind() == BpKind::Normal
-        // A fresh IV makes other bytes of the same content. And a shared dedup entry counts
-        // pointers.
+        // A fresh IV makes other bytes of the same content. A shared dedup entry counts references.
         && !old.uses_crypt()
         && !old.dedup()
         // Word 6 holds sizes, compression, checksum function, type and level.
         && old.words[6] == new.words[6]
-        // `copies` may have changed since: then the block is to be rewritten.
+        // If `copies` has changed since, the block has to be rewritten.
         && old.dvas().count() == usize::from(policy.copies)
         && old.checksum() == new.checksum()
 }
 
-/// Whether the place of a pointer is of this txg, and can be written again.
+/// Whether the place of a pointer was allocated in this txg and may be rewritten.
 fn is_own(old: &BlockPointer, txg: Txg) -> bool {
     !old.is_hole()
         && !old.is_embedded()
@@ -381,7 +380,7 @@ fn is_own(old: &BlockPointer, txg: Txg) -> bool {
         && old.physical_birth() == txg.0
 }
 
-/// A block that lies in its pointer.
+/// Embeds a block in its pointer.
 fn embedded(txg: Txg, policy: &WritePolicy, bytes: &[u8], lsize: usize) -> Result<Written> {
     let bp = BlockPointer::embed(
         bytes,
@@ -397,7 +396,7 @@ fn embedded(txg: Txg, policy: &WritePolicy, bytes: &[u8], lsize: usize) -> Resul
     })
 }
 
-/// Encrypts a block in `scratch`; `data` is what it says.
+/// Encrypts a block in `scratch`. `data` is its content before compression.
 pub(crate) fn seal(
     policy: &WritePolicy,
     key: &DatasetKey,
@@ -405,11 +404,11 @@ pub(crate) fn seal(
     data: &[u8],
     scratch: &mut [u8],
 ) -> Result<()> {
-    // Before the MAC is made, which covers this bit.
+    // Set before the MAC is computed, because the MAC covers this bit.
     bp.set_crypt();
     key.seal_stored(bp, scratch, policy.dedup)?;
     if policy.level > 0 {
-        // An indirect block is not encrypted: its MAC is that of the MACs in it.
+        // An indirect block is not encrypted. Its MAC is computed from the MACs in it.
         bp.set_mac(&indirect_mac(data));
     }
     Ok(())

@@ -17,18 +17,18 @@ use crate::session::Session;
 use crate::table::{Node, What};
 use crate::volume::Volume;
 
-/// What is handed over of mounts whose file systems are let go.
+/// The data of mounts whose file systems were released.
 #[derive(Debug, Default)]
 pub struct LetGo {
     nameless: AllNameless,
 }
 
-/// Numbers of a session's file systems on their way.
+/// Numbers of a session's file systems in the stream.
 type Places = HashMap<*const Volume, u64>;
 
 impl PoolMounts {
-    /// Lets go of all file systems: the pool can be closed. Their mounts have to rest. Nothing that
-    /// is open is freed.
+    /// Releases all file systems, so that the pool can be closed. Their mounts must be at rest.
+    /// Open objects are not freed.
     pub fn let_go(&self) -> LetGo {
         let mut all = LetGo::default();
         for server in self.servers() {
@@ -37,10 +37,10 @@ impl PoolMounts {
         all
     }
 
-    /// Sends all that another process needs to go on with the mounts.
+    /// Sends everything that another process needs to take over the mounts.
     ///
     /// # Errors
-    /// The other end is gone.
+    /// The other end is closed.
     pub fn give(&self, let_go: &LetGo, link: &mut Link) -> io::Result<()> {
         link.put(let_go.nameless.len() as u64)?;
         for (dataset, objects) in &let_go.nameless {
@@ -159,7 +159,7 @@ fn give_session(session: &Session, link: &mut Link) -> io::Result<()> {
     link.put(0)
 }
 
-/// Directories that are made up: they keep their numbers.
+/// Virtual directories: they keep their numbers.
 fn give_covers(session: &Session, places: &Places, link: &mut Link) -> io::Result<()> {
     let covers = session.covers();
     link.put(covers.made_up())?;
@@ -220,7 +220,7 @@ fn volumes_of(session: &Session) -> Vec<Arc<Volume>> {
     }
     session.table.each_volume(&mut add);
     let mut all: Vec<_> = all.into_values().collect();
-    // If two file systems had a slot in turn, the later one comes last, and so decides.
+    // If two file systems had a slot in turn, the later one is last, and so decides.
     all.sort_by_key(|v| (v.root != number::ROOT, v.slot));
     all
 }

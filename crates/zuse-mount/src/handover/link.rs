@@ -1,7 +1,7 @@
 //! A socket between two processes of this program: numbers, bytes and descriptors, received in the
 //! order in which they were sent.
 //!
-//! A number is eight bytes, little-endian; bytes have their count in front. A descriptor is sent
+//! A number is eight bytes, little-endian; bytes are preceded by their count. A descriptor is sent
 //! with a byte of its own. Everything is buffered. Buffers are wiped after use, because keys pass
 //! through them.
 
@@ -17,9 +17,9 @@ use rustix::net::{
 };
 use zeroize::{Zeroize, Zeroizing};
 
-/// Bytes that are gathered before they are sent, and read at a time.
+/// Bytes that are collected before sending, and read at a time.
 const PIECE: usize = 64 << 10;
-/// Longest bytes that are taken: a path, a name, a list of options.
+/// Longest byte string that is accepted: a path, a name, a list of options.
 const LONGEST: u64 = 1 << 20;
 /// Most descriptors in one message: ours come one by one.
 const DESCRIPTORS: usize = 4;
@@ -31,7 +31,7 @@ pub struct Link {
     stream: UnixStream,
     out: Zeroizing<Vec<u8>>,
     inbox: Zeroizing<Vec<u8>>,
-    /// What of the inbox is taken, and what has come.
+    /// How much of the inbox was consumed, and received.
     at: usize,
     end: usize,
     descriptors: VecDeque<OwnedFd>,
@@ -62,7 +62,7 @@ impl Link {
     /// Puts a number.
     ///
     /// # Errors
-    /// The other end is gone, or takes nothing for too long.
+    /// The other end is closed, or does not read for too long.
     pub fn put(&mut self, number: u64) -> io::Result<()> {
         self.out.extend_from_slice(&number.to_le_bytes());
         self.flush_if_full()
@@ -104,7 +104,7 @@ impl Link {
         }
     }
 
-    /// Sends what was put.
+    /// Sends the buffered data.
     ///
     /// # Errors
     /// As [`Self::put`].
@@ -118,7 +118,7 @@ impl Link {
     /// The next number.
     ///
     /// # Errors
-    /// The other end is gone, says nothing for too long, or breaks the order of things.
+    /// The other end is closed, sends nothing for too long, or breaks the order of items.
     pub fn take(&mut self) -> io::Result<u64> {
         let mut bytes = [0; 8];
         self.fill(&mut bytes)?;
@@ -128,7 +128,7 @@ impl Link {
     /// The next bytes.
     ///
     /// # Errors
-    /// As [`Self::take`]; they are too long.
+    /// As [`Self::take`]; or they are too long.
     pub fn take_bytes(&mut self) -> io::Result<Vec<u8>> {
         let len = self.take()?;
         if len > LONGEST {
@@ -142,15 +142,15 @@ impl Link {
     /// The next bytes as text.
     ///
     /// # Errors
-    /// As [`Self::take_bytes`]; they are no text.
+    /// As [`Self::take_bytes`]; or they are not UTF-8.
     pub fn take_text(&mut self) -> io::Result<String> {
         String::from_utf8(self.take_bytes()?).map_err(|_| broken("bytes that are no text"))
     }
 
-    /// The next number, which says yes or no.
+    /// The next number, as a boolean.
     ///
     /// # Errors
-    /// As [`Self::take`]; it is another one.
+    /// As [`Self::take`]; or it is another number.
     pub fn take_bool(&mut self) -> io::Result<bool> {
         match self.take()? {
             0 => Ok(false),
@@ -162,12 +162,12 @@ impl Link {
     /// The next number, if it fits.
     ///
     /// # Errors
-    /// As [`Self::take`]; it does not.
+    /// As [`Self::take`]; or it does not fit.
     pub fn take_as<N: TryFrom<u64>>(&mut self) -> io::Result<N> {
         N::try_from(self.take()?).map_err(|_| broken("a number that is too large"))
     }
 
-    /// The next 32 bytes, which are a secret.
+    /// The next 32 bytes, a secret.
     ///
     /// # Errors
     /// As [`Self::take`].
@@ -177,7 +177,7 @@ impl Link {
         Ok(secret)
     }
 
-    /// Puts 32 bytes, which are a secret.
+    /// Sends 32 bytes, a secret.
     ///
     /// # Errors
     /// As [`Self::put`].
@@ -189,7 +189,7 @@ impl Link {
     /// The next descriptor.
     ///
     /// # Errors
-    /// As [`Self::take`]; this process may open no more.
+    /// As [`Self::take`]; or this process may open no more files.
     pub fn take_descriptor(&mut self) -> io::Result<OwnedFd> {
         let mut byte = [0];
         self.fill(&mut byte)?;

@@ -32,11 +32,11 @@ impl From<io::Error> for ServeError {
 }
 
 impl PoolMounts {
-    /// Takes what [`PoolMounts::give`] sends. The mounts are not this process's, nor served, before
-    /// [`PoolMounts::begin`].
+    /// Receives the data of [`PoolMounts::give`]. The mounts do not belong to this process and are
+    /// not served, before [`PoolMounts::begin`].
     ///
     /// # Errors
-    /// The other end is gone or sends nonsense; a file system that is mounted cannot be opened.
+    /// The other end is closed or sends invalid data; or a mounted file system cannot be opened.
     pub fn take(&self, link: &mut Link) -> Taken<()> {
         let nameless = self.take_nameless(link)?;
         for _ in 0..link.take()? {
@@ -190,7 +190,7 @@ fn open(tree: &dyn Tree, what: u64, name: &str) -> Result<Arc<FileSystem>> {
     }
 }
 
-/// Takes objects without a name up before anybody can free them.
+/// Takes over nameless objects before they can be freed.
 fn hold(fs: &FileSystem, handed: &HashMap<ObjectId, Nameless>) -> HashMap<ObjectId, Arc<Znode>> {
     let take = |(object, nameless): (&ObjectId, &Nameless)| {
         let taken = fs.take_nameless(*object, nameless.generation, nameless.may_get_name);
@@ -200,7 +200,7 @@ fn hold(fs: &FileSystem, handed: &HashMap<ObjectId, Nameless>) -> HashMap<Object
     handed.iter().filter_map(take).collect()
 }
 
-/// Snapshots that are looked at are found again by their names.
+/// Open snapshots are found again by their names.
 fn note_snapshots(session: &Session, places: &[Place]) {
     let mut heads: Vec<Arc<Volume>> = session.children.lock().values().cloned().collect();
     heads.push(session.root());
@@ -218,7 +218,7 @@ fn note_snapshots(session: &Session, places: &[Place]) {
     }
 }
 
-/// Directories that are made up, by their numbers.
+/// Virtual directories, by their numbers.
 type MadeUp = HashMap<u64, Arc<VirtualDir>>;
 
 fn take_covers(link: &mut Link, session: &Session, places: &[Place]) -> Taken<MadeUp> {
@@ -251,7 +251,7 @@ fn at(places: &[Place], place: u64) -> io::Result<&Place> {
     place.ok_or_else(|| broken("a file system that was not announced"))
 }
 
-/// Takes an inode that the kernel knows; none after the last.
+/// Receives an inode that the kernel knows; none after the last.
 fn take_node(
     link: &mut Link,
     session: &Session,

@@ -1,5 +1,4 @@
-//! Which file systems a session shows, and with which mount options, from the properties of the
-//! pool.
+//! Which file systems a session shows, and its mount options, from the properties of the pool.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,12 +12,12 @@ use crate::covers::Covers;
 use crate::session::Session;
 use crate::volume::Volume;
 
-/// What the properties of the root, and of all that is shown, leave of the options. The root comes
-/// first.
+/// The options left after the restrictions by the properties of all shown file systems. The root
+/// comes first.
 ///
-/// The kernel has one answer for the whole mount. Set-id bits and device nodes count only if no
-/// file system says no. Programs run if any says yes: the session refuses to open those of the
-/// others.
+/// The kernel has one setting for the whole mount. Set-id bits and device nodes are enabled only if
+/// all file systems allow them. Programs are enabled if any allows them: the session refuses to
+/// open those of the others.
 pub(super) fn effective(asked: &MountOptions, all: &[Arc<FileSystem>]) -> MountOptions {
     let mut mount = asked.clone();
     if let Some(root) = all.first() {
@@ -29,7 +28,7 @@ pub(super) fn effective(asked: &MountOptions, all: &[Arc<FileSystem>]) -> MountO
     mount.suid &= every(|p| p.setuid);
     mount.dev &= every(|p| p.devices);
     mount.exec &= !every(|p| !p.exec);
-    // Each file system answers for itself; where ACLs are off there are none.
+    // Each file system is asked separately; with ACLs off there are none.
     mount.posix_acl = true;
     mount
 }
@@ -47,14 +46,14 @@ pub(super) fn shown(session: &Session) -> Vec<Arc<FileSystem>> {
     all
 }
 
-/// A file system that is not in the session any more, and the one that has its place.
+/// A file system that is not in the session any more, and its successor.
 pub(super) type Heir = (Arc<Volume>, Arc<Volume>);
 
-/// Makes the map of what is mounted where from the tree. Returns the file systems that are not in
-/// it any more, and those that others took the places of.
+/// Builds the map of mounts from the tree. Returns the file systems that are not in it any more,
+/// and the replaced ones with their successors.
 ///
-/// `may_show` is asked before anything new can be seen; if it says no, children that want something
-/// taken away are left out.
+/// `may_show` is called before anything new becomes visible; if it returns false, children that
+/// need a restriction are left out.
 pub(super) fn lay(
     session: &Session,
     may_show: impl FnOnce(&[Arc<FileSystem>]) -> bool,
@@ -138,7 +137,8 @@ pub(super) fn root_names(volume: &Volume) -> Vec<Vec<u8>> {
     names
 }
 
-/// Frees what has no name and no holder, writes access times. What fails waits for the next time.
+/// Frees nameless objects without holders, and writes access times. Failures are retried the next
+/// time.
 pub(crate) fn settle(fs: &FileSystem) {
     if !fs.is_read_only() {
         let _ = fs.reap();

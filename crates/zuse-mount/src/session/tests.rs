@@ -70,7 +70,7 @@ fn most_of_what_the_kernel_knows_is_not_held() {
     let inos: Vec<u64> = (100..1_000).map(make).collect();
     let held = inos.iter().filter(|ino| is_held(**ino)).count();
     assert!(held <= 64, "{held} of 900 are held");
-    // What is let go is the same file at its next use, and stays usable without a name.
+    // A released object is the same file at its next use, and stays usable without a name.
     let (ino, first) = (inos[0], name(100));
     assert!(!is_held(ino));
     let before = session.node(ino).unwrap();

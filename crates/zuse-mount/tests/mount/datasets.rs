@@ -178,7 +178,7 @@ fn the_root_follows_its_property_readonly() {
     fs::write(f.path("y"), "y").unwrap();
 }
 
-/// A kernel before 6.2 can only drop a name, and what is mounted on it goes along.
+/// A kernel before 6.2 can only drop a name, and a mount on it is dropped with it.
 #[test]
 fn what_is_mounted_inside_is_there_after_a_rollback_whether_names_expire_or_are_dropped() {
     for expire_names in [true, false] {

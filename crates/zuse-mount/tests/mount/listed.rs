@@ -1,5 +1,5 @@
-//! What the kernel knows from a listing alone is not held in memory until it is used or loses its
-//! name.
+//! Objects that the kernel knows only from a listing are not in memory until they are used or lose
+//! their name.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -11,7 +11,7 @@ use crate::{Fixture, fixture};
 /// Names with numbers of `stat`, in order.
 type Listing = Vec<(String, [u64; 8])>;
 
-/// Everything that a listing tells of an entry, by name.
+/// All data of a listing's entries, by name.
 fn list(dir: &Path) -> Listing {
     let mut all: Vec<_> = fs::read_dir(dir)
         .unwrap()
@@ -107,7 +107,7 @@ fn what_was_listed_can_be_used_when_its_name_is_gone() {
         fs::metadata(f.path("d/001")).unwrap().ino()
     );
     drop((gone, replaced, sub));
-    // One of two names goes: nothing is held, nothing is lost.
+    // One of two names is removed: nothing is held, nothing is lost.
     fs::remove_file(f.path("d/008")).unwrap();
     assert_eq!(fs::read(f.path("d/other")).unwrap(), b"content 8");
     assert_eq!(fs::metadata(f.path("d/other")).unwrap().nlink(), 1);

@@ -72,7 +72,7 @@ impl Fixture {
         self.told();
     }
 
-    /// Waits until the kernel has heard of what has happened.
+    /// Waits until the kernel has all notices.
     fn told(&self) {
         for server in self.mounts().servers() {
             server.settle_cache();
@@ -101,7 +101,7 @@ impl Fixture {
         panic!("the test left something open");
     }
 
-    /// Unmounts, exports, imports, mounts: what comes back has been on disk.
+    /// Unmounts, exports, imports, mounts: everything visible afterwards has been on disk.
     fn again(&mut self) {
         self.unmount();
         self.pool().export().unwrap();

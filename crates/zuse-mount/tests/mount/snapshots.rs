@@ -116,7 +116,7 @@ fn after_a_rollback_the_mount_shows_the_old_content() {
     assert_eq!(names(f.root()), ["c", "d", "x", "y"]);
 }
 
-/// Opening a directory does not ask this program: a name that the kernel kept shows a stale one.
+/// Opening a directory does not ask this program: a name cached by the kernel shows a stale one.
 #[test]
 fn snapshots_that_were_listed_are_listed_after_a_rollback() {
     let Some(f) = fixture() else { return };

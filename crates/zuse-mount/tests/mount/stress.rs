@@ -1,4 +1,4 @@
-//! Many at once: the mount against a directory of the host.
+//! Many operations at once: the mount against a directory of the host.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -21,7 +21,7 @@ impl Dice {
     }
 }
 
-/// One operation, done in the same way in both places; says how it ended.
+/// Does an operation in the same way in both places; returns its result.
 fn act(dir: &Path, kind: u64, a: &str, b: &str, at: u64, len: u64, byte: u8) -> Result<u64, i32> {
     let (a, b) = (dir.join(a), dir.join(b));
     let code = |e: std::io::Error| e.raw_os_error().unwrap_or(-1);
@@ -204,7 +204,7 @@ fn a_storm_of_renames_loses_nothing() {
             let root = f.root();
             s.spawn(move || {
                 let mut dice = Dice(77 + t);
-                // Two threads share each pair of files; who comes late finds nothing.
+                // Two threads share each pair of files; the later one finds nothing.
                 for _ in 0..800 {
                     let i = (t / 2) * 4 + dice.roll(4);
                     let (a, b) = (dice.roll(4), dice.roll(4));

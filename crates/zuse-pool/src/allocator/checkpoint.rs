@@ -1,7 +1,7 @@
-//! Blocks that the checkpoint keeps: they existed when it was made, and are freed now.
+//! Blocks that the checkpoint keeps: they existed when it was created, and are freed now.
 //!
-//! Such a block stays allocated in its metaslab's map, so that nothing overwrites it. Its range
-//! goes into the checkpoint's map of its vdev. When the checkpoint is discarded, the ranges are
+//! Such a block stays allocated in its metaslab's map, so that nothing overwrites it. Its range is
+//! added to the checkpoint's map of its vdev. When the checkpoint is discarded, the ranges are
 //! taken from the ends of those maps, some in each txg, and freed like any other.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,14 +17,14 @@ use crate::space_map::{MapEntry, MapOp, MapWriter};
 pub(crate) enum Discarding {
     /// More is left.
     More,
-    /// Nothing is left, and no map is there any more.
+    /// Nothing is left, and no map exists any more.
     Done,
-    /// A map cannot be read, or says what cannot be.
+    /// A map is unreadable or invalid.
     Stuck(Error),
 }
 
 impl Allocator {
-    /// Blocks born up to `txg` are kept from now on; none with 0.
+    /// Keeps blocks born up to `txg` from now on; none with 0.
     pub(crate) fn set_checkpoint(&self, txg: Txg) {
         self.checkpoint.store(txg.0, Relaxed);
     }
@@ -39,8 +39,7 @@ impl Allocator {
         bytes.fold(0, u64::saturating_add)
     }
 
-    /// Says where the number of the checkpoint's map of a vdev stands, and opens the map that is
-    /// there.
+    /// Sets the ZAP with the number of a vdev's checkpoint map, and opens an existing map.
     ///
     /// # Errors
     /// There is no such vdev, or the map cannot be read.
@@ -55,8 +54,7 @@ impl Allocator {
         }
     }
 
-    /// Frees some of what the discarded checkpoint had, at most `limit` entries, in the txg that is
-    /// being written.
+    /// Frees at most `limit` entries of the discarded checkpoint, in the syncing txg.
     ///
     /// # Errors
     /// The MOS cannot be changed, or space is freed twice; the txg must not be committed then.
@@ -65,7 +63,7 @@ impl Allocator {
         let mut left = limit.max(1);
         for space in self.spaces().vdevs.values() {
             loop {
-                // What cannot be freed stays in the map, and everything before it.
+                // An entry that cannot be freed stays in the map, with all entries before it.
                 let looked = space.kept.tail(&*self.store(), left).and_then(|tail| {
                     let spans = tail.as_ref().map(|t| spans_of(space, &t.entries));
                     Ok(tail.zip(spans.transpose()?))
@@ -75,11 +73,11 @@ impl Allocator {
                     Ok(None) => break,
                     Err(error) => return Ok(Discarding::Stuck(error)),
                 };
-                // Out of the map in the txg that frees it: a crash in between must not free it
-                // twice.
+                // Removed from the map in the txg that frees it: a crash in between must not free
+                // it twice.
                 space.kept.cut(writer, &tail)?;
                 for span in spans {
-                    // As if born in this txg: it is of no checkpoint any more.
+                    // As if born in this txg, so that it belongs to no checkpoint any more.
                     self.free_at(space, txg, txg, span)?;
                 }
                 left = left.saturating_sub(tail.entries.len().max(1));
@@ -99,11 +97,11 @@ impl Allocator {
     }
 }
 
-/// The ranges of entries that may stand in a checkpoint's map, each inside metaslabs.
+/// The ranges of entries that are valid in a checkpoint's map, each inside metaslabs.
 fn spans_of(space: &VdevSpace, entries: &[MapEntry]) -> Result<Vec<Span>> {
     let one = |entry: &MapEntry| {
         let span = Span::new(entry.offset, entry.run);
-        // Only frees are kept there (chapter 01).
+        // The map has frees only (chapter 01).
         if entry.op != MapOp::Free {
             return Err(Error::corrupt(
                 format!("vdev {}, checkpoint", space.info.vdev),

@@ -1,4 +1,4 @@
-//! How much space there is.
+//! Space figures.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,7 +7,7 @@ use zuse_io::AllocClass;
 use super::vdev::{VdevInfo, VdevSpace};
 use super::{Allocator, class_index};
 
-/// Least and most that is kept back from users.
+/// Least and most space that is reserved as slop.
 const SLOP_MIN: u64 = 128 << 20;
 const SLOP_MAX: u64 = 128 << 30;
 
@@ -26,7 +26,7 @@ pub struct ClassFigures {
     pub dused: u64,
     /// Of them deferred.
     pub ddeferred: u64,
-    /// Deflated capacity of vdevs that take no new blocks.
+    /// Deflated capacity of non-allocating vdevs.
     pub dspace_closed: u64,
 }
 
@@ -44,7 +44,7 @@ pub enum Reserve {
 }
 
 impl Reserve {
-    /// What is kept back of `slop`.
+    /// The part of `slop` that stays reserved.
     pub fn kept(self, slop: u64) -> u64 {
         match self {
             Self::Normal => slop,
@@ -101,7 +101,7 @@ impl Allocator {
             .fold(ClassFigures::default(), ClassFigures::plus)
     }
 
-    /// Sums over one vdev; zeros if there is none.
+    /// Totals of one vdev; zeros if there is no such vdev.
     pub fn vdev_figures(&self, vdev: u32) -> ClassFigures {
         self.spaces()
             .vdevs
@@ -121,7 +121,7 @@ impl Allocator {
         }
     }
 
-    /// Sums over all classes but the log: what `zpool list` calls size and allocated.
+    /// Totals of all classes except log: size and allocated in `zpool list`.
     pub fn total(&self) -> ClassFigures {
         let classes = [AllocClass::Normal, AllocClass::Special, AllocClass::Dedup];
         classes
@@ -130,18 +130,18 @@ impl Allocator {
             .fold(ClassFigures::default(), ClassFigures::plus)
     }
 
-    /// The pool's deflated space: normal vdevs that take new blocks.
+    /// The pool's deflated space: normal vdevs with `allocating` on.
     pub fn dspace(&self) -> u64 {
         let normal = self.figures(AllocClass::Normal);
         normal.dspace.saturating_sub(normal.dspace_closed)
     }
 
-    /// What is kept back from users.
+    /// Space that is reserved from users.
     pub fn slop(&self) -> u64 {
         slop_of(self.dspace())
     }
 
-    /// Deflated bytes that may be allocated now without reaching too far into the slop.
+    /// Deflated bytes that may be allocated without reaching too far into the slop.
     pub fn available(&self, reserve: Reserve) -> u64 {
         let normal = self.figures(AllocClass::Normal);
         normal
@@ -156,8 +156,8 @@ impl Allocator {
         bytes <= self.available(reserve)
     }
 
-    /// Freed bytes that two more commits make allocatable: a caller without room may commit and ask
-    /// again.
+    /// Freed bytes that become allocatable after two more commits: a caller without room may commit
+    /// and retry.
     pub fn deferred(&self) -> u64 {
         self.spaces()
             .vdevs

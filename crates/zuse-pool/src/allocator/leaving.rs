@@ -1,4 +1,4 @@
-//! Changes of a vdev in use: a log vdev without blocks leaves, or a vdev grows.
+//! Changes of vdevs in use: removing a log vdev without blocks, and growing a vdev.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -7,7 +7,7 @@ use zuse_base::{Errno, Error, ObjectId, Refusal, Result};
 
 use super::{Allocator, VdevInfo};
 
-/// What a vdev had in the MOS for its space.
+/// The space objects of a vdev in the MOS.
 #[derive(Debug, Default)]
 pub(crate) struct SpaceObjects {
     /// Space maps, and whether each has a histogram.
@@ -17,18 +17,17 @@ pub(crate) struct SpaceObjects {
 }
 
 impl Allocator {
-    /// Whether nothing is allocated on a vdev, and nothing freed waits there.
+    /// Whether nothing is allocated on a vdev, and no deferred frees are left.
     pub(crate) fn is_vacant(&self, vdev: u32) -> bool {
         self.spaces().vdevs.get(&vdev).is_none_or(|space| {
             space.allocated.load(Relaxed) == 0 && space.deferred.load(Relaxed) == 0
         })
     }
 
-    /// A vdev has more metaslabs from now on. On the sync thread: nobody allocates or frees
-    /// meanwhile.
+    /// Adds metaslabs to a vdev. On the sync thread: nothing is allocated or freed meanwhile.
     ///
     /// # Errors
-    /// There is no such vdev; the new geometry cannot be.
+    /// There is no such vdev, or the new geometry is invalid.
     pub(crate) fn grow_vdev(&self, info: VdevInfo) -> Result<()> {
         let old = self.vdev(info.vdev)?;
         let tripwire = self.tripwire.get().cloned().unwrap_or_default();
@@ -44,11 +43,11 @@ impl Allocator {
         Ok(())
     }
 
-    /// Forgets a vdev. Gives the objects that nobody needs then. On the sync thread: nobody
-    /// allocates or frees meanwhile.
+    /// Removes a vdev. Returns its objects, which are unused then. On the sync thread: nothing is
+    /// allocated or freed meanwhile.
     ///
     /// # Errors
-    /// `Refused(BUSY)` while something is allocated there.
+    /// `Refused(BUSY)` if anything is allocated there.
     pub(crate) fn take_out(&self, vdev: u32) -> Result<SpaceObjects> {
         let space = self.vdev(vdev)?;
         if !self.is_vacant(vdev) || space.kept.object().is_some() {

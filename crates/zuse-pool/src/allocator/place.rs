@@ -13,17 +13,18 @@ use super::vdev::{NONE, VdevSpace};
 use super::{Allocator, Spaces, class_index};
 use crate::metaslab::{Attempt, Metaslab};
 
-/// Bytes per child that go to a vdev before the next one has its turn.
+/// Bytes per child that go to a vdev before it is the next vdev's turn.
 const TURN: u64 = 512 << 10;
-/// Small blocks of files go to special vdevs that are filled less than this.
+/// Small blocks of files go to special vdevs that are less full than this.
 const SMALL_PERCENT: u64 = 75;
-/// Where log blocks on vdevs for all kinds of blocks have their active metaslab. They come and go:
-/// among blocks that stay they would leave holes. Others take it when it is the last with room.
+/// The slot of the active metaslab for log blocks on ordinary vdevs. Log blocks are short-lived,
+/// and would leave holes among long-lived blocks. Others use that metaslab only if it is the last
+/// with room.
 const LOG_SLOT: usize = 3;
 /// Largest DVA, in bytes.
 const MAX_ASIZE: u64 = ((1 << 24) - 1) * 512;
 
-/// Whose turn it is.
+/// The vdev whose turn it is.
 #[derive(Default)]
 pub(super) struct Rotor(Mutex<Turn>);
 
@@ -34,7 +35,7 @@ struct Turn {
     left: u64,
 }
 
-/// A copy that has its place.
+/// A copy with its place.
 #[derive(Clone)]
 struct Placed {
     vdev: Arc<VdevSpace>,
@@ -43,7 +44,7 @@ struct Placed {
     span: Span,
 }
 
-/// How far apart a copy must be from those before it.
+/// How far apart a copy must be from earlier copies.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Apart {
     OtherVdev,
@@ -68,7 +69,7 @@ impl Rotor {
     }
 }
 
-/// Bytes of a turn: emptier vdevs than the class's average get longer ones, so that all fill up
+/// Bytes per turn: vdevs emptier than the class's average get longer turns, so that all fill up
 /// together.
 fn quota(vdev: &VdevSpace, members: &[Arc<VdevSpace>]) -> u64 {
     let sum =
@@ -82,7 +83,7 @@ fn quota(vdev: &VdevSpace, members: &[Arc<VdevSpace>]) -> u64 {
     u64::try_from(base * share.clamp(128, 8192) / 1024).unwrap_or(TURN)
 }
 
-/// Where a class's blocks go, in this order.
+/// The classes that a class's blocks may use, in this order.
 fn fallbacks(class: AllocClass) -> &'static [AllocClass] {
     match class {
         AllocClass::Normal => &[AllocClass::Normal],
@@ -126,7 +127,7 @@ impl Allocator {
             }
         }
         match trouble {
-            // Larger blocks can still be split; the smallest cannot, so the cause must be told.
+            // Larger blocks can still be split. The smallest cannot, so the error is reported.
             Some(error) if smallest => Err(error),
             None if smallest => Err(Error::refused(
                 Errno::NOSPC,
@@ -136,7 +137,7 @@ impl Allocator {
         }
     }
 
-    /// Whether the special vdevs keep the rest of their space for metadata.
+    /// Whether the special vdevs reserve the rest of their space for metadata.
     fn is_special_full(&self) -> bool {
         let figures = self.figures(AllocClass::Special);
         figures.allocated >= figures.capacity / 100 * SMALL_PERCENT
@@ -164,8 +165,8 @@ impl Allocator {
                     placed[copy] = Some(found);
                 }
                 None => {
-                    // Nothing is kept: the caller has no record of the copies that did find a
-                    // place.
+                    // Nothing is kept, because the caller has no record of the copies that
+                    // succeeded.
                     for undo in placed.iter().flatten() {
                         undo.metaslab.unallocate(txg, undo.span)?;
                         undo.vdev.allocated.fetch_sub(undo.span.size, Relaxed);
@@ -183,7 +184,7 @@ impl Allocator {
                 false,
             );
         }
-        // One bad sector must not take two copies of a block.
+        // One bad sector must not destroy two copies of a block.
         debug_assert!(
             dvas.iter()
                 .enumerate()
@@ -213,7 +214,7 @@ impl Allocator {
                 let vdev = members.get(position)?;
                 let here = |p: &&Placed| Arc::ptr_eq(&p.vdev, vdev);
                 let shared = placed.iter().flatten().filter(here).count() > 0;
-                // Vdevs that no earlier copy uses were tried in the first round.
+                // Vdevs without an earlier copy were tried in the first round.
                 if shared == (apart == Apart::OtherVdev) || !vdev.open_for_new.load(Relaxed) {
                     continue;
                 }
@@ -228,17 +229,17 @@ impl Allocator {
                 match self.place_on(vdev, slot, txg, psize, &avoid) {
                     Ok(Some(found)) => return Some((position, found)),
                     Ok(None) => {}
-                    // One unreadable map must not stop the pool while others have space.
+                    // An unreadable map must not stop the pool while other metaslabs have space.
                     Err(error) => *trouble = Some(error),
                 }
             }
-            // Without earlier copies, the first round was all there is.
+            // Without earlier copies, the first round has tried everything.
             placed.iter().flatten().next()?;
         }
         None
     }
 
-    /// A place on one vdev, in the slot's active metaslab or the best other one.
+    /// A place on a vdev, in the slot's active metaslab or the best other one.
     fn place_on(
         &self,
         vdev: &Arc<VdevSpace>,
@@ -301,13 +302,13 @@ impl Allocator {
                 Err(error) => trouble = Some(error),
             }
         }
-        // A metaslab whose map is broken is not in the order.
+        // A metaslab with a broken map is not in the order.
         let trouble = trouble.or_else(|| metaslabs.iter().find_map(|m| m.trouble()));
         trouble.map_or(Ok(None), Err)
     }
 
-    /// How well a metaslab suits a block, the best last: room by the estimate, no other slot's,
-    /// much room, in memory.
+    /// How well a metaslab suits a block, the best last: enough room by the estimate, not another
+    /// slot's, much room, loaded.
     fn rank(
         vdev: &VdevSpace,
         slot: usize,
@@ -335,7 +336,7 @@ impl Allocator {
             if attempt != Attempt::NotLoaded {
                 return Ok(attempt);
             }
-            // The load is under this metaslab's map lock only; others go on allocating elsewhere.
+            // The load holds this metaslab's map lock only; other allocations go on elsewhere.
             metaslab.load(&*self.store())?;
             metaslab
                 .used_at
@@ -368,7 +369,7 @@ impl Allocator {
         }
     }
 
-    /// Drops the free trees that were not used for longest, down to the limit.
+    /// Drops the least recently used free trees, down to the limit.
     pub(super) fn unload_idle(&self) {
         let keep = usize::try_from(self.keep_loaded.load(Relaxed)).unwrap_or(usize::MAX);
         let spaces = self.spaces();

@@ -1,8 +1,8 @@
-//! Removed vdevs: freeing a block frees the place to which it was copied.
+//! Removed vdevs: freeing a block frees its copied place.
 //!
-//! Block pointers go on naming the removed vdev. A range that is freed there becomes obsolete:
-//! nobody looks it up in the mapping any more. OpenZFS makes the mapping smaller by such ranges. So
-//! each is noted in the vdev's obsolete map (feature `obsolete_counts`; chapter 01b §6.2).
+//! Block pointers still name the removed vdev. A range that is freed there becomes obsolete: its
+//! mapping is not looked up any more. OpenZFS removes such ranges from the mapping. So each is
+//! recorded in the vdev's obsolete map (feature `obsolete_counts`; chapter 01b §6.2).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,7 +15,7 @@ use super::{Allocator, Spaces, VdevSpace};
 use crate::metaslab::SyncPass;
 use crate::space_map::MapWriter;
 
-/// Parts of one block that are followed at most: more than a block has sectors.
+/// Parts of one block that are resolved, at most: more than a block has sectors.
 const MAX_PARTS: usize = 1 << 16;
 
 /// A removed vdev.
@@ -28,19 +28,19 @@ pub(super) struct Removed {
 /// Where a range of a removed vdev is.
 #[derive(Default)]
 pub(super) struct Moved {
-    /// On vdevs that are there.
+    /// On present vdevs.
     pub places: Vec<(Arc<VdevSpace>, Span)>,
-    /// The ranges of removed vdevs that led there.
+    /// The ranges of removed vdevs that were resolved.
     pub obsolete: Vec<(Arc<Removed>, Span)>,
 }
 
 impl Allocator {
-    /// Whether what is freed on removed vdevs is noted.
+    /// Sets whether frees on removed vdevs are recorded.
     pub(crate) fn set_note_obsolete(&self, on: bool) {
         self.note_obsolete.store(on, Relaxed);
     }
 
-    /// Adds a removed vdev of `asize` bytes, with its ZAP and its obsolete map, if it has them.
+    /// Adds a removed vdev of `asize` bytes, with its ZAP and its obsolete map, if any.
     ///
     /// # Errors
     /// The map cannot be read.
@@ -64,10 +64,10 @@ impl Allocator {
         Ok(())
     }
 
-    /// Follows the mappings from a range of a removed vdev.
+    /// Resolves a range of a removed vdev through the mappings.
     ///
     /// # Errors
-    /// `Corrupt`: there is no such vdev, or nothing was copied from there.
+    /// `Corrupt`: there is no such vdev, or no mapping for the range.
     pub(super) fn where_now(&self, spaces: &Spaces, vdev: u32, span: Span) -> Result<Moved> {
         let mut moved = Moved::default();
         let mut open = vec![(vdev, span)];
@@ -75,8 +75,8 @@ impl Allocator {
         while let Some((vdev, span)) = open.pop() {
             let wrong =
                 |what: &str| Error::corrupt(format!("vdev {vdev}, range {span}"), what.to_owned());
-            // A vdev may have been removed after it took the data of another: the walk goes on
-            // until it comes to one that is there.
+            // A vdev may have been removed after it received the data of another: the walk goes on
+            // to a present one.
             if let Some(space) = spaces.vdevs.get(&vdev) {
                 moved.places.push((Arc::clone(space), span));
                 continue;
@@ -85,14 +85,14 @@ impl Allocator {
                 .removed
                 .get(&vdev)
                 .ok_or_else(|| wrong("a block refers to a vdev that has no space"))?;
-            // Nobody needs the mapping of this range any more once the block is free.
+            // Once the block is freed, the mapping of this range is unused.
             moved.obsolete.push((Arc::clone(removed), span));
             let mut at = span.start;
             while at < span.end() {
                 let part = removed
                     .mapping
                     .first_part(at, span.end() - at)
-                    // Mappings are from a disk, and might lead in a circle.
+                    // Mappings come from disk, and might form a cycle.
                     .filter(|_| steps < MAX_PARTS)
                     .ok_or_else(|| wrong("nothing was copied from there"))?;
                 steps += 1;
@@ -104,7 +104,7 @@ impl Allocator {
     }
 
     pub(super) fn note_obsolete(&self, ranges: &[(Arc<Removed>, Span)]) -> Result<()> {
-        // A pool without the feature has no place to note it.
+        // A pool without the feature has no place to record it.
         if !self.note_obsolete.load(Relaxed) {
             return Ok(());
         }
@@ -113,11 +113,11 @@ impl Allocator {
             .try_for_each(|(removed, span)| removed.obsolete.note(*span))
     }
 
-    /// A range of a removed vdev that no pointer names any more, while what was copied from there
-    /// lives on under its new address.
+    /// A range of a removed vdev that no pointer names any more, while its copy is in use under its
+    /// new address.
     ///
     /// # Errors
-    /// `Corrupt`: it is no removed vdev, or the range was noted before.
+    /// `Corrupt`: not a removed vdev, or the range was recorded before.
     pub fn mark_obsolete(&self, vdev: u32, span: Span) -> Result<()> {
         let spaces = self.spaces();
         let removed = spaces.removed.get(&vdev).ok_or_else(|| {
@@ -126,8 +126,8 @@ impl Allocator {
         self.note_obsolete(&[(Arc::clone(removed), span)])
     }
 
-    /// Takes the ranges of an older obsolete map of a removed vdev back into the one in use. Gives
-    /// the change of the number of maps that vdevs' ZAPs name.
+    /// Merges the ranges of an older obsolete map of a removed vdev into the current one. Returns
+    /// the change in the number of maps that vdevs' ZAPs name.
     ///
     /// # Errors
     /// A map cannot be read, or the MOS cannot be changed. The txg must not be committed then.
@@ -149,12 +149,12 @@ impl Allocator {
             two_words: options.two_words,
         };
         let changed = removed.obsolete.merge(&*self.store(), how, older)?;
-        // The feature counts maps, and one of them has gone.
+        // The feature counts maps, and one of them was removed.
         self.count_maps(changed);
         Ok(changed.maps)
     }
 
-    /// By how much the reference count of `obsolete_counts` changed since the last call.
+    /// The change of the reference count of `obsolete_counts` since the last call.
     pub(crate) fn take_obsolete_delta(&self) -> i64 {
         self.obsolete_delta.swap(0, Relaxed)
     }

@@ -1,5 +1,5 @@
-//! A space map beside those of the metaslabs: of what only the checkpoint has, and of what is
-//! obsolete on a removed vdev.
+//! A space map besides those of the metaslabs: for space held only by the checkpoint, and for
+//! obsolete ranges of a removed vdev.
 //!
 //! ```text
 //! ZAP of the top-level vdev: key ─▶ space map of the whole vdev; both come with the first entry
@@ -8,9 +8,9 @@
 //! ```
 //!
 //! Invariants
-//! - A range is noted once. Ranges of the txg that is being written wait in `fresh`, and are in the
-//!   map when that txg is on disk. Nothing else of the map is in memory.
-//! - Only the sync thread and its workers note ranges; only the sync thread writes.
+//! - A range is recorded once. Ranges of the syncing txg wait in `fresh`, and are in the map when
+//!   that txg is on disk. Nothing else of the map is in memory.
+//! - Only the sync thread and its workers record ranges; only the sync thread writes.
 //!
 //! Locks: `map` is held while the map is written, `fresh` only for work in memory. Order: map, then
 //! fresh.
@@ -26,13 +26,13 @@ use crate::space_map::{Append, MapShape, MapStore, MapWriter, Region, SpaceMap, 
 /// Bytes of a data block of such a map.
 const BLOCK: u32 = 128 << 10;
 
-/// Ranges that are copied together from one map to another.
+/// Ranges that are copied at a time from one map to another.
 const MERGE_PIECE: usize = 16384;
 
-/// What a map is of.
+/// The purpose of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SideKind {
-    /// Ranges that only the checkpoint has.
+    /// Space held only by the checkpoint.
     Kept,
     /// Obsolete ranges of a removed vdev.
     Obsolete,
@@ -95,10 +95,10 @@ impl SideMap {
         self.zap.store(zap.0, Relaxed);
     }
 
-    /// Opens the map that is there.
+    /// Opens an existing map.
     ///
     /// # Errors
-    /// It cannot be read, or is none.
+    /// It cannot be read, or is invalid.
     pub fn open(&self, store: &dyn MapStore, object: ObjectId) -> Result<()> {
         let map = SpaceMap::open(store, object, self.region)?;
         let alloc = match self.kind {
@@ -127,10 +127,10 @@ impl SideMap {
         self.bytes.load(Relaxed)
     }
 
-    /// Takes in a range, in the txg that is being written.
+    /// Records a range, in the syncing txg.
     ///
     /// # Errors
-    /// It is in already, or outside the vdev.
+    /// It is recorded already, or outside the vdev.
     pub fn note(&self, span: Span) -> Result<()> {
         let wrong = |what: String| Error::corrupt(self.region.to_string(), what);
         if !self.region.span.contains(span) {
@@ -147,10 +147,10 @@ impl SideMap {
         !self.fresh.lock().is_empty()
     }
 
-    /// Writes what waits. Gives whether there was anything, and the map that came with it.
+    /// Writes the waiting ranges. Returns whether there were any, and the map if it is new.
     ///
     /// # Errors
-    /// The MOS cannot be changed; what waits goes on waiting.
+    /// The MOS cannot be changed; the ranges keep waiting.
     pub fn sync(&self, how: SyncPass<'_>) -> Result<(bool, Changed)> {
         let mut map = self.map.lock();
         let fresh = std::mem::take(&mut *self.fresh.lock());
@@ -210,7 +210,7 @@ impl SideMap {
     /// The last entries of the map; `None` without any.
     ///
     /// # Errors
-    /// They cannot be read, or are not of the kind that belongs there.
+    /// They cannot be read, or are of the wrong kind.
     pub fn tail(&self, store: &dyn MapStore, limit: usize) -> Result<Option<Tail>> {
         match &*self.map.lock() {
             Some(map) => map.tail(store, limit),
@@ -218,7 +218,7 @@ impl SideMap {
         }
     }
 
-    /// Takes the last entries out of the map, which are all of one kind.
+    /// Removes the last entries from the map, which are all of one kind.
     ///
     /// # Errors
     /// The MOS cannot be changed. The txg must not be committed then.
@@ -231,8 +231,8 @@ impl SideMap {
         Ok(())
     }
 
-    /// Takes in all ranges of another map of the same kind and vdev, and drops one of the two. Only
-    /// the shorter one is copied, a piece at a time.
+    /// Merges another map of the same kind and vdev, and drops one of the two. Only the shorter one
+    /// is copied, in batches.
     ///
     /// # Errors
     /// A map cannot be read, or the MOS cannot be changed. The txg must not be committed then.

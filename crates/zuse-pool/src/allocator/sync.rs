@@ -9,7 +9,7 @@ use super::vdev::VdevSpace;
 use crate::metaslab::SyncPass;
 use crate::space_map::MapWriter;
 
-/// Space that became allocatable again.
+/// Space that became allocatable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Released {
     /// The vdev.
@@ -19,8 +19,7 @@ pub struct Released {
 }
 
 impl Allocator {
-    /// Whether something was allocated, freed or claimed in `txg`, or log entries wait to be
-    /// flushed.
+    /// Whether there were allocations, frees or claims in `txg`, or log entries have to be flushed.
     pub fn is_dirty(&self, txg: Txg) -> bool {
         let spaces = self.spaces();
         let mut removed = spaces.removed.values();
@@ -36,8 +35,8 @@ impl Allocator {
         self.logs.lock().is_some()
     }
 
-    /// Makes the metaslab arrays of new vdevs, so that the configuration can name them. Gives
-    /// whether any was made.
+    /// Creates the metaslab arrays of new vdevs, so that the configuration can name them. Returns
+    /// whether any was created.
     ///
     /// # Errors
     /// The MOS cannot be changed.
@@ -56,14 +55,14 @@ impl Allocator {
         Ok(made)
     }
 
-    /// Appends what changed in the writer's txg since its last pass. Gives whether anything was
+    /// Appends the changes of the writer's txg since its last pass. Returns whether anything was
     /// written.
     ///
     /// # Errors
-    /// The MOS cannot be changed. The txg must not be committed then; calling again tries again.
+    /// The MOS cannot be changed. The txg must not be committed then; another call retries.
     pub fn sync_pass(&self, writer: &dyn MapWriter) -> Result<bool> {
         let options = self.options();
-        // Counted here: this is called more often than the MOS is written.
+        // Counted here, because this is called more often than the MOS is written.
         let pass = self.next_pass(writer.txg());
         let how = SyncPass {
             writer,
@@ -85,7 +84,7 @@ impl Allocator {
             self.obsolete_delta.fetch_add(made.maps, Relaxed);
             written |= wrote;
         }
-        // Only when every metaslab has its entries may the logs go.
+        // The logs may be freed only when every metaslab has its entries.
         let mut logs = self.logs.lock();
         if let Some(state) = &*logs {
             let spaces = self.spaces();
@@ -102,7 +101,7 @@ impl Allocator {
         Ok(written)
     }
 
-    /// Forgets which metaslabs have something to write.
+    /// Drops the list of metaslabs with changes.
     #[cfg(test)]
     pub(crate) fn forget_work(&self, txg: Txg) {
         for vdev in self.spaces().vdevs.values() {
@@ -129,15 +128,15 @@ impl Allocator {
             let Some(metaslab) = metaslabs.get(index) else {
                 return Ok(());
             };
-            // Some frees were noted while the tree was not in memory. Only with the tree can they
-            // be checked: was that space allocated at all?
+            // Some frees were recorded while the tree was not loaded. Checking that the space was
+            // allocated takes the tree.
             if metaslab.frees_unseen(txg) {
                 metaslab.load(&*self.store())?;
             }
             let done = metaslab.sync(how)?;
             if done.defers {
-                // Its deferred space moves on when the next txg is on disk, even if nothing else
-                // changes it.
+                // Its deferred space advances with the next txg on disk, even without other
+                // changes.
                 vdev.mark_defers(index);
             }
             written |= done.appended;
@@ -148,7 +147,7 @@ impl Allocator {
                 };
                 vdev.set_array(array);
                 how.writer
-                    // The array tells the next import where the map is: in the txg that made it.
+                    // The array names the map for the next import, in the txg that created it.
                     .write_at(array, index as u64 * 8, &object.0.to_le_bytes())?;
                 self.histogram_delta
                     .fetch_add(i64::from(metaslab.set_listed()), Relaxed);
@@ -158,7 +157,7 @@ impl Allocator {
         };
         while let Some(index) = dirty.next() {
             if let Err(error) = one(index) {
-                // The rest stays dirty, so that a second try finds it.
+                // The rest stays dirty for a retry.
                 [index]
                     .into_iter()
                     .chain(dirty)
@@ -169,14 +168,14 @@ impl Allocator {
         Ok(written)
     }
 
-    /// By how much the reference count of `spacemap_histogram` changed since the last call.
+    /// The change of the reference count of `spacemap_histogram` since the last call.
     pub fn take_histogram_delta(&self) -> i64 {
         self.histogram_delta.swap(0, Relaxed)
     }
 
-    /// `txg` is on disk: space freed two committed txgs before it becomes allocatable. Call it once
-    /// for each txg that wrote an uberblock. Lists the space if that was asked for
-    /// ([`Allocator::set_report_released`]); before trimming take it out of reach with
+    /// `txg` is on disk: space freed two committed txgs before becomes allocatable. Call it once
+    /// for each txg that wrote an uberblock. Returns the space if requested
+    /// ([`Allocator::set_report_released`]). Before trimming, exclude it from allocation with
     /// [`Allocator::hold_free`].
     pub fn sync_done(&self, txg: Txg) -> Vec<Released> {
         debug_assert!(
@@ -215,7 +214,7 @@ impl Allocator {
                 }
             }
         }
-        // After the frees are settled: one that waits cannot be unloaded.
+        // After the frees are advanced: a metaslab with pending ones cannot be unloaded.
         self.unload_idle();
         released
     }

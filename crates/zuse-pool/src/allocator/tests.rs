@@ -39,7 +39,7 @@ fn pool(memory: &Arc<Memory>, infos: &[VdevInfo]) -> Arc<Allocator> {
     allocator
 }
 
-/// The vdevs as the configuration would name them after a sync.
+/// The vdevs as in the configuration after a sync.
 fn reopened(allocator: &Allocator, infos: &[VdevInfo]) -> Vec<VdevInfo> {
     let array = |info: &VdevInfo| allocator.metaslab_array(info.vdev).unwrap_or_default();
     infos
@@ -74,12 +74,12 @@ fn span_of(dva: Dva) -> Span {
     Span::new(dva.offset(), dva.asize())
 }
 
-/// What a correct allocator may never contradict.
+/// The expected state, which a correct allocator never contradicts.
 #[derive(Default)]
 struct Model {
     live: Vec<Dva>,
     taken: BTreeMap<u32, RangeTree>,
-    /// Freed in the last txgs, newest first; each may be given out after two more commits.
+    /// Freed in the last txgs, newest first; each may be reused after two more commits.
     waiting: Vec<Vec<Dva>>,
 }
 
@@ -176,7 +176,7 @@ fn churn(seed: u64) {
         model.committed(freed);
         model.check(&allocator);
         if random.chance(1, 10) {
-            // A new import: what waited is free, what is allocated is what the maps say.
+            // A new import: deferred space is free, allocated space is as in the maps.
             let infos = reopened(&allocator, &infos);
             allocator = pool(&memory, &infos);
             model.committed(Vec::new());
@@ -188,7 +188,7 @@ fn churn(seed: u64) {
     assert_eq!(allocator.free_spans(0, 4).unwrap_err().errno(), Errno::IO);
 }
 
-/// What is free in each metaslab is what the model has not taken.
+/// The free space in each metaslab is the space that the model has not allocated.
 fn check_free_spans(allocator: &Allocator, model: &Model) {
     for (vdev, taken) in &model.taken {
         for m in 0..if *vdev == 0 { 4 } else { 3 } {
@@ -249,7 +249,7 @@ fn a_full_pool_refuses_without_leaking_and_recovers() {
         }
         model.check(&allocator);
     };
-    // A piece of 100 KiB is not left, but sectors are.
+    // There is no contiguous range of 100 KiB, but there are sectors.
     refused.unwrap().unwrap().dvas[..2]
         .iter()
         .for_each(|dva| model.born(*dva));

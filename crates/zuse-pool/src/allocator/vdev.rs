@@ -1,4 +1,4 @@
-//! The space of one top-level vdev: its metaslabs and its sums.
+//! The space of one top-level vdev: its metaslabs and its totals.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,10 +21,10 @@ const ARRAY_PIECE: u64 = 64 << 10;
 /// "No metaslab is active."
 pub(super) const NONE: usize = usize::MAX;
 
-/// Bytes that a block of `psize` bytes takes on the vdev when it is born in that txg.
+/// Allocated bytes of a block of `psize` bytes on the vdev, born in that txg.
 pub type AsizeFn = Arc<dyn Fn(u64, Txg) -> u64 + Send + Sync>;
 
-/// What the allocator must know of a top-level vdev.
+/// What the allocator needs to know about a top-level vdev.
 #[derive(Clone)]
 pub struct VdevInfo {
     /// Its id.
@@ -40,7 +40,7 @@ pub struct VdevInfo {
     pub metaslab_shift: u8,
     /// The array of space maps; 0 for a new vdev.
     pub metaslab_array: ObjectId,
-    /// What it is for.
+    /// Its class.
     pub class: AllocClass,
     /// Number of children, 1 for a leaf.
     pub children: u64,
@@ -68,8 +68,8 @@ impl VdevInfo {
             .unwrap_or(0)
     }
 
-    /// The largest block that takes no more than the smallest one: a sector, for draid the data of
-    /// a row.
+    /// The largest block with the same allocated size as the smallest one: a sector, for draid the
+    /// data of a row.
     pub fn smallest_block(&self) -> u64 {
         let unit = 1u64 << self.ashift;
         let asize = |psize| (self.asize_of)(psize, Txg::MAX);
@@ -126,7 +126,7 @@ struct Work {
     dirty: [BTreeSet<usize>; TXGS],
     /// With log entries to flush.
     flush: BTreeSet<usize>,
-    /// With freed space that waits.
+    /// Metaslabs with deferred frees.
     defers: BTreeSet<usize>,
 }
 
@@ -134,7 +134,7 @@ struct Work {
 pub(crate) struct VdevSpace {
     pub(crate) info: VdevInfo,
     metaslabs: Vec<Arc<Metaslab>>,
-    /// The metaslab that the copies 0, 1, 2 of blocks go to, and that of log blocks.
+    /// The active metaslabs for copies 0, 1, 2 of blocks, and for log blocks.
     pub(super) active: [AtomicUsize; 4],
     work: Mutex<Work>,
     array: AtomicU64,
@@ -142,7 +142,7 @@ pub(crate) struct VdevSpace {
     pub(super) allocated: AtomicU64,
     pub(super) deferred: AtomicU64,
     pub(super) capacity: AtomicU64,
-    /// What only the pool's checkpoint has. It counts as allocated.
+    /// Space held only by the checkpoint. It counts as allocated.
     pub(super) kept: SideMap,
 }
 
@@ -192,8 +192,7 @@ impl VdevSpace {
         })
     }
 
-    /// The same with the metaslabs that a larger size has. What is to be done with those that are
-    /// there goes over to it.
+    /// A copy with the metaslabs of a larger size. The pending work of existing ones is taken over.
     pub(super) fn grown(&self, info: VdevInfo, tripwire: Arc<Tripwire>) -> Result<Self> {
         info.check()?;
         let mut metaslabs = self.metaslabs.clone();
@@ -345,7 +344,7 @@ fn read_array(info: &VdevInfo, store: &dyn MapStore) -> Result<Vec<ObjectId>> {
     Ok(objects)
 }
 
-/// In place of a store before the MOS exists.
+/// A placeholder for the store before the MOS exists.
 pub(super) struct NoStore;
 
 impl NoStore {

@@ -1,6 +1,5 @@
 //! Writing the dedup changes of a txg into the MOS: the old form at once, the new one through its
-//! log. Stores and directories are created when they are needed, and removed when the table is
-//! empty.
+//! log. Stores and directories are created when needed, and removed when the table is empty.
 
 use std::sync::Arc;
 
@@ -25,8 +24,8 @@ const DUPLICATE: usize = 1;
 pub(super) const UNIQUE: usize = 2;
 
 impl Dedup {
-    /// Writes what changed into the MOS. After everything that frees blocks of files, and before
-    /// the tables of clones and the space maps, because blocks are freed here.
+    /// Writes changes into the MOS. After everything that frees blocks of files, and before the
+    /// tables of clones and the space maps, because blocks are freed here.
     pub fn sync(&self, ctx: &SyncCtx<'_>) -> Result<()> {
         let due: Vec<u8> = {
             let state = self.state();
@@ -52,7 +51,7 @@ fn open(mos: &Arc<Objset>, object: ObjectId) -> Result<Zap> {
     Zap::open(&mos.dnode(object)?)
 }
 
-/// The histograms of the pool; made with its first table.
+/// The histograms of the pool; created with its first table.
 pub(super) fn statistics(ctx: &SyncCtx<'_>) -> Result<Zap> {
     let directory = ctx.pool.directory()?;
     if let Some(object) = directory.lookup_u64(STATISTICS)? {
@@ -64,7 +63,7 @@ pub(super) fn statistics(ctx: &SyncCtx<'_>) -> Result<Zap> {
     Ok(zap)
 }
 
-/// Frees the blocks of an entry that have no pointer left, and takes them out of it.
+/// Frees the blocks of an entry without references, and removes them from it.
 fn free_unused(ctx: &SyncCtx<'_>, key: &Key, checksum: u8, entry: &mut Entry) -> Result<()> {
     for unused in entry.extract_if(.., |shared| shared.references == 0) {
         let mut bp = unused.pointer(key, checksum);
@@ -83,7 +82,7 @@ impl Live {
         format!("DDT-{}-zap-{}", self.name, CLASSES[class])
     }
 
-    /// Where the table's objects have their names.
+    /// The directory with the names of the table's objects.
     fn directory(&self, ctx: &SyncCtx<'_>) -> Result<Zap> {
         match self.root.filter(|_| self.flat) {
             Some(root) => open(ctx.pool.mos(), root),
@@ -137,7 +136,7 @@ impl Live {
         Ok(())
     }
 
-    /// Appends to the active log; gives how many entries.
+    /// Appends to the active log; returns the number of entries.
     fn log(
         &mut self,
         ctx: &SyncCtx<'_>,
@@ -177,7 +176,7 @@ impl Live {
         Ok(appended)
     }
 
-    /// Brings a part of the flushing log into the stores.
+    /// Moves a part of the flushing log into the stores.
     fn flush(&mut self, ctx: &SyncCtx<'_>, appended: usize) -> Result<()> {
         let due = match &mut self.logs {
             Some(logs) => logs.due(appended),
@@ -200,12 +199,12 @@ impl Live {
         }
     }
 
-    /// Brings an entry into the stores, and frees its blocks that have no pointer left.
+    /// Moves an entry into the stores, and frees its blocks without references.
     fn apply(&mut self, ctx: &SyncCtx<'_>, key: &Key, known: Known) -> Result<()> {
         let (mos, io) = (ctx.pool.mos(), ctx.pool.io());
         let mut kept = known.now;
         if !self.flat {
-            // Copies of an obsolete kind: nobody points to them.
+            // Copies of an obsolete kind, without references.
             let obsolete = kept.iter_mut().filter(|shared| shared.slot == 0);
             obsolete.for_each(|shared| shared.references = 0);
         }
@@ -233,7 +232,7 @@ impl Live {
         Ok(())
     }
 
-    /// The store of a class, made where there is none.
+    /// The store of a class, created if missing.
     fn store(&mut self, ctx: &SyncCtx<'_>, class: usize) -> Result<ObjectId> {
         if let Some(object) = self.stores[class] {
             return Ok(object);
@@ -259,7 +258,7 @@ impl Live {
         Ok(object)
     }
 
-    /// Destroys what is not needed any more. Empty stores stay as long as one has entries.
+    /// Destroys unused objects. Empty stores stay as long as another one has entries.
     pub(super) fn keep_or_destroy(&mut self, ctx: &SyncCtx<'_>) -> Result<bool> {
         let mos = ctx.pool.mos();
         for store in self.stores.iter().flatten() {

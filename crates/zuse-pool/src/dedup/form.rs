@@ -1,4 +1,4 @@
-//! Entries as they are written: the value in a store, the record in a log
+//! Entries in their stored form: the value in a store, the record in a log
 //! (`docs/format/04b-dedup-brt-scan.md`, 1.3 and 1.4).
 
 use zuse_codec::{Compression, ZstdLevel, compress};
@@ -9,7 +9,7 @@ use super::{Entry, Key, NEW, OLD, RECORD, SLOT, Shared};
 pub(super) const FLAT_RECORD: usize = RECORD + NEW;
 /// First byte of a value from a little-endian writer.
 const LITTLE: u8 = 0x80;
-/// Class of an entry in a log that no store has.
+/// Class of a logged entry that is in no store.
 const NO_CLASS: u64 = 3;
 
 fn put(words: &mut [u64], shared: &Shared) {
@@ -36,7 +36,7 @@ fn plain(words: &[u64]) -> Vec<u8> {
     [head].into_iter().chain(bytes).collect()
 }
 
-/// The value of an entry in a store. The old form is compressed where that makes it shorter.
+/// The value of an entry in a store. The old form is compressed if that makes it shorter.
 pub(super) fn value_of(entry: &Entry, flat: bool) -> Vec<u8> {
     if flat {
         return plain(&flat_words(entry));
@@ -59,7 +59,7 @@ pub(super) fn value_of(entry: &Entry, flat: bool) -> Vec<u8> {
     }
 }
 
-/// The record of an entry in a log; `class` is that of the store that has it, as it was.
+/// The record of an entry in a log; `class` is that of the store with its older value.
 pub(super) fn record(key: &Key, class: Option<usize>, entry: &Entry) -> Vec<u8> {
     let (store, class) = match class {
         Some(class) => (0, class as u64),
@@ -73,7 +73,7 @@ pub(super) fn record(key: &Key, class: Option<usize>, entry: &Entry) -> Vec<u8> 
     words.flat_map(u64::to_le_bytes).collect()
 }
 
-/// Of a record's first word: the class of the store that has the entry, as it was.
+/// From a record's first word: the class of the store with the entry's older value.
 pub(super) fn class_of(info: u64) -> Option<usize> {
     let stored = info >> 48 & 0xff == 0;
     let class = (info >> 56) as usize;

@@ -1,4 +1,4 @@
-//! Blocks by how many pointers they share: buckets of powers of two.
+//! Blocks by their reference counts: buckets of powers of two.
 
 use zuse_io::Pipeline;
 
@@ -59,8 +59,8 @@ impl Figures {
     }
 }
 
-/// In each bucket, 2^n up to 2^(n+1) pointers: the blocks as they lie on disk, and as often as they
-/// are pointed to.
+/// For each bucket, 2^n up to 2^(n+1) references: totals as stored, and multiplied by the
+/// references.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     buckets: Box<[(Figures, Figures); BUCKETS]>,
@@ -85,14 +85,14 @@ impl Histogram {
         out
     }
 
-    /// As `DDT-statistics` has it.
+    /// As in `DDT-statistics`.
     pub fn words(&self) -> Vec<u64> {
         let buckets = self.buckets.iter();
         let words = buckets.flat_map(|(stored, referenced)| [stored.words(), referenced.words()]);
         words.flatten().collect()
     }
 
-    /// Adds blocks that are `references` times pointed to.
+    /// Adds blocks with that many references.
     pub fn add(&mut self, blocks: &Figures, references: u64) {
         let Some(bucket) = references.checked_ilog2() else {
             return;
@@ -103,7 +103,7 @@ impl Histogram {
         }
     }
 
-    /// Adds the blocks of an entry: its bucket is that of all their pointers together.
+    /// Adds the blocks of an entry, to the bucket of all their references together.
     pub fn add_entry(&mut self, io: &Pipeline, key: &Key, entry: &Entry, checksum: u8) {
         self.change(io, key, entry, checksum, Figures::add);
     }
@@ -149,14 +149,15 @@ impl Histogram {
         }
     }
 
-    /// The buckets that count something: least number of pointers, as stored, as pointed to.
+    /// The buckets that are not empty: least number of references, totals as stored, totals as
+    /// referenced.
     pub fn rows(&self) -> impl Iterator<Item = (u64, &Figures, &Figures)> {
         let rows = self.buckets.iter().enumerate();
         rows.filter(|(_, (stored, _))| stored.blocks > 0)
             .map(|(i, (stored, referenced))| (1 << i, stored, referenced))
     }
 
-    /// The sums of all buckets: as stored, as pointed to.
+    /// The totals of all buckets: as stored, as referenced.
     pub fn total(&self) -> (Figures, Figures) {
         let mut sum = (Figures::default(), Figures::default());
         for (stored, referenced) in self.buckets.iter() {

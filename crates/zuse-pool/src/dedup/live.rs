@@ -1,4 +1,4 @@
-//! Dedup tables of a pool that is open for writing: pointers that come and go
+//! Dedup tables of a pool that is open for writing: adding and dropping references
 //! (`docs/format/04b-dedup-brt-scan.md`, 1.6).
 //!
 //! ```text
@@ -9,21 +9,21 @@
 //! ```
 //! # Invariants
 //!
-//! - One thread at a time works on a key: it claims it. So a content that several threads write in
-//!   the same txg is written once.
-//! - What is in `changed` is newer than the logs, these are newer than the stores.
-//! - A block is freed where its entry is written with no pointer left, into a store or a log, and
-//!   nowhere else. Until then a new pointer may take it up again. An entry in a log without blocks
-//!   is to be deleted from its store.
-//! - A pointer is taken off only from the block that it leads to, by place and birth. Others were
-//!   pruned from the table, and are freed as blocks without one.
-//! - All of it is syncing context. A power cut leaves the tables of the last uberblock, with the
-//!   pointers of the last uberblock.
+//! - One thread at a time works on a key, after claiming it. So content that several threads write
+//!   in the same txg is written once.
+//! - `changed` is newer than the logs, and the logs are newer than the stores.
+//! - A block is freed where its entry is written without references, into a store or a log, and
+//!   nowhere else. Until then a new pointer may use it again. A logged entry without blocks means a
+//!   deletion from its store.
+//! - A reference is dropped only from the block that the pointer leads to, by place and birth.
+//!   Other blocks were pruned from the table, and are freed as ordinary ones.
+//! - Everything is in syncing context. A power cut leaves the tables of the last uberblock, which
+//!   match its pointers.
 //!
 //! # Locks
 //!
-//! The state's lock is never held over I/O. A claimed key is: who waits for it holds no lock, and
-//! its owner waits for nobody who claims keys.
+//! The state's lock is never held over I/O. A claimed key is: its waiters hold no lock, and its
+//! owner waits for no thread that claims keys.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -47,22 +47,22 @@ use crate::Pool;
 pub(super) const FAST: &str = "com.klarasystems:fast_dedup";
 /// Bytes that a new entry takes in a store, for the quota.
 const ENTRY_BYTES: u64 = 150;
-/// `dedup_table_quota`: as large as the vdevs for dedup tables, if there are any.
+/// `dedup_table_quota`: limited by the size of the dedup vdevs, if there are any.
 const AUTO: u64 = u64::MAX;
 
-/// An entry in a log: the class of the store that has it, as it was, and how it is now.
+/// A logged entry: the class of the store with its older value, and its present value.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Logged {
     pub class: Option<usize>,
     pub entry: Entry,
 }
 
-/// An entry as it is known in a txg.
+/// The present state of an entry in a txg.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     /// Class of the store that has it.
     pub class: Option<usize>,
-    /// What the statistics of that store count for it: nothing where a log is newer.
+    /// What that store's statistics count for it: nothing if a log has a newer value.
     pub counted: Option<Entry>,
     pub now: Entry,
 }
@@ -72,7 +72,7 @@ pub(super) struct Live {
     pub name: &'static str,
     pub checksum: u8,
     pub flat: bool,
-    /// Its directory, once it is made; of a table of the old form that of the pool.
+    /// Its directory, once created; for a table of the old form that of the pool.
     pub root: Option<ObjectId>,
     /// Its stores, by class.
     pub stores: [Option<ObjectId>; CLASSES.len()],
@@ -99,7 +99,7 @@ impl Live {
         }
     }
 
-    /// What is newer than the stores.
+    /// The newest value, if newer than the stores.
     pub(super) fn newest(&self, key: &Key) -> Option<Known> {
         if let Some(known) = self.changed.get(key) {
             return Some(known.clone());
@@ -112,7 +112,8 @@ impl Live {
         })
     }
 
-    /// Deflated bytes that further pointers take in the books of datasets and nowhere else.
+    /// Deflated bytes saved: datasets are charged for the additional references, but they use no
+    /// space.
     fn saved(&self) -> u64 {
         let all = self.statistics.iter().chain([&self.logged]);
         all.fold(0, |sum, h| {
@@ -134,17 +135,17 @@ pub(crate) struct Dedup {
     state: Mutex<State>,
     claimed: Mutex<HashSet<(u8, Key)>>,
     let_go: Condvar,
-    /// What a scan may not pass over.
+    /// Blocks that a scan must not skip.
     pub(super) doubts: Mutex<Doubts>,
     /// New tables have the new form.
     fast: AtomicBool,
     quota: AtomicU64,
-    /// Bytes of all tables, with new entries of this txg.
+    /// Size of all tables, with new entries of this txg.
     size: AtomicU64,
     saved: AtomicU64,
 }
 
-/// A key that one thread works on.
+/// A key that a thread has claimed.
 struct Claim<'a> {
     of: &'a Dedup,
     key: (u8, Key),
@@ -176,13 +177,13 @@ impl Dedup {
         self.vdevs.tripwire().hold(at::DEDUP, self.state.lock())
     }
 
-    /// Bytes that further pointers would take if they were blocks.
+    /// Bytes saved: the space that the additional references would take as blocks.
     pub fn saved(&self) -> u64 {
         self.saved.load(Relaxed)
     }
 
-    /// How large the tables may become: bytes, 0 for any size, or all ones for that of the vdevs
-    /// for dedup tables.
+    /// Limits the size of the tables: bytes, 0 for no limit, or all ones for the size of the dedup
+    /// vdevs.
     pub fn set_quota(&self, quota: u64) {
         self.quota.store(quota, Relaxed);
     }
@@ -224,7 +225,7 @@ impl Dedup {
         self.fast.store(fast, Relaxed);
     }
 
-    /// Sums up how large the tables are, and what they save.
+    /// Computes the size of the tables, and the space they save.
     pub(super) fn measure(&self, pool: &Pool) -> Result<()> {
         let (objects, logs, saved) = {
             let state = self.state();
@@ -246,12 +247,12 @@ impl Dedup {
         Ok(())
     }
 
-    /// Lets go of the MOS, which holds the pipeline, which holds this.
+    /// Releases the MOS, which holds the pipeline, which holds this.
     pub fn detach(&self) {
         self.state().mos = None;
     }
 
-    /// Whether something waits to be written. What is in a log may wait there.
+    /// Whether there is anything to write. Logged entries need not be flushed now.
     pub fn is_dirty(&self) -> bool {
         self.state().tables.values().any(|t| !t.changed.is_empty())
     }
@@ -265,7 +266,7 @@ impl Dedup {
         Claim { of: self, key }
     }
 
-    /// The newest value of a key. It stays so where that is claimed.
+    /// The newest value of a key. It does not change while the key is claimed.
     pub(super) fn known(&self, checksum: u8, key: &Key) -> Result<Known> {
         let (mos, stores, flat) = {
             let state = self.state();
@@ -298,7 +299,7 @@ impl Dedup {
         Ok(Known::default())
     }
 
-    /// An entry has changed. The first of its checksum makes the table.
+    /// Stores a changed entry. The first one with its checksum creates the table.
     fn put(&self, checksum: (&'static str, u8), key: Key, known: Known) {
         let fast = self.fast.load(Relaxed);
         let mut state = self.state();
@@ -307,7 +308,7 @@ impl Dedup {
         table.changed.insert(key, known);
     }
 
-    /// Changes how many pointers there are to the block of one. False: no table counts it.
+    /// Changes the reference count of a block. False: no table has it.
     fn change(&self, bp: &BlockPointer, by: impl Fn(u64) -> Option<u64>) -> Result<bool> {
         let found = CHECKSUMS.iter().find(|c| c.1 == bp.checksum_kind());
         let Some(&checksum) = found else {
@@ -333,7 +334,7 @@ impl Dedup {
         Ok(true)
     }
 
-    /// Further pointers to a block that a table may count; false if none does.
+    /// Adds references to a block that a table may have; false if none does.
     ///
     /// # Errors
     /// The table cannot be read.
@@ -348,7 +349,7 @@ impl Dedup {
         }
     }
 
-    /// Whether the tables are as large as they may become.
+    /// Whether the tables have reached their size limit.
     fn is_full(&self) -> bool {
         let quota = match self.quota.load(Relaxed) {
             0 => return false,
@@ -365,7 +366,7 @@ impl Dedup {
         self.size.load(Relaxed).saturating_add(ENTRY_BYTES) > quota
     }
 
-    /// Writes a block that its table does not have in so many copies.
+    /// Writes a block with the missing number of copies.
     fn write_new(
         &self,
         txg: Txg,
@@ -385,22 +386,22 @@ impl Dedup {
     }
 }
 
-/// Copies of a block, as its entry has them.
+/// Copies of a block, from its entry.
 fn places(shared: &Shared, encrypted: bool) -> u8 {
     let room = if encrypted { 2 } else { 3 };
     let places = shared.dvas.iter().take(room);
     places.take_while(|dva| !dva.is_empty()).count() as u8
 }
 
-/// Adds the copies that an entry of the new form lacks. False where that cannot be: then each block
-/// goes its own way.
+/// Adds the copies that an entry of the new form lacks. False if that is impossible: then the block
+/// is written outside the table.
 fn extend(
     shared: &mut Shared,
     (have, wanted): (u8, u8),
     bp: &BlockPointer,
     block: &dyn Candidate,
 ) -> Result<bool> {
-    // Headers of gang blocks are copied more often than what they lead to.
+    // Headers of gang blocks have more copies than their members.
     if shared.dvas[0].is_gang() {
         return Ok(false);
     }
@@ -431,12 +432,12 @@ impl Contents for Dedup {
         let _claim = self.claim(checksum.1, key);
         let flat = self.is_flat(checksum.1);
         let mut known = match self.known(checksum.1, &key) {
-            // A damaged table gets no more pointers; the data is written all the same.
+            // A damaged table gets no more references; the data is written as an ordinary block.
             Err(Error::Corrupt { .. }) => return Ok(Fate::Refused),
             other => other?,
         };
         let before = total(&known.now);
-        // Of the old form slot 0 is never used again.
+        // In the old form slot 0 is never used again.
         let usable = |s: &&mut Shared| flat || s.slot > 0;
         if let Some(any) = known.now.iter_mut().find(usable)
             && !block.is_same(&any.pointer(&key, checksum.1))?

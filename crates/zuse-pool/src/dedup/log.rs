@@ -1,13 +1,13 @@
 //! The two logs of a table of the new form. Changes are appended to the active log. Entries of the
-//! flushing log move into the stores, in the order of their keys.
+//! flushing log move into the stores, in key order.
 //!
 //! ```text
 //!   changes of a txg ─► active log ─(swap, once the other is empty)─► flushing log ─► stores
 //! ```
 //! # Invariants
 //!
-//! - A key is in at most one of the two maps. On disk it may stand in both: the active one counts.
-//! - Entries up to the checkpoint were flushed, and are not read again when the pool is opened.
+//! - A key is in at most one of the two maps. On disk it may be in both: the active one counts.
+//! - Entries up to the checkpoint were flushed, and are skipped when the pool is opened.
 //! - The flushing log is freed as a whole when its last entry is in the stores.
 
 use std::collections::BTreeMap;
@@ -27,13 +27,13 @@ const WORDS: u8 = 195;
 const HEADER: u16 = 64;
 /// Block size of a log.
 const BLOCK: u32 = 128 << 10;
-/// Txgs that a log stays active at least.
+/// Txgs that a log stays active, at least.
 const TXGS: u64 = 8;
-/// Entries with which it is old enough in any case.
+/// Number of entries at which the logs swap in any case.
 const MANY: usize = 100_000;
-/// Entries that each txg flushes at least.
+/// Entries that each txg flushes, at least.
 const LEAST: usize = 500;
-/// Part of all logged entries that each txg flushes.
+/// Each txg flushes one part in this many of all logged entries.
 const PART: usize = 32;
 
 /// One log.
@@ -48,7 +48,7 @@ pub(super) struct Half {
 /// Both logs of a table.
 pub(super) struct Logs {
     pub halves: [Half; 2],
-    /// Which one is active.
+    /// Index of the active one.
     pub active: usize,
 }
 
@@ -84,7 +84,7 @@ impl Half {
 }
 
 impl Logs {
-    /// From the logs as they were read; none where there are not two.
+    /// From the logs that were read; none unless there are two.
     pub fn load(logs: &mut [Log]) -> Option<Self> {
         let [first, second] = logs else { return None };
         let active = usize::from(first.is_flushing());
@@ -96,7 +96,7 @@ impl Logs {
         Some(Self { halves, active })
     }
 
-    /// Makes the objects, and names them in the table's directory.
+    /// Creates the objects, and enters them in the table's directory.
     pub fn create(ctx: &SyncCtx<'_>, directory: &Zap, checksum: &str) -> Result<Self> {
         let make = |i: usize| -> Result<Half> {
             let spec = DnodeSpec::new(WORDS).bonus(WORDS, HEADER).block_size(BLOCK);
@@ -144,7 +144,7 @@ impl Logs {
         self.halves.iter().find_map(|half| half.entries.get(key))
     }
 
-    /// Takes what the logs have of a key: something newer is about to be appended.
+    /// Removes a key's entry from the logs: a newer one is about to be appended.
     pub fn take(&mut self, key: &Key) -> Option<Logged> {
         let halves = &mut self.halves;
         halves.iter_mut().find_map(|half| half.entries.remove(key))
@@ -168,8 +168,8 @@ impl Logs {
         half.write_header(ctx, false)
     }
 
-    /// What is due to be flushed in a txg that appended so many entries. They are to be in the
-    /// stores before [`Self::flushed`].
+    /// The entries to flush in a txg that appended so many. They must be in the stores before
+    /// [`Self::flushed`].
     pub fn due(&mut self, appended: usize) -> Vec<(Key, Logged)> {
         let all: usize = self.halves.iter().map(|half| half.entries.len()).sum();
         let most = LEAST.max(appended).saturating_add(all / PART);
@@ -183,7 +183,7 @@ impl Logs {
         due
     }
 
-    /// The entries up to a key have reached the stores.
+    /// The entries up to a key are in the stores.
     pub fn flushed(&mut self, ctx: &SyncCtx<'_>, last: Option<Key>) -> Result<()> {
         let txg = ctx.txg.0;
         let half = self.flushing();

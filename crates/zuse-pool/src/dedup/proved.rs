@@ -1,5 +1,5 @@
-//! What a scan asks of the tables (`docs/format/04b-dedup-brt-scan.md`, 3.4). Shared blocks are
-//! proved once, table by table, before the trees are walked. The walk passes over what leads to
+//! The tables' interface for a scan (`docs/format/04b-dedup-brt-scan.md`, 3.4). Shared blocks are
+//! verified once, table by table, before the trees are walked. The walk then skips pointers to
 //! them.
 //!
 //! ```text
@@ -8,12 +8,12 @@
 //! ```
 //! # Invariant
 //!
-//! What is passed over was proved since the scan began. So a key is doubted, and its block proved
-//! at each pointer, where its second pointer came after the scan's begin. Or where it was found
-//! lost: only a pointer has a name that can be told. The caller is told that there are doubts, and
-//! notes it on disk in the same txg: they are known here alone.
+//! Skipped blocks must have been verified since the scan began. A key is in doubt, and its block is
+//! verified at each pointer, in two cases. Its second pointer came after the scan's begin, or its
+//! block was found lost: only pointers have names to report. The caller is told that there are
+//! doubts, and records that on disk in the same txg. The doubts themselves are known only here.
 //!
-//! A part is taken in syncing context. Nobody brings an entry from a log into a store meanwhile.
+//! A batch is read in syncing context. No entry moves from a log into a store meanwhile.
 
 use std::collections::HashSet;
 
@@ -25,20 +25,20 @@ use super::live::Dedup;
 use super::{CLASSES, Entry, Key, damaged, value};
 use crate::{Pool, SyncCtx};
 
-/// Doubted keys that are remembered. With more of them nothing is passed over any more.
+/// Keys in doubt that are remembered. With more of them nothing is skipped any more.
 const DOUBTS: usize = 1 << 16;
-/// Blocks of a part, but for those in logs, which are in memory as a whole.
+/// Blocks of a batch, except those in logs, which are in memory as a whole.
 const PART: usize = 4096;
 
-/// What is shared, and must be proved at each pointer all the same.
+/// Shared blocks that must be verified at each pointer.
 #[derive(Default)]
 pub(super) struct Doubts {
     /// Blocks born before are scanned; none without a scan.
     before: Option<Txg>,
     keys: HashSet<(u8, Key)>,
-    /// There are more than are remembered.
+    /// There are more than can be remembered.
     all: bool,
-    /// There is one that nobody was told of.
+    /// There is one that was not reported yet.
     fresh: bool,
 }
 
@@ -60,14 +60,14 @@ pub struct SharedAt {
     pub class: u64,
     /// Number of the table's checksum.
     pub checksum: u8,
-    /// Position in the store, as OpenZFS writes it down.
+    /// Position in the store, as OpenZFS records it.
     pub position: u64,
-    /// The same for a cursor.
+    /// The same, for our cursor.
     cookie: u64,
 }
 
 impl SharedAt {
-    /// Behind all of them, or as it is on disk. Who goes on with the latter begins again.
+    /// The end, or a position from disk. A scan continued from the latter begins again.
     pub fn stored(class: u64, checksum: u64, position: u64) -> Self {
         Self {
             class,
@@ -90,14 +90,14 @@ impl SharedAt {
     }
 }
 
-/// How many pointers there are to the blocks of an entry.
+/// Number of references to the blocks of an entry.
 pub(super) fn total(entry: &Entry) -> u64 {
     let references = entry.iter().map(|shared| shared.references);
     references.fold(0, u64::saturating_add)
 }
 
 impl Pool {
-    /// A scan of blocks born before a txg begins, or goes on.
+    /// A scan of blocks born before a txg begins, or continues.
     pub fn watch_shared(&self, before: Txg) {
         *self.dedup.doubts.lock() = Doubts {
             before: Some(before),
@@ -116,21 +116,21 @@ impl Pool {
         self.dedup.doubts.lock().add(key);
     }
 
-    /// Whether there are doubts that nobody was told of.
+    /// Whether there are doubts that were not reported yet.
     pub fn has_new_doubts(&self) -> bool {
         std::mem::take(&mut self.dedup.doubts.lock().fresh)
     }
 
-    /// Whether the block of a pointer was proved with the tables.
+    /// Whether the block of a pointer was verified with the tables.
     pub fn was_proved_shared(&self, bp: &BlockPointer) -> bool {
         bp.dedup() && self.dedup.was_proved(bp)
     }
 
-    /// Some of the blocks with more than one pointer, and where the next ones are. In syncing
+    /// A batch of blocks with more than one reference, and the position of the next one. In syncing
     /// context.
     ///
     /// # Errors
-    /// A table cannot be read, or makes no sense.
+    /// A table is unreadable or invalid.
     pub fn shared_blocks(
         &self,
         ctx: &SyncCtx<'_>,
@@ -149,7 +149,7 @@ impl Pool {
 }
 
 impl Dedup {
-    /// Before a changed entry can be seen: whether it is one that came to be shared.
+    /// Called before a changed entry becomes visible: notes it if it has just become shared.
     pub(super) fn note_sharing(&self, key: (u8, Key), before: u64, now: &Entry) {
         if before > 1 || total(now) <= 1 {
             return;
@@ -171,13 +171,13 @@ impl Dedup {
             .now
             .iter()
             .any(|s| s.birth == birth && s.dvas[0] == first);
-        // Doubts last: they are noted before the entry can be seen.
+        // Recorded before the entry becomes visible.
         let doubts = self.doubts.lock();
         let sure = doubts.before.is_some() && !doubts.all;
         is_it && total(&known.now) > 1 && sure && !doubts.keys.contains(&(bp.checksum_kind(), key))
     }
 
-    /// A part of one store; with the first class of a table what its logs have, too.
+    /// A batch from one store; with the first class of a table, its logged entries, too.
     fn part(
         &self,
         ctx: &SyncCtx<'_>,

@@ -1,7 +1,8 @@
-//! Pruning (`zpool ddtprune`): entries of blocks with one pointer leave their table, the oldest
-//! first. The table becomes smaller. If such a block is written again, it is stored a second time.
+//! Pruning (`zpool ddtprune`): removes entries of blocks with one reference from their table, the
+//! oldest first. The table becomes smaller. If such a block is written again, it is stored a second
+//! time.
 //!
-//! The pointers keep their dedup mark. Freeing one finds no entry, and frees the block as an
+//! The pointers keep their dedup bit. Freeing one finds no entry, and frees the block as an
 //! ordinary one (`live`). Entries in a log are younger than those in a store: they stay.
 //!
 //! Memory: one table of counts, and the entries of one txg.
@@ -14,22 +15,22 @@ use super::live::{Dedup, Live};
 use super::{Entry, Key, Store, Table, damaged, tables, value};
 use crate::{Pool, SyncCtx};
 
-/// Entries that a txg takes out, and looks at.
+/// Entries that a txg removes, and reads, at most.
 const REMOVED: usize = 2_000;
 const LOOKED_AT: usize = 20_000;
-/// Ages are told apart so finely.
+/// Number of age classes.
 const AGES: u64 = 4096;
 
 /// Which entries go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prune {
-    /// Those that did not change for so many seconds.
+    /// Those unchanged for that many seconds.
     Older(u64),
-    /// So many hundredths of those with one pointer.
+    /// That percentage of those with one reference.
     Percent(u8),
 }
 
-/// Entries that were not changed since a second, and how many of them go.
+/// An age limit, and how many entries to remove.
 #[derive(Clone, Copy)]
 struct Cut {
     since: u64,
@@ -37,7 +38,7 @@ struct Cut {
 }
 
 impl Pool {
-    /// Takes entries of blocks with one pointer out of the dedup tables; gives how many.
+    /// Removes entries of blocks with one reference from the dedup tables; returns how many.
     ///
     /// # Errors
     /// `Refused(NOTSUP)` for tables of the old form, `Refused(ROFS)`; a table cannot be read.
@@ -131,7 +132,7 @@ impl Pool {
 }
 
 impl Dedup {
-    /// Takes some entries out from a position on; how many, and the next position.
+    /// Removes some entries from a position on; returns how many, and the next position.
     fn prune(&self, ctx: &SyncCtx<'_>, checksum: u8, cut: Cut, from: u64) -> Result<(u64, u64)> {
         let Some(mut table) = self.state().tables.remove(&checksum) else {
             return Ok((0, END));
@@ -170,7 +171,7 @@ impl Live {
         Ok((due.len() as u64, next))
     }
 
-    /// Entries that are old enough, in a part of a store; and the position behind that part.
+    /// Entries that are old enough, in a part of a store; and the position after that part.
     fn due_to_go(
         &self,
         store: &Zap,

@@ -1,8 +1,8 @@
-//! Which txgs the vdevs of a pool lack together, and which devices the pool cannot do without.
+//! The txgs that the vdevs of a pool lack, and the devices that the pool needs.
 //!
-//! A leaf lacks the txgs of its log, and everything while it is missing. A mirror lacks what all
-//! its children lack. A vdev with parity lacks what more children lack than it has parity. A device
-//! is needed if its top-level vdev would lack something without it.
+//! A leaf lacks the txgs of its log, and everything while it is missing. A mirror lacks the txgs
+//! that all its children lack. A vdev with parity lacks those that more children lack than it has
+//! parity. A device is needed if its top-level vdev would lack something without it.
 
 use zuse_base::{Result, Span, Txg};
 use zuse_vdev::{VdevConfig, VdevKind};
@@ -10,14 +10,14 @@ use zuse_vdev::{VdevConfig, VdevKind};
 use crate::{Pool, SyncCtx};
 
 impl Pool {
-    /// Whether the pool would lack data without a device (or without all of an interior vdev).
+    /// Whether the pool would lack data without a device, or without a whole interior vdev.
     pub fn is_needed(&self, guid: u64) -> bool {
         let tree = self.config.lock().vdev_tree.clone();
         let top = tree.children.iter().find(|top| top.find(guid).is_some());
         top.is_some_and(|top| !self.lacked(top, Some(guid)).is_empty())
     }
 
-    /// What a vdev lacks, if that with the guid `gone` lacks everything.
+    /// The txgs that a vdev lacks, if the vdev with the guid `gone` lacks everything.
     fn lacked(&self, node: &VdevConfig, gone: Option<u64>) -> Vec<Span> {
         let all = || vec![Span::new(0, u64::MAX)];
         if gone == Some(node.guid) {
@@ -38,9 +38,8 @@ impl Pool {
         more_than(spare, children.map(|c| self.lacked(c, gone)).collect())
     }
 
-    /// What a resilver has to look for. Blocks born between the two txgs, neither included, are
-    /// lacked by some leaf that is there and does not wait for the next resilver. `None`: no leaf
-    /// lacks anything.
+    /// The range of a resilver, as two exclusive txgs. Blocks born between them are missing on some
+    /// present leaf that does not wait for the next resilver. `None`: no leaf lacks anything.
     pub fn resilver_range(&self) -> Option<(Txg, Txg)> {
         let tree = self.config.lock().vdev_tree.clone();
         let mut range: Option<(u64, u64)> = None;
@@ -57,7 +56,7 @@ impl Pool {
         range.map(|(min, max)| (Txg(min), Txg(max)))
     }
 
-    /// Guids of leaves that are there and lack something.
+    /// Guids of present leaves that lack something.
     pub fn lacking(&self) -> Vec<u64> {
         let state = self.dtls.0.lock();
         let some = state.leaves.iter().filter(|(_, ranges)| !ranges.is_empty());
@@ -67,7 +66,7 @@ impl Pool {
         usable.collect()
     }
 
-    /// Whether a leaf is there and lacks nothing.
+    /// Whether a leaf is present and lacks nothing.
     pub(crate) fn is_whole(&self, guid: u64) -> bool {
         self.vdevs.is_usable(guid)
             && self.dtls.spans(guid).is_empty()
@@ -81,15 +80,15 @@ impl Pool {
         ranges.is_some_and(|r| r.contains(Span::new(birth.0, 1)))
     }
 
-    /// A complete scan of all blocks born between two txgs, neither included, has ended without
-    /// errors that it did not note in `failed` (leaf, txgs). Leaves lack nothing of between any
-    /// more, but that. What was waiting for it is done with the next txg: replaced devices and
-    /// spares leave. Runs on the sync thread, in the txg that writes the scan's end.
+    /// A complete scan of all blocks born between two txgs, both exclusive, has ended. Its errors
+    /// are in `failed` (leaf, txgs). Apart from these, leaves lack nothing from that range any
+    /// more. Replaced devices and spares leave with the next txg. Runs on the sync thread, in the
+    /// txg that writes the scan's end.
     ///
-    /// One that lacks a later txg keeps all of its log: it came, or was away, after blocks had been
-    /// scanned that it lacks. Nobody knows which.
+    /// A leaf that lacks a later txg keeps its whole log. It was added, or was missing, after some
+    /// blocks were scanned, and it is unknown which.
     ///
-    /// With a checkpoint nothing is taken out of a log: the checkpoint's blocks were not scanned.
+    /// With a checkpoint logs are not shortened, because the checkpoint's blocks were not scanned.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -151,7 +150,7 @@ fn more_than(spare: usize, sets: Vec<Vec<Span>>) -> Vec<Span> {
         edges.push((span.start, 1));
         edges.push((span.start.saturating_add(span.size), -1));
     }
-    // Ends before beginnings: sets that only touch do not overlap.
+    // Ends before starts: ranges that only touch do not overlap.
     edges.sort_unstable();
     let (mut depth, mut since) = (0i32, None);
     let mut found = Vec::new();
@@ -190,7 +189,7 @@ mod tests {
         assert_eq!(more_than(2, both()), []);
         let all = vec![Span::new(0, u64::MAX)];
         assert_eq!(more_than(1, vec![a.clone(), all]), a);
-        // One after the other: no txg is lacked by two.
+        // One after the other: no txg is missing twice.
         assert_eq!(more_than(1, vec![spans(&[(4, 8)]), spans(&[(8, 9)])]), []);
     }
 }

@@ -50,8 +50,8 @@ fn words(memory: &Memory, words: &[u64]) -> ObjectId {
     })
 }
 
-/// A pool as OpenZFS leaves it. Metaslab 0 has an own map with an allocation and U = 7, metaslab 1
-/// an empty map and U = 6, metaslab 2 was never touched.
+/// A pool as OpenZFS leaves it. Metaslab 0 has its own map with an allocation and U = 7, metaslab 1
+/// an empty map and U = 6, metaslab 2 was never used.
 fn pool(memory: &Memory, logs: &[(&str, ObjectId)], txgs: &[u64]) -> (VdevInfo, LogObjects) {
     let own = |data: Vec<u8>, alloc| {
         let header = SpaceMapPhys {
@@ -106,7 +106,7 @@ fn pool(memory: &Memory, logs: &[(&str, ObjectId)], txgs: &[u64]) -> (VdevInfo, 
     )
 }
 
-/// What is free in each metaslab by its own map and the logs.
+/// The free space in each metaslab by its own map and the logs.
 fn expected_free() -> [Vec<Span>; 3] {
     [
         vec![
@@ -157,7 +157,7 @@ fn the_state_is_the_own_map_and_the_logs_since_the_flush() {
     for (m, spans) in expected.iter().enumerate() {
         assert_eq!(&allocator.free_spans(0, m as u64).unwrap(), spans);
     }
-    // The first writable txg ends the logs, with changes of its own on top.
+    // The first writable txg retires the logs, with changes of its own on top.
     let new = allocator
         .allocate(Txg(20), 4096, 1, AllocClass::Normal)
         .unwrap()
@@ -171,7 +171,7 @@ fn the_state_is_the_own_map_and_the_logs_since_the_flush() {
     allocator.sync_done(Txg(20));
     assert!(!allocator.has_logs());
     assert_gone(&memory, &objects, &logs.map(|(_, object)| object));
-    // Three logs went; a map came if the new block is in the untouched metaslab.
+    // Three logs were freed; a map was added if the new block is in the unused metaslab.
     let came = i64::from(new.offset() >= 2 << 24);
     assert_eq!(allocator.take_histogram_delta(), came - 3);
     let again = Allocator::new(OPTIONS);

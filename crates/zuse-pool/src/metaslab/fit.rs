@@ -1,14 +1,14 @@
-//! Which free segment to take.
+//! Choosing a free segment.
 //!
-//! While there is plenty, first fit from a moving cursor. What is written together lies together,
-//! and the cursor keeps off the small holes behind it. When a metaslab is nearly full, or only a
-//! few segments are long enough, best fit. It keeps the long segments for those who need them.
+//! With plenty of space, first fit from a moving cursor. Blocks written together are adjacent, and
+//! the cursor avoids the small holes behind it. If the metaslab is nearly full, or only few
+//! segments are long enough, best fit. It saves the long segments for large blocks.
 
 use zuse_base::{SizedRangeTree, Span};
 
-/// Segments that the cursor looks at before it gives up.
+/// Segments that the cursor tries before it gives up.
 const WALK: usize = 64;
-/// Below 1/SCARCE of its size free, a metaslab is nearly full.
+/// With less than 1/SCARCE of its size free, a metaslab is nearly full.
 const SCARCE: u64 = 25;
 
 /// A span of `size` bytes in `tree`, at a multiple of `align`.

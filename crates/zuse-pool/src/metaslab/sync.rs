@@ -1,4 +1,4 @@
-//! What a metaslab does in syncing context: append its sets to its map, and move freed space along.
+//! A metaslab in syncing context: appends its sets to its map, and advances freed space.
 
 use std::mem;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,11 +13,11 @@ use crate::space_map::{
     Append, Histogram, MapShape, MapWriter, SpaceMap, histogram_of, optimal_length,
 };
 
-/// Maps of at most this many blocks are not worth condensing.
+/// Maps of at most this many blocks are not condensed.
 const CONDENSE_BLOCKS: u64 = 4;
-/// Free trees up to this many segments are counted again for the histogram in every pass.
+/// Free trees of at most this many segments are counted again for the histogram in every pass.
 const CHEAP_HISTOGRAM: usize = 4096;
-/// Free trees up to this many segments are looked over at each commit, in debug builds.
+/// Free trees of at most this many segments are checked at each commit, in debug builds.
 #[cfg(debug_assertions)]
 const CHEAP_LOOK: usize = 1024;
 
@@ -32,29 +32,28 @@ pub(crate) struct SyncPass<'a> {
     pub two_words: bool,
 }
 
-/// What a pass did to one metaslab.
+/// The result of a pass for one metaslab.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Synced {
-    /// The map object, while the metaslab array does not name it.
+    /// The map object, if the metaslab array does not name it yet.
     pub unlisted: Option<ObjectId>,
     /// Whether anything was written.
     pub appended: bool,
-    /// Whether freed space waits in it now.
+    /// Whether it has deferred frees now.
     pub defers: bool,
 }
 
 impl Metaslab {
-    /// Appends what changed in the writer's txg since the last pass, and log entries if there are
-    /// any.
+    /// Appends the changes of the writer's txg since the last pass, and log entries, if any.
     ///
     /// # Errors
-    /// The MOS cannot be changed; the sets are as before then.
+    /// The MOS cannot be changed; the sets are unchanged then.
     pub(crate) fn sync(&self, how: SyncPass<'_>) -> Result<Synced> {
         let slot = how.writer.txg().slot::<TXGS>();
         let mut side = self.map_side();
         let (allocs, frees) = {
             let mut state = self.state();
-            // Frees noted while the tree was not in memory are checked against it now.
+            // Frees recorded while the tree was not loaded are checked against it now.
             if let Some(tree) = &state.free
                 && let Some(twice) = state.freeing[slot].iter().find(|s| tree.intersects(*s))
             {
@@ -65,13 +64,13 @@ impl Metaslab {
                 mem::take(&mut state.freeing[slot]),
             )
         };
-        // Entries that stood only in a log go into the map together with those of this txg.
+        // Entries that were only in a log are written to the map together with those of this txg.
         let unflushed = mem::take(&mut side.unflushed);
         let mut done = Synced::default();
         let result = self.write(&mut side.map, how, &allocs, &frees, &unflushed, &mut done);
         let mut state = self.state();
         if let Err(error) = result {
-            // Nothing counts that is behind the map's length: all is as before.
+            // Data after the map's length is ignored: the state is unchanged.
             side.unflushed = unflushed;
             state.allocating[slot] = allocs;
             state.freeing[slot] = frees;
@@ -83,7 +82,7 @@ impl Metaslab {
                 .add(span)
                 .map_err(|e| Error::corrupt(self.region.to_string(), e))?;
         }
-        // Freed now, free only two txgs later: until then an older uberblock may still lead there.
+        // Freed now, allocatable only two txgs later: until then an older uberblock may use it.
         done.defers = !state.freed.is_empty();
         done.unlisted = side
             .map
@@ -106,24 +105,24 @@ impl Metaslab {
             return Ok(());
         }
         let map = match map {
-            // A metaslab gets its map with its first block: most of a large vdev have none.
+            // A metaslab gets its map with its first block, because most of a large vdev have none.
             Some(map) => map,
             None => map.insert(SpaceMap::create(how.writer, how.shape, self.region)?),
         };
-        // Before the map is touched: it is made from what is free, and not from the map.
+        // Before the map is changed: it is computed from the free space, not from the map.
         let histogram = self.histogram(map, how.pass, frees);
         let append = Append {
             pass: how.pass,
             two_words: how.two_words,
             histogram: histogram.as_ref(),
         };
-        // Not in later passes, which would condense the map again and again while it changes.
+        // Not in later passes, which would condense the map repeatedly while it changes.
         if how.pass == 1
             && let Some(free) = self.worth_condensing(map, how, frees)
         {
             map.condense(how.writer, append, &free)?;
         } else {
-            // The older entries first: a map is read from the beginning.
+            // The older entries first, because a map is read from the beginning.
             map.append(how.writer, append, &unflushed.allocs, &unflushed.frees)?;
             map.append(how.writer, append, allocs, frees)?;
         }
@@ -131,7 +130,7 @@ impl Metaslab {
         Ok(())
     }
 
-    /// The free space to write if the map shall be rewritten: all that is free by the end of this
+    /// The free space to write if the map is condensed: all space that is free at the end of this
     /// pass.
     fn worth_condensing(
         &self,
@@ -170,8 +169,8 @@ impl Metaslab {
             }
             // A large tree in a later pass: the map keeps the histogram of the pass before.
             Some(_) => None,
-            // Not loaded: what was freed is added. Neighbours that it touches are not joined, which
-            // is only less exact.
+            // Not loaded: freed space is added. Adjacent segments are not joined, which is only
+            // less exact.
             None => {
                 let mut buckets = *old;
                 frees
@@ -182,7 +181,7 @@ impl Metaslab {
         }
     }
 
-    /// Whether nothing of a txg waits to be appended.
+    /// Whether nothing of a txg is left to append.
     #[cfg(debug_assertions)]
     pub(crate) fn is_settled(&self, txg: Txg) -> bool {
         let state = self.state();
@@ -190,7 +189,7 @@ impl Metaslab {
         state.allocating[slot].is_empty() && state.freeing[slot].is_empty()
     }
 
-    /// The array names the map now. Gives whether the map has a histogram.
+    /// The array names the map now. Returns whether the map has a histogram.
     pub(crate) fn set_listed(&self) -> bool {
         let mut side = self.map_side();
         side.listed = true;
@@ -199,8 +198,8 @@ impl Metaslab {
             .is_some_and(|m| m.header().histogram.is_some())
     }
 
-    /// The txg is on disk: freed space moves one stage on. `visit` sees what became allocatable.
-    /// Gives the bytes that became allocatable, and whether some still waits.
+    /// The txg is on disk: freed space advances by one stage. `visit` gets the space that became
+    /// allocatable. Returns its size, and whether deferred frees are left.
     pub(crate) fn committed(&self, mut visit: impl FnMut(Span)) -> (u64, bool) {
         let mut state = self.state();
         let freed = mem::take(&mut state.freed);
@@ -215,12 +214,12 @@ impl Metaslab {
             "{}: a block is freed that waits already",
             self.region()
         );
-        // The oldest has its turn in the next txg.
+        // The oldest is next, in the next txg.
         state.defer.rotate_right(1);
         state.defer[0] = freed;
         if let Some(tree) = &mut state.free {
             for span in oldest.iter() {
-                // Disjoint by the invariants; space that is listed twice is given out once.
+                // Disjoint by the invariants; space that is listed twice is added once.
                 tree.add_missing(span);
             }
             self.note(&state);
@@ -243,9 +242,9 @@ impl Metaslab {
 }
 
 impl State {
-    /// All that the map must say is free after a pass that appends `frees`. Space that later txgs
-    /// have taken is free as of this one. `None` while not loaded, or if the sets contradict each
-    /// other.
+    /// All space that the map must show as free after a pass that appends `frees`. Space allocated
+    /// in later txgs is free as of this one. `None` while not loaded, or if the sets contradict
+    /// each other.
     fn free_on_disk(&self, frees: &RangeTree) -> Option<RangeTree> {
         let mut free: RangeTree = self.free.as_ref()?.iter().collect();
         let sets =
@@ -253,7 +252,7 @@ impl State {
                 .iter()
                 .chain(&self.defer)
                 .chain([&self.freed, &self.held, frees]);
-        // Space that the maps on disk call free, although it was allocated or freed in later txgs.
+        // Space that is free in the maps on disk, although it was allocated or freed in later txgs.
         sets.flat_map(RangeTree::iter)
             .try_for_each(|span| free.add(span))
             .ok()?;

@@ -65,7 +65,7 @@ fn a_block_that_is_born_and_dies_in_one_txg_is_logged_as_both() {
     metaslab.free(Txg(5), span).unwrap();
     sync(&metaslab, &memory, 5).unwrap();
     assert_eq!(metaslab.recorded(), 0);
-    // The map replays, and a load in between keeps the space out of reach.
+    // The map replays, and a load in between does not make the space allocatable.
     assert!(metaslab.unload());
     metaslab.load(&memory).unwrap();
     assert_eq!(metaslab.free_space(), (1 << 24) - 0x8000);
@@ -142,7 +142,7 @@ fn a_map_of_many_changes_is_condensed() {
         live.push(take(&metaslab, 4, 4096));
     }
     for txg in 4..60 {
-        // Every other block: the runs do not merge.
+        // Every other block, so that the runs do not merge.
         if txg % 4 == 1 {
             live.iter()
                 .step_by(2)
@@ -219,7 +219,7 @@ fn a_range_that_the_map_has_free_is_not_freed_again_though_the_tree_was_not_in_m
     assert_eq!(metaslab.tripwire.torn(), None);
     let error = sync(&metaslab, &memory, 6).unwrap_err();
     assert!(error.to_string().contains("is not allocated"), "{error}");
-    // Also where somebody passes over the error, no uberblock comes.
+    // Even if the error is ignored, no uberblock is written.
     let why = metaslab.tripwire.torn().unwrap();
     assert!(why.contains("contradicts itself"), "{why}");
 }

@@ -1,8 +1,8 @@
 //! How much space an open pool has.
 //!
-//! In a pool open for writing the allocator knows. In one that is only read, the headers of its
-//! space maps say it, with the log space maps added. Either way `allocated` is what metaslabs have
-//! allocated: raw bytes, each once, however many datasets count them.
+//! In a pool open for writing the allocator has the numbers. In a read-only one they come from the
+//! headers of its space maps, and the log space maps. Either way `allocated` is the space allocated
+//! in metaslabs: raw bytes, each once, however many datasets are charged for them.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +17,11 @@ use crate::allocator::{Reserve, VdevInfo};
 use crate::log_space_map::LogState;
 use crate::space_map::MosStore;
 
-/// Key in the ZAP of a top-level vdev: the map of what only a checkpoint has.
+/// Key in the ZAP of a top-level vdev: the map of space held only by a checkpoint.
 const CHECKPOINT_MAP: &[u8] = b"com.delphix:pool_checkpoint_sm";
 const CHECKPOINT: &str = "com.delphix:zpool_checkpoint";
 
-/// What of a pool's room is known only by its tables: it is asked once, of a pool that is only
-/// read.
+/// Space figures that come from tables only: read once, in a read-only pool.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tables {
     deduped: u64,
@@ -39,20 +38,20 @@ pub struct Space {
     pub allocated: u64,
     /// Freed, but not yet to be used again.
     pub deferred: u64,
-    /// Deflated room: what datasets are measured against.
+    /// Deflated size, against which datasets are measured.
     pub dspace: u64,
     /// Kept from users.
     pub slop: u64,
-    /// Deflated bytes that clones take in the books of datasets and nowhere else.
+    /// Deflated bytes of clones that datasets are charged for but use no space.
     pub cloned: u64,
-    /// The same of blocks in dedup tables.
+    /// The same for deduplicated blocks.
     pub deduped: u64,
-    /// Deflated bytes that only a checkpoint has.
+    /// Deflated bytes held only by a checkpoint.
     pub checkpointed: u64,
-    /// Deflated bytes in vdevs for metadata and dedup tables: datasets count them, and they take no
-    /// room from data.
+    /// Deflated bytes on special and dedup vdevs: datasets are charged for them, but they use no
+    /// space for data.
     pub beside: u64,
-    /// Deflated bytes in vdevs for data, freed ones that are not allocatable yet included.
+    /// Deflated bytes on data vdevs, including deferred frees.
     pub dused: u64,
 }
 
@@ -81,8 +80,8 @@ impl Pool {
         }
     }
 
-    /// Room and allocated bytes of each top-level vdev with metaslabs. They come from the headers
-    /// of its space maps and the logs that are not in them yet.
+    /// Size and allocated bytes of each top-level vdev with metaslabs, from the headers of its
+    /// space maps and the entries only in logs.
     ///
     /// # Errors
     /// A header or a log cannot be read.
@@ -97,8 +96,8 @@ impl Pool {
         Ok(all)
     }
 
-    /// Room and allocated bytes of the metaslab that a vdev keeps for logs, of each that has one.
-    /// It is the emptiest of a normal or special vdev with more than [`MOST_WITHOUT_LOG`]
+    /// Size and allocated bytes of the metaslab that a vdev reserves for logs, for each vdev with
+    /// one. It is the emptiest of a normal or special vdev with more than [`MOST_WITHOUT_LOG`]
     /// metaslabs.
     ///
     /// # Errors
@@ -126,7 +125,7 @@ impl Pool {
         Ok(all)
     }
 
-    /// Room and allocated bytes of the metaslabs of these vdevs, by the headers of the space maps
+    /// Size and allocated bytes of the metaslabs of these vdevs, from the headers of the space maps
     /// and the logs.
     fn each_metaslab(
         &self,
@@ -170,8 +169,8 @@ impl Pool {
         Ok(words.map(|w| ObjectId(u64::from_le_bytes(*w))).collect())
     }
 
-    /// Asks the tables of a pool that is only read. What cannot be read there counts nothing: the
-    /// pool can be read all the same.
+    /// Reads the tables of a read-only pool. Unreadable ones count as zero, because the pool is
+    /// readable without them.
     pub(crate) fn load_tables(&self) {
         let _ = self.clones.load(self);
         let tables = Tables {
@@ -223,7 +222,7 @@ impl Pool {
             let bonus = self.mos().dnode(ObjectId(map))?.bonus_vec();
             let map = SpaceMapPhys::parse(&bonus)
                 .map_err(|e: zuse_format::FormatError| -> Error { e.at("a checkpoint's map") })?;
-            // The map has FREE entries only, so its total is below zero: the bytes that the
+            // The map has FREE entries only, so its total is negative: the bytes that the
             // checkpoint keeps.
             let bytes = map.alloc.min(0).unsigned_abs();
             sum = sum.saturating_add((bytes >> 9).saturating_mul(top.deflate_ratio()));
@@ -231,15 +230,15 @@ impl Pool {
         Ok(sum)
     }
 
-    /// Room and allocated bytes of a top-level vdev; `None` where its space maps were not read (the
+    /// Size and allocated bytes of a top-level vdev; `None` if its space maps were not read (the
     /// pool is open read-only).
     pub fn vdev_space(&self, vdev: u32) -> Option<(u64, u64)> {
         let figures = self.allocator.get()?.vdev_figures(vdev);
         Some((figures.capacity, figures.allocated))
     }
 
-    /// Space of a pool that is only read: from the vdev tree. What is allocated takes more to find
-    /// out ([`Self::space_by_maps`]).
+    /// Space of a read-only pool, from the vdev tree. The allocated bytes take more reads
+    /// ([`Self::space_by_maps`]).
     fn space_by_config(&self) -> Space {
         let tops = self.vdevs.tops();
         let mut space = Space::default();
@@ -263,14 +262,14 @@ impl Pool {
         space
     }
 
-    /// Bytes that may be allocated before a reserve is touched.
+    /// Bytes that may be allocated before a reserve is used.
     pub fn available(&self, reserve: Reserve) -> u64 {
         self.allocator.get().map_or(0, |a| a.available(reserve))
     }
 }
 
-/// A vdev with more metaslabs keeps one of them for logs. It is not noted anywhere: OpenZFS takes
-/// the emptiest when it opens a pool.
+/// A vdev with more metaslabs reserves one of them for logs. That is not stored: OpenZFS takes the
+/// emptiest when it opens a pool.
 pub const MOST_WITHOUT_LOG: u64 = 64;
 
 fn takes_log(info: &VdevInfo) -> bool {

@@ -11,7 +11,7 @@ use zuse_base::{Error, Result, Txg};
 use super::Pool;
 use crate::SyncCtx;
 
-/// An administrative change that waits for its txg.
+/// An administrative change, waiting for its txg.
 pub(crate) struct Task {
     pub txg: Txg,
     /// It runs before anything else of the txg is written.
@@ -20,7 +20,7 @@ pub(crate) struct Task {
     pub run: Box<dyn FnOnce(Result<&SyncCtx<'_>, &Error>) + Send>,
 }
 
-/// The result of a task, for the one who waits for it.
+/// The result of a task, for its waiting caller.
 #[allow(clippy::type_complexity)]
 struct Slot<C, A, R> {
     result: Mutex<Option<(Txg, Outcome<C, A, R>)>>,
@@ -29,17 +29,17 @@ struct Slot<C, A, R> {
 
 enum Outcome<C, A, R> {
     Done(Result<R>),
-    /// The check asked for a later txg: here it is again.
+    /// The check asked for a later txg: the task comes back.
     Again(C, A),
 }
 
 impl Pool {
     /// Runs an administrative change in syncing context, after the datasets of its txg are written:
-    /// first `check`, then, if that passed, `apply`. Returns when the txg is on disk.
+    /// first `check`, then, if that succeeds, `apply`. Returns when the txg is on disk.
     ///
     /// # Errors
-    /// Those of `check` (nothing changed) and `apply`; `Refused(AGAIN)` from `check` is tried again
-    /// in a later txg.
+    /// The errors of `check` (nothing changed) and `apply`; `Refused(AGAIN)` from `check` is
+    /// retried in a later txg.
     pub fn sync_task<R: Send + 'static>(
         &self,
         check: impl FnMut(&SyncCtx<'_>) -> Result<()> + Send + 'static,
@@ -48,8 +48,8 @@ impl Pool {
         self.task(false, check, apply)
     }
 
-    /// As [`Self::sync_task`], but before anything else of its txg is written: the MOS is as the
-    /// last uberblock has it.
+    /// As [`Self::sync_task`], but before anything else of its txg is written: the MOS is as of the
+    /// last uberblock.
     ///
     /// # Errors
     /// As [`Self::sync_task`].
@@ -151,7 +151,7 @@ impl Pool {
                     "the pool was closed",
                 ));
             }
-            // It had begun when the sync thread panicked, or came after the thread had ended.
+            // It had begun when the sync thread panicked, or was queued after the thread had ended.
             if self.suspension.is_lost() && self.threads.lock().iter().all(|t| t.is_finished()) {
                 return Err(self
                     .suspension

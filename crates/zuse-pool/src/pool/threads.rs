@@ -1,5 +1,4 @@
-//! The two threads that move txgs on, and what happens to the pool when one of them panics or
-//! cannot go on.
+//! The two threads that drive txgs, and the end of the pool when one of them panics or fails.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use zuse_base::{Errno, Error, Result};
 use super::{FailMode, Pool};
 
 impl Pool {
-    /// Starts the threads that move txgs along.
+    /// Starts the threads that drive txgs.
     pub(crate) fn start(self: &Arc<Self>) -> Result<()> {
         let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new()
@@ -27,8 +26,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Work that was put off runs here. After a panic in it the txg cannot close, so the pool ends
-    /// here and now.
+    /// Deferred work runs here. After a panic in it the txg cannot close, so the pool ends at once.
     fn quiesce_loop(&self) {
         let run = AssertUnwindSafe(|| while self.txgs.quiesce_next() {});
         if catch_unwind(run).is_err() {
@@ -51,8 +49,7 @@ impl Pool {
         }
     }
 
-    /// The pool cannot go on: it stays as its last uberblock has it, and everybody who waits is
-    /// told.
+    /// The pool cannot go on: it stays as of its last uberblock, and all waiters are told.
     fn end(&self, error: Error) {
         self.suspension.lose(&error);
         let error = self.suspension.error().unwrap_or(error);

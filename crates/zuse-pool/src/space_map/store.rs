@@ -1,12 +1,12 @@
-//! Where space maps live: the few operations on MOS objects that they need.
+//! Access to space maps: the few operations on MOS objects that they need.
 //!
 //! Two traits, because reading happens at any time from any thread while writing happens only in
-//! the syncing txg. [`MosStore`](super::MosStore) and [`MosWriter`](super::MosWriter) stand on the
-//! real MOS; tests put a map of byte vectors in their place.
+//! the syncing txg. [`MosStore`](super::MosStore) and [`MosWriter`](super::MosWriter) use the real
+//! MOS; tests use a map of byte vectors.
 
 use zuse_base::{ObjectId, Result, Txg};
 
-/// What a reader learns of an object before it reads blocks.
+/// Properties of an object, read before its blocks.
 #[derive(Clone, Debug)]
 pub struct StoredObject {
     /// Dnode type.
@@ -19,7 +19,7 @@ pub struct StoredObject {
     pub bonus: Vec<u8>,
 }
 
-/// How a new space map is made.
+/// The format of a new space map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapShape {
     /// Bytes of a data block: 16 KiB or 128 KiB.
@@ -36,7 +36,7 @@ pub trait MapStore: Send + Sync {
     /// The object does not exist, or its dnode cannot be read.
     fn open(&self, object: ObjectId) -> Result<StoredObject>;
 
-    /// Shows one block, little-endian, to `visit`, which must not read further objects.
+    /// Passes one block, little-endian, to `visit`, which must not read other objects.
     ///
     /// # Errors
     /// The block cannot be read, or `visit` refuses it.
@@ -47,16 +47,16 @@ pub trait MapStore: Send + Sync {
         visit: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()>;
 
-    /// Begins to read the first blocks, if the store can.
+    /// Begins to read the first blocks, if the store supports that.
     fn prefetch(&self, _object: ObjectId, _blocks: u64) {}
 
-    /// Fills `buf` from a byte offset; zeros behind the end.
+    /// Fills `buf` from a byte offset; zeros after the end.
     ///
     /// # Errors
     /// A block cannot be read.
     fn read_at(&self, object: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()>;
 
-    /// Shows the names and single numbers of a ZAP.
+    /// Passes the names and single numbers of a ZAP to `visit`.
     ///
     /// # Errors
     /// The ZAP cannot be read, or `visit` refuses an entry.
@@ -69,7 +69,7 @@ pub trait MapWriter {
     /// The txg that is being synced.
     fn txg(&self) -> Txg;
 
-    /// Makes an empty space map object with a zeroed header.
+    /// Creates an empty space map object with a zeroed header.
     ///
     /// # Errors
     /// The MOS cannot be changed.

@@ -1,14 +1,14 @@
-//! Appending to a space map, and rewriting it.
+//! Appending to a space map, and condensing it.
 
 use zuse_base::{Error, RangeTree, Result, Span};
 use zuse_format::space_map::{Encoder, MapOp, RUN_MAX_ONE, RUN_MAX_TWO, SpaceMapPhys};
 
 use super::{Histogram, MapWriter, Region, SpaceMap, Tail};
 
-/// Words are handed to the object in pieces of about this many bytes.
+/// Words are passed to the object in chunks of about this many bytes.
 const PIECE: usize = 128 << 10;
 
-/// What one append carries besides the ranges.
+/// Parameters of an append besides the ranges.
 #[derive(Clone, Copy, Debug)]
 pub struct Append<'a> {
     /// Pass of the sync, for the debug words.
@@ -19,7 +19,7 @@ pub struct Append<'a> {
     pub histogram: Option<&'a Histogram>,
 }
 
-/// Bytes that a map of these free spans takes when it is condensed; stops counting past `limit`.
+/// Size in bytes of a condensed map of these free spans; stops counting past `limit`.
 pub fn optimal_length(free: &RangeTree, shift: u8, two_words: bool, limit: u64) -> u64 {
     let mut length = 8 * 4;
     for span in free.iter() {
@@ -38,10 +38,10 @@ pub fn optimal_length(free: &RangeTree, shift: u8, two_words: bool, limit: u64) 
 }
 
 impl SpaceMap {
-    /// Appends `allocs`, then `frees`. Gives whether anything was written.
+    /// Appends `allocs`, then `frees`. Returns whether anything was written.
     ///
     /// # Errors
-    /// The MOS cannot be changed; the map is as before then.
+    /// The MOS cannot be changed; the map is unchanged then.
     pub fn append(
         &mut self,
         writer: &dyn MapWriter,
@@ -56,7 +56,7 @@ impl SpaceMap {
         stream.set(MapOp::Alloc, allocs.iter())?;
         stream.set(MapOp::Free, frees.iter())?;
         let length = stream.flush()?;
-        // What is behind the old length is all that this txg may write: the rest is replayed.
+        // This txg may write only after the old length, because the rest is replayed.
         assert!(
             length > self.header.length,
             "{}: an append of nothing, or over older entries",
@@ -91,7 +91,7 @@ impl SpaceMap {
         self.store_header(writer, length, alloc, how.histogram)
     }
 
-    /// What stands behind `tail` counts no more.
+    /// Truncates the map to the end of `tail`.
     ///
     /// # Errors
     /// The MOS cannot be changed. The txg must not be committed then.
@@ -116,7 +116,7 @@ impl SpaceMap {
         self.store_header(writer, tail.length, alloc, None)
     }
 
-    /// Refuses a sum that the map's entries cannot have.
+    /// Refuses a sum that is impossible for the map's entries.
     fn check_sum(&self, alloc: i64) -> Result<()> {
         let size = self.region.span.size;
         let (sum, what) = match self.region.metaslab {
@@ -160,7 +160,7 @@ impl SpaceMap {
     }
 }
 
-/// Words on their way into the object.
+/// Words being written to the object.
 struct WordStream<'a> {
     map: &'a SpaceMap,
     writer: &'a dyn MapWriter,
@@ -196,7 +196,7 @@ impl<'a> WordStream<'a> {
         Ok(())
     }
 
-    /// Writes what is encoded; gives the offset behind it.
+    /// Writes the encoded words; returns the offset after them.
     fn flush(&mut self) -> Result<u64> {
         let (words, _) =
             std::mem::replace(&mut self.encoder, encoder(self.map, self.how, 0)).finish();

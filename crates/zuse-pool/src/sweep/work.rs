@@ -12,17 +12,17 @@ use zuse_vdev::{Leaf, Top};
 use super::{State, SweepKind};
 use crate::Pool;
 
-/// Bytes of free space that are out of reach at a time.
+/// Bytes of free space that are excluded from allocation at a time.
 const STEP: u64 = 4 << 20;
 /// Bytes of the pattern that are written at a time.
 const PIECE: usize = 1 << 20;
-/// What initialized space holds, in each word.
+/// The pattern in initialized space, for each word.
 const PATTERN: u64 = 0xdead_beef_dead_beee;
-/// How far a power cut throws the work back at most.
+/// How much work a power cut repeats, at most.
 const NOTED_EVERY: Duration = Duration::from_secs(5);
-/// A pause for others, who have the device for themselves then.
+/// A pause in which others have the device for themselves.
 const PAUSE: Duration = Duration::from_millis(1);
-/// So often it lets others go first, before each step.
+/// Pauses before each step, at most.
 const PAUSES: u32 = 5;
 /// A pause where nothing can be done.
 const WAIT: Duration = Duration::from_millis(100);
@@ -32,22 +32,22 @@ struct Place {
     zap: u64,
     kind: SweepKind,
     metaslab: u64,
-    /// Free space of the metaslab before that, as it was when it was looked at.
+    /// Free space of the metaslab before that, as of the last check.
     spans: VecDeque<Span>,
     began: Instant,
     /// Bytes since then, for the rate.
     bytes: u64,
 }
 
-/// What a step did.
+/// The result of a step.
 enum Step {
-    /// Up to that place of the device all is done.
+    /// Everything up to that offset of the device is done.
     Done(u64),
     /// Nothing could be done.
     Waits,
-    /// The device is at its end.
+    /// The end of the device.
     End,
-    /// The device is not there any more, or was told to stop.
+    /// The device is missing, or was told to stop.
     Gone,
 }
 
@@ -77,7 +77,8 @@ impl Worker {
             };
             let step = match self.step(&mut place) {
                 Ok(step) => step,
-                // The device's own state and counters show the error; the rest can still be done.
+                // The error shows in the device's own state and counters; other devices can still
+                // be processed.
                 Err(_) => Step::Waits,
             };
             self.note(&place, &step);
@@ -90,7 +91,7 @@ impl Worker {
         }
     }
 
-    /// Takes up what has become active.
+    /// Adds newly active work.
     fn look(&mut self) {
         let all = self.pool.sweeps.all.lock();
         for sweep in all.iter().filter(|s| s.state == State::Active) {
@@ -175,7 +176,7 @@ impl Worker {
         done.map(Step::Done)
     }
 
-    /// The free space of the next metaslab, if the device is not done with it.
+    /// The free space of the next metaslab, unless the device is done with it.
     fn next_metaslab(
         &self,
         place: &mut Place,
@@ -261,7 +262,7 @@ fn is_ahead(place: &Place, rate: u64) -> bool {
     rate > 0 && place.bytes as f64 > allowed
 }
 
-/// Lets those go first who read and write.
+/// Pauses while others read and write.
 fn give_way(leaf: &Leaf) {
     for _ in 0..PAUSES {
         if leaf.pending() == 0 {

@@ -143,7 +143,7 @@ fn a_txg_of_new_objects_is_written_early_and_one_that_writes_much_again_is_not()
     meter.note_block(txg, true, 4);
     meter.add(txg, 1);
     assert!(kicked(), "nothing is gained by waiting");
-    // Comes back at once: nobody asks for the txg, and its time is an hour.
+    // Returns at once: nobody asks for the txg, and its timeout is an hour.
     assert!(txgs.quiesce_next());
     assert_eq!(txgs.next_to_sync(), Some(txg));
     // While one is written, the next one grows.
@@ -185,7 +185,7 @@ fn a_txg_follows_at_once_where_values_go_on_coming_while_the_last_one_is_written
             assert_eq!(txgs.open_txg(), second.next());
             assert!(quiescing.join().expect("thread"));
             assert_eq!(txgs.next_to_sync(), Some(second));
-            // It was a stream until now: whether it goes on is seen when this one is written.
+            // There was a stream so far; whether it goes on shows when this txg is written.
             meter.note_value(second.next(), came);
             assert!(!txgs.lock().streams);
         } else {
@@ -197,7 +197,7 @@ fn a_txg_follows_at_once_where_values_go_on_coming_while_the_last_one_is_written
     }
 }
 
-/// Bytes of files that may be dirty.
+/// Limit of dirty file data in bytes.
 fn data_bound(txgs: &Txgs) -> u64 {
     txgs.lock().bounds.data
 }
@@ -222,7 +222,7 @@ fn as_much_may_be_dirty_as_the_devices_take_within_a_second() {
     }
     let gib = data_bound(&txgs) >> 20;
     assert!((2040..=2048).contains(&gib), "{gib} MiB");
-    // What the user says stands above, and the pace stays known.
+    // The user's limit is an upper bound, and the measured pace stays.
     let bounds = |data| DirtyBounds { data, metadata: 1 };
     txgs.set_bounds(second, bounds(4 << 20));
     assert_eq!(data_bound(&txgs), 4 << 20);
@@ -282,7 +282,7 @@ fn a_txg_is_as_old_as_its_first_transaction() {
     let (txgs, _meter) = engine(1 << 20);
     let age = |txgs: &Txgs| txgs.lock().opened_at;
     let opened = age(&txgs);
-    // A clock that stands still would hide the difference.
+    // With a clock that stands still there would be no difference.
     std::thread::sleep(Duration::from_millis(2));
     drop(txgs.begin(1, || Ok(())).expect("open"));
     let touched = age(&txgs);
@@ -298,7 +298,7 @@ fn a_txg_is_as_old_as_its_first_transaction() {
     assert!(age(&txgs) > next, "and the next txg again");
 }
 
-/// An engine whose txg 11 is being written because it has grown enough, and for which nobody waits.
+/// An engine that is writing txg 11 because of its size, without waiters.
 fn at_leisure() -> (Arc<Txgs>, Arc<DirtyMeter>) {
     let (txgs, meter) = engine(1000);
     assert!(txgs.work.is_awaited(), "before the first txg");
@@ -367,7 +367,7 @@ fn a_txg_of_much_data_is_not_written_at_leisure() {
     }
 }
 
-/// Begins a transaction, and gives up where that would wait.
+/// Begins a transaction, and gives up instead of waiting.
 fn begin_once(txgs: &Arc<Txgs>) {
     let looks = AtomicU64::new(0);
     let waker = txgs.clone();
@@ -398,7 +398,7 @@ fn the_txg_after_one_that_was_waited_for_is_written_at_leisure_again() {
     assert!(txgs.quiesce_next());
     assert_eq!(txgs.next_to_sync(), Some(Txg(12)));
     assert!(!txgs.work.is_awaited());
-    // Who waits for one txg has no use for the next.
+    // A waiter for one txg does not need the next.
     txgs.want(Txg(11));
     assert!(!txgs.work.is_awaited());
     txgs.want(Txg(12));

@@ -1,12 +1,12 @@
-//! What 5.2 calls an operand of `/`, `%` or `^` in an error: `local 't'`, `field 'x'`.
+//! The name that 5.2 uses for an operand of `/`, `%` or `^` in an error: `local 't'`, `field 'x'`.
 //!
-//! Those operators are functions here, and what calls a function keeps no name of what it gives. So
-//! the program is read again once one of them fails. Operators have numbers, in the order of the
-//! text. A name is known where 5.2's is: of variables and fields, not of results.
+//! Those operators are functions here, and a caller keeps no names of arguments. So the program is
+//! parsed again after such an error. Operators are numbered in the order of the text. Variables and
+//! fields have names, results have none, as in 5.2.
 
 use super::{Token, numeral, token};
 
-/// A token that says something, as far as this has to know.
+/// A token, as far as this parser distinguishes it.
 type Piece<'a> = (Kind, &'a [u8]);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub(crate) enum Side {
     Right,
 }
 
-/// The name of an operand of the operator with that number.
+/// The name of an operand of that operator.
 pub(crate) fn operand(text: &[u8], number: usize, side: Side) -> Option<String> {
     let pieces = pieces(text);
     let is_operator = |piece: &Piece<'_>| matches!(piece, (Kind::Sign, b"/" | b"%" | b"^"));
@@ -101,7 +101,7 @@ enum Named {
     Field,
 }
 
-/// What an operand is called, if it is called something.
+/// The name of an operand, if it has one.
 type Called<'a> = Option<(Named, &'a [u8])>;
 
 struct Reader<'a> {
@@ -129,7 +129,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The bracket that the one there closes.
+    /// The opening bracket of a closing one.
     fn opened(&self, at: usize) -> Option<usize> {
         let mut depth = 0usize;
         (0..=at).rev().find(|&i| {
@@ -142,7 +142,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The bracket that closes the one there.
+    /// The closing bracket of an opening one.
     fn closed(&self, at: usize) -> Option<usize> {
         let mut depth = 0usize;
         (at..self.pieces.len()).find(|&i| {
@@ -155,7 +155,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Where the operand begins that ends before the operator there.
+    /// The start of the operand before an operator.
     fn start(&self, operator: usize) -> Option<usize> {
         let mut at = operator.checked_sub(1)?;
         loop {
@@ -198,7 +198,7 @@ impl<'a> Reader<'a> {
         called.filter(|_| !self.is_sign(end, &[b"^"]))
     }
 
-    /// Variables and fields from there on: what comes behind them, and what they are called.
+    /// Variables and fields from there on: the next token, and the name.
     fn path(&self, start: usize) -> Option<(usize, Called<'a>)> {
         let (mut at, mut called) = match self.piece(start)? {
             (Kind::Name, name) => (start + 1, Some((Named::Variable, name))),
@@ -230,7 +230,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The key between two brackets, if it is a text.
+    /// The key between two brackets, if it is a string.
     fn key(&self, start: usize, end: usize) -> &'a [u8] {
         match self.piece(start) {
             Some((Kind::Text, text)) if start + 1 == end && !text.starts_with(b"[") => text
@@ -240,7 +240,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What a variable is at a place: `local`, `upvalue`, `global`.
+    /// The kind of a variable at a position: `local`, `upvalue`, `global`.
     fn kind(&self, name: &[u8], place: usize) -> &'static str {
         let mut scopes = Variables::default();
         for at in 0..place {
@@ -255,22 +255,22 @@ impl<'a> Reader<'a> {
 struct Scope<'a> {
     names: Vec<&'a [u8]>,
     is_function: bool,
-    /// It is a function whose parameters have not begun.
+    /// It is a function before its parameters.
     is_fresh: bool,
-    /// Its head, up to `do` or `)`, is not over.
+    /// Its head, up to `do` or `)`, is not complete.
     in_head: bool,
 }
 
-/// The names of a `local` that count once its values are there.
+/// The names of a `local`, which become valid after its values.
 struct Coming<'a> {
     names: Vec<&'a [u8]>,
-    /// Scopes and brackets that are open around it.
+    /// Scopes and brackets open around it.
     depth: (usize, usize),
     /// The names are over.
     has_values: bool,
 }
 
-/// The variables that are known at a place.
+/// The variables in scope at a position.
 #[derive(Default)]
 struct Variables<'a> {
     scopes: Vec<Scope<'a>>,
@@ -296,7 +296,7 @@ impl<'a> Variables<'a> {
         });
     }
 
-    /// Ends a `local` that goes no further than what stands before that place.
+    /// Completes a `local` that ends before that position.
     fn settle(&mut self, reader: &Reader<'a>, at: usize) {
         let depth = (self.scopes.len(), self.brackets);
         let begins = match reader.piece(at) {

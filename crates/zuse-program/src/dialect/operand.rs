@@ -1,7 +1,7 @@
-//! Where the operand begins that stands before a `^`, as far as [`super::translate`] has to know.
+//! Where the operand before a `^` begins, as far as [`super::translate`] needs it.
 //!
-//! No operator binds closer than `^`. So what stands before it is a name, a number, a text, a
-//! constructor or something in brackets, with the calls and fields behind that.
+//! No operator binds closer than `^`. So the operand is a name, a number, a string, a constructor
+//! or a bracketed expression, with the calls and fields after it.
 
 const NO_VALUES: [&[u8]; 19] = [
     b"and",
@@ -28,7 +28,7 @@ const NO_VALUES: [&[u8]; 19] = [
 /// What came last.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Last {
-    /// Nothing that `^` could follow.
+    /// A token that `^` cannot follow.
     #[default]
     Other,
     /// The end of an operand, or of its first part.
@@ -37,7 +37,7 @@ enum Last {
     Joint,
 }
 
-/// The operand in hand, and those that brackets are open in.
+/// The current operand, and those with open brackets.
 #[derive(Default)]
 pub(super) struct Operands {
     /// Its first byte in the output.
@@ -62,14 +62,14 @@ impl Operands {
         self.last = Last::Operand;
     }
 
-    /// A text: behind an operand it is what that is called with.
+    /// A string: after an operand it is a call argument.
     pub(super) fn text(&mut self, at: usize) {
         if self.last != Last::Operand {
             self.value(at);
         }
     }
 
-    /// Anything else but blanks and comments; true for what goes on with the operand.
+    /// Anything else except blanks and comments; true if it continues the operand.
     pub(super) fn sign(&mut self, sign: &[u8], at: usize) {
         match sign {
             b"." | b":" if self.last == Last::Operand => self.last = Last::Joint,
@@ -95,7 +95,7 @@ impl Operands {
         (self.start, self.last) = (None, Last::Other);
     }
 
-    /// Where the operand begins that ends here.
+    /// Where the operand that ends here begins.
     pub(super) fn start(&self) -> Option<usize> {
         self.start.filter(|_| self.last == Last::Operand)
     }

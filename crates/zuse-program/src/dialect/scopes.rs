@@ -1,13 +1,13 @@
-//! Which scopes are open at a word of a program, as far as [`super::translate`] has to know.
+//! Which scopes are open at a word of a program, as far as [`super::translate`] needs it.
 //!
-//! `for k, v in pairs(t) do` becomes `for k, v in (function(f, s, c) return f, s, c end)(pairs(t))
-//! do`: whatever stands between `in` and its `do` gives three values. In between, other `do`s can
-//! only stand inside of functions.
+//! `for k, v in pairs(t) do` becomes
+//! `for k, v in (function(f, s, c) return f, s, c end)(pairs(t)) do`: the expressions between `in`
+//! and its `do` give three values. Between these two, another `do` can only be inside a function.
 
 /// Stands behind `in`.
 const THREE: &str = " (function(f, s, c) return f, s, c end)(";
 
-/// Something that a later word ends.
+/// A scope that a later word ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
     /// Up to `end`.
@@ -20,7 +20,7 @@ enum Scope {
     Each,
 }
 
-/// How far the names of a `local` have come.
+/// Progress within the names of a `local`.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Local {
     /// There are none.
@@ -40,7 +40,7 @@ pub(super) struct Scopes {
 }
 
 impl Scopes {
-    /// Takes in a word: what is to stand before and behind it.
+    /// Processes a word; returns the text to insert before and after it.
     pub(super) fn word(&mut self, word: &[u8]) -> (&'static str, &'static str) {
         let top = self.open.last().copied();
         self.local = match self.local {
@@ -73,7 +73,7 @@ impl Scopes {
         ("", "")
     }
 
-    /// Takes in a byte of anything else but blanks and comments.
+    /// Processes a byte of anything else except blanks and comments.
     pub(super) fn other(&mut self, byte: u8) {
         self.local = match (self.local, byte) {
             (Local::Named, b',') => Local::Wants,
@@ -81,7 +81,7 @@ impl Scopes {
         };
     }
 
-    /// Whether a local variable was just named: no `<` belongs there.
+    /// Whether a local variable was just named, so that no `<` may follow.
     pub(super) fn names_local(&self) -> bool {
         self.local == Local::Named
     }

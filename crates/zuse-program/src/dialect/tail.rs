@@ -1,11 +1,11 @@
-//! Calls of functions of ours that a `return` ends with.
+//! Tail calls of our library's functions.
 //!
-//! `return string.rep(x)` would leave the frame of its caller before `rep` begins, because `rep` is
-//! in Lua here. ZFS's is in C: its caller is still there, and what is wrong is wrong in its line.
-//! So it becomes `return __zall(string.rep(x))`. Only what is called by the name of one of ours is
-//! known to be one.
+//! `return string.rep(x)` would remove its caller's frame before `rep` begins, because `rep` is in
+//! Lua here. ZFS's is in C: its caller is still there, and an error is reported in its line. So it
+//! becomes `return __zall(string.rep(x))`. Only calls by the name of a library function are
+//! recognized.
 
-/// Names that such calls begin with.
+/// Names at the beginning of such calls.
 const OURS: [&[u8]; 10] = [
     b"zfs",
     b"string",
@@ -20,16 +20,16 @@ const OURS: [&[u8]; 10] = [
 ];
 const AROUND: (&[u8], &[u8]) = (b"__zall(", b")");
 
-/// A call that may be the last thing of a `return`.
+/// A call that may be the tail call of a `return`.
 struct Tail {
-    /// Where it begins in the output, and where what is known of it ends.
+    /// Its start in the output, and the end of its known part.
     start: usize,
     end: usize,
-    /// How many brackets are open around it.
+    /// Number of brackets open around it.
     depth: usize,
-    /// The last thing was the arguments of a call.
+    /// The last token ended the arguments of a call.
     called: bool,
-    /// It was a `.` or `:`.
+    /// The last token was a `.` or `:`.
     joint: bool,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Tails {
 }
 
 impl Tails {
-    /// Takes in a token that will be written next; `is_text` for a string.
+    /// Processes a token before it is written; `is_text` for a string.
     pub(super) fn before(&mut self, token: &[u8], is_text: bool, out: &mut Vec<u8>) {
         let depth = self.depth;
         if let Some(top) = self.open.last_mut().filter(|top| top.depth == depth) {
@@ -72,7 +72,7 @@ impl Tails {
         match token {
             b"(" | b"{" | b"[" => self.depth += 1,
             b")" | b"}" | b"]" => {
-                // What stands in brackets ends with them.
+                // A call inside brackets ends with them.
                 let depth = self.depth;
                 self.open.retain(|tail| tail.depth < depth);
                 self.depth = depth.saturating_sub(1);
@@ -90,7 +90,7 @@ impl Tails {
         }
     }
 
-    /// The call in hand ends: it is the last thing of its `return` if a block ends too.
+    /// Ends the current call: it is a tail call if a block ends, too.
     pub(super) fn finish_before(&mut self, token: &[u8], out: &mut Vec<u8>) {
         let Some(tail) = self.open.pop() else {
             return;

@@ -1,8 +1,8 @@
 //! Applying records to an object set.
 //!
-//! A batch is one transaction, begun when the batch is complete: nobody holds a txg open while
-//! waiting for input. Sometimes an object has to be gone from disk before its number can be used
-//! again. Then the transaction ends, the txg is waited for, and a new one goes on.
+//! A batch is one transaction, begun when the batch is complete, so no txg is held open while
+//! waiting for input. Sometimes an object has to be gone from disk before its number can be reused.
+//! Then the transaction ends, the txg is waited for, and a new one begins.
 
 use std::sync::Arc;
 use zuse_base::cut::{fit16, fit32};
@@ -21,8 +21,8 @@ use crate::record::{OBJECT_SPILL, ObjectRecord, Record, SPILL_UNMODIFIED, WriteR
 
 /// Objects freed in one transaction.
 const FREES_AT_ONCE: u32 = 256;
-/// Largest bonus and slots of a dnode: checked by the dnode itself, bounded here before anything is
-/// made.
+/// Largest bonus and number of slots of a dnode: checked by the dnode itself, bounded here before
+/// anything is created.
 const SLOTS_MAX: u8 = 32;
 
 pub(crate) struct Applier<'a> {
@@ -32,17 +32,17 @@ pub(crate) struct Applier<'a> {
     start: u64,
     /// Bytes received by earlier attempts.
     before: u64,
-    /// The stream has no source: what differs is replaced.
+    /// The stream has no source, so differing content is replaced.
     full: bool,
     /// OBJECT says whether there is a spill block.
     spill_flags: bool,
-    /// Highest object that the stream has made.
+    /// Highest object number that the stream has created.
     highest: u64,
     /// Last WRITE: they come in order.
     pub(super) last: (u64, u64),
     pub(super) tx: Option<Tx>,
     estimate: u64,
-    /// Bytes that blocks of this transaction have beyond their payloads.
+    /// Unpacked bytes of this transaction beyond the payloads.
     unpacked: u64,
     /// The object that was written last.
     pub(super) dnode: Option<Arc<Dnode>>,
@@ -51,12 +51,12 @@ pub(crate) struct Applier<'a> {
     pub(super) range: Option<(u64, RawForm)>,
     /// Byte order of the stream.
     pub(super) order: ByteOrder,
-    /// How far what came proves the object set.
+    /// How far the received data completes the object set.
     pub edge: Edge,
     demands: Demands,
 }
 
-/// A place in the stream as the place of an error that the stream is to blame for.
+/// Converts an error into one of the stream, with its place there.
 pub(super) fn blame(item: &Item, error: Error) -> Error {
     match error {
         Error::Refused {
@@ -110,12 +110,12 @@ impl<'a> Applier<'a> {
             Ok(())
         });
         if result.is_ok() {
-            // Where a resume would go on: only whole batches count, since a batch may be torn by a
-            // txg.
+            // Where a resume continues: only complete batches count, because a txg may split a
+            // batch.
             self.progress.bytes = self.before + (end - self.start);
             let progress = self.progress;
             let tx = self.begin()?;
-            // In the transaction of the batch's last record: the token on disk never says more than
+            // In the transaction of the batch's last record: the token on disk is never ahead of
             // the objects.
             self.receiving.note(&tx, progress);
             self.tx = Some(tx);
@@ -124,10 +124,10 @@ impl<'a> Applier<'a> {
         result
     }
 
-    /// The stream is whole. A full one that went on top of another snapshot is all there is: what
-    /// lies behind its last object is the other one's.
+    /// The stream is complete. For a full one on top of another snapshot, objects after its last
+    /// one belong to the old content.
     pub fn ended(&mut self) -> Result<()> {
-        // A full stream on top of something: objects behind its last one are of the old content.
+        // A full stream on top of something: objects after its last one belong to the old content.
         if self.full && self.receiving.is_on_top()? {
             let from = self.highest.saturating_add(1);
             self.free_objects(from, u64::MAX - from)?;
@@ -146,12 +146,12 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// A block is about to become larger than the stream has it. A batch is as long as its
-    /// payloads. What they unpack to may be ten thousand times as much. So transactions end after
-    /// some of it, and the next one is admitted or waits.
+    /// Called before a block is unpacked beyond its size in the stream. A batch is as long as its
+    /// payloads, but unpacked data may be ten thousand times larger. So transactions end after some
+    /// of it, and the next one is admitted or waits.
     fn make_room(&mut self, bytes: u64) {
         self.unpacked += bytes;
-        // The estimate was of packed bytes. What unpacks to more goes into several transactions.
+        // The estimate was of packed bytes. If it unpacks to more, it takes several transactions.
         if self.unpacked > BATCH_BYTES {
             self.unpacked = bytes;
             self.tx = None;
@@ -159,7 +159,7 @@ impl<'a> Applier<'a> {
         self.estimate = self.estimate.max(bytes);
     }
 
-    /// Ends the transaction and waits until what was freed is gone from disk.
+    /// Ends the transaction and waits until freed objects are gone from disk.
     pub(super) fn settle(&mut self) -> Result<()> {
         self.dnode = None;
         self.tx = None;
@@ -187,7 +187,7 @@ impl<'a> Applier<'a> {
         if let Record::Object(record) = &item.record {
             self.highest = self.highest.max(record.object);
         }
-        // Raw records go in as they are: nothing of them is understood here.
+        // Raw records are stored unchanged: their content cannot be read here.
         if self.receiving.is_raw() {
             return self.raw_item(item);
         }
@@ -215,7 +215,7 @@ impl<'a> Applier<'a> {
             Record::Write(w) => {
                 let (object, offset) = (w.object, w.offset);
                 self.write(&item, &w, payload)?;
-                // After it is done: a resume asks the sender for what comes behind this.
+                // Set afterwards: a resume asks the sender for the records after this one.
                 (self.progress.object, self.progress.offset) = (object, offset);
                 Ok(())
             }
@@ -236,7 +236,8 @@ impl<'a> Applier<'a> {
                 Ok(())
             }
             Record::Spill(s) => {
-                // The sender says that what is there is right. Older senders do not know the flag.
+                // The sender says that the existing one is right. Older senders do not set the
+                // flag.
                 if s.flags & SPILL_UNMODIFIED != 0 && self.spill_flags {
                     let has = self.open(&item, s.object)?.has_spill();
                     if has {
@@ -274,7 +275,7 @@ impl<'a> Applier<'a> {
     }
 
     fn write(&mut self, item: &Item, w: &WriteRecord, bytes: Vec<u8>) -> Result<()> {
-        // A resume goes by the last place: a stream that jumps back could not be resumed.
+        // A resume continues from the last place, so a stream that goes back could not be resumed.
         if (w.object, w.offset) < self.last {
             return Err(item.invalid("blocks are not in order").into());
         }
@@ -287,7 +288,7 @@ impl<'a> Applier<'a> {
             && whole
             && bytes.len().is_multiple_of(512)
             && (bytes.len() as u64) < size
-            // Metadata may need its bytes swapped, and is compressed by the pool's own rule.
+            // Metadata may have to be byte-swapped, and is compressed by the pool's own settings.
             && !object_type::is_metadata(dnode.object_type());
         let bytes = match packed && !as_stored {
             true => {
@@ -310,7 +311,7 @@ impl<'a> Applier<'a> {
         } else if whole {
             dnode.write_block(&tx, w.offset / size, bytes)
         } else {
-            // Another block size than the sender's: the block is made of its parts.
+            // The block size differs from the sender's: the block is written in parts.
             dnode.write_at(&tx, w.offset, &bytes)
         };
         self.tx = Some(tx);
@@ -320,7 +321,7 @@ impl<'a> Applier<'a> {
     fn free(&mut self, item: &Item, object: u64, offset: u64, length: u64) -> Result<()> {
         let dnode = self.open(item, object)?;
         let size = u64::from(dnode.block_size()).max(1);
-        // Nothing is there: most tails.
+        // There is nothing to free: true for most tails.
         if offset / size > dnode.max_block() || length == 0 {
             return Ok(());
         }
@@ -332,7 +333,7 @@ impl<'a> Applier<'a> {
 
     pub(super) fn free_objects(&mut self, first: u64, count: u64) -> Result<()> {
         let end = first.saturating_add(count);
-        // From hole to hole: the range may be all numbers there are.
+        // From hole to hole: the range may include all possible numbers.
         let mut at = first.saturating_sub(1);
         let mut done = 0;
         while let Some(next) = self.os.next_object(ObjectId(at))? {
@@ -346,7 +347,7 @@ impl<'a> Applier<'a> {
             let tx = self.begin()?;
             let freed = self.os.free(&tx, next);
             done += 1;
-            // Many frees are many small changes: they need not be one.
+            // Many frees are many small changes, which need not be in one transaction.
             if done % FREES_AT_ONCE != 0 {
                 self.tx = Some(tx);
             }
@@ -379,7 +380,7 @@ impl<'a> Applier<'a> {
                 let freed = self.os.free(&tx, object);
                 self.tx = Some(tx);
                 freed?;
-                // Its dnode may be another size now: the slots must be free on the disk first.
+                // Its dnode may have another size now: the slots must be free on disk first.
                 self.settle()?;
                 self.allocate(item, object, &spec)?
             }
@@ -387,7 +388,8 @@ impl<'a> Applier<'a> {
         };
         let tx = self.begin()?;
         let done = (|| {
-            // The sender has none any more. An old sender does not say, and then it stays.
+            // The sender's object has none any more. An old sender does not say so, and then it
+            // stays.
             if dnode.has_spill() && self.spill_flags && record.flags & OBJECT_SPILL == 0 {
                 dnode.set_spill(&tx, None)?;
             }
@@ -399,7 +401,7 @@ impl<'a> Applier<'a> {
         Ok(())
     }
 
-    /// Whether an object can take a record without being made again.
+    /// Whether an object can take a record without being recreated.
     fn can_stay(&self, dnode: &Dnode, record: &ObjectRecord, spec: &DnodeSpec) -> bool {
         let size = usize::from(spec.slots) * 512;
         let room = block_pointers_for(size, spec.bonus_type, usize::from(spec.bonus_len));
@@ -437,8 +439,8 @@ impl<'a> Applier<'a> {
                         ));
                     }
                 } else {
-                    // Another file under this number, or one that shrank: its blocks come again in
-                    // the stream.
+                    // Another file with this number, or one that shrank: the stream has its blocks
+                    // again.
                     dnode.free_blocks(&tx, 0, u64::MAX)?;
                     dnode.set_block_size(&tx, record.block_size)?;
                 }
@@ -463,7 +465,7 @@ impl<'a> Applier<'a> {
     ) -> Result<Arc<Dnode>> {
         let slots = u64::from(spec.slots);
         if slots > 1 {
-            // Objects that lie where the larger dnode is to be. The sender has none there.
+            // Objects in the slots of the larger dnode. The sender has none there.
             self.free_objects(object.0 + 1, slots - 1)?;
         }
         for attempt in 0..2 {
@@ -472,7 +474,7 @@ impl<'a> Applier<'a> {
             self.tx = Some(tx);
             match made {
                 Ok(dnode) => return Ok(dnode),
-                // What was freed in this txg or the one before is still on disk.
+                // Objects freed in this txg or the one before are still on disk.
                 Err(e) if e.is(Errno::EXIST) && attempt == 0 => self.settle()?,
                 Err(e) => return Err(blame(item, e)),
             }
@@ -483,7 +485,7 @@ impl<'a> Applier<'a> {
     }
 }
 
-/// Whether the bonus of a record is of the same file as the object there, not of a later one with
+/// Whether the bonus of a record belongs to the same file as the object, not to a later one with
 /// its number.
 fn same_generation(dnode: &Dnode, bonus_type: u8, bonus: &[u8]) -> bool {
     // A volume is one object for ever.
@@ -495,8 +497,7 @@ fn same_generation(dnode: &Dnode, bonus_type: u8, bonus: &[u8]) -> bool {
     old.is_some() && old == generation(bonus_type, bonus)
 }
 
-/// A file's generation: behind mode and size in system attributes, behind the times in an old
-/// znode.
+/// A file's generation: after mode and size in system attributes, after the times in an old znode.
 fn generation(bonus_type: u8, bonus: &[u8]) -> Option<u64> {
     const SA_MAGIC: u32 = 0x2F_505A;
     let at = match bonus_type {

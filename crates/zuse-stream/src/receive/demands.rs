@@ -1,7 +1,7 @@
 //! Features that single records need from the pool, whatever BEGIN says of the stream.
 //!
-//! BEGIN announces features. A forged stream announces none, and one that a tool recompressed has
-//! old flags. The record's data would then stand in a pool whose features do not say so: other
+//! BEGIN lists features. A forged stream lists none, and one that a tool has recompressed has old
+//! flags. The record's data would then be in a pool whose features do not include it. Other
 //! programs would read it wrong or not at all.
 
 use zuse_base::{Error, Result};
@@ -14,7 +14,7 @@ use crate::send::walk::OLD_MAX_BLOCK;
 const ZSTD: u8 = 16;
 const LZ4: u8 = 15;
 
-/// A pool feature, and whether a record needs it.
+/// A pool feature, and whether a record requires it.
 type Demand = (&'static str, fn(&Record) -> bool);
 
 const ALL: [Demand; 8] = [
@@ -73,7 +73,7 @@ impl Demands {
     }
 
     /// # Errors
-    /// `Unsupported`: the record needs a feature that is not enabled.
+    /// `Unsupported`: the record requires a feature that is not enabled.
     pub(super) fn check(&self, item: &Item) -> Result<()> {
         match self.0.iter().find(|(_, needs)| needs(&item.record)) {
             None => Ok(()),

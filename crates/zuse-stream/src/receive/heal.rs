@@ -1,11 +1,11 @@
-//! Healing a snapshot with a stream of it (`zfs receive -c`): blocks that cannot be read get the
-//! bytes that the stream has.
+//! Healing a snapshot with a stream of it (`zfs receive -c`): unreadable blocks are rewritten from
+//! the stream.
 //!
 //! ```text
 //!   WRITE ─► local pointer ─► reads well? next.  else: payload ─► stored form ─► checksum of the pointer? ─► written in place
 //! ```
-//! Only blocks of files and volumes come by WRITE records; nothing else is looked at, and nothing
-//! but bad blocks is written.
+//! Only blocks of files and volumes are in WRITE records. Nothing else is read, and only bad blocks
+//! are written.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -23,14 +23,14 @@ use crate::features;
 use crate::reader::{Item, StreamReader};
 use crate::record::{Crypt, Record, WriteRecord};
 
-/// What a healing receive found.
+/// The result of a healing receive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Healing {
-    /// Blocks of the stream that were looked at here.
+    /// Blocks of the stream that were checked.
     pub blocks: u64,
-    /// Bad ones that are good now.
+    /// Bad blocks that were healed.
     pub healed: u64,
-    /// Bad ones that the stream could not make good.
+    /// Bad blocks that the stream could not heal.
     pub bad: u64,
     /// Bytes of stream.
     pub bytes: u64,
@@ -40,7 +40,7 @@ struct Healer {
     os: Arc<Objset>,
     io: Arc<Pipeline>,
     key: Option<Arc<DatasetKey>>,
-    /// Blocks come as they are stored, encrypted.
+    /// Blocks are in their stored form, encrypted.
     raw: bool,
     level: ZstdLevel,
     dnode: Option<(u64, Option<Arc<Dnode>>)>,
@@ -51,8 +51,8 @@ struct Healer {
 /// Heals `snapshot` with the substream whose BEGIN is `item`.
 ///
 /// # Errors
-/// The stream is of another snapshot, has blocks of another size, or is broken. `Refused(ACCES)` if
-/// blocks of an encrypted dataset come in clear and the key is not loaded.
+/// The stream belongs to another snapshot, has blocks of another size, or is damaged.
+/// `Refused(ACCES)` if blocks of an encrypted dataset are in clear and the key is not loaded.
 pub fn heal<R: Read>(
     dsl: &Arc<Dsl>,
     reader: &mut StreamReader<R>,
@@ -124,7 +124,7 @@ impl Healer {
         Ok(())
     }
 
-    /// An object, if it is there and can be read.
+    /// An object, if it exists and can be read.
     fn object(&mut self, object: u64) -> Option<Arc<Dnode>> {
         match &self.dnode {
             Some((number, dnode)) if *number == object => dnode.clone(),
@@ -155,7 +155,7 @@ impl Healer {
         let bp = match dnode.stored_pointer(w.offset / size) {
             Ok(Some(bp)) if bp.kind() == BpKind::Normal => bp,
             Ok(_) => return Ok(()),
-            // No stream has what an indirect block says.
+            // No stream has the content of indirect blocks.
             Err(_) => {
                 self.done.bad += 1;
                 return Ok(());
@@ -178,7 +178,7 @@ impl Healer {
         Ok(())
     }
 
-    /// The bytes that a bad block had on disk, if the stream can say.
+    /// The original stored bytes of a bad block, if they can be derived from the stream.
     fn stored(
         &mut self,
         item: &Item,
@@ -189,7 +189,7 @@ impl Healer {
         let key = self.key.as_deref();
         if self.raw {
             // The checksum of an encrypted block is folded to half its length: fletcher4 then
-            // overlooks one of four changes of the last word. The MAC does not.
+            // misses one of four changes of the last word. The MAC does not.
             let Crypt { salt, iv, mac } = w.crypt;
             let same = CryptParams { salt, iv, mac } == CryptParams::of(bp);
             let place = format!("object {}, offset {}", w.object, w.offset);

@@ -1,7 +1,7 @@
-//! From a stream's records to batches that can be applied: verified, plain, little-endian.
+//! Turns a stream's records into batches to apply: verified, plain, little-endian.
 //!
-//! A record is given on only when the header behind it has been verified, because only that covers
-//! its payload. So the last record before a cut or a damage is never applied.
+//! A record is passed on only when the next header is verified, because only that covers its
+//! payload. So the last record before a cut or damage is never applied.
 
 use zuse_base::ByteOrder;
 use zuse_codec::{Compression, check_compressed, decompress};
@@ -26,15 +26,15 @@ pub(crate) struct Batch {
     pub items: Vec<Item>,
     /// Logical bytes in it.
     pub bytes: u64,
-    /// Offset of the stream behind its last record.
+    /// Offset in the stream after its last record.
     pub end: u64,
 }
 
-/// Reads one substream behind its BEGIN, up to and with its END; `give` gets the batches and says
-/// whether to go on.
+/// Reads a substream after its BEGIN, up to and including its END; `give` gets the batches and
+/// returns whether to continue.
 ///
 /// # Errors
-/// What is wrong with the stream; everything before it was given.
+/// An error in the stream; everything before it was passed on.
 pub(crate) fn batches<R: std::io::Read>(
     reader: &mut StreamReader<R>,
     raw: bool,
@@ -105,8 +105,8 @@ pub(crate) fn batches<R: std::io::Read>(
     }
 }
 
-/// Checks a record by itself and makes its payload little-endian. What is compressed is proved to
-/// decompress and stays as it came: it is stored so.
+/// Checks a record and converts its payload to little-endian. A compressed payload is verified to
+/// decompress and stays compressed, because it is stored that way.
 fn prepare(mut item: Item, order: ByteOrder, scratch: &mut Vec<u8>) -> StreamResult<Item> {
     match &item.record {
         Record::Object(o) => {
@@ -162,7 +162,7 @@ fn prepare(mut item: Item, order: ByteOrder, scratch: &mut Vec<u8>) -> StreamRes
     Ok(item)
 }
 
-/// Checks a record of a raw stream by itself; what it brings is stored as it is.
+/// Checks a record of a raw stream; its payload is stored unchanged.
 fn prepare_raw(item: Item) -> StreamResult<Item> {
     match &item.record {
         Record::Object(o) => {
@@ -241,7 +241,7 @@ fn check_range(item: &Item, offset: u64, length: u64) -> StreamResult<()> {
     }
 }
 
-/// Whether a WRITE brings its block compressed.
+/// Whether the block in a WRITE is compressed.
 pub(crate) fn is_packed(w: &WriteRecord) -> bool {
     w.compression != 0 && w.compression != Compression::Off.to_u8()
 }

@@ -1,11 +1,10 @@
-//! Applying the records of a raw stream: everything is stored as it came, nothing can be read.
+//! Applying the records of a raw stream: everything is stored unchanged and cannot be read.
 //!
-//! Invariants, of records that anybody may have made: what breaks one is refused
+//! Invariants for records from any source: a record that breaks one is refused
 //! - Before a dnode changes, the salt, IV and MAC of its block (the last OBJECT_RANGE) are noted in
-//!   the same txg. Records come in object order, so the last range is that of every object which is
-//!   changed.
-//! - Sizes, levels and the highest block of an object are those of its OBJECT record to the last:
-//!   MACs cover them.
+//!   the same txg. Records come in object order, so the last range is that of every changed object.
+//! - Sizes, levels and the highest block of an object stay as in its OBJECT record, because MACs
+//!   cover them.
 
 use std::sync::Arc;
 use zuse_base::cut::fit32;
@@ -204,8 +203,8 @@ impl Applier<'_> {
             .into())
     }
 
-    /// Frees objects. Those of the last range's block take its salt, IV and MAC. A block without
-    /// one becomes empty, or the stream names it before its next object.
+    /// Frees objects. Those of the last range's block use its salt, IV and MAC. A block without one
+    /// becomes empty, or the stream names it before its next object.
     fn raw_free_objects(&mut self, first: u64, count: u64) -> Result<()> {
         let per = SLOTS_PER_BLOCK as u64;
         if let Some((start, form)) = self.range
@@ -233,7 +232,7 @@ impl Applier<'_> {
     }
 }
 
-/// Whether an object can take a raw record without being made again.
+/// Whether an object can take a raw record without being recreated.
 fn can_stay(dnode: &Dnode, record: &ObjectRecord, spec: &DnodeSpec) -> bool {
     dnode.slots() == spec.slots
         && dnode.pointer_count() == spec.nblkptr

@@ -1,4 +1,4 @@
-//! From a batch of events to finished headers and payloads: reads, decompression, the choice of
+//! Turns a batch of events into finished headers and payloads: reads, decompresses, and chooses
 //! each payload's form.
 
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::record::{
 };
 use crate::send::walk::{Event, OLD_MAX_BLOCK};
 
-/// Bytes of one record's payload, where they lie.
+/// Bytes of one record's payload, in place.
 pub(crate) enum Payload {
     None,
     /// Stored bytes of a block of the batch's run.
     Stored(usize),
-    /// A piece of a decoded block.
+    /// A part of a decoded block.
     Block(Arc<Block>, usize, usize),
     Bytes(Vec<u8>),
 }
@@ -31,7 +31,7 @@ pub(crate) struct Made {
     pub headers: Vec<[u8; HEADER]>,
     payloads: Vec<Payload>,
     run: StoredRun,
-    /// Where to go on after this batch: object and offset of its last block.
+    /// Where to continue after this batch: object and offset of its last block.
     pub last: Option<(u64, u64)>,
     /// Blocks in it.
     pub blocks: u64,
@@ -49,12 +49,12 @@ impl Made {
     }
 }
 
-/// What decides about the form of payloads.
+/// The options that decide the form of payloads.
 #[derive(Clone, Copy)]
 pub(crate) struct Form {
     pub features: u64,
     pub to_guid: u64,
-    /// An encrypted dataset goes out in clear.
+    /// An encrypted dataset is sent in clear.
     pub in_clear: bool,
     /// Blocks are read through the cache too.
     pub through_cache: bool,
@@ -69,7 +69,7 @@ impl Form {
         bp.lsize() > OLD_MAX_BLOCK && !self.has(features::LARGE_BLOCKS)
     }
 
-    /// Whether a block goes out as it is stored.
+    /// Whether a block is sent in its stored form.
     fn as_stored(self, object_type: u8, bp: &BlockPointer) -> bool {
         self.has(features::RAW) && bp.kind() == BpKind::Normal
             || self.has(features::COMPRESSED)
@@ -96,7 +96,7 @@ struct Maker<'a> {
     out: Made,
 }
 
-/// How a data block's bytes come.
+/// The bytes of a data block.
 enum Got {
     Stored(usize),
     Decoded(Arc<Block>),
@@ -258,9 +258,9 @@ impl Maker<'_> {
     ) -> Result<()> {
         let to_guid = self.form.to_guid;
         let place = format!("{name}, object {object}, spill block");
-        // OpenZFS sends an embedded one as WRITE_EMBEDDED, and its receivers put that over the
-        // object's data. They lose the spill block, and reading the file brings their kernel down.
-        // SPILL is right for everybody.
+        // OpenZFS sends an embedded one as WRITE_EMBEDDED, and its receivers write that over the
+        // object's data. They lose the spill block, and reading the file crashes their kernel.
+        // SPILL is right for all receivers.
         if self.form.has(features::RAW)
             && let Some(Got::Stored(i)) = got
         {
@@ -337,7 +337,7 @@ impl Maker<'_> {
         if self.form.as_stored(object_type, bp) {
             return self.stored(write, bp, got, &place);
         }
-        // A block that is stored as it reads needs no buffer of its own.
+        // A block that is stored uncompressed needs no buffer of its own.
         if let Some(Got::Stored(i)) = got
             && Pipeline::is_stored_plain(bp)
             && !self.form.splits(bp)
@@ -368,7 +368,7 @@ impl Maker<'_> {
         Ok(())
     }
 
-    /// Sends a block that lies in its pointer.
+    /// Sends an embedded block.
     fn embedded(&mut self, name: &str, object: u64, offset: u64, bp: &BlockPointer) -> Result<()> {
         let place = || format!("{name}, object {object}, offset {offset}");
         let to_guid = self.form.to_guid;
@@ -388,7 +388,7 @@ impl Maker<'_> {
         Ok(())
     }
 
-    /// Sends a block as it is stored.
+    /// Sends a block in its stored form.
     fn stored(
         &mut self,
         mut write: WriteRecord,
@@ -417,7 +417,7 @@ impl Maker<'_> {
     }
 }
 
-/// The flag of a block that is not in the byte order of the stream.
+/// The flag of a block that is in the other byte order than the stream.
 fn turned(bp: &BlockPointer) -> u8 {
     match bp.byte_order() {
         ByteOrder::Little => 0,
@@ -434,7 +434,7 @@ fn crypt_of(bp: &BlockPointer) -> Crypt {
     }
 }
 
-/// Lets a record name the checksum of its block.
+/// Adds the checksum of its block to a record.
 fn keyed(write: &mut WriteRecord, bp: &BlockPointer) {
     const SIZES_AND_COMPRESSION: u64 = (1 << 39) - 1;
     write.checksum_type = bp.checksum_kind();
@@ -445,7 +445,7 @@ fn keyed(write: &mut WriteRecord, bp: &BlockPointer) {
     }
 }
 
-/// Bytes of stream that an event becomes.
+/// Bytes of stream for an event.
 pub(crate) fn size_of(form: Form, event: &Event) -> u64 {
     let header = HEADER as u64;
     match event {

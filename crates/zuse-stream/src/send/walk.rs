@@ -1,4 +1,4 @@
-//! The walk over an object set: everything a stream holds, in its order, without the data.
+//! Walks an object set: the contents of a stream, in order, without the data.
 //!
 //! ```text
 //!   meta dnode tree ─► dnode blocks ─► dnodes in slot order ─► their blocks in offset order ─► spill
@@ -6,8 +6,9 @@
 //! Only pointers born after the source (and holes of unknown age) are followed. Neighbouring
 //! indirect and dnode blocks are read together; nothing enters the cache.
 //!
-//! A pointer is followed only if its level and the size of its block are what its place demands;
-//! else it is `Corrupt`. So memory is bounded by the depth of the tree times a few indirect blocks.
+//! A pointer is followed only if its level and the size of its block are right for its place;
+//! otherwise it is `Corrupt`. So memory is bounded by the depth of the tree times a few indirect
+//! blocks.
 
 use std::cell::RefCell;
 use std::ops::ControlFlow;
@@ -28,10 +29,10 @@ pub(crate) const OLD_MAX_BLOCK: u64 = 128 << 10;
 /// Metadata blocks read at once.
 const TOGETHER: usize = 32;
 
-/// What the walk meets.
+/// The events of a walk.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// What a raw stream needs of a block of dnodes.
+    /// A block of dnodes, for a raw stream.
     Range {
         first: u64,
         bp: BlockPointer,
@@ -65,7 +66,7 @@ pub(crate) enum Event {
 }
 
 impl Event {
-    /// Object and offset that it begins at; of the tail of an object, which comes first, only the
+    /// Object and offset where it begins; for the tail of an object, which comes first, only the
     /// object.
     fn place(&self) -> (u64, u64) {
         match self {
@@ -92,27 +93,27 @@ impl Event {
 /// What to walk.
 pub(crate) struct Walk<'a> {
     pub io: &'a Pipeline,
-    /// Name of what is sent, for messages.
+    /// Name of the dataset, for messages.
     pub name: &'a str,
-    /// What was born later is sent.
+    /// Blocks born later are sent.
     pub from_txg: u64,
     /// Blocks above 128 KiB keep their size.
     pub large_blocks: bool,
-    /// Object and offset from which to go on.
+    /// Object and offset to continue from.
     pub resume: Option<(u64, u64)>,
     /// Keys of an encrypted dataset that is sent in clear.
     pub key: Option<&'a DatasetKey>,
-    /// Ciphertext goes out as it is stored.
+    /// Ciphertext is sent unchanged.
     pub raw: bool,
-    /// Last object and offset that are sent: what lies behind was not received yet.
+    /// Last object and offset to send: later ones were not received yet.
     pub until: Option<(u64, u64)>,
     /// Blocks that are left out.
     pub redact: Option<RefCell<Cover>>,
-    /// Blocks that are sent although they are old: the source was redacted.
+    /// Old blocks that are sent nevertheless, because the source was redacted.
     pub missing: Option<RefCell<Cover>>,
 }
 
-/// A walk ends early when nobody wants its events any more.
+/// A walk ends early if its events are not needed any more.
 pub(crate) type Step = ControlFlow<Result<()>>;
 
 struct Merger<'a> {
@@ -130,7 +131,7 @@ impl Merger<'_> {
         }
     }
 
-    /// Passes an event on; what merges with its neighbours waits for the next.
+    /// Passes an event on; one that may be merged with its neighbours waits for the next.
     fn push(&mut self, event: Event) -> Step {
         match (&mut self.pending, &event) {
             (
@@ -231,7 +232,7 @@ impl Walk<'_> {
     /// Walks an object set by its meta dnode.
     ///
     /// # Errors
-    /// A block of metadata cannot be read or is none.
+    /// A metadata block cannot be read or is invalid.
     pub fn run(&self, meta: &DnodePhys, sink: &mut dyn FnMut(Event) -> Step) -> Result<()> {
         let mut sink = |event: Event| match self.until {
             Some(last) if event.place() > last => Step::Break(Ok(())),
@@ -275,7 +276,7 @@ impl Walk<'_> {
         birth > self.from_txg || birth == 0 && bp.is_hole()
     }
 
-    /// Whether something below a pointer that is not visited has to be sent all the same.
+    /// Whether something below an unvisited pointer has to be sent nevertheless.
     fn is_missed(&self, tree: &Tree<'_>, begins: u64, span: u64) -> Result<bool> {
         let Some(missing) = &self.missing else {
             return Ok(false);
@@ -308,8 +309,8 @@ impl Walk<'_> {
         self.children(tree, level, 0, &tops, out)
     }
 
-    /// Visits the pointers of one indirect block (or of a dnode); `first` is the number of the
-    /// first among those of their level.
+    /// Visits the pointers of an indirect block (or of a dnode); `first` is the index of the first
+    /// in their level.
     fn children(
         &self,
         tree: &Tree<'_>,
@@ -370,7 +371,7 @@ impl Walk<'_> {
         Step::Continue(())
     }
 
-    /// Reads the metadata blocks from `from` on that will be visited next.
+    /// Reads the next metadata blocks, starting at `from`.
     fn read_ahead(
         &self,
         tree: &Tree<'_>,
@@ -401,7 +402,7 @@ impl Walk<'_> {
             }
         }
         let number = |i: usize| first + (from + seats.get(i).copied().unwrap_or(0)) as u64;
-        // What cannot be read is met again, alone, if the walk gets there.
+        // The walk reads an unreadable block again, separately, if it gets there.
         let Ok(run) = self
             .io
             .read_stored_run(&wanted, &|i| self.place(tree, level, number(i)))
@@ -586,7 +587,7 @@ impl Walk<'_> {
         let spill = dnode.spill.filter(|bp| !bp.is_hole());
         let (record, bonus) = self.record_of(object, dnode, stored, order);
         out.push(Event::Object(Box::new(record), bonus))?;
-        // The tail goes out at once: it never merges with the holes that follow.
+        // The tail is passed on at once: it is never merged with the holes after it.
         if let Some(offset) = dnode
             .max_block_id
             .checked_add(1)
@@ -653,7 +654,7 @@ impl Walk<'_> {
             ..ObjectRecord::default()
         };
         if self.raw {
-            // MACs cover the whole room of the bonus, and the shape of the tree.
+            // MACs cover the whole bonus area, and the shape of the tree.
             if !dnode.bonus.is_empty() {
                 let from = DNODE_CORE + BP_SIZE * usize::from(dnode.nblkptr);
                 let room = stored.get(from..from + dnode.bonus_room());

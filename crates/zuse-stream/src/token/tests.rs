@@ -29,8 +29,8 @@ fn damaged_tokens_are_refused() {
         let mut bad = GOLDEN.as_bytes().to_vec();
         bad[at] = if bad[at] == b'3' { b'4' } else { b'3' };
         let bad = String::from_utf8(bad).unwrap();
-        // The last bytes may lie behind the last whole word of the checksum: then zlib's own finds
-        // it.
+        // The last bytes may be after the last whole word of the checksum: then zlib's own checksum
+        // finds the error.
         assert!(ResumeToken::parse(&bad).is_err(), "{at}");
         assert!(ResumeToken::parse(&GOLDEN[..at]).is_err(), "{at}");
     }

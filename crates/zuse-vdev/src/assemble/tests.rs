@@ -138,7 +138,7 @@ fn the_newest_label_decides_and_two_pools_stay_apart() {
     assert_eq!(scan.aux, [(aux, "/spare".to_owned())]);
 }
 
-/// The half 22 of the mirror is of another pool.
+/// The half 22 of the mirror belongs to another pool.
 fn split_off(path: &str) -> Arc<dyn BlockDevice> {
     let mut node = top(disk(1, 77));
     node.path = Some(path.to_owned());
@@ -162,7 +162,7 @@ fn a_device_of_a_pool_that_was_split_off_is_known_by_its_slot_and_path() {
         (node.split_off, found.health_of(node).word())
     };
     assert_eq!(state(split_off("/old/22"), &[10, 21, 40]), (true, "SPLIT"));
-    // Another place, or the pool has the device: it is not that one.
+    // Another path, or the pool still has the device: not a departed one.
     assert_eq!(
         state(split_off("/old/9"), &[10, 21, 40]),
         (false, "UNAVAIL")

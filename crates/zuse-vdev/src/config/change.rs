@@ -1,23 +1,23 @@
-//! Trees that change below a top-level vdev: a device comes beside another one, or goes.
+//! Changes of the tree below a top-level vdev: attaching a device beside another one, and
+//! detaching.
 //!
 //! ```text
 //!   attach   A ─► mirror(A, N)            mirror(A, B) ─► mirror(A, B, N)
 //!   replace  A ─► replacing(A, N)         spare: A ─► spare(A, S)
 //!   detach   mirror(A, B) ─► A            raidz(replacing(A, N), …) ─► raidz(N, …)
 //! ```
-//! - The node that takes a top-level vdev's place takes over its keys and its ZAP.
-//! - A child that is left alone takes its parent's place. Where that was a top-level vdev the child
-//!   gets the parent's guid too. Every label names its top-level vdev by guid, and devices that
-//!   were away must still fit.
+//! - A node that replaces a top-level vdev takes over its keys and its ZAP.
+//! - An only child replaces its parent. If the parent was a top-level vdev the child gets its guid,
+//!   too. Every label names its top-level vdev by guid, and devices that were away must still fit.
 
 use super::{VdevConfig, VdevKind};
 
-/// What a detach made of a tree.
+/// The result of a detach.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Detached {
     /// What was taken out.
     pub node: VdevConfig,
-    /// A vdev that goes by another guid now: the old one, and the new.
+    /// A vdev whose guid changes: old, new.
     pub renamed: Option<(u64, u64)>,
 }
 
@@ -37,9 +37,9 @@ impl VdevConfig {
         self.children.iter_mut().find_map(|c| c.parent_of_mut(guid))
     }
 
-    /// Puts a node beside the one with that guid. As the last child of the vdev above, if that is
-    /// of `kind` already, or else both below a new vdev with the guid `above`. False where there is
-    /// no such node.
+    /// Attaches a node beside the one with that guid. If the parent is of `kind`, the node becomes
+    /// its last child. Otherwise both are put below a new vdev with the guid `above`. False if no
+    /// node has that guid.
     pub fn put_beside(
         &mut self,
         guid: u64,
@@ -70,8 +70,8 @@ impl VdevConfig {
         true
     }
 
-    /// Takes a child out of the vdev above it, which has to have others. `None` where there is no
-    /// such node, or where it is the only child.
+    /// Detaches a child from its parent. `None` if there is no such node, or if it is the only
+    /// child.
     pub fn take_out(&mut self, guid: u64) -> Option<Detached> {
         let parent = self.parent_of_mut(guid)?;
         if parent.children.len() < 2 || !parent.kind.is_mirror_like() {

@@ -1,4 +1,4 @@
-//! Devices that left with a pool that was split off, while the old pool does not know it yet.
+//! Devices that left with a split-off pool, while the old pool does not know it yet.
 //!
 //! A split makes the new pool before the old one drops its devices. If it is interrupted in
 //! between, the old pool's tree still has them. The labels of the new pool name the old one, and so
@@ -30,7 +30,7 @@ impl Departed {
         })
     }
 
-    /// Whether a top-level vdev is the mirror that it left.
+    /// Whether a top-level vdev is the mirror that the device left.
     fn is_of(&self, top: &VdevConfig) -> bool {
         let array = top.top.as_ref().map(|top| top.metaslab_array);
         top.kind == VdevKind::Mirror
@@ -40,8 +40,8 @@ impl Departed {
 }
 
 impl VdevConfig {
-    /// Marks the leaves whose devices are of pools that were split off. They are halves of mirrors,
-    /// at the same path and in the same slot. `is_there`: the pool has the device of a leaf.
+    /// Marks the leaves whose devices belong to split-off pools. They are halves of mirrors, at the
+    /// same path and in the same slot. `is_there` says whether this pool has the device of a leaf.
     pub fn mark_departed(&mut self, all: &[Departed], is_there: &dyn Fn(&VdevConfig) -> bool) {
         for departed in all {
             let top = self.children.iter_mut().find(|top| departed.is_of(top));

@@ -395,7 +395,7 @@ fn emit_kind(kind: &VdevKind, out: &mut NvList) {
     }
 }
 
-/// By what the device is found.
+/// Reads the keys by which the device is found.
 fn parse_paths(node: &mut VdevConfig, keys: &mut Keys<'_>) -> Result<()> {
     node.path = keys.text("path")?;
     node.devid = keys.text("devid")?;

@@ -6,7 +6,7 @@ use zuse_format::nvlist::NvList;
 use super::nv::{Emit, Keys, NvPair};
 use super::{Departed, Form, VdevConfig};
 
-/// What a pool's labels say about its use.
+/// The state of the pool in its labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolState {
     /// Imported somewhere (or not exported cleanly).
@@ -54,7 +54,7 @@ pub struct PoolConfig {
     pub comment: Option<String>,
     /// Pool property.
     pub compatibility: Option<String>,
-    /// Host that had it last; 0 = unknown.
+    /// Host that used it last; 0 = unknown.
     pub hostid: u64,
     /// Name of that host.
     pub hostname: Option<String>,
@@ -72,7 +72,7 @@ pub struct PoolConfig {
     pub vdev_children: u64,
     /// Pool that this one was split from.
     pub split_guid: Option<u64>,
-    /// Devices that left with pools that were split from this one. Not stored: of the labels.
+    /// Devices that left with pools that were split from this one. Not stored: derived from labels.
     pub departed: Vec<Departed>,
     /// Root, or the top-level vdev of a label.
     pub vdev_tree: VdevConfig,
@@ -82,12 +82,12 @@ pub struct PoolConfig {
     pub create_txg: Option<u64>,
     /// MOS: every vdev has its ZAP.
     pub has_per_vdev_zaps: bool,
-    /// Keys that Zuse does not know, kept.
+    /// Keys that Zuse does not know, kept for writing back.
     pub other: Vec<NvPair>,
 }
 
-/// A name becomes part of paths and of what people read. One that a label brings is believed if it
-/// is made of what names are made of. (Which words are reserved is asked where pools are named.)
+/// Checks a name from a label, because it becomes part of paths and output. Only the characters of
+/// names are accepted. Reserved words are checked where pools are named.
 fn check_name(name: &str, place: &str) -> Result<()> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.: ".contains(c);
     let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric());
@@ -217,7 +217,7 @@ impl PoolConfig {
         }
         let tree = leaf.map_or(&self.vdev_tree, |(top, _)| top);
         out.insert("vdev_tree", tree.to_nvlist(form));
-        // Also below version 5000, where it is empty: OpenZFS writes it so.
+        // Written below version 5000, too, as an empty list: OpenZFS does the same.
         let mut features = NvList::new();
         for name in &self.features_for_read {
             features.insert_flag(name);

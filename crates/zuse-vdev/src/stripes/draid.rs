@@ -1,12 +1,12 @@
 //! The map of dRAID (chapter 01b §5 of the format notes).
 //!
-//! The vdev's space is cut into groups of (data + parity) × 16 MiB. A group lies on as many of the
-//! children that are in use, at one or two heights of 16 MiB. Several groups fill whole rows of
-//! children. A permutation tells which child stands where in a row. So all children share the work
-//! of standing in for a lost one. The last places of each row belong to the distributed spares.
+//! The vdev's space is cut into groups of (data + parity) × 16 MiB. A group uses data + parity
+//! children, in one or two rows that are 16 MiB high. Several groups fill whole rows of children. A
+//! permutation maps places in a row to children. So all children share the work of rebuilding a
+//! lost one. The last places of each row belong to the distributed spares.
 //!
-//! Every allocation is a multiple of a row of sectors across the group. Columns have all the same
-//! length; what a block does not fill is written as zeros.
+//! Every allocation is a multiple of a row of sectors across the group. All columns have the same
+//! length. The part that a block does not fill is written as zeros.
 
 use super::permutation;
 use super::plan::{Column, Plan, Spot};
@@ -30,7 +30,7 @@ pub(crate) struct DraidMap {
     permutations: Box<[u8]>,
 }
 
-/// Bytes of each child that a vdev of `asize` bytes needs.
+/// Bytes that a vdev of `asize` bytes needs of each child.
 pub(crate) fn child_asize(asize: u64, children: usize, nspares: u8) -> u64 {
     let in_use = (children as u64).saturating_sub(u64::from(nspares)).max(1);
     asize
@@ -78,7 +78,7 @@ impl DraidMap {
         self.ndata + self.nparity
     }
 
-    /// Bytes that offsets and sizes of allocations are multiples of.
+    /// The unit of allocation offsets and sizes, in bytes.
     pub(crate) fn unit(&self) -> u64 {
         self.group() << self.ashift
     }
@@ -117,8 +117,8 @@ impl DraidMap {
         })
     }
 
-    /// The layout of `psize` bytes at an offset; the caller has checked that they start on a row
-    /// and end within the vdev.
+    /// The layout of `psize` bytes at an offset. The caller has checked that the range begins on a
+    /// row and ends within the vdev.
     pub(crate) fn plan(&self, offset: u64, psize: usize) -> Plan {
         let a = self.ashift;
         let sectors = psize.div_ceil(1 << a) as u64;
@@ -162,8 +162,8 @@ impl DraidMap {
         Some(self.child(offset / slice.max(1), place))
     }
 
-    /// What each child has of a range of the vdev that is made of whole rows, as (child, offset,
-    /// length).
+    /// The ranges of children that a range of the vdev covers, as (child, offset, length). The
+    /// range must consist of whole rows.
     pub(crate) fn pieces(&self, offset: u64, len: u64) -> Vec<(u16, u64, u64)> {
         let group_size = self.group() << ROW_SHIFT;
         let unit = self.unit();

@@ -17,11 +17,11 @@ const BOOT_AREA: u64 = LABEL_SIZE * (LABELS as u64) / 2;
 /// Leaves of one child at most: one bit each.
 pub(crate) const MAX_MEMBERS: usize = 64;
 
-/// A distributed spare stands in for a child that another one may stand in for; hostile trees go in
-/// circles.
+/// A distributed spare may replace a child of which another spare is part. Hostile trees may
+/// contain cycles.
 const MAX_HOPS: usize = 4;
 
-/// What holds a copy of a child.
+/// A holder of a copy of a child.
 #[derive(Clone, Debug)]
 pub(crate) enum Member {
     Leaf(Arc<Leaf>),
@@ -48,7 +48,7 @@ impl Child {
 pub(super) struct Children(pub Box<[Child]>);
 
 impl Children {
-    /// Calls `f` with every leaf that holds a place of a child, and whether it may lack blocks.
+    /// Calls `f` for every leaf that holds a place of a child, and whether it may lack blocks.
     pub fn each<'a>(
         &'a self,
         draid: Option<&DraidMap>,
@@ -118,7 +118,7 @@ impl Children {
         best
     }
 
-    /// Whether some leaf of a place can be read and does not lack what was born in a txg.
+    /// Whether a place has a readable leaf that does not lack blocks born in a txg.
     pub fn has(&self, draid: Option<&DraidMap>, spot: Spot, birth: Txg) -> bool {
         let mut any = false;
         self.each(draid, spot.child, spot.offset, |leaf, outdated| {
@@ -161,7 +161,7 @@ impl Children {
         Err(failed.unwrap_or_else(|| Error::device("vdev", Errno::NXIO, "no device")))
     }
 
-    /// Writes to every leaf of a place: one is enough. Those that failed are put into `missed`.
+    /// Writes to every leaf of a place; one success is enough. Failed leaves are added to `missed`.
     pub fn write<'a>(
         &'a self,
         draid: Option<&DraidMap>,
@@ -194,7 +194,7 @@ pub(super) enum Standing {
     Gone,
     /// May lack blocks.
     Outdated,
-    /// Good, and not to be read as long as the others suffice.
+    /// Good, but not read as long as the others suffice.
     SitsOut,
     /// Good.
     Sound,

@@ -1,9 +1,9 @@
-//! The permutations of dRAID: which disk stands where in each row (chapter 01b §5.2 and §5.6 of the
+//! The permutations of dRAID: the order of disks in each row (chapter 01b §5.2 and §5.6 of the
 //! format notes).
 //!
-//! For every number of children there is one sequence of 256 rows (512 from 32 children on), drawn
-//! from a generator with a fixed seed. Each row shuffles the row before. A sum over all rows guards
-//! the computation: a sequence that does not have it must not be used.
+//! For every number of children there is one sequence of 256 rows (512 from 32 children on), from a
+//! generator with a fixed seed. Each row shuffles the row before. A checksum over all rows verifies
+//! the computation. A sequence with another checksum must not be used.
 
 /// Fewest and most children.
 pub(super) const CHILDREN: std::ops::RangeInclusive<usize> = 2..=255;
@@ -16,7 +16,7 @@ pub(super) const fn rows(children: usize) -> usize {
     if children < 32 { 256 } else { 512 }
 }
 
-/// All rows one after the other; `None` where the number of children has none.
+/// All rows in order; `None` if that number of children has no permutations.
 pub(super) fn sequence(children: usize) -> Option<Box<[u8]>> {
     let (seed, sum) = *TABLE.get(children.checked_sub(*CHILDREN.start())?)?;
     let mut state = (START, seed);

@@ -1,25 +1,26 @@
-//! Which bytes of a block lie where on the children of a vdev with parity.
+//! The layout of a block on the children of a vdev with parity.
 //!
 //! A block is cut into stripes: columns of parity first, then columns of data, each on another
-//! child. A stripe's parity is over its own columns only. A block on raidz is one stripe, unless it
-//! was born when the vdev had fewer children: then each row of sectors is a stripe. On dRAID it is
-//! one stripe, or two where it crosses the end of a group.
+//! child. A stripe's parity covers its own columns only. A block on raidz is one stripe. If it was
+//! born when the vdev had fewer children, each row of sectors is a stripe. A block on dRAID is one
+//! stripe, or two if it crosses the end of a group.
 //!
 //! Invariants
-//! - Within a stripe no child stands twice, and no column is longer than its stripe's parity: a
-//!   stripe that is added is looked at.
-//! - The data of all columns together is the block, each byte once: a plan that is made is looked
-//!   at as a whole ([`Plan::check_invariants`]).
+//! - Within a stripe no child occurs twice, and no column is longer than the stripe's parity.
+//!   Checked when a stripe is added.
+//! - The data of all columns is the block, each byte once. Checked when a plan is complete
+//!   ([`Plan::check_invariants`]).
 
 use std::ops::Range;
 
-/// A piece of a child.
+/// A place on a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spot {
     pub child: u16,
     /// Offset in the child's data area, or in the boot area.
     pub offset: u64,
-    /// In the boot area: there a raidz expansion keeps its first sectors while it moves them.
+    /// Whether it is in the boot area, where a raidz expansion keeps its first sectors while it
+    /// moves them.
     pub boot: bool,
 }
 
@@ -27,11 +28,11 @@ pub(crate) struct Spot {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Column {
     pub at: Spot,
-    /// A second place that writes go to: the sector was moved already, its row not as a whole.
+    /// A second place that writes go to: the sector was moved already, but not its whole row.
     pub also: Option<Spot>,
     /// Bytes on the child.
     pub len: usize,
-    /// Which bytes of the block; none for parity. May be less than `len`: the rest are zeros.
+    /// Its bytes of the block; empty for parity. If shorter than `len`, the rest is zeros.
     pub data: Range<usize>,
 }
 
@@ -42,10 +43,9 @@ pub(crate) struct Stripe {
     pub columns: Range<usize>,
     /// Bytes of each column of parity.
     pub len: usize,
-    /// Columns of data behind those, of which the stripe has nothing: zeros, which count in the
-    /// parity but lie nowhere.
+    /// Data columns after those that hold only zeros. They count in the parity but are not stored.
     pub zeros: usize,
-    /// Where its parity stands among the parity of the whole block.
+    /// Where its parity begins in the parity of the whole block.
     pub parity_at: usize,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Adds a stripe whose columns are given, parity first, with columns of zeros behind them.
+    /// Adds a stripe with the given columns, parity first, and then columns of zeros.
     pub(super) fn push(
         &mut self,
         nparity: usize,
@@ -91,7 +91,7 @@ impl Plan {
         );
     }
 
-    /// Panics where a byte of the block stands in no column, or in two.
+    /// Panics if a byte of the block is in no column, or in two.
     #[cfg(debug_assertions)]
     pub(super) fn check_invariants(&self) {
         let mut parts: Vec<&Range<usize>> = self.columns.iter().map(|c| &c.data).collect();

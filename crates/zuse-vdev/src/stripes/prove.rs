@@ -1,5 +1,5 @@
-//! Proving a block on columns: all of them are read, parity too, and each is compared with what it
-//! must be. Columns of leaves that may lack the block are not read, but written.
+//! Verifying a block on columns. All columns are read, parity too, and each is compared with its
+//! right content. Columns on leaves that may lack the block are not read, but written.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use super::write::Part;
 use crate::leaf::Leaf;
 use crate::prove::{Judge, Proof};
 
-/// The gap over which neighbours on a child are announced together.
+/// The gap up to which neighbours on a child are prefetched together.
 const GAP: u64 = 64 << 10;
 
 /// A column of a leaf that has to be rewritten.
 struct Wrong<'a> {
     column: usize,
     leaf: &'a Arc<Leaf>,
-    /// It should have had the right bytes.
+    /// Whether it should have had the right bytes.
     blamed: bool,
 }
 
 impl Stripes {
-    /// Reads and verifies every column, and rewrites those that are wrong or may be missing. `buf`
-    /// is left with the block if it could be put together.
+    /// Reads and verifies every column. Rewrites columns that are wrong or may be missing. Leaves
+    /// the block in `buf` if it could be reconstructed.
     pub(crate) fn prove(
         &self,
         offset: u64,
@@ -68,8 +68,8 @@ impl Stripes {
         proof
     }
 
-    /// Writes the columns that leaves may lack, from no more than the block needs. `None` where
-    /// that is not the block.
+    /// Writes the columns that leaves may lack, and reads no more than the block needs. `None` if
+    /// the result fails the checksum.
     fn fill(
         &self,
         plan: &Plan,
@@ -112,7 +112,7 @@ impl Stripes {
         proof
     }
 
-    /// The columns of leaves that may lack the block.
+    /// The columns on leaves that may lack the block.
     fn lacking(&self, plan: &Plan, birth: Txg, proof: &mut Proof) -> Vec<Wrong<'_>> {
         let mut lacking = Vec::new();
         for (column, of) in plan.columns.iter().enumerate() {
@@ -133,7 +133,7 @@ impl Stripes {
         lacking
     }
 
-    /// A hint that what lacks these blocks will be filled soon.
+    /// A hint that leaves will soon be filled with the blocks they lack.
     pub(crate) fn will_fill(&self, blocks: &[(u64, usize)]) {
         let mut spots = Vec::new();
         for (offset, size) in blocks {
@@ -194,7 +194,8 @@ impl Stripes {
 }
 
 impl Reading<'_> {
-    /// Reads the data that leaves have, and parity where some is not had. Whether that is enough.
+    /// Reads the available data columns, and parity if some are missing. Returns whether that is
+    /// enough.
     fn fetch_what_is_had(&mut self, birth: Txg) -> bool {
         let (children, draid) = (&self.stripes.children, self.stripes.draid());
         for (seen, column) in self.seen.iter_mut().zip(&self.plan.columns) {
@@ -208,8 +209,8 @@ impl Reading<'_> {
         self.supply()
     }
 
-    /// Puts the block together from what is sound, then from everything. Gives the data as it was
-    /// read, where that was not the block; `None` if there is no way.
+    /// Reconstructs the block from sound columns, then from all columns. Returns the data as it was
+    /// read, if that failed the checksum; `None` if the block cannot be reconstructed.
     fn find(&mut self, birth: Txg, psize: usize, judge: &mut Judge<'_>) -> Option<Option<Vec<u8>>> {
         let children = &self.stripes.children;
         for (seen, column) in self.seen.iter_mut().zip(&self.plan.columns) {
@@ -240,8 +241,8 @@ impl Reading<'_> {
         self.find_beside(psize, judge)
     }
 
-    /// Asks the other leaves of children that have several, one column at a time: the best one may
-    /// lie.
+    /// Tries the other leaves of children that have several, one column at a time: the best one may
+    /// have wrong bytes.
     fn find_beside(&mut self, psize: usize, judge: &mut Judge<'_>) -> Option<Option<Vec<u8>>> {
         for c in 0..self.seen.len() {
             let at = self.plan.columns[c].at;
@@ -280,8 +281,8 @@ struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    /// The leaves whose columns are not as they must be; `before` is the data that was read where
-    /// that was not the block.
+    /// The leaves with wrong columns. `before` is the data as it was read, if that failed the
+    /// checksum.
     fn wrong(
         &self,
         reading: &Reading<'_>,
@@ -297,7 +298,7 @@ impl<'a> Found<'a> {
                 column.at.child,
                 column.at.offset,
                 |leaf, outdated| {
-                    // A distributed spare may lack what the leaf below it has.
+                    // A distributed spare may lack blocks that the leaf below it has.
                     let lacks = leaf.lacks(self.birth) || outdated && !leaf.is_outdated();
                     leaves.push((leaf, lacks));
                 },
@@ -336,7 +337,7 @@ impl<'a> Found<'a> {
         self.stripes.part(self.plan, column, data, &self.parity)
     }
 
-    /// Whether a column that was read is not what it must be.
+    /// Whether a column that was read has wrong bytes.
     fn is_other(&self, column: usize, reading: &Reading<'_>, before: Option<&[u8]>) -> bool {
         let data = self.plan.columns[column].data.clone();
         if !data.is_empty() {
@@ -346,7 +347,7 @@ impl<'a> Found<'a> {
             .is_some_and(|at| reading.parity[at.clone()] != self.parity[at])
     }
 
-    /// Whether something stands where dRAID has zeros behind a short column.
+    /// Whether there are other bytes than zeros after a short column of dRAID.
     fn has_noise(&self, column: usize, leaf: &Leaf, data: &[u8]) -> bool {
         let part = self.part(column, data);
         if part.zeros == 0 || part.spot.boot {
@@ -357,7 +358,8 @@ impl<'a> Found<'a> {
         leaf.read(at, &mut rest).is_err() || rest.iter().any(|b| *b != 0)
     }
 
-    /// Reads a column of one of several leaves: whether it is wrong, and its leaf to blame.
+    /// Reads a column from one of several leaves. Returns whether it is wrong, and the leaf to
+    /// blame.
     fn ask(&self, column: usize, leaf: &Leaf, data: &[u8]) -> (bool, bool) {
         let part = self.part(column, data);
         if part.spot.boot {
@@ -374,7 +376,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Counts and rewrites what is wrong.
+    /// Counts and rewrites wrong columns.
     fn put_right(&self, data: &[u8], wrong: Vec<Wrong<'_>>, proof: &mut Proof) {
         for wrong in wrong {
             if wrong.blamed && !wrong.leaf.is_outdated() {

@@ -1,23 +1,22 @@
 //! The map of raidz (chapter 01b §3 and §4 of the format notes).
 //!
-//! Sectors of the vdev are dealt to the children in turn: sector k is on child k mod n, at k div n.
-//! A block is a run of sectors; each of its columns is what one child has of it. The first columns
-//! are parity. Where parity is single, columns 0 and 1 change places in every second MiB, so that
-//! no child has all the parity.
+//! Sectors of the vdev go to the children in turn: sector k is on child k mod n, at k div n. A
+//! block is a run of sectors, and its sectors on one child are a column. The first columns are
+//! parity. With single parity, columns 0 and 1 are exchanged in every second MiB, so that no child
+//! has all the parity.
 //!
 //! # Expansion
-//! A block keeps its logical width: the number of columns of the time it was born in. Its sectors
-//! are dealt to all children there are now. A column then is spread over several children, and
-//! parity goes by row. While sectors are being moved, those below the reflow offset lie at their
-//! new places, those above at the old ones.
+//! A block keeps its logical width: the number of columns at its birth. Its sectors are distributed
+//! over all present children. A column is then spread over several children, and parity is per row.
+//! While sectors are moved, those below the reflow offset are at their new places, those above at
+//! the old ones.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use zuse_base::cut::fit16;
 
 use super::plan::{Column, Plan, Spot};
 
-/// Blocks exchange their first two columns where this bit of the offset is set and parity is
-/// single.
+/// With single parity, blocks whose offset has this bit exchange their first two columns.
 const EXCHANGE: u64 = 1 << 20;
 
 #[derive(Debug)]
@@ -28,14 +27,14 @@ pub(crate) struct RaidzMap {
     original: u64,
     grown: Vec<u64>,
     expanding: bool,
-    /// Bytes that were moved, of an expansion that runs.
+    /// Bytes moved so far by a running expansion.
     reflow: AtomicU64,
-    /// What was moved lies in the boot area.
+    /// Whether the moved sectors are in the boot area.
     scratch: AtomicBool,
 }
 
 impl RaidzMap {
-    /// A map for a checked configuration: more children than parity, also before any expansion.
+    /// A map for a checked configuration: more children than parity, before any expansion as well.
     pub(crate) fn new(
         children: usize,
         nparity: u8,
@@ -56,7 +55,7 @@ impl RaidzMap {
         }
     }
 
-    /// Notes how far a running expansion has come.
+    /// Sets the progress of a running expansion.
     pub(crate) fn set_reflow(&self, offset: u64, scratch: bool) {
         self.reflow.store(offset, Relaxed);
         self.scratch.store(scratch, Relaxed);
@@ -66,7 +65,7 @@ impl RaidzMap {
         self.nparity as usize
     }
 
-    /// Whether sectors are at two sets of places now.
+    /// Whether sectors are partly at old and partly at new places.
     pub(crate) fn is_expanding(&self) -> bool {
         self.expanding
     }
@@ -76,8 +75,8 @@ impl RaidzMap {
         self.original + self.grown.iter().filter(|&&txg| txg <= birth).count() as u64
     }
 
-    /// The layout of `psize` bytes at an offset; the caller has checked that they end within the
-    /// vdev.
+    /// The layout of `psize` bytes at an offset. The caller has checked that the range ends within
+    /// the vdev.
     pub(crate) fn plan(&self, offset: u64, psize: usize, birth: u64) -> Plan {
         let sectors = psize.div_ceil(1 << self.ashift) as u64;
         let width = self.logical_width(birth);
@@ -169,13 +168,13 @@ impl RaidzMap {
                     data,
                 }
             });
-            // Columns that the last row lacks are as much of the parity as those of the other rows.
+            // The columns that the last row lacks count in its parity, like those of other rows.
             plan.push(p as usize, columns, (cols - here) as usize);
         }
     }
 
-    /// What each child has of a range of the vdev, as (child, offset, length); nothing while
-    /// sectors move.
+    /// The ranges of children that a range of the vdev covers, as (child, offset, length). Empty
+    /// while sectors are moved.
     pub(crate) fn pieces(&self, offset: u64, len: u64) -> Vec<(u16, u64, u64)> {
         if self.expanding {
             return Vec::new();

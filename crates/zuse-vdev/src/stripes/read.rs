@@ -1,16 +1,16 @@
-//! Reading a block from columns, and finding wrong columns.
+//! Reading a block from columns, and finding the wrong columns.
 //!
-//! 1. The data columns that are sound are read (not of devices that sit out). If that is all of
-//!    them and the checksum agrees, nothing else happens.
-//! 2. What is missing is computed from parity, and the checksum is compared again.
-//! 3. Everything else is read (parity, outdated leaves). Then sets of children, small ones first,
+//! 1. The sound data columns are read, except those of devices that sit out. If they are complete
+//!    and pass the checksum, the read ends here.
+//! 2. Missing columns are computed from parity, and the checksum is verified again.
+//! 3. Everything else is read: parity and outdated leaves. Then sets of children, small sets first,
 //!    are assumed to be wrong. Their columns are computed from the others, until the checksum
-//!    agrees.
-//! 4. Now the block is known. Every column that was read is compared with what it must be; wrong
+//!    passes.
+//! 4. Now the block is known. Every column that was read is compared with its right content. Wrong
 //!    ones are counted and rewritten.
 //!
-//! The number of sets is bounded ([`MAX_TRIED`]): a wide vdev with triple parity has more of them
-//! than anyone would wait for.
+//! The number of sets is bounded ([`MAX_TRIED`]): a wide vdev with triple parity has too many to
+//! try all.
 
 use zuse_base::{Errno, Error, Result};
 use zuse_codec::parity::{self, MAX_PARITY};
@@ -20,7 +20,7 @@ use super::plan::{Column, Plan, Stripe};
 use super::{DraidMap, Stripes};
 use crate::copies::ReadOutcome;
 
-/// Bytes of guesses that are checksummed for one block, and guesses at most.
+/// Most bytes of guesses that are checksummed for one block, and most guesses.
 const MAX_TRIED: usize = 8 << 30;
 const MAX_GUESSES: usize = 1 << 16;
 
@@ -88,21 +88,22 @@ impl<'a> Reading<'a> {
         heal: &dyn Fn() -> bool,
     ) -> Result<ReadOutcome> {
         let columns = &self.plan.columns;
-        // Data first, and of devices that are sound: on a good day parity is never read.
+        // Data columns of sound devices first: usually parity is never read.
         let sound = (0..columns.len())
             .filter(|&i| !columns[i].data.is_empty() && self.standing(i) == Standing::Sound);
         self.fetch(sound.collect());
-        // What failed is computed from parity. The block's checksum decides whether that was right.
+        // Failed columns are computed from parity. The block's checksum decides whether the result
+        // is right.
         if self.supply() && verify(&self.data[..psize]) {
             self.heal_failed(heal);
             return Ok(ReadOutcome::Good);
         }
-        // Wrong bytes somewhere, and nobody knows where: every column is needed to find out.
+        // Some column is wrong, and it is unknown which: finding out takes every column.
         self.fetch_all();
         match self.settle(psize, verify, heal) {
             Some(_) => Ok(ReadOutcome::Good),
-            // Enough columns came, so the devices answered: the bytes are wrong. Else they are
-            // missing.
+            // Enough columns were read, so the devices work and the bytes are wrong. Otherwise
+            // columns are missing.
             None if self.is_enough() => Ok(ReadOutcome::BadChecksum),
             None => Err(self
                 .error
@@ -120,8 +121,7 @@ impl<'a> Reading<'a> {
         self.seen[column] == Seen::Read
     }
 
-    /// Computes data that was not read from parity, which is read for it; false where there is too
-    /// little.
+    /// Computes missing data columns, and reads the parity for that; false if there is too little.
     pub(super) fn supply(&mut self) -> bool {
         let plan = self.plan;
         let lacks = |this: &Self, stripe: &Stripe| {
@@ -129,11 +129,11 @@ impl<'a> Reading<'a> {
             data.filter(|&c| !this.is_read(c)).count()
         };
         let short: Vec<&Stripe> = plan.stripes.iter().filter(|s| lacks(self, s) > 0).collect();
-        // All data came, and no parity has to be read.
+        // All data was read, so no parity is needed.
         if short.is_empty() {
             return true;
         }
-        // Only of stripes that lack something.
+        // Only of stripes with missing columns.
         let sound = short.iter().flat_map(|s| self.parity_columns(s));
         let sound = sound.filter(|&c| self.standing(c) == Standing::Sound);
         self.fetch(sound.collect());
@@ -175,14 +175,14 @@ impl<'a> Reading<'a> {
         let plan = self.plan;
         let place = |c: usize| (plan.columns[c].at.child, plan.columns[c].at.offset);
         if plan.stripes.len() > 1 {
-            // Columns of a wide block that follow each other on a device become one read.
+            // Adjacent columns of a wide block on a device become one read.
             columns.sort_unstable_by_key(|&c| place(c));
         }
         let follows = |a: usize, b: usize| {
             let (a, b) = (&plan.columns[a], &plan.columns[b]);
             a.at.child == b.at.child
-                // During an expansion the first rows may lie in the boot area: two places, two
-                // reads.
+                // During an expansion the first rows may be in the boot area, which takes a second
+                // read.
                 && a.at.boot == b.at.boot
                 && a.at.offset.checked_add(a.len as u64) == Some(b.at.offset)
         };
@@ -219,7 +219,7 @@ impl<'a> Reading<'a> {
             .read(self.draid(), first, &mut bytes)
             .is_err()
         {
-            // One bad sector must not take its neighbours with it.
+            // A bad sector must not fail its neighbours: the columns are read one by one.
             run.iter().for_each(|&c| self.fetch_one(c));
             return;
         }
@@ -239,14 +239,14 @@ impl<'a> Reading<'a> {
         self.seen[column] = match result {
             Ok(()) => Seen::Read,
             Err(error) => {
-                // The first error is told: later ones are often its consequence.
+                // The first error is kept: later ones are often its consequence.
                 self.error.get_or_insert(error);
                 Seen::Failed
             }
         };
     }
 
-    /// Where a column's bytes are put; `None` for the zeros of dRAID.
+    /// Where a column's bytes go in memory; `None` for the zeros of dRAID.
     pub fn place_of(&mut self, column: usize) -> Option<&mut [u8]> {
         let of = &self.plan.columns[column];
         if !of.data.is_empty() {
@@ -257,8 +257,7 @@ impl<'a> Reading<'a> {
         self.parity.get_mut(at)
     }
 
-    /// Computes the data columns of a stripe that are bad from those that are not; false where
-    /// there is too little.
+    /// Computes the bad data columns of a stripe from its good ones; false if there are too few.
     fn solve(&mut self, stripe: &Stripe, is_bad: &dyn Fn(usize) -> bool) -> bool {
         let plan = self.plan;
         let wanted: Vec<usize> = self.data_columns(stripe).filter(|&c| is_bad(c)).collect();
@@ -279,14 +278,14 @@ impl<'a> Reading<'a> {
             .collect();
         let data: Vec<Option<&[u8]>> = (self.parity_columns(stripe).end..stripe.columns.end)
             .map(|c| match plan.columns[c].data.clone() {
-                // A column that is too short for this row counts as zeros, for parity too.
+                // A column too short for this row counts as zeros in the parity.
                 none if none.is_empty() => Some(&[][..]),
                 _ if is_bad(c) => None,
                 range => Some(&self.data[range]),
             })
             .chain(std::iter::repeat_n(Some(&[][..]), stripe.zeros))
             .collect();
-        // Apart from the data, which the equations read.
+        // In separate buffers, because the equations read the data.
         let mut found: [Vec<u8>; MAX_PARITY] = Default::default();
         let mut out: Vec<&mut [u8]> = found
             .iter_mut()
@@ -305,26 +304,26 @@ impl<'a> Reading<'a> {
         true
     }
 
-    /// Finds the block among everything that was read, then counts and rewrites what is wrong: how
-    /// many columns were, and how many were rewritten.
+    /// Finds the block among all that was read, then counts and rewrites wrong columns. Returns how
+    /// many were wrong, and how many were rewritten.
     fn settle(
         &mut self,
         psize: usize,
         verify: &mut dyn FnMut(&[u8]) -> bool,
         heal: &dyn Fn() -> bool,
     ) -> Option<(u32, u32)> {
-        // What the devices said: needed to undo a guess, and to see at last who was wrong.
+        // The original data: needed to undo a guess, and to see in the end which device was wrong.
         let before = self.data.clone();
         let found = self.guess(&before, psize, verify);
         if !found {
-            // No guess was right: the caller may not see bytes of one.
+            // No guess was right: the caller must not see the bytes of one.
             self.data = before;
             return None;
         }
         Some(self.compare(&before, heal))
     }
 
-    /// Takes sets of children for wrong until the checksum agrees.
+    /// Assumes sets of children to be wrong until the checksum passes.
     pub fn guess(
         &mut self,
         before: &[u8],
@@ -334,14 +333,14 @@ impl<'a> Reading<'a> {
         let plan = self.plan;
         let mut suspects: Vec<u16> = (0..self.seen.len())
             .filter(|&c| self.is_read(c))
-            // By device, not by column: a device that lies in one row may lie in all of them.
+            // By device, not by column: a device that is wrong in one row may be wrong in all rows.
             .map(|c| plan.columns[c].at.child)
             .collect();
         suspects.sort_unstable();
         suspects.dedup();
         let seen = self.seen.clone();
         let nothing_lost = seen.iter().all(|s| *s == Seen::Read);
-        // Of wide vdevs there are many sets. A damaged block must not occupy a thread for minutes.
+        // A wide vdev has many sets. A damaged block must not occupy a thread for minutes.
         let mut left = (MAX_TRIED / plan.size.max(1)).min(MAX_GUESSES);
         // Few suspects first: one bad device is likelier than two.
         for size in 0..=self.stripes.nparity() {
@@ -355,7 +354,7 @@ impl<'a> Reading<'a> {
                     set.iter().any(|&i| suspects[i] == child)
                 };
                 let is_bad = |c: usize| seen[c] != Seen::Read || accused(c);
-                // Other parity alone leaves the data as it is.
+                // Recomputing parity alone does not change the data.
                 let matters = size == 0
                     || !nothing_lost
                     || (0..seen.len()).any(|c| !plan.columns[c].data.is_empty() && accused(c));
@@ -371,7 +370,7 @@ impl<'a> Reading<'a> {
                     for (c, column) in plan.columns.iter().enumerate() {
                         if is_bad(c) {
                             let range = column.data.clone();
-                            // The next guess begins with what was read.
+                            // The next guess begins with the data as it was read.
                             self.data[range.clone()].copy_from_slice(&before[range]);
                         }
                     }
@@ -384,18 +383,18 @@ impl<'a> Reading<'a> {
         false
     }
 
-    /// Compares every column that was read with what it must be.
+    /// Compares every column that was read with its right content.
     fn compare(&mut self, before: &[u8], heal: &dyn Fn() -> bool) -> (u32, u32) {
         let plan = self.plan;
         let nparity = self.stripes.nparity();
-        // The data is proved by now, so parity that differs from this is wrong.
+        // The data is verified now, so parity that differs from this is wrong.
         let right = self.stripes.parity_of(plan, &self.data);
         let mut wrong = Vec::new();
         let mut bad = 0;
         for (c, column) in plan.columns.iter().enumerate() {
             let lies = match self.seen[c] {
                 Seen::Unread => continue,
-                // A device that said so itself did not lie: no checksum error is counted.
+                // The device reported an error itself, so no checksum error is counted.
                 Seen::Failed => false,
                 Seen::Read if !column.data.is_empty() => {
                     self.data[column.data.clone()] != before[column.data.clone()]
@@ -417,13 +416,13 @@ impl<'a> Reading<'a> {
 
     fn blame(&self, column: &Column) {
         let children = &self.stripes.children;
-        // Not one that is known to lack this txg: old bytes are what is expected of it.
+        // Except a leaf that is known to lack this txg: its old bytes are expected.
         if let Some((leaf, false)) = children.best(self.draid(), column.at) {
             leaf.note_checksum_error();
         }
     }
 
-    /// Rewrites data columns that a device refused to read, now that they are known.
+    /// Rewrites data columns that a device failed to read.
     fn heal_failed(&mut self, heal: &dyn Fn() -> bool) {
         let failed: Vec<usize> = (0..self.seen.len())
             .filter(|&c| self.seen[c] == Seen::Failed)
@@ -435,14 +434,14 @@ impl<'a> Reading<'a> {
     }
 
     fn rewrite(&self, columns: &[usize], parity: &[u8], heal: &dyn Fn() -> bool) -> u32 {
-        // Asked last: the block may have been freed while its devices were read.
+        // Called last: the block may have been freed while its devices were read.
         if columns.is_empty() || !heal() {
             return 0;
         }
         let mut healed = 0;
         for &c in columns {
             let column = &self.plan.columns[c];
-            // There is nothing to write to.
+            // There is no device to write to.
             if self.standing(c) == Standing::Gone {
                 continue;
             }

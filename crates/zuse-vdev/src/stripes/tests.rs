@@ -64,7 +64,7 @@ impl Disks {
         self.0.iter().take(n).map(|d| child(d).unwrap()).collect()
     }
 
-    /// Overwrites everything in the range of offsets on one disk with other bytes.
+    /// Overwrites a range of offsets on one disk with other bytes.
     fn spoil(&self, disk: usize, dice: &mut Dice) {
         let image = &self.0[disk].1;
         let mut old = vec![0; 1 << 20];
@@ -273,7 +273,7 @@ fn draid_lays_blocks_out_as_the_vectors_of_the_format_notes() {
         shown(&map.plan(0x1800c000, 0x4000), 12),
         "8@3002000*1 4@3002000*1 7@3002000*1 6@3002000*1 1@3002000*1 3@3002000*1"
     );
-    // Across the end of the first group: what does not fit goes on in the next.
+    // Across the end of the first group: the rest of the block is in the next one.
     let plan = map.plan(0x6000000 - 0x6000, 0x6000);
     let sizes: Vec<_> = plan
         .stripes
@@ -351,7 +351,7 @@ fn blocks_survive_the_loss_or_damage_of_as_many_children_as_there_is_parity() {
             let asize = rule.asize(psize as u64, birth).unwrap();
             offset = (offset + asize + dice.roll(9) * (1 << ashift)).next_multiple_of(unit);
         }
-        // Lost and silently wrong ones, together as many as there is parity.
+        // Lost and silently wrong devices, together as many as there is parity.
         let nparity = stripes.nparity();
         let count = dice.roll(nparity as u64 + 1) as usize;
         let victims = dice.some(count, n);
@@ -452,7 +452,7 @@ fn an_outdated_child_is_computed_from_the_others_and_not_blamed() {
         .read((0, 9), &mut buf, data.len(), &mut verify, &|| true)
         .unwrap();
     assert_eq!((asked, disks.errors()), (1, vec![0; 4]));
-    // It is still better than nothing, if it happens to be right.
+    // An outdated leaf is used in the end, if its bytes happen to be right.
     disks.0[1].0.set_outdated(false);
     stripes.write(0, 9, &data).unwrap();
     disks.0[1].0.set_outdated(true);
@@ -473,7 +473,7 @@ fn what_was_written_before_an_expansion_is_read_at_every_moment_of_it() {
         let data = dice.bytes(psize);
         let offset = dice.roll(100) << a;
         before.write(offset, 9, &data).unwrap();
-        // The copy: sector k goes from its old place to the new one, from the first sector on.
+        // The copy of an expansion: sectors go to their new places in order, from the first one on.
         let moved = dice.roll(400);
         let sector = |k: u64, width: usize| {
             let width = width as u64;
@@ -538,7 +538,7 @@ fn a_distributed_spare_holds_what_the_child_it_stands_for_had() {
     for (offset, data) in &blocks {
         stripes.write(*offset, 9, data).unwrap();
     }
-    // Nothing has to be computed: what the disk had, the spare has too.
+    // Nothing has to be computed: the spare has the disk's content.
     disks.remove(3);
     let mut buf = Vec::new();
     for (offset, data) in &blocks {
@@ -578,7 +578,7 @@ fn a_device_beside_a_child_gets_the_columns_that_it_lacks() {
     new.set_missing(&[Span::new(4, 9)]);
     let found = prove();
     assert!(found.good && found.repaired > 0 && found.lacking.is_empty());
-    // It was written and not asked, and lacks it no more.
+    // The new leaf was written and not read, and lacks the block no more.
     assert_eq!(new.counters().reads.get(), 0);
     new.set_missing(&[]);
     assert_eq!(prove().repaired, 0);

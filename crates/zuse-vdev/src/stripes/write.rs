@@ -112,11 +112,11 @@ impl Stripes {
             .write(self.draid(), first.spot, &slices, missed)
     }
 
-    /// Writes a block, padded with zeros to the sector. Each stripe bears as many lost columns as
-    /// it has parity.
+    /// Writes a block, padded with zeros to the sector. Each stripe tolerates as many lost columns
+    /// as it has parity.
     ///
-    /// Only what counts as written can be missed: when too much fails the caller knows, and may try
-    /// again.
+    /// Only a write that succeeded can be missed by some leaves. If too many fail, the caller knows
+    /// and may retry.
     pub(crate) fn write(&self, offset: u64, birth: u64, data: &[u8]) -> Result<()> {
         let plan = self.plan(offset, data.len(), birth);
         let mut padded = Vec::new();

@@ -1,8 +1,8 @@
-//! Reading and writing blocks, wherever they lie.
+//! Reading and writing blocks on any kind of vdev.
 //!
 //! A block on a removed vdev is followed through the mappings to its parts on other vdevs. A block
-//! in one part is read like any block. Several parts are put together from any copies. If the
-//! checksum rejects that, every choice of copies is tried.
+//! in one part is read like any block. A block in several parts is joined from any copies. If the
+//! result fails the checksum, every combination of copies is tried.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,8 +15,7 @@ use super::{Layout, MAX_PSIZE, Top, Vdevs};
 use crate::copies::ReadOutcome;
 use crate::indirect::Mapping;
 
-/// Where a block lies, and since when (a raidz that was expanded deals older blocks in another
-/// way).
+/// The place of a block, and its birth. An expanded raidz lays out older blocks differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     /// The top-level vdev.
@@ -41,13 +40,13 @@ impl Address {
 /// Pieces of one block at most: one for each sector of the smallest size.
 const MAX_PIECES: usize = MAX_PSIZE / 512;
 
-/// Mappings that are followed for one block, all pieces together: a circle ends here.
+/// Mapping steps for one block, all parts together: a cycle ends here.
 const MAX_STEPS: usize = 4 * MAX_PIECES;
 
-/// Choices of copies that are tried for a block in pieces.
+/// Combinations of copies that are tried for a block in several parts.
 const MAX_CHOICES: usize = 4096;
 
-/// A piece of a block, on a vdev that is there.
+/// A part of a block, on an existing vdev.
 #[derive(Clone, Debug)]
 pub(super) struct Piece {
     pub top: Arc<Top>,
@@ -55,7 +54,7 @@ pub(super) struct Piece {
     pub len: usize,
 }
 
-/// Judges leaves when a read or write has come to its end, however it did: no lock is held then.
+/// Judges leaves when a read or write has ended, with or without error. No lock is held then.
 pub(super) struct AfterIo<'a>(pub &'a Vdevs);
 
 impl Drop for AfterIo<'_> {
@@ -83,8 +82,8 @@ impl Vdevs {
         self.read_and_heal_if(place, buf, psize, verify, &|| true)
     }
 
-    /// As [`Vdevs::read`], but asks before a bad copy is rewritten: the block may not be there any
-    /// more.
+    /// As [`Vdevs::read`], but calls `may_heal` before a bad copy is rewritten: the block may have
+    /// been freed.
     ///
     /// # Errors
     /// As [`Vdevs::read`].
@@ -116,8 +115,8 @@ impl Vdevs {
         Ok(outcome)
     }
 
-    /// As [`Vdevs::read`], of a block that may never have been written: where no copy has it, no
-    /// device is blamed, and nothing is rewritten. So the end of a log is found.
+    /// As [`Vdevs::read`], for a block that may never have been written. If no copy has it, no
+    /// device is blamed and nothing is rewritten. The end of a log is found this way.
     ///
     /// # Errors
     /// As [`Vdevs::read`].
@@ -139,8 +138,8 @@ impl Vdevs {
         }
     }
 
-    /// A hint that bytes at a place will be read soon, for a lone disk: it begins with them, and
-    /// this returns at once.
+    /// A hint that bytes on a lone disk will be read soon. The disk begins to read, and this
+    /// returns at once.
     pub fn will_read(&self, vdev: u32, offset: u64, len: usize) {
         if let Ok(top) = self.top(vdev)
             && let Layout::Copies(copies) = &top.layout
@@ -151,7 +150,7 @@ impl Vdevs {
 
     /// Whether the vdev is a lone disk whose large writes go around the host's cache
     /// ([`zuse_device::BlockDevice::goes_around`]). The copies of a mirror are written one after
-    /// the other: there the host's cache lets their disks work together.
+    /// the other. With the host's cache their disks can still work at the same time.
     pub fn goes_around(&self, vdev: u32) -> bool {
         match self.top(vdev) {
             Ok(top) => matches!(&top.layout, Layout::Copies(copies) if copies.goes_around()),
@@ -160,8 +159,8 @@ impl Vdevs {
     }
 
     /// Reads ranges of a lone disk, counted from `offset`, each into memory of its own
-    /// ([`zuse_device::BlockDevice::read_apart`]). They are not verified; an error is left to who
-    /// reads them with [`Self::read`].
+    /// ([`zuse_device::BlockDevice::read_apart`]). They are not verified. After an error the caller
+    /// uses [`Self::read`].
     pub fn read_apart(&self, vdev: u32, offset: u64, parts: &[Range<usize>]) -> Option<Vec<Fresh>> {
         self.asked.bump();
         match &self.top(vdev).ok()?.layout {
@@ -170,8 +169,8 @@ impl Vdevs {
         }
     }
 
-    /// Writes a block, padded with zeros to the sector. One copy is enough for success (with
-    /// parity: as many columns as a read needs); leaves that were not reached are marked
+    /// Writes a block, padded with zeros to the sector. One copy is enough for success; with
+    /// parity, as many columns as a read needs. Leaves that missed it are marked
     /// ([`crate::Leaf::take_missed`]).
     ///
     /// # Errors
@@ -190,7 +189,7 @@ impl Vdevs {
         Ok(())
     }
 
-    /// Tells the devices that a range holds nothing any more; false when none can be told.
+    /// Discards a range on the devices; false if none of them can.
     ///
     /// # Errors
     /// `Device`; otherwise as [`Vdevs::write`].
@@ -211,7 +210,7 @@ impl Vdevs {
         }
     }
 
-    /// The pieces of a block; a single one unless it lies on a removed vdev.
+    /// The parts of a block; a single one unless it is on a removed vdev.
     pub(super) fn pieces(
         &self,
         top: &Arc<Top>,
@@ -220,7 +219,7 @@ impl Vdevs {
     ) -> Result<Vec<Piece>> {
         let mut steps = MAX_STEPS;
         let mut pieces = Vec::with_capacity(1);
-        // What is still to be followed, the first part on top.
+        // Parts still to be resolved, the first one on top.
         let mut open = vec![(top.clone(), place, psize)];
         while let Some((top, place, len)) = open.pop() {
             let Layout::Indirect(indirect) = &top.layout else {
@@ -250,7 +249,7 @@ impl Vdevs {
         Ok(pieces)
     }
 
-    /// Where the blocks of a removed vdev are; `None` for any other vdev.
+    /// The mapping of a removed vdev; `None` for any other vdev.
     pub fn mapping(&self, vdev: u32) -> Option<Arc<Mapping>> {
         match &self.top(vdev).ok()?.layout {
             Layout::Indirect(indirect) => indirect.get(),
@@ -258,10 +257,10 @@ impl Vdevs {
         }
     }
 
-    /// Tells where the blocks of a removed vdev are.
+    /// Sets the mapping of a removed vdev.
     ///
     /// # Errors
-    /// `Corrupt` when there is no such vdev, or it is there.
+    /// `Corrupt` when there is no such vdev, or it is not a removed one.
     pub fn set_mapping(&self, vdev: u32, mapping: Arc<Mapping>) -> Result<()> {
         let top = self.top(vdev)?;
         match &top.layout {
@@ -276,11 +275,11 @@ impl Vdevs {
         }
     }
 
-    /// The ranges that a range of a vdev lies on: itself, or where the mappings of removed vdevs
-    /// lead.
+    /// The ranges that hold a range of a vdev: itself, or the targets of the mappings of removed
+    /// vdevs.
     ///
     /// # Errors
-    /// `Corrupt` for a range that no mapping knows.
+    /// `Corrupt` for a range that no mapping has.
     pub fn resolve(&self, vdev: u32, offset: u64, len: usize) -> Result<Vec<(u32, u64, u64)>> {
         let top = self.top(vdev)?;
         let place = Address::new(vdev, offset, Txg::ZERO);
@@ -291,7 +290,7 @@ impl Vdevs {
             .collect())
     }
 
-    /// Notes how far a raidz expansion has come, as the uberblock says. False when no vdev is being
+    /// Sets the progress of a raidz expansion from the uberblock. False if no vdev is being
     /// expanded.
     pub fn set_reflow(&self, offset: u64, scratch: bool) -> bool {
         self.reflow.0.store(offset, Relaxed);
@@ -336,7 +335,7 @@ impl Piece {
         }
     }
 
-    /// Every distinct content that some copy gives, with the copies that gave it.
+    /// Every distinct content that some copy has, with the copies that have it.
     fn variants(&self) -> Result<Vec<(Vec<u8>, Vec<usize>)>> {
         let mut found: Vec<(Vec<u8>, Vec<usize>)> = Vec::new();
         let mut add =
@@ -369,7 +368,7 @@ impl Piece {
     }
 }
 
-/// Reads a block that lies in several pieces.
+/// Reads a block in several parts.
 pub(super) fn read_split(
     pieces: &[Piece],
     buf: &mut Vec<u8>,
@@ -398,7 +397,7 @@ pub(super) fn read_split(
             settle_split(pieces, &variants, &choice, heal);
             return Ok(ReadOutcome::Good);
         }
-        // The next choice, like a counter with a digit for each piece.
+        // The next combination, like a counter with a digit for each part.
         let Some(digit) = (0..choice.len()).find(|&d| choice[d] + 1 < variants[d].len()) else {
             break;
         };

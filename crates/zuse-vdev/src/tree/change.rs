@@ -1,12 +1,11 @@
-//! Changing the tree while the pool is in use. The pool builds the new configuration, and hands it
-//! over in the txg that gets it.
+//! Changing the tree while the pool is in use. The pool builds the new configuration and installs
+//! it in the txg that writes it.
 //!
 //! - Leaves that stay keep device, health and counters. None is opened again here.
-//! - A new leaf must fit, or nothing changes. One that lacks blocks of its siblings is never read
-//!   before them. It does not count as a copy for blocks of this txg, and it has none of those
-//!   written before.
-//! - I/O under way ends on the old tree. Leaves that left keep their devices until the caller, who
-//!   gets them, closes them: only then the change is on disk.
+//! - A new leaf must fit, or nothing changes. A leaf that lacks blocks of its siblings is never
+//!   read before them. It does not count as a copy for blocks of this txg, and has no older ones.
+//! - I/O under way ends on the old tree. The caller gets the leaves that left, and closes their
+//!   devices only when the change is on disk.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,35 +22,36 @@ use crate::geometry;
 use crate::health::Aux;
 use crate::leaf::Leaf;
 
-/// What comes and goes with a new tree.
+/// The differences of a new tree.
 #[derive(Default)]
 pub struct Change {
-    /// Devices of leaves that come, by guid. They have labels of this pool already.
+    /// Devices of new leaves, by guid. They have labels of this pool already.
     pub devices: BTreeMap<u64, Arc<dyn BlockDevice>>,
-    /// Leaves and distributed spares that come and lack what was written before.
+    /// New leaves and distributed spares that lack everything written before.
     pub lacking: Vec<u64>,
-    /// Vdevs that go by another guid: the old one, and the new.
+    /// Vdevs whose guid changes: old, new.
     pub renamed: Vec<(u64, u64)>,
 }
 
 impl Vdevs {
-    /// Replaces the tree. Gives the leaves that are not in the new one.
+    /// Replaces the tree. Returns the leaves that are not in the new one.
     ///
     /// # Errors
-    /// `Corrupt` or `Unsupported` for a configuration that cannot be, `Refused` (`OVERFLOW`,
-    /// `RANGE`) for a device that does not fit; the old tree then stays.
+    /// `Corrupt` or `Unsupported` for an impossible configuration, `Refused` (`OVERFLOW`, `RANGE`)
+    /// for a device that does not fit. The old tree stays then.
     pub fn change(&self, root: &VdevConfig, change: &Change) -> Result<Vec<Arc<Leaf>>> {
         self.refuse_if_read_only()?;
-        // All that may fail is done on a copy: from here on nothing does.
+        // Everything that may fail is done on a copy; the steps below cannot fail.
         let (tops, before) = self.changed(root, change)?;
         for (old, new) in &change.renamed {
             let own = before.iter().filter(|leaf| leaf.guid() == *old);
             own.for_each(|leaf| leaf.rename(*new));
         }
         self.pool_guid.store(root.guid, Ordering::Relaxed);
-        // Before the tree can be seen: a block's columns depend on how far the expansion is.
+        // Before the tree becomes visible: a block's columns depend on the progress of the
+        // expansion.
         self.tell_reflow(&tops);
-        // Readers that are under way go on with the old tree, whose leaves are the same.
+        // Reads under way go on with the old tree, which has the same leaves.
         *self.tripwire.hold(at::TREE, self.tops.write()) = tops;
         let now = self.leaves();
         let left = |leaf: &Arc<Leaf>| !now.iter().any(|l| Arc::ptr_eq(l, leaf));
@@ -78,7 +78,7 @@ impl Vdevs {
             alarm: self.alarm.clone(),
             tripwire: self.tripwire.clone(),
             events: self.events.clone(),
-            // Those of a device that comes have txg 0, and would be refused.
+            // The labels of a new device have txg 0, and would be refused.
             check_labels: false,
             reopen: false,
             lacking: &change.lacking,
@@ -92,7 +92,7 @@ impl Vdevs {
         Ok((tops, before))
     }
 
-    /// Refuses a device that could not stand beside the vdev with that guid.
+    /// Refuses a device that does not fit beside the vdev with that guid.
     ///
     /// # Errors
     /// As [`Vdevs::change`]; `NODEV` for no such vdev.
@@ -102,7 +102,8 @@ impl Vdevs {
         let Some(top) = top else {
             return Err(Error::refused(Errno::NODEV, "no such device in pool"));
         };
-        // Blocks lie on the vdev's sectors. The device could not write half of its own one.
+        // Blocks are aligned to the vdev's sectors. A device with larger sectors cannot write such
+        // a block.
         if device.sector_shift() > u32::from(top.ashift()) {
             return Err(wrong_sectors());
         }
@@ -113,33 +114,33 @@ impl Vdevs {
         }
     }
 
-    /// What of this tree another one may keep.
+    /// What a new tree takes over from this one.
     pub(super) fn survivors(&self) -> Survivors {
         let mut survivors = Survivors::default();
         for top in self.tops().iter() {
             survivors.collect(&top.node);
             survivors
                 .classes
-                // The class is not in the configuration: the new tree would forget it.
+                // The class is not in the configuration, so it has to be taken over.
                 .insert(top.id(), top.class.load(Ordering::Relaxed));
             if let Layout::Indirect(indirect) = &top.layout
                 && let Some(mapping) = indirect.get()
             {
-                // It was read from the MOS once, and is not read again.
+                // The mapping was read from the MOS once, and is not read again.
                 survivors.mappings.insert(top.guid(), mapping);
             }
         }
         survivors
     }
 
-    /// Tells whether a leaf or a distributed spare may lack blocks.
+    /// Sets whether a leaf or a distributed spare may lack blocks.
     pub fn set_outdated(&self, guid: u64, yes: bool) {
         for top in self.tops().iter() {
             top.node.set_outdated(guid, yes);
         }
     }
 
-    /// Whether a device can be read and written, and of a distributed spare, whether it is there.
+    /// Whether a device can be read and written; for a distributed spare, whether it is present.
     pub fn is_usable(&self, guid: u64) -> bool {
         let usable = |node: &Node| match &node.leaf {
             Some(leaf) => leaf.is_usable(),
@@ -170,7 +171,7 @@ impl Node {
     }
 }
 
-/// Refuses a new device that could not take its seat.
+/// Refuses a new device that could not be seated.
 fn check_seated(tops: &Tops, guid: u64) -> Result<()> {
     let leaf = tops.iter().flat_map(|t| t.leaves());
     let Some(leaf) = leaf.into_iter().find(|l| l.guid() == guid) else {

@@ -7,8 +7,8 @@
 //! 3. [`Vdevs::commit_uberblock`];
 //! 4. if the configuration changed, [`Vdevs::commit_labels`] with the odd pair.
 //!
-//! Each call ends with a flush of what it wrote. A crash before 3 leaves the odd labels for the old
-//! uberblock, after 3 the even ones for the new.
+//! Each call ends with a flush of what it wrote. After a crash before step 3 the odd labels match
+//! the old uberblock; after it the even ones match the new one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -40,13 +40,13 @@ pub enum UberblockTargets {
 }
 
 impl Vdevs {
-    /// Flushes every leaf written since its last flush. After it, [`Vdevs::take_missed`] tells
-    /// which leaves lack something (not before: a leaf that missed a write cannot vouch for its
-    /// siblings). Others may write and flush meanwhile: log blocks.
+    /// Flushes every leaf written since its last flush. Call [`Vdevs::take_missed`] after it, not
+    /// before: a leaf that missed a write cannot vouch for its siblings. Other threads may write
+    /// and flush log blocks meanwhile.
     ///
     /// # Errors
-    /// `Device` when some written block may not be durable: too many leaves of a top-level vdev
-    /// failed, missed a write, or are gone. Log vdevs don't count.
+    /// `Device` if some written block may not be durable: too many leaves of a top-level vdev
+    /// failed, missed a write, or are missing. Log vdevs don't count.
     pub fn flush_written(&self) -> Result<()> {
         let tops = self.tops();
         let written: Vec<_> = tops
@@ -65,8 +65,8 @@ impl Vdevs {
         .into_iter()
         .flatten()
         .collect();
-        // Asked after all flushes: one sibling that has everything makes up for another that
-        // failed. What is on a log vdev is in this txg, or was promised by a flush of its own.
+        // Checked after all flushes: a sibling that has everything makes up for one that failed.
+        // Blocks on a log vdev are in this txg too, or were made durable by a flush of their own.
         for (top, _) in written.iter().filter(|(top, _)| !top.is_log()) {
             let arrived = |leaf: &Leaf| {
                 !leaf.has_missed() && failed.iter().all(|(guid, _)| *guid != leaf.guid())
@@ -88,7 +88,7 @@ impl Vdevs {
     /// flushes them. `config` is the pool's, with the root as tree and the txg of the commit.
     ///
     /// # Errors
-    /// `Device` when a top-level vdev that is no log has not one leaf with good labels; `ROFS`.
+    /// `Device` if no leaf of some top-level vdev (other than logs) has good labels; `ROFS`.
     pub fn commit_labels(
         &self,
         pair: LabelPair,
@@ -138,10 +138,10 @@ impl Vdevs {
     }
 
     /// Writes an uberblock to its slot in all labels of the leaves of the chosen vdevs, and
-    /// flushes. With `multihost` the last slot stays free for heartbeats.
+    /// flushes. With `multihost` the last slot is left for heartbeats.
     ///
     /// # Errors
-    /// `Device` when it reached no leaf of a vdev that was in use before; `ROFS`.
+    /// `Device` if it reached no leaf of a vdev that was in use before; `ROFS`.
     pub fn commit_uberblock(
         &self,
         uberblock: &Uberblock,
@@ -162,8 +162,8 @@ impl Vdevs {
                 write_uberblock(&leaf, top.ashift(), slot, uberblock),
             )
         });
-        // One is enough: an opener looks at every ring and takes the newest. A vdev that no older
-        // uberblock knows does not count, because an opener may not find it.
+        // One leaf is enough: an import reads every ring and takes the newest uberblock. A vdev
+        // that no older uberblock names does not count, because an import may not find it.
         if results
             .iter()
             .any(|(in_use, result)| *in_use && result.is_ok())
@@ -206,15 +206,15 @@ impl Vdevs {
 }
 
 impl Node {
-    /// Whether all that was written here can be read back after a power cut. `arrived` tells of
-    /// each leaf whether it has what was written to it.
+    /// Whether everything written here can be read back after a power cut. `arrived` says whether a
+    /// leaf has everything written to it.
     pub(super) fn is_durable(&self, arrived: &dyn Fn(&Leaf) -> bool) -> bool {
         if let Some(leaf) = &self.leaf {
-            // A flush that fails is a miss. What others have written since the flush (a resilver,
-            // an initialization) belongs to the next one.
+            // A failed flush counts as a miss. Writes of other threads since the flush (a resilver,
+            // an initialization) belong to the next one.
             return leaf.is_usable() && arrived(leaf);
         }
-        // What such a spare lacks may be of this very txg.
+        // The spare may lack blocks of this very txg.
         if matches!(self.config.kind, VdevKind::DraidSpare { .. }) && self.lacks.load(Relaxed) {
             return false;
         }
@@ -240,7 +240,7 @@ fn device_size(leaf: &Leaf) -> Result<u64> {
     Ok(leaf.device().ok_or_else(gone)?.size())
 }
 
-/// One of the two is enough for a leaf to count.
+/// One label of the pair is enough for a leaf to count.
 fn write_labels(leaf: &Leaf, pair: LabelPair, block: &mut [u8]) -> Result<()> {
     let size = device_size(leaf)?;
     let mut result = Ok(());

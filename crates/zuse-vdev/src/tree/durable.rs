@@ -1,12 +1,11 @@
 //! Making single blocks durable between two commits: those of intent logs.
 //!
-//! - A leaf has the block if no write missed it and no flush failed since a mark that is taken
-//!   before the write. A commit that ends in between does not change that.
+//! - Take a mark before the write. A leaf has the block if it missed no write and failed no flush
+//!   since the mark. A commit that ends in between does not change that.
 //! - A flush that failed is not repeated: the host may have dropped what it could not write, and
 //!   report success the second time.
-//! - A block may be written before its txg is being synced. What its leaves missed of it, the
-//!   commit of an older txg has taken for its own. So it is noted again for the txg of the block
-//!   ([`Vdevs::note_lacking`]).
+//! - A block may be written before its txg syncs. The commit of an older txg then takes over what
+//!   its leaves missed. So it is noted again for the txg of the block ([`Vdevs::note_lacking`]).
 
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use super::Vdevs;
 use super::commit::spread;
 use crate::leaf::Leaf;
 
-/// What the leaves of a top-level vdev had missed before something was written there.
+/// The misses of a top-level vdev's leaves before a write.
 #[derive(Clone, Debug)]
 pub struct Mark {
     vdev: u32,
@@ -24,7 +23,7 @@ pub struct Mark {
 }
 
 impl Vdevs {
-    /// A mark of a top-level vdev, to be taken before a write.
+    /// A mark of a top-level vdev, taken before a write.
     ///
     /// # Errors
     /// There is no such vdev.
@@ -40,8 +39,8 @@ impl Vdevs {
         })
     }
 
-    /// Notes once more which leaves may lack what was written after a mark, for the commit that
-    /// comes next. Leaves that came after it lack it, too.
+    /// Notes again, for the next commit, which leaves may lack writes since a mark. Leaves added
+    /// since then lack them, too.
     ///
     /// # Errors
     /// There is no such vdev.
@@ -56,7 +55,7 @@ impl Vdevs {
         Ok(())
     }
 
-    /// Makes durable what was written after some marks, and flushes no other vdev than theirs.
+    /// Makes the writes since some marks durable, and flushes only the vdevs of these marks.
     ///
     /// # Errors
     /// `Device` when one of those writes may be lost.

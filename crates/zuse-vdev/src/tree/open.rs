@@ -1,7 +1,7 @@
 //! Building the tree from a configuration, and opening its devices.
 //!
-//! A device that cannot be used does not fail the opening. Its leaf says why, and the health of the
-//! tree tells whether the pool can live without it. Only an impossible configuration is an error.
+//! A device that cannot be used does not fail the open. Its leaf says why, and the health of the
+//! tree says whether the pool works without it. Only an impossible configuration is an error.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,12 +31,13 @@ const MAX_TOPS: usize = 1 << 16;
 pub struct OpenMode {
     /// Blocks, labels and uberblocks may be written.
     pub writable: bool,
-    /// A device must carry a label of this pool and leaf. Off while a pool is being made.
+    /// Whether a device must carry a label of this pool and leaf. Off while a pool is being
+    /// created.
     pub check_labels: bool,
 }
 
 impl OpenMode {
-    /// For a pool that exists.
+    /// To open an existing pool.
     pub const fn import(writable: bool) -> Self {
         Self {
             writable,
@@ -44,21 +45,21 @@ impl OpenMode {
         }
     }
 
-    /// For a pool that is being made.
+    /// To create a pool.
     pub const CREATE: Self = Self {
         writable: true,
         check_labels: false,
     };
 }
 
-/// What survives a rebuild of the tree, by guid.
+/// What is kept when the tree is rebuilt, by guid.
 #[derive(Default)]
 pub(super) struct Survivors {
     pub leaves: HashMap<u64, Arc<Leaf>>,
     unrecovered: HashMap<u64, Arc<Counter>>,
     lacks: HashMap<u64, Arc<AtomicBool>>,
     pub mappings: HashMap<u64, Arc<Mapping>>,
-    /// By id: a top-level vdev stays what it is for when it becomes a mirror.
+    /// By id: a top-level vdev keeps its class when it becomes a mirror.
     pub classes: HashMap<u32, u8>,
 }
 
@@ -83,7 +84,7 @@ impl Survivors {
     }
 }
 
-/// What a leaf has to fit.
+/// What a device must satisfy to become this leaf.
 pub(super) struct Fit {
     pool_guid: u64,
     ashift: u8,
@@ -98,9 +99,9 @@ pub(super) struct Builder<'a> {
     pub tripwire: Arc<Tripwire>,
     pub events: Arc<Events>,
     pub check_labels: bool,
-    /// Survivors that are not usable are tried again.
+    /// Whether unusable survivors are opened again.
     pub reopen: bool,
-    /// What comes and lacks blocks.
+    /// New leaves that lack blocks.
     pub lacking: &'a [u64],
     pub devices: Devices<'a>,
     pub survivors: Survivors,
@@ -110,7 +111,7 @@ impl Vdevs {
     /// Opens the tree of a configuration (a root node).
     ///
     /// # Errors
-    /// `Corrupt` or `Unsupported` for a configuration that cannot be; never for a missing device.
+    /// `Corrupt` or `Unsupported` for an impossible configuration; never for a missing device.
     pub fn open(root: &VdevConfig, devices: Devices<'_>, mode: OpenMode) -> Result<Self> {
         let alarm = Arc::<AtomicBool>::default();
         let tripwire = Arc::<Tripwire>::default();
@@ -140,9 +141,9 @@ impl Vdevs {
         })
     }
 
-    /// Replaces the tree by that of another configuration of the same pool: vdevs come, go, or
-    /// move. Leaves that are in both keep their device and counters. Devices that come are not
-    /// asked for labels when `fresh` (they were just initialised).
+    /// Replaces the tree by that of another configuration of the same pool: vdevs are added,
+    /// removed, or moved. Leaves in both keep their device and counters. With `fresh`, labels of
+    /// new devices are not checked, because they were just initialised.
     ///
     /// # Errors
     /// As [`Vdevs::open`]; the old tree then stays.
@@ -165,7 +166,7 @@ impl Vdevs {
         Ok(())
     }
 
-    /// Clears errors (of one vdev and what is below, or all) and tries again what is not usable.
+    /// Clears errors (of one vdev and its children, or of all) and reopens unusable leaves.
     ///
     /// # Errors
     /// `Refused` (`NODEV`) when no vdev has that guid.
@@ -186,8 +187,8 @@ impl Vdevs {
     /// Takes a leaf offline, after a flush.
     ///
     /// # Errors
-    /// `Refused`: `NODEV` for no such leaf, `BUSY` when its top-level vdev cannot do without it and
-    /// is no log vdev.
+    /// `Refused`: `NODEV` for no such leaf, `BUSY` if its top-level vdev needs it and is no log
+    /// vdev.
     pub fn offline(&self, guid: u64) -> Result<()> {
         self.take_out(guid, Health::new(VdevState::Offline, Aux::None))
     }
@@ -200,8 +201,8 @@ impl Vdevs {
         self.take_out(guid, Health::new(VdevState::Faulted, why))
     }
 
-    /// Takes out leaves whose labels are not there any more, or those of another one: somebody has
-    /// written over the device. One that its siblings cannot do without stays.
+    /// Takes out leaves whose labels are gone or belong to another pool: the device was
+    /// overwritten. A leaf that its siblings need stays.
     pub fn check_labels(&self) {
         for top in self.tops().iter() {
             for leaf in top.leaves().iter().filter(|leaf| leaf.is_usable()) {
@@ -211,19 +212,17 @@ impl Vdevs {
                 let labels = Labels::read(&*device);
                 if let Err(why) = check_label(&labels, leaf.guid(), self.pool_guid()) {
                     let health = Health::new(VdevState::CantOpen, why);
-                    // Refused where it is needed.
+                    // Refused if it is needed.
                     let _ = self.take_out(leaf.guid(), health);
                 }
             }
         }
     }
 
-    /// Brings a leaf back that was taken offline or faulted. It may lack blocks: the pool sets its
-    /// DTL.
+    /// Brings a leaf back that was offline or faulted. It may lack blocks: the pool sets its DTL.
     ///
     /// # Errors
-    /// `Refused` (`NODEV`) for no such leaf. A device that cannot be used is no error here: see its
-    /// health.
+    /// `Refused` (`NODEV`) for no such leaf. An unusable device is no error here: see its health.
     pub fn online(&self, guid: u64, devices: Devices<'_>) -> Result<()> {
         for top in self.tops().iter() {
             let mut found = None;
@@ -240,9 +239,9 @@ impl Vdevs {
         Err(no_such_vdev(guid))
     }
 
-    /// Takes out leaves with too many I/O errors and marks those with too many wrong blocks
-    /// (`err_exceeded`). One whose siblings could not do without it, or may lack blocks themselves,
-    /// is marked and stays.
+    /// Takes out leaves with too many I/O errors, and marks those with too many checksum errors
+    /// (`err_exceeded`). A leaf stays, marked, if its siblings need it or may lack blocks
+    /// themselves.
     pub(super) fn judge_leaves(&self) {
         if !self.writable || !self.alarm.swap(false, Ordering::AcqRel) {
             return;
@@ -275,7 +274,7 @@ impl Vdevs {
                     .map(|l| (t, l))
             })
             .ok_or_else(|| no_such_vdev(guid))?;
-        // The caller has seen to it that no log is on a log vdev.
+        // The caller has made sure that no log is on a log vdev.
         let asked_for = health.state == VdevState::Offline || health.why == Aux::External;
         let may_go = top.is_log() && asked_for;
         if !(may_go || top.node.health_without(guid).state.is_usable()) {
@@ -285,7 +284,7 @@ impl Vdevs {
             ));
         }
         if self.writable && leaf.is_unflushed() {
-            // What it holds is held by its siblings too; a failure changes nothing.
+            // Its siblings have its blocks too, so a failure changes nothing.
             let _ = leaf.flush();
         }
         leaf.unseat(health);
@@ -316,7 +315,7 @@ fn clear_node(
                     device.accept_lost_writes();
                     leaf.set_degraded(None);
                 }
-                // The user took it offline: that is no error to clear.
+                // The user took it offline, which is no error to clear.
                 None if leaf.health().state == VdevState::Offline => {}
                 None => seat(leaf, &node.config, fit, devices),
             }
@@ -335,7 +334,7 @@ impl Node {
         self.children.iter().for_each(|c| c.find(guid, found));
     }
 
-    /// Health if the leaf with that guid were gone.
+    /// The health without the leaf of that guid.
     fn health_without(&self, guid: u64) -> Health {
         match &self.leaf {
             Some(leaf) if leaf.guid() == guid => Health::new(VdevState::Offline, Aux::None),
@@ -361,8 +360,8 @@ impl Top {
     }
 }
 
-/// Bytes that each leaf of a top-level vdev must have. Whole metaslabs count: old pools recorded a
-/// size with a tail that a slightly smaller device need not have.
+/// Bytes that each leaf of a top-level vdev must have. Only whole metaslabs count. Old pools
+/// recorded a size with a tail that a slightly smaller device may lack.
 fn share(config: &VdevConfig, top: &TopConfig) -> u64 {
     let tail = u32::try_from(top.metaslab_shift)
         .ok()
@@ -532,12 +531,12 @@ impl Builder<'_> {
     }
 }
 
-/// Whether a dirty time log belongs to it: it may lack blocks.
+/// Whether it has a dirty time log, and so may lack blocks.
 fn has_log(config: &VdevConfig) -> bool {
     config.dtl.is_some_and(|object| object != 0)
 }
 
-/// How blocks are dealt to the children of a vdev with parity.
+/// The layout of blocks on a vdev with parity.
 fn stripe_map(kind: &VdevKind, children: usize, ashift: u8) -> Option<Map> {
     match kind {
         VdevKind::Raidz {
@@ -584,8 +583,8 @@ fn branch(node: &Node, ashift: u8) -> Option<(branches::Form, Vec<Arc<Leaf>>)> {
     Some((form, leaves))
 }
 
-/// The vdev that decides how much space a block takes: of a mirror over vdevs with parity the first
-/// of those.
+/// The vdev that determines the allocated size of a block. For a mirror over vdevs with parity, the
+/// first of those.
 fn dealt(config: &VdevConfig) -> &VdevConfig {
     if is_copies(config) || !config.kind.is_mirror_like() {
         return config;
@@ -594,8 +593,8 @@ fn dealt(config: &VdevConfig) -> &VdevConfig {
     nested.unwrap_or(config)
 }
 
-/// What holds a child of a vdev with parity: a leaf, or those of a `spare` or `replacing`. `None`
-/// for anything else.
+/// A child of a vdev with parity: a leaf, or the leaves of a `spare` or `replacing`. `None` for
+/// anything else.
 fn member_child(node: &Node) -> Option<Child> {
     let mut members = Vec::new();
     collect_members(node, &mut members).then_some(())?;
@@ -620,7 +619,7 @@ fn collect_members(node: &Node, members: &mut Vec<Member>) -> bool {
     }
 }
 
-/// Whether everything below is mirrors and devices, so that each leaf is a whole copy.
+/// Whether there are only mirrors and devices below, so that each leaf is a full copy.
 fn is_copies(config: &VdevConfig) -> bool {
     config.kind.is_device() || config.kind.is_mirror_like() && config.children.iter().all(is_copies)
 }
@@ -628,7 +627,7 @@ fn is_copies(config: &VdevConfig) -> bool {
 /// Finds a leaf's device and seats it, if it is the right one.
 fn seat(leaf: &Leaf, config: &VdevConfig, fit: &Fit, devices: Devices<'_>) {
     let cannot = |why| leaf.unseat(Health::new(VdevState::CantOpen, why));
-    // Whatever an older label of its device still says.
+    // Whatever an older label of its device says.
     if config.split_off {
         return cannot(Aux::SplitPool);
     }
@@ -649,12 +648,12 @@ fn seat(leaf: &Leaf, config: &VdevConfig, fit: &Fit, devices: Devices<'_>) {
     }
 }
 
-/// Whether the labels are those of this leaf. After a detach the label may know the leaf under the
-/// guid of the mirror that vanished: then its top-level guid is the leaf's. A crash may leave two
-/// labels from before that and two from after it.
+/// Whether the labels belong to this leaf. After a detach the label may name the leaf by the guid
+/// of the vanished mirror: then its top-level guid is the leaf's. A crash may leave two labels from
+/// before that and two from after it.
 fn check_label(labels: &Labels, guid: u64, pool_guid: u64) -> Result<(), Aux> {
     let newest = labels.any_up_to(u64::MAX).ok_or(Aux::BadLabel)?;
-    // The power may have gone while the pool got another guid.
+    // Power may have been lost while the pool's guid changed.
     let rival = labels.claims().1.filter(|l| l.pool_guid == pool_guid);
     let label = rival.unwrap_or(newest);
     if label.pool_guid != pool_guid {
@@ -674,7 +673,7 @@ fn check_label(labels: &Labels, guid: u64, pool_guid: u64) -> Result<(), Aux> {
     }
 }
 
-/// The sector shift of a top-level vdev, if its numbers can be.
+/// The sector shift of a top-level vdev, if it is valid.
 fn ashift_of(config: &VdevConfig, keys: &TopConfig, place: &dyn Fn() -> String) -> Result<u8> {
     let concrete = config.kind.is_concrete();
     let ashift = match u8::try_from(keys.ashift) {

@@ -1,4 +1,4 @@
-//! Verifying a block wherever it lies ([`crate::prove`]).
+//! Verifying a block on any kind of vdev ([`crate::prove`]).
 
 use std::ops::Range;
 
@@ -10,12 +10,12 @@ use crate::copies::ReadOutcome;
 use crate::prove::{Judge, Proof};
 
 impl Vdevs {
-    /// Reads and verifies every copy and column of the block at a place; what is wrong or missing
-    /// is rewritten. `buf` is left with the block if it could be put together. In a pool that is
-    /// only read, what is wrong is called stale.
+    /// Reads and verifies every copy and column of a block. Wrong or missing ones are rewritten.
+    /// Leaves the block in `buf` if it could be reconstructed. In a read-only pool, errors are
+    /// reported as stale.
     ///
     /// # Errors
-    /// `Corrupt` for a place that cannot hold the block. What a device refuses is in the proof.
+    /// `Corrupt` for an invalid place. Errors of devices are in the proof.
     pub fn prove(
         &self,
         place: Address,
@@ -43,8 +43,8 @@ impl Vdevs {
         Ok(proof)
     }
 
-    /// A hint that the blocks of a range will be proved soon: every leaf begins with its part of
-    /// it, and this returns at once.
+    /// A hint that the blocks of a range will be verified soon. Every leaf begins to read its part,
+    /// and this returns at once.
     pub fn will_prove(&self, vdev: u32, offset: u64, len: u64) {
         let Ok(top) = self.top(vdev) else {
             return;
@@ -57,8 +57,8 @@ impl Vdevs {
         }
     }
 
-    /// A hint that leaves will soon be filled with what they lack of these blocks. Each has its
-    /// offset and size; they are in the order of their places.
+    /// A hint that leaves will soon be filled with those of these blocks that they lack. Each has
+    /// its offset and size, sorted by offset.
     pub fn will_fill(&self, vdev: u32, blocks: &[(u64, usize)]) {
         let Ok(top) = self.top(vdev) else {
             return;
@@ -74,8 +74,8 @@ impl Vdevs {
         }
     }
 
-    /// Whether some leaf may lack a block of that place: then a resilver has to prove it. Blocks on
-    /// removed vdevs are proved in any case.
+    /// Whether some leaf may lack a block of that place, so that a resilver has to verify it.
+    /// Blocks on removed vdevs are always verified.
     pub fn may_lack(&self, place: Address) -> bool {
         match self.top(place.vdev) {
             Ok(top) => top.lacks(place.birth),
@@ -108,8 +108,8 @@ impl Piece {
     }
 }
 
-/// Proves a block that lies in several pieces. It is put together first, then each copy of each
-/// piece is compared with its part of it.
+/// Verifies a block in several parts. It is joined first, then each copy of each part is compared
+/// with it.
 fn prove_split(pieces: &[Piece], buf: &mut Vec<u8>, judge: &mut Judge<'_>) -> Result<Proof> {
     let outcome = read_split(pieces, buf, judge.verify, &|| false);
     if !matches!(outcome, Ok(ReadOutcome::Good)) {
@@ -136,7 +136,7 @@ fn prove_split(pieces: &[Piece], buf: &mut Vec<u8>, judge: &mut Judge<'_>) -> Re
         };
         let proof = piece.prove(&mut one, &mut judge)?;
         if !proof.good && !proof.stale && (judge.is_live)() {
-            // Its copies gave it only for this choice of pieces: it is written from the block.
+            // Its copies passed only in this combination, so it is written from the block.
             piece.write(right)?;
             all.repaired += right.len() as u64;
         }

@@ -1,4 +1,4 @@
-//! What `zpool status` and `zpool iostat` ask.
+//! Data for `zpool status` and `zpool iostat`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,8 +9,8 @@ use crate::health::{Aux, Health, VdevState};
 use crate::leaf::Leaf;
 use crate::op_figures::{OpCounters, OpFigures};
 
-/// A vdev as shown: its place in the tree, health, and counters. Numbers of an interior vdev are
-/// the sums of its children, but for errors: those are its own.
+/// A vdev's place in the tree, health, and counters. Counters of an interior vdev are the sums of
+/// its children, but its errors are its own.
 #[derive(Clone, Debug)]
 pub struct VdevStatus {
     /// What it is.
@@ -27,21 +27,21 @@ pub struct VdevStatus {
     pub asize: u64,
     /// Top-level: sector shift.
     pub ashift: u8,
-    /// Leaf: sector shift that the device likes best.
+    /// Leaf: preferred sector shift of the device.
     pub physical_ashift: Option<u32>,
     /// Top-level: a log vdev.
     pub is_log: bool,
-    /// Top-level: what it is for.
+    /// Top-level: its class.
     pub class: VdevClass,
-    /// Top-level: nothing new is put there.
+    /// Top-level: new allocations are disabled.
     pub non_allocating: bool,
-    /// Top-level: it is being evacuated.
+    /// Top-level: it is being removed.
     pub removing: bool,
     /// Reads that failed.
     pub read_errors: u64,
     /// Writes that failed.
     pub write_errors: u64,
-    /// Blocks with wrong bytes; for an interior vdev those that nothing could repair.
+    /// Checksum errors; of an interior vdev, only those that could not be repaired.
     pub checksum_errors: u64,
     /// Blocks that were repaired.
     pub repaired: u64,
@@ -55,7 +55,7 @@ pub struct VdevStatus {
     pub written_bytes: u64,
     /// Times and sizes of reads, writes, writes of labels, trims.
     pub ops: [OpFigures; 4],
-    /// Leaf: bytes of the device; 0 where none is there.
+    /// Leaf: bytes of the device; 0 if it is missing.
     pub psize: u64,
     /// Leaf: it is not read as long as the others suffice.
     pub sits_out: bool,
@@ -132,7 +132,7 @@ fn add_errors(node: &Node, counts: &[(u64, [u64; 3])]) {
 }
 
 impl Vdevs {
-    /// Errors of each vdev that has some, by its guid: reads, writes, checksums.
+    /// Errors of each vdev that has any, by its guid: reads, writes, checksums.
     pub fn error_counts(&self) -> Vec<(u64, [u64; 3])> {
         let mut out = Vec::new();
         let mut left = vec![self.status()];
@@ -167,7 +167,7 @@ impl VdevStatus {
         }
     }
 
-    /// The name that commands show: a device that was not found goes by its guid, the pool itself
+    /// The name in the output of commands. A missing device is named by its guid, the pool itself
     /// is `root-0`.
     pub fn shown_name(&self) -> String {
         let lost = self.kind.is_device() && self.health.why == Aux::OpenFailed;
@@ -186,8 +186,7 @@ impl VdevStatus {
 }
 
 impl Vdevs {
-    /// Health of the whole: any lost top-level vdev makes it unusable, but for one that has logs
-    /// only.
+    /// Health of the pool: any lost top-level vdev makes it unusable, unless it is a log vdev.
     pub fn health(&self) -> Health {
         let tops = self.tops();
         let (logs, others): (Vec<_>, Vec<_>) = tops.iter().partition(|top| top.is_log());
@@ -199,7 +198,8 @@ impl Vdevs {
         }
     }
 
-    /// Whether a log vdev is not there although nobody took it out: what was promised may be on it.
+    /// Whether a log vdev is missing although nobody took it offline. It may hold acknowledged
+    /// writes.
     pub fn is_log_missing(&self, vdev: u32) -> bool {
         let taken_out = |leaf: &Arc<Leaf>| {
             matches!(leaf.health().state, VdevState::Offline | VdevState::Faulted)
@@ -212,21 +212,21 @@ impl Vdevs {
         })
     }
 
-    /// Whether any log vdev is missing so.
+    /// Whether any log vdev is missing that way.
     pub fn is_any_log_missing(&self) -> bool {
         (0u32..)
             .take(self.tops().len())
             .any(|vdev| self.is_log_missing(vdev))
     }
 
-    /// Whether there are log vdevs, and none of them can be written.
+    /// Whether there are log vdevs, and none of them is writable.
     pub fn has_only_lost_logs(&self) -> bool {
         let tops = self.tops();
         let mut logs = tops.iter().filter(|top| top.is_log()).peekable();
         logs.peek().is_some() && logs.all(|log| !log.health().state.is_usable())
     }
 
-    /// From now on what is on missing log vdevs is given up.
+    /// Gives up the content of missing log vdevs.
     pub fn forgo_missing_logs(&self) {
         self.forgoes_logs.store(true, Relaxed);
     }

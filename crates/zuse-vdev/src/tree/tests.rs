@@ -545,7 +545,7 @@ fn a_copy_that_missed_a_write_does_not_vouch_for_its_failing_sibling() {
     assert_eq!(vdevs.take_missed(), [21, 22]);
 }
 
-/// Where the commit of an older txg comes between a write and the commit of its own.
+/// If an older txg commits between a write and the commit of the write's own txg.
 #[test]
 fn what_a_leaf_missed_after_a_mark_is_noted_again() {
     let config = pool(vec![mirror(0, 20, &[21, 22])]);
@@ -610,7 +610,7 @@ fn a_reconfigured_tree_keeps_leaves_and_their_counters() {
     let config = pool(vec![top(disk(0, 10))]);
     let (shelf, vdevs) = create(&config);
     vdevs.leaf(10).unwrap().counters().checksum_errors.bump();
-    // Attach: the disk becomes a mirror, a second top-level vdev comes.
+    // Attach: the disk becomes a mirror, and a second top-level vdev is added.
     let bigger = pool(vec![mirror(0, 20, &[10, 11]), top(disk(1, 12))]);
     for guid in [11, 12] {
         shelf.put(guid, Arc::new(MemDevice::new(format!("/d/{guid}"), SIZE)));
@@ -635,7 +635,7 @@ fn an_outdated_leaf_is_read_last_and_its_old_bytes_are_no_error() {
     assert_eq!(read(&vdevs, 0, 0, &[5; 4096]).unwrap(), ReadOutcome::Good);
     assert_eq!(vdevs.leaf(21).unwrap().counters().reads.get(), 0);
     let mut buf = Vec::new();
-    // Nor is it asked by who proves the block: it gets the bytes.
+    // A scan does not read it either, but writes it.
     assert_eq!(prove(&vdevs, &mut buf, &[5; 4096]), whole(4096));
     let leaf = vdevs.leaf(21).unwrap();
     let counters = leaf.counters();
@@ -643,7 +643,7 @@ fn an_outdated_leaf_is_read_last_and_its_old_bytes_are_no_error() {
         (counters.reads.get(), counters.checksum_errors.get()),
         (0, 0)
     );
-    // What it does not lack by its log it is asked for.
+    // It is read for txgs that its log does not list.
     leaf.set_missing(&[Span::new(90, 10)]);
     assert!(leaf.lacks(Txg(90)) && leaf.lacks(Txg(99)));
     assert!(!leaf.lacks(Txg(89)) && !leaf.lacks(Txg(100)));

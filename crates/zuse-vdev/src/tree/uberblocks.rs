@@ -9,21 +9,21 @@ use crate::geometry::LABELS;
 use crate::label::Labels;
 use crate::ring::{self, RingEntry};
 
-/// The uberblock to open, and what belongs to it.
+/// The uberblock to open, and its context.
 #[derive(Clone, Debug)]
 pub struct Choice {
     /// The best one within the limit.
     pub uberblock: Uberblock,
     /// Guid of a leaf that holds it.
     pub leaf: u64,
-    /// The newest one of all; the next txg is above its txg, also after a rewind.
+    /// The newest uberblock of all. The next txg is above its txg, also after a rewind.
     pub newest: Uberblock,
     /// The label config of that leaf with the greatest txg not above the uberblock's.
     pub label: Option<PoolConfig>,
 }
 
 impl Vdevs {
-    /// Every whole uberblock of every readable leaf. Rings that cannot be read are passed over.
+    /// Every valid uberblock of every readable leaf. Unreadable rings are skipped.
     pub fn rings(&self) -> Vec<RingEntry> {
         let mut jobs = Vec::new();
         for top in self.tops().iter() {
@@ -48,8 +48,8 @@ impl Vdevs {
     /// The best uberblock with a txg up to the limit.
     ///
     /// # Errors
-    /// `Refused` (`NXIO`) when there is none. Also when a rewind to it would cross the progress of
-    /// a raidz expansion, whose moved sectors it does not know.
+    /// `Refused` (`NXIO`) if there is none. Also if a rewind to it would cross the progress of a
+    /// raidz expansion, because it does not know the moved sectors.
     pub fn best_uberblock(&self, limit: Option<u64>) -> Result<Choice> {
         let entries = self.rings();
         let none =

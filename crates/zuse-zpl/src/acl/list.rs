@@ -1,26 +1,26 @@
-//! An ACL with all its entries: read from objects and from the intent log, stored again, shown as
-//! NFSv4 does. Chapter 03b §7 of the format notes.
+//! An ACL with all its entries: read from objects and from the intent log, stored again, shown in
+//! the NFSv4 form. Chapter 03b §7 of the format notes.
 //!
 //! ```text
 //!   stored now      type u16, flags u16, mask u32 [, who u64 [, two object types of 16 bytes]]     8, 16 or 48 bytes
 //!   ZPL 1 and 2     who u32, mask u32, flags u16, type u16                                         12 bytes
 //!   as NFSv4 (XDR)  ACL flags, count, then type, flags, special?, mask, who: five u32 each
 //! ```
-//! It decides nothing here: permission is judged by the mode, which follows from it.
+//! It is not enforced here: access is checked by the mode, which follows from it.
 
 use zuse_base::ByteOrder;
 use zuse_format::field::{u16_in, u32_in, u64_in};
 
 use crate::mode;
 
-/// Entries of one ACL that are taken.
+/// Entries of one ACL that are accepted.
 const ENTRIES_MAX: usize = 1024;
-/// Nobody: what the old form says of owner, group and everyone.
+/// The id in the old form for owner, group and everyone.
 const NOBODY: u32 = u32::MAX;
 
 const ALLOW: u16 = 0;
 const DENY: u16 = 1;
-/// Types with two object types behind them.
+/// Types whose entries have two object types.
 const OBJECT_TYPES: std::ops::RangeInclusive<u16> = 5..=8;
 
 const INHERIT: u16 = 0x0f;
@@ -63,10 +63,10 @@ pub(crate) struct Acl {
     entries: Vec<Entry>,
 }
 
-/// What an ACL says in the words of a mode.
+/// The mode that corresponds to an ACL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AsMode {
-    /// The whole mode; type, set-ids and sticky bit as before.
+    /// The complete mode; type, set-ids and sticky bit are unchanged.
     pub mode: u32,
     /// Everybody may execute.
     pub no_execs_denied: bool,
@@ -76,7 +76,7 @@ impl Acl {
     /// Parses entries of the current form.
     ///
     /// # Errors
-    /// An entry ends outside, or there are too many.
+    /// An entry is incomplete, or there are too many.
     pub fn parse(mut bytes: &[u8], order: ByteOrder) -> Result<Self, &'static str> {
         let mut entries = Vec::new();
         while !bytes.is_empty() {
@@ -159,7 +159,7 @@ impl Acl {
         out
     }
 
-    /// As ZPL versions 1 and 2 store it; `None` if an id does not fit.
+    /// The stored form of ZPL versions 1 and 2; `None` if an id does not fit.
     pub fn to_old_bytes(&self) -> Option<Vec<u8>> {
         let mut out = Vec::with_capacity(self.entries.len() * 12);
         for e in &self.entries {
@@ -176,7 +176,7 @@ impl Acl {
         Some(out)
     }
 
-    /// As an NFSv4 ACL in XDR; `auto_inherit` is its one flag that is kept.
+    /// As an NFSv4 ACL in XDR; `auto_inherit` is its only supported flag.
     pub fn to_xdr(&self, auto_inherit: bool) -> Vec<u8> {
         let mut out = Vec::with_capacity(8 + self.entries.len() * 20);
         let mut put = |word: u32| out.extend_from_slice(&word.to_be_bytes());
@@ -198,7 +198,7 @@ impl Acl {
                 });
             put(u32::from(special != 0));
             put(e.mask);
-            // Ids of other domains are not known here.
+            // Ids of other domains are unknown here.
             put(if special != 0 {
                 special
             } else {
@@ -208,7 +208,7 @@ impl Acl {
         out
     }
 
-    /// The mode that it amounts to, for an owner and a group.
+    /// The corresponding mode, for an owner and a group.
     pub fn as_mode(&self, old: u32, uid: u64, gid: u64) -> AsMode {
         // Bits of a mode that are decided, and those that are granted.
         let (mut seen, mut granted) = (0u32, 0u32);
@@ -246,7 +246,7 @@ impl Acl {
         }
     }
 
-    /// Whether it says no more than a mode can.
+    /// Whether it is equivalent to a mode.
     pub fn is_trivial(&self) -> bool {
         self.entries.iter().all(|e| {
             let owner = e.flags & WHO == OWNER;
@@ -260,13 +260,13 @@ impl Acl {
         })
     }
 
-    /// Whether new objects inside inherit any of it.
+    /// Whether new objects inherit any of it.
     pub fn inherits(&self) -> bool {
         self.entries.iter().any(|e| e.flags & 3 != 0)
     }
 }
 
-/// The ACL area of a legacy znode: entries inside, or the object that holds them.
+/// The ACL area of a legacy znode: entries inside, or the object with them.
 pub(crate) enum Area<'a> {
     /// Bytes of entries in the area.
     Inside(&'a [u8]),
@@ -274,7 +274,7 @@ pub(crate) enum Area<'a> {
     Object(u64, usize),
 }
 
-/// Looks into the 88-byte area of a legacy znode; whether its entries are of the old form, too.
+/// Parses the 88-byte area of a legacy znode; returns whether its entries have the old form, too.
 pub(crate) fn legacy_area(area: &[u8]) -> (Area<'_>, bool) {
     let le = ByteOrder::Little;
     let object = u64_in(area, 0, le);
@@ -292,7 +292,7 @@ pub(crate) fn legacy_area(area: &[u8]) -> (Area<'_>, bool) {
     }
 }
 
-/// The 88-byte area for entries of some form; `object`: they are there instead, 0 for none.
+/// The 88-byte area for entries of some form; `object` has the entries instead, 0 for none.
 pub(crate) fn new_legacy_area(count: u64, bytes: &[u8], old: bool, object: u64) -> [u8; 88] {
     let mut area = [0; 88];
     area[..8].copy_from_slice(&object.to_le_bytes());
@@ -312,7 +312,7 @@ pub(crate) fn new_legacy_area(count: u64, bytes: &[u8], old: bool, object: u64) 
     area
 }
 
-/// Whether a mode is that of a kind of object that has an ACL of its own.
+/// Whether a mode belongs to a type of object that has its own ACL.
 pub(crate) fn has_acl(mode: u32) -> bool {
     mode & mode::TYPE != mode::SYMLINK
 }

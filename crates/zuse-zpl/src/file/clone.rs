@@ -1,12 +1,11 @@
-//! Cloning blocks within a file system: whole blocks of a file that are on disk get one more
+//! Cloning blocks within a file system: whole blocks of a file that are on disk get another
 //! pointer, in another place.
 //!
-//! - The range of the source is locked before the transaction begins. Otherwise a writer of the txg
-//!   before, which is being closed, could still free the block first. With the lock it changes the
-//!   block in this txg at the earliest, and frees of a txg come after its clones
-//!   ([`zuse_io::Reference`]).
-//! - A block is cloned only if no txg that is not on disk changes it.
-//! - Of two files the one with the smaller number is locked first.
+//! - The range of the source is locked before the transaction begins. Otherwise a writer in the
+//!   previous, closing txg could free the block first. With the lock it changes the block in this
+//!   txg at the earliest, and frees of a txg come after its clones ([`zuse_io::Reference`]).
+//! - A block is cloned only if no txg that is not on disk yet changes it.
+//! - For two files the one with the smaller number is locked first.
 
 use std::sync::Arc;
 
@@ -18,12 +17,12 @@ use crate::estimate;
 use crate::file_system::FileSystem;
 use crate::znode::Znode;
 
-/// Blocks that one transaction points to.
+/// Blocks that one transaction clones.
 const AT_ONCE: u64 = 64;
 
 impl FileSystem {
-    /// Points to the blocks of a range of one file from another, as far as that is possible from
-    /// its start on. Gives the bytes that are done; none: they have to be copied.
+    /// Clones the blocks of a range from another file, as far as possible from its start on.
+    /// Returns the number of bytes done; none: they have to be copied.
     pub(super) fn clone_range(
         &self,
         (from, from_at): (&Arc<Znode>, u64),
@@ -94,7 +93,7 @@ impl FileSystem {
         Ok(done)
     }
 
-    /// The pointer of a block that may get another one.
+    /// The pointer of a block that may be cloned.
     fn to_clone(&self, znode: &Znode, blkid: u64) -> Result<Option<BlockPointer>> {
         let synced = self.backing.synced_txg().0;
         let found = match znode.dnode().stored_pointer(blkid) {

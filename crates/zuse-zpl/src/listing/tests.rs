@@ -30,8 +30,8 @@ fn directory() -> (TestFs, Arc<Znode>) {
     (t, dir)
 }
 
-/// At most `some` entries from a position on, as name and mode (0 where nothing is known), and the
-/// position behind them.
+/// At most `some` entries from a position on, as name and mode (0 if unknown), and the position
+/// after them.
 fn piece(t: &TestFs, dir: &Arc<Znode>, from: u64, some: usize) -> (Vec<(Vec<u8>, u32)>, u64) {
     let (mut found, mut last) = (Vec::new(), from);
     t.fs.readdir_some(

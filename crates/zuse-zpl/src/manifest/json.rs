@@ -1,4 +1,4 @@
-//! A manifest entry as a JSON object, in the layout that the recorded manifests have.
+//! A manifest entry as a JSON object, in the layout of the recorded manifests.
 //!
 //! Text is ASCII: other characters are `\u` escapes. Bytes that are not UTF-8 are the escapes of
 //! lone surrogates U+DC80…U+DCFF, so that any path survives.

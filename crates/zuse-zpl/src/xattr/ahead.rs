@@ -1,10 +1,10 @@
-//! Prefetching for a client that reads the extended attributes of one object after the other, as
+//! Prefetching for a client that reads the extended attributes of many objects in sequence, as
 //! backups and file servers do.
 //!
-//! Such clients mostly go in the order of object numbers, which is that of creation. After two
+//! Such clients usually go in the order of object numbers, which is that of creation. After two
 //! consecutive objects that had to be read from the devices, the next ones are prefetched by a
-//! thread of the pool. These are spill blocks and, layer by layer, the content of hidden
-//! directories. Neighbours come in one device read.
+//! thread of the pool. These are spill blocks and, level by level, the content of hidden
+//! directories. Neighbours take one device read.
 //!
 //! ```text
 //!   asked ─┐  ┌─────────── window ───────────┐
@@ -14,8 +14,8 @@
 //! The window is short at first and doubles with each batch, up to [`MANY`] objects and [`BYTES`].
 //! So a disk is busy with the next batch while the client works on this one.
 //!
-//! Memory: five words; the blocks are in the block cache. A wrong guess costs a few reads. It ends
-//! as soon as everything is in the cache already.
+//! Memory: five words; the blocks are in the block cache. A wrong guess costs a few reads.
+//! Prefetching stops as soon as everything is cached already.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,14 +30,14 @@ use zuse_format::block_pointer::BpKind;
 use crate::dirent;
 use crate::file_system::FileSystem;
 
-/// Objects that are looked at ahead of the one that is asked, at first.
+/// Objects that are prefetched after the current one, at first.
 const FEW: u64 = 64;
-/// The same when all were asked, where they are small.
+/// The same after many right guesses, if they are small.
 const MANY: u64 = 1024;
-/// Bytes that are prefetched, about, and the part of the cache that they may take.
+/// Bytes that are prefetched, approximately, and the fraction of the cache that they may use.
 const BYTES: u64 = 16 << 20;
 const SHARE: u64 = 8;
-/// How far apart two numbers in a row may be.
+/// Largest distance between two numbers in a sequence.
 const NEAR: u64 = 40;
 /// Attributes of one hidden directory that are read.
 const FILES: usize = 4;
@@ -45,11 +45,11 @@ const FILES: usize = 4;
 /// Where the asking is.
 pub(crate) struct XattrsAhead {
     last: AtomicU64,
-    /// The first number that has not been looked at.
+    /// The first number that was not prefetched.
     until: AtomicU64,
-    /// Objects that are looked at ahead.
+    /// Number of objects that are prefetched.
     window: AtomicU64,
-    /// So many of the size of those that were prefetched last are as much as may be brought.
+    /// The number of objects, of the average size of the last batch, that fit the limits.
     most: AtomicU64,
     /// The devices had to be read lately.
     cold: AtomicBool,
@@ -68,7 +68,7 @@ impl Default for XattrsAhead {
 }
 
 impl XattrsAhead {
-    /// An object was asked; which ones to look at now.
+    /// An object was read; returns the objects to prefetch now.
     fn visit(&self, object: u64, missed: bool) -> Option<Range<u64>> {
         let last = self.last.swap(object, Relaxed);
         if missed {
@@ -83,7 +83,7 @@ impl XattrsAhead {
         }
         let (next, until) = (object + 1, self.until.load(Relaxed));
         let window = self.window.load(Relaxed);
-        // In halves of the window, not object by object.
+        // Half a window at a time, not object by object.
         if until > next + window / 2 {
             return None;
         }
@@ -95,8 +95,8 @@ impl XattrsAhead {
         (from < to).then_some(from..to)
     }
 
-    /// Some objects were looked at, and so many bytes had to be read for them, with a cache that
-    /// holds `limit` bytes.
+    /// Some objects were prefetched, and so many bytes were read for them, with a cache of `limit`
+    /// bytes.
     fn learn(&self, objects: u64, prefetched: u64, limit: u64) {
         let each = prefetched / objects.max(1);
         if let Some(most) = BYTES.min(limit / SHARE).checked_div(each) {
@@ -106,8 +106,8 @@ impl XattrsAhead {
 }
 
 impl FileSystem {
-    /// Runs a question for the extended attributes of an object, and has the next ones' brought if
-    /// that looks useful.
+    /// Runs a query for the extended attributes of an object, and prefetches those of the next ones
+    /// if that seems useful.
     pub(super) fn reading_ahead<T>(
         &self,
         object: ObjectId,
@@ -119,8 +119,8 @@ impl FileSystem {
         Ok(answer)
     }
 
-    /// An object was asked for its extended attributes; before, so many blocks had not been in the
-    /// cache.
+    /// The extended attributes of an object were read. `misses` is the number of cache misses
+    /// before.
     pub(super) fn was_asked(&self, object: ObjectId, misses: u64) {
         let missed = self.objset.io().cache().misses() != misses;
         if !self.objset.settings().cache_metadata {
@@ -131,7 +131,7 @@ impl FileSystem {
         }
     }
 
-    /// Has what the extended attributes of objects are stored in brought by another thread.
+    /// Prefetches the blocks with the extended attributes of objects, in another thread.
     fn prefetch_in_background(&self, objects: Range<u64>) {
         let (objset, sa) = (self.objset.clone(), self.store.table().clone());
         let state = self.xattrs_ahead.clone();
@@ -149,12 +149,11 @@ impl FileSystem {
     }
 }
 
-/// Prefetches what the extended attributes of objects are stored in. Gives the bytes
-/// that had to be read together. Only a hint: a caller that asks an object learns what is wrong
-/// with it.
+/// Prefetches the blocks with the extended attributes of objects. Returns the bytes that were read
+/// together. Only a hint: the reader of an object gets its errors.
 ///
-/// Objects are looked at as they are stored; nothing is put into memory for them but what cannot be
-/// read that way.
+/// Objects are read in their dnode blocks; only those that cannot be read that way are loaded into
+/// memory.
 fn prefetch(objset: &Arc<Objset>, sa: &SaTable, objects: Vec<u64>) -> u64 {
     let mut gather = Ahead::new(objset.io(), objset.work());
     let spaces = prefetch_spills(objset, sa, &mut gather, objects);
@@ -201,8 +200,8 @@ fn prefetch_spills(
 fn prefetch_spaces(objset: &Arc<Objset>, gather: &mut Ahead, spaces: Vec<u64>) -> Vec<u64> {
     let mut files = Vec::new();
     let rest = objset.gather_stored(gather, spaces, |space| {
-        // A space of a single attribute lies in its pointer. Otherwise its block must be prefetched
-        // first.
+        // A directory with a single attribute is embedded in its pointer. Otherwise its block must
+        // be prefetched first.
         if space.only_pointer()?.kind() != BpKind::Embedded {
             return None;
         }
@@ -231,13 +230,13 @@ fn prefetch_values(objset: &Arc<Objset>, gather: &mut Ahead, files: Vec<u64>) {
     });
     gather.prefetch(values);
     for file in objset.gather_contents(gather, rest) {
-        // What cannot be prefetched together is read by itself.
+        // A block that cannot be prefetched with others is read separately.
         let _ = file.with_block(0, |_| ());
     }
 }
 
-/// The hidden directory of an object, 0 without one. The spill block is read by itself if it could
-/// not be brought with others.
+/// The hidden directory of an object, 0 without one. A spill block that could not be prefetched
+/// with others is read separately.
 fn space_of(sa: &SaTable, dnode: &Arc<Dnode>) -> Result<u64> {
     if dnode.bonus_type() != SA_BONUS {
         return Ok(0);
@@ -275,7 +274,7 @@ mod tests {
         assert_eq!(ahead.visit(52, false), Some(53..117));
     }
 
-    /// The pieces that are prefetched while all of these objects are asked.
+    /// The ranges that are prefetched while all of these objects are read.
     fn pieces(ahead: &XattrsAhead, objects: Range<u64>) -> Vec<Range<u64>> {
         objects.filter_map(|o| ahead.visit(o, true)).collect()
     }
@@ -283,7 +282,7 @@ mod tests {
     #[test]
     fn the_window_grows_up_to_what_so_many_bytes_are_and_no_object_is_left_out() {
         let ahead = XattrsAhead::default();
-        // Nothing is known of their sizes yet.
+        // Their sizes are still unknown.
         let some = pieces(&ahead, 1..1000);
         assert!(some.iter().all(|r| r.end - r.start <= 2 * FEW), "{some:?}");
         let limit = 1 << 30;
@@ -294,16 +293,16 @@ mod tests {
         }
         let longest = more.iter().map(|r| r.end - r.start).max();
         assert!(longest.is_some_and(|n| n > MANY / 2), "{longest:?}");
-        // Large values: a few of them are as much.
+        // Large values: a few of them reach the limit.
         ahead.learn(64, 64 << 16, limit);
         let large = pieces(&ahead, 9000..12_000);
         let (first, rest) = large.split_at(1);
         assert_eq!(first[0].start, more[more.len() - 1].end);
-        // Half of what may be ahead, and the one that is asked.
+        // Half a window, and the current object.
         let longest = rest.iter().map(|r| r.end - r.start).max();
         let half = (BYTES >> 16) / 2;
         assert!(longest.is_some_and(|n| n <= half + 1), "{rest:?}");
-        // A small cache has less of them ahead.
+        // With a small cache fewer are prefetched.
         let most = |objects: u64, bytes: u64, limit: u64| {
             ahead.learn(objects, bytes, limit);
             ahead.most.load(Relaxed)
@@ -333,8 +332,8 @@ mod tests {
         let t = TestFs::new();
         let who = Credentials::root();
         let top = t.fs.root().expect("root");
-        // In the dnode, in the spill block, in a hidden directory; in one of many names; and of a
-        // file that somebody has.
+        // In the dnode, in the spill block, in a hidden directory; one among many names; and one of
+        // a file in memory.
         let (short, spilled, hidden) = (5, 9_000, 65_536);
         let lengths = [short, spilled, hidden, hidden, hidden, spilled, hidden];
         let (many, held) = (3, 4);
@@ -342,7 +341,7 @@ mod tests {
             t.fs.set_xattr(&who, file, name, &vec![7; len], XattrMode::Any)
                 .expect("set");
         };
-        // That does not compress: a directory of many of them has a block.
+        // Values that do not compress: a directory with many of them has a block.
         let number = |n: usize| (n as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let name = |n: usize| format!("user.{:x}{:x}", number(n), number(n + 99)).into_bytes();
         let mut objects = Vec::new();

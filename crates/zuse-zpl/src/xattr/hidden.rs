@@ -1,7 +1,7 @@
 //! Extended attributes as files of a hidden directory, one per object that has any.
 //!
-//! The first hidden directory of an object is written once with its first name in it, and the file
-//! once with its size and block. Neither stays in memory beyond its txg.
+//! The first hidden directory of an object is written once, with its first name in it, and the file
+//! once, with its size and block. Neither stays in memory beyond its txg.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::{dirent, flags, mode};
 const SPACE_MODE: u32 = mode::DIRECTORY | 0o1777;
 const VALUE_MODE: u32 = mode::REGULAR | 0o644;
 
-/// A hidden directory that was just made, and the file in it.
+/// A newly created hidden directory, and the file in it.
 pub(super) struct FirstHidden {
     space: Arc<Dnode>,
     file: Option<Arc<Dnode>>,
@@ -66,7 +66,7 @@ fn block_for(len: usize) -> u32 {
 
 const SMALLEST_BLOCK: u32 = 512;
 
-/// The value and zeros behind it: a block of `size` bytes, no less than the value.
+/// The value followed by zeros: a block of `size` bytes, at least as long as the value.
 fn block_of(value: &[u8], size: usize) -> Vec<u8> {
     let mut block = Vec::with_capacity(size);
     block.extend_from_slice(value);
@@ -75,8 +75,8 @@ fn block_of(value: &[u8], size: usize) -> Vec<u8> {
 }
 
 impl FileSystem {
-    /// The number of the extended attribute directory of an object, 0 without one. The spill block
-    /// is looked into when this is asked for the first time.
+    /// The number of an object's extended attribute directory, 0 without one. The first call reads
+    /// the spill block.
     pub(crate) fn attribute_space_of(&self, znode: &Znode) -> Result<u64> {
         let known = znode.read().attrs.xattr;
         if known != XATTR_UNREAD {
@@ -112,7 +112,7 @@ impl FileSystem {
         found.map(|(object, _)| self.znode(object)).transpose()
     }
 
-    /// What `f` makes of the bytes of a value.
+    /// The result of `f` on the bytes of a value.
     pub(super) fn with_content<T>(&self, file: &Znode, f: impl FnOnce(&[u8]) -> T) -> Result<T> {
         let size = file.size();
         if !file.is_file() || size > 16 * VALUE_MAX as u64 {
@@ -140,10 +140,10 @@ impl FileSystem {
         }
     }
 
-    /// Makes the hidden directory of an object that has none, with its first value in it. Each of
-    /// the two is written once as it is to be. None of them is put into memory beyond that, as
-    /// nobody knows them yet. The directory's number is to be stored with the object. `None`, and
-    /// nothing done: it is not that simple.
+    /// Creates the hidden directory of an object without one, with its first value in it. Each of
+    /// the two is written once in its final form. They are not loaded into memory, because nobody
+    /// knows them yet. The caller stores the directory's number with the object. `None`, with
+    /// nothing done, in less simple cases.
     pub(super) fn make_space_with(
         &self,
         tx: &Tx,
@@ -213,7 +213,7 @@ impl FileSystem {
         }
     }
 
-    /// Frees what [`Self::make_space_with`] made.
+    /// Frees the objects from [`Self::make_space_with`].
     pub(super) fn unmake(&self, tx: &Tx, made: &FirstHidden) -> Result<()> {
         made.file
             .iter()
@@ -282,7 +282,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Notes what [`Self::make_space_with`] made for an object.
+    /// Notes the objects that [`Self::make_space_with`] created.
     pub(super) fn note_first_hidden(
         &self,
         tx: &Tx,
@@ -301,8 +301,8 @@ impl FileSystem {
         self.note_hidden(tx, &before, file, value);
     }
 
-    /// Puts a value into the file of an attribute, which is empty. One block, as large as the value
-    /// if the record size lets it be.
+    /// Writes a value into the empty file of an attribute. It has one block, as large as the value
+    /// if the record size allows.
     fn fill_hidden(&self, tx: &Tx, file: &Znode, value: &[u8], now: Timestamp) -> Result<()> {
         let dnode = file.dnode();
         let len = value.len();
@@ -329,7 +329,7 @@ impl FileSystem {
         )
     }
 
-    /// Removes a value; `noted`: the log is told.
+    /// Removes a value; `noted`: it is noted in the log.
     pub(super) fn remove_hidden(
         &self,
         tx: &Tx,
@@ -381,7 +381,7 @@ mod tests {
     use crate::xattr::XattrMode;
 
     const SHORT: &[u8] = b"user.x";
-    /// One that takes the long way: no micro ZAP can have it.
+    /// A name too long for a micro ZAP, so it takes the regular path.
     const LONG: &[u8] = b"user.a-name-of-more-than-forty-nine-bytes-which-is-a-lot";
 
     fn file(t: &TestFs, name: &[u8]) -> Arc<Znode> {
@@ -407,7 +407,7 @@ mod tests {
             .expect("written");
     }
 
-    /// What there is to be known of a hidden object, but for times and numbers.
+    /// The properties of a hidden object, without times and numbers.
     fn facts(znode: &Znode) -> (Attributes, u32, u64, u8) {
         let none = Timestamp::default();
         let attributes = Attributes {
@@ -501,7 +501,7 @@ mod tests {
         assert!(no.is_err_and(|e| e.is(Errno::NODATA)));
     }
 
-    /// Whose names are compared by their normal form has its hidden directories so, too.
+    /// In a normalising file system the hidden directories normalise names, too.
     #[test]
     fn a_normalising_data_set_finds_what_is_set() {
         let t = TestFs::with(&FormatOptions {

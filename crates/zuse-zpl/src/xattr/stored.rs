@@ -2,19 +2,19 @@
 //!
 //! A client that walks a tree and reads each file once needs no objects in memory. One large value
 //! would need four of them: for the name, the dnode, the hidden directory and the file in it.
-//! Unusual cases are left to the way through the object ([`FileSystem::get_xattr_with`]), which
-//! also reports what is wrong.
+//! Unusual cases use the object itself ([`FileSystem::get_xattr_with`]), which also reports errors.
 //!
 //! ```text
 //!   dnode ──list──> value            small ones
 //!     └ spill block ──list──> value  middle ones
 //!     └ hidden directory: dnode ──> entries ──> dnode ──> value
 //! ```
-//! A result is given only if everything that was read is still the newest state at the end
-//! ([`Stored::is_newest`], asked last on each way). So all of it stood in one tree, at one moment.
+//! A result is returned only if everything that was read is still the newest state at the end
+//! ([`Stored::is_newest`], the last step on each path). So all of it was in one tree, at one
+//! moment.
 //!
-//! Budget: three looks at dnode blocks and three cached blocks for a hidden value, one or two for
-//! others. No lock is held. Only names are allocated.
+//! Budget: three accesses to dnode blocks and three to cached blocks for a hidden value, one or two
+//! for others. No lock is held. Only names are allocated.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,19 +30,19 @@ use crate::credentials::Credentials;
 use crate::file_system::{FileSystem, refuse};
 use crate::{dirent, flags, mode};
 
-/// What a value that is asked for by that name may be called.
+/// The stored names under which a requested value may be found.
 fn names_of(name: &[u8]) -> impl Iterator<Item = &[u8]> {
     [Some(name), bare(name)].into_iter().flatten()
 }
 
-/// Bytes in a block that holds them.
+/// Bytes inside a block.
 pub(super) struct Place {
     pub block: Arc<Block>,
     pub range: Range<usize>,
 }
 
 impl Place {
-    /// Where a part of a block is in it.
+    /// The place of a part of a block.
     pub fn of(block: &Arc<Block>, part: &[u8]) -> Option<Self> {
         let whole = block.bytes();
         let start = part.as_ptr().addr().checked_sub(whole.as_ptr().addr())?;
@@ -59,11 +59,11 @@ impl Place {
 }
 
 impl FileSystem {
-    /// As [`Self::get_xattr_with`], of a file by number and generation that nobody has in memory.
-    /// `None`: the object has to be asked.
+    /// As [`Self::get_xattr_with`], for a file by number and generation that is not in memory.
+    /// `None`: the object has to be used.
     ///
     /// # Errors
-    /// `Refused(NODATA)`; those that say that the name cannot be asked for.
+    /// `Refused(NODATA)`, and refusals of the name itself.
     pub fn get_stored_xattr<T>(
         &self,
         who: &Credentials,
@@ -88,7 +88,7 @@ impl FileSystem {
         let Some(place) = self.stored_place(&file, &attributes, name) else {
             return Ok(None);
         };
-        // Answered before the next ones are prefetched: somebody waits for it.
+        // Answered before the next ones are prefetched, because a caller waits.
         let answer = place.map(|p| f(p.bytes()));
         self.was_asked(object, misses);
         match answer {
@@ -103,7 +103,7 @@ impl FileSystem {
         Some((stored, attributes))
     }
 
-    /// Where a value is; `Some(None)` if there is none of that name.
+    /// The place of a value; `Some(None)` if there is no such name.
     fn stored_place(
         &self,
         file: &Stored<'_>,
@@ -150,7 +150,7 @@ impl FileSystem {
         names: impl Iterator<Item = &'n [u8]>,
     ) -> Option<Option<Place>> {
         let (dir, a) = self.stored_object(ObjectId(space))?;
-        // Mostly the next object is the file of the value.
+        // Usually the next object is the file of the value.
         dir.ask_for_next();
         if !a.is_dir() || a.flags & flags::XATTR == 0 {
             return None;
@@ -204,8 +204,8 @@ mod tests {
         object
     }
 
-    /// A value may move between its places while it is looked for. It is in neither of them for a
-    /// reader that looks at one before and at the other after.
+    /// A value may move between its places during a look-up. A reader that checks one place before
+    /// the move and the other after it would find the value in neither.
     #[test]
     fn what_has_changed_since_the_first_look_gives_no_answer() {
         let t = TestFs::new();

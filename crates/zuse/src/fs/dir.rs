@@ -1,4 +1,4 @@
-//! Directories: the names in one, and a walk through all below one.
+//! Directories: the names in one, and a walk through everything below one.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -10,17 +10,18 @@ use zuse_zpl::{DOT_ZFS, FileSystem, Znode};
 
 use super::{FileType, Metadata, path_of};
 
-/// Names that are fetched at once.
+/// Names that are fetched at a time.
 const BATCH: usize = 256;
 
-/// Names of a directory. It may change meanwhile: a name that is there all the time is given once.
+/// The names of a directory. It may change meanwhile: a name that exists all the time is returned
+/// once.
 pub struct ReadDir {
     fs: Arc<FileSystem>,
     dir: Arc<Znode>,
     ready: VecDeque<DirEntry>,
-    /// Where the next batch begins; `None` at the end.
+    /// The position of the next batch; `None` at the end.
     from: Option<u64>,
-    /// Told after the names before it.
+    /// An error, returned after the names before it.
     flaw: Option<Error>,
 }
 
@@ -49,15 +50,15 @@ impl DirEntry {
         super::number(self.object)
     }
 
-    /// What it is, as the directory has it: nothing is read for this.
+    /// Its type, from the directory entry: nothing is read for this.
     pub fn file_type(&self) -> FileType {
         FileType::of(self.kind)
     }
 
-    /// What `lstat` shows of it.
+    /// Its attributes, as `lstat` gives them.
     ///
     /// # Errors
-    /// `Refused(NOENT)`: it is gone. It cannot be read.
+    /// `Refused(NOENT)`: it is gone. Or it cannot be read.
     pub fn metadata(&self) -> Result<Metadata> {
         let znode = self.fs.znode(self.object)?;
         Ok(Metadata::new(self.fs.getattr(&znode)))
@@ -73,7 +74,7 @@ impl ReadDir {
             from: Some(0),
             flaw: None,
         };
-        // An error that it is no directory belongs here, not to the first name.
+        // The error that it is no directory belongs here, not to the first name.
         new.fetch();
         match new.flaw.take_if(|_| new.ready.is_empty()) {
             Some(error) => Err(error),
@@ -124,16 +125,16 @@ impl Iterator for ReadDir {
     }
 }
 
-/// A walk through a tree. Its memory holds the names of the directories on the way down.
+/// A walk through a tree. It keeps only the names of the directories on the way down in memory.
 ///
-/// A directory that cannot be listed is an error of its own; the walk goes on behind it. It ends,
-/// whatever a damaged disk says.
+/// A directory that cannot be listed gives an error; the walk continues after it. It always ends,
+/// even on a damaged disk.
 pub struct Walk<'a> {
     fs: &'a Arc<FileSystem>,
     inner: zuse_zpl::Walk<'a>,
 }
 
-/// Something that a walk came by.
+/// An object found by a walk.
 #[derive(Clone, Debug)]
 pub struct WalkEntry {
     path: PathBuf,
@@ -151,12 +152,12 @@ impl WalkEntry {
         self.inner.ino()
     }
 
-    /// What it is: nothing is read for this.
+    /// Its type: nothing is read for this.
     pub fn file_type(&self) -> FileType {
         self.inner.file_type()
     }
 
-    /// What `lstat` shows of it.
+    /// Its attributes, as `lstat` gives them.
     ///
     /// # Errors
     /// As [`DirEntry::metadata`].

@@ -41,19 +41,19 @@ impl OpenOptions {
         }
     }
 
-    /// It may be read.
+    /// Opens for reading.
     pub fn read(mut self, yes: bool) -> Self {
         self.read = yes;
         self
     }
 
-    /// It may be written.
+    /// Opens for writing.
     pub fn write(mut self, yes: bool) -> Self {
         self.write = yes;
         self
     }
 
-    /// It may be written, and each write goes to its end.
+    /// Opens for writing, with each write at the end of the file.
     pub fn append(mut self, yes: bool) -> Self {
         self.append = yes;
         self
@@ -65,13 +65,13 @@ impl OpenOptions {
         self
     }
 
-    /// It is made if it is not there.
+    /// Creates the file if it does not exist.
     pub fn create(mut self, yes: bool) -> Self {
         self.create = yes;
         self
     }
 
-    /// It is made, and must not be there.
+    /// Creates the file, which must not exist.
     pub fn create_new(mut self, yes: bool) -> Self {
         self.create_new = yes;
         self
@@ -87,8 +87,8 @@ impl OpenOptions {
     ///
     /// # Errors
     /// `Refused(NOENT)`, `Refused(NOTDIR)`, `Refused(ISDIR)`; `Refused(INVAL)` for anything else
-    /// that is no regular file; `Refused(EXIST)`, `Refused(ROFS)`, `Refused(ACCES)`; it cannot be
-    /// read.
+    /// that is no regular file; `Refused(EXIST)`, `Refused(ROFS)`, `Refused(ACCES)`; or it cannot
+    /// be read.
     pub fn open(&self, files: &Files, path: impl AsRef<Path>) -> Result<File> {
         let path = path.as_ref();
         let writes = self.write || self.append;
@@ -143,11 +143,11 @@ impl OpenOptions {
     }
 }
 
-/// An open file with a position. What it is called may change, and it may lose its last name: it
-/// stays as long as it is open.
+/// An open file with a position. It may be renamed, and may lose its last name: it stays as long as
+/// it is open.
 ///
-/// Reads come from the block cache or the devices; writes are in memory at once and on disk after
-/// [`Self::sync`]. A gap that a write leaves in front of it is a hole.
+/// Reads come from the block cache or the devices. Writes are visible at once and on disk after
+/// [`Self::sync`]. Writing beyond the end leaves a hole in between.
 #[derive(Debug)]
 pub struct File {
     fs: Arc<FileSystem>,
@@ -181,7 +181,8 @@ impl File {
         }
     }
 
-    /// Reads from an offset; fewer bytes than asked mean the end of the file. The position stays.
+    /// Reads from an offset; fewer bytes than requested mean the end of the file. The position
+    /// stays.
     ///
     /// # Errors
     /// `Refused(BADF)` if it is not open for reading; a block cannot be read.
@@ -193,8 +194,8 @@ impl File {
     /// Writes all bytes at an offset. The position stays.
     ///
     /// # Errors
-    /// `Refused`: `BADF` if it is not open for writing, `FBIG` above 2^63 − 1, `NOSPC`, `DQUOT`;
-    /// a block that is changed in part cannot be read.
+    /// `Refused`: `BADF` if it is not open for writing, `FBIG` above 2^63 − 1, `NOSPC`, `DQUOT`; or
+    /// a partly changed block cannot be read.
     pub fn write_all_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.allow(self.write, "writing")?;
         let options = WriteOptions {
@@ -215,7 +216,7 @@ impl File {
         Ok(bytes)
     }
 
-    /// Makes it so many bytes long: cut, or with a hole at its end.
+    /// Sets its length in bytes: it is truncated, or gets a hole at its end.
     ///
     /// # Errors
     /// As [`Self::write_all_at`].
@@ -224,7 +225,7 @@ impl File {
         self.fs.truncate(&self.who, &self.znode, bytes)
     }
 
-    /// The next byte at or after an offset that is no hole, by whole blocks; `None` if there is
+    /// The next byte at or after an offset that is in no hole, in whole blocks; `None` if there is
     /// none.
     ///
     /// # Errors
@@ -233,8 +234,8 @@ impl File {
         self.next(offset, Whence::Data)
     }
 
-    /// The next hole at or after an offset, by whole blocks; the end of the file is one. `None`
-    /// behind it.
+    /// The next hole at or after an offset, in whole blocks; the end of the file counts as one.
+    /// `None` after it.
     ///
     /// # Errors
     /// The tree of its blocks cannot be read.
@@ -250,7 +251,7 @@ impl File {
         }
     }
 
-    /// Waits until all that was written to it is on disk (`fsync`).
+    /// Waits until everything written to it is on disk (`fsync`).
     ///
     /// # Errors
     /// `Suspended`: a device failed.
@@ -268,7 +269,7 @@ impl Read for File {
 }
 
 impl Write for File {
-    /// Takes all bytes; with `append` the position is the end of the file afterwards.
+    /// Writes all bytes; with `append` the position is the end of the file afterwards.
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         self.write_all_at(self.position, buf)?;
         self.position = match self.append {
@@ -278,7 +279,7 @@ impl Write for File {
         Ok(buf.len())
     }
 
-    /// Nothing is held back: see [`File::sync`] for what is on disk.
+    /// Nothing is buffered here: [`File::sync`] waits for the disk.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

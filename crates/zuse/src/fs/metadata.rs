@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use zuse_zpl::{Attr, mode};
 
-/// What something in a directory is.
+/// The type of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FileType {
@@ -22,7 +22,7 @@ pub enum FileType {
     Fifo,
     /// A socket.
     Socket,
-    /// What no type bits of POSIX say.
+    /// Not one of the file types of POSIX.
     Unknown,
 }
 
@@ -42,7 +42,7 @@ impl FileType {
     }
 }
 
-/// Attributes of a file, as they were when they were asked for.
+/// Attributes of a file at the time of the call.
 #[derive(Clone, Copy, Debug)]
 pub struct Metadata(Attr);
 
@@ -71,14 +71,14 @@ impl Metadata {
         self.file_type() == FileType::Symlink
     }
 
-    /// Bytes of the contents; of a directory the number of its entries.
+    /// Length of the contents in bytes; for a directory the number of its entries.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> u64 {
         self.0.attributes.size
     }
 
-    /// Bytes that it takes on disk, with holes and compression counted as they are. What is not
-    /// yet written does not count.
+    /// Bytes that it takes on disk, with regard to holes and compression. Data that is not written
+    /// yet does not count.
     pub fn allocated(&self) -> u64 {
         self.0.blocks.saturating_mul(512)
     }
@@ -118,7 +118,7 @@ impl Metadata {
         self.0.attributes.mtime.into()
     }
 
-    /// When it was read last, as far as property `atime` lets that be noted.
+    /// The time of the last read, as far as property `atime` records it.
     pub fn accessed(&self) -> SystemTime {
         self.0.attributes.atime.into()
     }
@@ -128,7 +128,7 @@ impl Metadata {
         self.0.attributes.ctime.into()
     }
 
-    /// When it was made.
+    /// The time of its creation.
     pub fn created(&self) -> SystemTime {
         self.0.attributes.crtime.into()
     }

@@ -1,16 +1,16 @@
-//! Brings what is here in line with an incremental package of a whole tree. What the sender has
-//! renamed, promoted or destroyed since the source is so here too (chapter 05b §9.10).
+//! Prepares existing datasets for an incremental package of a whole tree. Renames, promotions and
+//! destroys at the sender since the source are repeated here (chapter 05b §9.10).
 //!
-//! Datasets are known by the guids of their snapshots, never by names. What is here is listed once;
-//! each change is made in that list too. Passes go over it until one changes nothing: a rename may
-//! wait for another that makes room or a parent.
+//! Datasets are identified by the guids of their snapshots, never by names. The local ones are
+//! listed once; each change is made in that list too. Passes are repeated until one changes
+//! nothing: a rename may have to wait for another that frees a name or provides a parent.
 //!
-//! What stays (each is a question that is asked before a change)
+//! What is kept (checked before each change)
 //! - Only `force` destroys, and only these two:
-//!   - snapshots that the package does not know, of datasets that it knows;
+//!   - snapshots that the package does not have, of datasets that it has;
 //!   - datasets that were received with a package and have the source snapshot. They share no
-//!     snapshot with the package and have nothing else below them.
-//! - What is held or cloned stays.
+//!     snapshot with the package and have no other datasets below them.
+//! - Held or cloned snapshots stay.
 //! - Datasets without the source snapshot stay as they are.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -23,22 +23,23 @@ use zuse_stream::record::Begin;
 use super::{Package, ReceiveRequest, name_here};
 use crate::Pool;
 
-/// Changes of one package; more means that they undo each other.
+/// Changes for one package; more mean that they revert each other.
 const STEPS_MAX: usize = 100_000;
-/// Names that are taken for a moment only.
+/// Prefix of temporary names.
 const PASSING: &str = "recv-";
 
 /// A dataset here.
 struct Local {
     name: String,
     object: ObjectId,
-    /// The snapshot that it is a clone of.
+    /// Its origin, if it is a clone.
     origin: Option<String>,
-    /// Own names and guids, oldest first.
+    /// Short names and guids, oldest first.
     snaps: Vec<(String, u64)>,
 }
 
-/// What is here, true after each change. Numbers stay; what is destroyed has no name any more.
+/// The local datasets, updated after each change. Numbers stay; a destroyed one has no name any
+/// more.
 struct Locals {
     all: Vec<Local>,
     by_name: BTreeMap<String, usize>,
@@ -57,7 +58,7 @@ impl Locals {
         names.cloned().collect()
     }
 
-    /// A dataset and all below it have another name.
+    /// A dataset and all below it were renamed.
     fn renamed(&mut self, from: &str, to: &str) {
         let mut moved = self.below(from);
         moved.push(from.to_owned());
@@ -79,20 +80,20 @@ fn is_below(name: &str, other: &str) -> bool {
 
 /// A dataset of the package.
 struct Sent {
-    /// What it is called here.
+    /// Its name here.
     here: String,
     is_clone: bool,
 }
 
-/// What the package says, by guids of snapshots.
+/// The contents of the package, by guids of snapshots.
 #[derive(Default)]
 struct Tree {
     sent: Vec<Sent>,
-    /// Own name of the source.
+    /// Short name of the source.
     from: String,
-    /// Dataset and own name of each snapshot.
+    /// Dataset and short name of each snapshot.
     snaps: HashMap<u64, (usize, String)>,
-    /// Those that the package builds on.
+    /// The source snapshots of the package.
     sources: HashSet<u64>,
 }
 
@@ -124,7 +125,8 @@ impl Tree {
         tree
     }
 
-    /// What a dataset is in the package: its source tells, else the newest snapshot that both have.
+    /// The package's counterpart of a dataset: by its source snapshot, otherwise by the newest
+    /// common snapshot.
     fn find(&self, local: &Local) -> Option<&Sent> {
         let guids = || local.snaps.iter().rev().map(|(_, guid)| guid);
         let source = guids().find(|guid| self.sources.contains(guid));
@@ -140,17 +142,17 @@ impl Tree {
     }
 }
 
-/// What was done so far.
+/// The changes made so far.
 #[derive(Default)]
 struct Done {
     steps: usize,
     promoted: HashSet<ObjectId>,
-    /// What could not be destroyed: it is held, cloned or in use.
+    /// Names that could not be destroyed, because they are held, cloned or in use.
     stuck: HashSet<String>,
 }
 
 impl Pool {
-    /// Makes the changes; `Ok` also where there is nothing to align.
+    /// Makes the changes; `Ok` also if there is nothing to align.
     pub(super) fn align(
         self: &Arc<Self>,
         package: &Package,
@@ -213,7 +215,7 @@ impl Pool {
         })
     }
 
-    /// Makes the changes that can be made now; false if there are none.
+    /// Makes the changes that are possible now; false if there are none.
     fn align_pass(
         self: &Arc<Self>,
         root: &str,
@@ -222,7 +224,7 @@ impl Pool {
         locals: &mut Locals,
         done: &mut Done,
     ) -> Result<bool> {
-        // A package of another tree says nothing about this one.
+        // A package of another tree has nothing to do with this one.
         let top = locals.find(root).and_then(|at| tree.find(&locals.all[at]));
         if top.is_none_or(|sent| sent.here != root) {
             return Ok(false);
@@ -245,7 +247,7 @@ impl Pool {
                 self.destroy_unknown(&mut locals.all[at], tree, done)?;
             }
             self.align_snapshot_names(&mut locals.all[at], tree, done)?;
-            // Its snapshots may be others now.
+            // Its snapshots may have changed.
             if let Some(theirs) = tree.find(&locals.all[at]) {
                 let name = &locals.all[at].name;
                 if name != root && *name != theirs.here {
@@ -259,7 +261,7 @@ impl Pool {
         Ok(done.steps != before)
     }
 
-    /// Promotes a clone: snapshots of its origin become its own.
+    /// Promotes a clone, so that snapshots of its origin become its own.
     fn align_origin(self: &Arc<Self>, at: usize, locals: &mut Locals) -> Result<()> {
         let name = locals.all[at].name.clone();
         let origin = locals.all[at].origin.clone().unwrap_or_default();
@@ -273,7 +275,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Gives a dataset its new name, or makes room for it.
+    /// Renames a dataset, or moves another one out of the way.
     fn align_name(
         self: &Arc<Self>,
         at: usize,
@@ -286,7 +288,7 @@ impl Pool {
         let name = locals.all[at].name.clone();
         let (parent, _) = here.rsplit_once('/').unwrap_or_default();
         let (from, to) = match locals.find(here).map(|there| &locals.all[there]) {
-            // It waits for its new parent; of its own children none is that.
+            // It waits for its new parent, unless that is one of its own children.
             None if parent == name || is_below(parent, &name) => return Ok(()),
             None if locals.find(parent).is_none() => return Ok(()),
             None => (name, here.to_owned()),
@@ -318,7 +320,7 @@ impl Pool {
                 let Some((_, name)) = tree.snaps.get(guid).filter(|(_, name)| name != own) else {
                     continue;
                 };
-                // Two snapshots that have swapped names need a third name in between.
+                // Two snapshots that swapped names need a third name in between.
                 let taken = local.snaps.iter().any(|(other, _)| other == name);
                 let to = match taken {
                     true if own.starts_with(PASSING) => continue,
@@ -334,7 +336,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Destroys the snapshots of a dataset that the sender has no more.
+    /// Destroys the snapshots of a dataset that the sender does not have any more.
     fn destroy_unknown(&self, local: &mut Local, tree: &Tree, done: &mut Done) -> Result<()> {
         let dataset = local.name.clone();
         let mut failed = None;
@@ -350,7 +352,7 @@ impl Pool {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Destroys the datasets that the sender has no more.
+    /// Destroys the datasets that the sender does not have any more.
     fn destroy_gone(
         &self,
         root: &str,
@@ -358,7 +360,7 @@ impl Pool {
         tree: &Tree,
         done: &mut Done,
     ) -> Result<()> {
-        // Children first: a dataset that has others below it stays.
+        // Children first: a dataset with others below it stays.
         let names: Vec<(String, usize)> = locals.by_name.clone().into_iter().rev().collect();
         for (name, at) in names {
             let local = &locals.all[at];
@@ -380,8 +382,8 @@ impl Pool {
 }
 
 impl Pool {
-    /// After a raw package: what is an encryption root where it comes from is one here, what is
-    /// none takes its parent's. The top itself has another parent here and stays what it is.
+    /// After a raw package: an encryption root at the sender becomes one here, and any other
+    /// dataset takes its parent's root. The top itself has another parent here and stays unchanged.
     pub(super) fn align_roots(
         self: &Arc<Self>,
         package: &Package,
@@ -417,7 +419,7 @@ impl Pool {
 }
 
 impl Done {
-    /// Whether something was destroyed; what it kept from going may go now.
+    /// Notes a destroyed name; datasets that depended on it may be destroyed now.
     fn is_destroyed(&mut self, name: String, tried: Result<()>) -> Result<bool> {
         match tried {
             Ok(()) => {
@@ -435,7 +437,7 @@ impl Done {
 }
 
 impl Package {
-    /// What a dataset of the sender is called here.
+    /// The local name of a dataset at the sender.
     pub(super) fn here(&self, dataset: &str, request: &ReceiveRequest) -> Option<String> {
         let begin = Begin {
             to_name: format!("{dataset}@"),

@@ -1,4 +1,4 @@
-//! Which properties a receive sets, keeps out or leaves for later.
+//! Which properties a receive sets, excludes or sets later.
 
 use zuse_base::{Errno, Error, Result};
 use zuse_dsl::Kind;
@@ -8,7 +8,7 @@ use zuse_format::property::{Access, dataset_property, is_user_property};
 use super::ReceiveRequest;
 use crate::Pool;
 
-/// What would stand in the way of the data, or needs it: set when all is received.
+/// Properties that would block the data, or need it: set when everything is received.
 const LATE: [&str; 3] = ["refquota", "keylocation", "sharesmb"];
 /// Parts of an encryption.
 const ENCRYPTION: [&str; 4] = ["encryption", "keyformat", "keylocation", "pbkdf2iters"];
@@ -17,12 +17,12 @@ fn refuse<T>(what: String) -> Result<T> {
     Err(Error::refused(Errno::INVAL, what))
 }
 
-/// The name in full of what may be given short.
+/// The full name of a property that may be abbreviated.
 fn full(name: &str) -> &str {
     dataset_property(name).map_or(name, |p| p.name)
 }
 
-/// Whether `-o` and `-x` name properties that they may, each once.
+/// Checks that `-o` and `-x` name allowed properties, each once.
 ///
 /// # Errors
 /// `Refused(INVAL)` in the words of `zfs receive`.
@@ -39,7 +39,7 @@ pub(super) fn check(request: &ReceiveRequest) -> Result<()> {
             Some(p) if matches!(p.access, Access::ReadOnly) => {
                 return refuse(format!("'{name}' is readonly"));
             }
-            // These describe how the data was made, and come with it.
+            // These describe how the data was created, and come with it.
             Some(p)
                 if matches!(*name, "version" | "volsize")
                     || matches!(p.access, Access::Once | Access::OnceInherit)
@@ -53,7 +53,7 @@ pub(super) fn check(request: &ReceiveRequest) -> Result<()> {
     Ok(())
 }
 
-/// What a raw stream brings its keys with cannot be chosen.
+/// Properties that a raw stream sets with its keys cannot be chosen.
 ///
 /// # Errors
 /// `Refused(INVAL)`.
@@ -69,7 +69,7 @@ pub(super) fn check_raw(request: &ReceiveRequest) -> Result<()> {
     Ok(())
 }
 
-/// What goes on top of a dataset is encrypted as that one is.
+/// A stream on top of a dataset is encrypted like that dataset.
 ///
 /// # Errors
 /// `Refused(INVAL)`.
@@ -86,7 +86,7 @@ fn is_encryption(name: &str) -> bool {
     ENCRYPTION.contains(&full(name))
 }
 
-/// What the receiver says about the encryption of the top dataset, but for `encryption=off` alone.
+/// The receiver's options for the encryption of the top dataset, except `encryption=off` alone.
 pub(super) fn given_encryption(request: &ReceiveRequest) -> Option<Vec<(String, String)>> {
     let own = request.set.iter().filter(|(name, _)| is_encryption(name));
     let own: Vec<(String, String)> = own
@@ -96,8 +96,8 @@ pub(super) fn given_encryption(request: &ReceiveRequest) -> Option<Vec<(String, 
     (!own.iter().all(off)).then_some(own)
 }
 
-/// Whether a new dataset is not encrypted, wherever it goes: what was sent with its properties was
-/// sent in clear.
+/// Whether a new dataset is not encrypted, wherever it is: a stream with its properties was sent in
+/// clear.
 pub(super) fn in_clear(brings_properties: bool, request: &ReceiveRequest) -> bool {
     let mut set = request.set.iter();
     set.any(|(name, text)| full(name) == "encryption" && text == "off")
@@ -105,11 +105,11 @@ pub(super) fn in_clear(brings_properties: bool, request: &ReceiveRequest) -> boo
 }
 
 impl Pool {
-    /// Whether what goes on top of a dataset is encrypted, as the receiver wants: it has its key
-    /// already.
+    /// Checks that the target of an incremental stream is encrypted, as the receiver requested: it
+    /// has its key already.
     ///
     /// # Errors
-    /// `Refused(INVAL)`: it would lie there in clear.
+    /// `Refused(INVAL)`: the data would be stored in clear.
     pub(super) fn check_is_encrypted(&self, target: &str, own: &[(String, String)]) -> Result<()> {
         if self.encryption(target)?.is_some() {
             return Ok(());
@@ -121,11 +121,11 @@ impl Pool {
     }
 }
 
-/// The changes for a dataset, and those that are made when it is received; `sent` is what the
-/// package says of it.
+/// The property changes for a dataset, and those made after it is received. `sent` is the package's
+/// data about it.
 ///
 /// # Errors
-/// A value that cannot be.
+/// An invalid value.
 pub(super) fn of(
     sent: Option<Vec<(String, Value)>>,
     request: &ReceiveRequest,

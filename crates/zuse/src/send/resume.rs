@@ -1,4 +1,4 @@
-//! Sends that go on where an interrupted receive ended, or give away what it has so far.
+//! Resuming sends for an interrupted receive, and sending the saved part of one.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use super::{PlannedStream, SendPlan};
 use crate::Pool;
 
 impl Pool {
-    /// Plans what goes on where an interrupted receive ended.
+    /// Plans the rest of an interrupted send.
     ///
     /// # Errors
-    /// The snapshot or its source is not here any more.
+    /// The snapshot or its source does not exist here any more.
     pub fn plan_resume(self: &Arc<Self>, token: &ResumeToken) -> Result<SendPlan> {
         let to = self.resumed_snapshot(token)?;
         let from = match token.from_guid {
@@ -38,7 +38,7 @@ impl Pool {
         })
     }
 
-    /// The snapshot of an interrupted send, by its guid if its name is another one now.
+    /// The snapshot of an interrupted send, by its guid if it was renamed.
     fn resumed_snapshot(&self, token: &ResumeToken) -> Result<String> {
         let gone = || {
             let what = match self.dsl().dataset(&token.to_name) {
@@ -64,7 +64,7 @@ impl Pool {
         }
     }
 
-    /// The snapshot or bookmark that an interrupted send of `to` builds on.
+    /// The source snapshot or bookmark of an interrupted send of `to`.
     fn resumed_source(&self, token: &ResumeToken, to: &str) -> Result<String> {
         let found = match &token.book_redact_snaps {
             Some(snaps) => self.redaction_bookmark_by(to, token.from_guid, snaps)?,
@@ -85,7 +85,7 @@ impl Pool {
     /// The redaction bookmark of an interrupted send of `to`, if there was one.
     fn resumed_redaction(&self, token: &ResumeToken, to: &str) -> Result<Option<String>> {
         match &token.redact_snaps {
-            // A snapshot that is redacted itself says so without a bookmark.
+            // A snapshot that is redacted itself has that information without a bookmark.
             Some(snaps)
                 if self
                     .dsl()
@@ -104,10 +104,10 @@ impl Pool {
         }
     }
 
-    /// Plans a send of what an interrupted receive into `target` has so far.
+    /// Plans a send of the saved part of an interrupted receive into `target`.
     ///
     /// # Errors
-    /// `Refused(INVAL)` if there is none; its source is not here any more.
+    /// `Refused(INVAL)` if there is none; or its source does not exist any more.
     pub fn plan_saved(self: &Arc<Self>, target: &str) -> Result<SendPlan> {
         let (partial, state) = self.dsl().saved_receive(target)?;
         let from = match state.from_guid {
@@ -127,8 +127,8 @@ impl Pool {
         let source = match &from {
             Some(name) => {
                 let mut source = self.dsl().send_source(partial.dataset(), name)?;
-                // What is received beside a dataset belongs to it: no clone is to be made of its
-                // own snapshot.
+                // A partial receive beside a dataset belongs to it: a snapshot of that dataset is
+                // no reason to create a clone.
                 source.other_dataset = name.split(['@', '#']).next() != Some(target);
                 Some(source)
             }

@@ -1,15 +1,15 @@
-//! Every block of a pool, visited once: block statistics, checksums, leaks.
+//! Visits every block of a pool once: block statistics, checksums, leaks.
 //!
 //! ```text
 //!   uberblock ─► MOS ─► heads and snapshots (what was born after the snapshot before) ─► block trees, intent logs
 //!            └► queues of what waits to be freed
 //! ```
-//! Several threads take subtrees from a common stack, newest first, so that what waits stays a few
-//! blocks of pointers deep. Blocks at level 0 are visited by whoever has read the pointers to them.
+//! Several threads take subtrees from a common stack, newest first, so the stack stays a few
+//! indirect blocks deep. Level-0 blocks are visited by the thread that has read their pointers.
 //! Nothing goes into the block cache.
 //!
-//! What cannot be read is an entry in the report, and the walk goes on beside it. The pool must be
-//! quiet.
+//! Unreadable blocks are entries in the report, and the walk continues beside them. The pool must
+//! be idle.
 
 mod copies;
 mod space;
@@ -36,14 +36,14 @@ pub use stats::{Bin, DEFERRED, Figures, Stat, Totals};
 
 use crate::Pool;
 
-/// Failures that are kept; a broken root would bring millions.
+/// Failures that are kept; a broken root would give millions.
 const MOST_FAILURES: usize = 1000;
-/// Subtrees that a thread keeps to itself before it gives others a share.
+/// Subtrees that a thread keeps for itself before it shares with others.
 const OWN: usize = 8;
 /// Lists of pointers within lists.
 const DEEPEST: u32 = 32;
 
-/// What is read besides pointers.
+/// What is read besides indirect blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verify {
     /// Nothing.
@@ -60,7 +60,7 @@ pub enum Verify {
 pub struct Options {
     /// What is read.
     pub verify: Verify,
-    /// Blocks born up to this txg, and what is below them, are passed over.
+    /// Skip blocks born up to this txg, and everything below them.
     pub born_after: u64,
     /// Compare with the space maps.
     pub space: bool,
@@ -68,7 +68,7 @@ pub struct Options {
     pub sectors: bool,
     /// End at the first failure.
     pub stop_at_error: bool,
-    /// Neither what waits to be freed nor the blocks of intent logs.
+    /// Skip blocks waiting to be freed and blocks of intent logs.
     pub only_datasets: bool,
     /// Threads.
     pub threads: usize,
@@ -88,7 +88,7 @@ impl Default for Options {
     }
 }
 
-/// A block that cannot be read, or whose space is not its own.
+/// A block that cannot be read, or whose space has another owner.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// Dataset object, 0 for the MOS.
@@ -105,24 +105,24 @@ pub struct Failure {
     pub error: Error,
 }
 
-/// What a traversal found.
+/// The result of a traversal.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Blocks by type and level.
     pub figures: Figures,
-    /// What failed; at most [`MOST_FAILURES`].
+    /// Failures; at most [`MOST_FAILURES`].
     pub errors: Vec<Failure>,
     /// All failures.
     pub failed: u64,
-    /// Space that is allocated and belongs to nothing. `None`: the space maps were not asked.
+    /// Allocated space without an owner. `None`: the space maps were not read.
     pub leaks: Option<Vec<Leak>>,
-    /// Bytes of all leaks, also of those beyond the first million.
+    /// Bytes of all leaks, including those beyond the first million.
     pub leaked: u64,
     /// Why the space maps could not be asked.
     pub no_space: Option<Error>,
-    /// Bytes that space maps hold allocated, and as their headers have it, by vdev.
+    /// Allocated bytes by the space maps, and by their headers, for each vdev.
     pub allocated: Vec<(u32, u64, u64)>,
-    /// Allocated space that only the checkpoint needs.
+    /// Allocated space held only by the checkpoint.
     pub checkpoint: u64,
 }
 
@@ -130,7 +130,7 @@ pub struct Report {
 struct Set {
     objset: u64,
     born_after: u64,
-    /// What lies before is freed already: object and block.
+    /// Everything before is freed already: object and block.
     resume: (u64, u64),
     is_mos: bool,
     head: bool,
@@ -145,8 +145,8 @@ struct Job {
 }
 
 impl Job {
-    /// Whether all below was freed before the walk of a destroyed head was paused: then the block
-    /// is freed itself.
+    /// Whether everything below was freed before the walk of a destroyed head was paused, so that
+    /// the block is freed itself.
     fn is_past(&self) -> bool {
         let resume = self.set.resume;
         if resume == (0, 0) || self.block == ROOT {
@@ -163,8 +163,8 @@ impl Job {
     }
 }
 
-/// Told of each block that belongs to the pool or a dataset: object set (0 the pool's) and pointer.
-/// Called by several threads.
+/// Called for each block of the pool or a dataset: object set (0 is the pool's) and pointer. Called
+/// by several threads.
 pub type Visitor<'a> = dyn Fn(u64, &BlockPointer) + Sync + 'a;
 
 struct Shared<'a> {
@@ -190,7 +190,7 @@ struct Queue {
     busy: usize,
 }
 
-/// Visits every block. `progress` is told now and then how many bytes have been visited.
+/// Visits every block. `progress` is called from time to time with the number of bytes visited.
 ///
 /// # Errors
 /// The pool's own object set cannot be read at all.
@@ -320,7 +320,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Works through what waits to be freed and intent logs.
+    /// Processes blocks waiting to be freed, and intent logs.
     fn run_queues(&self, progress: &(dyn Fn(u64) + Sync)) -> Figures {
         let mut waiting = Worker::new(self);
         if let Err(error) = waiting.queues() {
@@ -339,7 +339,7 @@ impl Shared<'_> {
         figures
     }
 
-    /// Works through some jobs and all that come of them.
+    /// Processes some jobs and all jobs that they create.
     fn run(&self, jobs: Vec<Job>, progress: &(dyn Fn(u64) + Sync)) -> Figures {
         self.queue.lock().jobs = jobs;
         let threads = self.options.threads.max(1);
@@ -452,7 +452,7 @@ impl<'a> Worker<'a> {
             return;
         }
         if bp.allocation_birth() <= job.set.born_after {
-            // A head that has not changed since its snapshot has a log of its own all the same.
+            // A head that has not changed since its snapshot has its own log nevertheless.
             if job.block == ROOT
                 && job.set.head
                 && let Err(error) = self.objset(&job, false)
@@ -523,7 +523,7 @@ impl<'a> Worker<'a> {
             block,
             bp,
         };
-        // A leaf is visited at once: a block of pointers to them would be a thousand jobs.
+        // A leaf is visited at once: an indirect block would be a thousand jobs.
         if level == 0 && object != 0 {
             self.visit(child);
         } else {
@@ -661,7 +661,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// What waits to be freed.
+    /// Blocks waiting to be freed.
     fn queues(&mut self) -> Result<()> {
         let pool = self.shared.pool;
         let directory = pool.spa().directory()?;
@@ -706,7 +706,7 @@ impl<'a> Worker<'a> {
         self.count_as(&job, DEFERRED);
     }
 
-    /// Heads that were destroyed and are freed by and by.
+    /// Destroyed heads that are being freed.
     fn waiting_trees(&mut self, object: u64) -> Result<()> {
         let dnode = self.shared.pool.spa().mos().dnode(ObjectId(object))?;
         let bonus = dnode.bonus_vec();

@@ -1,5 +1,5 @@
-//! How often directories and extended attributes go to the devices, seen by a device that records.
-//! With `ZUSE_LONG=1` in the environment the large directories have a million names (a minute in a
+//! Device reads of directories and extended attributes, counted by a recording device. With
+//! `ZUSE_LONG=1` in the environment the large directories have a million names (a minute in a
 //! release build).
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ struct Bench {
     fs: Arc<FileSystem>,
 }
 
-/// So many names; with `ZUSE_LONG` in the environment as many as people complain about.
+/// That many names; with `ZUSE_LONG` in the environment a million.
 fn names(few: u64) -> u64 {
     if std::env::var_os("ZUSE_LONG").is_some() {
         1_000_000
@@ -66,7 +66,7 @@ impl Bench {
         Self { device, pool, fs }
     }
 
-    /// Returns when what the only other thread was asked to bring is there.
+    /// Returns when the prefetches queued for the only other thread are done.
     fn wait_for_the_only_thread(&self) {
         let (done, wait) = std::sync::mpsc::channel();
         let last = Box::new(move || done.send(()).unwrap());
@@ -74,7 +74,7 @@ impl Bench {
         wait.recv().unwrap();
     }
 
-    /// How often each place was read since the last look, most often first.
+    /// How often each place was read since the last call, most often first.
     fn reads(&self) -> Vec<(u64, u32)> {
         let mut places = BTreeMap::new();
         for operation in self.device.take() {
@@ -148,7 +148,7 @@ fn a_large_directory_is_listed_in_a_few_reads() {
     let mut bench = bench.reopened();
     for plus in [false, true] {
         let dir = bench.fs.znode(object).unwrap();
-        // The block of the directory itself and what is above it.
+        // The block of the directory itself and the blocks above it.
         bench.reads();
         let mut seen = 0;
         bench
@@ -175,7 +175,7 @@ fn a_name_of_a_huge_directory_is_two_blocks_away() {
     let count = names(210_000);
     let object = {
         let tx = bench.fs.backing().begin(0, false).unwrap();
-        // Small indirect blocks, so that there are some of them.
+        // Small indirect blocks, so that there are several.
         let options = ZapOptions {
             indirect_shift: 14,
             ..ZapOptions::default()
@@ -194,7 +194,7 @@ fn a_name_of_a_huge_directory_is_two_blocks_away() {
         assert_eq!(found, Some(i));
         bench.reads()
     };
-    // Header and indirect blocks come in once.
+    // Header and indirect blocks are read once.
     (0..8).for_each(|i| drop(look(i)));
     let mut total = 0;
     for i in 0..100 {
@@ -203,8 +203,8 @@ fn a_name_of_a_huge_directory_is_two_blocks_away() {
         total += reads.len();
     }
     assert!(total >= 50, "only {total} reads: was this cold?");
-    // Warm, shortcuts lead to the blocks; the block cache is asked now and then, so that it knows
-    // what is in use.
+    // Shortcuts lead to cached blocks; the block cache is used from time to time, so that it knows
+    // which blocks are in use.
     let known: Vec<_> = (0..2000).map(|i| format!("file-{:08}", i * 101)).collect();
     let round = || {
         for name in &known {
@@ -252,7 +252,7 @@ fn a_directory_that_was_emptied_is_small_and_listed_at_once() {
     assert!(bench.device.tally().reads <= 4);
 }
 
-/// Their objects lie further apart than what one read brings.
+/// Their objects are further apart than one read covers.
 #[test]
 fn the_device_is_told_of_directories_that_are_read_ahead() {
     let bench = Bench::new();
@@ -325,7 +325,7 @@ fn files_looked_up_in_the_order_of_their_making_are_read_many_at_once() {
     bench.pool.close().unwrap();
 }
 
-/// Noise: what can be compressed would fit into block pointers.
+/// Noise: compressible data would be embedded in block pointers.
 fn value(i: usize, len: usize) -> Vec<u8> {
     let mut state = i as u64;
     let mut next = || {
@@ -375,7 +375,7 @@ fn extended_attributes_asked_in_order_are_read_once_each_ahead_or_not() {
     let len = |i: usize| lengths[i % lengths.len()];
     files_with(&bench, count, |i| vec![("user.x", len(i))]);
     let values: u64 = (0..count).map(|i| len(i) as u64).sum();
-    // How many come in one read is a matter of who is first, unless one waits for the other.
+    // How many blocks one read covers depends on timing, unless one waits for the other.
     for waiting in [false, true] {
         bench = if waiting {
             bench.reopened_by(1)
@@ -411,7 +411,7 @@ fn hidden_values_of_files_with_others_are_brought_too() {
         check_value(&bench, i, "user.short", short);
         bench.wait_for_the_only_thread();
     }
-    // From here on nothing more is brought.
+    // From here on nothing more is prefetched.
     let mut missed = Vec::new();
     for i in 0..count {
         let before = bench.pool.spa().io().cache().misses();
@@ -424,12 +424,12 @@ fn hidden_values_of_files_with_others_are_brought_too() {
     bench.pool.close().unwrap();
 }
 
-/// Whoever lets go of a file system last closes it, which takes a moment. A caller that asks for it
-/// meanwhile waits instead of hearing that it is busy.
+/// The last user of a file system closes it, which takes a moment. A caller that opens it meanwhile
+/// waits instead of getting an error that it is busy.
 #[test]
 fn a_file_system_that_is_being_closed_on_another_thread_is_waited_for() {
     let Bench { pool, fs, .. } = Bench::new();
-    // What it stands on outlives it: so does its being in use.
+    // The backing outlives it, and so does its being in use.
     let below = fs.backing().clone();
     drop(fs);
     std::thread::scope(|scope| {
@@ -438,7 +438,7 @@ fn a_file_system_that_is_being_closed_on_another_thread_is_waited_for() {
         drop(below);
         asked.join().expect("no panic").expect("is waited for");
     });
-    // One that is in use for longer is busy.
+    // A file system that is in use for longer is busy.
     let fs = pool.file_system("tank").expect("opens");
     let below = fs.backing().clone();
     drop(fs);

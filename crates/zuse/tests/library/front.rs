@@ -1,4 +1,4 @@
-//! The front door: opening and making pools, files by their paths, streams, errors.
+//! The public interface: opening and creating pools, files by their paths, streams, errors.
 
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -238,7 +238,7 @@ fn an_older_state_is_opened_by_its_txg() {
     assert_eq!(old.files("tank").unwrap().read("a").unwrap(), b"old");
 }
 
-/// A writer that is full soon, a reader that breaks.
+/// A writer that is full soon, and a reader that fails.
 struct Bad;
 
 impl Write for Bad {

@@ -19,7 +19,7 @@ fn open(disk: &Path, writable: bool) -> Arc<Pool> {
     Pool::open(Environment::default(), &scan.pools[0], &access).unwrap()
 }
 
-/// Says that a hold is of a process, as `zfs send` and `zfs diff` of OpenZFS do.
+/// Marks a hold as one of a process, as `zfs send` and `zfs diff` of OpenZFS do.
 fn make_temporary(pool: &Pool, entries: Vec<String>) {
     let note = move |ctx: &zuse_pool::SyncCtx<'_>| {
         let (mos, directory) = (ctx.pool.mos(), ctx.pool.directory()?);
@@ -36,8 +36,7 @@ fn make_temporary(pool: &Pool, entries: Vec<String>) {
     pool.spa().sync_task(|_| Ok(()), note).unwrap();
 }
 
-/// A process that was killed leaves its hold behind, and with it a snapshot that nobody can
-/// destroy.
+/// A killed process leaves its hold behind, and with it a snapshot that cannot be destroyed.
 #[test]
 fn holds_of_processes_that_are_no_more_end_when_a_pool_is_opened_for_writing() {
     let dir = tempfile::tempdir().unwrap();
@@ -61,7 +60,7 @@ fn holds_of_processes_that_are_no_more_end_when_a_pool_is_opened_for_writing() {
     let object = |name: &str| pool.dsl().dataset(name).unwrap().object().0;
     let of = |name: &str| format!("{:x}-.send-1-1", object(name));
     let mut entries = vec![of("tank@sent"), of("tank@diff")];
-    // Of a snapshot that does not have that hold, of none, and no entry at all.
+    // For a snapshot without that hold, for no snapshot, and an invalid entry.
     entries.extend([of("tank@kept"), "ffff-.send-1-1".into(), "nonsense".into()]);
     make_temporary(&pool, entries);
     pool.close().unwrap();

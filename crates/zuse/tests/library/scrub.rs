@@ -1,4 +1,4 @@
-//! A scrub repairs what is wrong on any device, on real pools in files.
+//! A scrub repairs errors on any device, in real pools on files.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -145,7 +145,7 @@ fn repairs(layout: &[TopSpec], spoiled: &[usize]) {
     assert_eq!(second.processed, 0, "{layout:?} {second:?}");
     check_files(&pool);
     assert_eq!(pool.lost_blocks().expect("a log"), 0);
-    // Other devices do without the repaired ones: nothing was left out.
+    // Other devices can replace the repaired ones: no error was left.
     pool.export().expect("exported");
     let pool = place.open();
     let others = (0..devices).filter(|d| !spoiled.contains(d));
@@ -296,7 +296,7 @@ fn a_scrub_goes_on_where_it_was_and_meets_each_block_once() {
         assert_eq!(scan.state, 1, "{scan:?}");
         assert!(scan.examined > seen[seen.len() - 1], "{scan:?}");
         seen.push(scan.examined);
-        // What happens meanwhile changes nothing of what is looked for.
+        // Concurrent changes do not affect the checked files.
         let name = format!("tank@s{}", seen.len());
         let snapshot = [name.clone()];
         pool.dsl().snapshot(&snapshot, false, &[]).expect("taken");

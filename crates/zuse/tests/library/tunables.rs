@@ -1,4 +1,4 @@
-//! Each tunable does what the table says, on a real pool in a file.
+//! Each tunable has the effect that the table describes, in a real pool on a file.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ fn fill(fs: &Arc<FileSystem>, dir: &[u8], files: usize) {
     }
 }
 
-/// Block size, indirect shift and whether it has more than one block, of the object of a path.
+/// Block size, indirect shift and whether it has more than one block, for the object of a path.
 fn shape(fs: &Arc<FileSystem>, path: &[u8]) -> (u32, u8, bool) {
     let znode = fs.resolve(&root(), path).expect("there");
     let dnode = znode.dnode();
@@ -179,8 +179,8 @@ fn primarycache_says_what_the_cache_keeps() {
     };
     let (data, hits) = kept("all");
     assert!(data >= BYTES && hits >= 32, "{data} bytes, {hits} hits");
-    // The one indirect block: it is remembered for the blocks that follow, and looked for in the
-    // cache now and then.
+    // The one indirect block: it is remembered for the following blocks, and looked up in the cache
+    // from time to time.
     let (data, hits) = kept("metadata");
     assert!(
         data < 1 << 20 && (1..32).contains(&hits),

@@ -1,4 +1,4 @@
-//! What a tree holds, of the host or out of a manifest, for comparing the two.
+//! The content of a tree of the host or of a manifest, for comparing the two.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{CommandError, Explain, Outcome};
 
-/// One object, as far as it is compared.
+/// One object, with the attributes that are compared.
 #[derive(Clone, Debug, PartialEq)]
 struct Entry {
     mode: String,
@@ -156,7 +156,7 @@ impl Tree {
         self.0.len()
     }
 
-    /// The largest header or text file of modest size: something to show.
+    /// The largest header or text file of modest size, to be printed.
     pub fn largest_text(&self) -> Option<String> {
         let fits = |path: &[u8], e: &Entry| {
             path.ends_with(b".h") && e.size.is_some_and(|s| s < 100_000)

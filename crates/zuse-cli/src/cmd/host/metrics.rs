@@ -1,7 +1,7 @@
 //! `zuse host metrics`: figures for monitoring, in the text format of Prometheus.
 //!
 //! Metrics of pools and datasets have the names of `zfs_exporter`, so that its dashboards work.
-//! Those that only Zuse has begin with `zuse_`. Nothing is kept between two requests.
+//! Those that only Zuse has begin with `zuse_`. No state is kept between two requests.
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
@@ -18,11 +18,11 @@ use crate::error::{CommandError, Explain, Outcome, Stop};
 use crate::query::{Answer, DatasetRow, Details, PoolRow, Question, ScanRow};
 use crate::session::Session;
 
-/// Longest request that is read.
+/// Longest accepted request.
 const LONGEST: usize = 8 << 10;
-/// How long a client may take to ask, and to take the answer.
+/// Time limit for a client to send its request, and to receive the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long to wait before somebody is let in again, where that has failed.
+/// The delay after a failed accept.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Print figures of pools and datasets for monitoring, or serve them
@@ -34,7 +34,7 @@ pub struct Metrics {
     listen: Option<String>,
 }
 
-/// A property, the metric that shows it, and what it is.
+/// A property, its metric, and the help text.
 type Shown = (&'static str, &'static str, &'static str);
 
 const POOL: [Shown; 10] = [
@@ -134,7 +134,7 @@ const DATASET: [Shown; 17] = [
     ),
 ];
 
-/// States of a pool, by the number that shows them.
+/// States of a pool, by their numbers in the metric.
 const HEALTH: [&str; 7] = [
     "ONLINE",
     "DEGRADED",
@@ -278,7 +278,7 @@ fn put_pool(page: &mut Page, row: &PoolRow) {
     }
 }
 
-/// Reads, writes and trims, with their time: what an operation takes is one by the other.
+/// Reads, writes and trims, with their time. The quotient is the time of one operation.
 fn put_operations(page: &mut Page, [pool]: [(&str, &str); 1], row: &PoolRow) {
     for (name, op) in ["read", "write", "label", "trim"]
         .iter()
@@ -340,7 +340,8 @@ fn put_dataset(page: &mut Page, pool: &str, row: &DatasetRow) {
     }
 }
 
-/// All figures of all pools. One that cannot be asked is not up, and the others are.
+/// All figures of all pools. A pool that cannot be asked is reported as down; the others are
+/// reported as usual.
 fn text(session: &mut Session) -> Outcome<String> {
     let mut page = Page::default();
     for pool in session.pool_names()? {
@@ -426,8 +427,7 @@ fn serve(session: &mut Session, place: &str) -> Outcome {
     )
 }
 
-/// A socket of this user's. One on which nobody listens any more is replaced; anything else that is
-/// there stays.
+/// A socket of this user. A stale socket is replaced; any other file is kept.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     let listener = match UnixListener::bind(path) {
         Err(e) if e.kind() == io::ErrorKind::AddrInUse && is_dead(path) => {
@@ -440,7 +440,7 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Whether a path is a socket on which nobody listens.
+/// Whether a path is a socket on which no process listens.
 fn is_dead(path: &Path) -> bool {
     let is_socket = |m: std::fs::Metadata| m.file_type().is_socket();
     let refused = |e: io::Error| e.kind() == io::ErrorKind::ConnectionRefused;
@@ -448,8 +448,8 @@ fn is_dead(path: &Path) -> bool {
         && UnixStream::connect(path).is_err_and(refused)
 }
 
-/// Serves one after the other. Who cannot be let in (this process may open no more files) is tried
-/// again after a while.
+/// Serves one client after the other. A failed accept (no more open files) is retried after a
+/// delay.
 fn each<S>(
     mut accept: impl FnMut() -> io::Result<S>,
     mut serve: impl FnMut(S) -> Outcome,
@@ -462,7 +462,7 @@ fn each<S>(
     }
 }
 
-/// Reads a request and answers it. What the client does wrong is its own affair.
+/// Reads a request and answers it. Errors of the client are ignored.
 fn answer(session: &mut Session, mut stream: impl Read + Write) -> Outcome {
     let mut request = Vec::new();
     let mut piece = [0; 512];

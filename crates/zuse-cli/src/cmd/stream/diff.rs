@@ -68,7 +68,7 @@ impl Diff {
     /// Compares two snapshots of a dataset.
     fn one(&self, session: &mut Session, below: &str, (a, b): (&str, &str)) -> Outcome {
         let words = |w: &[&str]| w.iter().map(OsString::from).collect::<Vec<_>>();
-        // Paths are those in the stream, not below a place where nobody mounts it.
+        // Paths are those in the stream, without a mount point in front.
         let place = match below {
             "" => "mountpoint=none".to_owned(),
             below => format!("mountpoint=/{below}"),

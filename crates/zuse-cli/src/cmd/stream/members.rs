@@ -6,14 +6,14 @@ use zuse::ReceivedSnapshot;
 use crate::error::{CommandError, Outcome};
 use crate::target::Target;
 
-/// A dataset of a stream, at the snapshot that is looked at.
+/// A dataset of a stream, at the snapshot to be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Its path below the stream's top; empty for the top itself.
     pub below: String,
-    /// The snapshot in the pool that the stream was unpacked to.
+    /// The snapshot in the pool into which the stream was received.
     pub snapshot: String,
-    /// What the stream calls that snapshot.
+    /// The snapshot's name in the stream.
     pub name: String,
     /// It is a volume.
     pub is_volume: bool,
@@ -24,7 +24,7 @@ pub struct Member {
 pub struct Place {
     /// Dataset and path.
     pub target: Target,
-    /// Its path below the one that was asked for, with that one's last name in front.
+    /// Its path below the requested one, with that one's last name in front.
     pub below: String,
     /// It is a volume as a whole.
     pub is_volume: bool,
@@ -61,12 +61,12 @@ impl Choice {
     }
 }
 
-/// All that are looked at, each above those below it.
+/// All datasets to be read, parents first.
 #[derive(Debug)]
 pub struct Members(Vec<Member>);
 
 impl Members {
-    /// Those of the snapshots that were received as `top` and below it; `None` if none is wanted.
+    /// The snapshots that were received as `top` and below it; `None` if none is wanted.
     pub fn of(
         top: &str,
         all: &[ReceivedSnapshot],
@@ -104,7 +104,7 @@ impl Members {
         (!members.is_empty()).then_some(Self(members))
     }
 
-    /// Leaves out those that are so; their names.
+    /// Removes those that match, and returns their names.
     pub fn drop_if(&mut self, is_so: impl Fn(&Member) -> bool) -> Vec<String> {
         let gone = self.0.extract_if(.., |m| is_so(m));
         gone.map(|m| m.name).collect()
@@ -187,7 +187,7 @@ impl Place {
     }
 }
 
-/// A path without what leads nowhere.
+/// A path without components that lead nowhere.
 fn plain(path: &str) -> String {
     let names = path.split('/').filter(|p| !p.is_empty() && *p != ".");
     names.collect::<Vec<_>>().join("/")

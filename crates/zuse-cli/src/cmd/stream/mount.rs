@@ -1,7 +1,7 @@
 //! `zuse stream mount`: a stream as a directory.
 //!
-//! The process in the background holds the temporary pool that the stream unpacks to, in a nameless
-//! file. Both end with the mount.
+//! The process in the background holds the temporary pool of the stream, in an unlinked file. Both
+//! end with the mount.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -54,8 +54,8 @@ impl Mount {
         if !self.foreground && !self.served {
             return self.start(session, &path);
         }
-        // Commands find a mounted pool by its name: two mounts at once, or a pool of the user's,
-        // are not to be mixed up.
+        // Commands find a mounted pool by its name. So two mounts at once, or a pool of the user's,
+        // must have different names.
         let unique = session.environment()?.entropy.u64();
         let name = format!("{STREAM_POOL}-{unique:016x}");
         let (members, all) = self.sources.open_all(session, &name)?;
@@ -66,8 +66,8 @@ impl Mount {
         };
         let is_last = |m: &Member| m.snapshot.split('@').next().and_then(last) == Some(&m.snapshot);
         let dataset = match members.all() {
-            // Datasets appear inside of the one above them, but not in a snapshot. Each is as its
-            // last snapshot is, since nothing else was received.
+            // Datasets appear inside their parent, but not inside a snapshot. Each is in the state
+            // of its last snapshot, since nothing else was received.
             several @ [first, _, ..] if first.below.is_empty() && several.iter().all(is_last) => {
                 top
             }

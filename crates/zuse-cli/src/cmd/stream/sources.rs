@@ -1,4 +1,4 @@
-//! Streams that a command line names, and the pool that they are unpacked to.
+//! Streams that a command line names, and the pool into which they are received.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub struct Sources {
     pub streams: Vec<PathBuf>,
 }
 
-/// Whether there was no room for what a stream unpacks to.
+/// Whether the space for the received stream was used up.
 fn is_room(error: &zuse::Error) -> bool {
     matches!(error, zuse::Error::Suspended { .. }) || error.is(zuse::Errno::NOSPC)
 }
@@ -53,13 +53,13 @@ fn unread(error: &zuse::Error, folder: &Path) -> CommandError {
 }
 
 impl Sources {
-    /// Receives the streams; the datasets to be looked at.
+    /// Receives the streams. Returns the datasets to be read.
     pub fn open(&self, session: &mut Session) -> Outcome<Members> {
         Ok(self.open_all(session, STREAM_POOL)?.0)
     }
 
-    /// Receives the streams into a pool of that name; the datasets to be looked at, and all
-    /// snapshots that there are.
+    /// Receives the streams into a pool of that name. Returns the datasets to be read, and all
+    /// snapshots.
     pub fn open_all(
         &self,
         session: &mut Session,
@@ -125,7 +125,7 @@ impl Sources {
     }
 }
 
-/// Nothing in a stream is what was asked for.
+/// The error if no stream has what was requested.
 fn not_there(choice: &Choice, snapshots: &[ReceivedSnapshot]) -> CommandError {
     let what = match (&choice.dataset, &choice.snapshot) {
         (None, snapshot) => format!("snapshot '{}'", snapshot.as_deref().unwrap_or_default()),
@@ -136,19 +136,19 @@ fn not_there(choice: &Choice, snapshots: &[ReceivedSnapshot]) -> CommandError {
         .hint(format!("it has: {}", names(snapshots)))
 }
 
-/// What a stream calls its snapshots.
+/// The names of the snapshots in the stream.
 pub fn names(snapshots: &[ReceivedSnapshot]) -> String {
     let names: Vec<&str> = snapshots.iter().map(|s| s.from.as_str()).collect();
     names.join(" ")
 }
 
-/// The dataset that a stream's top becomes in a pool of that name.
+/// The dataset of a stream's top in a pool of that name.
 pub fn top_of(pool: &str) -> String {
     STREAM_DATASET.replacen(STREAM_POOL, pool, 1)
 }
 
-/// A file and what is chosen behind its name: `@SNAPSHOT`, or `/CHILD@SNAPSHOT` of a dataset below
-/// the top.
+/// A file, and the choice behind its name: `@SNAPSHOT`, or `/CHILD@SNAPSHOT` of a dataset below the
+/// top.
 fn split(session: &Session, path: &Path) -> (PathBuf, Option<String>) {
     if session.path(path).exists() {
         return (path.to_owned(), None);

@@ -21,7 +21,7 @@ use crate::session::Session;
 const STEP: u64 = 64 << 20;
 /// The row of all newer types.
 const OTHER: usize = 56;
-/// Failures that are printed.
+/// The most failures that are printed.
 const SHOWN: usize = 200;
 
 /// How much is asked.
@@ -83,7 +83,7 @@ pub fn run(session: &mut Session, pool: &Arc<Pool>, asked: Asked) -> Outcome {
     }
 }
 
-/// Prints what could not be read by a walk that serves something else.
+/// Prints failed reads of a walk that has another purpose.
 pub fn failures(session: &mut Session, report: &Report) -> Outcome {
     let mut out = String::new();
     failure_lines(&mut out, report);
@@ -110,14 +110,14 @@ fn failure_lines(out: &mut String, report: &Report) {
     }
 }
 
-/// An end without a word: what is wrong stands in the output.
+/// An exit without a message: the output says what is wrong.
 pub fn silent(code: u8) -> Stop {
     let mut error = CommandError::new("");
     error.code = code;
     error.into()
 }
 
-/// Lines of progress on the error stream, over each other.
+/// Lines of progress on the error stream, each over the one before.
 struct Progress {
     stream: Option<std::fs::File>,
     last: AtomicU64,
@@ -172,7 +172,7 @@ fn ratio(a: u64, b: u64) -> f64 {
     if b == 0 { 1.0 } else { a as f64 / b as f64 }
 }
 
-/// The first part; says whether the space maps agree.
+/// The first part. Returns whether the space maps match.
 fn summary(out: &mut String, pool: &Pool, report: &Report, asked: Asked) -> bool {
     failure_lines(out, report);
     let mut sound = true;
@@ -193,7 +193,7 @@ fn summary(out: &mut String, pool: &Pool, report: &Report, asked: Asked) -> bool
     sound && report.failed == 0
 }
 
-/// Sums of all blocks, and how much room compression, deduplication and clones save.
+/// Sums of all blocks, and the space saved by compression, deduplication and clones.
 fn total_lines(out: &mut String, report: &Report) {
     let t = &report.figures.totals;
     let avg = |bytes: u64| bytes / t.all.blocks.max(1);
@@ -220,7 +220,7 @@ fn total_lines(out: &mut String, report: &Report) {
         t.all.asize,
         t.all.asize.saturating_sub(t.deduped.bytes).max(1),
     );
-    // OpenZFS divides the shared by what is left, plus one.
+    // OpenZFS divides the shared bytes by the rest, plus one.
     let _ = writeln!(
         out,
         "\tbp deduped:     {:>15}    ref>1: {:>6}   deduplication: {:>6.2}",
@@ -240,7 +240,7 @@ fn total_lines(out: &mut String, report: &Report) {
     );
 }
 
-/// Blocks whose bytes stand in their pointers.
+/// Blocks that are embedded in their pointers.
 fn embedded_lines(out: &mut String, figures: &Figures, asked: Asked) {
     let embedded = figures.totals.embedded;
     if embedded > 0 {
@@ -255,7 +255,7 @@ fn embedded_lines(out: &mut String, figures: &Figures, asked: Asked) {
     }
 }
 
-/// Blocks with several copies that lie closer together than they should.
+/// Blocks with several copies that are closer together than they should be.
 fn ditto_lines(out: &mut String, report: &Report) {
     let t = &report.figures.totals;
     if t.ditto_on_one > 0 {
@@ -311,7 +311,7 @@ fn leak_lines(out: &mut String, report: &Report, leaks: &[Leak]) -> bool {
     false
 }
 
-/// What a top-level vdev is set aside for.
+/// The purpose of a top-level vdev.
 fn bias(pool: &Pool, vdev: u32) -> Option<String> {
     let config = pool.config();
     let zap = config.vdev_tree.children.get(vdev as usize)?.zap_top?;
@@ -332,7 +332,7 @@ fn bias(pool: &Pool, vdev: u32) -> Option<String> {
 fn classes(out: &mut String, pool: &Pool, report: &Report) {
     let tops = pool.spa().vdevs().tops();
     let mut sums = [(0u64, 0u64); 4];
-    // A class is shown as long as it has a vdev.
+    // A class is printed as long as it has a vdev.
     let mut there = [true, false, false, false];
     // The space of a removed vdev still counts.
     for top in tops
@@ -357,7 +357,7 @@ fn classes(out: &mut String, pool: &Pool, report: &Report) {
         if let Some(sum) = sums.get_mut(class) {
             sum.0 += stored;
             sum.1 += if matches!(top.kind(), zuse::VdevKind::Draid { .. }) && shift > 0 {
-                // Its metaslabs are whole rows: somewhat less.
+                // Its metaslabs are whole rows, so they are somewhat smaller.
                 let regions = (0..top.asize() >> shift)
                     .map_while(|i| pool.spa().metaslab_region(top.id(), i));
                 regions.map(|(_, size)| size).sum()
@@ -385,7 +385,7 @@ fn classes(out: &mut String, pool: &Pool, report: &Report) {
         let kept = |special| pool.embedded_log(special).unwrap_or_default();
         let (room, allocated) = kept(false);
         line("Embedded log class", allocated, room);
-        // Special vdevs have one of their own.
+        // Special vdevs have an embedded log class of their own.
         if there[1] {
             let (room, allocated) = kept(true);
             line("Special embedded log", allocated, room);
@@ -415,7 +415,7 @@ fn row(out: &mut String, stat: &Stat, total: &Stat, name: &str) {
     );
 }
 
-/// How many blocks of a row and a level are stored in how many sectors, from `-bbbb` on; nothing
+/// How many blocks of a row and a level are stored in how many sectors, from `-bbbb` on. Nothing
 /// for a row without space.
 fn sectors(
     out: &mut String,
@@ -438,7 +438,7 @@ fn sectors(
     super::histogram::lines(out, "\t\t\t", &all, *first as usize);
 }
 
-/// Metadata: what lies above level 0, and the types that are metadata. Rows that print as empty do
+/// Metadata: blocks above level 0, and object types that are metadata. Rows that print as empty do
 /// not count.
 fn metadata(figures: &Figures) -> Stat {
     let mut sum = Stat::default();

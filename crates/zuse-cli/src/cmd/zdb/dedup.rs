@@ -1,4 +1,4 @@
-//! `zdb -D` and `-S`: dedup tables as they are, and as one of all data would be.
+//! `zdb -D` and `-S`: the existing dedup tables, and a simulated one of all data.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -22,7 +22,7 @@ use crate::session::Session;
 const UNIQUE: usize = 2;
 /// The checksum of blocks without one.
 const NO_CHECKSUM: u8 = 2;
-/// Parts of the simulated table, so that threads seldom wait for each other.
+/// Shards of the simulated table, so that threads rarely contend.
 const PARTS: usize = 64;
 
 /// Prints the tables of a pool.
@@ -159,15 +159,15 @@ fn ratios(out: &mut String, histogram: &Histogram) {
     );
 }
 
-/// Blocks with one content: how many, and their bytes in the books.
+/// Blocks with the same content: their number, and their accounted bytes.
 #[derive(Clone, Copy, Default)]
 struct Alike {
     blocks: u64,
     dsize: u64,
 }
 
-/// Prints what a dedup table would hold if all data had been written with dedup. It takes some 100
-/// bytes of memory for each different block.
+/// Prints what a dedup table would contain if all data had been written with dedup. It takes some
+/// 100 bytes of memory for each different block.
 pub fn simulate(session: &mut Session, pool: &Arc<Pool>) -> Outcome {
     let parts: Vec<Mutex<HashMap<Key, Alike>>> = (0..PARTS).map(|_| Mutex::default()).collect();
     let hasher = RandomState::new();

@@ -1,4 +1,4 @@
-//! Whether the counts of features are the number of their users.
+//! Whether the reference counts of features match the number of their users.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use zuse_format::dsl::BOOKMARK_HAS_FBN;
 
 use super::objects::{Directory, Found};
 
-/// Users of features, by guid, and what says so.
+/// Users of features, by guid, and their description.
 #[derive(Default)]
 pub struct Users {
     counts: BTreeMap<&'static str, u64>,
@@ -76,7 +76,7 @@ impl Users {
         Ok(())
     }
 
-    /// Compares with what the pool says; true if all is right.
+    /// Compares with the pool's counts; true if all match.
     ///
     /// # Errors
     /// A removed vdev's attributes cannot be read.
@@ -91,8 +91,7 @@ impl Users {
             add(&mut self, REMOVAL);
             let mos = pool.spa().mos();
             if let Some(mapping) = &child.indirect {
-                // The fourth word of the header: an object with counts of what is not needed any
-                // more.
+                // The fourth word of the header: an object with counts of obsolete bytes.
                 let bonus = mos.dnode(ObjectId(mapping.object))?.bonus_vec();
                 if bonus
                     .as_chunks::<8>()

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 /// Stars of the longest line.
 const WIDTH: u64 = 40;
 
-/// The buckets between the first and the last that count anything, each behind `pad`; the first is
+/// The buckets between the first and the last nonzero one, each after `pad`. The first bucket is
 /// number `first`.
 pub fn lines(out: &mut String, pad: &str, row: &[u64], first: usize) {
     let Some(begin) = row.iter().position(|n| *n != 0) else {

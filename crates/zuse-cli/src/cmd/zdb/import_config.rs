@@ -1,17 +1,16 @@
-//! `zdb -CC`: the configuration that an import makes of the labels, before it has read anything of
-//! the pool itself.
+//! `zdb -CC`: the configuration that an import builds from the labels, before it has read the pool
+//! itself.
 //!
-//! The tree is put together from one label of each top-level vdev, the newest. Leaves that were
-//! found name the place where they were found, at their end. A top-level vdev without a label is a
-//! `missing` one, or a `hole` where a label says so.
+//! The tree is built from one label of each top-level vdev, the newest. Leaves that were found have
+//! the path of their device at their end. A top-level vdev without a label is a `missing` one, or a
+//! `hole` if a label says so.
 
 use std::collections::BTreeMap;
 
 use zuse::{FileDevice, FoundPool, Labels};
 use zuse_format::nvlist::{NvList, NvValue};
 
-/// What the labels say of a pool of which the devices were found. `limit` is the txg that was asked
-/// for.
+/// The content of the labels of a pool whose devices were found. `limit` is the requested txg.
 pub fn of_labels(found: &FoundPool, limit: Option<u64>) -> NvList {
     let (newest, tops) = newest_labels(found);
     let mut out = NvList::new();
@@ -77,7 +76,7 @@ fn newest_labels(found: &FoundPool) -> (NvList, BTreeMap<u64, NvList>) {
 /// All top-level vdevs, also those without a label.
 fn children(found: &FoundPool, newest: &NvList, tops: &BTreeMap<u64, NvList>) -> Vec<NvList> {
     let count = newest.get_u64("vdev_children").unwrap_or(0);
-    // No pool has so many; a label that says so is wrong.
+    // No pool has so many; a label with such a number is wrong.
     let count = count.min(1 << 12);
     let holes = newest.get_u64s("hole_array").unwrap_or_default();
     let child = |id| match tops.get(&id).and_then(|l| l.get_list("vdev_tree")) {

@@ -1,4 +1,4 @@
-//! `zdb -s`: what each vdev holds, and what it read, wrote and failed since the pool was opened.
+//! `zdb -s`: the space of each vdev, and its reads, writes and errors since the pool was opened.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -60,12 +60,12 @@ fn below(out: &mut String, vdev: &VdevStatus, depth: usize, seconds: u64) {
     }
 }
 
-/// A path, or what it is made of.
+/// A path, or the kind of the vdev.
 fn name(vdev: &VdevStatus) -> String {
     if vdev.kind.is_device() {
         return vdev.name.clone();
     }
-    // `raidz1-0`, `draid2:4d:6c:0s-0` and `mirror-1` without what tells them apart.
+    // `raidz1-0`, `draid2:4d:6c:0s-0` and `mirror-1` without their numbers and shapes.
     let end = vdev.name.find([':', '-']).unwrap_or(vdev.name.len());
     vdev.name.get(..end).unwrap_or_default().to_owned()
 }
@@ -83,7 +83,7 @@ fn line(
     let written = indent + name.len();
     let room = NAME + if space.is_none() { SPACE } else { 0 };
     let _ = write!(out, "{:indent$}{name}", "");
-    // A name that is too long moves the columns by as much again, as OpenZFS does it.
+    // A name that is too long moves the columns by the same amount, as in OpenZFS.
     let width = room.abs_diff(written);
     let _ = if written <= room {
         write!(out, "{class:<width$}")

@@ -13,12 +13,11 @@ use crate::date;
 use crate::error::{CommandError, Outcome, said_by_host};
 use crate::session::Session;
 
-/// What of the labels is printed.
+/// Which parts of the labels are printed.
 pub struct Asked {
     /// Equal labels once; from 3 on each.
     pub level: u8,
-    /// Their uberblocks as well: equal ones once, from 2 on the slots that hold none, from 3 on
-    /// each.
+    /// Their uberblocks as well: equal ones once; from 2 on also unused slots; from 3 on each.
     pub rings: u8,
     /// Without the configurations.
     pub no_config: bool,
@@ -45,7 +44,7 @@ pub fn run(session: &mut Session, path: &Path, asked: Asked) -> Outcome {
         let Ok(content) = slot else {
             failed += 1;
             if !asked.no_config {
-                // Bytes that are there and say nothing.
+                // The device is too short for this label.
                 let is_short = label_offset(device.size(), i) + LABEL_SIZE > device.size();
                 let what = if is_short { "read" } else { "unpack" };
                 session.ui.line(format!("failed to {what} label {i}"))?;
@@ -98,7 +97,7 @@ fn list(numbers: &[usize]) -> String {
     numbers.iter().map(|i| format!("{i} ")).collect()
 }
 
-/// Sector shift of the top-level vdev that a label tells of.
+/// Sector shift of the top-level vdev of a label.
 fn ashift_of(label: &NvList) -> u8 {
     let tree = label.get_list("vdev_tree");
     let shift = tree.and_then(|t| t.get_u64("ashift"));
@@ -132,7 +131,7 @@ impl Rings {
         with.map(|(label, _)| label).collect()
     }
 
-    /// What is to be printed of a label's ring.
+    /// The text for the ring of a label.
     fn text(&self, label: usize, level: u8) -> String {
         let mut out = String::new();
         let Some(ring) = self.rings.get(label) else {
@@ -196,7 +195,7 @@ fn write(list: &NvList, indent: usize, out: &mut String) {
     }
 }
 
-/// An uberblock as `-u` prints it; from level 4 on with the whole root pointer once more.
+/// An uberblock as `-u` prints it; from level 4 on also with the full root pointer.
 pub fn uberblock_dump(u: &Uberblock, level: u8) -> String {
     let text = uberblock_text(u, 1);
     if level < 4 {

@@ -1,9 +1,9 @@
-//! `zdb -y`: the lists of blocks of clones that are being destroyed, and whether all space maps and
-//! their logs make sense.
+//! `zdb -y`: the livelists of clones that are being destroyed, and the consistency of all space
+//! maps and their logs.
 //!
-//! What such a list has as allocated and not as freed again must be allocated in its metaslab. No
-//! entry of a space map may allocate what is allocated, or free what is free. Memory: the ranges of
-//! one metaslab, the entries of all logs, the live blocks of all lists.
+//! A block that such a list has as allocated, and not as freed, must be allocated in its metaslab.
+//! No entry of a space map may allocate what is allocated, or free what is free. Memory: the ranges
+//! of one metaslab, the entries of all logs, the live blocks of all lists.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -35,7 +35,7 @@ struct Live {
 /// Live blocks by vdev and metaslab.
 type Blocks = BTreeMap<(u64, u64), Vec<Live>>;
 
-/// Looks, and prints what is wrong.
+/// Checks, and prints what is wrong.
 pub fn run(session: &mut Session, pool: &Arc<Pool>) -> Outcome {
     let cannot = || format!("cannot verify the space maps of '{}'", pool.name());
     let slabs = metaslabs::slabs(pool).or_cannot(cannot)?;
@@ -65,7 +65,7 @@ fn not_allocated(out: &mut String, live: &Live, vdev: u64) {
     );
 }
 
-/// What the lists have as allocated and not freed again.
+/// The blocks that the lists have as allocated and not as freed.
 fn live_blocks(pool: &Arc<Pool>, slabs: &[Slabs], out: &mut String) -> Result<Blocks> {
     let mut blocks = Blocks::new();
     for sublist in sublists(pool)? {
@@ -93,8 +93,8 @@ fn live_blocks(pool: &Arc<Pool>, slabs: &[Slabs], out: &mut String) -> Result<Bl
     Ok(blocks)
 }
 
-/// What entries of a list leave, read from new to old. These are blocks that are allocated and not
-/// freed later, and how often blocks are freed that were not allocated.
+/// The result of a list's entries, read from new to old: blocks that are allocated and not freed
+/// later. Also how often a block is freed that was not allocated.
 fn settled(entries: &[(BlockPointer, bool)]) -> (Vec<&BlockPointer>, Vec<(&BlockPointer, usize)>) {
     let mut freed: BTreeMap<(u32, u64), Vec<&BlockPointer>> = BTreeMap::new();
     let mut live = Vec::new();
@@ -135,8 +135,7 @@ fn sublists(pool: &Pool) -> Result<Vec<u64>> {
     Ok(all)
 }
 
-/// Goes through the maps of all metaslabs with their logs. What of `blocks` was looked up is taken
-/// out.
+/// Checks the maps of all metaslabs with their logs. Removes the checked blocks from `blocks`.
 fn verify(pool: &Arc<Pool>, slabs: &[Slabs], blocks: &mut Blocks, out: &mut String) -> Result<()> {
     let mut logged: BTreeMap<(u64, u64), Vec<(u64, MapEntry)>> = BTreeMap::new();
     metaslabs::each_logged(pool, slabs, &mut |vdev, index, txg, entry| {
@@ -177,7 +176,7 @@ fn verify(pool: &Arc<Pool>, slabs: &[Slabs], blocks: &mut Blocks, out: &mut Stri
     Ok(())
 }
 
-/// Enters what happened; `None` if it could happen, else its name.
+/// Applies an entry; `None` if it was possible, else the name of the problem.
 fn enter(allocated: &mut RangeTree, entry: &MapEntry) -> Option<&'static str> {
     let span = Span::new(entry.offset, entry.run);
     let (word, done) = match entry.op {

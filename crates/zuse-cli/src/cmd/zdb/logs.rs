@@ -9,10 +9,10 @@ use zuse_format::{BlockPointer, BpKind, FormatError};
 
 use crate::date;
 
-/// Bytes of written data that are shown.
+/// Bytes of written data that are printed.
 const SHOWN: usize = 20;
 
-/// What stands before the fields of a record.
+/// Printed before the fields of a record.
 const PAD: &str = "\t\t\t";
 
 /// Names of the record types, by number.
@@ -44,7 +44,7 @@ const NAMES: [&str; 25] = [
     "TX_CLONE_RANGE",
 ];
 
-/// The log of a dataset as it prints among other things of it: nothing where there is none.
+/// The log of a dataset as part of its other output; nothing if there is none.
 ///
 /// # Errors
 /// The chain cannot be read.
@@ -95,7 +95,7 @@ struct Lines<'a> {
     header: &'a ZilHeader,
     level: u8,
     out: String,
-    /// Records by type; the first is all of them.
+    /// Records by type; the first counts all of them.
     counts: [u64; 25],
 }
 
@@ -147,7 +147,7 @@ impl Lines<'_> {
         }
     }
 
-    /// A record that does not parse; one that cannot be read is never parsed.
+    /// A record that cannot be parsed. (One that cannot be read is never parsed.)
     fn broken(&mut self, seq: u64, e: &FormatError, readable: bool) {
         let _ = match readable {
             false => writeln!(self.out, "\t\trecord {seq}: encrypted"),
@@ -155,7 +155,7 @@ impl Lines<'_> {
         };
     }
 
-    /// How many records there are of each type.
+    /// Prints the number of records of each type.
     fn end(&mut self) {
         if self.level > 3 {
             self.out.push('\n');
@@ -277,7 +277,7 @@ fn create(out: &mut String, c: &Create<'_>) -> std::fmt::Result {
     )
 }
 
-/// Where the written bytes lie, or the first of them.
+/// The location of the written bytes, or the first of them.
 fn data_of_write(
     out: &mut String,
     block: &BlockPointer,

@@ -17,7 +17,7 @@ use crate::session::Session;
 
 /// More than any honest map.
 const MAX_MAP: u64 = 1 << 32;
-/// With it changes of space maps are logged.
+/// With this feature changes of space maps are logged.
 const LOG_FEATURE: &str = "com.delphix:log_spacemap";
 /// Bytes of a map read at a time.
 const PIECE: u64 = 1 << 20;
@@ -47,14 +47,14 @@ pub struct Slabs {
 }
 
 impl Slabs {
-    /// First byte and size of a metaslab. Those of dRAID begin and end with whole rows.
+    /// First byte and size of a metaslab. Those of dRAID begin and end at whole rows.
     fn region(&self, pool: &Pool, index: u64) -> (u64, u64) {
         let shift = self.shift.min(63);
         let known = pool.spa().metaslab_region(self.vdev as u32, index);
         known.unwrap_or((index << shift, 1 << shift))
     }
 
-    /// What the entries of a metaslab's space map count from.
+    /// The base of the offsets in a metaslab's space map.
     pub fn geometry(&self, pool: &Pool, index: u64) -> MapGeometry {
         let (start, size) = self.region(pool, index);
         MapGeometry {
@@ -64,7 +64,7 @@ impl Slabs {
         }
     }
 
-    /// The metaslab at a place, and from which txg on the logs have its changes.
+    /// The metaslab of an offset, and the txg from which on the logs have its changes.
     fn unflushed(&self, offset: u64) -> Option<(u64, u64)> {
         let index = offset >> self.shift.min(63);
         let (_, txgs) = self.unflushed.as_ref()?;
@@ -348,7 +348,7 @@ fn entries(
     })
 }
 
-/// Gives the entries of a map to `f`, with their numbers.
+/// Passes the entries of a map to `f`, with their numbers.
 ///
 /// # Errors
 /// The map cannot be read.
@@ -397,7 +397,7 @@ fn logs_of(pool: &Pool) -> Result<Option<BTreeMap<u64, u64>>> {
     Ok(Some(logs))
 }
 
-/// Gives the entries of the logs that still count to `f`: vdev, metaslab, txg, entry.
+/// Passes the entries of the logs that still count to `f`: vdev, metaslab, txg, entry.
 ///
 /// # Errors
 /// A log cannot be read.

@@ -1,4 +1,4 @@
-//! One object: its row in the table, and what is in it.
+//! One object: its row in the table, and its content.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::{Style, pointer};
 use crate::error::Outcome;
 use crate::session::Session;
 
-/// Flags of a dnode, in the order in which they print.
+/// Flags of a dnode, in the order in which they are printed.
 const FLAGS: [(u8, &str); 4] = [
     (1, "USED_BYTES "),
     (2, "USERUSED_ACCOUNTED "),
@@ -23,18 +23,18 @@ const FLAGS: [(u8, &str); 4] = [
     (4, "SPILL_BLKPTR"),
 ];
 
-/// Self-describing metadata of 32-bit numbers: what of the mapping of a removed vdev is not needed
-/// any more.
+/// Type number of self-describing metadata of 32-bit numbers: how much of a removed vdev's mapping
+/// is obsolete.
 const COUNTS: u8 = 0xc2;
 
 /// An object set whose objects are printed.
 pub struct Table {
     objset: Arc<Objset>,
-    /// The tables of a file system, once an object needed them.
+    /// The attribute tables of a file system, once an object needed them.
     znodes: Option<Znodes>,
     /// Whether the header of the table was printed.
     headed: bool,
-    /// Objects that contradict themselves or cannot be read.
+    /// Objects that are inconsistent or cannot be read.
     pub wrong: u64,
 }
 
@@ -54,16 +54,16 @@ impl Table {
         }
     }
 
-    /// Files that no path leads to.
+    /// Files without a path.
     pub fn leaked(&self) -> u64 {
         self.znodes.as_ref().map_or(0, |z| z.leaked)
     }
 
-    /// Prints an object under the number that people know it by.
+    /// Prints an object under its usual number.
     ///
     /// # Errors
-    /// Nobody reads what is printed. What cannot be read of the object is said on the error stream
-    /// and counted.
+    /// The reader has closed the stream. Unreadable parts of the object are reported on the error
+    /// stream and counted.
     pub fn print(
         &mut self,
         session: &mut Session,

@@ -1,4 +1,4 @@
-//! `zdb -d`: datasets and their objects, and other objects of the pool that belong to them.
+//! `zdb -d`: datasets and their objects, and the pool's own objects that belong to them.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::session::Session;
 /// Directories within directories; names end far earlier.
 const DEEPEST: usize = 128;
 
-/// A dataset that a walk came by.
+/// A dataset found by a walk.
 pub struct Found {
     /// Its full name.
     pub name: String,
@@ -32,13 +32,13 @@ pub struct Found {
     pub is_snapshot: bool,
 }
 
-/// A directory that a walk came by.
+/// A directory found by a walk.
 pub struct Directory {
     /// Its object.
     pub object: u64,
 }
 
-/// What is asked for.
+/// The options.
 pub struct Asked<'a> {
     /// Pool or dataset.
     pub what: &'a str,
@@ -50,7 +50,7 @@ pub struct Asked<'a> {
     pub logs: u8,
 }
 
-/// Things found wrong on the way.
+/// Problems found meanwhile.
 #[derive(Default)]
 struct Wrong {
     objects: u64,
@@ -77,7 +77,7 @@ pub fn run(session: &mut Session, pool: &Arc<Pool>, asked: &Asked<'_>) -> Outcom
     Err(error.into())
 }
 
-/// What is said of a dataset that cannot be opened.
+/// The message about a dataset that cannot be opened.
 pub fn not_held(name: &str, error: &zuse::Error, code: u8) -> CommandError {
     if !error.is(Errno::NOENT) {
         return explain(&format!("cannot open '{name}'"), error, false);
@@ -226,7 +226,7 @@ fn own_space(pool: &Pool) -> Result<u64> {
     }
 }
 
-/// Lists of what waits to be freed.
+/// Lists of blocks that wait to be freed.
 fn frees(pool: &Arc<Pool>, style: Style) -> Result<Vec<u8>> {
     let mos = pool.spa().mos();
     let directory = pool.spa().directory()?;
@@ -399,7 +399,7 @@ fn one(
     Ok(())
 }
 
-/// What was freed since the snapshot before, by the txg from which on it was born.
+/// Blocks freed since the previous snapshot, by the txg from which on they were born.
 fn deadlist(mos: &Arc<Objset>, object: u64, style: Style, out: &mut Vec<u8>) -> Result<()> {
     list_by_txg(mos, object, "Deadlist", style, out)
 }
@@ -486,8 +486,8 @@ fn list_by_txg(
     Ok(())
 }
 
-/// The lists of destroyed clones, and the deadlists of the empty snapshot that all file systems
-/// begin with.
+/// The lists of destroyed clones, and the deadlists of the origin snapshot `$ORIGIN@$ORIGIN` of all
+/// file systems.
 fn origin(pool: &Arc<Pool>, root: u64, style: Style) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     let mos = pool.spa().mos();
@@ -511,7 +511,7 @@ fn origin(pool: &Arc<Pool>, root: u64, style: Style) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// The objects of an object set; gives how many contradict themselves.
+/// Prints the objects of an object set. Returns how many are inconsistent.
 fn table(session: &mut Session, objset: &Arc<Objset>, asked: &Asked<'_>) -> Outcome<u64> {
     let cannot = || format!("cannot read the objects of {}", objset.place());
     let style = asked.style;

@@ -1,10 +1,10 @@
-//! What `zdb -ddd` shows of dirty time logs: which txgs each device lacks, and which devices the
-//! pool cannot do without.
+//! What `zdb -ddd` prints of dirty time logs: the txgs that each device lacks, and the devices that
+//! the pool requires.
 //!
-//! A set of txgs belongs to each vdev. Of a leaf, `missing` is what its log has, and `outage` that
-//! too, or everything where it cannot be read. A vdev with children is partial in the txgs that any
-//! of them lacks. It is out in those that more of them lack than it can do without. A device is
-//! required if its top-level vdev would be out without it; so are the pool and its top-level vdevs
+//! Each vdev has sets of txgs. For a leaf, `missing` is the content of its log. `outage` is the
+//! same, or everything if it cannot be read. A vdev with children is partial in the txgs that any
+//! of them lacks. It is out in those that more of them lack than its redundancy covers. A device is
+//! required if its top-level vdev would be out without it. So are the pool and its top-level vdevs
 //! themselves.
 
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use zuse::{Pool, Result, Span, VdevConfig, VdevKind, VdevStatus};
 /// All txgs.
 const EVER: Span = Span::new(0, u64::MAX);
 
-/// Txgs that a vdev lacks; each list in order, no two ranges touch.
+/// The txgs that a vdev lacks. Each list is sorted, and no two ranges touch.
 #[derive(Clone, Debug, Default)]
 struct Lack {
     missing: Vec<Span>,
@@ -23,20 +23,20 @@ struct Lack {
     outage: Vec<Span>,
 }
 
-/// A vdev with what it lacks.
+/// A vdev and what it lacks.
 struct Node<'a> {
     status: &'a VdevStatus,
     lack: Lack,
     children: Vec<Node<'a>>,
 }
 
-/// The txgs that at least `least` of some sets have.
+/// The txgs in at least `least` of the sets.
 fn in_at_least(sets: &[&[Span]], least: usize) -> Vec<Span> {
     let mut edges: Vec<(u64, i64)> = Vec::new();
     for span in sets.iter().copied().flatten() {
         edges.extend([(span.start, 1), (span.end(), -1)]);
     }
-    // What begins comes before what ends, so that touching ranges become one.
+    // Starts come before ends, so that touching ranges become one.
     edges.sort_by_key(|(at, step)| (*at, -step));
     let (mut depth, mut from, mut out) = (0, None, Vec::new());
     for (at, step) in edges {
@@ -103,7 +103,7 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// In which txgs it would be out if a device were gone.
+    /// The txgs in which it would be out without a device.
     fn outage_without(&self, guid: u64) -> Vec<Span> {
         if self.children.is_empty() {
             let gone = self.status.guid == guid;
@@ -119,7 +119,7 @@ impl<'a> Node<'a> {
         in_at_least(&sets, tolerance(self.status))
     }
 
-    /// Prints it and what is below; `top` is the top-level vdev that it is a part of.
+    /// Prints it and what is below; `top` is its top-level vdev.
     fn show(&self, out: &mut String, name: &str, depth: usize, top: Option<&Self>) {
         let needed = top.is_none_or(|top| !top.outage_without(self.status.guid).is_empty());
         let need = if needed { "required" } else { "expendable" };

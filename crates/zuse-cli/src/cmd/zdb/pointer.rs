@@ -1,4 +1,4 @@
-//! Block pointers as text: the whole line of a root pointer, and the short form of lists.
+//! Block pointers as text: the full line of a root pointer, and the short form of lists.
 
 use std::fmt::Write as _;
 
@@ -45,7 +45,7 @@ const CHECKSUMS: [&str; 15] = [
     "blake3",
 ];
 
-/// Names of the types that describe themselves, by how they are swapped.
+/// Names of the self-describing types, by how they are byte-swapped.
 const NEW_TYPES: [&str; 10] = [
     "uint8", "uint16", "uint32", "uint64", "zap", "dnode", "objset", "znode", "oldacl", "acl",
 ];
@@ -94,12 +94,12 @@ fn words(bp: &BlockPointer) -> String {
     format!("{a:016x}:{b:016x}:{c:016x}:{d:016x}")
 }
 
-/// The pointer with all that is in it.
+/// The pointer with all its fields.
 pub fn full(bp: &BlockPointer) -> String {
     full_as(bp, type_name(bp.object_type()))
 }
 
-/// The pointer with all that is in it, as that of a block of some kind.
+/// The pointer with all its fields, as that of a block of some kind.
 pub fn full_as(bp: &BlockPointer, kind: &str) -> String {
     let what = format!("[L{} {kind}]", bp.level());
     match bp.kind() {

@@ -1,4 +1,4 @@
-//! Which objects are asked for: `N`, or `FIRST:LAST[:FLAGS]`.
+//! Ranges of requested objects: `N`, or `FIRST:LAST[:FLAGS]`.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const ZAPS: u8 = 8;
 const OTHERS: u8 = 16;
 const ALL: u8 = 31;
 
-/// Objects from a number to another, of some kinds.
+/// Objects of a range of numbers, of some kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     first: i64,

@@ -1,4 +1,4 @@
-//! `zdb -R`: a block by its place.
+//! `zdb -R`: a block by its location.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -39,7 +39,7 @@ fn parse(text: &str) -> Option<Place<'_>> {
 }
 
 impl Place<'_> {
-    /// Why no block can be there.
+    /// Why there can be no block at that location.
     fn flaw(&self) -> Option<&'static str> {
         if self.psize == 0 || self.lsize < self.psize || self.lsize > MAX {
             Some("invalid size(s)")
@@ -56,7 +56,7 @@ impl Place<'_> {
 /// How a block is printed.
 struct Flags {
     letters: Vec<char>,
-    /// Where the pointer begins that `b` asks for.
+    /// The offset of the pointer that `b` selects.
     at: usize,
 }
 
@@ -86,7 +86,7 @@ impl Flags {
     }
 }
 
-/// Prints one block. What is wrong with its place is printed too: it is no failure.
+/// Prints one block. An invalid location is reported too: it is no failure.
 pub fn run(session: &mut Session, pool: &Arc<Pool>, text: &str) -> Outcome {
     let Some(place) = parse(text) else {
         let why = "invalid size(s)";
@@ -149,7 +149,7 @@ pub fn run(session: &mut Session, pool: &Arc<Pool>, text: &str) -> Outcome {
     Ok(())
 }
 
-/// Says which vdev was found, or that there is none.
+/// Prints which vdev was found, or that there is none.
 fn tell_vdev(session: &mut Session, pool: &Pool, vdev: u32) -> Outcome<bool> {
     let vdevs = pool.spa().vdevs();
     let Ok(top) = vdevs.top(vdev) else {
@@ -158,7 +158,7 @@ fn tell_vdev(session: &mut Session, pool: &Pool, vdev: u32) -> Outcome<bool> {
     };
     let status = pool.vdev_status();
     let own = status.children.iter().find(|c| c.id == u64::from(vdev));
-    // A leaf by its place, others by their kind.
+    // A leaf by its path, others by their kind.
     session.ui.say(match own.filter(|c| c.children.is_empty()) {
         Some(leaf) => format!("Found vdev: {}", leaf.name),
         None => format!("Found vdev type: {}", top.kind().name()),
@@ -166,14 +166,14 @@ fn tell_vdev(session: &mut Session, pool: &Pool, vdev: u32) -> Outcome<bool> {
     Ok(true)
 }
 
-/// A block pointer within the bytes, where there is one.
+/// A block pointer within the bytes, if there is one.
 fn pointer_line(out: &mut String, bytes: &[u8], at: usize) {
     if let Some(bp) = BlockPointer::at(bytes, at) {
         let _ = writeln!(out, "{}", super::pointer::full(&bp));
     }
 }
 
-/// Tries what may have packed the bytes.
+/// Tries the methods that may have compressed the bytes.
 fn unpack(bytes: &[u8], lsize: usize) -> Option<Vec<u8>> {
     let kinds = [
         Compression::Lz4,

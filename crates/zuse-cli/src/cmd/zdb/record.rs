@@ -143,7 +143,7 @@ impl PointerList {
         Ok(Self { dnode, phys })
     }
 
-    /// The list of an object that is at hand.
+    /// The list of an object that has been read.
     ///
     /// # Errors
     /// The bonus is too short.
@@ -200,7 +200,7 @@ impl PointerList {
         Ok(())
     }
 
-    /// Pointers that can be there.
+    /// The most pointers that the list can have.
     fn limit(&self) -> u64 {
         let room = self
             .dnode
@@ -231,7 +231,7 @@ impl PointerList {
         Ok(())
     }
 
-    /// One line that sums up, and from level 5 on what is in it and in the lists inside it, newest
+    /// A summary line. From level 5 on also its content and that of the lists inside it, newest
     /// first.
     ///
     /// # Errors

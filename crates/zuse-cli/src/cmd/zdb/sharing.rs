@@ -94,7 +94,7 @@ fn tables(pool: &Pool) -> Result<Vec<Table>> {
     Ok(tables)
 }
 
-/// The entries of a table: each of them from level 4 on, before that by their counts.
+/// The entries of a table: each of them from level 4 on, below that by their counts.
 fn entries(out: &mut String, pool: &Pool, table: &Table, level: u8) -> Result<()> {
     let vdev = table.vdev;
     let mut rows = [0u64; 64];
@@ -113,7 +113,7 @@ fn entries(out: &mut String, pool: &Pool, table: &Table, level: u8) -> Result<()
             let _ = writeln!(out, "{:<16} {count:<10}", format!("{vdev}:{offset:x}"));
             continue;
         }
-        // Pointers, not those beyond the first.
+        // Pointers besides the first.
         let log = count.saturating_add(1).ilog2() as usize;
         if let Some(row) = rows.get_mut(log) {
             *row += 1;
@@ -126,8 +126,8 @@ fn entries(out: &mut String, pool: &Pool, table: &Table, level: u8) -> Result<()
     Ok(())
 }
 
-/// Prints what the space maps of whole vdevs say of their free space, from level 2 on those of the
-/// special class too.
+/// Prints the free space of whole vdevs according to their space maps. From level 2 on also those
+/// of the special class.
 pub fn groups(session: &mut Session, pool: &Arc<Pool>, level: u8) -> Outcome {
     let text = group_lines(pool, level > 1)
         .or_cannot(|| format!("cannot read the metaslabs of '{}'", pool.name()))?;

@@ -1,4 +1,4 @@
-//! Whether the pool has as many space maps with a histogram as its feature says.
+//! Whether the number of space maps with a histogram matches the feature's count.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl Count<'_> {
         Zap::open(&self.pool.spa().mos().dnode(ObjectId(object))?)
     }
 
-    /// Those of a top-level vdev: its metaslabs, its checkpoint, what of it is obsolete.
+    /// The space maps of a top-level vdev: its metaslabs, its checkpoint, its obsolete bytes.
     fn top(&mut self, id: u64, config: &VdevConfig) -> Result<()> {
         let top = self
             .pool
@@ -63,10 +63,10 @@ impl Count<'_> {
     }
 }
 
-/// The line that says that they are not as many; nothing where they are.
+/// The line that reports a mismatch; nothing if they match.
 ///
 /// # Errors
-/// A space map, or what names it, cannot be read.
+/// A space map, or an object that names it, cannot be read.
 pub fn mismatch(pool: &Arc<Pool>) -> Result<Option<String>> {
     let features = pool.spa().features();
     if !features.is_enabled(HISTOGRAM) {

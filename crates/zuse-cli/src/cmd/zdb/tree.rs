@@ -17,7 +17,7 @@ use crate::session::Session;
 enum Fault {
     /// A block cannot be read.
     Read(Error),
-    /// Nobody reads what is printed.
+    /// The reader has closed the stream.
     Print(std::io::Error),
 }
 
@@ -44,14 +44,14 @@ pub struct Tree<'a> {
     style: Style,
     /// Pointers of the top level.
     top: Vec<BlockPointer>,
-    /// Run of data that may go on.
+    /// A run of data that may continue.
     open: Option<(u64, u64)>,
     segments: Vec<(u64, u64)>,
     wrong: bool,
 }
 
 impl<'a> Tree<'a> {
-    /// The tree of an object; `is_meta`: of the one that holds the dnodes.
+    /// The tree of an object. `is_meta`: of the one that contains the dnodes.
     pub fn new(objset: &'a Arc<Objset>, dnode: &Dnode, is_meta: bool, style: Style) -> Self {
         Self {
             objset,
@@ -68,8 +68,8 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Prints one line per block, then the segments; true if something in the tree contradicts
-    /// itself. The inner error: a block of the tree cannot be read.
+    /// Prints one line per block, then the segments. True if the tree is inconsistent. The inner
+    /// error: a block of the tree cannot be read.
     pub fn dump(mut self, session: &mut Session) -> Outcome<zuse::Result<bool>> {
         session.ui.line("Indirect blocks:")?;
         let top = std::mem::take(&mut self.top);
@@ -184,7 +184,7 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// Notes where data lie: a block, or of a block of dnodes those in use.
+    /// Notes the location of data: a block, or the dnodes in use of a block of dnodes.
     fn data(&mut self, bp: &BlockPointer, offset: u64) -> zuse::Result<()> {
         if !self.is_meta {
             self.run(offset, self.block_size);

@@ -30,7 +30,7 @@ const KINDS: [&str; 16] = [
     "15 (invalid)",
 ];
 
-/// What the values of a ZAP are.
+/// The meaning of a ZAP's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// Numbers or texts.

@@ -1,5 +1,4 @@
-//! Attributes of files: from system attributes or from an old znode, with the path that leads
-//! there.
+//! Attributes of files: from system attributes or from an old znode, with the path of the file.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -17,19 +16,19 @@ const MASTER: ObjectId = ObjectId(1);
 const IS_XATTR: u64 = 1;
 /// Deeper paths are no paths.
 const DEEPEST: usize = 4096;
-/// Entries of directories that are kept for looking up names of objects.
+/// Directory entries kept for looking up names of objects.
 const MOST_NAMES: usize = 1 << 20;
 
-/// What is needed to read the attributes of a file system's objects.
+/// The tables needed to read the attributes of a file system's objects.
 pub struct Znodes {
     objset: Arc<Objset>,
     sa: Arc<SaTable>,
     root: u64,
     queue: u64,
-    /// Name by object, of directories that were asked.
+    /// Name by object, of the directories read so far.
     names: HashMap<u64, HashMap<u64, Vec<u8>>>,
     kept: usize,
-    /// Files that no path leads to.
+    /// Files without a path.
     pub leaked: u64,
 }
 
@@ -55,7 +54,7 @@ impl Znodes {
         })
     }
 
-    /// Prints the attributes of an object; with `path` also where it is.
+    /// Prints the attributes of an object; with `path` also its path.
     ///
     /// # Errors
     /// They cannot be read.
@@ -204,7 +203,8 @@ impl Znodes {
     }
 }
 
-/// What a symbolic link says: an attribute, or behind an old znode, or the object's data.
+/// The target of a symbolic link: an attribute, the bytes behind an old znode, or the object's
+/// data.
 fn target(view: &SaView, dnode: &Arc<Dnode>) -> Result<Vec<u8>> {
     if let Some(text) = view.get(Attr::Symlink)? {
         let end = text.iter().position(|b| *b == 0).unwrap_or(text.len());

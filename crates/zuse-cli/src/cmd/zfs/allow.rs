@@ -118,12 +118,12 @@ fn check_names(names: &[String]) -> Outcome {
 }
 
 impl Whom {
-    /// Whether the first word says who.
+    /// Whether an option names the subject.
     fn is_named(&self) -> bool {
         !self.everyone && !self.create
     }
 
-    /// Keys without their first letter's case: `ul$1000`.
+    /// Keys without the case of their first letter: `ul$1000`.
     fn keys(&self, who: Option<&str>) -> Outcome<Vec<String>> {
         if self.create {
             return Ok(vec!["c-$".into()]);
@@ -175,7 +175,7 @@ impl Whom {
         Ok(out)
     }
 
-    /// The change: plain permissions under small letters, sets under capitals.
+    /// The change: plain permissions under lower-case letters, sets under capitals.
     fn grants(&self, who: Option<&str>, names: &[String]) -> Outcome<Vec<Grant>> {
         check_names(names)?;
         let (sets, plain): (Vec<_>, Vec<_>) =
@@ -266,7 +266,7 @@ impl Unallow {
     }
 }
 
-/// Who a key is about, as it is shown: `user root`.
+/// The subject of a key, as it is printed: `user root`.
 fn subject(key: &str) -> String {
     let (head, id) = key.split_once('$').unwrap_or((key, ""));
     let name = |owner| {
@@ -281,7 +281,7 @@ fn subject(key: &str) -> String {
     }
 }
 
-/// Lines by who, of one heading.
+/// The lines of one heading, by subject.
 type Lines = BTreeMap<String, BTreeSet<String>>;
 
 fn show(session: &mut Session, dataset: &str) -> Outcome {

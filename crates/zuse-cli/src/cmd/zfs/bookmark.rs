@@ -88,8 +88,8 @@ fn make(pool: &Pool, source: &str, bookmark: &str) -> Outcome {
     Ok(())
 }
 
-/// The snapshot and those of its name below it, each with its bookmark. None is made where one is
-/// there already.
+/// The snapshot and those of its name below it, each with its bookmark. Existing bookmarks are
+/// skipped.
 fn below(pool: &Pool, source: &str, bookmark: &str) -> Outcome<Vec<(String, String)>> {
     let (Some((dataset, snapshot)), Some((of, mark))) =
         (source.split_once('@'), bookmark.split_once('#'))

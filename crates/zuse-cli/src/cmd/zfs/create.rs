@@ -80,8 +80,8 @@ pub fn name_error(name: &str) -> Option<String> {
     (name.split('/').count() > 50).then(|| "maximum name nesting depth exceeded".into())
 }
 
-/// Makes the datasets above a new name, or says that they are missing.
-/// Gives those that it made, the highest first.
+/// Creates the datasets above a new name, or reports that they are missing. Returns those that it
+/// created, the highest first.
 pub fn ancestors(pool: &zuse::Pool, name: &str, make: bool) -> Outcome<Vec<String>> {
     let cannot = || format!("cannot create '{name}'");
     let mut missing = Vec::new();
@@ -124,7 +124,7 @@ impl Create {
             return Err(CommandError::new(format!("{}: {why}", cannot())).into());
         }
         let parent = name.rsplit_once('/').map(|(parent, _)| parent);
-        // With -p the pool itself is a dataset that exists.
+        // With -p the pool itself counts as an existing dataset.
         let Some(parent) = parent.or_else(|| self.parents.then_some(name)) else {
             return Err(
                 CommandError::new(format!("{}: missing dataset name", cannot()))
@@ -174,7 +174,7 @@ impl Create {
         Ok(())
     }
 
-    /// The pool that it goes into.
+    /// The pool of the new dataset.
     fn open(&self, session: &mut Session) -> Outcome<Arc<zuse::Pool>> {
         let name = &self.name;
         let cannot = || format!("cannot create '{name}'");
@@ -194,7 +194,7 @@ impl Create {
             })
     }
 
-    /// The datasets above the new one that are not there, the lowest first.
+    /// The missing datasets above the new one, the lowest first.
     fn missing(&self, pool: &zuse::Pool, lowest: &str) -> Outcome<Vec<String>> {
         let cannot = || format!("cannot create '{}'", self.name);
         let mut missing = Vec::new();
@@ -216,7 +216,7 @@ impl Create {
         Ok(missing)
     }
 
-    /// Says what is made, or would be.
+    /// Prints what is or would be created.
     fn announce(&self, session: &mut Session, ancestors: bool) -> Outcome {
         let name = &self.name;
         let verb = if self.dry_run {

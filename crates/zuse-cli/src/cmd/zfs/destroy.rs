@@ -96,7 +96,7 @@ impl Destroy {
         Ok(())
     }
 
-    /// Refuses what would take along more than was asked for.
+    /// Refuses if more would be destroyed than was requested.
     fn check_dependents(&self, plan: &zuse::DestroyPlan) -> Outcome {
         let cannot = format!("cannot destroy '{}'", self.name);
         if !plan.dependents.is_empty() {
@@ -215,8 +215,8 @@ impl Destroy {
         Ok(())
     }
 
-    /// What has to go before the snapshots can: their clones with all that hangs on them. Without
-    /// `-R` they are in the way.
+    /// The clones that must be destroyed before the snapshots, with their dependents. Without `-R`
+    /// they prevent it.
     fn clones_of(
         &self,
         pool: &std::sync::Arc<zuse::Pool>,
@@ -266,7 +266,7 @@ fn why_not(
     explain(&format!("cannot destroy snapshot {first}"), error, false)
 }
 
-/// First and last of each stretch of neighbours among the chosen snapshots.
+/// First and last of each run of neighbours among the chosen snapshots.
 fn runs<'a>(all: &'a [String], chosen: &[String]) -> Vec<(&'a str, &'a str)> {
     let chosen: std::collections::BTreeSet<&String> = chosen.iter().collect();
     all.chunk_by(|a, b| chosen.contains(a) == chosen.contains(b))
@@ -275,7 +275,7 @@ fn runs<'a>(all: &'a [String], chosen: &[String]) -> Vec<(&'a str, &'a str)> {
         .collect()
 }
 
-/// The snapshots of one dataset that a list of names and ranges means; `all` is oldest first.
+/// The snapshots of one dataset that match a list of names and ranges; `all` is oldest first.
 fn pick(all: &[String], spec: &str) -> Vec<String> {
     let at = |name: &str| {
         all.iter()

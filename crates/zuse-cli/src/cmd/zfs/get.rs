@@ -60,7 +60,7 @@ impl Get {
                     .collect::<Outcome<Vec<_>>>()?,
             ),
         };
-        // An owner is shown as it was asked for: by name or by number.
+        // An owner is printed as it was requested: by name or by number.
         let asked: HashMap<String, String> = list(&self.properties)
             .into_iter()
             .filter(|n| zuse::Accounted::split(n).is_some())
@@ -107,7 +107,7 @@ impl Get {
         Ok(fields)
     }
 
-    /// Where values may come from, if that was said.
+    /// The accepted sources of values, if given.
     fn sources(&self) -> Outcome<Option<Vec<String>>> {
         let sources = self.sources.as_deref().map(list);
         for source in sources.iter().flatten() {
@@ -196,7 +196,7 @@ fn field_text<'a>(
     }
 }
 
-/// Leaves the cells whose values come from certain places.
+/// Keeps the cells whose values have one of these sources.
 fn only_from(mut rows: Vec<DatasetRow>, sources: Option<&[String]>) -> Vec<DatasetRow> {
     let Some(sources) = sources else { return rows };
     for row in &mut rows {
@@ -213,8 +213,8 @@ fn only_from(mut rows: Vec<DatasetRow>, sources: Option<&[String]>) -> Vec<Datas
     rows
 }
 
-/// Width of the VALUE column: the headers of the properties, five for numbers, the longest word
-/// that could stand there, and the longest text.
+/// Width of the VALUE column: the longest of the properties' headers, five for numbers, possible
+/// words and texts.
 fn value_width(rows: &[DatasetRow], exact: bool) -> usize {
     let mut width = "VALUE".len();
     let mut last: Option<(&str, Option<&Property>)> = None;
@@ -239,7 +239,7 @@ fn value_width(rows: &[DatasetRow], exact: bool) -> usize {
             let Some(value) = cell.as_ref().and_then(|c| c.value.as_deref()) else {
                 continue;
             };
-            // A number is at most one character longer for people, unless it is a date.
+            // The readable form of a number is at most one character longer, except for dates.
             let date = known.is_some_and(|p| is_date(p.name));
             if date || value.len() >= width {
                 width = width.max(dataset_value(name, value, exact && !date).chars().count());

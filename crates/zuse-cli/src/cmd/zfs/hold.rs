@@ -54,7 +54,7 @@ pub struct Holds {
     snapshots: Vec<String>,
 }
 
-/// The pool of snapshots that are all there.
+/// The pool of snapshots, all of which must exist.
 fn pool_of_all(
     session: &mut Session,
     snapshots: &[String],

@@ -12,7 +12,7 @@ use crate::session::{Need, Session};
 
 /// Exit code of these commands when they fail.
 const FAILED: u8 = 255;
-/// What begins a line about a key that cannot be loaded.
+/// The beginning of a line about a key that cannot be loaded.
 const LOADING: &str = "Key load error";
 /// As [`keys::obtain`], with these commands' exit code.
 fn obtain(
@@ -46,7 +46,7 @@ fn failed(prefix: &str, error: &zuse::Error) -> CommandError {
     }
 }
 
-/// Names of the datasets that a command is about, with their pools.
+/// Names of the datasets of a command, with their pools.
 fn targets(
     session: &mut Session,
     all: bool,
@@ -102,7 +102,7 @@ pub struct LoadKey {
 }
 
 impl LoadKey {
-    /// The command for an encryption root, with `recursive` for those below it too.
+    /// The command for an encryption root; with `recursive` also for those below it.
     pub fn of(name: String, recursive: bool) -> Self {
         Self {
             all: false,
@@ -293,7 +293,7 @@ fn no_change(what: &str) -> Stop {
     failed("Key change error", &error).into()
 }
 
-/// Loads the key that the dataset has now.
+/// Loads the present key of the dataset.
 fn load_present(session: &mut Session, pool: &Pool, info: &zuse::EncryptionInfo) -> Outcome {
     let key = obtain(
         session,
@@ -351,7 +351,7 @@ impl ChangeKey {
         Ok(())
     }
 
-    /// What the options make of the present format and location.
+    /// The format and location that result from the present ones and the options.
     fn wanted(&self, info: &zuse::EncryptionInfo) -> Outcome<Wanted> {
         let mut format = info.is_root.then_some(info.format);
         let mut location = info.is_root.then(|| info.location.clone());

@@ -18,7 +18,7 @@ use crate::session::Session;
 use crate::table::{Column, Side, stream};
 use crate::target::pool_of;
 
-/// How a message ends about a dataset that is not there.
+/// The end of a message about a missing dataset.
 const MISSING: &str = "dataset does not exist";
 
 /// List datasets
@@ -53,7 +53,7 @@ const DEFAULT: &str = "name,used,available,referenced,mountpoint";
 const SPACE: &str =
     "name,available,used,usedbysnapshots,usedbydataset,usedbyrefreservation,usedbychildren";
 
-/// Which datasets a command is about.
+/// The datasets of a command.
 #[derive(Args, Debug, Clone)]
 pub struct Scope {
     /// Also everything below
@@ -70,7 +70,7 @@ pub struct Scope {
     pub datasets: Vec<String>,
 }
 
-/// The dataset that a word names, or that is mounted where it leads.
+/// The dataset of a name, or of a path inside its mount.
 fn resolved(session: &mut Session, word: String) -> Outcome<String> {
     match place::is_path(&word) {
         true => place::dataset_at(session, &word),
@@ -79,7 +79,7 @@ fn resolved(session: &mut Session, word: String) -> Outcome<String> {
 }
 
 impl Scope {
-    /// The kinds that are wanted, if any are named.
+    /// The requested kinds, if any are named.
     pub fn kinds(&self) -> Outcome<Option<Which>> {
         let Some(types) = &self.types else {
             return Ok(None);
@@ -107,7 +107,7 @@ impl Scope {
         }
     }
 
-    /// Asks about one dataset and what is in scope with it.
+    /// Asks about one dataset and the others in scope with it.
     fn ask_one(
         &self,
         session: &mut Session,
@@ -162,7 +162,7 @@ impl Scope {
         Ok(rows)
     }
 
-    /// Asks about everything in scope. `fallback` are the kinds when none are named.
+    /// Asks about everything in scope. `fallback` is used if no kind is named.
     pub fn ask(
         &self,
         session: &mut Session,
@@ -190,7 +190,7 @@ impl Scope {
         if let (Some(code), true) = (failed, rows.is_empty()) {
             return Err(CommandError::silent(code).into());
         }
-        // The others are shown, and the command fails all the same.
+        // The others are printed, and the command fails all the same.
         session.worst = session.worst.max(failed.unwrap_or(0));
         rows.sort_by(by_name);
         rows.dedup_by(|a, b| a.name == b.name);
@@ -198,7 +198,7 @@ impl Scope {
     }
 }
 
-/// Byte-wise by dataset, a dataset before its snapshots, those by age, bookmarks after them.
+/// Byte-wise by dataset. A dataset comes before its snapshots (by age), and bookmarks come last.
 fn by_name(a: &DatasetRow, b: &DatasetRow) -> Ordering {
     let key = |r: &DatasetRow| match &*r.kind {
         "snapshot" => (1, r.create_txg),
@@ -227,7 +227,7 @@ pub fn canonical(name: &str) -> Outcome<String> {
 }
 
 impl List {
-    /// Refuses names of snapshots and bookmarks where none of that kind are asked for.
+    /// Refuses names of snapshots and bookmarks if that kind is not requested.
     fn check_names(&self) -> Outcome {
         let named = self.scope.kinds()?;
         let bookmarks = named.is_some_and(|k| k.bookmarks);

@@ -47,7 +47,7 @@ pub struct Mount {
     dataset: Option<String>,
 }
 
-/// What all hosts have mounted, and where, in the order of the system's table: that of mounting.
+/// The mounts of all hosts, in the order of the system's table: that of mounting.
 fn list(session: &mut Session) -> Outcome<Vec<(String, String)>> {
     let mut rows: Vec<(usize, String, String)> = Vec::new();
     let table = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
@@ -95,7 +95,7 @@ fn is_redacted(pool: &Arc<Pool>, dataset: &str) -> bool {
     found.is_ok_and(|property| property.is_some())
 }
 
-/// Where a dataset is to be mounted when it is named.
+/// The mount point of a dataset that is mounted by name.
 fn mountpoint(pool: &Arc<Pool>, dataset: &str) -> Outcome<String> {
     let cannot = || format!("cannot mount '{dataset}'");
     let handle = pool
@@ -121,7 +121,7 @@ fn mountpoint(pool: &Arc<Pool>, dataset: &str) -> Outcome<String> {
     .into())
 }
 
-/// Loads the keys of a dataset and of those below it; whether all are loaded.
+/// Loads the keys of a dataset and of those below it. Returns whether all are loaded.
 fn load_below(session: &mut Session, dataset: &str) -> Outcome<bool> {
     match LoadKey::of(dataset.to_owned(), true).run(session) {
         Ok(()) => Ok(true),
@@ -175,7 +175,7 @@ impl Mount {
             .try_for_each(|(name, at)| Ok(session.ui.line(format!("{name:<30}  {at}"))?))
     }
 
-    /// Mounts what is to be mounted of a filesystem and of what is below it.
+    /// Mounts a filesystem and those below it, as far as they are to be mounted.
     fn below(&self, session: &mut Session, dataset: &str) -> Outcome {
         session.pool_for(dataset, Need::Read)?;
         let loaded = !self.load_keys || load_below(session, dataset)?;
@@ -191,7 +191,7 @@ impl Mount {
         }
     }
 
-    /// Has a pool's host mount what is to be mounted, and says what could not be.
+    /// Lets a pool's host mount what is to be mounted, and reports failures.
     fn all_of_host(&self, session: &mut Session, pool: &str) -> Outcome<bool> {
         let done = match session.pool(pool, Need::Read) {
             Err(Stop::Held(guid)) => {
@@ -211,8 +211,8 @@ impl Mount {
         }
     }
 
-    /// Mounts what is to be mounted of a pool. What cannot be is told, and the others are mounted:
-    /// then it gives false.
+    /// Mounts what is to be mounted of a pool. It continues after a failure, reports it and returns
+    /// false.
     fn all_of(&self, session: &mut Session, pool: &str) -> Outcome<bool> {
         if session.wants_host()? && session.search.is_empty() {
             return self.all_of_host(session, pool);
@@ -230,7 +230,7 @@ impl Mount {
             }
             Err(stop) => return Err(stop),
         };
-        // Places where this command has mounted something: datasets below them have appeared there
+        // Places where this command has mounted something. Datasets below them have appeared there
         // by themselves.
         let mut places: Vec<PathBuf> = Vec::new();
         let mut all = true;

@@ -87,7 +87,7 @@ impl Program {
         }
     }
 
-    /// The script; of one that is too long no more than is needed to tell.
+    /// The script. One that is too long is read only as far as needed to know that.
     fn text(&self, session: &mut Session) -> Outcome<Vec<u8>> {
         let most = program::MAX_TEXT as u64 + 1;
         let mut text = Vec::new();

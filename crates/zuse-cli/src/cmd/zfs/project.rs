@@ -54,7 +54,7 @@ struct Work<'a> {
     session: &'a mut Session,
     fs: Arc<FileSystem>,
     root: Credentials,
-    /// The id that is set or expected.
+    /// The id to set or to expect.
     id: u32,
 }
 
@@ -80,7 +80,7 @@ impl Project {
                 .resolve(&root, &target.path)
                 .map_err(|e| missing(&format!("cannot open '{target}'"), &e))?;
             let id = self.project.unwrap_or(znode.attributes().projid as u32);
-            // Paths are told as they were given.
+            // Paths are printed as they were given.
             let name = match on_host {
                 true => word.into_owned(),
                 false => target.to_string(),
@@ -110,13 +110,13 @@ impl Project {
 /// Exit code of a path that has no project.
 const FAILED: u8 = 255;
 
-/// Whether a word is a path of the host: one that is told apart, or one that is there.
+/// Whether a word is a path of the host: one marked as such, or an existing one.
 fn is_on_host(session: &Session, word: &OsStr) -> bool {
     let is_there = || session.path(word.as_ref()).symlink_metadata().is_ok();
     Target::parse(word).is_none() && (is_path(&word.to_string_lossy()) || is_there())
 }
 
-/// The place that a path of the host names.
+/// The place in a dataset that a path of the host leads to.
 fn host_target(session: &mut Session, word: &str) -> Outcome<Target> {
     let path = session.path(word.as_ref());
     let refused = |what: String| CommandError {

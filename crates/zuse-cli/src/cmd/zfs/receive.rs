@@ -65,7 +65,7 @@ pub struct Receive {
     target: String,
 }
 
-/// Ends of messages that stand in a line of their own.
+/// Ends of messages that are printed on a line of their own.
 const SECOND_LINES: [&str; 4] = [
     "since most recent snapshot",
     "must specify -F to overwrite it",
@@ -73,8 +73,8 @@ const SECOND_LINES: [&str; 4] = [
     "must destroy them to overwrite it",
 ];
 
-/// Properties that are part of what a stream holds, or are no properties to be set: nobody can hide
-/// them or give others.
+/// Properties that are part of the stream's content, or cannot be set. They can be neither excluded
+/// nor overridden.
 fn is_fixed(property: &str) -> bool {
     if property.contains([':', '@']) {
         return false;
@@ -85,7 +85,7 @@ fn is_fixed(property: &str) -> bool {
     })
 }
 
-/// What has come so far.
+/// What was received so far.
 struct Progress<'a> {
     pool: &'a Arc<zuse::Pool>,
     ui: &'a mut Ui,
@@ -101,7 +101,7 @@ struct Progress<'a> {
 }
 
 impl Progress<'_> {
-    /// Notes the beginning or end of a snapshot, and says it.
+    /// Notes the beginning or end of a snapshot, and prints it.
     fn tell(&mut self, s: &ReceivedSnapshot) {
         self.incremental = s.incremental;
         let line = match s.bytes {
@@ -125,12 +125,12 @@ impl Progress<'_> {
         }
     }
 
-    /// Notes a snapshot that begins; gives the line about it.
+    /// Notes a snapshot that begins; returns the line about it.
     fn begin(&mut self, s: &ReceivedSnapshot) -> String {
         self.began = Instant::now();
         let head = s.to.split('@').next().unwrap_or(&s.to);
         head.clone_into(&mut self.current);
-        // A dataset that was begun by an earlier receive and is complete now is new, too.
+        // A dataset that an earlier receive began and that is complete now is new, too.
         let old = self.pool.dataset(head).and_then(|d| d.is_inconsistent());
         if old.unwrap_or(true) {
             self.new.push(head.to_owned());
@@ -203,7 +203,7 @@ impl Receive {
         mounted
     }
 
-    /// Throws away what an interrupted receive has kept.
+    /// Discards what an interrupted receive has kept.
     fn abort_kept(&self, session: &Session, pool: &zuse::Pool) -> Outcome {
         let target = &self.target;
         if !pool
@@ -224,7 +224,7 @@ impl Receive {
         Ok(())
     }
 
-    /// What the library is asked to do, but for the key.
+    /// The request to the library, without the key.
     fn request(&self) -> Outcome<ReceiveRequest> {
         let mut request = ReceiveRequest {
             target: self.target.clone(),
@@ -290,13 +290,13 @@ impl Receive {
         Ok(())
     }
 
-    /// Whether the target is to be below a dataset that is not there.
+    /// Whether the target's parent is missing.
     fn is_orphan(&self, pool: &zuse::Pool) -> bool {
         let parent = self.target.rsplit_once('/').map(|(parent, _)| parent);
         parent.is_some_and(|parent| pool.exists(parent).is_ok_and(|there| !there))
     }
 
-    /// The failure in the words of the command, and how to go on.
+    /// The failure in the words of the command, and how to continue.
     fn failure(
         &self,
         pool: &zuse::Pool,

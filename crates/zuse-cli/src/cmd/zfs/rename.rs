@@ -29,7 +29,7 @@ pub struct Rename {
 }
 
 impl Rename {
-    /// The new name with its dataset, where only that of the snapshot was given.
+    /// The new name with its dataset, if only that of the snapshot was given.
     fn full_name(&self) -> String {
         let from = &self.from;
         match (from.split_once('@'), self.to.strip_prefix('@')) {
@@ -85,7 +85,7 @@ impl Rename {
         Ok(())
     }
 
-    /// Makes the datasets that are missing down to the one above the new name.
+    /// Creates the missing parents of the new name.
     fn make_parents(&self, pool: &zuse::Pool, above: &str) -> Outcome {
         let cannot = || format!("cannot rename '{}'", self.from);
         let mut missing = Vec::new();

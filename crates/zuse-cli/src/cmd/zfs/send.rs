@@ -217,7 +217,7 @@ impl Send {
         planned.or_cannot(failed)
     }
 
-    /// What is said of a source that is a delimiter alone.
+    /// The message about a source that is only a delimiter.
     fn nameless_source(&self, request: &SendRequest) -> Option<CommandError> {
         let head = request.to.split('@').next().unwrap_or_default();
         let said = match (request.from.as_deref()?, self.all_from.is_some()) {
@@ -261,7 +261,7 @@ impl Send {
         pool.plan_resume(&token).map_err(|e| gone(&e).into())
     }
 
-    /// Says what will be sent where that is wanted, and in any case what cannot be.
+    /// Prints what will be sent if requested, and always what cannot be sent.
     fn announce(&self, session: &mut Session, plan: &SendPlan, speaks: bool) -> Outcome {
         let mut failures = plan.failures.iter().peekable();
         for i in 0..=plan.streams.len() {

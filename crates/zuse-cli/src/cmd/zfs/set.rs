@@ -7,7 +7,7 @@ use crate::automount;
 use crate::error::{CommandError, Explain, Outcome, Stop};
 use crate::session::{Need, Session};
 
-/// Exit code of whatever goes wrong after the words are understood, as scripts know it (chapter 06
+/// Exit code of every failure after the arguments were parsed, on which scripts rely (chapter 06
 /// §1.1 of the format notes).
 const FAILED: u8 = 255;
 
@@ -67,7 +67,7 @@ fn failed(stop: Stop) -> Stop {
     }
 }
 
-/// Whether nobody has mounted a dataset, or one below it, so that the kernel gathers its writes.
+/// Refuses if a dataset, or one below it, is mounted with writes gathered by the kernel.
 fn check_not_gathered(session: &Session, name: &str) -> Outcome {
     let gathered = (session.holder.as_ref())
         .is_some_and(|h| h.servers().iter().any(|s| s.gathers_writes_of(name)));

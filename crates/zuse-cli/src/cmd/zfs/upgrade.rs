@@ -92,7 +92,7 @@ impl Upgrade {
     }
 }
 
-/// What has become of the filesystems that were named.
+/// The results for the named filesystems.
 #[derive(Default)]
 struct Tally {
     done: u64,
@@ -102,7 +102,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// Upgrades a filesystem, and what is below it if that is asked for.
+    /// Upgrades a filesystem, and those below it if requested.
     fn upgrade(&mut self, session: &mut Session, root: &str, below: bool, to: u64) -> Outcome {
         if let Some(why) = super::not_a_dataset(root) {
             return Err(CommandError::new(format!("cannot open '{root}': {why}")).into());
@@ -137,7 +137,7 @@ impl Tally {
     }
 }
 
-/// Why a filesystem cannot become one of that version in a pool of its version.
+/// Why a filesystem cannot have that version in a pool of its version.
 fn refusal(version: u64, to: u64, pool: u64) -> Option<String> {
     let needed = pool_version_for(to);
     match () {

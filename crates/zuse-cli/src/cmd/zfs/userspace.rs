@@ -52,7 +52,7 @@ struct Line {
     row: SpaceRow,
 }
 
-/// Exit code of a field or a type that there is not.
+/// Exit code for an unknown field or type.
 const FAILED: u8 = 255;
 
 /// Why a field or a type is refused.
@@ -64,7 +64,7 @@ fn no_such_type(word: &str, option: &str) -> CommandError {
 }
 
 impl Space {
-    /// Refuses fields that there are not.
+    /// Refuses unknown fields.
     fn check_fields(&self, shown: &[String]) -> Outcome {
         let odd = |field: &&String| !list(FIELDS).contains(field);
         if let Some(field) = shown.iter().find(odd) {
@@ -78,7 +78,7 @@ impl Space {
         Ok(())
     }
 
-    /// Does it, for users, groups or projects.
+    /// Runs it, for users, groups or projects.
     pub fn run(self, owner: QuotaOwner, session: &mut Session) -> Outcome {
         let fields = list(&self.output);
         self.check_fields(&fields)?;

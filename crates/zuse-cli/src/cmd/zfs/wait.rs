@@ -30,7 +30,7 @@ impl Wait {
         let fs = pool
             .file_system(name)
             .or_cannot(|| format!("cannot open '{name}'"))?;
-        // Files that somebody has open stay until they are closed.
+        // Open files stay until they are closed.
         fs.drain_unlinked().or_cannot(cannot)?;
         drop(fs);
         pool.sync().or_cannot(cannot)?;

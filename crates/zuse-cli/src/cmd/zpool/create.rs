@@ -156,7 +156,7 @@ impl Create {
         Ok(())
     }
 
-    /// The vdevs as given; refused without -f if they differ in what they bear.
+    /// The vdevs as given. Refused without -f if their redundancy differs.
     fn specs(&self, session: &Session) -> Outcome<VdevSpecs> {
         let specs = VdevSpecs::parse(&self.vdevs, &|v: &Path| session.path(v))?;
         specs.check_has_data()?;
@@ -170,7 +170,7 @@ impl Create {
         Ok(specs)
     }
 
-    /// Says what would be made.
+    /// Prints what would be created.
     fn print_layout(&self, session: &mut Session, specs: &VdevSpecs) -> Outcome {
         let name = &self.pool;
         session.ui.line(format!(
@@ -182,7 +182,7 @@ impl Create {
         Ok(())
     }
 
-    /// The key of the root dataset, where its properties ask for one.
+    /// The key of the root dataset, if its properties ask for one.
     fn root_key(
         &self,
         session: &mut Session,
@@ -196,7 +196,7 @@ impl Create {
         })
     }
 
-    /// Refuses devices that are not there or given twice, by whichever names.
+    /// Refuses devices that do not exist or are given twice, under any name.
     fn check_paths(&self, specs: &VdevSpecs) -> Outcome {
         let name = &self.pool;
         if specs.has_twins() {
@@ -219,7 +219,7 @@ impl Create {
         }
     }
 
-    /// Refuses to hide what is in the root dataset's mount point.
+    /// Refuses to hide existing files in the root dataset's mount point.
     fn check_mountpoint(&self, root: &[(String, String)], passing: Option<&Extra>) -> Outcome {
         let set = root.iter().rev().find(|(n, _)| n == "mountpoint");
         let shown = self.temporary.as_ref().unwrap_or(&self.pool);
@@ -276,7 +276,7 @@ impl Create {
         said
     }
 
-    /// What other systems are to understand the pool.
+    /// The systems that must be able to read the pool.
     fn compatibility(&self) -> Outcome<Compatibility> {
         let given = self
             .options
@@ -292,7 +292,7 @@ impl Create {
         )?)
     }
 
-    /// The features to enable and the properties that are none.
+    /// The features to enable, and the other properties.
     fn features(&self) -> Outcome<(Option<Features>, Properties)> {
         let wanted = self.compatibility()?;
         let mut chosen: Features = if self.no_features {
@@ -334,7 +334,7 @@ impl Create {
     }
 }
 
-/// Adds a feature and all that it needs.
+/// Adds a feature and those that it depends on.
 fn add(chosen: &mut Vec<&'static Feature>, feature: &'static Feature) {
     for needed in feature.dependencies() {
         add(chosen, needed);

@@ -10,10 +10,10 @@ use zuse::{Errno, Error, Pool, Refusal, TakeDevice};
 use crate::error::{CommandError, Explain, Outcome, Stop, explain};
 use crate::session::Session;
 
-/// How often it is looked whether devices are whole.
+/// Polling interval for the end of a resilver.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The guid of a device of a pool; `cannot` begins the message where there is none.
+/// The guid of a device of a pool; `cannot` begins the message if there is none.
 pub fn find(session: &Session, pool: &Pool, name: &str, cannot: &str) -> Outcome<u64> {
     let path = session.path(Path::new(name)).to_string_lossy().into_owned();
     let found = pool.vdev_by_name(&path).or_else(|| pool.vdev_by_name(name));
@@ -29,7 +29,7 @@ pub fn find(session: &Session, pool: &Pool, name: &str, cannot: &str) -> Outcome
     })
 }
 
-/// Where a new device is: a path, or a short name below /dev.
+/// The path of a new device: a path, or a short name below /dev.
 pub fn path_of(session: &Session, word: &Path) -> PathBuf {
     let path = session.path(word);
     let short = Path::new("/dev").join(word);
@@ -39,7 +39,7 @@ pub fn path_of(session: &Session, word: &Path) -> PathBuf {
     }
 }
 
-/// Says why one of several devices was refused; the others are still asked for.
+/// Reports why one of several devices was refused. The command continues with the others.
 pub fn say(session: &mut Session, error: &CommandError) {
     crate::say_error(&mut session.ui, error);
     session.worst = session.worst.max(error.code);
@@ -53,7 +53,7 @@ pub fn taking(session: &Session, force: bool) -> Outcome<TakeDevice> {
     })
 }
 
-/// What is said where a new device is refused.
+/// The message if a new device is refused.
 pub fn refusal(cannot: &str, error: &Error) -> CommandError {
     match error {
         Error::Refused {
@@ -78,8 +78,8 @@ pub fn refusal(cannot: &str, error: &Error) -> CommandError {
     }
 }
 
-/// The status of `attach`, `detach` and `replace` where the pool refuses: OpenZFS's commands end
-/// with the library's −1 there.
+/// The exit status of `attach`, `detach` and `replace` if the pool refuses: the library's −1, as in
+/// OpenZFS.
 pub fn leaked(stop: Stop, cannot: &str) -> Stop {
     match stop {
         Stop::Failed(error) if error.message.starts_with(cannot) => {
@@ -89,17 +89,17 @@ pub fn leaked(stop: Stop, cannot: &str) -> Stop {
     }
 }
 
-/// Waits until no device is replaced or filled any more.
+/// Waits until no device is replaced or resilvered any more.
 pub fn wait(session: &Session, pool: &Arc<Pool>) -> Outcome {
     while pool.is_exchanging() && pool.suspended().is_none() {
         session.pause(LOOK)?;
     }
-    // The labels of devices that left are updated on disk too.
+    // The labels of removed devices are updated on disk too.
     pool.sync()
         .or_cannot_pool(|| format!("cannot wait for pool '{}'", pool.name()))
 }
 
-/// Properties of devices that come: all that there is, is `ashift`, which their vdev decides.
+/// Properties of new devices: there is only `ashift`, which their vdev decides.
 pub fn check_options(options: &[(String, String)]) -> Outcome {
     for (name, value) in options {
         if name != "ashift" {

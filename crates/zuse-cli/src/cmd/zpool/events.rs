@@ -12,7 +12,7 @@ use crate::error::{CommandError, Outcome};
 use crate::forward;
 use crate::session::{Need, Session};
 
-/// How long a follower waits before it looks whether anybody is still there.
+/// How long a follower waits before it checks whether its client still exists.
 const PATIENCE: Duration = Duration::from_millis(250);
 
 /// Show what has happened to pools
@@ -82,7 +82,7 @@ impl Events {
         Ok(())
     }
 
-    /// One process for each pool that is held: what they say comes as it comes.
+    /// One process for each held pool. Their events are printed as they arrive.
     fn follow_all(&self, session: &mut Session, held: &[u64]) -> Outcome {
         let mut words = vec!["zuse", "zpool", "events", "-f"];
         words.extend(self.verbose.then_some("-v"));
@@ -140,7 +140,7 @@ impl Events {
 
 /// An event as text.
 struct Told {
-    /// Seconds and nanoseconds, as they are sorted.
+    /// Seconds and nanoseconds, the sort key.
     time: (u64, u64),
     date: String,
     class: String,
@@ -168,7 +168,7 @@ impl Told {
         }
     }
 
-    /// What another process told.
+    /// Parses the events of another process.
     fn of(block: &str) -> Option<Self> {
         let (head, fields) = block.trim_start_matches('\n').split_once('\n')?;
         let (date, class) = head.split_once('\t')?;

@@ -54,7 +54,7 @@ impl Export {
     }
 }
 
-/// Unmounts everything of a pool that this process holds, and lets it end when the command is done.
+/// Unmounts everything of a pool that this process holds, and lets it end after the command.
 pub fn unmount_all(session: &mut Session, name: &str, force: bool, action: &str) -> Outcome {
     let Some(holder) = session.holder.clone().filter(|h| h.pool().name() == name) else {
         return Ok(());
@@ -76,7 +76,7 @@ pub fn unmount_all(session: &mut Session, name: &str, force: bool, action: &str)
         other => other?,
     }
     crate::automount::clear_places(&dirs);
-    // Nobody is sent here any more: the pool is about to be closed.
+    // No further commands are forwarded here: the pool is about to be closed.
     let guid = holder.pool().guid();
     let _ = std::fs::remove_file(session.state.held_name(guid));
     let _ = std::fs::remove_file(session.state.socket(guid));

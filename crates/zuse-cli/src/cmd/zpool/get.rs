@@ -123,7 +123,7 @@ impl Get {
         self.print(session, &fields, &lines)
     }
 
-    /// The pool and the names of its vdevs, if it is vdevs that are asked for.
+    /// The pool and the names of its vdevs, if properties of vdevs are requested.
     fn vdevs(&self, session: &Session) -> Outcome<Option<(String, Vec<String>)>> {
         let Some((pool, rest)) = self.pools.split_first() else {
             return Ok(None);

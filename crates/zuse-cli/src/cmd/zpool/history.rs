@@ -73,19 +73,19 @@ impl History {
     }
 }
 
-/// Which records are told.
+/// Which records are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
     /// Commands.
     Commands,
-    /// Also what happened inside.
+    /// Also internal events.
     Inside,
     /// Also how long each call took.
     Measured,
 }
 
-/// A record as a line, those of calls with their arguments below; nothing for a record that is not
-/// to be told. On a terminal no text of the record breaks its line.
+/// A record as a line, with the arguments of an ioctl below; nothing for a record that is not to be
+/// printed. On a terminal no text of the record breaks its line.
 pub fn entry(record: &NvList, shown: Shown, ui: &Ui) -> Option<String> {
     let text_of = |key| record.get_str(key).map(|text| ui.text(text));
     let time = date::history(record.get_u64("history time").unwrap_or(0));
@@ -121,7 +121,7 @@ pub fn entry(record: &NvList, shown: Shown, ui: &Ui) -> Option<String> {
     Some(line)
 }
 
-/// A list as the ZFS commands print it: one entry a line, lists below their names.
+/// A list as the ZFS commands print it: one entry a line, nested lists below their names.
 pub fn dump(list: &NvList, indent: usize, out: &mut String, ui: &Ui) {
     for (name, value) in list.iter() {
         out.push_str(&" ".repeat(indent));

@@ -150,8 +150,8 @@ impl Import {
         Ok(())
     }
 
-    /// Imports all that was found, each into a process of its own if it is to have a host. One that
-    /// cannot be imported does not keep the others out.
+    /// Imports all pools that were found, each in its own process if it gets a host. One that
+    /// cannot be imported does not prevent the others.
     fn import_all(&self, session: &mut Session, candidates: &[FoundPool]) -> Outcome {
         let mut code = 0;
         for found in candidates {
@@ -263,8 +263,7 @@ impl Import {
             pool.set_pool_property(property, value)
                 .map_err(|e| explain(&format!("cannot set property for '{name}'"), &e, true))?;
         }
-        // Without a host the next command would open the newest state, not the one that was asked
-        // for.
+        // Without a host the next command would open the newest state, not the requested one.
         let elsewhen = self.rewind_to_checkpoint || access.rewind_to.is_some();
         if read_only && elsewhen && !session.becoming {
             self.say_how_to_read(session, &name, access.rewind_to);
@@ -274,7 +273,7 @@ impl Import {
         session.state.remember(&pool.config(), passing.as_ref())
     }
 
-    /// Finds the newest state that is whole; the refusal says why the newest of all is not.
+    /// Finds the newest consistent state. The refusal says why the newest of all is not.
     fn find_rewind(
         &self,
         env: &Environment,
@@ -290,7 +289,7 @@ impl Import {
         }
     }
 
-    /// Says how to read an older state without a host: the import ends with this command.
+    /// Explains how to read an older state without a host: the import ends with this command.
     fn say_how_to_read(&self, session: &mut Session, name: &str, rewind_to: Option<u64>) {
         session.ui.say(format!(
             "'{name}' can be read. A read-only import lasts for one command only: use -d FILE|DIR with the commands that read it{}.",
@@ -303,11 +302,11 @@ impl Import {
     }
 }
 
-/// What to do where a log device is missing.
+/// What to do if a log device is missing.
 const WITHOUT_LOG: &str = "A log device is missing. 'zpool import -m' imports the pool without it: \
     what its intent logs had promised and was not in the pool yet is lost then.";
 
-/// Whether vdevs are missing, and all of them are for logs: found out by opening it for reading.
+/// Whether all missing vdevs are log devices. To find out, the pool is opened read-only.
 fn lacks_log_only(env: &Environment, found: &FoundPool) -> bool {
     let Ok(pool) = Pool::open(env.clone(), found, &PoolAccess::default()) else {
         return false;
@@ -319,7 +318,7 @@ fn lacks_log_only(env: &Environment, found: &FoundPool) -> bool {
     is_log.contains(&true) && !is_log.contains(&false)
 }
 
-/// Whether the pool goes on without a log vdev.
+/// Whether the pool can continue without a log vdev.
 fn has_lost_log(pool: &Pool) -> bool {
     let is_lost = |top: &zuse::VdevStatus| top.is_log && !top.health.state.is_usable();
     pool.vdev_status().children.iter().any(is_lost)
@@ -328,7 +327,7 @@ fn has_lost_log(pool: &Pool) -> bool {
 /// The version of pools with features.
 const NEWEST: u64 = 5000;
 
-/// Refuses what cannot be set before the pool is opened: afterwards it would be imported half-way.
+/// Refuses bad properties before the pool is opened. Afterwards it would be left half imported.
 fn check_properties(name: &str, properties: &[(String, String)]) -> Outcome {
     let stored = properties.iter().filter(|(n, _)| n != "readonly");
     for (property, value) in stored.filter(|(n, _)| !n.starts_with("feature@")) {
@@ -350,7 +349,7 @@ fn check_name(name: &str, is_new: bool) -> Outcome {
     Ok(())
 }
 
-/// Refuses a pool that is imported, and a name that an imported pool has.
+/// Refuses an imported pool, and a name that an imported pool has.
 fn check_free(session: &Session, name: &str, found: &FoundPool) -> Outcome {
     let known = session.state.imported()?;
     let there = known
@@ -374,7 +373,7 @@ fn check_free(session: &Session, name: &str, found: &FoundPool) -> Outcome {
     Ok(())
 }
 
-/// What going back means.
+/// Describes what a rewind loses.
 fn rewind_text(name: &str, rewind: &Rewind, dry_run: bool) -> String {
     let (then, now) = (&rewind.uberblock, &rewind.newest);
     let seconds = now.timestamp.saturating_sub(then.timestamp);
@@ -461,8 +460,8 @@ fn refusal(name: &str, found: &FoundPool, host: u64, error: &zuse::Error) -> Com
     said
 }
 
-/// The fault of older software that a pool has. Its label does not tell which features it lacks:
-/// so a pool that nobody has is opened for reading.
+/// The fault of older software in a pool. Its label does not list the missing features, so a pool
+/// that is not in use is opened read-only.
 fn errata_of(session: &Session, found: &FoundPool) -> Outcome<u64> {
     let config = &found.config;
     let told = config.errata.unwrap_or_default();
@@ -475,7 +474,7 @@ fn errata_of(session: &Session, found: &FoundPool) -> Outcome<u64> {
     Ok(pool.map_or(0, |pool| pool.errata()))
 }
 
-/// What is to be known before it is imported, and what can be done.
+/// What the user should know before the import, and what to do.
 fn advice(found: &FoundPool, host: u64, number: u64) -> String {
     const BY_NAME: &str = "The pool can be imported using its name or numeric identifier";
     let config = &found.config;
@@ -545,8 +544,7 @@ fn advice(found: &FoundPool, host: u64, number: u64) -> String {
     format!("status: {status}\naction: {action}\n{see}")
 }
 
-/// Whether something is where a device should be, without a label of it: of that vdev, or of any
-/// below it.
+/// Whether a device without a label is at the place of that vdev, or of any below it.
 fn is_unlabeled(found: &FoundPool, vdev: &VdevConfig) -> bool {
     let is_lost = vdev.kind.is_device() && found.health_of(vdev).why == zuse::Aux::OpenFailed;
     is_lost

@@ -67,10 +67,10 @@ pub struct Iostat {
     words: Vec<String>,
 }
 
-/// What the words of the command name.
+/// The operands of the command.
 struct Asked {
     pools: Vec<String>,
-    /// Vdevs of these pools, each with whether it was met; none: the pools themselves.
+    /// Vdevs of these pools, each with whether it was found. Empty: the pools themselves.
     vdevs: Vec<(String, bool)>,
 }
 
@@ -104,8 +104,7 @@ impl Asked {
         Ok(Self { pools, vdevs })
     }
 
-    /// Whether a vdev is one of those named: as shown, by its number, or by the last part of its
-    /// path.
+    /// Whether a vdev was named: as printed, by its number, or by the last part of its path.
     fn names(&mut self, vdev: &VdevRow) -> bool {
         let guid = vdev.guid.to_string();
         let last = vdev.name.rsplit('/').next();
@@ -130,14 +129,14 @@ impl Asked {
     }
 }
 
-/// One line: name, allocated, free, and reads, writes, bytes read, bytes written up to now.
+/// One line: name, allocated, free, and the reads, writes, bytes read and bytes written so far.
 struct Line {
     name: String,
     guid: u64,
     space: Option<(u64, u64)>,
     traffic: [u64; 4],
     ops: Vec<OpRow>,
-    /// Heads the vdevs of a class and has no figures.
+    /// The title of a class, without figures.
     is_title: bool,
 }
 
@@ -218,8 +217,7 @@ impl Iostat {
         out
     }
 
-    /// Those of the vdevs that were asked for, here and below; with -v also what is below one of
-    /// them.
+    /// The lines of the requested vdevs, here and below; with -v also those below one of them.
     fn chosen_lines(&self, vdev: &VdevRow, asked: &mut Asked, out: &mut Vec<Line>) {
         if asked.names(vdev) {
             out.push(self.line(vdev, 0));
@@ -291,7 +289,7 @@ impl Iostat {
         cells
     }
 
-    /// Groups of columns with the names of those.
+    /// Groups of columns and the names of these.
     fn groups(&self) -> Vec<Group> {
         let mut groups = figures::BASE.to_vec();
         if self.latency {
@@ -327,7 +325,8 @@ impl Iostat {
         Ok(out)
     }
 
-    /// The cells of the lines, an empty line behind each pool; histograms are put out instead.
+    /// The cells of the lines, with an empty line after each pool. Histograms are printed instead
+    /// if requested.
     fn table(
         &self,
         now: &[(PoolRow, Vec<Line>)],
@@ -338,7 +337,7 @@ impl Iostat {
         for (pool, lines) in now {
             let old = before.iter().find(|(p, _)| p.guid == pool.guid);
             let since = old.map_or(0.0, |(p, _)| p.seconds);
-            // Opened again in between: what it did since then.
+            // Opened again meanwhile: its counts since then.
             let again = old.is_some_and(|(p, _)| p.process != pool.process || pool.seconds < since);
             // For this report alone.
             let for_us = old.is_some() && pool.process == std::process::id();
@@ -370,7 +369,7 @@ impl Iostat {
         table
     }
 
-    /// The histograms of a line that were asked for.
+    /// The requested histograms of a line.
     fn histograms(&self, line: &Line, ops: &[OpRow], out: &mut String) {
         for by_size in [true, false] {
             if if by_size { self.sizes } else { self.histogram } {

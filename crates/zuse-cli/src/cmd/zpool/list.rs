@@ -76,7 +76,7 @@ pub fn ask(
     ask_for(session, pools, properties, Details::default())
 }
 
-/// The same with what takes more to find out.
+/// The same with figures that take longer to read.
 pub fn ask_for(
     session: &mut Session,
     pools: &[String],
@@ -109,7 +109,7 @@ pub fn ask_for(
     if let (Some(code), true) = (failed, rows.is_empty()) {
         return Err(CommandError::silent(code).into());
     }
-    // The others are shown, and the command fails all the same.
+    // The others are printed, and the command fails all the same.
     session.worst = session.worst.max(failed.unwrap_or(0));
     Ok(rows)
 }
@@ -262,11 +262,11 @@ impl List {
     }
 }
 
-/// OpenZFS sets it to the right in rows of vdevs, in those of pools to the left.
+/// OpenZFS aligns it right in rows of vdevs, and left in those of pools.
 const ALTROOT: &str = "      -";
 
-/// The vdevs of a pool with the titles of their classes, in the order in which they are listed;
-/// those for data have none.
+/// The vdevs of a pool with the titles of their classes, in listing order. Those for data have no
+/// title.
 pub fn by_class(pool: &PoolRow) -> Vec<(&'static str, Vec<&VdevRow>)> {
     let of = |class: &str| -> Vec<&VdevRow> {
         let tops = pool.vdevs.children.iter();
@@ -290,7 +290,7 @@ pub fn by_class(pool: &PoolRow) -> Vec<(&'static str, Vec<&VdevRow>)> {
         .collect()
 }
 
-/// What a pool goes by among others: its name, or its guid.
+/// The key of a pool: its name, or its guid.
 pub fn json_key(row: &PoolRow, by_guid: bool) -> String {
     if by_guid {
         row.guid.to_string()
@@ -299,7 +299,7 @@ pub fn json_key(row: &PoolRow, by_guid: bool) -> String {
     }
 }
 
-/// What every JSON object of a pool begins with.
+/// The first entries of every JSON object of a pool.
 pub fn head_json(row: &PoolRow, as_int: bool) -> Vec<(String, Json)> {
     let text = |t: &str| Json::Text(t.to_owned());
     vec![
@@ -324,7 +324,7 @@ fn column(name: &str) -> Column {
         "checkpoint" => "ckpoint",
         _ => header,
     };
-    // Numbers have room for five characters, HEALTH for its longest usual word.
+    // Numbers have five characters of room, HEALTH that of its longest usual word.
     match name {
         "health" => Column::new(header, Side::Right).at_least(8),
         _ if words => Column::new(header, Side::Left),
@@ -349,7 +349,7 @@ fn vdev_lines(
     }
 }
 
-/// What stands in a column for a vdev.
+/// The cell of a column for a vdev.
 fn vdev_cell(vdev: &VdevRow, pool: &PoolRow, level: usize, name: &str, exact: bool) -> String {
     let only = pool.vdevs.children.len() == 1 && level == 1 && vdev.asize > 0;
     let space = if only {
@@ -360,7 +360,7 @@ fn vdev_cell(vdev: &VdevRow, pool: &PoolRow, level: usize, name: &str, exact: bo
     let number = |n: u64| if exact { n.to_string() } else { nicenum(n) };
     match (name, space) {
         ("name", _) => format!("{}{}", "  ".repeat(level), vdev.name),
-        // Of a device its own size, of a group what can be allocated.
+        // The size of a device, or the allocatable size of a group.
         ("size", _) if vdev.psize > 0 => number(vdev.psize),
         ("size", Some((size, _))) => number(size),
         ("size", None) if vdev.asize > 0 => number(vdev.asize),

@@ -1,5 +1,5 @@
-//! What the reports of `list`, `status` and `iostat` have in common: how often they come, with
-//! which time, and what vdevs go by.
+//! What the reports of `list`, `status` and `iostat` share: the interval, the time stamp, and the
+//! names of vdevs.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,7 +12,7 @@ use crate::json::Json;
 use crate::query::{PoolRow, VdevRow};
 use crate::session::Session;
 
-/// How often a command reports: once, or every so many seconds, for ever or so many times.
+/// How often a command reports: once, or at an interval, without end or for a number of reports.
 #[derive(Debug, Default)]
 pub struct Repeat {
     pause: Option<Duration>,
@@ -21,10 +21,10 @@ pub struct Repeat {
 }
 
 impl Repeat {
-    /// Takes `[INTERVAL [COUNT]]` off the words of a command.
+    /// Removes `[INTERVAL [COUNT]]` from the operands of a command.
     ///
     /// # Errors
-    /// The interval is zero, or no time at all.
+    /// The interval is zero, or not a time.
     pub fn take(words: &mut Vec<String>) -> Outcome<Self> {
         let mut numbers = Vec::new();
         while numbers.len() < 2
@@ -59,14 +59,15 @@ impl Repeat {
         self.shown
     }
 
-    /// Notes that a report was shown: it is on its way to the reader.
+    /// Flushes a report, and counts it.
     pub fn show(&mut self, session: &mut Session) -> Outcome {
         self.shown += 1;
         session.ui.flush()?;
         Ok(())
     }
 
-    /// Whether another report is due. Waits until it is; others may have the pools meanwhile.
+    /// Waits for the next report, and returns whether there is one. Other commands may use the
+    /// pools meanwhile.
     pub fn again(&self, session: &mut Session) -> Outcome<bool> {
         let Some(pause) = self
             .pause
@@ -120,7 +121,7 @@ fn now() -> u64 {
     since.map_or(0, |d| d.as_secs())
 }
 
-/// What vdevs go by.
+/// The form of vdev names.
 #[derive(Args, Debug, Default)]
 pub struct VdevNames {
     /// Numbers of vdevs instead of names
@@ -147,7 +148,7 @@ impl VdevNames {
         }
     }
 
-    /// Gives all vdevs of a pool their names; the pool keeps its own.
+    /// Sets the printed names of all vdevs of a pool; the pool's own are kept.
     pub fn put_on(&self, pool: &mut PoolRow) {
         let all = pool.vdevs.children.iter_mut();
         for vdev in all.chain(&mut pool.cache).chain(&mut pool.spares) {
@@ -180,7 +181,7 @@ mod tests {
             taken(&["a", ".5", "3"]),
             (names(&["a"]), Some(0.5), Some(3))
         );
-        // Names of pools, though they read as numbers elsewhere.
+        // Names of pools, though Rust parses them as numbers.
         assert_eq!(taken(&["nan", "inf"]), (names(&["nan", "inf"]), None, None));
         for bad in [&["0"][..], &["tank", "0", "3"]] {
             let mut words = names(bad);

@@ -11,7 +11,7 @@ use crate::date;
 use crate::error::{CommandError, Explain, Outcome, Stop};
 use crate::session::{Need, Session};
 
-/// How often who waits looks.
+/// Polling interval while waiting.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Read every copy of every block, and repair what is wrong
@@ -50,7 +50,7 @@ pub struct Scrub {
     pools: Vec<String>,
 }
 
-/// From when on, and until when, in seconds since 1970.
+/// The first and the last time, in seconds since 1970.
 type Dates = (Option<u64>, Option<u64>);
 
 fn date(text: &str) -> Outcome<u64> {
@@ -112,7 +112,7 @@ impl Scrub {
         } else if self.pause {
             let cannot = || format!("cannot pause scrubbing {name}");
             match pool.pause_scrub() {
-                // Where none goes on, OpenZFS pauses nothing and says nothing.
+                // If none is running, OpenZFS does nothing and prints nothing.
                 Err(error) if error.is(Errno::NOENT) => {}
                 paused => paused.or_cannot_pool(cannot)?,
             }
@@ -140,7 +140,7 @@ impl Scrub {
     }
 }
 
-/// Waits for a scan if that is wanted, or if there is no process in which it could go on.
+/// Waits for a scan if requested, or if no process keeps the pool open for it.
 pub fn finish(session: &mut Session, pool: &Arc<Pool>, what: &str, wait: bool) -> Outcome {
     let name = pool.name();
     if !session.holds(pool) {

@@ -55,7 +55,7 @@ impl Set {
                         format!("cannot set property {name} for {vdev} on {pool_name}")
                     })?;
                 if name == "path" && session.search.is_empty() {
-                    // The next command finds the device by it.
+                    // The next command finds the device by its path.
                     let passing = session.state.passing_of(pool.guid())?;
                     session.state.remember(&pool.config(), passing.as_ref())?;
                 }
@@ -66,8 +66,8 @@ impl Set {
     }
 }
 
-/// Remembers the pool where the property says: for good, until the host restarts, or besides in a
-/// file that is named.
+/// Stores the pool in the file that the property says: the usual one, the one until the host
+/// restarts, or also a named one.
 fn set_cache_file(session: &Session, pool: &Pool, value: &str) -> Outcome {
     let named = Some(value).filter(|v| !v.is_empty() && *v != "none");
     if let Some(file) = named {

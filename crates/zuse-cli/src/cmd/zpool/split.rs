@@ -108,7 +108,7 @@ impl Split {
         Ok(all)
     }
 
-    /// Guids of the devices that are named.
+    /// Guids of the named devices.
     fn find(&self, session: &Session, pool: &Arc<Pool>) -> Outcome<Vec<u64>> {
         let one = |device: &String| {
             let path = session.path(Path::new(device));
@@ -127,7 +127,7 @@ impl Split {
         self.devices.iter().map(one).collect()
     }
 
-    /// With -n says what would be made. Gives the devices' paths.
+    /// With -n prints what would be created. Returns the devices' paths.
     fn show(
         &self,
         session: &mut Session,
@@ -154,7 +154,7 @@ impl Split {
         Ok(paths)
     }
 
-    /// Imports the new pool, in a process of its own.
+    /// Imports the new pool in its own process.
     fn import(&self, session: &Session, root: &str, new: &str, paths: &[String]) -> Outcome {
         let cannot = || format!("cannot import '{new}'");
         let program = std::env::current_exe().or_cannot(cannot)?;

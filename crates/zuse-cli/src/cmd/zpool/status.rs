@@ -105,7 +105,7 @@ impl Status {
         }
     }
 
-    /// `-d PLACE` says where devices are, as with the other commands: no pool's name is a path.
+    /// `-d PLACE` is a place of devices, as with the other commands: no pool's name is a path.
     fn take_places(&mut self, session: &mut Session) {
         let is_place =
             |word: &mut String| word.contains('/') || matches!(word.as_str(), "." | "..");
@@ -121,7 +121,7 @@ impl Status {
         session.look_in(&places);
     }
 
-    /// Refuses what is known and not done here.
+    /// Refuses options that are known but not supported here.
     fn refuse(&self) -> Outcome {
         let error = if self.script.is_some() {
             CommandError::new("cannot run scripts for columns of 'zpool status'")
@@ -174,7 +174,7 @@ impl Status {
         Ok(())
     }
 
-    /// With -e: leaves the vdevs that are not well, and those above them.
+    /// With -e: keeps only the vdevs with problems, and those above them.
     fn narrow(&self, row: &mut PoolRow) {
         if self.ailing {
             keep_ailing(&mut row.vdevs.children);
@@ -184,7 +184,7 @@ impl Status {
     }
 }
 
-/// A spare that waits or stands in is well.
+/// A spare, idle or in use, is healthy.
 fn keep_ailing(vdevs: &mut Vec<VdevRow>) {
     let ails = |v: &VdevRow| {
         !matches!(v.state.as_str(), "ONLINE" | "AVAIL" | "INUSE") || v.errors != [0; 3]
@@ -325,7 +325,7 @@ impl Status {
                 let _ = write!(out, "  {}", work_text(initialize, "initialized"));
             }
             if self.trimmed {
-                // What is not there cannot say whether it could be trimmed.
+                // A missing device cannot report whether it supports trim.
                 let text = match vdev.psize {
                     0 => "(trim unsupported)".to_owned(),
                     _ => work_text(trim, "trimmed"),
@@ -340,7 +340,7 @@ impl Status {
     }
 }
 
-/// How far a device is `done`. Of what was canceled nothing holds.
+/// How much of a device is `done`. Canceled work does not count.
 fn work_text(work: &WorkRow, done: &str) -> String {
     let verb = match work.state {
         1 => "started at",

@@ -10,20 +10,20 @@ use zuse::{Pool, SweepKind, SweepOrder, VdevStatus};
 use crate::error::{CommandError, Explain, Outcome, Stop, explain};
 use crate::session::{Need, Session};
 
-/// How often it is looked whether the work is done.
+/// Polling interval for the end of the work.
 const LOOK: Duration = Duration::from_millis(100);
-/// The exit code of OpenZFS's commands where a device could not be done.
+/// The exit code of OpenZFS's commands if a device failed.
 const FAILED: u8 = 255;
 
 /// An order for devices of pools.
 pub struct Sweep<'a> {
-    /// What is to be done.
+    /// The kind of work.
     pub kind: SweepKind,
     /// Begin, or end.
     pub order: SweepOrder,
     /// Return when it is done.
     pub wait: bool,
-    /// The devices; all of the pool if there are none.
+    /// The devices; all of the pool if empty.
     pub devices: &'a [String],
 }
 
@@ -35,7 +35,7 @@ impl Sweep<'_> {
         }
     }
 
-    /// Does it on one pool.
+    /// Runs it on one pool.
     pub fn run(&self, session: &mut Session, name: &str) -> Outcome {
         let pool = session.pool(name, Need::Write).map_err(with_code)?;
         let devices = self.find(session, &pool)?;
@@ -113,7 +113,7 @@ fn with_code(stop: Stop) -> Stop {
     }
 }
 
-/// Does it on all pools that are imported; those that another process holds get the command there.
+/// Runs it on all imported pools. If another process holds a pool, the command is sent there.
 pub fn each(
     session: &mut Session,
     words: &[&str],

@@ -21,7 +21,7 @@ impl Sync {
     pub fn run(self, session: &mut Session) -> Outcome {
         let mut names = self.pools.clone();
         if names.is_empty() {
-            // Only what a process holds has something in memory.
+            // Only a process that holds a pool has dirty data.
             names = session.pool_names()?;
         }
         for name in &names {

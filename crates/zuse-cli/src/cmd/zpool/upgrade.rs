@@ -41,7 +41,7 @@ const ALL_MODERN: &str = "All pools are formatted using feature flags.\n";
 const ALL_ENABLED: &str =
     "Every feature flags pool has all supported and requested features enabled.";
 
-/// What came with each version before features.
+/// The changes of each version before features.
 const VERSIONS: [&str; 28] = [
     "The first version",
     "Metadata in several copies (ditto blocks)",
@@ -94,7 +94,7 @@ impl Upgrade {
         } else {
             self.pools.clone()
         };
-        // Printed once, also if a process of its own holds each pool and prints the rest.
+        // Printed once, even if a separate process holds each pool and prints the rest.
         if names.len() > 1 || self.all {
             session.ui.line(WELCOME)?;
         }
@@ -131,8 +131,8 @@ impl Upgrade {
     }
 }
 
-/// Brings a pool to a version, and enables what it lacks if that has features; what there is to say
-/// of it.
+/// Upgrades a pool to a version, and enables missing features if that version has features. Returns
+/// the messages.
 fn upgrade(session: &mut Session, name: &str, to: u64) -> Outcome<String> {
     let pool = session.pool(name, Need::Write)?;
     let action = format!("cannot upgrade '{name}'");
@@ -183,7 +183,7 @@ fn upgrade(session: &mut Session, name: &str, to: u64) -> Outcome<String> {
     Ok(text + "\n")
 }
 
-/// Which pools lack what.
+/// Lists the pools and what they lack.
 fn list(session: &mut Session) -> Outcome {
     let rows = ask_pools(session, &[], None)?;
     let mut text = format!("{WELCOME}\n");

@@ -14,12 +14,12 @@ pub struct Version {
     json: bool,
 }
 
-/// The release of OpenZFS whose commands these are like. Clients look for such a number, and for
-/// two lines, of which the second names a kernel module.
+/// The OpenZFS release with the same commands. Clients expect such a number, and two lines, of
+/// which the second is for a kernel module.
 const LIKE: &str = "2.3.2";
 
 impl Version {
-    /// Does it; `command` is the one that was called.
+    /// Runs it; `command` is the one that was called.
     pub fn run(self, session: &mut Session, command: &str) -> Outcome {
         let number = format!("{LIKE}-zuse{}", env!("CARGO_PKG_VERSION"));
         let version = format!("zfs-{number}");

@@ -66,7 +66,7 @@ enum Work {
     Trim,
 }
 
-/// How often it is looked how far a scan is.
+/// Polling interval for a scan.
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Work {
@@ -92,7 +92,7 @@ impl Work {
         }
     }
 
-    /// Bytes that are left of it.
+    /// Its remaining bytes.
     fn left(self, pool: &zuse::Pool) -> zuse::Result<u64> {
         match self {
             Self::Discard => pool.left_to_discard(),
@@ -112,7 +112,7 @@ impl Work {
     }
 }
 
-/// Bytes that a scan has still to read; 0 if none of that number goes on.
+/// Bytes that a scan has still to read; 0 if no scan of that number is running.
 fn left_to_scan(pool: &zuse::Pool, function: u64) -> u64 {
     let scan = pool.scan().filter(|s| s.state == 1 && !s.paused);
     let scan = scan.filter(|s| s.function.number() == function);

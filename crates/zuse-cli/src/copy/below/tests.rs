@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Below, Replace, is_name};
 
-/// Both ways of resolving paths: the system's, and the one where a sandbox refuses it.
+/// Both ways of resolving paths: the system's, and the one for sandboxes that refuse it.
 fn both(check: impl Fn(&Below, &std::path::Path)) {
     for at_once in [true, false] {
         let folder = tempfile::tempdir().expect("made");
@@ -88,7 +88,7 @@ fn a_link_is_made_to_what_was_made_and_to_nothing_else() {
         let three = below.place(&top, b"three", Replace::Nothing);
         assert!(three.link(&top, b"one", identity).is_err());
         assert!(!folder.join("in/three").exists());
-        // What has taken its name stays.
+        // The object that has taken its name is kept.
         one.drop_it();
         assert!(folder.join("in/one").is_symlink());
     });

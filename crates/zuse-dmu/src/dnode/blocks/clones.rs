@@ -1,5 +1,5 @@
-//! Cloned blocks: pointers to blocks of another place are written here. The bytes stay where they
-//! are until somebody changes them.
+//! Cloned blocks: pointers to existing blocks are written. The bytes stay where they are until
+//! somebody changes them.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,7 +13,7 @@ use crate::dnode::Dnode;
 use crate::tx::Tx;
 
 impl Dnode {
-    /// The pointer to a block as it is on disk; `None` for a hole, and for what is not written yet.
+    /// The on-disk pointer to a block; `None` for a hole, and for a block that is not written yet.
     ///
     /// # Errors
     /// An indirect block cannot be read.
@@ -29,12 +29,12 @@ impl Dnode {
         Ok((!bp.is_hole()).then_some(bp))
     }
 
-    /// Puts a block of another place of the same dataset here: its bytes stay where they are, and
-    /// have one more pointer.
+    /// Writes a clone of another block of the same dataset: its bytes stay where they are, and get
+    /// one more pointer.
     ///
     /// # Errors
-    /// `Refused(INVAL)` if it is none of a whole block of this object. `Corrupt` if its block is of
-    /// a txg that is still to come; the object is free.
+    /// `Refused(INVAL)` if it is not a whole block of this object's size. `Corrupt` if its block's
+    /// birth is in the future; the object is free.
     pub fn write_clone(&self, tx: &Tx, blkid: u64, reference: Reference) -> Result<()> {
         let bp = reference.pointer();
         let whole = bp.level() == 0 && bp.lsize() == u64::from(self.block_size());
@@ -63,7 +63,7 @@ impl Dnode {
         self.block_place(0, blkid).read(bp, false)
     }
 
-    /// Gets the bytes of a clone, which is none any more then.
+    /// Reads the bytes of a clone, which becomes an ordinary block.
     pub(super) fn fetch(&self, block: &DirtyBlock) -> Result<()> {
         let Some(bp) = block.pointer() else {
             return Ok(());

@@ -1,9 +1,9 @@
-//! Blocks that are written before their txg is: the intent log leads to them.
+//! Blocks that are written before their txg syncs, because the intent log refers to them.
 //!
-//! The bytes of the open txg's version are frozen, written to a place of this txg, and the version
-//! learns where they are. Whoever changes it after that thaws it, and its txg writes it as any
-//! other. What was placed and no tree links is freed in the same txg by the pipeline, which has a
-//! list of it (`zuse_io::Pipeline::place`).
+//! The bytes of the open txg's version are frozen and written to a place of this txg, and the
+//! version notes the place. A later change thaws the version, and its txg writes it like any other.
+//! A placed block that no tree links is freed in the same txg by the pipeline, which has a list of
+//! them (`zuse_io::Pipeline::place`).
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::dirty::DirtyBlock;
 use crate::dnode::Dnode;
 use crate::tx::Tx;
 
-/// A version of the open txg, frozen to be written now.
+/// A version of the open txg, frozen for writing now.
 pub struct EarlyBlock {
     txg: Txg,
     version: Arc<DirtyBlock>,
@@ -31,7 +31,7 @@ impl EarlyBlock {
 }
 
 impl Dnode {
-    /// Freezes the version that tx's txg has of a block; `None` if there is none with its bytes in
+    /// Freezes the version of a block in tx's txg. `None` if there is none with its bytes in
     /// memory, or it was written before.
     pub fn freeze_early(&self, tx: &Tx, blkid: u64) -> Option<EarlyBlock> {
         let (version, policy, size) = {
@@ -56,8 +56,8 @@ impl Dnode {
         })
     }
 
-    /// Writes a frozen block. The sync of its txg waits for the caller. `None`: that is left to its
-    /// txg.
+    /// Writes a frozen block. The sync of its txg waits for the caller. `None`: the block is left
+    /// to its txg.
     ///
     /// # Errors
     /// `Device`: it was not written.

@@ -1,4 +1,4 @@
-//! The shape of an object: the size of its blocks, and ranges of blocks that are freed.
+//! The shape of an object: the size of its blocks, and freeing ranges of blocks.
 
 use std::sync::OnceLock;
 
@@ -10,7 +10,7 @@ use crate::tx::Tx;
 
 impl Dnode {
     /// Changes the data block size of an object that has at most one block; the content stays,
-    /// zeros are added.
+    /// zeros are appended.
     ///
     /// # Errors
     /// `Refused(NOTSUP)` if the object has more than one block or the size is not valid.
@@ -57,7 +57,7 @@ impl Dnode {
             }
             if let Content::Dirty { bytes, .. } = &mut *content {
                 if bytes.capacity() < size as usize {
-                    // Grow like a vector, so that a directory growing by 512 bytes is not copied
+                    // Doubles the capacity, so that a directory growing by 512 bytes is not copied
                     // each time.
                     let want = (size as usize).next_power_of_two();
                     bytes.reserve_exact(want - bytes.len());
@@ -71,7 +71,7 @@ impl Dnode {
         Ok(())
     }
 
-    /// As [`Self::free_blocks`], but the highest block id stays: a MAC covers it.
+    /// As [`Self::free_blocks`], but the highest block id stays, because a MAC covers it.
     ///
     /// # Errors
     /// The object is free.

@@ -1,5 +1,4 @@
-//! Indirect blocks while a tree is written: reading them, writing them again, and freeing them with
-//! everything below.
+//! Indirect blocks during a sync: reading, rewriting, and freeing them with everything below.
 
 use std::sync::Arc;
 

@@ -244,7 +244,7 @@ fn a_list_put_behind_the_other_attributes_is_as_in_a_set_that_is_rewritten() {
     let (_, table) = SaTable::create(&pool.os, &pool.tx()).unwrap();
     let ctime = [9u8; 16];
     let mut forms = [0; 2];
-    // With many entries not all others stay in the bonus beside a spill block.
+    // With many entries the other attributes do not fit the bonus beside a spill pointer.
     for (slots, aces) in [(1, 24), (2, 24), (1, 56), (1, 88)] {
         for len in (48..180).chain([504, 505, 540, 560, 580, 600, 640, 700, 20_000]) {
             let [behind, rewritten, given] = [(); 3].map(|()| {
@@ -284,8 +284,8 @@ fn a_list_goes_to_a_spill_block_as_it_is_where_none_was_ever_in_a_bonus() {
     let (_, table) = SaTable::create(&pool.os, &pool.tx()).unwrap();
     let ctime = [9u8; 16];
     let mut as_it_is = Vec::new();
-    // Whether it is the object's first list. Else it takes the place of one in the bonus (where
-    // that has room for both) or in a spill block.
+    // Whether it is the object's first list. Otherwise it replaces one in the bonus (if that has
+    // room for both) or in a spill block.
     for (slots, before) in [(1, 0), (1, 64), (2, 64), (1, 2000)] {
         for len in [900, 1024, 20_000] {
             let [rewritten, given] = [(); 2].map(|()| {
@@ -335,7 +335,7 @@ fn a_directory_put_behind_the_other_attributes_is_as_in_a_set_that_is_rewritten(
     let mut forms = [0; 2];
     let mut was_known = 0;
     for (slots, aces) in [(1, 24), (2, 24), (1, 56), (1, 88)] {
-        // Alone, and behind a list, which has no room for more in the end.
+        // Alone, and after a list that leaves less and less room.
         for len in [0].into_iter().chain((48..180).step_by(4)) {
             let list = vec![len as u8; len];
             let [behind, rewritten] = [(); 2].map(|()| {

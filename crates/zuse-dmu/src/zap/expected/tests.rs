@@ -15,8 +15,8 @@ fn new_zap(pool: &TestPool) -> Zap {
     Zap::create(&pool.os, &pool.tx(), DIRECTORY, &ZapOptions::default()).unwrap()
 }
 
-/// Between the expectation and the add comes what makes it hold no longer. Another name's split of
-/// the leaf, a sync, a removal, the same name.
+/// An event between the expectation and the add makes the expectation invalid. A split of the leaf
+/// by another name, a sync, a removal, the same name.
 #[test]
 fn an_expected_name_is_added_as_any_other_whatever_came_between() {
     let mut pool = TestPool::new(Settings::default());
@@ -73,8 +73,8 @@ fn an_expected_name_is_added_as_any_other_whatever_came_between() {
     }
 }
 
-/// A name in a directory changes the directory's bonus too, and what is known of the ZAP must not
-/// go by that.
+/// A new name in a directory also changes the directory's bonus, but the facts about the ZAP stay
+/// valid.
 #[test]
 fn a_changed_bonus_leaves_what_is_known() {
     let pool = TestPool::new(Settings::default());

@@ -1,14 +1,13 @@
-//! A fat ZAP built at once, of entries in the order of their hashes: what a micro ZAP becomes.
+//! A fat ZAP built in one step from entries in hash order: for a micro ZAP that becomes fat.
 //!
 //! ```text
 //!   entries in order ─► chunks that each takes ─► where leaves begin ─► leaves, one after the other ─► block 0
 //! ```
-//! The leaves are the same that adding the entries one by one would leave behind, since a leaf
-//! splits where its entries do not fit. But none is split, and they stand in the order in which
-//! they are listed.
+//! The leaves are the same as if the entries had been added one by one, because a leaf splits where
+//! its entries do not fit. But no leaf is split, and they are in listing order.
 //!
-//! Budget: each entry is looked at twice and copied once, each leaf is written once. One by one,
-//! with the splits, an entry of 16,383 cost 0.53 µs, a fifth of making its file.
+//! Budget: each entry is read twice and copied once, each leaf is written once. Adding 16,383
+//! entries one by one, with splits, cost 0.53 µs each, a fifth of creating the file.
 
 use super::super::flaw::{Checked, Flaw};
 use super::super::hash::top_bits;
@@ -16,16 +15,16 @@ use super::super::header::Header;
 use super::super::key::Stored;
 use super::super::leaf::{Fresh, Geometry, chunks_for};
 
-/// Is given name, value, hash and cd of an entry.
+/// Receives name, value, hash and cd of an entry.
 pub(crate) type Each<'a> = dyn FnMut(&[u8], u64, u64, u32) + 'a;
 
-/// What an entry of one name with one 8-byte integer takes.
+/// Size of the value of a name with one 8-byte integer.
 const VALUE: usize = size_of::<u64>();
 
-/// An entry's hash, and the chunks of all entries up to this one.
+/// An entry's hash, and the number of chunks up to and including it.
 type End = (u64, usize);
 
-/// The range of one leaf, and how many entries are in it.
+/// The hash range of one leaf, and its number of entries.
 #[derive(Debug, PartialEq, Eq)]
 struct Part {
     prefix: u64,
@@ -33,9 +32,10 @@ struct Part {
     entries: usize,
 }
 
-/// The blocks of a ZAP of what `list` lists, twice the same: in the order of hashes, the names not
-/// empty. `None` if the pointer table does not fit into block 0, and for what one leaf holds. There
-/// the order in which names came can be kept, at no cost.
+/// Builds the blocks of a ZAP from the entries of `list`, which is called twice and must list the
+/// same. Entries are in hash order, and no name is empty. `None` if the pointer table does not fit
+/// into block 0, and for entries that fit one leaf. There, adding one by one keeps the order in
+/// which names were added, at no cost.
 pub(crate) fn grown(mut h: Header, list: &dyn Fn(&mut Each<'_>)) -> Checked<Option<Vec<Vec<u8>>>> {
     let geometry = Geometry {
         shift: h.block_shift,
@@ -60,7 +60,7 @@ pub(crate) fn grown(mut h: Header, list: &dyn Fn(&mut Each<'_>)) -> Checked<Opti
     Ok(Some(blocks))
 }
 
-/// Where leaves begin and end: halved until each one's entries fit, at most `deepest` times.
+/// The boundaries of leaves: ranges are halved until their entries fit, at most `deepest` times.
 fn divide(ends: &[End], room: usize, deepest: u32) -> Option<Vec<Part>> {
     let mut parts = Vec::new();
     let mut waiting = vec![(0u64, 0u32, 0, ends.len())];

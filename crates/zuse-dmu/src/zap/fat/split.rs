@@ -1,4 +1,4 @@
-//! Leaves that become too full split; siblings that became small are one again.
+//! Splitting leaves that are too full, and merging siblings that became small.
 
 use super::super::hash::top_bits;
 use super::super::header::Header;
@@ -36,8 +36,7 @@ pub(super) fn split_leaf<S: BlocksMut>(s: &S, h: &mut Header, blkid: u64, hash: 
     store_header(s, h)
 }
 
-/// Whether it is time to look for a sibling to merge with: at few sizes only, so that a removal
-/// seldom pays for it.
+/// Whether to look for a sibling to merge with: at few sizes only, so that few removals pay for it.
 pub(super) fn is_small(leaf: &Leaf<'_>) -> bool {
     let n = leaf.entries();
     leaf.prefix_len() > 0
@@ -45,10 +44,10 @@ pub(super) fn is_small(leaf: &Leaf<'_>) -> bool {
         && leaf.used() <= leaf.geometry().chunks() / 4
 }
 
-/// Merges a leaf with its sibling while both fill half a leaf at most.
+/// Merges a leaf with its sibling while together they fill at most half a leaf.
 ///
-/// Others merge empty siblings only. The format does not ask for more, nor for less: a directory
-/// that lost most of its names gives its space back without losing all.
+/// Other implementations merge empty siblings only; the format allows both. This way a directory
+/// that lost most of its names frees space before it loses all.
 pub(super) fn merge_small<S: BlocksMut>(
     s: &S,
     h: &mut Header,

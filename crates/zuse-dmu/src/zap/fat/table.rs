@@ -1,8 +1,8 @@
-//! The pointer table: embedded in block 0 or in blocks of its own, doubling one source block a
-//! step.
+//! The pointer table: embedded in block 0, or in blocks of its own. It doubles by one source block
+//! per step.
 //!
-//! While it grows, lookups use the old table and a store goes to both. Entry i of the old one is
-//! entries 2i and 2i+1 of the new one, whether that part has been copied yet or not.
+//! While it grows, lookups use the old table and stores go to both. Entry i of the old table
+//! corresponds to entries 2i and 2i+1 of the new one, whether that part is copied yet or not.
 
 use super::super::flaw::{Checked, Flaw};
 use super::super::header::Header;
@@ -18,26 +18,26 @@ fn word(b: &[u8], at: usize) -> Checked<u64> {
         .ok_or(Flaw("a ZAP pointer beyond its table block"))
 }
 
-/// The pointer of an index, out of the block that holds it.
+/// The pointer at an index, read from its block.
 pub(super) fn pointer_in(h: &Header, b: &[u8], index: u64) -> Checked<u64> {
     h.check_leaf(word(b, h.pointer_place(index).1)?)
 }
 
-/// The pointer of an index; 0 means no leaf.
+/// The pointer at an index; 0 means no leaf.
 pub(super) fn pointer<S: Blocks>(s: &S, h: &Header, index: u64) -> Result<u64> {
     s.view_by_shortcut(h.pointer_place(index).0, |b| pointer_in(h, b, index))
 }
 
-/// The pointer of an index (0: no leaf), and how many hash bits its leaf covers as far as the
-/// neighbours say. Those of a leaf's range are all equal, and up to eight stand in one line of
-/// memory. The leaf itself knows; this is known earlier.
+/// The pointer at an index (0: no leaf), and how many hash bits its leaf covers, judging by the
+/// neighbours. All pointers in a leaf's range are equal, and up to eight are in one cache line. The
+/// exact number is in the leaf; this one is known earlier.
 #[inline]
 pub(super) fn pointer_and_depth<S: Blocks>(s: &S, h: &Header, index: u64) -> Result<(u64, u32)> {
     let (blkid, at) = h.pointer_place(index);
     s.view_by_shortcut(blkid, |b| pointer_and_depth_in(h, b, at))
 }
 
-/// The same, where the leaf will be changed in a while.
+/// As [`pointer_and_depth`], for a leaf that will be changed soon.
 #[inline]
 pub(super) fn lead<S: Blocks>(s: &S, h: &Header, index: u64) -> Result<(u64, u32)> {
     let (blkid, at) = h.pointer_place(index);
@@ -57,7 +57,7 @@ fn pointer_and_depth_in(h: &Header, b: &[u8], at: usize) -> Checked<(u64, u32)> 
     Ok((h.check_leaf(mine)?, depth))
 }
 
-/// The pointer of an index and the next few different ones after it (0 where there are none).
+/// The pointer at an index and the next few different ones after it (0 for missing ones).
 pub(super) fn pointer_and_ahead<S: Blocks>(
     s: &S,
     h: &Header,
@@ -83,10 +83,9 @@ pub(super) fn pointer_and_ahead<S: Blocks>(
     })
 }
 
-/// Makes sure, before anything is changed, that a range of pointers can be read and that all lead
-/// to one leaf.
+/// Checks, before anything is changed, that a range of pointers is readable and leads to one leaf.
 ///
-/// A hostile table ends here: its first pointer that leads elsewhere stops the walk.
+/// A hostile table ends here: its first wrong pointer stops the walk.
 pub(super) fn must_be<S: Blocks>(
     s: &S,
     h: &Header,
@@ -153,7 +152,7 @@ fn fill<S: BlocksMut>(
     Ok(())
 }
 
-/// Points a range of indexes at a leaf, in the table and in the one it is growing into.
+/// Sets a range of pointers to a leaf, in the table and in the one it is growing into.
 pub(super) fn set_range<S: BlocksMut>(
     s: &S,
     h: &Header,
@@ -194,7 +193,7 @@ fn doubled(half: &[u8]) -> Vec<u8> {
     out
 }
 
-/// One step of growth: out of block 0 at once, or one source block of the doubling.
+/// One step of growth: out of block 0 in one go, or one source block of the doubling.
 pub(super) fn grow_step<S: BlocksMut>(s: &S, h: &mut Header) -> Result<()> {
     if !may_grow(h) {
         return Err(Error::refused(
@@ -242,11 +241,10 @@ pub(super) fn grow_step<S: BlocksMut>(s: &S, h: &mut Header) -> Result<()> {
     store_header(s, h)
 }
 
-/// Table blocks up to which a freed end of the ZAP looks for its new end.
+/// Table blocks that are searched for the new end of the ZAP, at most.
 const SCAN_BLOCKS: u64 = 64;
 
-/// After the last block in use was freed: `freeblk` becomes one more than the highest block still
-/// in use.
+/// After the last used block was freed: lowers `freeblk` to one more than the highest used block.
 pub(super) fn lower_end<S: Blocks>(s: &S, h: &mut Header) -> Result<()> {
     if h.table_blocks > SCAN_BLOCKS || h.next_table != 0 {
         h.freeblk -= 1;

@@ -312,7 +312,7 @@ fn a_leaf_is_filled_byte_for_byte_as_elsewhere() {
     audit(&s);
 }
 
-/// Five buckets lead to chunks, each to its own.
+/// Five buckets have a chunk, each its own.
 fn assert_buckets(leaf: &[u8]) {
     for i in 0..512 {
         let want: u16 = match i {

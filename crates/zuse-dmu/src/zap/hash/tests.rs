@@ -1,6 +1,6 @@
 use super::*;
 
-/// What [`crc`] is to give, byte by byte.
+/// The expected result of [`crc`], computed byte by byte.
 fn by_bytes(salt: u64, bytes: &[u8]) -> u64 {
     let step = |h: u64, b: &u8| (h >> 8) ^ TABLES[0][usize::from(h as u8 ^ b)];
     bytes.iter().fold(salt, step)

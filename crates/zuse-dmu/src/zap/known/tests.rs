@@ -26,8 +26,8 @@ fn is_known(zap: &Zap) -> bool {
     !matches!(known.fresh(&zap.dnode), What::Nothing)
 }
 
-/// Every name of the model and some others, twice: the second round goes by what the first has
-/// learned.
+/// Looks up every name of the model and some others, twice: the second round uses facts from the
+/// first.
 fn agrees(zap: &Zap, model: &BTreeMap<u64, u64>, at_most: u64) {
     for _ in 0..2 {
         for i in 0..at_most {
@@ -110,8 +110,8 @@ fn what_comes_after_a_txg_was_closed_is_not_written_with_it() {
             zap.add_u64(&pool.tx(), &name(i), i).unwrap();
         }
         assert!(is_known(&zap));
-        // Nothing of the object changes between the two: what is known still holds, but for the
-        // block that is to be changed.
+        // Nothing of the object changes between the two, so the facts stay valid, except the dirty
+        // version of block 0.
         let closed = pool.close_txg();
         zap.add_u64(&pool.tx(), &name(count), count).unwrap();
         let os = pool.written(closed);
@@ -144,7 +144,7 @@ fn a_change_by_somebody_else_is_not_missed() {
             assert_eq!(zap.lookup_u64(&name(3)).unwrap(), Some(3));
         }
         assert!(is_known(&zap));
-        // As a stream would: whole blocks, past the ZAP's lock.
+        // As a stream does: whole blocks, without the ZAP's lock.
         for blkid in 0..=other.dnode().max_block() {
             let bytes = other.dnode().with_block(blkid, |b| b.bytes().to_vec());
             let dnode = zap.dnode();
@@ -247,7 +247,7 @@ fn a_random_lookup_in_a_large_directory_looks_at_two_blocks() {
         pool.drop_cache();
         assert_eq!(zap.lookup_u64(&name(1)).unwrap(), Some(1));
         assert_eq!(zap.lookup_u64(&name(2)).unwrap(), Some(2));
-        // Too little for the leaves, enough for the way to them.
+        // Too small for the leaves, large enough for the blocks above them.
         pool.limit_cache((leaves as usize * 16384 / 8).max(2 << 20));
         let known = zap.read_lock();
         let What::Fat { header, tree } = known.fresh(&zap.dnode) else {
@@ -276,8 +276,7 @@ fn a_random_lookup_in_a_large_directory_looks_at_two_blocks() {
 fn whoever_reads_while_names_come_and_txgs_are_written_sees_each_change() {
     let mut pool = TestPool::new(Settings::default());
     let zap = new_zap(&pool);
-    // Names below `gone` were removed, those from there up to `made` are there, the others never
-    // were.
+    // Names below `gone` are removed, those from there up to `made` exist, the others never did.
     let (gone, made, end) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|threads| {
         for seed in 1..=2u64 {
@@ -308,7 +307,7 @@ fn whoever_reads_while_names_come_and_txgs_are_written_sees_each_change() {
             made.store(i + 1, SeqCst);
             if i >= 3_000 {
                 let old = i - 3_000;
-                // Said before it is done: in between both answers are right.
+                // Announced before it is done: in between both answers are right.
                 gone.store(old, SeqCst);
                 zap.remove(&pool.tx(), &name(old)).unwrap();
             }
@@ -339,7 +338,7 @@ fn a_block_that_is_part_of_its_pointer_is_kept_and_no_other() {
         pool.sync();
         assert!((0..3).all(|_| all(few)));
         assert_eq!(keeps(), in_pointer);
-        // A change is seen, before it is written and after.
+        // A change is visible, before it is written and after.
         zap.add_u64(&pool.tx(), &name(few), few).unwrap();
         assert!(!keeps() && all(few + 1));
         pool.sync();

@@ -1,9 +1,9 @@
 //! Changes of a leaf block: add, remove, replace a value, split, merge with the sibling.
 //!
 //! Invariants: nfree + used chunks = all chunks. The freelist holds exactly the free chunks. Each
-//! entry is in the one chain of its hash, sorted by cd. Where the bytes of a leaf break them the
-//! change is refused ([`Flaw`]) and nothing has changed. What a change will take and give back is
-//! looked at first. The tests feed such leaves.
+//! entry is in the one chain of its hash, sorted by cd. If the bytes of a leaf break them the
+//! change is refused ([`Flaw`]), and nothing has changed. Chunks that a change will take and free
+//! are checked first. The tests use such leaves.
 
 use super::{
     ARRAY_DATA, ARRAY_TYPE, CHUNK, END, ENTRY_TYPE, Entry, FREE_TYPE, Geometry, HEADER, Leaf,
@@ -20,7 +20,7 @@ pub(crate) struct LeafMut<'a> {
     g: Geometry,
 }
 
-/// Chunks that a change is about, most of which are about three.
+/// Chunks affected by a change, usually about three.
 type Chunks = SmallVec<[u16; 8]>;
 
 /// Notes down a chunk that must not have been seen before.
@@ -33,7 +33,7 @@ fn once(seen: &mut Chunks, chunk: u16) -> Checked<()> {
     Ok(())
 }
 
-/// Where a leaf's free chunks begin and how many there are, while some are taken or given back.
+/// The head and length of a leaf's free list, while chunks are taken or freed.
 struct FreeList {
     head: u16,
     free: u16,
@@ -92,7 +92,7 @@ impl<'a> LeafMut<'a> {
             .ok_or(Flaw("a ZAP chunk number beyond the leaf"))
     }
 
-    /// The free list, to be put back by [`Self::put_list`].
+    /// The free list; [`Self::put_list`] stores it.
     #[inline]
     fn list(&self) -> FreeList {
         FreeList {
@@ -107,8 +107,7 @@ impl<'a> LeafMut<'a> {
         self.put16(28, list.free);
     }
 
-    /// The next `n` chunks of the free list, behind those in `seen`, and what the list begins with
-    /// then.
+    /// The next `n` chunks of the free list, appended to `seen`, and the head of the rest.
     #[inline]
     fn next_free(&self, n: usize, seen: &mut Chunks) -> Checked<u16> {
         let leaf = self.view();
@@ -130,8 +129,7 @@ impl<'a> LeafMut<'a> {
         Ok(at)
     }
 
-    /// The chunks of an array of `len` bytes, behind those in `seen`: whether they can be given
-    /// back.
+    /// Appends the chunks of an array of `len` bytes to `seen`. Checks that they can be freed.
     #[inline]
     fn must_have(&self, first: u16, len: usize, seen: &mut Chunks) -> Checked<()> {
         let mut at = first;
@@ -148,7 +146,7 @@ impl<'a> LeafMut<'a> {
         Ok(())
     }
 
-    /// Puts a chunk at the head of a free list.
+    /// Adds a chunk to the head of a free list.
     fn free_chunk(&mut self, i: u16, list: &mut FreeList) -> Checked<()> {
         let c = self.chunk_mut(i)?;
         if c[0] == FREE_TYPE {
@@ -162,7 +160,7 @@ impl<'a> LeafMut<'a> {
         Ok(())
     }
 
-    /// Puts bytes into chunks, of which there are as many as it takes.
+    /// Puts bytes into chunks; there are exactly enough.
     #[inline]
     fn put_array(&mut self, bytes: &[u8], chunks: &[u16]) -> Checked<()> {
         let mut rest = bytes;
@@ -179,7 +177,7 @@ impl<'a> LeafMut<'a> {
         Ok(())
     }
 
-    /// Puts the chunks of an array of `len` bytes at the head of a free list, in their order.
+    /// Adds the chunks of an array of `len` bytes to the head of a free list, in their order.
     fn free_array(&mut self, first: u16, len: usize, list: &mut FreeList) -> Checked<()> {
         let n = len.div_ceil(ARRAY_DATA);
         let mut at = first;
@@ -202,8 +200,8 @@ impl<'a> LeafMut<'a> {
         Ok(())
     }
 
-    /// The lowest cd that no entry of this hash has. Looks at the whole chain: very old ones are
-    /// unsorted.
+    /// The lowest cd that no entry of this hash has. Reads the whole chain, because very old ones
+    /// are unsorted.
     fn next_cd(&self, hash: u64, bucket: usize) -> Checked<u32> {
         let mut cds = Vec::new();
         for e in self.view().chain(bucket) {
@@ -222,7 +220,7 @@ impl<'a> LeafMut<'a> {
         Ok(cd)
     }
 
-    /// Adds an entry that is not there yet; the caller made sure that its chunks are free.
+    /// Adds an entry that does not exist yet. The caller made sure that its chunks are free.
     pub(crate) fn add(&mut self, key: &Key<'_>, cd: Option<u32>, value: &Stored) -> Checked<()> {
         let bucket = self.g.bucket(key.hash, self.view().prefix_len());
         let cd = match cd {
@@ -277,7 +275,7 @@ impl<'a> LeafMut<'a> {
         Ok(())
     }
 
-    /// Puts an entry into its chain, before the first greater cd.
+    /// Inserts an entry into its chain, before the first greater cd.
     #[inline]
     fn link(&mut self, chunk: u16, cd: u32, bucket: usize) -> Checked<()> {
         let mut at = HEADER + 2 * bucket;
@@ -300,7 +298,7 @@ impl<'a> LeafMut<'a> {
         Ok(())
     }
 
-    /// Takes an entry out of its chain.
+    /// Removes an entry from its chain.
     fn unlink(&mut self, gone: &Entry) -> Checked<()> {
         let bucket = self.g.bucket(gone.hash, self.view().prefix_len());
         let mut at = HEADER + 2 * bucket;
@@ -335,7 +333,7 @@ impl<'a> LeafMut<'a> {
         self.free_chunk(e.chunk, list)
     }
 
-    /// Replaces an entry's value; `false` if the free chunks do not suffice (nothing changed).
+    /// Replaces an entry's value; `false` (nothing changed) if there are too few free chunks.
     pub(crate) fn replace(&mut self, e: &Entry, value: &Stored) -> Checked<bool> {
         let (old, new) = (e.value_len(), value.bytes().len());
         let (given, taken) = (old.div_ceil(ARRAY_DATA), new.div_ceil(ARRAY_DATA));
@@ -387,7 +385,8 @@ impl<'a> LeafMut<'a> {
         done
     }
 
-    /// The work of [`Self::split`], by what the leaf was before. On a flaw some of it is done.
+    /// Does the work of [`Self::split`], from the old state of the leaf. On a flaw, part of it is
+    /// done.
     fn move_upper(&mut self, old: &Leaf<'_>, mut high: Fresh<'_>, words: bool) -> Checked<()> {
         let (prefix, len) = (old.prefix(), old.prefix_len());
         self.set_prefix(prefix << 1);
@@ -422,11 +421,11 @@ impl<'a> LeafMut<'a> {
         chunks_for(name, value) <= usize::from(self.view().free())
     }
 
-    /// Takes over the entries and the range of its sibling; the caller made sure that all fit.
+    /// Takes over the entries and the range of its sibling. The caller made sure that all fit.
     pub(crate) fn absorb(&mut self, sibling: &Leaf<'_>, words: bool) -> Checked<()> {
         let (prefix, len) = (self.view().prefix(), self.view().prefix_len());
         let sorted = self.b[36] & 1 != 0;
-        // Every bucket bit moves, so the leaf is made again; on a flaw nothing has changed.
+        // Every entry changes its bucket, so the leaf is rebuilt; on a flaw nothing has changed.
         let mut fresh = vec![0; self.b.len()];
         let mut both = Fresh::begin(&mut fresh, prefix >> 1, len.saturating_sub(1), sorted)?;
         for from in [self.view(), *sibling] {
@@ -443,8 +442,8 @@ impl<'a> LeafMut<'a> {
     }
 }
 
-/// A leaf made again of the entries of others. It takes its chunks in order, and what is left
-/// becomes the free list at the end.
+/// A leaf that is rebuilt from the entries of others. It uses chunks in order, and the rest becomes
+/// the free list at the end.
 pub(crate) struct Fresh<'a> {
     leaf: LeafMut<'a>,
     chunks: u16,
@@ -509,7 +508,7 @@ impl<'a> Fresh<'a> {
         Ok(first)
     }
 
-    /// Puts a name that fits, is no longer than 255 bytes, and that no entry has.
+    /// Adds a name that fits, has at most 255 bytes, and is not in the leaf.
     #[inline]
     pub(crate) fn put_name(
         &mut self,
@@ -535,7 +534,7 @@ impl<'a> Fresh<'a> {
         })
     }
 
-    /// Puts an entry whose arrays are there into its chain.
+    /// Adds an entry to its chain, after its arrays were stored.
     #[inline]
     fn put_entry(&mut self, e: &Entry) -> Checked<()> {
         self.leaf.put_entry(e)?;
@@ -582,7 +581,7 @@ impl<'a> Fresh<'a> {
         })
     }
 
-    /// The leaf, what is left of it free.
+    /// Completes the leaf: the rest becomes free.
     pub(crate) fn finish(mut self) -> Checked<LeafMut<'a>> {
         let (used, chunks) = (self.used, self.chunks);
         for i in used..chunks {

@@ -1,18 +1,18 @@
-//! The order of a micro ZAP's names, riding with its cached block.
+//! The sort order of a micro ZAP's names, cached with its block.
 //!
-//! One packed u64 per entry, `hash >> 32 | cd (16) | slot (16)`, in two sorted runs of one array: a
-//! long one and a short tail of recent additions. A removal marks its record dead in place. When
-//! the tail or the dead grow past a small bound the runs are merged. So an addition or removal
-//! moves a few hundred bytes at most, however large the block is. It never looks at the block's
-//! other slots.
+//! One packed u64 per entry: `hash >> 32 | cd (16) | slot (16)`. They are in two sorted runs of one
+//! array: a long one, and a short tail of recent additions. A removal marks its record as dead in
+//! place. If the tail or the number of dead records passes a small bound, the runs are merged. So
+//! an addition or removal moves a few hundred bytes at most, whatever the size of the block. It
+//! never reads the block's other slots.
 //!
 //! ```text
 //! runs: [ sorted ................ | tail .... ]      free: slots given back below `next`, a stack
 //! ```
 //!
-//! Memory: 8 bytes per entry, 2 per hole among the slots, and the slack of the tail.
+//! Memory: 8 bytes per entry, 2 per free slot among the used ones, and spare room for the tail.
 //!
-//! The names' hashes are uniform, so a search starts where the hash says the record should be and
+//! The names' hashes are uniform, so a search starts at the position that the hash suggests and
 //! gallops.
 
 use super::{HashBits, SLOT, field, slots, u64_at};
@@ -22,7 +22,7 @@ use crate::zap::normalize;
 use zuse_io::BlockIndex;
 
 const DEAD: u64 = 0xffff;
-/// A block with fewer slots gets room for as many records.
+/// A block with fewer slots reserves room for all of its slots.
 const FEW: usize = 32;
 
 /// One record of the index.
@@ -56,7 +56,7 @@ pub(crate) struct MicroIndex {
     dead: usize,
     /// Free slots below `next`.
     free: Vec<u16>,
-    /// Every slot from here on is free.
+    /// All slots from this one on are free.
     next: usize,
     flaw: Option<Flaw>,
 }
@@ -188,8 +188,8 @@ impl MicroIndex {
         }
     }
 
-    /// Gives the record of every entry, in slot order; returns the end of the used slots, and what
-    /// is wrong if something is.
+    /// Passes the record of every entry to `f`, in slot order. Returns the end of the used slots,
+    /// and the first error found.
     #[inline]
     pub(crate) fn each_record<F: FnMut(u64) + ?Sized>(
         b: &[u8],
@@ -231,7 +231,7 @@ impl MicroIndex {
         (next, flaw)
     }
 
-    /// What is wrong with the block, if something is.
+    /// The error of the block, if it has one.
     pub(crate) fn check(&self) -> Checked<()> {
         self.flaw.map_or(Ok(()), Err)
     }
@@ -265,7 +265,7 @@ impl MicroIndex {
             .take_while(move |r| r.hash() == hash & !0xffff_ffff)
     }
 
-    /// The lowest cd that no entry of this hash has, and how many such entries there are.
+    /// The lowest cd that no entry of this hash has, and how many entries have this hash.
     pub(crate) fn next_cd(&self, hash: u64) -> (u32, usize) {
         let (mut cd, mut count) = (0, 0);
         for r in self.twins(hash) {
@@ -285,7 +285,7 @@ impl MicroIndex {
         }
     }
 
-    /// Records an entry in the slot that [`Self::peek_free`] named, of a block with so many slots.
+    /// Adds an entry for the slot from [`Self::peek_free`]; `slots` is the size of the block.
     pub(crate) fn insert(&mut self, hash: u64, cd: u16, slot: usize, slots: usize) {
         // A client continues a listing after a (hash, cd): a second entry with the same would be
         // skipped.
@@ -303,7 +303,7 @@ impl MicroIndex {
         }
         let record = Record::new(hash, cd, slot).0;
         if self.runs.len() == self.runs.capacity() {
-            // Most directories are small: their one row of slots has no use for more.
+            // Most directories are small and never fill more than one row of slots.
             let more = if slots < FEW {
                 slots.saturating_sub(self.runs.len()).max(4)
             } else {
@@ -336,12 +336,12 @@ impl MicroIndex {
         }
     }
 
-    /// How long the tail may get: moves in the tail and merges of the whole cost about the same.
+    /// Bound on the tail: moving within the tail and merging everything cost about the same there.
     fn slack(&self) -> usize {
         (32 + self.runs.len() / 64).min(256)
     }
 
-    /// One run again, without dead records, in place but for a copy of the short tail.
+    /// Merges into one run without dead records. In place, apart from a copy of the short tail.
     fn merge(&mut self) {
         if self.dead > 0 {
             let mut kept = 0;
@@ -371,7 +371,7 @@ impl MicroIndex {
             return;
         };
         tail.copy_from_slice(&self.runs[self.sorted..]);
-        // From the back: the greatest record goes to the last place.
+        // From the end: the greatest record goes to the last place.
         let (mut a, mut b, mut at) = (self.sorted, tail_len, self.runs.len());
         while b > 0 {
             at -= 1;
@@ -391,17 +391,17 @@ fn field_is_free(b: &[u8], i: usize) -> bool {
     b.get((i + 1) * SLOT + super::NAME) == Some(&0)
 }
 
-/// Records in slot order, counted by their top bits as they come. So sorting them needs one pass to
-/// place them, and one that puts the few neighbours right that share all those bits.
+/// Records in slot order, counted by their top bits on the way. So sorting takes one pass to place
+/// them, and one to order the few neighbours that share all those bits.
 struct Gather {
     records: Vec<u64>,
-    /// How many records there are of each value of the top bits.
+    /// The number of records for each value of the top bits.
     counts: Vec<u32>,
     shift: u32,
 }
 
 impl Gather {
-    /// For at most `most` records: about as many counts as records, none for a few.
+    /// For at most `most` records: about one counter per record, none for a few.
     fn new(most: usize) -> Self {
         let bits = match most {
             0..64 => 0,
@@ -422,7 +422,7 @@ impl Gather {
         }
     }
 
-    /// The records in order, in as much memory as they need.
+    /// The records in order, in exactly as much memory as they need.
     fn sorted(mut self) -> Vec<u64> {
         let n = self.records.len();
         if n < self.counts.len() / 8 || self.counts.is_empty() {
@@ -444,7 +444,7 @@ impl Gather {
             }
         }
         // A record is at most as far from its place as there are records with the same top bits. If
-        // those are many, moving one by one takes too long.
+        // those are many, moving one by one is too slow.
         let mut moves = 16 * n;
         for i in 1..n {
             let r = sorted[i];

@@ -39,7 +39,7 @@ impl Zap {
         }));
         out
     }
-    /// The index kept in step says what a fresh one says.
+    /// The maintained index equals a newly built one.
     fn audit(&self) {
         let fresh = MicroIndex::build(&self.b);
         fresh.check().unwrap();
@@ -182,7 +182,7 @@ fn the_index_costs_eight_bytes_an_entry() {
 
 #[test]
 fn names_of_one_hash_are_counted_and_crowd_out() {
-    // All names collide when the hash is given by hand.
+    // All names collide when the test chooses the hash.
     let mut z = Zap::new(1 << 14);
     for i in 0..127u64 {
         assert_eq!(

@@ -1,11 +1,11 @@
-//! Unicode normal forms as OpenZFS computes them: sequence by sequence, with the data of Unicode
-//! 5.0.
+//! Unicode normal forms as OpenZFS computes them: by sequences, with the data of Unicode 5.0.
 //!
 //! A sequence is one character and the marks (combining class ≠ 0 by itself) after it. It is
-//! decomposed, its marks are ordered, and for NFC and NFKC composed. Ordinary text comes out as the
-//! standard says; the known differences are kept, since a name must hash as its writer hashed it:
+//! decomposed, its marks are ordered, and for NFC and NFKC it is composed. Ordinary text gives the
+//! standard result. The known differences are kept, because a name must have the hash that its
+//! writer computed:
 //! - a character of class 0 that decomposes into marks starts a sequence of its own;
-//! - once something was composed in a sequence, later marks are tried without the "blocked" test;
+//! - after a composition in a sequence, later marks are tried without the "blocked" test;
 //! - a sequence is cut at 31 characters, with U+034F put after them;
 //! - only the first character of a sequence is upper-cased (and U+0345 anywhere).
 
@@ -68,7 +68,7 @@ impl Form {
             order(&mut sequence);
             if self.compose {
                 compose_sequence(&mut sequence);
-                // What follows may join a starter that ended the sequence: Hangul, some Indic
+                // The next character may join a starter that ended the sequence: Hangul, some Indic
                 // vowels.
                 while let Some(&last) = sequence.last()
                     && let Some(&next) = chars.peek()

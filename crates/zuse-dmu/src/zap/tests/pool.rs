@@ -1,4 +1,4 @@
-//! A pool in memory with one object set: a disk, an allocator that only moves up, a ledger.
+//! A pool in memory with one object set: a disk, an allocator that never reuses space, a ledger.
 
 use crate::stored::MetaShape;
 use crate::{DirtyMeter, FreeingLedger, Ledger, Objset, ObjsetEnv, Settings, Tx};
@@ -99,7 +99,7 @@ impl TestPool {
         }
     }
 
-    /// An object set beside the open one, as a raw stream is received into.
+    /// A second object set, for receiving a raw stream.
     pub(crate) fn raw(&self) -> Arc<Objset> {
         let shape = MetaShape {
             levels: 1,
@@ -124,13 +124,13 @@ impl TestPool {
         self.txg = Txg(self.txg.0 + 1);
     }
 
-    /// Begins the next txg while this one still waits to be written. Gives this one's number.
+    /// Begins the next txg while this one is not written yet. Returns this one's number.
     pub(crate) fn close_txg(&mut self) -> Txg {
         let next = Txg(self.txg.0 + 1);
         std::mem::replace(&mut self.txg, next)
     }
 
-    /// Writes a txg that was closed and gives the object set as it is on disk.
+    /// Writes a closed txg and returns the object set from disk.
     pub(crate) fn written(&self, txg: Txg) -> Arc<Objset> {
         self.os.sync(txg, 1).unwrap();
         self.work.finish().unwrap();
@@ -149,7 +149,7 @@ impl TestPool {
         .unwrap();
     }
 
-    /// The object set as it is on disk, beside the open one.
+    /// The object set from disk, in addition to the open one.
     pub(crate) fn reopened(&self) -> Arc<Objset> {
         Objset::open(
             Self::env(&self.io, &self.work, &self.settings),
@@ -158,7 +158,7 @@ impl TestPool {
         .unwrap()
     }
 
-    /// Blocks that had to be read so far.
+    /// Number of blocks read from the device so far.
     pub(crate) fn misses(&self) -> u64 {
         self.io.cache().stats().misses
     }

@@ -16,8 +16,8 @@ fn intent(kind: u64, len: usize, write: Option<WriteState>) -> Intent {
     }
 }
 
-/// What blocks have of the operations that were noted: types, block by block. `None`: the lists or
-/// the blocks refuse them.
+/// The contents of the blocks for some operations: types, block by block. `None`: the lists or the
+/// blocks refuse them.
 fn filled(operations: &[Vec<Intent>]) -> Option<Vec<Vec<u64>>> {
     let mut lists = Lists::default();
     operations.iter().for_each(|o| lists.add(Txg(7), o));
@@ -56,7 +56,7 @@ fn filled(operations: &[Vec<Intent>]) -> Option<Vec<Vec<u64>>> {
     )
 }
 
-/// A value that replaces another one: were its two records in two blocks, a power cut between them
+/// A value that replaces another one. With its two records in two blocks, a power cut between them
 /// would leave an attribute without a value.
 #[test]
 fn the_records_of_one_operation_are_in_one_block() {

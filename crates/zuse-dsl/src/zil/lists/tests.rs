@@ -4,7 +4,7 @@ use zuse_format::field::u64_at;
 
 use super::{COUNT_AT, Lists, MOST, OFFSET_AT, Records, SEQ_AT};
 
-/// A record of that type, with what stands at byte 32 on.
+/// A record of that type, with these words from byte 32 on.
 fn record(kind: u64, words: &[u64]) -> Vec<u8> {
     let mut out = vec![0; 32 + words.len() * 8];
     out[..8].copy_from_slice(&kind.to_le_bytes());
@@ -102,7 +102,7 @@ fn a_ticket_is_the_drain_that_has_what_is_staged() {
     lists.add(Txg(7), &[name(1)]);
     assert_eq!(lists.ticket(), 1);
     assert_eq!(lists.drain(Txg(6)).0, 1);
-    // Nothing new: who has something in that drain waits for it.
+    // No new records: callers with records in that drain wait for it.
     assert_eq!(lists.ticket(), 1);
     lists.add(Txg(7), &[of(5, 11)]);
     assert_eq!(lists.ticket(), 1);

@@ -3,8 +3,8 @@
 //! ```text
 //!   0 type │ 8 length │ 16 txg │ 24 number │ 32 fields of the type … │ names, data │ zeros to a multiple of 8
 //! ```
-//! Little endian. Txg and number stay 0: the log knows them when it writes the record. What is
-//! written parses to what it was made of, but for what a type has no room for.
+//! Little-endian. Txg and number stay 0: the log sets them when it writes the record. A written
+//! record parses to the same operation, except parts for which its type has no room.
 
 use zuse_base::Timestamp;
 
@@ -23,7 +23,7 @@ const TYPE: u64 = 0o170_000;
 struct Out(Vec<u8>);
 
 impl Out {
-    /// A record whose fields end at `head`, with room for `more` bytes behind them.
+    /// A record whose fields end at `head`, with room for `more` bytes after them.
     fn new(kind: u64, head: usize, more: usize) -> Self {
         let mut bytes = Vec::with_capacity((head + more).next_multiple_of(8));
         bytes.resize(head, 0);
@@ -87,7 +87,7 @@ fn with_slots(object: u64, slots: u8) -> u64 {
     object | u64::from(slots.saturating_sub(1)) << 56
 }
 
-/// The type of a record that makes an object.
+/// The type of a record that creates an object.
 fn create_kind(new: &Create<'_>) -> u64 {
     let is_dir = new.mode & TYPE == DIRECTORY;
     match (new.mode & TYPE, &new.acl, &new.flags) {
@@ -223,8 +223,7 @@ fn clone_range(words: [u64; 4], blocks: &[BlockPointer]) -> Vec<u8> {
 impl Body<'_> {
     /// A whole record of this operation, with neither txg nor number.
     ///
-    /// A write without data has the length of its head: whoever puts it into a block adds the data
-    /// or the pointer.
+    /// A write without data has the length of its head: the caller adds the data or the pointer.
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {
             Self::Create(new) => create(create_kind(new), new),

@@ -1,4 +1,4 @@
-//! Reads that go straight to their places.
+//! Reads straight into their final memory.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn ranges_of_a_lone_disk_are_read_apart_and_counted_once() {
     let read = vdevs.read_apart(0, 0, &[0..100, 4096..8192]).unwrap();
     assert!(*read[0] == [5; 100] && *read[1] == [5; 4096]);
     assert_eq!(leaf.counters().read_bytes.get(), before + 8192);
-    // A mirror's copies are tried one after the other, by who can tell whether one is right.
+    // A mirror's copies are tried one after the other, by a reader that can verify them.
     assert!(vdevs.read_apart(1, 0, &[0..100, 4096..8192]).is_none());
     for (vdev, offset) in [(0, SIZE), (0, u64::MAX), (7, 0)] {
         assert!(

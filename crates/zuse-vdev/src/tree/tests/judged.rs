@@ -29,7 +29,7 @@ fn word(vdevs: &Vdevs, guid: u64) -> (&'static str, Aux) {
     (health.word(), health.why)
 }
 
-/// Reads all twenty blocks, which are what was written.
+/// Reads all twenty blocks and compares them with what was written.
 fn read_all(vdevs: &Vdevs) {
     for i in 0..20 {
         assert_eq!(
@@ -65,10 +65,10 @@ fn a_leaf_that_refuses_too_often_is_faulted_and_cleared() {
     assert_eq!(word(&vdevs, 21), ("FAULTED", Aux::ErrorsExceeded));
     assert_eq!(vdevs.health().word(), "DEGRADED");
     read_all(&vdevs);
-    // What is written now it lacks: the pool must learn of it.
+    // It lacks what is written now: the pool must learn of it.
     vdevs.write(at(0, 0), &content(0)).unwrap();
 
-    // The other one is the last: it is marked and stays.
+    // The other one is the last leaf: it is marked and stays.
     faulty[1].add(Rule::broken(Op::Read).times(10));
     for i in 0..20 {
         let _ = read(&vdevs, 0, i << 14, &content(i));
@@ -176,7 +176,7 @@ fn a_child_that_sits_out_is_read_only_where_the_others_do_not_suffice() {
     vdevs.leaf(32).unwrap().set_sits_out(true);
     assert_eq!(all(), [30, 0, 30], "the rest is computed");
     assert_eq!([31, 32, 33].map(|g| word(&vdevs, g).0), ["ONLINE"; 3]);
-    // Where another one is missing it is needed.
+    // It is needed if another leaf is missing.
     vdevs.offline(33).unwrap();
     assert_eq!(all(), [30, 30, 0]);
     vdevs.leaf(32).unwrap().set_sits_out(false);
@@ -212,7 +212,7 @@ fn a_block_that_may_not_be_there_blames_nobody() {
     assert_eq!(errors(), [1, 1]);
     spoil(&shelf.take(11), 0);
     assert_eq!(perhaps(0, &content(1)), ReadOutcome::Good);
-    // Which of the two is asked first is the mirror's affair.
+    // The mirror chooses which copy to read first.
     assert!(errors().iter().sum::<u64>() <= 3, "{:?}", errors());
     assert_eq!(errors()[1], 1, "the whole copy");
 }

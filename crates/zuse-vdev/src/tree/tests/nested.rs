@@ -88,7 +88,7 @@ fn one_branch_and_a_column_less_are_enough() {
         read(&vdevs, 0, 0x20000, &content(2)).unwrap(),
         ReadOutcome::Good
     );
-    // Beyond that nothing is there, and nothing is taken for right.
+    // Beyond that the block cannot be read, and no wrong bytes are returned.
     shelf.take(43);
     vdevs.fault(43, Aux::External).unwrap_err();
 }

@@ -21,7 +21,7 @@ fn write_and_commit(
         ..config.clone()
     };
     for vdev in [0, 1] {
-        // A block is never written over: each txg has its place.
+        // A block is never overwritten: each txg has its own place.
         vdevs.write(at(vdev, txg << 16), data)?;
     }
     vdevs.flush_written()?;
@@ -46,7 +46,8 @@ fn image(device: &dyn BlockDevice) -> MemImage {
     copy.snapshot()
 }
 
-/// What is left after a cut during the commit of txg 5; true if the commit had been reported done.
+/// The devices after a power cut during the commit of txg 5. True if the commit had been reported
+/// done.
 fn crashed(
     config: &PoolConfig,
     start: &[MemImage; 3],
@@ -91,7 +92,7 @@ fn cut_everywhere(labels: bool, few: u32) {
     write_and_commit(&vdevs, &config, TXG, &OLD, true).unwrap();
     let start = LEAVES.map(|guid| image(&*start.get(guid).unwrap()));
     let (mut old, mut new) = (0, 0);
-    // Several crashes for each cut: what survives of the unflushed is chance.
+    // Several crashes for each cut: which unflushed writes survive is random.
     for step in 0.. {
         let (cut, seed) = (step / 4, step);
         let (devices, done) = crashed(&config, &start, (cut, seed), labels);

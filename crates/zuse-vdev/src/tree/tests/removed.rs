@@ -54,14 +54,14 @@ fn blocks_of_removed_vdevs_are_followed_through_every_mapping_and_put_together()
         vdevs.resolve(1, 0x6000, 0x2000).unwrap(),
         [(0, 0x10000, 0x1000), (0, 0x70000, 0x1000)]
     );
-    // Each disk has another piece wrong: only a choice of copies is right.
+    // Each disk has another part wrong: only one combination of copies is right.
     spoil(&shelf.get(21).unwrap(), 0x40000);
     spoil(&shelf.get(22).unwrap(), 0x10000);
     assert_eq!(read(&vdevs, 1, 0x5000, &data).unwrap(), ReadOutcome::Good);
     let errors = |guid| vdevs.leaf(guid).unwrap().counters().checksum_errors.get();
     assert_eq!((errors(21), errors(22)), (1, 1));
     for guid in [21, 22] {
-        // Healed: each disk alone has all of it.
+        // Healed: each disk alone has all parts.
         vdevs
             .leaf(43 - guid)
             .unwrap()

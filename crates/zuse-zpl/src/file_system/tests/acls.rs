@@ -1,4 +1,4 @@
-//! ACLs of the intent log, and as NFSv4 shows them.
+//! ACLs of the intent log, and in NFSv4 form.
 
 use zuse_base::{ByteOrder, Timestamp};
 use zuse_format::zil::{Body, Create, LoggedAcl, Record, XattrFlags};
@@ -127,7 +127,7 @@ fn set_and_created(version: u64, order: ByteOrder) {
     let made = t.fs.lookup(&root(), &top, b"made").expect("there");
     assert_eq!(made.attributes().mode, 0o40_755);
     assert_eq!(made.object().0, object + 40);
-    // `chmod` makes it the mode's again.
+    // `chmod` makes it trivial again.
     let mode = crate::SetAttr {
         mode: Some(0o600),
         ..crate::SetAttr::default()
@@ -178,7 +178,7 @@ fn an_acl_of_the_first_versions_and_one_that_needs_an_object_are_kept() {
     let words = xdr(&t.fs, b"f");
     assert_eq!(words[1], 9);
     assert_eq!(words[2 + 8 * 5..], [0, 0, 0, 1, 8]);
-    // Its object goes with the file.
+    // Its object is freed with the file.
     let top = t.fs.root().expect("root");
     t.fs.unlink(&root(), &top, b"f").expect("unlink");
     drop(top);

@@ -76,7 +76,7 @@ pub(crate) fn check(fs: &FileSystem) {
     check_usage(fs, &znodes);
 }
 
-/// A directory's numbers are those of its entries, which are added to `names`.
+/// A directory's counts match its entries, which are added to `names`.
 fn check_directory(
     fs: &FileSystem,
     object: u64,

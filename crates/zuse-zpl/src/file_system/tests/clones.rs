@@ -1,4 +1,4 @@
-//! Which ranges are locked while blocks are pointed to. In `zuse-sim` blocks are really shared.
+//! Which ranges are locked while blocks are cloned. In `zuse-sim` blocks are really shared.
 
 use std::sync::Arc;
 use zuse_base::sync::Mutex;
@@ -10,7 +10,7 @@ use zuse_io::Shared;
 use super::pool::TestFs;
 use crate::{Credentials, WriteOptions, Znode};
 
-/// What was seen of two files, at each event.
+/// The states of two files, at each event.
 #[derive(Default)]
 struct Watch {
     files: Mutex<Option<[Arc<Znode>; 2]>>,
@@ -37,7 +37,7 @@ impl Shared for Watch {
     }
 }
 
-/// A writer of the txg before could otherwise free a block that has been looked at already.
+/// Otherwise a writer in the previous txg could free a block that was checked already.
 #[test]
 fn both_ranges_are_locked_from_before_the_transaction_until_blocks_are_pointed_to() {
     const SIZE: u64 = 128 << 10;

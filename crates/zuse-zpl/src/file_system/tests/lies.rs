@@ -1,4 +1,4 @@
-//! Directories that a disk or stream lies about.
+//! Directories with forged content.
 
 use super::pool::TestFs;
 use crate::Credentials;
@@ -11,7 +11,7 @@ fn root() -> Credentials {
     Credentials::root()
 }
 
-/// Puts an entry into a directory that no operation would put there.
+/// Adds an entry to a directory that no operation would add.
 fn forge(t: &TestFs, dir: &Znode, name: &[u8], object: ObjectId, mode: u32) {
     let tx = t.backing.begin(1 << 20, false).expect("begins");
     let value = dirent::pack(object, mode, 5);
@@ -19,7 +19,7 @@ fn forge(t: &TestFs, dir: &Znode, name: &[u8], object: ObjectId, mode: u32) {
     entries.add_u64(&tx, name, value).expect("forged");
 }
 
-/// Paths of a walk, and those where it could not go on.
+/// Paths of a walk, and those where it could not continue.
 fn walked(t: &TestFs, from: &std::sync::Arc<Znode>) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let (mut paths, mut unlisted) = (Vec::new(), Vec::new());
     let mut walk = t.fs.walk(from);
@@ -48,7 +48,7 @@ fn names_that_no_file_may_have_are_left_out_and_said() {
     });
     assert!(listed.is_err());
     assert_eq!(seen, [b"good"]);
-    // In pieces: who comes for what is behind the last entry is told.
+    // In parts: the request after the last entry gets the error.
     let (mut last, mut pieces) = (2, Vec::new());
     let listed = loop {
         let mut some = 0;
@@ -93,7 +93,7 @@ fn a_walk_through_directories_that_hold_each_other_ends() {
         "{unlisted:?}"
     );
     assert!(unlisted.iter().any(|p| p.ends_with(b"b/top")));
-    // A start in the circle is not gone into again.
+    // A start in the cycle is not entered again.
     let (paths, unlisted) = walked(&t, &a);
     assert_eq!(paths.len(), 5, "{paths:?}");
     assert_eq!(unlisted.len(), 2);

@@ -1,7 +1,7 @@
-//! What operations leave for the intent log, replayed after a power cut, gives what was promised.
+//! Records of operations, replayed after a power cut, restore all acknowledged changes.
 //!
 //! The log here is a list in memory with the order rules of chapter 05 §5.6 of the format notes.
-//! Which records a commit writes, and in which order, is as it is in a real one.
+//! The records of a commit, and their order, are as in a real one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock, Weak};
@@ -21,7 +21,7 @@ use crate::rename::RenameFlags;
 use crate::setattr::{SetAttr, TimeSet};
 use crate::{Credentials, FileSystem, WriteOptions, XattrMode, Znode, flags};
 
-/// Blocks may have any number of pointers: none is ever freed here.
+/// Blocks may have any number of references: none is ever freed here.
 struct Free;
 
 impl Shared for Free {
@@ -50,9 +50,9 @@ enum Note {
 /// A log whose chain is in memory.
 struct Noted {
     waiting: Mutex<BTreeMap<u64, Lists>>,
-    /// What was noted, one thing after the other, whatever became of it.
+    /// All notes in their order, whatever became of them.
     noted: Mutex<Vec<Note>>,
-    /// Txg and bytes of what was committed.
+    /// Txg and bytes of committed records.
     chain: Mutex<Vec<(u64, Vec<u8>)>>,
     fs: OnceLock<Weak<FileSystem>>,
     backing: Arc<TestBacking>,
@@ -60,7 +60,7 @@ struct Noted {
 }
 
 impl Noted {
-    /// A file system that notes what it does.
+    /// A file system that notes its operations.
     fn under(t: &TestFs, seed: u64) -> Arc<Self> {
         let log = Arc::new(Self {
             waiting: Mutex::default(),
@@ -75,7 +75,7 @@ impl Noted {
         log
     }
 
-    /// A record with the data of its write; `None`: nobody needs it.
+    /// A record with the data of its write; `None` if it is not needed any more.
     fn whole(&self, intent: Intent) -> Result<Option<Vec<u8>>> {
         let Some(WriteState::NeedCopy | WriteState::Indirect) = intent.write else {
             return Ok(Some(intent.record));
@@ -198,7 +198,7 @@ impl IntentLog for Noted {
     }
 }
 
-/// All there is to be known of an object under a name.
+/// All visible properties of an object under a name.
 #[derive(Debug, PartialEq)]
 struct Line {
     entry: ManifestEntry,
@@ -215,11 +215,11 @@ fn lines(fs: &Arc<FileSystem>) -> Result<Vec<Line>> {
     manifest(fs, Hashing::All, &mut |mut entry| {
         let znode = fs.znode(ObjectId(entry.ino))?;
         let a = znode.attributes();
-        // Space, and what a crash makes again.
+        // Space, and values that differ after a replay.
         if let Some(file) = &mut entry.file {
             file.2 = 0;
         }
-        // Its names go before what was set of it.
+        // Its names come before changes of it.
         if znode.is_dir() {
             entry.mtime_ns = 0;
         }
@@ -230,7 +230,7 @@ fn lines(fs: &Arc<FileSystem>) -> Result<Vec<Line>> {
         all.push(Line {
             entry,
             size: a.size,
-            // Whoever replays an operation marks what it touches as it did.
+            // A replay marks the objects it touches, like the operation itself.
             flags: a.flags & !(flags::ARCHIVE | flags::AV_MODIFIED),
             project: a.projid,
             generation: a.generation,
@@ -242,7 +242,7 @@ fn lines(fs: &Arc<FileSystem>) -> Result<Vec<Line>> {
     Ok(all)
 }
 
-/// The power fails now, and the log is replayed, but for records of the type `without`.
+/// Cuts the power now and replays the log, except records of the type `without`.
 fn after_a_cut(t: &TestFs, log: &Noted, without: u64) -> Result<Arc<FileSystem>> {
     replayed(t, &log.live(), without)
 }
@@ -353,7 +353,7 @@ impl Work {
             31 => fs.remove_xattr(&who, &self.any()?, self.xattr_name()),
             32..35 => {
                 let (from, to) = (self.any()?, self.any()?);
-                // Blocks that are on disk are pointed to.
+                // Blocks that are on disk are cloned.
                 if self.below(2) == 0 {
                     let mut bytes = vec![0; 40_000];
                     self.prng.fill(&mut bytes);
@@ -376,7 +376,7 @@ impl Work {
     }
 
     fn write(&mut self, fs: &Arc<FileSystem>) -> Result<()> {
-        // Now and then to one that may have lost its name.
+        // Sometimes to one that may have lost its name.
         let znode = match self.held.last() {
             Some(held) if self.below(4) == 0 => held.clone(),
             _ => self.any()?,
@@ -418,7 +418,7 @@ impl Work {
         if self.below(3) == 0 {
             return fs.set_project(&who, &znode, self.below(5) as u32);
         }
-        // Mostly none: else nothing could be changed any more.
+        // Usually none, because otherwise nothing could be changed any more.
         let new = [
             0,
             0,
@@ -476,7 +476,7 @@ fn work(seed: u64) -> (Work, Arc<Noted>) {
     (work, log)
 }
 
-/// Does operations, and gives what a cut at a commit leaves to `judge`.
+/// Does operations, and passes the state after a cut at each commit to `judge`.
 fn each_cut(seed: u64, judge: &mut dyn FnMut(&TestFs, &Noted)) {
     let (mut work, log) = work(seed);
     for _ in 0..4 {
@@ -504,7 +504,7 @@ fn each_cut(seed: u64, judge: &mut dyn FnMut(&TestFs, &Noted)) {
     }
 }
 
-/// The types that Linux's OpenZFS writes and this tree meets.
+/// The record types that OpenZFS on Linux writes and this tree causes.
 const TYPES: [u64; 15] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 21, 22, 23, 24];
 
 #[test]
@@ -547,7 +547,7 @@ fn without_any_type_of_record_something_is_missing() {
     assert!(left.is_empty(), "nobody missed these: {left:?}");
 }
 
-/// An object that is made without a name, written and then named: nothing of it is in the log.
+/// An object that is created without a name, written and then named: the log has nothing about it.
 #[test]
 fn what_got_its_first_name_late_is_durable_with_its_txg() {
     let (work, log) = work(1);
@@ -576,7 +576,7 @@ fn what_got_its_first_name_late_is_durable_with_its_txg() {
     assert_eq!(&bytes, b"before after");
 }
 
-/// What loses its last name leaves no records of its data, whoever holds it.
+/// An object that loses its last name leaves no records of its data, even if it is held.
 #[test]
 fn nothing_is_noted_of_what_has_lost_its_name() {
     let (work, log) = work(1);
@@ -602,7 +602,7 @@ fn nothing_is_noted_of_what_has_lost_its_name() {
     assert_eq!(kinds, [1, 5]);
 }
 
-/// Names are in the log for anybody's commit; data are for their own file's.
+/// Names are in the log for every commit; data only for a commit of its own file.
 #[test]
 fn one_files_fsync_promises_its_data_and_all_names() {
     let (work, log) = work(1);
@@ -627,7 +627,7 @@ fn one_files_fsync_promises_its_data_and_all_names() {
     assert_eq!((size(b"a"), size(b"b")), (0, 1));
 }
 
-/// Programs that replace a file rely on it: the new name with the old data, or none, is a loss.
+/// Programs that replace a file rely on it: the new name with the old data, or no name, is a loss.
 #[test]
 fn a_new_name_is_never_durable_before_the_data() {
     let (work, log) = work(1);
@@ -648,8 +648,8 @@ fn a_new_name_is_never_durable_before_the_data() {
     assert_eq!(found.expect("there").size(), 9);
 }
 
-/// In which order the log would write operations: as they came, and all names before what else was
-/// done to objects.
+/// The possible orders of operations in the log: as they came, and all names before other changes
+/// of objects.
 fn orders(noted: Vec<Note>) -> [Vec<Vec<Intent>>; 2] {
     let (mut came, mut names) = (Vec::new(), Vec::new());
     let mut objects: HashMap<ObjectId, Vec<Vec<Intent>>> = HashMap::new();
@@ -669,8 +669,8 @@ fn orders(noted: Vec<Note>) -> [Vec<Vec<Intent>>; 2] {
     [came, names]
 }
 
-/// Does an operation, and gives what a cut may leave of it. Another thread's commit comes between
-/// two notes, or the power goes between two blocks.
+/// Does an operation, and returns the possible states after a cut. Another thread's commit may come
+/// between two notes, or the power may fail between two blocks.
 fn cuts_within(
     work: &Work,
     log: &Noted,
@@ -723,7 +723,7 @@ fn no_cut_finds_half_of_what_an_object_has_of_its_directory() {
             let tree = lines(tree).expect("read");
             assert!(tree == before || tree == after, "{place:?}: {tree:#?}");
         }
-        // Files of hidden directories would be operations of their own: that is for the txg.
+        // Files of hidden directories would be separate operations, so they are left to the txg.
         assert_eq!(trees.is_empty(), place == XattrPlace::Dir, "{place:?}");
     }
 }

@@ -225,7 +225,7 @@ fn write(t: &TestFs, m: &mut Model, path: &[u8]) {
     bytes[offset as usize..end].fill(fill);
 }
 
-/// Moves an object, with what is below it.
+/// Moves an object, with everything below it.
 fn rename(t: &TestFs, m: &mut Model, from: &[u8], to: &[u8]) {
     let who = Credentials::root();
     let at = |p: &[u8]| t.fs.resolve(&who, p).expect("there");

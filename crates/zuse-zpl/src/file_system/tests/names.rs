@@ -12,7 +12,7 @@ fn root() -> Credentials {
     Credentials::root()
 }
 
-// The bonus that OpenZFS 2.4 gave the root directory of a new file system, but for its object
+// The bonus that OpenZFS 2.4 gave the root directory of a new file system, except its object
 // number, txg and times.
 #[test]
 fn a_new_root_directory_has_the_bytes_of_openzfs() {
@@ -349,7 +349,7 @@ fn mode_and_acl_change_together() {
     };
     t.fs.setattr(&root(), &file, &set).expect("set");
     let a = file.attributes();
-    // The owner changes in the same call: set-user-id goes, as with chown.
+    // The owner changes in the same call: set-user-id is cleared, as with chown.
     assert_eq!((a.mode, a.uid, a.gid), (mode::REGULAR | 0o604, 12, 34));
     let aces =
         t.fs.store
@@ -540,7 +540,8 @@ fn what_another_process_has_open_is_freed_by_the_one_that_goes_on_with_it() {
     drop((file, made, left, top));
     t.fs.close().expect("closed");
 
-    // Whoever fails before it has taken them frees nothing; only what nobody took goes.
+    // A process that fails before it has taken them over frees nothing; only objects that nobody
+    // takes over are freed.
     let mut backing = t.backing.clone();
     for _ in 0..2 {
         backing = backing.reopen();

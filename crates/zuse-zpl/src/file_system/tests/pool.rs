@@ -1,4 +1,4 @@
-//! A dataset in memory: a disk, an allocator that only moves up, txgs that are written when
+//! A dataset in memory: a disk, an allocator that never reuses space, txgs that are written when
 //! somebody waits for them.
 
 use std::collections::HashSet;
@@ -84,11 +84,11 @@ pub(crate) struct TestBacking {
     features: PoolFeatures,
     pub clock: ManualClock,
     at_begin: Mutex<Option<AtBegin>>,
-    /// Objects without a name that another process goes on using.
+    /// Nameless objects that another process still uses.
     pub in_use: Mutex<Option<Arc<HashSet<u64>>>>,
 }
 
-/// What looks on when a transaction begins.
+/// A callback at the beginning of a transaction.
 pub(crate) type AtBegin = Box<dyn Fn() + Send>;
 
 impl TestBacking {
@@ -156,8 +156,8 @@ impl TestBacking {
         self.as_on_disk()
     }
 
-    /// What a power cut would leave: the last txg that is written. Both may be used from here on:
-    /// no place is ever written twice.
+    /// The state after a power cut: the last written txg. Both may be used from now on, because no
+    /// place is ever written twice.
     pub fn as_on_disk(&self) -> Arc<Self> {
         let objset = Objset::open((self.env)(), self.objset.root()).expect("opens");
         Arc::new(Self {

@@ -1,5 +1,5 @@
-//! Files that nobody has in memory: names lead to them, and they are asked for extended attributes,
-//! as they are stored.
+//! Files that are not in memory: look-ups by name, and reads of extended attributes from their
+//! stored blocks.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -19,7 +19,7 @@ fn root() -> Credentials {
     Credentials::root()
 }
 
-/// What a name leads to, if that is a file that nobody has in memory.
+/// The target of a name, if it is a file that is not in memory.
 fn stored(t: &TestFs, name: &[u8]) -> Option<Attr> {
     let top = t.fs.root().expect("root");
     match t.fs.lookup_stat(&root(), &top, name).expect("there") {
@@ -28,14 +28,13 @@ fn stored(t: &TestFs, name: &[u8]) -> Option<Attr> {
     }
 }
 
-/// The value as it is stored; `None` if the object has to be asked.
+/// The stored value; `None` if the object has to be used.
 fn ask(t: &TestFs, file: &Attr, name: &[u8]) -> Result<Option<Vec<u8>>> {
     let which = (file.object, file.attributes.generation);
     t.fs.get_stored_xattr(&root(), which, name, <[u8]>::to_vec)
 }
 
-/// The same, of a file that a thread of the pool may hold for a moment, to bring what is stored of
-/// it.
+/// The same, for a file that a thread of the pool may hold for a moment, to prefetch its blocks.
 fn ask_soon(t: &TestFs, file: &Attr, name: &[u8]) -> Result<Option<Vec<u8>>> {
     for _ in 0..5000 {
         let answer = ask(t, file, name);
@@ -114,7 +113,7 @@ fn values_are_found_wherever_they_are_stored_without_an_object_in_memory() {
                 );
                 let space = t.fs.attribute_space_of(&object).expect("reads");
                 assert!([space, XATTR_UNREAD].contains(&seen.xattr), "{seen:?}");
-                // Who is in memory is asked.
+                // Objects in memory are used.
                 assert!(stored(&t, &name).is_none());
                 assert_eq!(ask(&t, &file, b"user.x").expect("no error"), None);
             }
@@ -172,7 +171,7 @@ fn a_change_that_is_not_yet_written_is_not_missed() {
     for len in SIZES {
         let t = &t;
         set(t, b"f", "user.x", &value(len));
-        // Nobody holds it, but its dnode, which is not where it will be stored.
+        // Nobody holds the object, but its dnode in memory is newer than the stored one.
         assert!(stored(t, b"f").is_none(), "{len}");
         written(t);
         let file = stored_soon(t, b"f").expect("not in memory");
@@ -192,8 +191,8 @@ fn a_change_that_is_not_yet_written_is_not_missed() {
     clean::check(&t.fs);
 }
 
-/// One thread sets values of all places, removes the file and makes it again, while txgs are
-/// written; others ask.
+/// One thread sets values in all places, removes the file and creates it again, while txgs are
+/// written; others read.
 #[test]
 fn a_value_is_whole_whoever_changes_it_meanwhile() {
     let t = TestFs::new();
@@ -227,7 +226,7 @@ fn a_value_is_whole_whoever_changes_it_meanwhile() {
             }
             set(&t, b"f", "user.x", &value(SIZES[round % SIZES.len()]));
             written(&t);
-            // Somebody is to see it.
+            // Waits until some reader has read it.
             let before = answers.load(Relaxed);
             let until = std::time::Instant::now() + std::time::Duration::from_millis(20);
             while answers.load(Relaxed) == before && std::time::Instant::now() < until {

@@ -40,7 +40,7 @@ fn values_go_inline_to_the_spill_block_or_to_a_directory_by_size() {
             b"user.huge".to_vec()
         ]
     );
-    // A value that shrinks comes back from the directory.
+    // A value that shrinks moves back from the directory.
     set(b"user.huge", 10, 4);
     assert_eq!(get(b"user.huge"), [4; 10]);
     assert_eq!(t.fs.list_xattrs(&root(), &file).expect("lists").len(), 3);
@@ -135,7 +135,7 @@ fn the_block_of_a_long_value_is_as_long_as_the_value() {
             .expect("set");
         let found = t.fs.get_xattr(&root(), &file, b"user.a");
         assert!(found.expect("there") == value, "{len}");
-        // Written, it is a block of the cache.
+        // Once written, it is a cached block.
         t.fs.sync().expect("synced");
         let hidden = t.fs.attribute_objects(&file).expect("there").pop();
         let mut blocks = Vec::new();
@@ -155,8 +155,7 @@ fn the_block_of_a_long_value_is_as_long_as_the_value() {
     clean::check(&t.fs);
 }
 
-/// Other systems write the files of attributes as any file: in as many blocks as come, with holes
-/// between.
+/// Other systems write attribute files like any file: in any number of blocks, with holes between.
 #[test]
 fn a_value_of_several_blocks_is_one_value() {
     let t = TestFs::new();
@@ -219,7 +218,7 @@ fn name_spaces_have_their_rules() {
         t.fs.set_xattr(&root(), &file, posix_acl::ACCESS, b"", any)
             .is_err_and(|e| e.is(Errno::NOTSUP))
     );
-    // The kernel asks for the ACL before it judges: where there are none, there is none.
+    // The kernel asks for the ACL before it checks access: without ACLs there is none.
     assert!(
         t.fs.get_xattr(&root(), &file, posix_acl::ACCESS)
             .is_err_and(|e| e.is(Errno::NODATA))
@@ -280,7 +279,7 @@ fn posix_acls_rule_modes_and_are_inherited() {
         t.fs.access(&Credentials::enforced(1000, 1, &[]), &file, 2)
             .is_err()
     );
-    // An ACL that only says the mode is not kept.
+    // An ACL equivalent to the mode is not stored.
     let mut plain = 2u32.to_le_bytes().to_vec();
     for (tag, p) in [(1u16, 6u16), (4, 4), (0x20, 0)] {
         plain.extend_from_slice(&tag.to_le_bytes());
@@ -367,8 +366,8 @@ fn names_and_values_have_the_limits_of_linux() {
             .len(),
         65_536
     );
-    // More than the list among the attributes takes: the others go to the directory, and the listed
-    // order is list first.
+    // More than the list can take: the others go to the directory, and the listed order is list
+    // first.
     for n in 0..3u8 {
         set(&[b"user.big", &[b'0' + n][..]].concat(), 30_000).expect("set");
     }
@@ -376,7 +375,7 @@ fn names_and_values_have_the_limits_of_linux() {
     let names = t.fs.list_xattrs(&root(), &file).expect("lists");
     assert_eq!(names.len(), 5);
     assert_eq!(&names[1..3], [b"user.big0".to_vec(), b"user.big1".to_vec()]);
-    // What fits again after others went comes back into the list.
+    // A value that fits again after others were removed moves back into the list.
     for name in [&b"user.big0"[..], b"user.big1"] {
         t.fs.remove_xattr(&root(), &file, name).expect("removed");
     }
@@ -490,8 +489,8 @@ fn a_spill_block_is_read_by_who_wants_attributes_that_are_there() {
     }
     assert!(misses() > before);
     drop((file, other));
-    // What is in the hidden directory goes with its file, whether that was looked for before or
-    // not.
+    // Files in the hidden directory are freed with their file, whether they were looked up before
+    // or not.
     for name in [&b"one"[..], b"two"] {
         t.fs.unlink(&root(), &top, name).expect("removed");
     }

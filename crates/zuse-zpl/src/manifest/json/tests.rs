@@ -6,7 +6,7 @@ fn text(bytes: &[u8]) -> String {
     out
 }
 
-// Escapes as the recorded manifests of real pools have them.
+// Escapes as in the recorded manifests of real pools.
 #[test]
 fn paths_that_are_no_text_survive() {
     assert_eq!(

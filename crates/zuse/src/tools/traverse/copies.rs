@@ -1,4 +1,4 @@
-//! Copies of deduplicated blocks that only their table knows.
+//! Copies of deduplicated blocks that only their table has.
 //!
 //! In the new form of a dedup table an entry may get further copies. Say a dataset with `copies=1`
 //! wrote a block, and then one with `copies=2` writes the same. Then the entry gets a second place,

@@ -1,7 +1,7 @@
-//! Which space is allocated and not yet claimed: one bit per smallest unit, by metaslab.
+//! Allocated space that is not claimed yet: one bit per smallest unit, by metaslab.
 //!
-//! 32 MiB per TiB where sectors have 4 KiB. Space maps are read once, before the walk; a claim
-//! clears the bits of a block; what is left at the end is leaked.
+//! 32 MiB per TiB with sectors of 4 KiB. Space maps are read once, before the walk; a claim clears
+//! the bits of a block. The bits left at the end are leaks.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -24,7 +24,7 @@ const MAX_MAP: u64 = 1 << 32;
 /// Leaks that are kept: 24 MiB. All are counted.
 const MOST_LEAKS: usize = 1 << 20;
 
-/// Space that belongs to nothing.
+/// Space without an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leak {
     /// Top-level vdev.
@@ -58,7 +58,7 @@ pub(super) struct Space {
     sharing: bool,
 }
 
-/// Sets or clears a run of bits; gives how many changed.
+/// Sets or clears a run of bits; returns how many changed.
 fn change(words: &mut [u64], from: u64, count: u64, set: bool) -> u64 {
     let mut changed = 0;
     let (mut at, end) = (from, from.saturating_add(count));
@@ -81,8 +81,8 @@ fn change(words: &mut [u64], from: u64, count: u64, set: bool) -> u64 {
 }
 
 impl Vdev {
-    /// Sets or clears the bits of a range; gives the bytes that changed. `None`: it is not on this
-    /// vdev.
+    /// Sets or clears the bits of a range; returns the bytes that changed. `None`: it is not on
+    /// this vdev.
     fn change(&self, offset: u64, size: u64, set: bool) -> Option<u64> {
         let end = offset.checked_add(size)?;
         if end > (self.slabs.len() as u64) << self.shift {
@@ -121,7 +121,7 @@ impl Vdev {
             };
             let unit = |place: u64| ((place - base) >> self.ashift) / 64;
             let (low, high) = (unit(at) as usize, unit(stop - 1) as usize + 1);
-            // Found first: `f` may look at the same metaslab.
+            // Collected first: `f` may access the same metaslab.
             let mut found = Vec::new();
             let words = slab.words.lock();
             let part = words.get(low..high.min(words.len())).unwrap_or_default();
@@ -152,7 +152,7 @@ fn words(pool: &Pool, object: u64, count: u64) -> Result<Vec<u64>> {
         .collect())
 }
 
-/// Gives the entries of a map to `f`; gives its header.
+/// Calls `f` with the entries of a map; returns its header.
 fn each_entry(
     pool: &Pool,
     object: u64,
@@ -183,8 +183,7 @@ fn each_entry(
     Ok(header)
 }
 
-/// By top-level vdev that holds data: room, and allocated bytes as its space maps and their logs
-/// have them.
+/// For each data vdev: size, and allocated bytes by its space maps and their logs.
 ///
 /// # Errors
 /// A space map cannot be read.
@@ -192,7 +191,7 @@ pub fn space_by_maps(pool: &Pool) -> Result<BTreeMap<u32, (u64, u64)>> {
     pool.spa().space_by_maps()
 }
 
-/// The same as the headers of the space maps alone have it, as `zdb -s` shows it.
+/// The same by the headers of the space maps alone, as in `zdb -s`.
 ///
 /// # Errors
 /// A space map cannot be read.
@@ -337,7 +336,7 @@ impl Space {
         Ok(())
     }
 
-    /// Space that only the checkpoint needs belongs to it.
+    /// Space held only by the checkpoint belongs to it.
     fn apply_checkpoint(&self, pool: &Pool) -> Result<()> {
         for vdev in self.vdevs.values() {
             let Some(zap) = Self::top_zap(pool, vdev.id)? else {
@@ -361,8 +360,8 @@ impl Space {
         Ok(())
     }
 
-    /// Claims what a removal has copied: where the old place is still allocated, so is the new one,
-    /// which no pointer names yet.
+    /// Claims the copies of a removal in progress: where the old place is still allocated, the new
+    /// one is too, without a pointer yet.
     fn claim_copies(&self, from: u32, copied: &Mapping) -> Result<()> {
         let Some(old) = self.vdevs.get(&from) else {
             return Ok(());
@@ -389,14 +388,14 @@ impl Space {
         Ok(())
     }
 
-    /// Claims the space of a block; gives the bytes that another one had claimed before, where they
-    /// may be shared.
+    /// Claims the space of a block. Returns the bytes that another block had claimed before, if
+    /// sharing is allowed.
     pub fn claim(&self, io: &Pipeline, bp: &BlockPointer) -> Result<u64> {
         let mut shared = 0;
         let mut wrong = None;
         io.each_piece(bp, &mut |dva| {
             let len = usize::try_from(dva.asize()).unwrap_or(0);
-            // What lies on a removed vdev belongs to where it went.
+            // Space on a removed vdev is claimed at its new place.
             let Ok(parts) = io.vdevs().resolve(dva.vdev(), dva.offset(), len) else {
                 wrong = Some((dva, "no mapping knows it"));
                 return;
@@ -428,7 +427,7 @@ impl Space {
         }
     }
 
-    /// By vdev: allocated bytes, and as the maps' headers have it.
+    /// By vdev: allocated bytes, and those in the maps' headers.
     pub fn allocated(&self) -> Vec<(u32, u64, u64)> {
         self.vdevs
             .values()
@@ -440,8 +439,7 @@ impl Space {
         self.checkpoint.load(Relaxed)
     }
 
-    /// What nothing has claimed, and the bytes of it all. As OpenZFS's zdb tells it, a leak ends
-    /// with its metaslab.
+    /// Unclaimed space, and its size in bytes. As in OpenZFS's zdb, a leak ends with its metaslab.
     pub fn leaks(&self) -> (Vec<Leak>, u64) {
         let mut out: Vec<Leak> = Vec::new();
         let mut all = 0u64;
@@ -465,7 +463,7 @@ impl Space {
     }
 }
 
-/// Calls `f` with the first and the number of each run of set bits.
+/// Calls `f` with the first bit and the length of each run of set bits.
 fn each_run(words: &[u64], f: &mut dyn FnMut(u64, u64)) {
     let mut run: Option<(u64, u64)> = None;
     for (w, word) in words.iter().enumerate().filter(|(_, w)| **w != 0) {

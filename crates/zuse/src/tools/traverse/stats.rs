@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use zuse_format::{BlockPointer, BpKind};
 
-/// Rows of the table: the old object types, then those that have none.
+/// Rows of the table: the old object types, then those without one.
 pub const ROWS: usize = DITTO + 2;
-/// Blocks in queues of what waits to be freed.
+/// Blocks waiting to be freed.
 pub const DEFERRED: usize = 54;
 const DITTO: usize = 55;
 /// All newer types.
 const OTHER: usize = 56;
-/// Bytes of a block that a pointer can hold, and none.
+/// Sizes of an embedded block, and zero.
 const EMBEDDED: usize = 113;
 /// Bins of sizes: 512 bytes to 16 MiB.
 pub const BINS: usize = 16;
@@ -64,28 +64,28 @@ pub struct Totals {
     pub all: Stat,
     /// Copies of gang blocks.
     pub gangs: u64,
-    /// Pointers that are their blocks.
+    /// Embedded blocks.
     pub embedded: u64,
     /// Blocks with two copies on one vdev.
     pub ditto_on_one: u64,
     /// Blocks with two copies in one metaslab.
     pub ditto_in_metaslab: u64,
-    /// Space of blocks that a dedup table shares, beyond their first; and their number.
+    /// Space that is shared by dedup, without the first reference; and the number of blocks.
     pub deduped: Bin,
-    /// The same of cloned blocks.
+    /// The same for cloned blocks.
     pub cloned: Bin,
 }
 
 /// All sums.
 #[derive(Clone, Debug)]
 pub struct Figures {
-    /// By row and level; the last level has all higher ones.
+    /// By row and level; the last level includes all higher ones.
     by_type: Box<[[Stat; 8]; ROWS]>,
     /// Sizes as stored, decompressed, allocated.
     pub sizes: [[Bin; BINS]; 3],
-    /// Blocks by row, level and sectors of 512 bytes as stored, where that was asked for.
+    /// Blocks by row, level and stored sectors of 512 bytes, if requested.
     by_sectors: Option<BTreeMap<(usize, usize, u16), u64>>,
-    /// Pointers that are their blocks, by the bytes in them.
+    /// Embedded blocks, by their size in bytes.
     pub embedded: [u64; EMBEDDED],
     /// The rest.
     pub totals: Totals,
@@ -103,7 +103,7 @@ impl Default for Figures {
     }
 }
 
-/// Bytes of a metaslab of each top-level vdev, as a shift; `None` for one that is not there.
+/// Metaslab size of each top-level vdev, as a shift; `None` for a missing one.
 pub(crate) type Shifts = [Option<u8>];
 
 fn bin_of(bytes: u64) -> usize {
@@ -125,7 +125,7 @@ impl Figures {
         sum
     }
 
-    /// Sums that also tell blocks by their exact size.
+    /// Sums that also distinguish blocks by their exact size.
     pub(crate) fn with_sectors(wanted: bool) -> Self {
         Self {
             by_sectors: wanted.then(BTreeMap::new),

@@ -1,4 +1,4 @@
-//! The columns of `zpool iostat` that tell of single operations: waiting times, queues, histograms.
+//! The columns of `zpool iostat` about single operations: waiting times, queues, histograms.
 
 use std::fmt::Write as _;
 
@@ -108,7 +108,7 @@ pub fn queues(ops: &[OpRow], exact: bool) -> Vec<String> {
     pairs.collect()
 }
 
-/// The two lines above the figures, whose first column has its own two words: titles stand centred
+/// The two lines above the figures. The first column has its own two words; titles are centred
 /// above their columns.
 pub fn head(names: [&str; 2], groups: &[Group], widths: &[usize], out: &mut String) {
     let (name, mut rest) = widths.split_first().map_or((0, &[][..]), |(n, r)| (*n, r));

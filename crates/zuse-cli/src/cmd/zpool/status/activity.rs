@@ -1,5 +1,5 @@
-//! Work on a whole pool in `zpool status`: the lines before the table, and what JSON says of it.
-//! Chapter 06 §1.6 and §2.3 of the format notes.
+//! Work on a whole pool in `zpool status`: the lines before the table, and their JSON. Chapter 06
+//! §1.6 and §2.3 of the format notes.
 
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,14 +9,14 @@ use crate::json::Json;
 use crate::nicenum::{nicebytes, nicenum};
 use crate::query::{PoolRow, ScanRow};
 
-/// States of such work: 1 goes on, 2 finished, 3 canceled.
+/// States of such work: 1 running, 2 finished, 3 canceled.
 const GOES_ON: u64 = 1;
 const FINISHED: u64 = 2;
 const CANCELED: u64 = 3;
-/// Bytes a second below which nothing is said of the time that is left.
+/// Bytes a second below which no remaining time is printed.
 const SLOW: u64 = 1;
 
-/// `00:01:02`, with days before it from one on.
+/// `00:01:02`, preceded by days if there are any.
 fn duration(from: u64, to: u64) -> String {
     let seconds = to.saturating_sub(from);
     let days = match seconds / 86400 {
@@ -34,7 +34,7 @@ fn percent(done: u64, all: u64) -> f64 {
     }
 }
 
-/// The lines of all that there is.
+/// The lines of all work.
 pub fn text(row: &PoolRow) -> String {
     let name = |guid: u64, or: String| {
         let vdev = row.vdevs.children.iter().find(|v| v.guid == guid);
@@ -218,7 +218,7 @@ fn scan_text(scan: &ScanRow, now: u64) -> String {
     }
 }
 
-/// How far a scan is, how fast, and when it may be done.
+/// Progress and speed of a scan, and when it may be done.
 fn progress_text(scan: &ScanRow, now: u64) -> String {
     let [to_examine, examined, skipped, processed] = scan.bytes;
     let [pass_start, _, spent_paused, pass_examined, pass_issued] = scan.pass;
@@ -259,7 +259,7 @@ fn progress_text(scan: &ScanRow, now: u64) -> String {
     )
 }
 
-/// What JSON says of it. `size` shows bytes, `count` numbers.
+/// Its JSON. `size` formats bytes, `count` numbers.
 pub fn json(
     row: &PoolRow,
     size: &dyn Fn(u64) -> Json,

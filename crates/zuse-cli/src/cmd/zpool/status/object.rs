@@ -1,5 +1,5 @@
-//! What `zpool status -j` says of a pool: keys, their order and which are left out (chapter 06 §1.6
-//! of the format notes).
+//! The JSON of `zpool status -j` for a pool: keys, their order and which are left out (chapter 06
+//! §1.6 of the format notes).
 
 use super::super::list::head_json;
 use super::{Status, activity, reason};
@@ -135,7 +135,7 @@ impl Status {
         Json::Object(entries)
     }
 
-    /// All vdevs beside each other, each after those below it, which it carries too. Vdevs that are
+    /// All vdevs in one object, each after those below it, which it contains too. Vdevs that are
     /// not of ordinary data come last, and have no parent.
     fn flat_json(&self, row: &PoolRow) -> Json {
         let mut all = Entries::new();
@@ -154,7 +154,7 @@ impl Status {
         Json::Object(all)
     }
 
-    /// Those below a vdev, and the vdev.
+    /// Those below a vdev, then the vdev.
     fn flatten(&self, vdev: &VdevRow, parent: Option<&str>, out: &mut Entries) {
         let mut below = Entries::new();
         for child in &vdev.children {
@@ -168,7 +168,7 @@ impl Status {
         out.push((vdev.name.clone(), Json::Object(entries)));
     }
 
-    /// A vdev without those below it. Bytes are left out where there are none.
+    /// A vdev without those below it. Sizes are left out if there are none.
     fn vdev_head(&self, vdev: &VdevRow, parent: Option<&str>) -> Entries {
         let mut entries = vec![
             ("name".to_owned(), text(&vdev.name)),
@@ -183,7 +183,7 @@ impl Status {
         if let Some(parent) = parent {
             entries.push(("parent".into(), text(parent)));
         }
-        // A spare that waits is not opened: nothing more is known of it.
+        // An idle spare is not opened, so nothing more is known of it.
         if vdev.class != "spare" {
             let (total, allocated) = vdev.space.unwrap_or_default();
             let figures = [
@@ -210,10 +210,10 @@ impl Status {
         entries
     }
 
-    /// How far a device is initialized and trimmed, where that is asked for.
+    /// The progress of initialize and trim on a device, if requested.
     fn sweeps_json(&self, vdev: &VdevRow) -> Entries {
         let mut entries = Entries::new();
-        // Of a device that is not in use nothing is noted.
+        // A device that is not in use has no record of such work.
         let nothing = [WorkRow::default(); 2];
         let aside = matches!(vdev.class.as_str(), "spare" | "l2cache").then_some(&nothing);
         let Some([initialize, trim]) = vdev.work.as_ref().or(aside) else {
@@ -225,7 +225,7 @@ impl Status {
         if self.trimmed {
             entries.extend(self.work_json(&TRIM, trim));
             if trim.state == 0 {
-                // What is not there cannot say whether it could be trimmed.
+                // A missing device cannot report whether it supports trim.
                 let unknown = u64::from(vdev.psize == 0);
                 entries.push(("trim_notsup".into(), Json::number(unknown, self.json_int)));
             }
@@ -233,7 +233,7 @@ impl Status {
         entries
     }
 
-    /// How far work on a device is; where none was done only that is said.
+    /// The progress of work on a device; only the state if none was done.
     fn work_json(&self, words: &WorkWords, work: &WorkRow) -> Entries {
         let state = match work.state {
             1 => "ACTIVE",
@@ -250,7 +250,7 @@ impl Status {
     }
 }
 
-/// The vdevs that are not of ordinary data, by what they are for.
+/// The vdevs that are not of ordinary data, by class.
 fn classes(row: &PoolRow) -> Vec<(&'static str, Vec<&VdevRow>)> {
     let of_class = |class: &str| {
         let tops = row.vdevs.children.iter();
@@ -267,11 +267,11 @@ fn classes(row: &PoolRow) -> Vec<(&'static str, Vec<&VdevRow>)> {
     all
 }
 
-/// How work on a device is called in JSON.
+/// The JSON names of work on a device.
 struct WorkWords {
     /// State, bytes that are done, all bytes, time, errors.
     names: [&'static str; 5],
-    /// The state of a device on which none was done.
+    /// The state of a device without such work.
     none: &'static str,
 }
 

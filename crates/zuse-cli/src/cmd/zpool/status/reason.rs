@@ -7,7 +7,7 @@ use crate::query::{PoolRow, VdevRow};
 /// Where OpenZFS explains its messages.
 pub const MESSAGES: &str = "https://openzfs.github.io/openzfs-docs/msg/";
 
-/// Why a pool is not as it should be.
+/// Why a pool is not healthy.
 pub struct Reason {
     /// What is wrong.
     pub status: String,
@@ -76,7 +76,7 @@ fn is_faulted(v: &VdevRow) -> bool {
     v.state == "FAULTED" && !is_unlabeled(v)
 }
 
-/// A label is missing, or not the one that it should be.
+/// A label is missing, or not the expected one.
 fn is_unlabeled(v: &VdevRow) -> bool {
     v.unlabeled || matches!(v.note.as_str(), "corrupted data" | "invalid label")
 }
@@ -85,7 +85,7 @@ fn is_missing(v: &VdevRow) -> bool {
     v.state == "UNAVAIL" && !is_unlabeled(v)
 }
 
-/// What the pool cannot do without.
+/// Missing devices without which the pool cannot be used.
 fn lost_devices(row: &PoolRow) -> Option<Reason> {
     if is_usable(row) {
         return None;
@@ -125,7 +125,7 @@ fn damage(row: &PoolRow) -> Option<Reason> {
     )
 }
 
-/// What the pool goes on without.
+/// Failed devices without which the pool continues.
 fn devices(row: &PoolRow) -> Option<Reason> {
     if leaf_is(row, &is_faulted) {
         return some(
@@ -195,9 +195,9 @@ fn versions(row: &PoolRow) -> Option<Reason> {
     None
 }
 
-/// What is said of a pool with a fault of older software.
+/// The messages about a pool with a fault of older software.
 pub struct Errata {
-    /// What is wrong, behind its number.
+    /// What is wrong, after its number.
     status: &'static str,
     /// What to do about an imported pool.
     action: &'static str,

@@ -44,7 +44,7 @@ fn at_once(h: Header, entries: &Entries) -> Option<Vec<Vec<u8>>> {
 fn one_by_one(h: Header, entries: &Entries) -> MemoryBlocks {
     let memory = MemoryBlocks::default();
     fat::create(&memory, &h).unwrap();
-    // As they stand in a micro ZAP: in the order in which they came.
+    // In the order of a micro ZAP: as the names were added.
     let mut entries = entries.clone();
     entries.sort_by_key(|e| e.1);
     for (name, value, _, cd) in &entries {
@@ -54,8 +54,8 @@ fn one_by_one(h: Header, entries: &Entries) -> MemoryBlocks {
     memory
 }
 
-/// Of each leaf in the order of the table. Prefix, its length, chunks in use, entries in order with
-/// the number of the leaf that the pointers lead to.
+/// For each leaf in table order: prefix, its length, chunks in use, entries in order. Each with the
+/// number of the leaf that the pointers lead to.
 fn shape(blocks: &dyn Fn(u64) -> Vec<u8>) -> (Header, Vec<(u64, u32, usize, Entries)>) {
     let block0 = blocks(0);
     let h = Header::parse(&block0).unwrap();
@@ -135,7 +135,7 @@ fn it_has_the_leaves_that_adding_one_by_one_makes() {
             assert_eq!((other.entries, other.leafs), (h.entries, h.leafs));
             let listed: Entries = leaves.into_iter().flat_map(|l| l.3).collect();
             assert!(listed == entries);
-            // It can be added to, looked into and taken from.
+            // Names can be added, found and removed.
             let memory = MemoryBlocks::default();
             *memory.blocks.borrow_mut() = (0..).zip(blocks).collect();
             for i in 0..n.min(500) {
@@ -175,7 +175,7 @@ fn hashes_that_need_a_longer_table_are_left_to_others() {
     };
     let new = Header::new(12, SALT, 0, 0);
     let room = Geometry { shift: 12 }.chunks() / 3;
-    // As many as fit into the deepest leaf that a table of 256 pointers tells apart, and one more.
+    // As many as fit into the deepest leaf of a table of 256 pointers, and one more.
     let full = entries(crowd(room, 5).chain(crowd(1, 4)), 0);
     let blocks = at_once(new, &full).expect("they fit");
     assert_eq!(shape(&|i| blocks[i as usize].clone()).0.leafs, 9);
@@ -188,8 +188,8 @@ fn hashes_that_need_a_longer_table_are_left_to_others() {
     );
 }
 
-/// A listing that lies about its order, or is another one the second time, makes no leaf with
-/// foreign names.
+/// A listing with a wrong order, or one that differs the second time, makes no leaf with wrong
+/// names.
 #[test]
 fn an_order_that_lies_makes_no_leaves() {
     let new = Header::new(12, SALT, 0, 0);
@@ -205,7 +205,7 @@ fn an_order_that_lies_makes_no_leaves() {
         matches!(grown(new, list), Ok(Some(_)))
     };
     assert!(made(&good) && !made(&bad));
-    // Two that change places across leaves.
+    // Two entries that are swapped across leaves.
     let mut bad = good.clone();
     bad.swap(0, 399);
     assert!(!made(&bad));

@@ -1,4 +1,4 @@
-//! Changes of sound leaves and of others, which must leave them as they were.
+//! Changes of valid leaves, and of invalid ones, which must stay unchanged.
 
 use super::*;
 use crate::zap::ZapValue;
@@ -27,7 +27,7 @@ fn add(leaf: &mut LeafMut<'_>, i: u64) -> Checked<()> {
     leaf.add(&key, None, &ZapValue::U64(i).stored().unwrap())
 }
 
-/// A leaf of so many names of one and two chunks, or as many as go in.
+/// A leaf with that many names of one and two chunks, or as many as fit.
 fn leaf_of(most: u64) -> (Vec<u8>, u64) {
     let mut b = vec![0; 16 << 10];
     let mut leaf = LeafMut::format(&mut b, 1, 1, false).unwrap();
@@ -88,7 +88,7 @@ fn a_split_gives_each_half_its_entries() {
     assert!(all == wanted);
 }
 
-/// Makes a sound leaf another.
+/// Makes a valid leaf invalid.
 type Flawed<'a> = &'a dyn Fn(&mut [u8]);
 
 #[test]
@@ -106,8 +106,8 @@ fn a_flaw_found_in_the_middle_leaves_the_leaf_as_it_was() {
         .filter(|&i| Leaf::parse(&sound).unwrap().entry(i).unwrap().hash >> 62 == 0b11)
         .collect();
     let at = |i: u16| Geometry { shift: 14 }.chunk(i);
-    // A hash of another leaf; a value that is another one's; a name that runs into an entry; a
-    // circle of chunks.
+    // A hash of another leaf; a value that is shared with another entry; a name that continues in
+    // an entry; a cycle of chunks.
     let flaws: [Flawed<'_>; 4] = [
         &|b| b[at(entries[n as usize / 2]) + 23] = 0x40,
         &|b| {
@@ -131,7 +131,7 @@ fn a_flaw_found_in_the_middle_leaves_the_leaf_as_it_was() {
     }
 }
 
-/// Of a list of free chunks an add takes three, and a value of sixty bytes two more than one of
+/// An add takes three chunks of the free list. A value of sixty bytes takes two more than one of
 /// eight.
 #[test]
 fn a_free_list_that_lies_changes_nothing() {
@@ -145,8 +145,8 @@ fn a_free_list_that_lies_changes_nothing() {
     let put = |b: &mut [u8], i: u16, next: u16| {
         b[at(i) + 22..at(i) + 24].copy_from_slice(&next.to_le_bytes());
     };
-    // The second chunk is in use; the list ends early, or goes round; it leads out of the leaf;
-    // there are fewer than are needed.
+    // The second chunk is in use; the list ends early, or is a cycle; it leads out of the leaf;
+    // there are fewer than needed.
     let flaws: [Flawed<'_>; 5] = [
         &|b| put(b, list[0], 0),
         &|b| put(b, list[0], END),
@@ -163,7 +163,8 @@ fn a_free_list_that_lies_changes_nothing() {
         assert!(add(&mut leaf, n).is_err() && leaf.b == before, "add, {i}");
         let e = leaf.view().entry(0).unwrap();
         let long = ZapValue::Bytes(vec![7; 60]).stored().unwrap();
-        // The circle is longer than what this takes, and one is enough to say no.
+        // The cycle is longer than this change needs, and the first repeated chunk is enough to
+        // refuse.
         let replaced = leaf.replace(&e, &long);
         match i {
             2 => assert_eq!(replaced, Ok(true)),
@@ -179,7 +180,7 @@ fn an_entry_whose_chunks_are_not_its_own_stays() {
     let at = |i: u16| Geometry { shift: 14 }.chunk(i);
     let put = |b: &mut [u8], at: usize, v: u16| b[at..at + 2].copy_from_slice(&v.to_le_bytes());
     let e = Leaf::parse(&sound).unwrap().entry(0).unwrap();
-    // A name that is the value, too; a name, and a value, in an entry.
+    // A name that is also the value; a name, and a value, that are entries.
     let flaws: [Flawed<'_>; 3] = [
         &|b| put(b, at(e.chunk) + 4, e.value),
         &|b| put(b, at(e.chunk) + 4, e.chunk),

@@ -83,7 +83,7 @@ impl Any {
     }
 }
 
-/// One operation of each kind with seeded content, given to `f`.
+/// Calls `f` with one operation of each kind, with seeded content.
 fn each(any: &Any, f: &mut dyn FnMut(&Body<'_>)) {
     let (name, other, value) = (any.name(), any.name(), any.bytes(any.below(5000) + 1));
     let aces = any.bytes(any.below(40));
@@ -211,8 +211,8 @@ fn every_operation_parses_to_what_it_was() {
     );
 }
 
-/// Chapter 05 §11.1: what OpenZFS wrote comes out again byte for byte, but for the field that it
-/// leaves unset.
+/// Chapter 05 §11.1: records of OpenZFS are reproduced byte for byte, except for the field that it
+/// leaves undefined.
 #[test]
 fn the_records_of_openzfs_come_out_as_they_are() {
     let block = crate::zil::tests::block();

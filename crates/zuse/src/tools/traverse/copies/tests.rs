@@ -47,7 +47,7 @@ fn another_block_in_the_same_place_is_not_the_entrys() {
     let mut plain = pointer(&old, 1);
     plain.set_dedup(false);
     assert_eq!(copies.whole(&plain), None, "in no table");
-    // A newer value of the entry has one copy: it was given up and rewritten.
+    // A newer value of the entry has one copy: the other was given up and rewritten.
     copies.note(&KEY, &entry(&[0x1000], 156));
     assert_eq!(copies.whole(&pointer(&old, 1)), None);
 }
