@@ -13,9 +13,9 @@
 //!   links it, or frees it.
 //! - A block is in one record by its pointer. Were it in two, both would count it when they are
 //!   claimed.
-//! - What lies behind the record's end in a placed block is zeros. Else it may belong to a write
-//!   behind the end of the file that this drain does not promise. Replay would show it once the
-//!   file grows.
+//! - The record of a placed block ends where the block ends. OpenZFS's replay writes the whole
+//!   block, and a file that ended in it before ends with it then. What lies behind the record may
+//!   also belong to a write that this drain does not promise.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -68,8 +68,6 @@ struct Candidate {
     piece: usize,
     dnode: Arc<Dnode>,
     blkid: u64,
-    /// Bytes of the block before the end of the piece.
-    used: usize,
 }
 
 /// Which blocks of a head are placed.
@@ -192,10 +190,6 @@ impl Log {
         let (frozen, _writing) = frozen;
         let figures = &spa.0.logs().figures;
         for (candidate, early) in frozen {
-            let behind = early.bytes().get(candidate.used..).unwrap_or_default();
-            if !behind.iter().all(|b| *b == 0) {
-                continue;
-            }
             // What cannot be placed goes into the log, or to its txg.
             let Ok(Some((bp, mark))) = candidate.dnode.write_early(&early) else {
                 continue;
@@ -247,14 +241,14 @@ fn cut(
     let mut at = offset;
     while at < end {
         let blkid = at / size;
-        let next = end.min((blkid + 1).saturating_mul(size));
-        if rule.takes(next - at, size) {
+        let block_end = (blkid + 1).saturating_mul(size);
+        let next = end.min(block_end);
+        if next == block_end && rule.takes(next - at, size) {
             let candidate = Candidate {
                 write,
                 piece: pieces.len(),
                 dnode: dnode.clone(),
                 blkid,
-                used: usize::try_from(next - blkid * size).unwrap_or(usize::MAX),
             };
             found.push((txg, candidate));
         }
