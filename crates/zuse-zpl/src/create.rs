@@ -336,7 +336,7 @@ impl FileSystem {
     }
 
     fn put_first_acls(&self, tx: &Tx, znode: &Arc<Znode>, acls: &FirstAcls) -> Result<()> {
-        (acls.all().iter()).try_for_each(|(name, value)| self.put_xattr(tx, znode, name, value))
+        (acls.all().iter()).try_for_each(|(name, value)| self.put_xattr(tx, znode, name, value, 0))
     }
 
     /// Puts them into the object's own list. False: they do not all belong there, or fit.
