@@ -71,6 +71,76 @@ fn replay(name: &'static str) {
     pool.close().expect("close");
 }
 
+/// As OpenZFS's `zpool freeze` leaves a pool: the log goes on, and no uberblock reaches the disk.
+#[test]
+fn a_log_that_is_many_txgs_ahead_of_its_pool_is_replayed() {
+    use zuse::Credentials;
+    use zuse_base::Span;
+    use zuse_device::{Fault, FaultyDevice, MemDevice, Op, Rule};
+    use zuse_zpl::WriteOptions;
+
+    const SIZE: u64 = 128 << 20;
+    const LABELS: u64 = 512 << 10;
+    let disk = Arc::new(MemDevice::new("sim0", SIZE));
+    let faulty = Arc::new(FaultyDevice::new(disk.clone()));
+    let mut env = Environment::default();
+    env.limits.txg_timeout = std::time::Duration::from_secs(3600);
+    let vdev = zuse_pool::VdevSpec {
+        device: faulty.clone(),
+        is_disk: false,
+        ashift: Some(12),
+    };
+    let pool = zuse::Pool::create_on_devices(env.clone(), "frozen", vec![vdev], None, &[]);
+    let pool = pool.expect("create");
+    pool.create_filesystem("frozen/f", &[], (0, 0))
+        .expect("file system");
+    let fs = pool.file_system("frozen/f").expect("file system");
+    let root = fs.root().expect("root");
+    let put = |i: u32| {
+        let name = format!("{i}").into_bytes();
+        let file = fs.create(&Credentials::root(), &root, &name, 0o644);
+        let file = file.expect("create");
+        fs.write(&file, 0, &name, WriteOptions::default())
+            .expect("write");
+        fs.fsync(&file).expect("fsync");
+    };
+    put(0);
+    pool.sync().expect("sync");
+    for span in [Span::new(0, LABELS), Span::new(SIZE - LABELS, LABELS)] {
+        faulty.add(Rule::new(Op::Write, Fault::Lose).within(span));
+    }
+    let last = pool.spa().uberblock().txg;
+    for i in 1..=70 {
+        put(i);
+        pool.sync().expect("sync");
+    }
+    assert!(pool.spa().uberblock().txg >= last + 70);
+    let copy: Arc<dyn BlockDevice> = Arc::new(MemDevice::from_image("sim0", &disk.snapshot()));
+    let read = open_whole(
+        env.clone(),
+        std::slice::from_ref(&copy),
+        &PoolAccess::default(),
+    );
+    let read = read.expect("open");
+    assert_eq!(read.spa().uberblock().txg, last);
+    read.close().expect("close");
+    let again = open_whole(env, &[copy], &writable()).expect("open");
+    let fs = again.file_system("frozen/f").expect("file system");
+    let root = fs.root().expect("root");
+    for i in 0..=70u32 {
+        let name = format!("{i}").into_bytes();
+        let file = fs.lookup(&Credentials::root(), &root, &name);
+        let mut bytes = vec![0; name.len()];
+        fs.read(&file.expect("file"), 0, &mut bytes).expect("read");
+        assert_eq!(bytes, name);
+    }
+    again.sync().expect("sync");
+    sound(&again);
+    drop((fs, root));
+    again.close().expect("close");
+    pool.spa().give_up();
+}
+
 #[test]
 fn a_log_in_the_pool_is_replayed() {
     replay("zil");

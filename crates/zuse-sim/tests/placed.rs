@@ -10,6 +10,7 @@ use zuse::{Credentials, NewVolume, Pool, PoolAccess};
 use zuse_base::{Entropy, SeededPrng};
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, FaultyDevice, MemDevice, Op, PowerSupply, Rule, SimDisk};
+use zuse_format::object_type;
 use zuse_format::zil::Body;
 use zuse_pool::{Environment, VdevSpec};
 use zuse_sim::golden::open_whole;
@@ -122,8 +123,16 @@ fn after_a_crash(image: &MemDevice, expected: &[(&[u8], Option<&[u8]>)]) -> usiz
     let header = dataset.log_header().expect("header");
     let mut visit = |met: zuse::LogMet<'_>| {
         if let zuse::LogMet::Record(record) = met
-            && let Body::Write { data: None, .. } = record.body
+            && let Body::Write {
+                offset,
+                length,
+                block,
+                data: None,
+                ..
+            } = &record.body
         {
+            // Else OpenZFS's replay may leave a longer file than there was.
+            assert_eq!((offset + length) % block.lsize(), 0, "{offset}, {length}");
             elsewhere += 1;
         }
         Ok(true)
@@ -166,6 +175,36 @@ fn data_of_large_synchronous_writes_is_written_once() {
     assert!(get(&fs, b"large").is_some_and(|found| found == bytes));
     assert_eq!(after_a_crash(&device, &[(b"large", Some(&bytes))]), 0);
     drop((file, fs));
+    pool.close().expect("close");
+}
+
+/// A file that ends within its last block, which is written whole and again.
+#[test]
+fn what_the_end_of_a_file_cuts_off_goes_through_the_log() {
+    let device = Arc::new(MemDevice::new("sim0", SIZE));
+    let (pool, fs) = pool(device.clone(), &[("logbias", "throughput")]);
+    let (small, large) = (new_file(&fs, b"small"), new_file(&fs, b"large"));
+    let (mut some, mut much) = (Vec::new(), Vec::new());
+    for round in 0..3 {
+        some = noise(40 + round, 100_000);
+        put(&fs, &small, 0, &some);
+        fs.fsync(&small).expect("fsync");
+        much = noise(50 + round, 2 * BLOCK + 90_000);
+        put(&fs, &large, 0, &much);
+        fs.fsync(&large).expect("fsync");
+        assert_eq!(placed(&pool), 2 * (round + 1));
+        // A block is in one record by its pointer.
+        pool.sync().expect("sync");
+    }
+    put(&fs, &large, 5, b"begins the log again");
+    much[5..25].copy_from_slice(b"begins the log again");
+    put(&fs, &large, 2 * BLOCK as u64, &much[2 * BLOCK..]);
+    put(&fs, &small, 0, &some);
+    fs.fsync(&small).expect("fsync");
+    fs.fsync(&large).expect("fsync");
+    let expected: [(&[u8], Option<&[u8]>); 2] = [(b"small", Some(&some)), (b"large", Some(&much))];
+    after_a_crash(&device, &expected);
+    drop((small, large, fs));
     pool.close().expect("close");
 }
 
@@ -432,6 +471,60 @@ fn volumes_place_whole_blocks() {
         sound(&pool);
         pool.close().expect("close");
     }
+}
+
+/// A record leads to a placed block until its txg is on disk, although that txg does not link it.
+/// Whoever writes meanwhile gets other places.
+#[test]
+fn what_a_record_leads_to_is_given_to_nobody_before_its_txg_is_on_disk() {
+    let inner = Arc::new(MemDevice::new("sim0", SIZE / 2));
+    let faulty = Arc::new(FaultyDevice::new(inner.clone()));
+    let (pool, fs) = pool(faulty.clone(), &[("compression", "off")]);
+    let [cut, over, gone, later] =
+        [b"cut".as_slice(), b"over", b"gone", b"later"].map(|name| new_file(&fs, name));
+    for (i, file) in [&cut, &over, &gone].into_iter().enumerate() {
+        put(&fs, file, 0, &noise(10 + i as u64, 4 * BLOCK));
+        fs.fsync(file).expect("fsync");
+    }
+    assert_eq!(placed(&pool), 12);
+    fs.truncate(&who(), &cut, 0).expect("truncate");
+    let new = noise(20, 4 * BLOCK);
+    put(&fs, &over, 0, &new);
+    let root = fs.root().expect("root");
+    fs.unlink(&who(), &root, b"gone").expect("unlink");
+    put(&fs, &later, 0, b"promised last");
+    for file in [&cut, &over, &later] {
+        fs.fsync(file).expect("fsync");
+    }
+
+    // The txg is written, all but its uberblock.
+    let txg = pool.spa().open_txg();
+    faulty.add(Rule::broken(Op::Flush));
+    pool.sync().expect_err("the flush before the uberblock");
+    // A writer of the next one takes all that there is.
+    let dataset = pool.dsl().dataset(NAME).expect("dataset");
+    let settings = dataset.objset().expect("objset").settings();
+    let policy = settings.policy(object_type::PLAIN_FILE_CONTENTS, 0, false, 0, 0, 1);
+    let mut taken = 0;
+    for size in [BLOCK, 4096] {
+        let bytes = noise(30, size);
+        let place = || pool.spa().io().place(txg.next(), &policy, None, &bytes);
+        while place().expect("place").is_some() {
+            taken += size;
+        }
+    }
+    assert!(taken > SIZE as usize / 4, "{taken} bytes");
+
+    let expected: [(&[u8], Option<&[u8]>); 4] = [
+        (b"cut", Some(b"")),
+        (b"over", Some(&new)),
+        (b"gone", None),
+        (b"later", Some(b"promised last")),
+    ];
+    assert!(after_a_crash(&inner, &expected) >= 12);
+    pool.spa().give_up();
+    drop((cut, over, gone, later, fs));
+    let _ = pool.close();
 }
 
 /// The log's blocks and the data lie on different devices: both are flushed before the answer.

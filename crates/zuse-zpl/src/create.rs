@@ -337,7 +337,7 @@ impl FileSystem {
     }
 
     fn put_first_acls(&self, tx: &Tx, znode: &Arc<Znode>, acls: &FirstAcls) -> Result<()> {
-        (acls.all().iter()).try_for_each(|(name, value)| self.put_xattr(tx, znode, name, value))
+        (acls.all().iter()).try_for_each(|(name, value)| self.put_xattr(tx, znode, name, value, 0))
     }
 
     /// Adds them to the object's own list. False if some of them do not belong there, or do not

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use zuse_base::{Errno, Result};
 use zuse_dmu::{Dnode, SharedSlice, Tx};
-use zuse_format::zil::Body;
+use zuse_format::zil::{Body, SetAttr as Logged};
 
 use crate::attributes::field;
 use crate::credentials::Credentials;
@@ -258,7 +258,7 @@ impl FileSystem {
             if mode != a.mode {
                 a.mode = mode;
                 fields |= field::MODE;
-                self.note_mode(tx, znode.object(), a);
+                self.note_attributes(tx, znode.object(), a, Logged::MODE);
             }
         }
         let links = a.links;

@@ -95,7 +95,16 @@ impl FileSystem {
         self.note(tx, Order::Names, body);
     }
 
-    /// Notes a change of an object with this many names.
+    /// Notes the records of one change of names.
+    pub(crate) fn note_names(&self, tx: &Tx, bodies: &[Body<'_>]) {
+        match (bodies, self.log()) {
+            ([], _) | (_, None) => {}
+            ([body], _) => self.note_name(tx, body),
+            (_, Some(log)) => log.add_together(tx, bodies.iter().map(of_name).collect()),
+        }
+    }
+
+    /// Notes a change of an object that has this many names.
     pub(crate) fn note_object(&self, tx: &Tx, object: ObjectId, links: u64, body: &Body<'_>) {
         if links != 0 {
             self.note(tx, Order::Object(object), body);
@@ -179,15 +188,11 @@ impl FileSystem {
         self.note_object(tx, object, links, &body);
     }
 
-    /// Notes the mode of an object; its state is locked.
-    pub(crate) fn note_mode(&self, tx: &Tx, object: ObjectId, a: &Attributes) {
-        let set = Logged {
-            object: object.0,
-            mask: Logged::MODE,
-            mode: u64::from(a.mode),
-            ..Logged::default()
-        };
-        self.note_object(tx, object, a.links, &Body::SetAttr(set));
+    /// Notes those attributes of an object that are in a mask of [`Logged`]; its state is locked.
+    pub(crate) fn note_attributes(&self, tx: &Tx, object: ObjectId, a: &Attributes, mask: u64) {
+        if mask != 0 {
+            self.note_object(tx, object, a.links, &as_they_are(object, a, mask));
+        }
     }
 
     /// Notes the size of a file.
@@ -216,11 +221,21 @@ impl FileSystem {
         self.note_in_order(tx, object, a.links, &body);
     }
 
-    /// Notes that an extended attribute in an object's own list was set or, if `value` is `None`,
-    /// removed.
-    pub(crate) fn note_xattr(&self, tx: &Tx, znode: &Znode, name: &[u8], value: Option<&[u8]>) {
+    /// Notes that an extended attribute of an object's own list was set or, where `value` is
+    /// `None`, removed. What else the operation set is in `mask`: a mode and the ACL that says the
+    /// same are in one block.
+    pub(crate) fn note_xattr(
+        &self,
+        tx: &Tx,
+        znode: &Znode,
+        name: &[u8],
+        value: Option<&[u8]>,
+        mask: u64,
+    ) {
         let Some(log) = self.log() else { return };
-        let links = znode.read().attrs.links;
+        // Held until it is noted: attributes are noted in the order in which they are set.
+        let state = znode.read();
+        let links = state.attrs.links;
         let fits = value.is_none_or(fits_record);
         if links != 0 && !(fits && log.takes_sa_xattrs()) {
             log.unlogged(tx);
@@ -232,7 +247,15 @@ impl FileSystem {
             name,
             value,
         };
-        self.note_object(tx, object, links, &body);
+        if mask == 0 || links == 0 {
+            return self.note_object(tx, object, links, &body);
+        }
+        let both = [as_they_are(object, &state.attrs, mask), body];
+        let of_object = |body: &Body<'_>| Intent {
+            order: Order::Object(object),
+            ..of_name(body)
+        };
+        log.add_together(tx, both.iter().map(of_object).collect());
     }
 
     /// Makes the changes of an object durable, if the `sync` property asks for that. Called by
@@ -280,7 +303,21 @@ fn of_name(body: &Body<'_>) -> Intent {
     }
 }
 
-/// The current flags in `which`, and the project id if `project`.
+/// The attributes of a mask, as they are.
+pub(crate) fn as_they_are(object: ObjectId, a: &Attributes, mask: u64) -> Body<'static> {
+    Body::SetAttr(Logged {
+        object: object.0,
+        mask,
+        mode: u64::from(a.mode),
+        uid: a.uid,
+        gid: a.gid,
+        atime: a.atime,
+        mtime: a.mtime,
+        ..Logged::default()
+    })
+}
+
+/// Those flags of `which` as they are, and the project id if `project`.
 fn given_flags(object: ObjectId, a: &Attributes, which: u64, project: bool) -> Body<'static> {
     let mut given = XattrFlags::default();
     for (bit, flag) in LOGGED_FLAGS {

@@ -62,7 +62,7 @@ impl FileSystem {
                 dir: dir.object().0,
                 name,
             };
-            self.drop_link(&tx, child, now, Some(&body))?;
+            self.drop_link(&tx, child, now, &[body])?;
         }
         // Without the lock: it also frees other objects, and waits for transactions.
         self.try_reap();
@@ -128,8 +128,8 @@ impl FileSystem {
             child.write().attrs.links = 0;
             drop(second_names);
             drop(first_names);
-            self.drop_link(&tx, child, now, None)?;
-            // Reaping begins its own transactions, and a thread may not have two.
+            self.drop_link(&tx, child, now, &[])?;
+            // Reaping begins transactions of its own, and nobody may hold two.
             drop(tx);
             break;
         }
@@ -170,7 +170,7 @@ impl FileSystem {
         tx: &Tx,
         znode: Arc<Znode>,
         now: Timestamp,
-        body: Option<&Body<'_>>,
+        bodies: &[Body<'_>],
     ) -> Result<()> {
         let object = znode.object();
         let xattr = self.attribute_space_of(&znode)?;
@@ -196,9 +196,7 @@ impl FileSystem {
         } else {
             state.attrs.links.saturating_sub(1)
         };
-        if let Some(body) = body {
-            self.note_name(tx, body);
-        }
+        self.note_names(tx, bodies);
         if links == 0 {
             if let Some(log) = self.log() {
                 // Records of a freed object need not be written any more.
@@ -476,7 +474,7 @@ impl FileSystem {
             let tx = self.begin_freeing(estimate::REMOVE)?;
             let now = self.now();
             dir.entries()?.remove(&tx, &name)?;
-            self.drop_link(&tx, file, now, None)?;
+            self.drop_link(&tx, file, now, &[])?;
             drop(tx);
             waiting.push((object, Some(generation)));
         }

@@ -191,9 +191,9 @@ impl FileSystem {
                         target.write().attrs.links = 0;
                         drop(locks);
                         drop(dirs);
-                        self.drop_link(&tx, target, now, None)?;
+                        self.drop_link(&tx, target, now, &[])?;
                     }
-                    Some(target) => self.drop_link(&tx, target, now, Some(&body))?,
+                    Some(target) => self.drop_link(&tx, target, now, &[body])?,
                     None => self.note_name(&tx, &body),
                 }
             }

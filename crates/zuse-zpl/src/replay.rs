@@ -506,8 +506,8 @@ impl FileSystem {
             return Ok(());
         }
         match value {
-            Some(value) => self.put_xattr(&tx, znode, name, value),
-            None => self.drop_xattr(&tx, znode, name),
+            Some(value) => self.put_xattr(&tx, znode, name, value, 0),
+            None => self.drop_xattr(&tx, znode, name, 0),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use zuse_base::{Errno, ObjectId, Result, Timestamp};
 use zuse_dmu::Tx;
-use zuse_format::zil::{Body, SetAttr as Logged};
+use zuse_format::zil::SetAttr as Logged;
 
 use crate::acl::TrivialAcl;
 use crate::attributes::{Attributes, field};
@@ -12,8 +12,23 @@ use crate::backing::AclMode;
 use crate::credentials::{Credentials, MAY_WRITE};
 use crate::file::without_set_ids;
 use crate::file_system::{Attr, FileSystem, refuse};
+use crate::posix_acl;
 use crate::znode::Znode;
 use crate::{estimate, flags, mode};
+
+/// What a record of the log says that was set, but for the size.
+fn mask_of(set: &SetAttr, mode: bool) -> u64 {
+    [
+        (mode, Logged::MODE),
+        (set.uid.is_some(), Logged::UID),
+        (set.gid.is_some(), Logged::GID),
+        (set.atime.is_some(), Logged::ATIME),
+        (set.mtime.is_some(), Logged::MTIME),
+    ]
+    .into_iter()
+    .filter_map(|(given, bit)| given.then_some(bit))
+    .fold(0, |mask, bit| mask | bit)
+}
 
 /// A time to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,10 +167,11 @@ impl FileSystem {
         for object in &space {
             self.put_owner(&tx, object, set, now)?;
         }
+        let mut acl = None;
         if let Some(m) = new_mode {
             self.put_mode(&tx, znode, m, now)?;
             if set.mode.is_some() && acl_follows {
-                self.acl_follows_mode(&tx, znode, m)?;
+                acl = self.acl_that_follows(znode, m)?;
             }
         }
         if owner_changes {
@@ -183,28 +199,14 @@ impl FileSystem {
         if fields & field::ATIME != 0 {
             state.atime_pending = false;
         }
-        self.note_set(&tx, znode.object(), &state.attrs, set);
-        self.store.store(&tx, znode.dnode(), &state.attrs, fields)
-    }
-
-    /// Notes all changes except mode and size. The attributes are those after the change.
-    fn note_set(&self, tx: &Tx, object: ObjectId, a: &Attributes, set: &SetAttr) {
-        let bit = |given: bool, bit: u64| if given { bit } else { 0 };
-        let logged = Logged {
-            object: object.0,
-            mask: bit(set.uid.is_some(), Logged::UID)
-                | bit(set.gid.is_some(), Logged::GID)
-                | bit(set.atime.is_some(), Logged::ATIME)
-                | bit(set.mtime.is_some(), Logged::MTIME),
-            uid: a.uid,
-            gid: a.gid,
-            atime: a.atime,
-            mtime: a.mtime,
-            ..Logged::default()
+        self.store.store(&tx, znode.dnode(), &state.attrs, fields)?;
+        let mask = mask_of(set, new_mode.is_some());
+        let Some(acl) = acl else {
+            self.note_attributes(&tx, znode.object(), &state.attrs, mask);
+            return Ok(());
         };
-        if logged.mask != 0 {
-            self.note_object(tx, object, a.links, &Body::SetAttr(logged));
-        }
+        drop(state);
+        self.put_xattr(&tx, znode, posix_acl::ACCESS, &acl, mask)
     }
 
     /// The mode that a change asks for, without the set-id bits that it clears; none if it stays.
@@ -255,7 +257,7 @@ impl FileSystem {
         )
     }
 
-    /// Writes a mode with the corresponding ACL.
+    /// Writes a mode with the ACL that says the same. The caller notes it for the log.
     pub(crate) fn put_mode(
         &self,
         tx: &Tx,
@@ -276,7 +278,6 @@ impl FileSystem {
         if self.version >= 3 {
             a.flags |= flags::ARCHIVE;
         }
-        self.note_mode(tx, znode.object(), a);
         self.store.store_acl(tx, znode.dnode(), &acl)?;
         self.store.store(
             tx,

@@ -19,11 +19,13 @@ use zuse_base::{Errno, Result, Timestamp};
 use zuse_dmu::Tx;
 use zuse_dmu::sa::dxattr::{self, List};
 use zuse_dmu::sa::{Attr, SA_BONUS, SaView};
+use zuse_format::zil::SetAttr as Logged;
 
 use crate::attributes::{Attributes, field};
 use crate::backing::XattrPlace;
 use crate::credentials::{Credentials, MAY_READ, MAY_WRITE};
 use crate::file_system::{FileSystem, refuse};
+use crate::log::as_they_are;
 use crate::posix_acl::{self, PosixAcl};
 use crate::znode::Znode;
 use crate::{estimate, flags, mode, nfs4_acl};
@@ -198,7 +200,7 @@ impl FileSystem {
             }
         }
         let tx = self.begin(estimate::ATTRIBUTES + estimate::CREATE + 2 * value.len() as u64)?;
-        self.put_xattr(&tx, znode, name, value)
+        self.put_xattr(&tx, znode, name, value, 0)
     }
 
     /// Removes an extended attribute.
@@ -215,11 +217,13 @@ impl FileSystem {
                 return refuse(Errno::NODATA, "no such extended attribute");
             }
             let tx = self.begin_freeing(estimate::ATTRIBUTES + estimate::REMOVE)?;
-            self.drop_xattr(&tx, znode, name)?;
+            let mut mask = 0;
             if name == posix_acl::ACCESS {
                 let mode = znode.attributes().mode;
                 self.put_mode(&tx, znode, mode, self.now())?;
+                mask = Logged::MODE;
             }
+            self.drop_xattr(&tx, znode, name, mask)?;
         }
         self.try_reap();
         self.settle(znode.object())
@@ -233,7 +237,7 @@ impl FileSystem {
         }
         let _xattrs = znode.xattrs.write();
         let tx = self.begin_freeing(estimate::ATTRIBUTES + estimate::REMOVE)?;
-        self.drop_xattr(&tx, znode, NAME)
+        self.drop_xattr(&tx, znode, NAME, 0)
     }
 
     fn check_name_space(
@@ -381,15 +385,16 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Stores a value in the place that the property selects; the caller holds `xattrs` or the only
-    /// hold on a new object. The list, the change time and other attributes are written in one
-    /// step.
+    /// Stores a value where the property says; the caller holds `xattrs` or the only hold on a new
+    /// object. The list, the change time and what else changes about the object are written in one
+    /// step. `mask`: attributes that the operation has set already, noted with the value.
     pub(crate) fn put_xattr(
         &self,
         tx: &Tx,
         znode: &Arc<Znode>,
         name: &[u8],
         value: &[u8],
+        mask: u64,
     ) -> Result<()> {
         let props = self.backing.props();
         let (name, other) = match bare(name) {
@@ -407,14 +412,14 @@ impl FileSystem {
                 Ok(()) => {
                     // The new value first: if only this record is replayed the value is there
                     // twice, and not lost.
-                    self.note_xattr(tx, znode, name, Some(value));
+                    self.note_xattr(tx, znode, name, Some(value), mask);
                     if let Some(other) = other {
-                        self.note_unlisted(tx, znode, old, &[other])?;
+                        self.note_unlisted(tx, znode, old, (&[other], &mut 0))?;
                     }
                     if let Some(log) = self.log().filter(|_| znode.attributes().xattr != 0) {
                         log.before_rename(znode.object());
                     }
-                    return self.remove_hidden_names(tx, znode, &both);
+                    return self.remove_hidden_names(tx, znode, &both, &mut 0);
                 }
                 // It did not fit into the object's own attributes after all.
                 Err(e) if e.is(Errno::FBIG) || e.is(Errno::NOSPC) => {}
@@ -428,37 +433,47 @@ impl FileSystem {
                 self.unmake(tx, &made)?;
                 return stored;
             }
-            self.note_first_hidden(tx, znode, &made, name, value);
-            return self.note_unlisted(tx, znode, old, &both);
+            self.note_first_hidden(tx, znode, &made, (name, value), mask);
+            return self.note_unlisted(tx, znode, old, (&both, &mut 0));
         }
-        self.put_hidden(tx, znode, name, value)?;
+        self.put_hidden(tx, znode, (name, value), mask)?;
         if let Some(other) = other {
-            self.remove_hidden_names(tx, znode, &[other])?;
+            self.remove_hidden_names(tx, znode, &[other], &mut 0)?;
         }
         let list = without(old, &both)?;
         self.status_changed(tx, znode, self.now(), list)?;
-        self.note_unlisted(tx, znode, old, &both)
+        self.note_unlisted(tx, znode, old, (&both, &mut 0))
     }
 
-    /// Notes the removal of these names, as far as they were in the list `old`.
+    /// Notes that these names, as far as they were in the list `old`, are there no more. What else
+    /// was set, in `mask`, is noted with the first of them.
     fn note_unlisted(
         &self,
         tx: &Tx,
         znode: &Znode,
         old: Option<&[u8]>,
-        names: &[&[u8]],
+        (names, mask): (&[&[u8]], &mut u64),
     ) -> Result<()> {
         let Some(old) = old else { return Ok(()) };
         dxattr::walk(old, |name, _| {
             if names.contains(&name) {
-                self.note_xattr(tx, znode, name, None);
+                self.note_xattr(tx, znode, name, None, std::mem::take(mask));
             }
             true
         })
     }
 
-    /// Sets or removes an attribute in an object's own list, and changes nothing else. False, with
-    /// nothing done, if it does not fit there.
+    /// Notes attributes among names, where the records of hidden files come.
+    fn note_in_names(&self, tx: &Tx, znode: &Znode, mask: u64) {
+        if mask != 0 {
+            let state = znode.read();
+            let body = as_they_are(znode.object(), &state.attrs, mask);
+            self.note_in_order(tx, znode.object(), state.attrs.links, &body);
+        }
+    }
+
+    /// Sets or removes an attribute of an object's own list, and touches no other place. False,
+    /// and nothing done: it does not fit there.
     pub(crate) fn put_listed(
         &self,
         tx: &Tx,
@@ -486,25 +501,39 @@ impl FileSystem {
         }
     }
 
-    /// Removes a name from both places, in both forms.
-    pub(crate) fn drop_xattr(&self, tx: &Tx, znode: &Arc<Znode>, name: &[u8]) -> Result<()> {
+    /// Removes a name from both places, in both forms. `mask`: as for [`Self::put_xattr`].
+    pub(crate) fn drop_xattr(
+        &self,
+        tx: &Tx,
+        znode: &Arc<Znode>,
+        name: &[u8],
+        mut mask: u64,
+    ) -> Result<()> {
         let both = [name, bare(name).unwrap_or(name)];
         let view = self.store.view(znode.dnode())?;
         let old = list_in(view.as_ref())?;
         let list = without(old, &both)?;
         self.status_changed(tx, znode, self.now(), list)?;
-        self.note_unlisted(tx, znode, old, &both)?;
-        self.remove_hidden_names(tx, znode, &both)
+        self.note_unlisted(tx, znode, old, (&both, &mut mask))?;
+        self.remove_hidden_names(tx, znode, &both, &mut mask)?;
+        self.note_in_names(tx, znode, mask);
+        Ok(())
     }
 
-    fn remove_hidden_names(&self, tx: &Tx, znode: &Arc<Znode>, names: &[&[u8]]) -> Result<()> {
+    /// `mask`: noted with the first of them that is there.
+    fn remove_hidden_names(
+        &self,
+        tx: &Tx,
+        znode: &Arc<Znode>,
+        names: &[&[u8]],
+        mask: &mut u64,
+    ) -> Result<()> {
         let Some(space) = self.attribute_space(znode)? else {
             return Ok(());
         };
-        let noted = znode.read().attrs.links != 0;
         names
             .iter()
-            .try_for_each(|name| self.remove_hidden(tx, &space, name, noted))
+            .try_for_each(|name| self.remove_hidden(tx, (znode, &space), name, mask))
     }
 
     /// Updates change time and archive flag, together with the list of extended attributes.
@@ -569,30 +598,34 @@ impl FileSystem {
                 if !who.privileged && !u32::try_from(a.gid).is_ok_and(|g| who.in_group(g)) {
                     mode &= !mode::SETGID;
                 }
-                if acl.is_mode() {
-                    self.drop_xattr(&tx, znode, name)?;
-                } else {
-                    self.put_xattr(&tx, znode, name, &acl.to_bytes())?;
+                self.put_mode(&tx, znode, mode, now)?;
+                match acl.is_mode() {
+                    true => self.drop_xattr(&tx, znode, name, Logged::MODE),
+                    false => self.put_xattr(&tx, znode, name, &acl.to_bytes(), Logged::MODE),
                 }
-                self.put_mode(&tx, znode, mode, now)
             }
-            Some(acl) => self.put_xattr(&tx, znode, name, &acl.to_bytes()),
-            None => self.drop_xattr(&tx, znode, name),
+            Some(acl) => self.put_xattr(&tx, znode, name, &acl.to_bytes(), 0),
+            None => self.drop_xattr(&tx, znode, name, 0),
         }
     }
 
-    /// After `chmod`: the access ACL follows the mode. The caller holds `xattrs`.
-    pub(crate) fn acl_follows_mode(&self, tx: &Tx, znode: &Arc<Znode>, mode: u32) -> Result<()> {
+    /// After `chmod`: the access ACL that says the same as the mode, if there is one. The caller
+    /// holds `xattrs`.
+    pub(crate) fn acl_that_follows(
+        &self,
+        znode: &Arc<Znode>,
+        mode: u32,
+    ) -> Result<Option<Vec<u8>>> {
         if !self.backing.props().posix_acl || znode.kind() == mode::SYMLINK {
-            return Ok(());
+            return Ok(None);
         }
         let Some(bytes) = self.stored_value(znode, posix_acl::ACCESS)? else {
-            return Ok(());
+            return Ok(None);
         };
         let Some(mut acl) = PosixAcl::parse(&bytes)? else {
-            return Ok(());
+            return Ok(None);
         };
         acl.apply_mode(mode);
-        self.put_xattr(tx, znode, posix_acl::ACCESS, &acl.to_bytes())
+        Ok(Some(acl.to_bytes()))
     }
 }

@@ -21,9 +21,10 @@ use super::{Met, clones_of, header_of, is_live, is_log_block, reached_disk, walk
 use crate::ahead::{HEADS_AT_ONCE, Needs};
 use crate::context::Dsl;
 
-/// Blocks of a log may be born in so many txgs after the last one on disk. In fact at most three
-/// are open or syncing.
-const AHEAD: u64 = 64;
+/// Txgs after the last one on disk that blocks of a log may be of. Three are open or being written;
+/// a pool that OpenZFS froze goes on without writing any. The pool goes on behind the newest, so a
+/// forged one must not use up the numbers.
+const AHEAD: u64 = 1 << 20;
 
 /// A log to claim.
 struct Pending {

@@ -160,15 +160,7 @@ impl<'a> Filler<'a> {
                 true => wanted.min(fits),
                 false => (cut - offset) as usize,
             };
-            let len = write_record(data);
-            let place = self.place(len, txg);
-            let seq = u64_at(place, SEQ_AT);
-            place[..WRITE_HEAD].copy_from_slice(&head[..WRITE_HEAD]);
-            put_u64(place, LENGTH_AT, len as u64);
-            put_u64(place, TXG_AT, txg.0);
-            put_u64(place, SEQ_AT, seq);
-            put_u64(place, OFFSET_AT, offset);
-            put_u64(place, COUNT_AT, data as u64);
+            let place = self.write_head(write_record(data), txg, head, (offset, data as u64));
             read(offset, &mut place[WRITE_HEAD..WRITE_HEAD + data])?;
             offset += data as u64;
             length -= data as u64;
@@ -187,15 +179,27 @@ impl<'a> Filler<'a> {
         if self.last().room() < WRITE_HEAD {
             self.next_block(WRITE_HEAD);
         }
-        let place = self.place(WRITE_HEAD, txg);
+        let place = self.write_head(WRITE_HEAD, txg, head, (offset, length));
+        block.write_le(&mut place[BLOCK_AT..WRITE_HEAD]);
+    }
+
+    /// The record of `len` bytes of a part of a write, with all but its data.
+    fn write_head(
+        &mut self,
+        len: usize,
+        txg: Txg,
+        head: &[u8],
+        (offset, length): (u64, u64),
+    ) -> &mut [u8] {
+        let place = self.place(len, txg);
         let seq = u64_at(place, SEQ_AT);
-        place[..BLOCK_AT].copy_from_slice(&head[..BLOCK_AT]);
-        put_u64(place, LENGTH_AT, WRITE_HEAD as u64);
+        place[..WRITE_HEAD].copy_from_slice(&head[..WRITE_HEAD]);
+        put_u64(place, LENGTH_AT, len as u64);
         put_u64(place, TXG_AT, txg.0);
         put_u64(place, SEQ_AT, seq);
         put_u64(place, OFFSET_AT, offset);
         put_u64(place, COUNT_AT, length);
-        block.write_le(&mut place[BLOCK_AT..WRITE_HEAD]);
+        place
     }
 }
 

@@ -9,12 +9,13 @@
 //!   Everything else goes into the log.
 //! - The bytes of the open txg's version are frozen in a transaction. They are written after it has
 //!   ended: the sync of that txg waits for this.
-//! - Placed data is in memory like any other dirty block. If the drain fails its txg links the
-//!   block, or frees it.
-//! - A block is in only one record by its pointer. With two records, claiming would count it twice.
-//! - A placed block has zeros after the record's end. Otherwise it might contain data beyond the
-//!   end of the file, from a write that this drain does not cover. Replay would show that data once
-//!   the file grows.
+//! - Placed data is in memory as any other changed block. If the drain comes to nothing its txg
+//!   links it, or frees it.
+//! - A block is in one record by its pointer. Were it in two, both would count it when they are
+//!   claimed.
+//! - The record of a placed block ends where the block ends. OpenZFS's replay writes the whole
+//!   block, and a file that ended in it before ends with it then. What lies behind the record may
+//!   also belong to a write that this drain does not promise.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -67,8 +68,6 @@ struct Candidate {
     piece: usize,
     dnode: Arc<Dnode>,
     blkid: u64,
-    /// Bytes of the block up to the end of this part.
-    used: usize,
 }
 
 /// Which blocks of a head are placed.
@@ -191,11 +190,7 @@ impl Log {
         let (frozen, _writing) = frozen;
         let figures = &spa.0.logs().figures;
         for (candidate, early) in frozen {
-            let behind = early.bytes().get(candidate.used..).unwrap_or_default();
-            if !behind.iter().all(|b| *b == 0) {
-                continue;
-            }
-            // Data that cannot be placed goes into the log, or to its txg.
+            // What cannot be placed goes into the log, or to its txg.
             let Ok(Some((bp, mark))) = candidate.dnode.write_early(&early) else {
                 continue;
             };
@@ -246,14 +241,14 @@ fn cut(
     let mut at = offset;
     while at < end {
         let blkid = at / size;
-        let next = end.min((blkid + 1).saturating_mul(size));
-        if rule.takes(next - at, size) {
+        let block_end = (blkid + 1).saturating_mul(size);
+        let next = end.min(block_end);
+        if next == block_end && rule.takes(next - at, size) {
             let candidate = Candidate {
                 write,
                 piece: pieces.len(),
                 dnode: dnode.clone(),
                 blkid,
-                used: usize::try_from(next - blkid * size).unwrap_or(usize::MAX),
             };
             found.push((txg, candidate));
         }

@@ -17,7 +17,7 @@ use crate::attributes::{Attributes, XATTR_UNREAD, field};
 use crate::create::NewObject;
 use crate::credentials::Credentials;
 use crate::file_system::{FileSystem, refuse};
-use crate::log::created;
+use crate::log::{as_they_are, created};
 use crate::znode::Znode;
 use crate::{dirent, flags, mode};
 
@@ -225,13 +225,13 @@ impl FileSystem {
         &self,
         tx: &Tx,
         znode: &Arc<Znode>,
-        name: &[u8],
-        value: &[u8],
+        (name, value): (&[u8], &[u8]),
+        mask: u64,
     ) -> Result<()> {
         let who = owner_of(&znode.attributes());
         let now = self.now();
         let noted = znode.read().attrs.links != 0;
-        let mut notes = Vec::new();
+        let mut notes = self.to_be_noted(znode, mask);
         let space = match self.attribute_space(znode)? {
             Some(space) => space,
             None => {
@@ -262,7 +262,8 @@ impl FileSystem {
                     offset: 0,
                     length: 0,
                 };
-                self.note_hidden(tx, &[cut], file.dnode(), value);
+                notes.push(cut);
+                self.note_hidden(tx, &notes, file.dnode(), value);
             }
             return Ok(());
         }
@@ -288,8 +289,8 @@ impl FileSystem {
         tx: &Tx,
         znode: &Znode,
         made: &FirstHidden,
-        name: &[u8],
-        value: &[u8],
+        (name, value): (&[u8], &[u8]),
+        mask: u64,
     ) {
         let named = znode.read().attrs.links != 0;
         let (Some((of_space, of_file)), Some(file), true) = (&made.attrs, &made.file, named) else {
@@ -297,12 +298,24 @@ impl FileSystem {
         };
         let space = created(&made.space, of_space, b"", b"");
         let file_made = created(file, of_file, name, b"");
-        let before = [Body::MakeXattrDir(space), Body::Create(file_made)];
+        let mut before = self.to_be_noted(znode, mask);
+        before.extend([Body::MakeXattrDir(space), Body::Create(file_made)]);
         self.note_hidden(tx, &before, file, value);
     }
 
-    /// Writes a value into the empty file of an attribute. It has one block, as large as the value
-    /// if the record size allows.
+    /// Attributes of a mask, to be noted in one operation with a hidden file of their object.
+    fn to_be_noted<'a>(&self, znode: &Znode, mask: u64) -> Vec<Body<'a>> {
+        if mask == 0 {
+            return Vec::new();
+        }
+        if let Some(log) = self.log() {
+            log.before_rename(znode.object());
+        }
+        vec![as_they_are(znode.object(), &znode.attributes(), mask)]
+    }
+
+    /// Puts a value into the file of an attribute, which is empty. One block, as large as the value
+    /// if the record size lets it be.
     fn fill_hidden(&self, tx: &Tx, file: &Znode, value: &[u8], now: Timestamp) -> Result<()> {
         let dnode = file.dnode();
         let len = value.len();
@@ -329,13 +342,13 @@ impl FileSystem {
         )
     }
 
-    /// Removes a value; `noted`: it is noted in the log.
+    /// Removes a value. `mask`: attributes of its object that are noted with the removal.
     pub(super) fn remove_hidden(
         &self,
         tx: &Tx,
-        space: &Arc<Znode>,
+        (znode, space): (&Znode, &Arc<Znode>),
         name: &[u8],
-        noted: bool,
+        mask: &mut u64,
     ) -> Result<()> {
         let Some((object, _)) = self.find(space, name)? else {
             return Ok(());
@@ -347,11 +360,15 @@ impl FileSystem {
             other => other?,
         }
         self.change_dir(tx, space, -1, 0, now)?;
-        let body = Body::Remove {
-            dir: space.object().0,
-            name,
-        };
-        self.drop_link(tx, file, now, noted.then_some(&body))
+        let mut notes = Vec::new();
+        if znode.read().attrs.links != 0 {
+            notes = self.to_be_noted(znode, std::mem::take(mask));
+            notes.push(Body::Remove {
+                dir: space.object().0,
+                name,
+            });
+        }
+        self.drop_link(tx, file, now, &notes)
     }
 
     /// Objects in the attribute space of an object: the directory and its files.

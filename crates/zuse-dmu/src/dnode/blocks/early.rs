@@ -23,13 +23,6 @@ pub struct EarlyBlock {
     policy: WritePolicy,
 }
 
-impl EarlyBlock {
-    /// Its content.
-    pub fn bytes(&self) -> &[u8] {
-        self.bytes.bytes()
-    }
-}
-
 impl Dnode {
     /// Freezes the version of a block in tx's txg. `None` if there is none with its bytes in
     /// memory, or it was written before.
@@ -64,7 +57,7 @@ impl Dnode {
     pub fn write_early(&self, early: &EarlyBlock) -> Result<Option<(BlockPointer, Mark)>> {
         let core = &self.core;
         let (policy, key) = (&early.policy, core.key.as_deref());
-        let placed = core.io.place(early.txg, policy, key, early.bytes())?;
+        let placed = core.io.place(early.txg, policy, key, early.bytes.bytes())?;
         if let Some((bp, _)) = &placed {
             early.version.note_place(&early.bytes, bp);
         }
