@@ -21,6 +21,8 @@
 //!   that was found lost: its pointers have names. From the first such block on the state says that
 //!   nothing may be passed over (`ddt_class_max` 0). Whoever goes on with the scan does not know
 //!   which they are.
+//! - What a leaf did not take is known only to the scan that wrote it. On disk such blocks count as
+//!   errors until the scan ends. A resilver with errors that is taken up begins again.
 //! - `Scan`'s lock is a leaf: nothing is read or waited for under it.
 
 mod engine;
@@ -132,6 +134,14 @@ impl Scan {
     /// The scan that goes on or pauses.
     fn running(&self) -> Option<Record> {
         self.state.lock().record.filter(Record::is_scanning)
+    }
+
+    /// A resilver that was begun before the pool was opened, with errors since.
+    fn failed_before(&self) -> Option<Record> {
+        let state = self.state.lock();
+        let failed =
+            |r: &Record| r.is_scanning() && r.function == Function::Resilver && r.errors > 0;
+        state.record.filter(|r| failed(r) && !state.pass.begun_here)
     }
 
     /// Changes the position on disk and that in hand; gives what is to be written, if there is a

@@ -9,7 +9,7 @@
 //!   written between `begin` and `publish`.
 //! - Reasons to refuse are checked before anything of the MOS is changed. After `publish` nothing
 //!   fails.
-//! - A new device has labels of txg 0 ([`Pool::init_leaf`]): a crash before the commit leaves it
+//! - A new device has labels of txg 0 (`FirstLabels`): a crash before the commit leaves it
 //!   out of the pool. A device that leaves keeps its labels until the commit is on disk; then they
 //!   get txg 0. A crash in between leaves an old label that the MOS does not know.
 //! - A leaf that is added to a vdev with data lacks all that was written before ([`Lacks`]).
@@ -181,21 +181,11 @@ impl<'a> TreeChange<'a> {
 }
 
 impl Pool {
-    /// Gives a device the first labels of a leaf: those of no member yet. `top` is the top-level
-    /// vdev as it will be.
-    ///
-    /// # Errors
-    /// `Device` where one could not be written.
-    pub fn init_leaf(
-        &self,
-        device: &dyn BlockDevice,
-        top: &VdevConfig,
-        leaf: &VdevConfig,
-        txg: Txg,
-    ) -> Result<()> {
+    /// The first label of a leaf: that of no member yet. `top` is the top-level vdev as it will be.
+    pub(crate) fn first_label(&self, top: &VdevConfig, leaf: &VdevConfig, txg: Txg) -> NvList {
         // With txg 0 in it no system counts the device as a member.
         let config = self.config.lock().clone();
-        label::init(device, &label::initial_label(&config, top, leaf, txg.0))
+        label::initial_label(&config, top, leaf, txg.0)
     }
 
     /// How often the tree has changed since the pool was opened.
