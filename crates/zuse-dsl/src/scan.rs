@@ -15,12 +15,15 @@
 //! - Creating or destroying snapshots, and destroying or swapping heads, change the position in the
 //!   same txg. That applies to the position on disk and to that of the current batch
 //!   ([`Position`]).
-//! - A batch is discarded if its dataset was destroyed, or if more was freed than can be noted.
-//! - Deduplicated blocks are verified with their table, once, before the trees. The walk skips
-//!   them. It does not skip blocks that were deduplicated since, or were found lost: their pointers
-//!   are needed to name files. From the first such block on, the state on disk forbids skipping
-//!   (`ddt_class_max` 0). A system that continues the scan does not know which blocks they are.
-//! - `Scan`'s lock is a leaf: nothing is read and nothing waits under it.
+//! - A batch whose dataset was destroyed, or in which more was freed than is noted, is thrown away.
+//! - Blocks that a dedup table shares are proved with the table, once, before the trees are walked.
+//!   The walk passes over them. One that comes to be shared meanwhile is not passed over, nor one
+//!   that was found lost: its pointers have names. From the first such block on the state says that
+//!   nothing may be passed over (`ddt_class_max` 0). Whoever goes on with the scan does not know
+//!   which they are.
+//! - What a leaf did not take is known only to the scan that wrote it. On disk such blocks count as
+//!   errors until the scan ends. A resilver with errors that is taken up begins again.
+//! - `Scan`'s lock is a leaf: nothing is read or waited for under it.
 
 mod engine;
 mod error_scrub;
@@ -132,8 +135,16 @@ impl Scan {
         self.state.lock().record.filter(Record::is_scanning)
     }
 
-    /// Changes the positions on disk and of the current batch. Returns the state to write, if there
-    /// is a scan.
+    /// A resilver that was begun before the pool was opened, with errors since.
+    fn failed_before(&self) -> Option<Record> {
+        let state = self.state.lock();
+        let failed =
+            |r: &Record| r.is_scanning() && r.function == Function::Resilver && r.errors > 0;
+        state.record.filter(|r| failed(r) && !state.pass.begun_here)
+    }
+
+    /// Changes the position on disk and that in hand; gives what is to be written, if there is a
+    /// scan.
     fn change(&self, f: impl Fn(&mut Position)) -> Option<(Record, Position, Position)> {
         let mut state = self.state.lock();
         let record = state.record.filter(Record::is_scanning)?;

@@ -17,6 +17,7 @@ use zuse_base::{Errno, Error, Result};
 use zuse_device::BlockDevice;
 use zuse_vdev::{VdevConfig, VdevKind};
 
+use crate::first_labels::FirstLabels;
 use crate::tree_change::refused;
 use crate::{Lacks, Pool, SyncCtx, TreeChange};
 
@@ -72,6 +73,7 @@ impl Pool {
     ) -> Result<()> {
         // All checks are done before the labels of the device are overwritten.
         let plan = self.plan(target, new, purpose)?;
+        let mut labels = FirstLabels::default();
         if let Some(device) = &plan.device {
             // A smaller device would not have room for the end of its sibling.
             self.vdevs.check_fits(target, &**device)?;
@@ -80,16 +82,22 @@ impl Pool {
             let guid = plan.leaf.guid;
             let top = tree.children.iter().find(|top| top.find(guid).is_some());
             if let Some((top, leaf)) = top.and_then(|top| Some((top, top.find(guid)?))) {
-                // Outside of the sync: the I/O may be slow, and txg 0 keeps the device out of the
-                // pool.
-                self.init_leaf(&**device, top, leaf, self.open_txg())?;
+                // Outside of the sync: it is I/O to a device that may be slow, and txg 0 keeps it
+                // out of the pool.
+                let first = self.first_label(top, leaf, self.open_txg());
+                let idle = leaf.is_spare.then(|| self.spare_label(leaf));
+                labels.put_over(device, &first, idle)?;
             }
         }
         let new = new.clone();
         self.sync_task(
             // Checked again on the sync thread: the tree may have changed since.
             move |ctx| ctx.pool.plan(target, &new, purpose).map(drop),
-            move |ctx| ctx.pool.put_beside_in(ctx, target, plan, defer),
+            move |ctx| {
+                ctx.pool.put_beside_in(ctx, target, plan, defer)?;
+                labels.keep();
+                Ok(())
+            },
         )
     }
 
@@ -98,6 +106,9 @@ impl Pool {
         let mut leaf = plan.leaf;
         let (guid, is_spare) = (leaf.guid, leaf.is_spare);
         leaf.create_txg = Some(ctx.txg.0);
+        // A scan that ends before it reached the end of the leaf's log must not call it whole. A
+        // kernel looks at that only where this says that the leaf came.
+        leaf.resilver_txg = Some(ctx.txg.0);
         if !change
             .tree()
             .put_beside(target, plan.kind, plan.above, leaf)
@@ -231,6 +242,27 @@ impl Pool {
             _ => {}
         }
         Ok(true)
+    }
+
+    /// A leaf that came back waits until the resilver that is running has ended. Nothing changes in
+    /// a pool without the feature.
+    ///
+    /// # Errors
+    /// The MOS cannot be read; `Refused(ROFS)`.
+    pub fn defer_resilver(&self, guid: u64) -> Result<()> {
+        let defer = move |ctx: &SyncCtx<'_>| {
+            if ctx.pool.count_deferred(ctx, 1)? {
+                let mut config = ctx.pool.config.lock();
+                if let Some(leaf) = config.vdev_tree.find_mut(guid) {
+                    leaf.resilver_defer = true;
+                }
+                // `config_changed` takes the lock itself.
+                drop(config);
+                ctx.pool.config_changed();
+            }
+            Ok(())
+        };
+        self.sync_task(|_| Ok(()), defer)
     }
 
     /// Guids of leaves that wait for the next resilver.

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use zuse_base::{Errno, Error, Refusal, Result, Txg};
 use zuse_format::nvlist::NvList;
 use zuse_vdev::config::AuxLabel;
-use zuse_vdev::{Form, VdevConfig, VdevKind, label};
+use zuse_vdev::{Form, VdevConfig, VdevKind};
 
+use crate::first_labels::FirstLabels;
 use crate::layout::measure;
 use crate::{Pool, SyncCtx, VdevSpec};
 
@@ -21,8 +22,9 @@ impl Pool {
         devices: &[VdevSpec],
         is_cache: bool,
         txg: Txg,
+        labels: &mut FirstLabels,
     ) -> Result<Vec<NvList>> {
-        let one = |spec: &VdevSpec| {
+        let mut one = |spec: &VdevSpec| {
             let (ashift, _) = measure(spec)?;
             let guid = self.free_guid();
             let kind = match spec.is_disk {
@@ -38,7 +40,7 @@ impl Pool {
                 path: Some(path.clone()),
                 other: Vec::new(),
             };
-            label::init(&*spec.device, &list.to_nvlist())?;
+            labels.put(&spec.device, &list.to_nvlist())?;
             let mut entry = VdevConfig::new(kind, 0, guid);
             entry.id = None;
             entry.path = Some(path);
@@ -50,7 +52,7 @@ impl Pool {
             }
             Ok(entry)
         };
-        devices.iter().map(one).collect()
+        devices.iter().map(&mut one).collect()
     }
 
     /// Removes a device from a list (`spares` or `l2cache`). On disk on return.

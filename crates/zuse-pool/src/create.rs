@@ -20,6 +20,7 @@ use zuse_vdev::{OpenMode, PoolConfig, VdevClass, VdevConfig, VdevKind, Vdevs, la
 
 use crate::allocator::{MapOptions, VdevInfo};
 use crate::classes::BIAS;
+use crate::first_labels::FirstLabels;
 use crate::layout::{self, TopSpec};
 use crate::space_map::MosStore;
 use crate::version::{VERSION_COPIES, VERSION_DEFLATE, objset_size, queue_bonus};
@@ -65,6 +66,54 @@ impl CreateOptions {
     }
 }
 
+/// The top-level vdevs of a new pool.
+struct Plan {
+    tops: Vec<VdevConfig>,
+    classes: Vec<VdevClass>,
+    /// By the guids of their leaves.
+    devices: BTreeMap<u64, Arc<dyn BlockDevice>>,
+}
+
+fn plan(vdevs: &[VdevSpec], layout: &[TopSpec], guid: &mut dyn FnMut() -> u64) -> Result<Plan> {
+    if vdevs.is_empty() {
+        let what = "a pool needs at least one device";
+        return Err(Error::refused(Errno::INVAL, what));
+    }
+    let groups = layout::groups(vdevs, layout)?;
+    if !groups.iter().any(|(s, _)| s.class == VdevClass::Normal) {
+        let what = "at least one toplevel vdev must be specified";
+        return Err(Error::refused(Errno::INVAL, what));
+    }
+    let mut plan = Plan {
+        tops: Vec::new(),
+        classes: groups.iter().map(|(spec, _)| spec.class).collect(),
+        devices: BTreeMap::new(),
+    };
+    for (id, (spec, members)) in groups.iter().enumerate() {
+        let top = spec.config(id as u64, members, guid)?;
+        for (leaf, member) in top.devices().iter().zip(*members) {
+            plan.devices.insert(leaf.guid, member.device.clone());
+        }
+        plan.tops.push(top);
+    }
+    Ok(plan)
+}
+
+/// Looks whether devices can make up a new pool. Nothing is written to them; `aux` are its spares
+/// and cache devices.
+///
+/// # Errors
+/// `Refused` as [`Pool::create_with_layout`].
+pub fn check_vdevs(vdevs: &[VdevSpec], layout: &[TopSpec], aux: &[VdevSpec]) -> Result<()> {
+    let mut count = 0;
+    plan(vdevs, layout, &mut || {
+        count += 1;
+        count
+    })?;
+    aux.iter()
+        .try_for_each(|spec| layout::measure(spec).map(drop))
+}
+
 impl Pool {
     /// Creates a pool and opens it.
     ///
@@ -90,30 +139,14 @@ impl Pool {
         layout: &[TopSpec],
         hooks: Arc<dyn DslHooks>,
     ) -> Result<Arc<Self>> {
-        if options.vdevs.is_empty() {
-            return Err(Error::refused(
-                Errno::INVAL,
-                "a pool needs at least one device",
-            ));
-        }
         let guid = || env.entropy.guid().get();
-        let mut tops = Vec::new();
-        let mut devices = BTreeMap::new();
-        // All checks come before the first label: a refused command must leave the devices
-        // unchanged.
-        let groups = layout::groups(&options.vdevs, layout)?;
-        if !groups.iter().any(|(s, _)| s.class == VdevClass::Normal) {
-            let what = "at least one toplevel vdev must be specified";
-            return Err(Error::refused(Errno::INVAL, what));
-        }
-        for (id, (spec, members)) in groups.iter().enumerate() {
-            let top = spec.config(id as u64, members, &mut || guid())?;
-            for (leaf, member) in top.devices().iter().zip(*members) {
-                devices.insert(leaf.guid, member.device.clone());
-            }
-            tops.push(top);
-        }
-        let classes: Vec<VdevClass> = groups.iter().map(|(spec, _)| spec.class).collect();
+        // All checks come before the first label: a refused command must leave the devices as they
+        // were.
+        let Plan {
+            tops,
+            classes,
+            devices,
+        } = plan(&options.vdevs, layout, &mut || guid())?;
         let root_guid = guid();
         let mut root = VdevConfig::root(root_guid, tops);
         root.create_txg = Some(FIRST_TXG.0);
@@ -128,8 +161,8 @@ impl Pool {
             .filter_map(|(top, _)| top.top.as_ref()?.min_alloc);
         config.min_alloc = units.clone().min();
         config.max_alloc = units.max();
-        // Labels of txg 0: without an uberblock, no system takes them for a pool.
-        init_labels(&config, &root, &devices)?;
+        // Labels of txg 0: until the first uberblock is there, no system takes them for a pool.
+        let labels = init_labels(&config, &root, &devices)?;
         let vdevs = Arc::new(Vdevs::open(
             &root,
             &|c| devices.get(&c.guid).cloned(),
@@ -151,6 +184,7 @@ impl Pool {
             return Err(error);
         }
         pool.suspension.set_impatient(false);
+        labels.keep();
         Ok(pool)
     }
 
@@ -452,16 +486,15 @@ fn init_labels(
     config: &PoolConfig,
     root: &VdevConfig,
     devices: &BTreeMap<u64, Arc<dyn BlockDevice>>,
-) -> Result<()> {
+) -> Result<FirstLabels> {
+    let mut labels = FirstLabels::default();
     for top in &root.children {
         for leaf in top.devices() {
             if let Some(device) = devices.get(&leaf.guid) {
-                label::init(
-                    &**device,
-                    &label::initial_label(config, top, leaf, FIRST_TXG.0),
-                )?;
+                let list = label::initial_label(config, top, leaf, FIRST_TXG.0);
+                labels.put(device, &list)?;
             }
         }
     }
-    Ok(())
+    Ok(labels)
 }

@@ -22,6 +22,7 @@ pub mod dedup;
 mod detach;
 mod dtl;
 mod features;
+mod first_labels;
 pub mod fragmentation;
 mod grow;
 mod hooks;
@@ -52,7 +53,7 @@ mod version;
 
 pub use allocator::Allocator;
 pub use attach::{Newcomer, Purpose};
-pub use create::{CreateOptions, VdevSpec};
+pub use create::{CreateOptions, VdevSpec, check_vdevs};
 pub use features::{Features, FeaturesThen};
 pub use hooks::{DslHooks, SyncCtx};
 pub use layout::{Shape, TopSpec};

@@ -20,6 +20,7 @@ use zuse_dmu::zap::{Zap, ZapValue};
 use zuse_vdev::{VdevClass, VdevConfig, VdevKind};
 
 use crate::classes::BIAS;
+use crate::first_labels::FirstLabels;
 use crate::layout::{self, TopSpec};
 use crate::{Lacks, Pool, SyncCtx, TreeChange, VdevSpec};
 
@@ -82,20 +83,21 @@ impl Pool {
         let mut change = TreeChange::begin(ctx);
         let first = change.tree().children.len();
         let mut tops = Vec::new();
+        let mut labels = FirstLabels::default();
         let mut guid = || self.free_guid();
         for (spec, members) in layout::groups(&new.devices, &new.layout)? {
             let id = (first + tops.len()) as u64;
             let mut top = spec.config(id, members, &mut guid)?;
             top.visit_mut(&mut |node| node.create_txg = Some(ctx.txg.0));
             for (leaf, member) in top.devices().into_iter().zip(members) {
-                self.init_leaf(&*member.device, &top, leaf, ctx.txg)?;
+                labels.put(&member.device, &self.first_label(&top, leaf, ctx.txg))?;
                 change.add_device(leaf.guid, member.device.clone(), Lacks::Nothing);
             }
             tops.push((top, spec.class));
         }
-        let spares = self.label_aux(&new.spares, false, ctx.txg)?;
-        let cache = self.label_aux(&new.cache, true, ctx.txg)?;
-        // Nothing of the pool has changed up to here.
+        let spares = self.label_aux(&new.spares, false, ctx.txg, &mut labels)?;
+        let cache = self.label_aux(&new.cache, true, ctx.txg, &mut labels)?;
+        // What fails up to here has changed nothing of the pool.
         for (top, class) in &mut tops {
             self.give_zaps(ctx, &change, top, *class)?;
         }
@@ -103,6 +105,7 @@ impl Pool {
         let new_tops = tops.into_iter().map(|(top, _)| top);
         change.tree().children.extend(new_tops);
         change.publish()?;
+        labels.keep();
         self.events().post(Event::system("vdev_add"));
         for (at, class) in classes.into_iter().enumerate() {
             let id = fit32(first + at);

@@ -7,11 +7,12 @@
 //! ```
 //! - Everything runs on the sync thread. Nothing else changes the tree, and no dirty time log is
 //!   written between `begin` and `publish`.
-//! - All checks are done before the MOS is changed. After `publish` nothing fails.
-//! - A new device has labels of txg 0 ([`Pool::init_leaf`]), so a crash before the commit leaves it
-//!   outside the pool. A leaving device keeps its labels until the commit is on disk; then they get
-//!   txg 0. A crash in between leaves an old label that is not in the MOS configuration.
-//! - A leaf that is added to a vdev with data lacks everything written before ([`Lacks`]).
+//! - Reasons to refuse are checked before anything of the MOS is changed. After `publish` nothing
+//!   fails.
+//! - A new device has labels of txg 0 (`FirstLabels`): a crash before the commit leaves it
+//!   out of the pool. A device that leaves keeps its labels until the commit is on disk; then they
+//!   get txg 0. A crash in between leaves an old label that the MOS does not know.
+//! - A leaf that is added to a vdev with data lacks all that was written before ([`Lacks`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -179,21 +180,11 @@ impl<'a> TreeChange<'a> {
 }
 
 impl Pool {
-    /// Writes the first labels of a leaf, which is no member yet, to a device. `top` is the future
-    /// top-level vdev.
-    ///
-    /// # Errors
-    /// `Device` where one could not be written.
-    pub fn init_leaf(
-        &self,
-        device: &dyn BlockDevice,
-        top: &VdevConfig,
-        leaf: &VdevConfig,
-        txg: Txg,
-    ) -> Result<()> {
-        // With txg 0 no system counts the device as a member.
+    /// The first label of a leaf: that of no member yet. `top` is the top-level vdev as it will be.
+    pub(crate) fn first_label(&self, top: &VdevConfig, leaf: &VdevConfig, txg: Txg) -> NvList {
+        // With txg 0 in it no system counts the device as a member.
         let config = self.config.lock().clone();
-        label::init(device, &label::initial_label(&config, top, leaf, txg.0))
+        label::initial_label(&config, top, leaf, txg.0)
     }
 
     /// Number of tree changes since the pool was opened.

@@ -3,6 +3,7 @@
 //! believed.
 
 mod scrubbed;
+mod taken_up;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -354,8 +355,16 @@ fn what_was_replaced_leaves_when_the_new_device_is_whole() {
     let fs = pool.file_system("tank").expect("file system");
     write(&fs, 0..20).expect("written");
     attach(&pool, "/d/1", &all[3], Purpose::Replace).expect("replaced");
+    // As OpenZFS has it: the txg of its coming, three before the end of its log.
+    let came = |pool: &zuse::Pool| {
+        let node = pool.config().vdev_tree.find(guid_of(pool, "/d/3")).cloned();
+        node.expect("it is of the pool").resilver_txg
+    };
+    let end = pool.spa().resilver_range().expect("it lacks everything").1;
+    assert_eq!(came(&pool), Some(end.0 - 3));
     write(&fs, 20..24).expect("written");
     resilver(&pool);
+    assert_eq!(came(&pool), None);
     let (_, names) = shape(&pool);
     assert_eq!(names, ["/d/0", "/d/3", "/d/2"]);
     assert!(!is_member(&all[1]) && is_member(&all[3]));
@@ -558,7 +567,8 @@ fn a_device_that_comes_during_a_resilver_waits_for_the_next_one() {
     }
     const DEFER: &str = "com.datto:resilver_defer";
     assert_eq!(pool.spa().features().refcount(DEFER), 1);
-    resilver(&pool);
+    pool.finish_scan().expect("done");
+    settle(&pool);
     assert!(pool.spa().deferred().is_empty());
     assert_eq!(pool.spa().features().refcount(DEFER), 0);
     assert_eq!(pool.spa().lacking(), [c]);

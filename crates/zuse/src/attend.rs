@@ -88,7 +88,8 @@ impl Pool {
 
     /// The range of missing txgs for which no resilver was begun.
     fn waiting_range(&self) -> Option<(Txg, Txg)> {
-        let range = self.spa().resilver_range()?;
+        // Without a resilver nobody waits for its end.
+        let range = self.spa().lacking_range()?;
         let waits = !self.is_scanning() && self.tried().is_new_range(range);
         waits.then_some(range)
     }

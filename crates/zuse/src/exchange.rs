@@ -1,9 +1,9 @@
 //! Changing devices of an open pool: attach, replace, offline and online, and spares.
 //!
-//! - A new device is checked like one for a new pool, because its content is lost.
-//! - A device is resilvered for the blocks that it lacks. If another resilver is running, it waits
-//!   in a pool with the feature `resilver_defer`. Otherwise that resilver starts again and includes
-//!   it.
+//! - A new device is checked as one for a new pool is: its content is lost.
+//! - A device is resilvered for what it lacks. If another resilver is running, it waits in a pool
+//!   with the feature `resilver_defer`. Without the feature that resilver starts again with it, as
+//!   does one that has hardly begun ([`DEFER_PERCENT`]).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,6 +16,10 @@ use zuse_vdev::{Health, VdevConfig, VdevKind, VdevStatus};
 
 use crate::device::Taken;
 use crate::{DeviceUse, ImportedPool, LastScan, Pool};
+
+const DEFER: &str = "com.datto:resilver_defer";
+/// A resilver that has not come so far is no loss: it starts again with the device that comes.
+const DEFER_PERCENT: u64 = 10;
 
 /// How a device may be taken.
 #[derive(Clone, Debug, Default)]
@@ -146,16 +150,40 @@ impl Pool {
     /// # Errors
     /// `Refused` with OpenZFS's words.
     pub fn online(&self, guid: u64) -> Result<Health> {
+        let leaf = self.spa().vdevs().leaf(guid);
+        let was_away = leaf.is_some_and(|leaf| !leaf.is_usable());
+        let defer = was_away && self.defers();
         let health = self.spa().online(guid)?;
         self.spa().vdevs().post("vdev_online", guid);
-        self.resilver_lacking()?;
+        if defer && health.state.is_usable() {
+            self.spa().defer_resilver(guid)?;
+        }
+        // For one that was there the resilver that is running is not begun again.
+        self.fill(defer || !was_away)?;
         Ok(health)
     }
 
     fn put_beside(self: &Arc<Self>, old: u64, new: &Newcomer, purpose: Purpose) -> Result<()> {
-        let defer = self.is_resilvering();
+        let defer = self.defers();
         self.spa().put_beside(old, new, purpose, defer)?;
-        self.resilver_lacking()
+        self.fill(defer)
+    }
+
+    /// Begins to fill what lacks something; with `waits` not as long as a resilver is running.
+    fn fill(&self, waits: bool) -> Result<()> {
+        match waits && self.is_resilvering() {
+            true => Ok(()),
+            false => self.restart_resilver(),
+        }
+    }
+
+    /// Whether a device that comes now waits for the next resilver.
+    fn defers(&self) -> bool {
+        let goes_on = |scan: &LastScan| scan.function == Function::Resilver && scan.state == 1;
+        let is_far = |scan: LastScan| {
+            u128::from(scan.issued) * 100 >= u128::from(scan.to_examine) * u128::from(DEFER_PERCENT)
+        };
+        self.spa().features().is_enabled(DEFER) && self.scan().filter(goes_on).is_some_and(is_far)
     }
 
     /// A device that may be used for this pool.
@@ -212,23 +240,13 @@ impl Pool {
         self.scan().is_some_and(resilver)
     }
 
-    /// Begins to resilver devices that lack blocks.
-    fn resilver_lacking(&self) -> Result<()> {
-        self.restart_resilver()
-    }
-
-    /// Whether some device is being replaced: both are in the pool.
-    pub fn is_replacing(&self) -> bool {
+    /// Whether some device is being replaced, or lacks what a resilver is going to give it.
+    pub fn is_exchanging(&self) -> bool {
         let mut replacing = false;
         self.config().vdev_tree.visit(&mut |node| {
             replacing |= node.kind == VdevKind::Replacing;
         });
-        replacing
-    }
-
-    /// Whether some device is being replaced, or lacks what a resilver is going to give it.
-    pub fn is_exchanging(&self) -> bool {
-        self.is_replacing() || self.spa().resilver_range().is_some()
+        replacing || self.spa().lacking_range().is_some()
     }
 }
 

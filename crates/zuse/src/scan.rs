@@ -56,16 +56,14 @@ impl Pool {
         self.dsl().cancel_scan()
     }
 
-    /// Begins a resilver of the blocks that present devices lack. A running resilver begins again,
-    /// and a scrub ends. Nothing happens if no device lacks anything.
+    /// Begins a resilver of what devices that are there lack, also of those that wait for the next
+    /// one. One that goes on begins again, and a scrub ends. Nothing happens where none lacks
+    /// anything.
     ///
     /// # Errors
     /// `Refused(ROFS)`.
     pub fn restart_resilver(&self) -> Result<()> {
-        match self.spa().resilver_range() {
-            Some((min, max)) => self.dsl().restart_scan(NewScan::Resilver(min, max)),
-            None => Ok(()),
-        }
+        self.dsl().restart_resilver()
     }
 
     /// The last or current scan; `None` if there never was one.

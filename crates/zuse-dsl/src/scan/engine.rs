@@ -156,6 +156,9 @@ impl Dsl {
         if errors.is_running() && !errors.paused {
             self.error_scrub_all(stop)?;
         }
+        if self.scan.failed_before().is_some() {
+            self.task(|_| Ok(()), |ctx| ctx.begin_again())?;
+        }
         self.reach_the_end_of_births(stop)?;
         let most = self.spa()?.limits().scan_memory() / ITEM;
         let mut speed = Speed {

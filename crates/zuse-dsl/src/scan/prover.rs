@@ -52,7 +52,9 @@ pub(crate) type Failed = BTreeMap<u64, (u64, u64)>;
 #[derive(Default)]
 pub(crate) struct Short {
     pub failed: Failed,
-    /// The newest birth that may occur below a lost block, where the walk could not go.
+    /// Blocks that are good, and that a leaf which is there did not take.
+    pub unfilled: u64,
+    /// Blocks that were born up to here may lie below one that is lost, where nobody came.
     pub hidden: u64,
 }
 
@@ -60,6 +62,7 @@ impl Short {
     /// Adds another batch's.
     pub fn add(&mut self, more: &Self) {
         self.hidden = self.hidden.max(more.hidden);
+        self.unfilled += more.unfilled;
         for (leaf, (first, last)) in &more.failed {
             let mine = self.failed.entry(*leaf).or_insert((*first, *last));
             *mine = (mine.0.min(*first), mine.1.max(*last));
@@ -86,6 +89,7 @@ pub(crate) struct Prover<'a> {
     pub passes_over: bool,
     lost: Mutex<Vec<LostBlock>>,
     failed: Mutex<Failed>,
+    unfilled: AtomicU64,
     hidden: AtomicU64,
 }
 
@@ -104,6 +108,7 @@ impl<'a> Prover<'a> {
             passes_over: false,
             lost: Mutex::default(),
             failed: Mutex::default(),
+            unfilled: AtomicU64::new(0),
             hidden: AtomicU64::new(0),
         }
     }
@@ -180,6 +185,11 @@ impl<'a> Prover<'a> {
         if !proof.lacking.is_empty() {
             self.note_failed(&proof.lacking, bp.physical_birth());
         }
+        // One that is away has each txg of this time in its log, as long as it is.
+        let is_there = |leaf: &u64| io.vdevs().is_usable(*leaf);
+        if proof.good && proof.lacking.iter().any(is_there) {
+            self.unfilled.fetch_add(1, Relaxed);
+        }
         if proof.good {
             return Proven::Good(stored);
         }
@@ -227,8 +237,12 @@ impl<'a> Prover<'a> {
     pub fn end(self) -> (Vec<LostBlock>, Short) {
         let short = Short {
             failed: self.failed.into_inner(),
+            unfilled: self.unfilled.into_inner(),
             hidden: self.hidden.into_inner(),
         };
         (self.lost.into_inner(), short)
     }
 }
+
+#[cfg(test)]
+mod tests;

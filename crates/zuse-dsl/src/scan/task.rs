@@ -34,6 +34,15 @@ pub(super) enum Next {
     Rest,
 }
 
+/// How a scan ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Complete,
+    Canceled,
+    /// Another one takes its place.
+    Restarted,
+}
+
 fn numbers(ints: Vec<u64>) -> ZapValue {
     ZapValue::Array { int_size: 8, ints }
 }
@@ -85,21 +94,17 @@ impl Dsl {
         )
     }
 
-    /// As [`Self::start_scan`]; ends a running scan first.
+    /// Begins a resilver of what devices lack that are there, also of those that wait for the next
+    /// one. Another scan ends. Nothing happens where none lacks anything.
     ///
     /// # Errors
     /// `Refused(ROFS)`.
-    pub fn restart_scan(&self, new: NewScan) -> Result<()> {
+    pub fn restart_resilver(&self) -> Result<()> {
+        if self.spa()?.0.lacking().is_empty() {
+            return Ok(());
+        }
         self.stop_worker();
-        self.task(
-            |_| Ok(()),
-            move |ctx| {
-                if let Some(record) = ctx.dsl.scan.running() {
-                    ctx.end_scan(record, false)?;
-                }
-                ctx.setup_scan(new)
-            },
-        )?;
+        self.task(|_| Ok(()), |ctx| ctx.resilver_all())?;
         self.run_scan()
     }
 
@@ -116,7 +121,7 @@ impl Dsl {
                     return Ok(());
                 }
                 let record = ctx.running_scrub()?;
-                ctx.end_scan(record, false)
+                ctx.end_scan(record, End::Canceled)
             },
         );
         // If it was not canceled, it continues.
@@ -252,8 +257,14 @@ impl Ctx<'_> {
         self.log_pool("scan setup", &text)
     }
 
+    /// While a scan goes on, blocks that some leaf did not take count as errors on disk. Whoever
+    /// takes the scan up knows of them by nothing else, and must not believe that leaf.
     fn write_scan(&self, record: &Record, position: &Position) -> Result<()> {
-        let words = numbers(record.words(position));
+        let mut stored = *record;
+        if record.is_scanning() {
+            stored.errors += self.dsl.scan.state.lock().short.unfilled;
+        }
+        let words = numbers(stored.words(position));
         self.meta.directory()?.put(self.tx, KEY, &words)
     }
 
@@ -323,7 +334,28 @@ impl Ctx<'_> {
         self.write_scan(&record, &position)
     }
 
-    /// Takes over the results of a batch, and returns the next one.
+    /// A resilver that was taken up, and in which something had gone wrong before, begins again:
+    /// nobody knows what is still to be filled.
+    pub(super) fn begin_again(&self) -> Result<()> {
+        match self.dsl.scan.failed_before() {
+            Some(_) => self.resilver_all(),
+            None => Ok(()),
+        }
+    }
+
+    /// Begins a resilver of all that devices lack which are there. What goes on ends.
+    fn resilver_all(&self) -> Result<()> {
+        self.spa.0.end_deferral(&self.spa.sync_ctx(self.tx))?;
+        let Some((min, max)) = self.spa.0.resilver_range() else {
+            return Ok(());
+        };
+        if let Some(record) = self.dsl.scan.running() {
+            self.end_scan(record, End::Restarted)?;
+        }
+        self.setup_scan(NewScan::Resilver(min, max))
+    }
+
+    /// Takes over what a batch did, and says what is next.
     pub(super) fn step_scan(&self, done: Option<Done>) -> Result<Next> {
         let io = self.spa.io();
         let Some(mut record) = self.dsl.scan.running().filter(|r| !r.paused) else {
@@ -353,7 +385,7 @@ impl Ctx<'_> {
                 self.write_queue(&record, &before, &now)?;
                 self.log_scan_errors(&record, &done.lost)?;
                 if now.is_end() {
-                    self.end_scan(record, true)?;
+                    self.end_scan(record, End::Complete)?;
                     return Ok(Next::Rest);
                 }
                 self.write_scan(&record, &now)?;
@@ -424,14 +456,17 @@ impl Ctx<'_> {
     }
 
     /// A scan is over: done, or canceled.
-    pub(super) fn end_scan(&self, record: Record, complete: bool) -> Result<()> {
+    pub(super) fn end_scan(&self, record: Record, end: End) -> Result<()> {
         let (before, repaired) = {
             let mut state = self.dsl.scan.state.lock();
             state.forget_batch();
             (state.position.clone(), std::mem::take(&mut state.repaired))
         };
         let ended = Record {
-            state: if complete { FINISHED } else { CANCELED },
+            state: match end {
+                End::Complete => FINISHED,
+                End::Canceled | End::Restarted => CANCELED,
+            },
             end: self.spa.now().0,
             queue_object: 0,
             paused: false,
@@ -457,10 +492,18 @@ impl Ctx<'_> {
         };
         self.spa.io().unwatch_frees();
         self.spa.0.unwatch_shared();
-        if !complete {
+        if record.function == Function::Resilver {
+            // However it ended: the next one is for all.
+            self.spa.0.end_deferral(&self.spa.sync_ctx(self.tx))?;
+        }
+        let given_up = match end {
+            End::Complete => None,
+            End::Canceled => Some("scan cancelled"),
+            End::Restarted => Some("scan aborted, restarting"),
+        };
+        if let Some(word) = given_up {
             self.tell_scan(record.function, Step::Given);
-            let text = format!("errors={}", record.errors);
-            return self.log_pool("scan aborted, restarting", &text);
+            return self.log_pool(word, &format!("errors={}", record.errors));
         }
         if record.function == Function::Scrub {
             self.rotate_error_log()?;

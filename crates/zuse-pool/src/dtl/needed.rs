@@ -41,10 +41,19 @@ impl Pool {
     /// The range of a resilver, as two exclusive txgs. Blocks born between them are missing on some
     /// present leaf that does not wait for the next resilver. `None`: no leaf lacks anything.
     pub fn resilver_range(&self) -> Option<(Txg, Txg)> {
+        self.lacked_by(|node| !node.resilver_defer)
+    }
+
+    /// As [`Self::resilver_range`], with what waits for the next resilver.
+    pub fn lacking_range(&self) -> Option<(Txg, Txg)> {
+        self.lacked_by(|_| true)
+    }
+
+    fn lacked_by(&self, counts: impl Fn(&VdevConfig) -> bool) -> Option<(Txg, Txg)> {
         let tree = self.config.lock().vdev_tree.clone();
         let mut range: Option<(u64, u64)> = None;
         tree.visit(&mut |node| {
-            if !node.kind.is_leaf() || node.resilver_defer || !self.vdevs.is_usable(node.guid) {
+            if !node.kind.is_leaf() || !counts(node) || !self.vdevs.is_usable(node.guid) {
                 return;
             }
             for span in self.dtls.spans(node.guid) {
@@ -137,7 +146,6 @@ impl Pool {
         tree.visit_mut(&mut forget);
         self.config.lock().vdev_tree.visit_mut(&mut forget);
         self.config_changed();
-        self.end_deferral(ctx)?;
         self.want_step_back(ctx.txg.next());
         Ok(())
     }

@@ -186,6 +186,21 @@ fn histories(shape: Shape, devices: usize, seeds: std::ops::Range<u64>) {
         verify(&fs, 0..written, &what);
         drop(fs);
         pool.export().expect("export");
+        keep(&disks, seed);
+    }
+}
+
+/// Leaves images of the members for other judges, where `ZUSE_KEEP_POOL` says.
+fn keep(disks: &[Device], seed: u64) {
+    let Ok(dir) = std::env::var("ZUSE_KEEP_POOL") else {
+        return;
+    };
+    let dir = format!("{dir}/{seed}");
+    std::fs::create_dir_all(&dir).expect("a directory");
+    for (i, device) in disks.iter().enumerate().filter(|(_, d)| is_member(d)) {
+        let mut bytes = vec![0; SIZE as usize];
+        device.read_at(&mut bytes, 0).expect("read");
+        std::fs::write(format!("{dir}/{i}.img"), bytes).expect("image");
     }
 }
 

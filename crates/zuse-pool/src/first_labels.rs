@@ -1,0 +1,56 @@
+//! Devices that get their first labels. They are given back if the command that took them fails.
+//!
+//! Such a label says already that the device is of a pool. What a refused command left there would
+//! keep the next one from taking the device.
+//!
+//! - The old content is lost with the first label, so the labels are wiped, not restored. A spare
+//!   is an idle one again.
+//! - From the txg that publishes the devices on they are the pool's: [`FirstLabels::keep`].
+//! - After a crash the labels stay. Whoever opens the pool sees that the devices never came.
+
+use std::sync::Arc;
+
+use zuse_base::Result;
+use zuse_device::BlockDevice;
+use zuse_format::nvlist::NvList;
+use zuse_vdev::label;
+
+/// Devices that nobody has kept yet, spares with the label of an idle one.
+#[derive(Default)]
+pub(crate) struct FirstLabels(Vec<(Arc<dyn BlockDevice>, Option<NvList>)>);
+
+impl FirstLabels {
+    /// Gives a device its labels.
+    pub fn put(&mut self, device: &Arc<dyn BlockDevice>, list: &NvList) -> Result<()> {
+        self.put_over(device, list, None)
+    }
+
+    /// As [`Self::put`]; a spare has its label for when it is given back.
+    pub fn put_over(
+        &mut self,
+        device: &Arc<dyn BlockDevice>,
+        list: &NvList,
+        idle: Option<NvList>,
+    ) -> Result<()> {
+        // First: a part of the labels may be there when the next one fails.
+        self.0.push((device.clone(), idle));
+        label::init(&**device, list)
+    }
+
+    /// The devices are the pool's.
+    pub fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for FirstLabels {
+    fn drop(&mut self) {
+        for (device, idle) in &self.0 {
+            // The command's own error is what counts.
+            let _ = match idle {
+                Some(list) => label::init(&**device, list),
+                None => label::clear(&**device),
+            };
+        }
+    }
+}
