@@ -240,13 +240,18 @@ impl Pool {
         self.scan().is_some_and(resilver)
     }
 
-    /// Whether some device is being replaced, or lacks what a resilver is going to give it.
-    pub fn is_exchanging(&self) -> bool {
+    /// Whether some device is being replaced: both are in the pool.
+    pub fn is_replacing(&self) -> bool {
         let mut replacing = false;
         self.config().vdev_tree.visit(&mut |node| {
             replacing |= node.kind == VdevKind::Replacing;
         });
-        replacing || self.spa().lacking_range().is_some()
+        replacing
+    }
+
+    /// Whether some device is being replaced, or lacks blocks that a resilver is going to write.
+    pub fn is_exchanging(&self) -> bool {
+        self.is_replacing() || self.spa().lacking_range().is_some()
     }
 }
 
