@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use zuse::events::Event;
 use zuse::{
-    Environment, Errno, FoundPool, Pool, PoolAccess, PoolState, Rewind, Search, VdevConfig,
-    VdevKind,
+    Aux, DeviceUse, Environment, Errno, FoundPool, Health, Pool, PoolAccess, PoolState, Rewind,
+    Search, VdevConfig, VdevKind,
 };
 
 use super::status::{MESSAGES, errata};
@@ -535,15 +535,21 @@ fn advice(found: &FoundPool, host: u64, number: u64) -> String {
     format!("status: {status}\naction: {action}\n{see}")
 }
 
-/// Whether something is where a device should be, without a label of it: of that vdev, or of any
-/// below it.
+/// How a vdev is. Of a device that was not found: what is at its place.
+fn health_of(found: &FoundPool, vdev: &VdevConfig) -> Health {
+    let health = found.health_of(vdev);
+    match &vdev.path {
+        Some(path) if vdev.kind.is_device() && health.why == Aux::OpenFailed => {
+            Health::new(health.state, DeviceUse::instead(Path::new(path)))
+        }
+        _ => health,
+    }
+}
+
+/// Whether something else is where a device should be: of that vdev, or of any below it.
 fn is_unlabeled(found: &FoundPool, vdev: &VdevConfig) -> bool {
-    let is_lost = vdev.kind.is_device() && found.health_of(vdev).why == zuse::Aux::OpenFailed;
-    is_lost
-        && vdev
-            .path
-            .as_ref()
-            .is_some_and(|path| Path::new(path).exists())
+    let instead = |why| matches!(why, Aux::BadLabel | Aux::CorruptData);
+    vdev.kind.is_device() && instead(health_of(found, vdev).why)
         || vdev.children.iter().any(|child| is_unlabeled(found, child))
 }
 
@@ -594,11 +600,8 @@ fn lines(
     width: usize,
     out: &mut String,
 ) {
-    let health = found.health_of(vdev);
-    let note = match vdev.kind.is_device() && is_unlabeled(found, vdev) {
-        true => zuse::Aux::BadLabel.note(),
-        false => health.why.note(),
-    };
+    let health = health_of(found, vdev);
+    let note = health.why.note();
     let note = if note.is_empty() {
         String::new()
     } else {
