@@ -259,6 +259,24 @@ errors: No known data errors
 W
 ok zpool destroy t
 
+disks a b d l c s
+ok zpool create -m none t mirror "$T/a" "$T/b" log "$T/l" cache "$T/c" spare "$T/s"
+ok zpool export t
+is "$(zpool import -d "$T" | plainly | sed -n '/^config/,$p')" "config:
+
+	t ONLINE
+	  mirror-0 ONLINE
+	    /pools/a ONLINE
+	    /pools/b ONLINE
+	cache
+	  /pools/c
+	spares
+	  /pools/s
+	logs	
+	  /pools/l ONLINE" "devices of other kinds in what can be imported"
+ok zpool import -d "$T" t
+ok zpool destroy t
+
 disks a b s
 ok zpool create -m none t mirror "$T/a" "$T/b" spare "$T/s"
 fill

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use zuse::events::Event;
+use zuse::tools::Layers as _;
 use zuse::{
     Aux, DeviceUse, Environment, Errno, FoundPool, Health, Pool, PoolAccess, PoolState, Rewind,
     Search, VdevConfig, VdevKind,
@@ -144,7 +145,7 @@ impl Import {
         let host = session.state.host_id()?;
         let mut texts = Vec::new();
         for found in &candidates {
-            texts.push(listing(found, host, errata_of(session, found)?));
+            texts.push(listing(found, host, &inside(session, found)?));
         }
         session.ui.print(texts.join("\n"))?;
         Ok(())
@@ -457,18 +458,41 @@ fn refusal(name: &str, found: &FoundPool, host: u64, error: &zuse::Error) -> Com
     said
 }
 
-/// The fault of older software that a pool has. Its label does not tell which features it lacks:
-/// so a pool that nobody has is opened for reading.
-fn errata_of(session: &Session, found: &FoundPool) -> Outcome<u64> {
+/// What the labels of a pool do not tell.
+#[derive(Default)]
+struct Inside {
+    /// The fault of older software that it has.
+    errata: u64,
+    cache: Vec<String>,
+    spares: Vec<String>,
+}
+
+/// A pool that nobody has is opened for reading.
+fn inside(session: &Session, found: &FoundPool) -> Outcome<Inside> {
     let config = &found.config;
-    let told = config.errata.unwrap_or_default();
-    let is_left = config.state == PoolState::Exported && config.version == NEWEST;
-    if told != 0 || !is_left || !found.health().state.is_usable() {
+    let told = Inside {
+        errata: config.errata.unwrap_or_default(),
+        ..Inside::default()
+    };
+    if config.state != PoolState::Exported || !found.health().state.is_usable() {
         return Ok(told);
     }
     // A pool that cannot be opened is listed all the same.
-    let pool = Pool::open(session.environment()?, found, &PoolAccess::default());
-    Ok(pool.map_or(0, |pool| pool.errata()))
+    let Ok(pool) = Pool::open(session.environment()?, found, &PoolAccess::default()) else {
+        return Ok(told);
+    };
+    let names = |list| {
+        let devices = pool.spa().aux_devices(list).unwrap_or_default();
+        devices.iter().map(VdevConfig::name).collect()
+    };
+    Ok(Inside {
+        errata: match config.version {
+            NEWEST if told.errata == 0 => pool.errata(),
+            _ => told.errata,
+        },
+        cache: names("l2cache"),
+        spares: names("spares"),
+    })
 }
 
 /// What is to be known before it is imported, and what can be done.
@@ -553,7 +577,7 @@ fn is_unlabeled(found: &FoundPool, vdev: &VdevConfig) -> bool {
         || vdev.children.iter().any(|child| is_unlabeled(found, child))
 }
 
-fn listing(found: &FoundPool, host: u64, errata: u64) -> String {
+fn listing(found: &FoundPool, host: u64, inside: &Inside) -> String {
     let config = &found.config;
     let health = found.health();
     let mut out = String::new();
@@ -569,14 +593,38 @@ fn listing(found: &FoundPool, host: u64, errata: u64) -> String {
         config.pool_guid,
         health.word()
     );
-    out.push_str(&advice(found, host, errata));
+    out.push_str(&advice(found, host, inside.errata));
     if let Some(comment) = &config.comment {
         let _ = writeln!(out, "comment: {comment}");
     }
     out.push_str("config:\n\n");
     let width = width(&config.vdev_tree, &config.name, 0);
     lines(found, &config.vdev_tree, &config.name, 0, width, &mut out);
+    for (title, names) in [("cache", &inside.cache), ("spares", &inside.spares)] {
+        if !names.is_empty() {
+            let _ = writeln!(out, "\t{title}");
+        }
+        for name in names {
+            let _ = writeln!(out, "\t  {name}");
+        }
+    }
+    let logs: Vec<_> = config
+        .vdev_tree
+        .children
+        .iter()
+        .filter(|c| shown(c) && is_log(c))
+        .collect();
+    if !logs.is_empty() {
+        out.push_str("\tlogs\t\n");
+    }
+    for log in logs {
+        lines(found, log, &log.name(), 1, width, &mut out);
+    }
     out
+}
+
+fn is_log(vdev: &VdevConfig) -> bool {
+    vdev.top.as_ref().is_some_and(|top| top.is_log)
 }
 
 fn shown(vdev: &VdevConfig) -> bool {
@@ -609,7 +657,8 @@ fn lines(
     };
     let indented = format!("{}{name}", "  ".repeat(level));
     let _ = writeln!(out, "\t{indented:<width$}  {}{note}", health.word());
-    for child in vdev.children.iter().filter(|c| shown(c)) {
+    // Those of the pool are told behind the others.
+    for child in vdev.children.iter().filter(|c| shown(c) && !is_log(c)) {
         lines(found, child, &child.name(), level + 1, width, out);
     }
 }
