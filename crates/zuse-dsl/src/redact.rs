@@ -332,8 +332,8 @@ impl Ctx<'_> {
 mod tests {
     use super::{RedactBlockPhys, RedactedBlocks};
 
-    /// A list of OpenZFS 2.3: block 0 of a file of 7 blocks was changed, and a file with data in
-    /// its block 3 only was removed. In what was received both those blocks are redacted.
+    /// A list of OpenZFS 2.3. Block 0 of a file of 7 blocks was changed, and a file removed that
+    /// had data in its block 3 only. In what was received both those blocks are redacted.
     #[test]
     fn entries_of_a_kernel_say_one_block_less_than_they_cover() {
         let kernel = [

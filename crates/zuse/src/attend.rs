@@ -71,8 +71,8 @@ impl Pool {
         self.resilver_waiting()
     }
 
-    /// Begins the resilver that devices wait for, if there are any: a device that misses what was
-    /// written while the last one ran waits for another.
+    /// Begins the resilver that devices wait for, if there are any. A device may have missed what
+    /// was written while the last one ran.
     ///
     /// # Errors
     /// The pool cannot be changed now.

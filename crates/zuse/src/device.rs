@@ -78,8 +78,8 @@ impl DeviceUse {
         Ok(if aux { Self::Aux } else { Self::Unused })
     }
 
-    /// What is said of a device that was not found, by what is at its place: nothing, something
-    /// without a label, or a device of another pool or vdev.
+    /// What is said of a device that was not found. It goes by what is at its place: nothing,
+    /// something without a label, or a device of another pool or vdev.
     pub fn instead(path: &Path) -> Aux {
         match Self::of(path) {
             _ if !path.exists() => Aux::OpenFailed,
