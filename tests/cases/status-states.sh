@@ -218,6 +218,65 @@ errors: No known data errors
 W
 ok zpool destroy t
 
+disks a b c d
+ok zpool create -m none t raidz1 "$T/a" "$T/b" "$T/c"
+ok zpool create -m none o "$T/d"
+ok zpool export t
+ok zpool export o
+cp d b
+is "$(zpool import -d "$T" 2>&1 | plainly | sed -n '/pool: t/,$p' | sed 2d)" "  pool: t
+ state: DEGRADED
+status: One or more devices contains corrupted data.
+action: The pool can be imported despite missing or damaged devices.  The
+	fault tolerance of the pool may be compromised if imported.
+   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-4J
+config:
+
+	t DEGRADED
+	  raidz1-0 DEGRADED
+	    /pools/a ONLINE
+	    /pools/b FAULTED corrupted data
+	    /pools/c ONLINE" "what can be imported beside another pool's device"
+ok zpool import -d "$T" t
+state "another pool's device" <<'W'
+  pool: t
+ state: DEGRADED
+status: One or more devices could not be used because the label is missing or
+	invalid.  Sufficient replicas exist for the pool to continue
+	functioning in a degraded state.
+action: Replace the device using 'zpool replace'.
+   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-4J
+config:
+
+	NAME                     STATE     READ WRITE CKSUM
+	t                        DEGRADED     0     0     0
+	  raidz1-0               DEGRADED     0     0     0
+	    /pools/a             ONLINE       0     0     0
+	    6207760907310087056  FAULTED      0     0     0  was /pools/b
+	    /pools/c             ONLINE       0     0     0
+
+errors: No known data errors
+W
+ok zpool destroy t
+
+disks a b d l c s
+ok zpool create -m none t mirror "$T/a" "$T/b" log "$T/l" cache "$T/c" spare "$T/s"
+ok zpool export t
+is "$(zpool import -d "$T" | plainly | sed -n '/^config/,$p')" "config:
+
+	t ONLINE
+	  mirror-0 ONLINE
+	    /pools/a ONLINE
+	    /pools/b ONLINE
+	cache
+	  /pools/c
+	spares
+	  /pools/s
+	logs	
+	  /pools/l ONLINE" "devices of other kinds in what can be imported"
+ok zpool import -d "$T" t
+ok zpool destroy t
+
 disks a b s
 ok zpool create -m none t mirror "$T/a" "$T/b" spare "$T/s"
 fill

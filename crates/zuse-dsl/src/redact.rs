@@ -48,6 +48,22 @@ pub struct RedactedBlocks {
     pub size: u64,
 }
 
+impl RedactedBlocks {
+    fn of(entry: &RedactBlockPhys) -> Self {
+        Self {
+            object: entry.object,
+            first: entry.blkid,
+            count: (entry.size_count & BLOCKS_MASK) + 1,
+            size: (entry.size_count >> 48) * 512,
+        }
+    }
+
+    fn words(&self) -> [u64; ENTRY as usize / 8] {
+        let size_count = (self.size / 512) << 48 | (self.count - 1) & BLOCKS_MASK;
+        [self.object, self.first, size_count, 0]
+    }
+}
+
 /// A complete list of blocks.
 #[derive(Clone)]
 pub struct RedactionList {
@@ -84,12 +100,7 @@ impl RedactionList {
         for raw in bytes.as_chunks::<{ RedactBlockPhys::SIZE }>().0 {
             let entry =
                 RedactBlockPhys::parse(raw).map_err(|e| e.at(self.dnode.place().to_string()))?;
-            let blocks = RedactedBlocks {
-                object: entry.object,
-                first: entry.blkid,
-                count: entry.size_count & BLOCKS_MASK,
-                size: (entry.size_count >> 48) * 512,
-            };
+            let blocks = RedactedBlocks::of(&entry);
             let ordered = out
                 .last()
                 .is_none_or(|l| (l.object, l.first) < (blocks.object, blocks.first));
@@ -97,7 +108,7 @@ impl RedactionList {
                 .first
                 .checked_add(blocks.count)
                 .and_then(|n| n.checked_mul(blocks.size));
-            if !ordered || end.is_none() || blocks.size == 0 || blocks.count == 0 {
+            if !ordered || end.is_none() || blocks.size == 0 {
                 return Err(Error::corrupt(
                     self.dnode.place(),
                     format!("an impossible entry for object {}", blocks.object),
@@ -278,15 +289,7 @@ impl Ctx<'_> {
         let mut header = header_of(&dnode)?;
         let bytes: Vec<u8> = piece
             .iter()
-            .flat_map(|b| {
-                let words = [
-                    b.object,
-                    b.first,
-                    (b.size / 512) << 48 | b.count & BLOCKS_MASK,
-                    0,
-                ];
-                words.into_iter().flat_map(u64::to_le_bytes)
-            })
+            .flat_map(|b| b.words().into_iter().flat_map(u64::to_le_bytes))
             .collect();
         if !bytes.is_empty() {
             dnode.write_at(self.tx, header.num_entries * ENTRY, &bytes)?;
@@ -320,5 +323,33 @@ impl Ctx<'_> {
             Some(guids) => self.activate(ds, REDACTED, &ZapValue::u64s(guids)),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{RedactBlockPhys, RedactedBlocks};
+
+    /// A list of OpenZFS 2.3. Block 0 of a file of 7 blocks was changed, and a file removed that
+    /// had data in its block 3 only. In what was received both those blocks are redacted.
+    #[test]
+    fn entries_of_a_kernel_say_one_block_less_than_they_cover() {
+        let kernel = [
+            [5, 0, 0x0100 << 48],
+            [6, 0, 0x0100 << 48 | 3],
+            [7, 0, 1 << 48],
+        ];
+        let blocks = kernel.map(|[object, blkid, size_count]| {
+            RedactedBlocks::of(&RedactBlockPhys {
+                object,
+                blkid,
+                size_count,
+            })
+        });
+        let runs = blocks.map(|b| (b.object, b.first, b.count, b.size));
+        let wanted = [(5, 0, 1, 131_072), (6, 0, 4, 131_072), (7, 0, 1, 512)];
+        assert_eq!(runs, wanted);
+        let written = blocks.map(|b| b.words());
+        assert_eq!(written, kernel.map(|[a, b, c]| [a, b, c, 0]));
     }
 }

@@ -635,7 +635,7 @@ words! {
         object @ 0,
         /// First block.
         blkid @ 8,
-        /// Bits 48..64 block size in sectors, 0..48 number of blocks.
+        /// Bits 48..64 block size in sectors, 0..48 number of blocks − 1.
         size_count @ 16,
     }
 }

@@ -557,6 +557,12 @@ impl Mounts for PoolMounts {
         roots.iter().try_for_each(|server| self.end(server, force))
     }
 
+    fn free_removed(&self, dataset: &str, recursive: bool) {
+        for server in self.servers() {
+            server.free_removed(dataset, recursive);
+        }
+    }
+
     fn created(&self, dataset: &str) {
         match dataset.split_once('@') {
             Some((head, name)) => self

@@ -421,7 +421,21 @@ impl MountServer {
         Ok(result)
     }
 
-    /// A snapshot was created (or renamed to this name).
+    /// Frees removed files that wait for it.
+    pub fn free_removed(&self, dataset: &str, recursive: bool) {
+        let mut volumes: Vec<_> = self.session.children.lock().values().cloned().collect();
+        volumes.push(self.session.root());
+        for volume in volumes {
+            let name = volume.name();
+            let concerned = name == dataset || (recursive && is_within(&name, dataset));
+            if concerned && let Ok(fs) = volume.enter() {
+                // What cannot be freed now waits in the unlinked set.
+                let _ = fs.reap();
+            }
+        }
+    }
+
+    /// A snapshot was made (or renamed to this name).
     pub fn snapshot_made(&self, dataset: &str, name: &[u8]) {
         let _one = self.changes.lock();
         if let Some(volume) = self.head(dataset) {

@@ -71,9 +71,15 @@ impl Pool {
         self.resilver_waiting()
     }
 
-    /// Begins the resilver that devices wait for, if any.
-    pub(crate) fn resilver_waiting(&self) -> Result<()> {
-        if let Some(range) = self.waiting_range() {
+    /// Begins the resilver that devices wait for, if there are any. A device may have missed what
+    /// was written while the last one ran.
+    ///
+    /// # Errors
+    /// The pool cannot be changed now.
+    pub fn resilver_waiting(&self) -> Result<()> {
+        if self.suspended().is_none()
+            && let Some(range) = self.waiting_range()
+        {
             *self.tried().1.lock() = Some(range);
             self.restart_resilver()?;
         }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use zuse_base::{Errno, Error, Result};
 use zuse_device::{Access, FileDevice, Storage, foreign};
-use zuse_vdev::{LabelConfig, Labels, PoolConfig, PoolState};
+use zuse_vdev::{Aux, LabelConfig, Labels, PoolConfig, PoolState};
 
 use crate::Pool;
 
@@ -78,7 +78,17 @@ impl DeviceUse {
         Ok(if aux { Self::Aux } else { Self::Unused })
     }
 
-    /// The pool that it belongs to, unless that is destroyed.
+    /// What is said of a device that was not found. It goes by what is at its place: nothing,
+    /// something without a label, or a device of another pool or vdev.
+    pub fn instead(path: &Path) -> Aux {
+        match Self::of(path) {
+            _ if !path.exists() => Aux::OpenFailed,
+            Ok(Self::Member(_)) => Aux::CorruptData,
+            _ => Aux::BadLabel,
+        }
+    }
+
+    /// The pool that it belongs to and is not destroyed.
     pub fn pool(&self) -> Option<&PoolConfig> {
         match self {
             Self::Member(config) if config.state != PoolState::Destroyed => Some(config),

@@ -32,7 +32,11 @@ pub trait Mounts: Send + Sync {
     /// `Refused(BUSY)` unless `force`.
     fn going(&self, dataset: &str, force: bool) -> Result<()>;
 
-    /// A dataset or snapshot was created: it may have to appear inside a mount.
+    /// Frees removed files that a mount of the dataset would free a moment later; with `recursive`
+    /// those of mounts below it too.
+    fn free_removed(&self, dataset: &str, recursive: bool);
+
+    /// A dataset or snapshot came to be: it may have to appear inside a mount.
     fn created(&self, dataset: &str);
 
     /// A dataset or snapshot is gone.

@@ -1,7 +1,9 @@
 //! A vdev with its figures, as answers contain it.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
-use zuse::{VdevKind, VdevStatus};
+use zuse::{Aux, DeviceUse, VdevKind, VdevStatus};
 
 use super::WorkRow;
 
@@ -147,7 +149,11 @@ impl VdevRow {
     /// What is known of a vdev.
     pub fn of(status: &VdevStatus) -> Self {
         let name = status.shown_name();
-        let lost = status.kind.is_device() && status.health.why == zuse::Aux::OpenFailed;
+        let lost = status.kind.is_device() && status.health.why == Aux::OpenFailed;
+        let instead = match lost {
+            true => DeviceUse::instead(Path::new(&status.name)),
+            false => status.health.why,
+        };
         let note = if lost {
             format!("was {}", status.name)
         } else {
@@ -157,9 +163,9 @@ impl VdevRow {
             name,
             kind: status.kind.name().to_owned(),
             guid: status.guid,
-            state: status.health.word().to_owned(),
+            state: status.health.state.word(instead).to_owned(),
             note,
-            unlabeled: lost && std::path::Path::new(&status.name).exists(),
+            unlabeled: lost && instead != Aux::OpenFailed,
             errors: [
                 status.read_errors,
                 status.write_errors,

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use zuse::events::Event;
+use zuse::tools::Layers as _;
 use zuse::{
-    Environment, Errno, FoundPool, Pool, PoolAccess, PoolState, Rewind, Search, VdevConfig,
-    VdevKind,
+    Aux, DeviceUse, Environment, Errno, FoundPool, Health, Pool, PoolAccess, PoolState, Rewind,
+    Search, VdevConfig, VdevKind,
 };
 
 use super::status::{MESSAGES, errata};
@@ -144,7 +145,7 @@ impl Import {
         let host = session.state.host_id()?;
         let mut texts = Vec::new();
         for found in &candidates {
-            texts.push(listing(found, host, errata_of(session, found)?));
+            texts.push(listing(found, host, &inside(session, found)?));
         }
         session.ui.print(texts.join("\n"))?;
         Ok(())
@@ -460,18 +461,41 @@ fn refusal(name: &str, found: &FoundPool, host: u64, error: &zuse::Error) -> Com
     said
 }
 
-/// The fault of older software in a pool. Its label does not list the missing features, so a pool
-/// that is not in use is opened read-only.
-fn errata_of(session: &Session, found: &FoundPool) -> Outcome<u64> {
+/// What the labels of a pool do not tell.
+#[derive(Default)]
+struct Inside {
+    /// The fault of older software that it has.
+    errata: u64,
+    cache: Vec<String>,
+    spares: Vec<String>,
+}
+
+/// A pool that nobody has is opened for reading.
+fn inside(session: &Session, found: &FoundPool) -> Outcome<Inside> {
     let config = &found.config;
-    let told = config.errata.unwrap_or_default();
-    let is_left = config.state == PoolState::Exported && config.version == NEWEST;
-    if told != 0 || !is_left || !found.health().state.is_usable() {
+    let told = Inside {
+        errata: config.errata.unwrap_or_default(),
+        ..Inside::default()
+    };
+    if config.state != PoolState::Exported || !found.health().state.is_usable() {
         return Ok(told);
     }
     // A pool that cannot be opened is listed all the same.
-    let pool = Pool::open(session.environment()?, found, &PoolAccess::default());
-    Ok(pool.map_or(0, |pool| pool.errata()))
+    let Ok(pool) = Pool::open(session.environment()?, found, &PoolAccess::default()) else {
+        return Ok(told);
+    };
+    let names = |list| {
+        let devices = pool.spa().aux_devices(list).unwrap_or_default();
+        devices.iter().map(VdevConfig::name).collect()
+    };
+    Ok(Inside {
+        errata: match config.version {
+            NEWEST if told.errata == 0 => pool.errata(),
+            _ => told.errata,
+        },
+        cache: names("l2cache"),
+        spares: names("spares"),
+    })
 }
 
 /// What the user should know before the import, and what to do.
@@ -544,18 +568,25 @@ fn advice(found: &FoundPool, host: u64, number: u64) -> String {
     format!("status: {status}\naction: {action}\n{see}")
 }
 
-/// Whether a device without a label is at the place of that vdev, or of any below it.
+/// How a vdev is. Of a device that was not found: what is at its place.
+fn health_of(found: &FoundPool, vdev: &VdevConfig) -> Health {
+    let health = found.health_of(vdev);
+    match &vdev.path {
+        Some(path) if vdev.kind.is_device() && health.why == Aux::OpenFailed => {
+            Health::new(health.state, DeviceUse::instead(Path::new(path)))
+        }
+        _ => health,
+    }
+}
+
+/// Whether something else is where a device should be: of that vdev, or of any below it.
 fn is_unlabeled(found: &FoundPool, vdev: &VdevConfig) -> bool {
-    let is_lost = vdev.kind.is_device() && found.health_of(vdev).why == zuse::Aux::OpenFailed;
-    is_lost
-        && vdev
-            .path
-            .as_ref()
-            .is_some_and(|path| Path::new(path).exists())
+    let instead = |why| matches!(why, Aux::BadLabel | Aux::CorruptData);
+    vdev.kind.is_device() && instead(health_of(found, vdev).why)
         || vdev.children.iter().any(|child| is_unlabeled(found, child))
 }
 
-fn listing(found: &FoundPool, host: u64, errata: u64) -> String {
+fn listing(found: &FoundPool, host: u64, inside: &Inside) -> String {
     let config = &found.config;
     let health = found.health();
     let mut out = String::new();
@@ -571,14 +602,38 @@ fn listing(found: &FoundPool, host: u64, errata: u64) -> String {
         config.pool_guid,
         health.word()
     );
-    out.push_str(&advice(found, host, errata));
+    out.push_str(&advice(found, host, inside.errata));
     if let Some(comment) = &config.comment {
         let _ = writeln!(out, "comment: {comment}");
     }
     out.push_str("config:\n\n");
     let width = width(&config.vdev_tree, &config.name, 0);
     lines(found, &config.vdev_tree, &config.name, 0, width, &mut out);
+    for (title, names) in [("cache", &inside.cache), ("spares", &inside.spares)] {
+        if !names.is_empty() {
+            let _ = writeln!(out, "\t{title}");
+        }
+        for name in names {
+            let _ = writeln!(out, "\t  {name}");
+        }
+    }
+    let logs: Vec<_> = config
+        .vdev_tree
+        .children
+        .iter()
+        .filter(|c| shown(c) && is_log(c))
+        .collect();
+    if !logs.is_empty() {
+        out.push_str("\tlogs\t\n");
+    }
+    for log in logs {
+        lines(found, log, &log.name(), 1, width, &mut out);
+    }
     out
+}
+
+fn is_log(vdev: &VdevConfig) -> bool {
+    vdev.top.as_ref().is_some_and(|top| top.is_log)
 }
 
 fn shown(vdev: &VdevConfig) -> bool {
@@ -602,11 +657,8 @@ fn lines(
     width: usize,
     out: &mut String,
 ) {
-    let health = found.health_of(vdev);
-    let note = match vdev.kind.is_device() && is_unlabeled(found, vdev) {
-        true => zuse::Aux::BadLabel.note(),
-        false => health.why.note(),
-    };
+    let health = health_of(found, vdev);
+    let note = health.why.note();
     let note = if note.is_empty() {
         String::new()
     } else {
@@ -614,7 +666,8 @@ fn lines(
     };
     let indented = format!("{}{name}", "  ".repeat(level));
     let _ = writeln!(out, "\t{indented:<width$}  {}{note}", health.word());
-    for child in vdev.children.iter().filter(|c| shown(c)) {
+    // Those of the pool are told behind the others.
+    for child in vdev.children.iter().filter(|c| shown(c) && !is_log(c)) {
         lines(found, child, &child.name(), level + 1, width, out);
     }
 }

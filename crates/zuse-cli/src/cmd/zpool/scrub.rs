@@ -106,6 +106,8 @@ impl Scrub {
 
     fn one(&self, session: &mut Session, name: &str, dates: Dates) -> Outcome {
         let pool = session.pool(name, Need::Write)?;
+        // What is lost in a removed file is no error any more.
+        pool.free_removed(name, true);
         if self.stop {
             let cannot = || format!("cannot cancel scrubbing {name}");
             pool.cancel_scan().or_cannot_pool(cannot)?;

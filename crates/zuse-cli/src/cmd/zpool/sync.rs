@@ -26,9 +26,11 @@ impl Sync {
         }
         for name in &names {
             match session.pool(name, Need::Write) {
-                Ok(pool) => pool
-                    .sync()
-                    .or_cannot_pool(|| format!("cannot sync '{name}'"))?,
+                Ok(pool) => {
+                    pool.free_removed(name, true);
+                    pool.sync()
+                        .or_cannot_pool(|| format!("cannot sync '{name}'"))?;
+                }
                 Err(Stop::Held(guid)) if names.len() > 1 => {
                     crate::forward::command(session, guid, &["zuse", "zpool", "sync", name])?;
                 }
