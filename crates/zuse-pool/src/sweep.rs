@@ -167,15 +167,16 @@ impl Pool {
         Ok(done)
     }
 
-    /// Bytes left of the active work of a kind.
+    /// Bytes that are left of the active work of a kind, on the devices that can be reached. Nobody
+    /// is to wait for one that is away.
     pub fn left_to_sweep(&self, kind: SweepKind) -> u64 {
         let all = self.sweeps.all.lock().clone();
         let active = all
             .iter()
             .filter(|s| s.kind == kind && s.state == State::Active);
-        let left = active.map(|s| {
-            let size = self.swept_leaf(s.zap).map_or(0, |leaf| leaf.asize());
-            size.saturating_sub(s.next).max(1)
+        let left = active.filter_map(|s| {
+            let leaf = self.swept_leaf(s.zap).filter(|leaf| leaf.is_usable())?;
+            Some(leaf.asize().saturating_sub(s.next).max(1))
         });
         left.fold(0, u64::saturating_add)
     }

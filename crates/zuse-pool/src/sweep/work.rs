@@ -110,6 +110,7 @@ impl Worker {
     }
 
     fn note(&mut self, place: &Place, step: &Step) {
+        let left_pool = matches!(step, Step::Gone) && self.pool.swept_leaf(place.zap).is_none();
         let mut all = self.pool.sweeps.all.lock();
         let own = |s: &&mut super::Sweep| (s.zap, s.kind) == (place.zap, place.kind);
         let Some(sweep) = all
@@ -119,6 +120,10 @@ impl Worker {
         else {
             return;
         };
+        if left_pool {
+            all.retain(|s| (s.zap, s.kind) != (place.zap, place.kind));
+            return;
+        }
         let mut due = self.noted.elapsed() >= NOTED_EVERY;
         match step {
             Step::Done(next) => {

@@ -37,7 +37,7 @@ impl Repeat {
         let Some(seconds) = numbers.pop() else {
             return Ok(Self::default());
         };
-        if seconds == 0.0 {
+        if seconds == 0.0 || count == Some(0) {
             return Err(CommandError::usage("interval cannot be zero").into());
         }
         let pause = Duration::try_from_secs_f64(seconds)
@@ -183,7 +183,7 @@ mod tests {
         );
         // Names of pools, though Rust parses them as numbers.
         assert_eq!(taken(&["nan", "inf"]), (names(&["nan", "inf"]), None, None));
-        for bad in [&["0"][..], &["tank", "0", "3"]] {
+        for bad in [&["0"][..], &["tank", "0", "3"], &["tank", "1", "0"]] {
             let mut words = names(bad);
             assert!(Repeat::take(&mut words).is_err(), "{bad:?}");
         }
