@@ -155,7 +155,7 @@ impl Dsl {
             .collect()
     }
 
-    /// Refuses if somebody works on a dataset.
+    /// Refuses if a dataset has an owner.
     pub(crate) fn check_idle(&self, object: u64) -> Result<()> {
         match self.held(object) {
             Some(ds) if ds.is_owned() => Err(Error::refused(

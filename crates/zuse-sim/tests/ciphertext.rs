@@ -151,7 +151,7 @@ fn keys_are_loaded_changed_inherited_and_forgotten() {
     let held = pool.file_system("tank/a/child").expect("file system");
     assert!(pool.unload_key("tank/a").unwrap_err().is(Errno::BUSY));
     drop(held);
-    // One that nobody owns and that somebody has in hand for a moment is waited for.
+    // If another thread uses one without an owner for a moment, the change waits for that.
     let child = pool.dsl().dataset("tank/a/child").expect("dataset");
     let objset = child.objset().expect("objset");
     let passing = std::thread::spawn(move || {

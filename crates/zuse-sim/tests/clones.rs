@@ -613,7 +613,7 @@ fn a_replay_that_the_power_cuts_short_goes_on_where_it_was() {
                     let _ = pool.volume("tank/vol");
                     over.store(true, Relaxed);
                 });
-                // Closing a pool without power lets go of who waits for it.
+                // Closing a pool without power releases the waiting threads.
                 while !over.load(Relaxed) && pool.suspended().is_none() {
                     std::thread::sleep(std::time::Duration::from_micros(300));
                 }

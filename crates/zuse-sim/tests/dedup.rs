@@ -38,7 +38,7 @@ fn new_pool_with(fast: bool, mut env: Environment) -> (Arc<zuse::Pool>, Arc<MemD
         is_disk: false,
         ashift: Some(12),
     };
-    // No txg ends while somebody recounts.
+    // No txg ends during a recount.
     env.limits.txg_timeout = Duration::from_secs(3600);
     let features = Some(features(fast));
     let pool = zuse::Pool::create_on_devices(env, "tank", vec![spec], features, &[]);

@@ -48,7 +48,7 @@ fn write(fs: &Arc<FileSystem>, numbers: std::ops::Range<u64>) -> zuse::Result<()
     let dir = fs.root()?;
     for i in numbers {
         let name = format!("f{i}");
-        // It may be there already, and nobody promised it.
+        // It may exist already, without a promise.
         let file = match fs.create(&root(), &dir, name.as_bytes(), 0o644) {
             Err(e) if e.is(Errno::EXIST) => fs.resolve(&root(), name.as_bytes())?,
             made => made?,
@@ -126,7 +126,7 @@ fn quiet(pool: &zuse::Pool) {
     settle(pool);
 }
 
-/// What lies on the disks, before anybody goes on with it.
+/// The content of the disks, before the pool is opened again.
 fn sound_as_left(disks: &[Device], what: &str) {
     let access = PoolAccess {
         ours: true,

@@ -30,7 +30,7 @@ fn short_parts() -> Limits {
         livelist_entries: 30,
         livelist_least_shared: 0,
         threads: 1,
-        // No txg ends while somebody recounts.
+        // No txg ends during a recount.
         txg_timeout: Duration::from_secs(3600),
         ..Limits::default()
     }
@@ -213,7 +213,7 @@ fn lists_come_back_whole_after_every_cut_of_the_power() {
                     power.cut();
                     let _ = pool.spa().sync_now();
                 });
-                // Who writes to a suspended pool waits until it is closed.
+                // A writer to a suspended pool waits until it is closed.
                 while !worker.is_finished() && pool.spa().suspended().is_none() {
                     std::thread::sleep(std::time::Duration::from_micros(300));
                 }

@@ -24,7 +24,7 @@ fn pool() -> (Arc<zuse::Pool>, Arc<FileSystem>) {
 /// does.
 const LEFT: u64 = 1 << 20;
 
-/// Files without a name, on disk and in the unlinked set, that somebody holds.
+/// Open files without a name, on disk and in the unlinked set.
 fn nameless(fs: &Arc<FileSystem>) -> Vec<Arc<zuse_zpl::Znode>> {
     let root = Credentials::root();
     let dir = fs.root().expect("root");

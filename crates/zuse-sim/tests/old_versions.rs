@@ -23,7 +23,7 @@ fn env() -> Environment {
     Environment {
         limits: Limits {
             threads: 1,
-            // No txg ends while somebody recounts.
+            // No txg ends during a recount.
             txg_timeout: Duration::from_secs(3600),
             ..Limits::default()
         },

@@ -19,7 +19,7 @@ const SIZE: u64 = 128 << 20;
 const BLOCK: usize = 128 << 10;
 const NAME: &str = "placed/f";
 
-/// Txgs end only where somebody asks for it.
+/// Txgs end only on request.
 fn env() -> Environment {
     let mut env = Environment::default();
     env.limits.intent_log = true;

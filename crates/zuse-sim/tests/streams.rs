@@ -159,7 +159,7 @@ fn assert_holds(
         .clone();
     let root = pool.file_system(name).unwrap().root_id().0;
     want.get_mut(".").unwrap()["ino"] = root.into();
-    // What a block takes on disk is the receiving pool's own affair.
+    // The space of a block on disk depends on the receiving pool.
     for entry in want.values_mut() {
         entry.as_object_mut().unwrap().remove("blocks");
     }

@@ -13,7 +13,7 @@ use zuse_zpl::WriteOptions;
 fn env(intent_log: bool) -> Environment {
     let mut env = Environment::default();
     env.limits.intent_log = intent_log;
-    // No txg comes unless somebody waits for it.
+    // A txg closes only if a thread waits for it.
     env.limits.txg_timeout = Duration::from_secs(3600);
     env.limits.threads = 1;
     env

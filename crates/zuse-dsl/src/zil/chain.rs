@@ -63,7 +63,7 @@ pub(super) struct Chain {
     pub records: u64,
     /// Nothing is written before this txg is on disk.
     pub stalled: Txg,
-    /// Somebody drains the lists, writes and flushes.
+    /// A thread drains the lists, writes and flushes.
     pub led: bool,
     /// The last drain that began, and the last durable one.
     pub begun: u64,

@@ -65,7 +65,7 @@ impl Machine {
         pool.order_sweep(kind, order, &[device]).map(drop)
     }
 
-    /// A device comes into the list of spares, or one of the list stands in for another.
+    /// A spare is added, or replaces another device temporarily.
     fn spare(
         &self,
         pool: &zuse::Pool,
