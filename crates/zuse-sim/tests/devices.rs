@@ -413,9 +413,9 @@ fn look(pool: &Arc<zuse::Pool>, what: &str) {
     assert!(wrong.is_empty(), "{what}: {wrong:?}");
 }
 
-/// Opens the pool, holds it against what it should be, and closes it. Whoever opens it for writing
-/// goes on with what was begun. Gives the tree, whether a half was split off, and what the disks
-/// hold then.
+/// Opens the pool, compares it with the expectation, and closes it. Opening it for writing
+/// continues what was begun. Returns the tree, whether a half was split off, and the content of the
+/// disks.
 fn judge(images: &[MemImage], writable: bool, what: &str) -> (String, bool, Vec<MemImage>) {
     let disks: Vec<Arc<MemDevice>> = images
         .iter()
@@ -452,8 +452,8 @@ fn judge(images: &[MemImage], writable: bool, what: &str) -> (String, bool, Vec<
     (tree, split, disks.iter().map(|d| d.snapshot()).collect())
 }
 
-/// Cuts an act, and looks at what is left: as it is, and after somebody went on with it. Gives at
-/// which of its rests the pool is then.
+/// Cuts an act, and examines the result: as it is, and after it was continued. Returns the stable
+/// state in which the pool is then.
 fn cut_and_judge(act: &Act, images: &[MemImage], after: u64, seed: u64) -> usize {
     let (left, done) = cut(act, images, after, seed);
     let what = format!("{}, cut after {after}, seed {seed}", act.name);

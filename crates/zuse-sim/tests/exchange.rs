@@ -1,6 +1,6 @@
-//! Devices that come and go while the pool is written: attached, replaced, taken out, brought back,
-//! with the power cut at any moment. What was promised is there; nothing that a device lacks is
-//! believed.
+//! Devices are attached, replaced, removed and brought back while the pool is written, with the
+//! power cut at any moment. What was promised is there. Data that a device lacks is never read from
+//! it.
 
 mod scrubbed;
 

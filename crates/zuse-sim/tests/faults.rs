@@ -233,8 +233,8 @@ fn a_flush_that_fails_is_final_until_the_pool_is_opened_again() {
 
 #[test]
 fn closing_a_suspended_pool_ends_with_an_error_and_the_last_txg_is_there() {
-    // Suspended before, and by what the closing writes; exported and left active; given up by
-    // somebody else.
+    // Suspended before, or by the writes of closing; exported, or left active; given up by another
+    // thread.
     for (before, export) in [(true, true), (true, false), (false, true), (false, false)] {
         let b = bench(&[]);
         let data = noise(5, 1 << 20);
@@ -414,7 +414,7 @@ fn so_many_errors_as_the_properties_of_vdevs_say_are_too_many() {
     assert_eq!(why.note(), "too many errors");
     assert_eq!(status.health.word(), "DEGRADED");
     pool.export().expect("export");
-    // It is no matter for the next one who opens the pool.
+    // The next open starts with new counts.
     let pool = open_three(&devices);
     assert_eq!(words(&pool), ["ONLINE"; 3]);
     // What is set later holds at once: one is too many. The first device lacks what was written

@@ -17,7 +17,7 @@ use zuse_sim::no_datasets::NoDatasets;
 use zuse_sim::rewrite::{Atlas, Rewriter, Structure};
 use zuse_sim::surgery::{Surgeon, add_word};
 
-/// What else may be found: so much hangs on what was changed that it is not told.
+/// Any other finding is allowed: too much depends on the changed data to list it.
 const ANYTHING: &[Finding] = &[];
 
 type Change = fn(&Lab, &Surgeon) -> Result<()>;

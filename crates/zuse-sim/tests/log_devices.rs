@@ -448,8 +448,8 @@ fn a_log_device_is_removed_while_logs_are_written() {
     pool.close().expect("close");
 }
 
-/// Refused, unless what is on the device is given up. Then the pool goes on, and does so too when
-/// its own host opens it again; nobody else may without saying so.
+/// Refused, unless the content of the device is given up. Then the pool continues, also when its
+/// own host opens it again. Another host must give it up again.
 #[test]
 fn what_is_on_a_missing_log_device_is_given_up_only_where_that_is_asked_for() {
     let (data, log) = (Gate::new("sim0"), Gate::new("sim1"));

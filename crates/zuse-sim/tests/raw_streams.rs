@@ -527,8 +527,7 @@ fn snap(pool: &Arc<Pool>, name: &str) {
     pool.snapshot(&[name.to_owned()], false, &[]).unwrap();
 }
 
-/// Limits come with a raw stream, usage does not: it is counted when the key is there and somebody
-/// writes.
+/// Limits come with a raw stream, usage does not: it is counted at the first write with the key.
 #[test]
 fn quotas_hold_in_what_was_received_raw() {
     let from = new_pool();

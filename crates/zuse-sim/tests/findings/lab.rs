@@ -31,7 +31,7 @@ const SLOT: usize = 64;
 const LEAF_CHUNKS: usize = 48 + 2 * 512;
 
 /// Numbers of files: `late` and `copy` in the file system `tank/files`, the others in `tank/kept`,
-/// of which there are no snapshots. What is changed there is nobody else's.
+/// which has no snapshots. So changes there affect no other dataset.
 #[derive(Clone, Debug, Default)]
 pub struct Lab {
     /// A file of eight blocks that no snapshot has.
