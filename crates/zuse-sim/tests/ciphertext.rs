@@ -1,5 +1,5 @@
-//! Encrypted datasets: what is written is read again with the key and not without; damage is told,
-//! never decrypted.
+//! Encrypted datasets: data can be read with the key and not without. Damage is reported, never
+//! decrypted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,7 +72,7 @@ fn get(pool: &Pool, dataset: &str, name: &str) -> zuse::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether some bytes stand anywhere on a device.
+/// Whether the bytes occur anywhere on a device.
 fn holds(device: &MemDevice, needle: &[u8]) -> bool {
     let mut buf = vec![0; 1 << 20];
     (0..device.size() / buf.len() as u64).any(|i| {
@@ -331,7 +331,7 @@ fn changed_pointers_and_ciphertext_fail_to_authenticate() {
     pool.close().expect("close");
 }
 
-/// Bits of a pointer, each of which alone must make its block fail, by word; `tried` counts the
+/// Bits of a pointer, each of which alone must make its block fail, by word. `tried` counts the
 /// kinds of protection. None for an object set's block.
 fn flips(good: &BlockPointer, tried: &mut [u64; 3]) -> Option<Vec<(usize, u64)>> {
     let mut flipped: Vec<(usize, u64)> = vec![];
