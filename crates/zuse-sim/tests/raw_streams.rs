@@ -1,5 +1,5 @@
-//! Raw streams: encrypted datasets go from pool to pool without their keys, and are what they were
-//! when a key comes.
+//! Raw streams: encrypted datasets are transferred without their keys, and are unchanged when a key
+//! is loaded.
 
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ fn assert_clean(pool: &Arc<Pool>) {
     assert!(report.is_clean(), "{:#?}", report.problems);
 }
 
-/// A dataset equals what the golden pool held, but for the space that its blocks take.
+/// A dataset equals the golden pool's, except for the space that its blocks use.
 fn assert_holds(pool: &Arc<Pool>, golden: &Golden, name: &str, theirs: &str) {
     let mut want = expected(&golden.manifest())[theirs].clone();
     let mut have = of_dataset(pool, name).unwrap();
@@ -108,14 +108,14 @@ fn golden_raw_streams_are_made_without_keys_and_received_as_their_manifests_say(
         assert!(locked.is(Errno::ACCES), "{locked}");
     }
     assert_clean(&pool);
-    // What came without key goes on without key, as it came.
+    // A dataset received without a key is sent again without a key, unchanged.
     for (name, theirs) in [
         ("raw-gcm", "crypt/aes-256-gcm@s1"),
         ("raw-ccm", "crypt/aes-256-ccm@s1"),
     ] {
         let again = sent(&pool, &format!("tank/{name}@s1"), None, RAW);
         let stream = golden_stream("crypt", name);
-        // The name is in BEGIN, everything behind its first checksum depends on it.
+        // The name is in BEGIN, and everything after the first checksum depends on it.
         assert_eq!(again.len(), stream.len(), "{theirs}");
         assert_eq!(bodies(&again), bodies(&stream), "{theirs}");
     }
@@ -131,7 +131,7 @@ fn golden_raw_streams_are_made_without_keys_and_received_as_their_manifests_say(
             &format!("tank/{name}@s1"),
             &format!("{theirs}@s1"),
         );
-        // And it is written to like any other.
+        // It can be written to like any other.
         let fs = pool.file_system(&format!("tank/{name}")).unwrap();
         let file = fs
             .create(&Credentials::root(), &fs.root().unwrap(), b"new", 0o644)
@@ -207,7 +207,7 @@ impl Seed {
     }
 }
 
-/// Changes files of a dataset: some are made, some rewritten, cut or removed.
+/// Changes files of a dataset: some are created, some rewritten, truncated or removed.
 fn churn(pool: &Arc<Pool>, dataset: &str, seed: &mut Seed) {
     let fs = pool.file_system(dataset).unwrap();
     let root = Credentials::root();
@@ -274,13 +274,13 @@ fn raw_incrementals_are_interrupted_and_resumed_without_any_key() {
         receive(&pool, &stream, &request).unwrap();
         assert_clean(&pool);
     }
-    // Rolling back needs no key, and what follows goes on top of it.
+    // A rollback needs no key, and the next increment can be received on it.
     pool.rollback("tank/r@2", true).unwrap();
     pool.rollback("tank/r@2", false).unwrap();
     let last = sent(&from, "tank/e@3", Some("@2"), RAW);
     receive(&pool, &last, &request).unwrap();
     assert_clean(&pool);
-    // A stream onto another state of the same dataset is refused.
+    // A stream for another state of the same dataset is refused.
     let wrong = sent(&from, "tank/e@3", Some("@1"), RAW);
     let late = receive(&pool, &wrong, &into("tank/r@late")).unwrap_err();
     assert!(late.is(Errno::TXTBSY), "{late}");
@@ -405,7 +405,7 @@ fn a_raw_increment_brings_which_datasets_are_encryption_roots() {
     from.snapshot(&["tank/e@0".into()], true, &[]).unwrap();
     let pool = new_pool();
     receive(&pool, &send(None, "0"), &into("tank/r")).unwrap();
-    // One becomes a root, one is none any more, one has another name; all of them changed.
+    // One becomes an encryption root, one stops being one, one is renamed; all of them are changed.
     from.change_key("tank/e/a", &key(2), zuse::KeyFormat::Raw, None, "prompt")
         .unwrap();
     from.inherit_key("tank/e/c").unwrap();

@@ -44,7 +44,7 @@ fn none(rule: &str, findings: &[String]) {
     );
 }
 
-/// Drawings and tables stand as they are drawn; a literal cannot be broken everywhere.
+/// Drawings and tables keep their width, and literals cannot be broken everywhere.
 #[test]
 fn lines_are_short() {
     let most = limit("Lines have at most ", " columns");
