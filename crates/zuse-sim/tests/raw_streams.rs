@@ -556,7 +556,7 @@ fn quotas_hold_in_what_was_received_raw() {
     receive(&pool, &sent(&from, "tank/e@1", None, RAW), &into("tank/r")).unwrap();
     pool.load_key("tank/r", &key, false).unwrap();
     assert_eq!(used(&pool, "tank/r"), used(&from, "tank/e"));
-    // Looking has changed nothing: an increment goes on top.
+    // Reading has changed nothing: an increment can be received.
     write(&from, "tank/e", "d", 1001).unwrap();
     snap(&from, "tank/e@2");
     pool.unload_key("tank/r").unwrap();
@@ -566,13 +566,13 @@ fn quotas_hold_in_what_was_received_raw() {
     let over = write(&pool, "tank/r", "over", 1000).unwrap_err();
     assert!(over.is(Errno::DQUOT), "{over}");
     write(&pool, "tank/r", "within", 1001).unwrap();
-    // A limit that is set here holds too.
+    // A limit that is set here is enforced too.
     set(&pool, "tank/r", &plenty(1001), "1M");
     let over = write(&pool, "tank/r", "more", 1001).unwrap_err();
     assert!(over.is(Errno::DQUOT), "{over}");
     let counted = used(&pool, "tank/r");
     assert_clean(&pool);
-    // And back, onto what was counted there: the old counts go.
+    // Sent back, onto a dataset with counts of its own: these are dropped.
     snap(&pool, "tank/r@3");
     let back = sent(&pool, "tank/r@3", Some("@2"), RAW);
     receive(&from, &back, &into("tank/e")).unwrap();
@@ -580,7 +580,7 @@ fn quotas_hold_in_what_was_received_raw() {
     assert!(over.is(Errno::DQUOT), "{over}");
     assert_eq!(used(&from, "tank/e"), counted);
     {
-        // Counts follow what is removed.
+        // Counts change with removals.
         let (fs, top) = open(&from, "tank/e");
         for name in ["a", "b", "c", "d", "within"] {
             fs.unlink(&Credentials::root(), &top, name.as_bytes())
@@ -617,7 +617,7 @@ fn rearranged(bytes: &[u8], change: &dyn Fn(&mut Records)) -> Vec<u8> {
     writer.into_inner().unwrap()
 }
 
-/// Resuming, and what a raw stream's dnodes are proved with, rely on the order of records.
+/// Resuming, and the authentication of a raw stream's dnodes, rely on the order of records.
 #[test]
 fn records_that_are_not_in_order_are_refused() {
     let (from, to) = (new_pool(), new_pool());
@@ -670,7 +670,7 @@ fn records_that_are_not_in_order_are_refused() {
     to.close().unwrap();
 }
 
-/// Snapshots of before IV sets had guids ("errata 4") cannot prove that they are the sender's.
+/// Snapshots from before IV set guids ("errata 4") cannot prove that they are the sender's.
 #[test]
 fn a_raw_increment_without_iv_sets_is_received_where_the_check_is_off() {
     let from = new_pool();

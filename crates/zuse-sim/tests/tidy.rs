@@ -89,7 +89,7 @@ fn files_are_short() {
 
 /// The notes on the format are tables of facts, `commands.md` is made of help texts.
 fn is_prose(name: &str) -> bool {
-    let page = !name.contains('/') || name.starts_with("docs/");
+    let page = !name.contains('/') || name.starts_with("docs/") || name.ends_with("/README.md");
     page && !name.starts_with("docs/format/") && name != "docs/commands.md"
 }
 
@@ -180,7 +180,7 @@ fn the_page_about_the_house_is_short() {
     );
 }
 
-/// The list may only shrink: an entry that is short, or gone, is taken out of it.
+/// The list may only shrink: an entry that is short, or gone, must be removed.
 #[test]
 fn functions_are_short() {
     let most = limit("A function has at most ", " lines");
