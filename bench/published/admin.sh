@@ -7,10 +7,9 @@
 # About six minutes at full size on two quiet cores. `SMALL=1` takes a hundredth of everything: whether it runs at all.
 #
 # FILESYSTEMS (400), SNAPSHOTS (100 of each), OTHERS (600), MANY (10000), ONE (300), LISTED (100000 snapshots), FILES (200000) and CHANGED
-# (2000) change the sizes. Device reads are counted by strace where it is installed. "cold" is a new process that opens the pool,
-# the image evicted from the host's page cache before; "warm" is answered by the process that holds the pool for a mount (left out
-# where there is no FUSE). The block cache is limited to 64 MB for the pool of the published table; "off" is the same without the
-# metadata tier.
+# (2000) change the sizes. Device reads are counted by strace where it is installed. "cold" is a new process that opens the pool, after
+# the image was evicted from the host's page cache. "warm" is answered by the process that holds the pool for a mount; without FUSE it is
+# left out. The block cache is limited to 64 MB for the pool of the published table; "off" is the same without the metadata tier.
 set -euo pipefail
 [ $# = 1 ] || [ $# = 2 ] || { echo "usage: admin.sh DIR [JSON]" >&2; exit 2; }
 dir=$1 zuse=${ZUSE:-target/release/zuse}

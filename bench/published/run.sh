@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Repeats the work of the tables that were published about ZFS on this project and its peers: builds what that needs, measures, writes
-# bench/results/published-*.{json,svg} and the tables of docs/performance.md. Root, for loop mounts and dropping caches.
+# Repeats the measurements of tables that were published about ZFS on this project and its peers. It builds what they need and measures.
+# It writes bench/results/published-*.{json,svg} and the tables of docs/performance.md. Needs root, for loop mounts and dropping caches.
 #
 #   bench/published/run.sh --ci             an hour
 #   bench/published/run.sh --full           the published sizes: hours, 100 GB of disk; results and tables of their own

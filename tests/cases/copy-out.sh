@@ -1,5 +1,5 @@
-# Copying files and volumes to the host follows no link that is there, replaces nothing that it did not make, gives who is not
-# root no set-id bits, and leaves no directory open to others before its content is there.
+# Copying files and volumes to the host follows no existing link, and replaces only what it has created itself. Users other than root get
+# no set-id bits. No directory is open to other users before its content is complete.
 . "$(dirname "$0")/lib.sh"
 ok zuse zpool create w "$T/p.img" --size 128M
 mkdir -p src/sub outside
@@ -54,7 +54,7 @@ is "$(stat -c %F root/src/null)" "character special file" "the device"
 ok zuse stream extract --no-same-owner --no-special -C plain s
 is "$(stat -c %a:%u plain/src/set plain/src/top | tr '\n' ' ')" "755:0 644:0 " "modes without owners"
 [ -e plain/src/null ] || [ -e plain/src/pipe ] && differs "special files came out"
-# As somebody else neither set-id bits nor devices; the rest comes out.
+# As another user neither set-id bits nor devices; the rest is copied.
 mkdir -m 700 theirs
 chown 4321:4321 theirs
 chmod 755 "$T/.own" "$T/.own/bin"; chmod 644 s

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# 'zpool create' took a device with a file system, swap space or a partition table without a word, and -f took the device of a pool
+# 'zpool create' took a device with a file system, swap space or a partition table without a warning. With -f it took the device of a pool
 # that was imported and not mounted. The same bytes have several names: links, loop devices.
 . "$(dirname "$0")/lib.sh"
 

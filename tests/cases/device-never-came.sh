@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The power went while a device was on its way into a pool: it has labels of a txg that was never committed, and no uberblock. The
-# pool comes back without it, and the command is given again as it was. A device that really was in the pool is refused without -f.
+# The power failed while a device was being added to a pool. It has labels of a txg that was never committed, and no uberblock. The pool
+# is opened without it, and the command can be repeated. A device that really was in the pool is refused without -f.
 . "$(dirname "$0")/lib.sh"
 for d in a b c d; do disk $d 96M; done
 rings() { # device: no uberblock is left

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Two faults of old software that pools with encrypted datasets may have are told in OpenZFS's words: keys of version 0 ("errata 3"), and
-# snapshots without IV set guids ("errata 4"), these before the import too. The words are those of OpenZFS 2.3's
+# Two faults of old software in pools with encrypted datasets are reported in OpenZFS's words. They are keys of version 0 ("errata 3"),
+# and snapshots without IV set guids ("errata 4"). The latter are reported before the import too. The words are those of OpenZFS 2.3's
 # commands with these very images. It says "theissue" and "preservingthe" of an imported pool.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"

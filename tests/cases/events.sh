@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `zpool events`: what the host of a pool keeps, in OpenZFS's words and form; what goes to a file and to a command meanwhile, up to the
-# export; who follows.
+# `zpool events`: the events in a pool's host, in OpenZFS's words and form. Events in a file and for a command, up to the export.
+# Followers.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 unset ZUSE_HOST_LINGER

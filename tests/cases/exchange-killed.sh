@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Devices are attached, taken offline and back, replaced, stood in for by a spare, detached and split off, each under two writers and
-# a reader that compares, and each interrupted by SIGKILL of the host at a seeded moment. The next host goes on: nothing that was
-# fsynced is lost, the pool comes to rest with a clean scrub, and OpenZFS's zdb finds nothing. ROUNDS (2) times; `scripts/soak exchange`: ten.
+# Devices are attached, taken offline and back, replaced, detached and split off, and spares stand in. Two writers and a comparing reader
+# run meanwhile, and each operation is interrupted by SIGKILL of the host at a seeded moment. The next host continues. Nothing that was
+# fsynced is lost, a final scrub is clean, and OpenZFS's zdb finds nothing. ROUNDS (2) times; `scripts/soak exchange`: ten.
 # only where it is asked for: the suite `exchange` runs it, with more time than a case has
 HOSTS=1
 . "$(dirname "$0")/lib.sh"

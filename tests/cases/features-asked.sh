@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What a pool has no feature or version for is refused, as a real kernel refuses it: a checksum for dedup was taken, pruning said that it
-# was done, any word was a set of features.
+# What a pool lacks the feature or version for is refused, as by a real kernel. Before, a dedup checksum was accepted, pruning reported
+# success, and any word was accepted as a set of features.
 . "$(dirname "$0")/lib.sh"
 disk d 64M
 ok zpool create -d -m none p "$T/d"

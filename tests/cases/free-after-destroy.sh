@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# 'zpool destroy' and 'zpool export' of a mounted pool returned while the process that had held it still locked its devices: the next
-# command found them in use.
+# 'zpool destroy' and 'zpool export' of a mounted pool returned while its former holder still locked the devices. The next command found
+# them in use.
 . "$(dirname "$0")/lib.sh"
 
 disk a

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Each way in which a program can ask for durability, on a mount whose process is killed before a txg comes: what was asked for is there,
-# and what was not asked for is not.
+# Each way in which a program can request durability, on a mount whose process is killed before a txg ends. What was requested is there,
+# and nothing else.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 unset ZUSE_HOST_LINGER

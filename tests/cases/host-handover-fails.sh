@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A new process that was to go on with the mounts of a pool and does not: it hangs, or it ends and the old program cannot open the pool
-# either. What the mounts are asked meanwhile is answered soon, or fails. What errors were counted is known to whoever goes on.
+# A handover of a pool's mounts that fails. The new process hangs, or it ends and the old program cannot open the pool either. Requests of
+# the mounts are answered soon, or fail. The next holder knows the counted errors.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 unset ZUSE_HOST_LINGER

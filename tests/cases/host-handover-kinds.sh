@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Another process goes on with a pool of a temporary name below an alternate root, with one that was imported to be read only, with the
-# mount of a pool that is not imported, and with the mounts of a user: children inside their parents' mounts, directories that are made
-# up, the closed place of one whose key is not loaded.
+# Another process takes over a pool with a temporary name below an alternate root, and one that was imported read-only. It takes over the
+# mount of a pool that is not imported, and the mounts of a user. These have children inside their parents' mounts, directories that are
+# made up, and the closed place of a dataset without its key.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 unset ZUSE_HOST_LINGER

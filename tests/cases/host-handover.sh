@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# 'zuse host restart' has another process, of another copy of the program, go on with the mounts of a pool: whoever uses them notices
-# nothing. Where the new process fails, the old program goes on.
+# With 'zuse host restart' another process, of another copy of the program, takes over the mounts of a pool. Their users notice nothing.
+# If the new process fails, the old program continues.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 unset ZUSE_HOST_LINGER

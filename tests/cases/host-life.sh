@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# An imported pool has one process that goes on holding it. Commands share it, many at a time; it is started again after it was killed,
-# and ends with the export, when it had nothing to do for as long as it was told, and when nobody can find it any more.
+# An imported pool has one process that holds it. Many commands share it at a time, and it is started again after it was killed. It ends
+# with the export, after the configured time without work, and when no client can find it any more.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 unset ZUSE_HOST_LINGER

@@ -39,7 +39,7 @@ while piece := s.recv(65536):
 head, _, body = page.partition(b"\r\n\r\n")
 assert head.startswith(b"HTTP/1.1 200"), head
 assert f"Content-Length: {len(body)}".encode() in head and b"zfs_pool_size_bytes" in body, page[:300]
-# One that says nothing keeps nobody else waiting for ever.
+# A silent client does not block the others.
 silent = socket.socket(socket.AF_UNIX)
 silent.connect(sys.argv[1])
 silent.close()

@@ -24,7 +24,7 @@ ok zfs rename p/c p/d
 is "$(ls p)" d "the directory follows the name"
 is "$(m)" "p /p p/d /p/d" "rename"
 
-# Somebody stands in it.
+# A process has its working directory in it.
 (cd p/d && exec sleep 60) &
 sleep 0.3
 for refused in "1 zfs unmount p/d" "255 zfs set mountpoint=$T/q p/d" "255 zfs set canmount=off p/d" "1 zfs rename p/d p/e" \

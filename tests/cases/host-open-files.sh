@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Open files and working directories survive a rollback where the object is the same, and a file handle finds its file after the kernel
-# has forgotten it.
+# Open files and working directories survive a rollback if the object is the same. A file handle finds its file after the kernel has
+# forgotten it.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 unset ZUSE_HOST_LINGER

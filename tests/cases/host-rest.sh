@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A host at rest woke up ten times a second, and visited each mount every second. Now it hears of what happens: that a mount was taken
-# away, that a command came, that its socket is gone. 'zpool create -R' mounted the pool without its alternate root.
+# An idle host woke up ten times a second, and visited each mount every second. Now it is notified: of an unmount, of a command, and of
+# the removal of its socket. 'zpool create -R' mounted the pool without its alternate root.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 unset ZUSE_HOST_LINGER

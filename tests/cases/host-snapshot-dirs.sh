@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Directories made, removed and renamed in .zfs/snapshot are snapshots made, destroyed and renamed, by root and by nobody else.
+# Directories created, removed and renamed in .zfs/snapshot are snapshots created, destroyed and renamed. Only root may do that.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 unset ZUSE_HOST_LINGER

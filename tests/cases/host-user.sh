@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A user who is not root has hosts as well. What lies in directories of theirs is mounted there, children inside their parents' mounts;
-# elsewhere it is left unmounted, and a line says why and how.
+# A user who is not root has hosts as well. Datasets are mounted in the user's own directories, children inside their parents' mounts.
+# Elsewhere they are left unmounted, and a message says why and what to do.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 unset ZUSE_HOST_LINGER

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What a command sees and makes through a host is as if it had done it itself: its group and umask; mounts in the order in which they
-# were made, whichever host has them; the number of a mount's root is that of its object, as with the kernel's ZFS.
+# A command on a host has the same effect as one that opens the pool itself. It has its own group and umask. Mounts are listed in the
+# order in which they were made, whichever host has them. The number of a mount's root is that of its object, as with the kernel's ZFS.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 unset ZUSE_HOST_LINGER

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# An import or a split with an option that cannot be was refused after it was done: the pool was imported, or split, all the same. The
-# process that had opened it went on holding it: nobody found it, and the next import waited for ever.
+# An import or a split with a bad option was refused only after it was done. The pool was imported, or split, all the same. The process
+# that had opened the pool kept it. No command found that process, and the next import waited for ever.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 unset ZUSE_HOST_LINGER

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# 'make install' puts a stripped program, the helpers of mount(8) and the units where they belong, and no name of OpenZFS's commands
-# unless it is asked for them. The program that it installs is built without a path of who builds it.
+# 'make install' installs a stripped program, the helpers of mount(8) and the units in the right places. It installs the names of
+# OpenZFS's commands only on request. The installed program contains no path of the build directory.
 . "$(dirname "$0")/lib.sh"
 
 source=$(cd "$CASES/../.." && pwd)

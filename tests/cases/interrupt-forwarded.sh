@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Ctrl-C of a command that a mount's process does for it ended the command, and not the work: a receive went on, a send
-# filled its file, 'zpool iostat 1' printed for ever.
+# Ctrl-C on a command that a mount's process runs ended the command, but not its work. A receive continued, a send filled its file, 'zpool
+# iostat 1' printed for ever.
 . "$(dirname "$0")/lib.sh"
 
 disk p.img 2G

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A log device that is missing: the pool is imported without it only where that is asked for, which is said, and it goes on then. A lone log
+# A log device is missing. The pool is imported without it only on request; the message says so, and the pool works then. A lone log
 # device goes offline and comes back. OpenZFS's zdb finds nothing wrong with logs on a mirror, claimed or not.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A name of 300 bytes left the feature longname enabled instead of active, and its streams unmarked; without the feature the
-# property was taken all the same.
+# A name of 300 bytes left the feature longname enabled instead of active, and its streams unmarked. Without the feature the property was
+# accepted all the same.
 . "$(dirname "$0")/lib.sh"
 
 disk d0; disk d1

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# `-o noatime` had no effect, and files that the kernel had in its cache, or that were empty, kept their access time however often they were
-# read.
+# `-o noatime` had no effect. Files that were cached by the kernel, or empty, kept their access time however often they were read.
 . "$(dirname "$0")/lib.sh"
 
 disk d 128M

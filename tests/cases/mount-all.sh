@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `zfs mount -a` passed over file systems whose mountpoint lies elsewhere than below that of their parent, and over children that had been
-# unmounted by name; its status said nothing of what it could not mount.
+# `zfs mount -a` skipped file systems whose mountpoint is not below that of their parent, and children that had been unmounted by name.
+# Its exit status did not report failed mounts.
 . "$(dirname "$0")/lib.sh"
 
 disk d

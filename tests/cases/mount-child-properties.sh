@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# File systems below a mounted one are in the mount of that one, and its properties counted for all of them: acltype, setuid, devices
-# and exec of a child, set before or while it is mounted.
+# File systems below a mounted one are in its mount, and its properties applied to all of them. Now acltype, setuid, devices and exec of a
+# child apply, set before or while it is mounted.
 . "$(dirname "$0")/lib.sh"
 
 disk d

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A container that starts while a mount is there takes a copy along, in its own mount namespace: `zuse umount` waited for its end, and
-# after umount(8) the dataset counted as mounted.
+# A container that starts while a mount exists gets a copy of it in its own mount namespace. `zuse umount` waited for its end, and after
+# umount(8) the dataset counted as mounted.
 . "$(dirname "$0")/lib.sh"
 
 disk d

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What a mapping had written was taken for a hole by who looked for data, so cp copied zeros; and copy_file_range stopped at 64 MiB, which
-# programs take for the end of the file.
+# Data written through a mapping counted as a hole for SEEK_DATA, so cp copied zeros. copy_file_range stopped at 64 MiB, which programs
+# take for the end of the file.
 . "$(dirname "$0")/lib.sh"
 
 disk d 512M

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the kernel keeps of a mount and nobody took from it: block counts of the moment a file was made, names in a dataset that does not
-# tell case apart, listings that were begun before a file was made, pages that were read beside an asynchronous O_DIRECT write.
+# Stale kernel caches of a mount: block counts from a file's creation, and names in a case-insensitive dataset. Also listings that began
+# before a file was created, and pages that were read beside an asynchronous O_DIRECT write.
 . "$(dirname "$0")/lib.sh"
 
 disk d

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Where an encrypted dataset belongs whose key is not loaded there was an ordinary directory: what was written there landed in the dataset
+# In the place of an encrypted dataset without its key there was an ordinary directory. What was written there landed in the dataset
 # above, in clear.
 . "$(dirname "$0")/lib.sh"
 

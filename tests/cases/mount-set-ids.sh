@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Set-id bits outlived a write by somebody without privilege, and exec honoured them: the server dropped them and the kernel, which
-# keeps attributes without time limit, was not told.
+# Set-id bits survived a write by an unprivileged user, and exec honoured them. The server dropped them, but did not tell the kernel,
+# which keeps attributes without a time limit.
 . "$(dirname "$0")/lib.sh"
 
 disk d 128M
@@ -13,7 +13,7 @@ $1"; }
 export -f change
 export T
 
-# Makes a file with that mode, lets somebody change it, and shows its mode: what has to be left of it is the last argument.
+# Creates a file with that mode, lets another user change it, and compares its mode with the last argument.
 after() {
     local who=$1 mode=$2 wanted=$3
     rm -f m/f

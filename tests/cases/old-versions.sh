@@ -1,6 +1,6 @@
 #!/bin/bash
-# Pools of the versions before features were only read. They are written as their version knows them, and become newer only
-# when somebody asks for it: OpenZFS's zdb finds no leak and no wrong sum in them.
+# Pools of the versions before features were only read. They are written in the form of their version, and upgraded only on request.
+# OpenZFS's zdb finds no leak and no wrong sum in them.
 . "$(dirname "$0")/lib.sh"
 
 head -c 300000 /dev/urandom >x

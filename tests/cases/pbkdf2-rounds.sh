@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A raw stream names the rounds of PBKDF2 of its key: one with 4 294 967 280 kept 'load-key' busy for hours, with a lock that
-# every other command of the mount's process waited for, and nothing ended it.
+# A raw stream contains the number of PBKDF2 rounds of its key. One with 4 294 967 280 kept 'load-key' busy for hours, and it could not be
+# interrupted. It held a lock for which every other command of the mount's process waited.
 . "$(dirname "$0")/lib.sh"
 here=$CASES/../..
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Channel programs that would run for years, or for ever, where Lua counts no instructions: in finalizers, in functions of its
-# library in C, in a chain of '__call', in the garbage collector, in the compiler. The pool belonged to such a program, and
-# no signal ended it. Each is stopped in its time, changes nothing, and writers go on.
+# Channel programs that run for ever where Lua counts no instructions. These places are finalizers, C functions of its library, a chain of
+# '__call', the garbage collector and the compiler. Such a program had the pool for itself, and no signal ended it. Each is stopped at its
+# time limit, changes nothing, and writers continue.
 . "$(dirname "$0")/lib.sh"
 
 disk p.img

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A clone below its encryption root could not be promoted when its origin lay outside: "the clone and its origin inherit keys of
-# different encryption roots". OpenZFS 2.3 promotes it twice along the chain; these are the roots that it showed after each step.
+# A clone below its encryption root could not be promoted if its origin was outside. The message was "the clone and its origin inherit
+# keys of different encryption roots". OpenZFS 2.3 promotes it twice along the chain; these are the roots that it showed after each step.
 . "$(dirname "$0")/lib.sh"
 
 disk d

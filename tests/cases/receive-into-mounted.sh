@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Before it let a mount go, a receive listed its root directory. That counted as an access: the access time was written,
-# and an incremental stream into a mount that nobody had touched said "destination has been modified".
+# Before it unmounted, a receive listed the root directory. That counted as an access, so the access time was written. An incremental
+# stream into an unchanged mount then failed with "destination has been modified".
 . "$(dirname "$0")/lib.sh"
 
 disk d
@@ -25,7 +25,7 @@ for name in b c; do
     ok zfs unmount p/$name
 done
 
-# What somebody has written there is still in the way.
+# What a user has written there still prevents it.
 ok zfs rollback -r p/c@1
 ok zfs mount p/c
 echo 3 >r/f3

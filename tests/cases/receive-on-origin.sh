@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A full stream that goes on top of a snapshot that has nothing to do with it (`receive -o origin=`) was refused where a file had a
-# smaller block there; what the snapshot had beyond the last object of the stream stayed.
+# A full stream on top of an unrelated snapshot (`receive -o origin=`) was refused if a file had a smaller block there. Objects of the
+# snapshot after the last object of the stream were not removed.
 . "$(dirname "$0")/lib.sh"
 disk a
 ok zpool create p "$T/a"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What `zfs receive` may not set or leave out: what the data was made with, and an encryption of what goes on top of a dataset, which is
-# as that dataset is. It was taken without a word.
+# What `zfs receive` may not set or exclude: properties on which the data depends, and the encryption of an increment, which is that of
+# its dataset. Both were accepted without a message.
 . "$(dirname "$0")/lib.sh"
 disk a
 ok zpool create p "$T/a"

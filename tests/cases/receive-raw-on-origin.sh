@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A raw stream of a clone was received onto its origin after the origin's key had been changed: the wrapping that came put the old key
-# back, and no key that its root named opened the origin any more.
+# A raw stream of a clone was received onto its origin after the origin's key had been changed. The received wrapping restored the old
+# key. The key that its root named did not open the origin any more.
 . "$(dirname "$0")/lib.sh"
 
 disk d

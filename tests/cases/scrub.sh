@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A scrub goes on in the pool's host after the command has ended, is kept over an export and over SIGKILL, mends a device that was
-# written over with noise while the pool was in use, names what it cannot mend, and finds nothing the second time.
+# A scrub continues in the pool's host after the command has ended, and after an export and SIGKILL. It repairs a device that was
+# overwritten with noise while the pool was in use. It names what it cannot repair, and finds nothing the second time.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 

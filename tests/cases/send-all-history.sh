@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `zfs send -R DS@last` carried the last snapshot alone, with status 0: whoever used it for a backup lost the history.
+# `zfs send -R DS@last` sent the last snapshot alone, with status 0. A backup made with it lost the history.
 . "$(dirname "$0")/lib.sh"
 disk a && disk b
 ok zpool create p "$T/a"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Which snapshots a send carries, from which sources, with which properties, what it says and with which status it ends: for
-# combinations of -R -I -i -p -b -h -s -w -X -L -c -e -n with snapshots, clones, origins, children, encrypted datasets, bookmarks and
-# sources that are missing or late, on a pool of OpenZFS, as OpenZFS itself answered (scripts/send-combinations made the facts).
+# Which snapshots a send contains, from which sources, with which properties; its messages and its exit status. It tests combinations of
+# -R -I -i -p -b -h -s -w -X -L -c -e -n. The pool of OpenZFS has snapshots, clones, origins, children, encrypted datasets and bookmarks,
+# and some sources are missing or late. The expectations are OpenZFS's own answers (made by scripts/send-combinations).
 . "$(dirname "$0")/lib.sh"
 data=$CASES/../../testdata/send
 mkdir pool

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The expected size of a stream is told without the key of an encrypted dataset, as OpenZFS does; the stream itself wants the key, and
-# a package with properties of it goes raw only.
+# The expected size of a stream is printed without the key of an encrypted dataset, as by OpenZFS. The stream itself needs the key, and a
+# package with its properties can only be sent raw.
 . "$(dirname "$0")/lib.sh"
 
 disk d

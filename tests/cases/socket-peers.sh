@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The socket of a mount's process: seventy clients that said nothing blocked every command; a socket that another user had put
-# into the state directory was believed, and got the command line with the standard streams.
+# The socket of a mount's process. Seventy silent clients blocked every command. A socket that another user had put into the state
+# directory was trusted, and got the command line with the standard streams.
 . "$(dirname "$0")/lib.sh"
 
 disk p.img

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What `zpool status` says of a pool in each state, as OpenZFS's kernel and zpool 2.3 said it of a pool of their own in that state,
-# letter by letter but for times, sizes, guids and where the devices are.
+# What `zpool status` prints of a pool in each state, compared with OpenZFS's kernel and zpool 2.3 in the same state. The text is the same
+# except for times, sizes, guids and the paths of devices.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 unset ZUSE_HOST_LINGER

@@ -1,5 +1,5 @@
-# Forged names in a stream (`..`, `.`, with a slash, from the root, one name twice) wrote files outside of the directory that
-# it was extracted to. They are left out, and said; nothing outside is touched; the other files are given.
+# Forged names in a stream (`..`, `.`, with a slash, from the root, one name twice) wrote files outside of the target directory. They are
+# left out and reported. Nothing outside is changed, and the other files are extracted.
 . "$(dirname "$0")/lib.sh"
 mkdir in && cd in
 cp "$CASES/../../testdata/cases/forged-names.zs" s

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Ansible's modules zfs, zfs_facts, zpool_facts and zfs_delegate_admin (collection community.general, as the PyPI package 'ansible' carries
-# it): each task runs twice; the second run must change nothing.
+# Ansible's modules zfs, zfs_facts, zpool_facts and zfs_delegate_admin (collection community.general, from the PyPI package 'ansible').
+# Each task runs twice; the second run must change nothing.
 . "$(dirname "$0")/lib.sh"
 venv ansible ansible-core==2.17.14
 collections=$KEPT/ansible-10.7.0

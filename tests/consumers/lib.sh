@@ -1,7 +1,8 @@
 # Sourced by every client's script in this folder: `. "$(dirname "$0")/lib.sh"`. It is tests/cases/lib.sh and what clients need beside it.
 #
-# A client is a program of others that is made for ZFS. Its script fetches it, pinned, with an ordinary package manager into
-# target/consumers/ (kept from run to run), and has it do its main job, unchanged, on pools of Zuse. What cannot be fetched is a failure.
+# A client is a program of others that is made for ZFS. Its script fetches a pinned version with an ordinary package manager into
+# target/consumers/, which is kept between runs. It then runs the client's main job, unchanged, on pools of Zuse. What cannot be fetched
+# is a failure.
 #   debs NAME[=VERSION]…  unpacks Debian packages into $KEPT/deb, without what they depend on
 #   has COMMAND:PACKAGE…  installs Debian packages that have nothing to do with ZFS, where the command (or file) is missing
 #   venv NAME WANTED…     makes $KEPT/venv-NAME with these PyPI packages, and puts its commands into PATH

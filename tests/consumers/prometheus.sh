@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prometheus's own parser of its text format (PyPI 'prometheus_client') reads what `zuse host metrics` says: each family has a type and
-# a help text, no sample stands twice, and names of datasets that need quoting come out as they are.
+# Prometheus's own parser of its text format (PyPI 'prometheus_client') reads the output of `zuse host metrics`. Each family has a type
+# and a help text, and no sample occurs twice. Names of datasets that need quoting are parsed correctly.
 . "$(dirname "$0")/lib.sh"
 venv prometheus prometheus-client==0.21.1
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# syncoid replicates: first whole, then increments, one file system and trees, within a pool and to another one, with snapshots of its own
-# and without, and goes on after it was killed in the middle.
+# syncoid replicates: first a full stream, then increments. It replicates one file system and trees, within a pool and to another one,
+# with and without snapshots of its own. It continues after it was killed in the middle.
 . "$(dirname "$0")/lib.sh"
 has getfattr:attr pv:pv mbuffer:mbuffer lzop:lzop /usr/share/perl5/Config/IniFiles.pm:libconfig-inifiles-perl
 has /usr/share/perl5/Capture/Tiny.pm:libcapture-tiny-perl

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# zfs-autobackup selects by a property, takes snapshots, sends them to another place in the same pool and to another one, and thins both
-# out; zfs-check sums what is in a snapshot, and finds what differs. (Volumes need /dev/zvol for zfs-check; zfs-autoverify does, too.)
+# zfs-autobackup selects by a property and takes snapshots. It sends them to another place in the same pool and to another one, and thins
+# both out. zfs-check computes checksums of a snapshot and finds differences. (Volumes need /dev/zvol for zfs-check; zfs-autoverify does,
+# too.)
 . "$(dirname "$0")/lib.sh"
 venv zfs-autobackup zfs-autobackup==3.3 colorama==0.4.6
 installed

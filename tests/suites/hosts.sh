@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The host of a pool under many clients and under SIGKILL (tests/suites/hosts.py): commands of eight processes at random, each of
-# which knows what it must see; and hosts that are killed at random moments while commands and mounts are at work.
-# HOSTS_COMMANDS (250) and HOSTS_KILLS (8) say how much; `make soak` asks for 1,000 and 50. HOSTS_SEED repeats a run.
+# The host of a pool with many clients and SIGKILL (tests/suites/hosts.py). Eight processes run random commands, and each knows the
+# expected output. Hosts are killed at random moments while commands and mounts are in use. HOSTS_COMMANDS (250) and HOSTS_KILLS (8) are
+# the numbers of commands and kills; `make soak` uses 1,000 and 50. HOSTS_SEED repeats a run.
 # limit: 600
 set -euo pipefail
 cd "$(dirname "$0")/../.."

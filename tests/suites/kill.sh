@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The mounted process is killed at random moments, KILLS (10) times; `make soak` asks for 200. After each: zdb finds nothing
-# wrong with the image as it was left, every file that was fsynced is there with its content, and the pool mounts again.
+# The mounted process is killed at random moments, KILLS (10) times; `make soak` uses 200. After each kill zdb finds nothing wrong with
+# the image. Every file that was fsynced has its content, and the pool can be mounted again.
 #
 #   KILLS=5 KILL_SEED=7 scripts/run-suites kill
 # limit: 900

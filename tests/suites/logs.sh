@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The log of an encrypted volume, claimed without the key and then replayed with it: OpenZFS's zdb finds both pools sound, and
-# in the first one the claim.
+# The log of an encrypted volume, claimed without the key and then replayed with it. OpenZFS's zdb finds both pools consistent, and shows
+# the claim in the first one.
 # limit: 600
 set -euo pipefail
 cd "$(dirname "$0")/../.."

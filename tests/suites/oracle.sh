@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The judge itself is judged: zdb-check must pass a pool that OpenZFS wrote, and must not pass it once bytes of it are wrong or missing.
+# Tests the judge itself. zdb-check must pass a pool that OpenZFS wrote. It must not pass the pool once some bytes are wrong or missing.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# The mount against two suites that others keep: pjdfstest (what POSIX says of names, modes, owners, times and errors) and fsx (random
-# reads, writes, maps, holes and truncations of one file against a copy in memory), both as cargo installs them. What fsx left is read
-# again after an export, and zdb judges the pool. Root and /dev/fuse. Copies point to blocks where they can (zfs_bclone_enabled); the
-# pool counts clones in the form that zdb 2.3 knows. The last runs of fsx keep to half blocks and sync often, so that much is shared.
-#
+# The mount against two suites of other projects, as cargo installs them. pjdfstest tests the POSIX rules of names, modes, owners, times
+# and errors. fsx compares random reads, writes, maps, holes and truncations of one file with a copy in memory. The files of fsx are read
+# again after an export, and zdb judges the pool. Needs root and /dev/fuse. Copies are block clones if possible (zfs_bclone_enabled); the
+# pool counts clones in the form that zdb 2.3 knows. The last runs of fsx use half blocks and sync often, so that many blocks are shared.
 #   POSIX_SEED=7 FSX_OPS=20000 scripts/run-suites posix
 # limit: 1200
 set -euo pipefail

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A host that is full, and who holds a pool: the pool is suspended, nothing that was acknowledged is lost, every command
-# answers meanwhile, and it goes on after 'zpool clear' or ends when told so. Freed space is punched out of the image. One
-# process holds a pool, and the others reach it.
+# A full host, and the holder of a pool. The pool is suspended, nothing that was acknowledged is lost, and every command gets an answer.
+# The pool continues after 'zpool clear', or ends on request. Freed space is punched out of the image. One process holds a pool, and the
+# others reach it.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 top=$PWD

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# OpenZFS's zdb judges pools that Zuse wrote, one for each way of using one (crates/zuse-sim/examples/make_pool.rs):
-# all checksums of all blocks, no leaks, every object listed without complaint.
+# OpenZFS's zdb judges pools that Zuse wrote, one for each kind of use (crates/zuse-sim/examples/make_pool.rs). It checks all checksums of
+# all blocks, finds no leaks, and lists every object without an error.
 #
 #   ZDB_SCENARIOS="tree gang" scripts/run-suites zdb     only these
 # limit: 900

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Pools as OpenZFS's own torture test leaves them: `zuse zdb -bcc` says of them what OpenZFS's zdb says, leaks included, and
-# everything else that reads a pool comes to its end.
+# Pools as OpenZFS's own torture test leaves them. `zuse zdb -bcc` prints the same as OpenZFS's zdb, including leaks. All other commands
+# that read a pool complete.
 #
 #   ZTEST_SECONDS=120 ZTEST_ROUNDS=5 scripts/run-suites ztest
 #   ZTEST_SHAPE="-m 1 -K draid -r 9 -D 3 -R 2 -S 2"          this layout only (ztest's options)
 #
-# ztest chooses at random what it does, and no seed can be given: it runs only where a time is given, not in the gate, whose verdict
-# must not be a matter of luck. What it found has become `leaks.sh` and tests.
-# It aborts by itself now and then; such a round is tried again. A pool that shows a difference stays.
+# ztest acts at random and accepts no seed. So it runs only if a time is given, and not in the gate, whose result must not depend on luck.
+# Its findings have become `leaks.sh` and tests. It sometimes aborts by itself; such a round is repeated. A pool that shows a difference
+# is kept.
 # limit: 3600
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -33,8 +33,8 @@ shapes=(
     ""
 )
 
-# What both print: leaks and the sums, without progress, and without what zdb prints otherwise from 2.4 on: the bins of the
-# histogram, and a row for the log of the special class.
+# The common output: leaks and the sums, without progress. Two parts are left out, because zdb prints them differently from 2.4 on. They
+# are the bins of the histogram, and a row for the log of the special class.
 figures() {
     tr '\r' '\n' | sed -n \
         -e '/^[[:space:]]*$/d' \

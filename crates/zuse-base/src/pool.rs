@@ -7,8 +7,8 @@
 //!   full queue only reduces parallelism.
 //! - A batch of [`WorkPool::run_in_background`] runs beside the caller. [`WorkPool::finish`] helps
 //!   with the rest of it, and waits for its end.
-//! - While nobody waits for a result ([`WorkPool::set_awaited`]), batches of computations use at
-//!   most half of the processors. As soon as somebody waits, more threads help.
+//! - While no caller waits for a result ([`WorkPool::set_awaited`]), batches of computations use at
+//!   most half of the processors. As soon as one waits, more threads help.
 //! - A panic in a job does not end its thread. It is counted and tears the pool's tripwire, and the
 //!   batch reports it to its caller.
 //! - Dropping the pool runs the queued jobs, then joins the threads.
@@ -181,7 +181,7 @@ impl WorkPool {
         }
     }
 
-    /// Says whether somebody waits for results. The default is that somebody does.
+    /// Says whether a caller waits for results. The default is that one does.
     pub fn set_awaited(&self, awaited: bool) {
         let before = self.nobody_waits.swap(!awaited, Ordering::SeqCst);
         if before && awaited {
@@ -191,7 +191,7 @@ impl WorkPool {
         }
     }
 
-    /// Whether somebody waits for results, as far as is known.
+    /// Whether a caller waits for results, as far as is known.
     pub fn is_awaited(&self) -> bool {
         !self.nobody_waits.load(Ordering::Relaxed)
     }

@@ -25,7 +25,7 @@ struct State<T> {
     pushers: usize,
 }
 
-/// Why an item was given back.
+/// Why an item was returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushError<T> {
     /// No room now.

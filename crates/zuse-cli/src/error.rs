@@ -24,7 +24,7 @@ pub enum Stop {
     Held(u64),
     /// A new process must run the command, and keeps the pool that the command creates or imports.
     NewProcess,
-    /// Whoever read our output went away.
+    /// The reader of our output has closed it.
     Hangup,
 }
 

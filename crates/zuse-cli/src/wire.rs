@@ -110,7 +110,7 @@ pub enum Sent {
     Strange,
 }
 
-/// Sends a command line to whoever listens.
+/// Sends a command line to the listening process.
 ///
 /// # Errors
 /// The holder disconnected before it answered.
@@ -210,7 +210,7 @@ fn send(stream: &mut UnixStream, request: &Request, streams: &[OwnedFd; 3]) -> i
     }
 }
 
-/// Whether somebody listens.
+/// Whether a process listens.
 pub fn is_live(socket: &Path) -> bool {
     matches!(connect(socket), Ok(Some(_)))
 }

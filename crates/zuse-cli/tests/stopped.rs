@@ -1,5 +1,5 @@
-//! Channel programs that are stopped: by a limit, by SIGINT, by the end of whoever asked for them.
-//! Nothing that they did stays.
+//! Channel programs that are stopped: by a limit, by SIGINT, by the end of their client. None of
+//! their changes remains.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};

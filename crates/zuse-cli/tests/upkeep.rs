@@ -49,11 +49,12 @@ fn a_user_other_than_root_is_given_them_by_number() {
     let env = TestEnv::with_pool();
     env.ok("zfs allow -c create,@back tank");
     env.ok("zfs allow -s @back snapshot tank");
-    // Root hands all of it over; anybody else is somebody else already.
+    // Root delegates everything to another user. Any other user delegates it already.
     let root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
     let user = if root {
-        // What is built may lie where nobody else may look. Copied by another process: one that is
-        // forked while this one has the copy open for writing would keep it from being run.
+        // Other users may have no access to the build directory. The copy is made by another
+        // process: a process forked from this one meanwhile would inherit a descriptor open for
+        // writing. Then the copy could not be run.
         let copied = std::process::Command::new("cp")
             .arg(env!("CARGO_BIN_EXE_zuse"))
             .arg(env.path("zuse"))

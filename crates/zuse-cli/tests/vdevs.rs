@@ -228,7 +228,7 @@ fn a_vdev_that_is_not_to_allocate_gets_nothing_new() {
     let again = allocated(&env);
     assert!(again[0] <= before[0], "{before:?} {again:?}");
     assert!(again[1] >= after[1] + (8 << 20), "{after:?} {again:?}");
-    // As little room is left for who only reads.
+    // A pool that is open read-only reports as little available space.
     let looked = number(&env.ok("zfs get -Hp -o value -d 0 available tank"));
     assert!(looked < 112 << 20, "{looked}");
 

@@ -16,7 +16,7 @@ pub trait Ledger: Send + Sync {
     /// A block left the tree: it is freed, or goes to the deadlist.
     ///
     /// # Errors
-    /// The space could not be given back.
+    /// The space could not be freed.
     fn kill(&self, txg: Txg, bp: &BlockPointer) -> Result<()>;
     /// Object number of the dataset, 0 for the MOS; `None` if lost blocks are not reported.
     fn dataset(&self) -> Option<u64> {

@@ -540,7 +540,7 @@ pub(crate) fn drop_if_empty_list(ctx: &Ctx<'_>, list: u64) -> Result<bool> {
 }
 
 /// References to the shared empty list, taken and dropped in any number, and counted once by
-/// [`Self::note`]. Nobody else may take or drop references in between.
+/// [`Self::note`]. No other code may take or drop references in between.
 pub(crate) struct EmptyLists {
     /// The list, if there is one.
     object: Option<u64>,

@@ -1,8 +1,8 @@
 //! A dataset in memory: a head or a snapshot, with its open object set and its accounting.
 //!
-//! There is at most one per dataset object. Whoever mounts a head owns it ([`Dataset::own`]), and
-//! owned heads are not destroyed. A rollback gives the dataset a new object set, so the owner first
-//! stops all work on the old one.
+//! There is at most one per dataset object. A mount of a head owns it ([`Dataset::own`]), and owned
+//! heads are not destroyed. A rollback gives the dataset a new object set, so the owner first stops
+//! all work on the old one.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
@@ -155,7 +155,7 @@ impl Dsl {
             .collect()
     }
 
-    /// Refuses if somebody works on a dataset.
+    /// Refuses if a dataset has an owner.
     pub(crate) fn check_idle(&self, object: u64) -> Result<()> {
         match self.held(object) {
             Some(ds) if ds.is_owned() => Err(Error::refused(

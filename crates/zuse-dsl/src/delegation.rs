@@ -5,7 +5,7 @@
 //!   whokey = WHO SCOPE $ ID      ul$1000  gd$50  el$  c-$  s-$@backup; WHO in capitals: the names are sets (@backup)
 //! ```
 //! Chapter 04a §2 of the format notes. Permissions are kept and shown. They are not enforced:
-//! whoever can write the pool's devices can do everything.
+//! a user who can write the pool's devices can do everything.
 
 use std::sync::atomic::Ordering::Relaxed;
 

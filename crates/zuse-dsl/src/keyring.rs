@@ -449,7 +449,7 @@ impl Dsl {
         Ok(())
     }
 
-    /// False if somebody uses the object set of a dataset without an owner.
+    /// False if the object set of a dataset without an owner is in use.
     fn try_to_unload_key(&self, name: &str) -> Result<bool> {
         let _config = self.read_config();
         let (dir, _) = self.root_for_keys(name)?;

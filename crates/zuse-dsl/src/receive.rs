@@ -408,7 +408,7 @@ impl Receiving {
         let begin = Arc::new(self.begin.clone());
         let temporary = self.temporary;
         let (b, c) = (begin.clone(), begin);
-        // Ownership ends only after the task, so that nobody else can own it in between.
+        // Ownership ends only after the task, so that no other owner can come in between.
         let owner = self.owner.take();
         let done = self.dsl.task(
             move |ctx| ctx.check_finish(&b, object, temporary),

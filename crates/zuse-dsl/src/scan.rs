@@ -78,7 +78,7 @@ struct State {
     ahead: Option<Position>,
     /// Changes when the current batch becomes useless.
     epoch: u64,
-    /// Figures of the batch in hand.
+    /// Figures of the current batch.
     counts: Arc<Counts>,
     /// Bytes repaired by batches of a scrub that were then discarded. A repeated batch finds them
     /// good.

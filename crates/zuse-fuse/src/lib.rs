@@ -1,7 +1,7 @@
 //! The FUSE server: sessions, kernel-cache policy, mount and unmount.
 //!
 //! ```text
-//!   kernel ── /dev/fuse ── wire (private) ── trait Ops ── whoever serves files
+//!   kernel ── /dev/fuse ── wire (private) ── trait Ops ── the file server
 //!                │
 //!                ├─ mount_point   mount(2) as root, else fusermount3; mountinfo; unmount
 //!                └─ notifier      invalidations, one thread of its own

@@ -204,7 +204,7 @@ impl Mounted {
             .map_err(|e| MountError::Session(std::io::Error::other(e)))
     }
 
-    /// Whether the mount is not at its place any more, whoever removed it.
+    /// Whether the mount has been removed from its place, by this process or another.
     pub fn is_unmounted(&self) -> bool {
         self.is_over() || self.point.is_gone()
     }

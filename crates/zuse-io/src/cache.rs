@@ -180,7 +180,7 @@ enum End {
     #[default]
     Open,
     Came(Result<Arc<Block>>),
-    /// The reading thread gave up: whoever needs the block tries again.
+    /// The reading thread gave up: a waiting thread tries again.
     GivenUp,
 }
 

@@ -219,8 +219,8 @@ impl Pipeline {
         }
     }
 
-    /// From now on small writes wait for their neighbours ([`crate::gather`]). Whoever flushes the
-    /// devices calls [`Self::drain`] first.
+    /// From now on small writes wait for their neighbours ([`crate::gather`]). Before a flush of
+    /// the devices call [`Self::drain`].
     pub fn gather_writes(&self) {
         self.gathers.store(true, Relaxed);
     }

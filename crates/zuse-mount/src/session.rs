@@ -251,7 +251,7 @@ impl Session {
         }
     }
 
-    /// Somebody has read an object.
+    /// A user has read an object.
     pub fn accessed(&self, fs: &FileSystem, znode: &Arc<Znode>) -> bool {
         self.keeps_atime && fs.accessed(znode)
     }

@@ -68,7 +68,7 @@ impl Staff {
         })
     }
 
-    /// Looks after a session from now on.
+    /// Includes a session in the rounds from now on.
     pub(crate) fn look_after(&self, session: &Arc<Session>) -> std::io::Result<()> {
         let mut rounds = self.rounds.lock();
         let _ = session.rouse.set(self.rouse.clone());

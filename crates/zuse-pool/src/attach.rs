@@ -38,7 +38,7 @@ pub enum Purpose {
 pub enum Newcomer {
     /// A device that belongs to no pool.
     Device {
-        /// Open for writing; nobody else has it.
+        /// Open for writing, and locked for this process.
         device: Arc<dyn BlockDevice>,
         /// A disk rather than a file.
         is_disk: bool,

@@ -200,7 +200,7 @@ impl Txgs {
         self.changed.notify_all();
     }
 
-    /// Measures the pace: a txg of so many bytes took that long to write.
+    /// Measures the pace: the bytes of a txg, and the time that writing it took.
     pub fn note_pace(&self, bytes: u64, took: Duration) {
         if bytes < TELLING {
             return;

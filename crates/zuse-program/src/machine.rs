@@ -121,7 +121,7 @@ pub(crate) fn run(
 fn done(talk: &Talk, result: Result<Option<Tree>, String>) {
     let full = result.as_ref().is_err_and(|why| why == NO_MEMORY);
     let stopped = talk.meter.stopped().is_some() || full;
-    // Whoever is gone needs no answer.
+    // A caller that has ended needs no answer.
     let _ = talk.said.send(Said::Done(Ended { result, stopped }));
 }
 

@@ -47,7 +47,7 @@ pub(crate) struct Meter {
     /// The end of its time. There is none while it is compiled.
     deadline: Cell<Option<Instant>>,
     cancel: Arc<AtomicBool>,
-    /// Nobody waits for it any more.
+    /// No caller waits for it any more.
     left: Arc<AtomicBool>,
     stop: Cell<Option<Stop>>,
     grace: Cell<u64>,

@@ -1,5 +1,5 @@
-//! Writes out what a disk holds after power cuts under file systems with intent logs, for other
-//! programs to look at:
+//! Writes the disk images after power cuts under file systems with intent logs, for examination by
+//! other programs:
 //!
 //! ```text
 //! cargo run --example cut_images -- DIR FROM..TO      DIR/SEED-N-STATE/sim0, a pool `promises`

@@ -1,7 +1,7 @@
-//! Makes the corpora of `fuzz/` again from the golden pools: `cargo run -p zuse-sim --example
-//! fuzz_corpus`.
+//! Regenerates the corpora of `fuzz/` from the golden pools:
+//! `cargo run -p zuse-sim --example fuzz_corpus`.
 //!
-//! A few small inputs of each kind are enough to begin with; fuzzers find the rest.
+//! A few small inputs of each kind are enough to start with; fuzzers find the rest.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,7 +32,7 @@ struct Corpus(BTreeMap<&'static str, Vec<Vec<u8>>>);
 impl Corpus {
     fn add(&mut self, target: &'static str, mut bytes: Vec<u8>) {
         bytes.truncate(LONGEST);
-        // Zeros at the end say nothing.
+        // Trailing zeros carry no information.
         let used = bytes.iter().rposition(|b| *b != 0).map_or(0, |at| at + 1);
         bytes.truncate(used.next_multiple_of(8).min(bytes.len()));
         let all = self.0.entry(target).or_default();

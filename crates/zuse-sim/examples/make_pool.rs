@@ -30,10 +30,10 @@ struct Scenario {
     plain: bool,
     /// Features that are not enabled.
     without: &'static [&'static str],
-    /// Something is leaked: not among the scenarios that are listed.
+    /// Some space is leaked, so it is not among the listed scenarios.
     leaks: bool,
     properties: &'static [(&'static str, &'static str)],
-    /// None: it is what power cuts left.
+    /// None: it is the result of power cuts.
     fill: Option<Fill>,
 }
 
@@ -146,7 +146,7 @@ fn received(pool: &Arc<Pool>, _: &str) -> Result<()> {
     Ok(())
 }
 
-/// Blocks that rotted and were healed by streams of their snapshots.
+/// Blocks that were corrupted, and then healed by streams of their snapshots.
 fn healed(pool: &Arc<Pool>, name: &str) -> Result<()> {
     let prng = SeededPrng::new(1);
     mixed(pool, name)?;
@@ -333,8 +333,8 @@ fn full(pool: &Arc<Pool>, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Free space in pieces too small for what is written then: something is left in every metaslab,
-/// then come blocks as large as a metaslab.
+/// Free space too fragmented for the blocks that are written then. Some space is used in every
+/// metaslab, then come blocks as large as a metaslab.
 fn gang(pool: &Arc<Pool>, name: &str) -> Result<()> {
     let prng = SeededPrng::new(4);
     leave_gaps(pool, &prng, &format!("{name}/small"))?;
@@ -366,7 +366,7 @@ fn gang(pool: &Arc<Pool>, name: &str) -> Result<()> {
         "no gang block was made among {} blocks",
         report.blocks
     );
-    // Some of the gang blocks are freed again, others made in their place.
+    // Some of the gang blocks are freed again, and others written in their place.
     for i in 0..3 {
         let _ = fs.unlink(&root(), &fs.root()?, b"big0");
         fs.sync()?;
@@ -419,8 +419,8 @@ fn leave_gaps(pool: &Arc<Pool>, prng: &SeededPrng, small: &str) -> Result<()> {
 }
 
 /// Files of all sizes, attributes, links, devices, several datasets and snapshots. All features are
-/// enabled in a pool that was made without any and is in use. What is there goes on being used
-/// beside what is new.
+/// enabled in a pool that was created without any and is in use. The old objects are used further
+/// beside the new ones.
 fn upgraded(pool: &Arc<Pool>, name: &str) -> Result<()> {
     mixed(pool, name)?;
     pool.dsl()

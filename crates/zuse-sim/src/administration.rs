@@ -5,9 +5,9 @@
 //!   step ──► pool   what is asked of it, and whether it must refuse
 //!        └─► Model  datasets → files (seed of the bytes), snapshots oldest first, origin
 //! ```
-//! After each step the books must equal a full recount, and the datasets those of the model. The
-//! recount ([`zuse_dsl::check_accounting`]) has used and its parts, referenced, unique, compressed
-//! and logical bytes, and deadlists. Now and then every byte is compared.
+//! After each step the accounting must equal a full recount, and the datasets those of the model.
+//! The recount ([`zuse_dsl::check_accounting`]) covers used and its parts, referenced, unique,
+//! compressed and logical bytes, and deadlists. Sometimes every byte is compared.
 
 mod mixture;
 
@@ -21,7 +21,7 @@ use zuse_base::{Entropy, Error, SeededPrng};
 /// Files by number.
 type Files = BTreeMap<u64, Content>;
 
-/// Where a file's bytes come from: the number of the file that they were written to, and a seed.
+/// The origin of a file's bytes: the number of the file to which they were written, and a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Content {
     number: u64,
@@ -41,7 +41,7 @@ struct Head {
     received: Option<bool>,
 }
 
-/// What a workload has made, to go on with.
+/// The result of a workload, from which it can be continued.
 #[derive(Clone, Debug, Default)]
 pub struct Administered {
     heads: BTreeMap<String, Head>,
@@ -50,8 +50,8 @@ pub struct Administered {
     kept: Option<Box<Administered>>,
 }
 
-/// A pool at work beside its model. The model has a change before the pool is asked for it: one
-/// that the pool did not answer may be on disk.
+/// A pool in use, with its model. The model gets a change before the pool does, because a change
+/// without an answer may be on disk.
 pub struct Administration<'a> {
     pool: &'a Arc<Pool>,
     top: String,
@@ -61,11 +61,11 @@ pub struct Administration<'a> {
     names: u64,
     /// See [`Administered`].
     kept: Option<Box<Administered>>,
-    /// Everything is done that this simulation knows, not administration alone.
+    /// Everything that this simulation can do is done, not administration alone.
     mixed: bool,
     /// The states since the last one that is on disk for certain, and that one.
     trail: Vec<Administered>,
-    /// What was done, for messages.
+    /// The changes so far, for messages.
     done: Vec<String>,
 }
 
@@ -98,7 +98,7 @@ impl<'a> Administration<'a> {
         }
     }
 
-    /// The same workload with another seed, on a pool in which it was at work before.
+    /// The same workload with another seed, on a pool that it has used before.
     pub fn of(pool: &'a Arc<Pool>, seed: u64, model: Administered) -> Self {
         Self {
             heads: model.heads,
@@ -108,7 +108,7 @@ impl<'a> Administration<'a> {
         }
     }
 
-    /// What the pool has by now, for [`Self::of`].
+    /// The present content of the pool, for [`Self::of`].
     pub fn into_model(self) -> Administered {
         self.model()
     }
@@ -121,15 +121,15 @@ impl<'a> Administration<'a> {
         }
     }
 
-    /// Does a number of steps, proving the books after each.
+    /// Runs some steps, and checks the accounting after each.
     ///
     /// # Errors
-    /// A sentence with what was done last, if pool and model or recount differ.
+    /// A sentence with the last changes, if the pool differs from the model or the recount.
     pub fn run(&mut self, steps: u64) -> Result<()> {
         self.run_with(steps, &mut |_| Ok(()))
     }
 
-    /// As [`Self::run`], with more to be proved after each step.
+    /// As [`Self::run`], with a further check after each step.
     ///
     /// # Errors
     /// As [`Self::run`], and those of `more`.
@@ -187,7 +187,7 @@ impl<'a> Administration<'a> {
         self.heads.entry(name.to_owned()).or_default()
     }
 
-    /// The pool refused or not, as it must.
+    /// Checks that the pool refused or not, as it must.
     fn expect(&self, result: Result<()>, refused: Option<Errno>) -> Result<()> {
         match (result, refused) {
             (Err(e), Some(errno)) if e.is(errno) => Ok(()),
@@ -424,7 +424,7 @@ impl<'a> Administration<'a> {
         self.expect(result, refused)
     }
 
-    /// Compares the pool with the model, and its books with a recount.
+    /// Compares the pool with the model, and its accounting with a recount.
     fn prove(&mut self, content: bool) -> Result<()> {
         self.pool.sync()?;
         if self.mixed {

@@ -4,8 +4,8 @@
 //!   files at work, cut ─► make, cut ─► files at work, cut ─► go back, cut │ discard, cut ─► …
 //!                          └ model as of then                 └ it is the model again
 //! ```
-//! After each cut the pool has one of the two states that the cut may leave, whole. It is the one
-//! before what was being done, or the one after it. Which one it is the pool itself says.
+//! After each cut the pool is in one of the two states that the cut may leave: before the running
+//! change, or after it. The pool itself shows which one.
 
 use std::sync::Arc;
 
@@ -25,11 +25,11 @@ use zuse_check::{Depth, check};
 pub struct Tally {
     /// Checkpoints made.
     pub made: u32,
-    /// Times that the pool went back.
+    /// How often the pool was rewound.
     pub rewound: u32,
-    /// Discards that came to their end.
+    /// Discards that were completed.
     pub discarded: u32,
-    /// Discards that were cut in between.
+    /// Discards that were interrupted by a cut.
     pub half: u32,
 }
 
@@ -64,7 +64,7 @@ struct Run<'a> {
 /// Rounds of work with a checkpoint each.
 ///
 /// # Errors
-/// The first thing that does not hold, as text.
+/// The first violation, as text.
 pub fn rounds(files: &Files, rules: Rules, seed: u64, rounds: u32) -> Found<Tally> {
     let start = power::create(files, &rules, seed).map_err(|e| format!("create: {e}"))?;
     let mut run = Run {
@@ -113,8 +113,8 @@ impl Run<'_> {
         }
     }
 
-    /// Opens the pool on disks whose power goes after some operations, does something, and keeps
-    /// what the disks then hold. Gives whether that was done to its end.
+    /// Opens the pool on disks whose power fails after some operations, does something, and keeps
+    /// the content of the disks. Returns whether it was completed.
     fn cut_in<R>(
         &mut self,
         checkpoint: bool,
@@ -137,7 +137,7 @@ impl Run<'_> {
         let env = power::environment(&self.prng, &self.clock);
         let access = self.access(true, checkpoint);
         let done = open_whole(env, &devices, &access).is_ok_and(|pool| {
-            // Nobody is there to clear a suspended pool.
+            // No administrator can clear a suspended pool here.
             pool.spa().set_patient(false);
             let done = act(&pool).is_ok();
             power.cut();
@@ -152,7 +152,7 @@ impl Run<'_> {
         done
     }
 
-    /// Looks at the pool as it is now.
+    /// Examines the pool in its present state.
     fn look<R>(
         &self,
         checkpoint: bool,
@@ -183,7 +183,7 @@ impl Run<'_> {
         wrong
     }
 
-    /// The pool is as the models say, and so is its checkpoint.
+    /// Checks that the pool and its checkpoint match the models.
     fn prove(&self) -> Found<()> {
         let whole = |wrong: Vec<String>, what: &str| match wrong.is_empty() {
             true => Ok(()),

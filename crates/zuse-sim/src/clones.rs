@@ -1,5 +1,5 @@
-//! Files that share blocks, against a model of every byte. Random copies by pointing, writes,
-//! truncations, removals, snapshots and rollbacks, also with dedup going on and off.
+//! Files that share blocks, against a model of every byte. Random block clones, writes,
+//! truncations, removals, snapshots and rollbacks, also with dedup switched on and off.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ struct Run<'a> {
     prng: SeededPrng,
     files: Files,
     snapshots: Vec<(String, Files)>,
-    /// Contents come again, and the dedup property changes.
+    /// Contents are repeated, and the dedup property changes.
     dedup: bool,
 }
 
@@ -44,7 +44,7 @@ const DEDUP: [&str; 7] = [
     "blake3,verify",
     "skein",
 ];
-/// Contents of blocks that come again.
+/// Contents of blocks that are repeated.
 const CONTENTS: u64 = 24;
 
 /// Switches clones on.
@@ -60,12 +60,12 @@ pub fn switch_on(pool: &Pool) -> Result<()> {
 /// Runs `steps` random steps in the root file system of a pool.
 ///
 /// # Errors
-/// Anything that is not as the model has it, as `Corrupt`.
+/// Any difference from the model, as `Corrupt`.
 pub fn run(pool: &Arc<Pool>, dataset: &str, seed: u64, steps: usize) -> Result<()> {
     run_with(pool, dataset, seed, steps, false)
 }
 
-/// As [`run`], with few contents that come again and again, and a dedup property that changes.
+/// As [`run`], with few contents that are often repeated, and a dedup property that changes.
 ///
 /// # Errors
 /// As [`run`].
@@ -121,7 +121,7 @@ pub fn clear(pool: &Arc<Pool>, dataset: &str) -> Result<()> {
         }
     }
     drop((root, fs));
-    // What was freed waits for a txg or two.
+    // Freed blocks become available after a txg or two.
     for _ in 0..4 {
         pool.sync()?;
     }
@@ -170,14 +170,14 @@ impl Run<'_> {
         }
         match self.below(4) {
             0 => bytes.fill(self.below(255) as u8 + 1),
-            // Some of it is a hole, or goes into the pointer.
+            // Part of it is a hole, or is embedded in the pointer.
             1 => self.prng.fill(&mut bytes[len as usize / 2..]),
             _ => self.prng.fill(&mut bytes),
         }
         bytes
     }
 
-    /// Sets how the next blocks are looked for, and in how many copies they are written.
+    /// Sets the dedup and copies properties for the next blocks.
     fn change_property(&self) -> Result<()> {
         let kind = DEDUP[self.below(DEDUP.len() as u64) as usize];
         let copies = self.below(3) + 1;

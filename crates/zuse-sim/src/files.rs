@@ -1,8 +1,9 @@
 //! A workload of people: files, directories, links, attributes, snapshots, datasets, on a whole
 //! pool.
 //!
-//! One thread works, so that the txg of each change is known: txgs move on only when it asks. It
-//! often asks without waiting, so that changes go on while an older txg is being written.
+//! There is one thread, so that the txg of each change is known: a txg closes only on its request.
+//! It often requests one without waiting, so that changes continue while an older txg is being
+//! written.
 
 mod copies;
 
@@ -34,7 +35,7 @@ pub struct File {
     xattrs: BTreeMap<String, Vec<u8>>,
 }
 
-/// What a name names.
+/// The object of a name.
 #[derive(Clone, Debug, PartialEq)]
 enum Node {
     Dir,
@@ -66,9 +67,9 @@ pub struct Files {
     pub features: Option<Vec<&'static Feature>>,
     /// Properties of the root dataset.
     pub properties: Vec<(String, String)>,
-    /// Freed space is given back to the disks after every txg.
+    /// Freed space is trimmed after every txg.
     pub autotrim: bool,
-    /// Every second change is a copy that points to blocks where it can.
+    /// Every second change is a block clone if possible.
     pub clones: bool,
     /// Pools that had blocks with several pointers when they were compared.
     pub sharing: Arc<AtomicU64>,
@@ -90,7 +91,7 @@ impl Default for Files {
 impl Files {
     fn put_limits(&self, env: &mut Environment) {
         env.limits.clone_blocks = self.clones;
-        // The model is that of a txg: an intent log would bring what came after it.
+        // The model is that of a txg. An intent log would also replay later changes.
         env.limits.intent_log = false;
     }
 
@@ -407,7 +408,7 @@ impl Worker<'_> {
             fs.remove_xattr(&self.root, &znode, name.as_bytes())?;
             file.xattrs.remove(&name);
         } else {
-            // Up to what spills out of the dnode.
+            // Up to a size that needs a spill block.
             let value = self.noise(
                 self.prng
                     .below(if self.prng.chance(1, 4) { 3000 } else { 60 }) as usize,
@@ -423,7 +424,7 @@ impl Worker<'_> {
             .set(self.pool.spa().open_txg().0, self.model.clone());
     }
 
-    /// Asks for a txg without waiting for it to be on disk.
+    /// Requests a txg without waiting until it is on disk.
     fn move_on<'s>(&self, scope: &'s std::thread::Scope<'s, '_>) {
         let spa = self.pool.spa().clone();
         let txg = spa.open_txg();
@@ -521,7 +522,7 @@ impl Worker<'_> {
             self.change(&fs, &mut tree)?;
             self.model.heads.insert(head.clone(), Arc::new(tree));
             self.note();
-            // Only what is on disk can be shared.
+            // Only blocks on disk can be shared.
             match self.prng.below(if self.workload.clones { 10 } else { 30 }) {
                 0 | 1 => self.move_on(scope),
                 2 => {
@@ -529,7 +530,8 @@ impl Worker<'_> {
                     if let Some((path, _)) = self.some_file(tree) {
                         let txg = self.pool.spa().open_txg().0;
                         let znode = self.node(&fs, &path)?;
-                        // A promise about this file is one about its txg: all of it is one state.
+                        // An fsync of this file commits its txg, and with it all changes of one
+                        // state.
                         let dirty = fs.dirty_txg(&znode).is_some_and(|t| t.0 == txg);
                         fs.fsync(&znode)?;
                         if dirty {
@@ -737,7 +739,7 @@ impl Workload for Files {
                     worker.session(scope)
                 };
                 if let Err(e) = done {
-                    // With the power on there is no reason to fail.
+                    // With power there is no reason to fail.
                     if pool.suspended().is_none() && std::env::var_os("ZUSE_SIM_VERBOSE").is_some()
                     {
                         eprintln!("the workload stops: {e}");

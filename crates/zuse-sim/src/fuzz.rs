@@ -1,12 +1,11 @@
 //! What is fuzzed: one function per kind of hostile bytes, shared by `fuzz/` (cargo-fuzz) and
 //! `tests/fuzz_targets.rs`.
 //!
-//! A target takes any bytes and returns; it fails by panicking, hanging, or asking for memory
-//! without bounds. What parses must also survive being written and parsed again, where it can be
-//! written.
+//! A target accepts any bytes and returns. It fails by a panic, a hang, or unlimited memory use.
+//! Parsed data must also survive writing and parsing again, if it can be written.
 //!
-//! Checksums hide parsers from a fuzzer, so targets begin behind them: decoded blocks, sealed
-//! streams.
+//! Checksums hide parsers from a fuzzer. So targets begin after their verification: decoded blocks,
+//! sealed streams.
 
 mod bytes;
 mod objects;
@@ -53,7 +52,7 @@ pub fn run(name: &str, bytes: &[u8]) {
     (found.unwrap_or_else(|| panic!("no target {name}")).run)(bytes);
 }
 
-/// Another input, made of one or two of a corpus: fields changed, cut, spliced.
+/// Another input, made from one or two of a corpus: fields changed, truncated, spliced.
 pub fn mutated(prng: &SeededPrng, corpus: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = prng.pick(corpus).cloned().unwrap_or_default();
     match prng.below(8) {
@@ -72,7 +71,7 @@ pub fn mutated(prng: &SeededPrng, corpus: &[Vec<u8>]) -> Vec<u8> {
         _ => {}
     }
     for _ in 0..prng.range(1..6) {
-        // Most structures say at their beginning how the rest is to be read.
+        // Most structures describe in their first bytes how to parse the rest.
         let end = match prng.below(3) {
             0 => bytes.len().min(256),
             _ => bytes.len(),

@@ -42,8 +42,8 @@ pub const REDUNDANT: [&str; 12] = [
     "deg-raidz2",
 ];
 
-/// Golden pools on plain devices that are read and not written: old versions, shared blocks,
-/// unusual names, a checkpoint, an intent log to be replayed.
+/// Golden pools on plain devices that are only read: old versions, shared blocks, unusual names, a
+/// checkpoint, an intent log to be replayed.
 pub const READ_ONLY: [&str; 10] = [
     "names",
     "v28",
@@ -67,7 +67,7 @@ const PIECE: usize = 1 << 20;
 pub struct Golden {
     /// Folder in `testdata/`.
     pub name: &'static str,
-    /// Its vdevs, writable; nothing is ever written back to the files.
+    /// Its vdevs, writable; the files are never changed.
     pub devices: Vec<Arc<MemDevice>>,
 }
 
@@ -107,7 +107,7 @@ fn unpack(path: &PathBuf, base: &[u8], sink: &mut dyn FnMut(&[u8])) -> std::io::
 }
 
 fn unpack_device(path: &PathBuf, base: &[u8], label: &str) -> std::io::Result<MemDevice> {
-    // Sparse: what is zero takes no memory. The length is known at the end only.
+    // Sparse: zeros use no memory. The length is only known at the end.
     let wide = MemDevice::new(label, 1 << 40);
     let mut size = 0;
     let mut failed = None;
@@ -129,8 +129,8 @@ fn unpack_device(path: &PathBuf, base: &[u8], label: &str) -> std::io::Result<Me
     Ok(device)
 }
 
-/// Where device `i` of a golden pool is kept, and the bytes of the device it is kept as a
-/// difference to.
+/// The archive of device `i` of a golden pool, and the bytes of the device that is the base of its
+/// difference.
 fn archive(name: &str, i: usize) -> Option<(PathBuf, Vec<u8>)> {
     let plain = folder(name).join(format!("{name}{i}.img.zst"));
     if plain.exists() {
@@ -180,7 +180,7 @@ impl Golden {
         Self { name, devices }
     }
 
-    /// The same bytes again, sharing memory until written.
+    /// A copy, which shares memory until it is written.
     pub fn copy(&self) -> Self {
         let devices = self
             .devices
@@ -247,8 +247,8 @@ impl Golden {
     }
 }
 
-/// Bytes of names that are no text stand in manifests as lone surrogates, which no JSON parser here
-/// takes; they become U+F700 + byte.
+/// Names that are not valid UTF-8 are written in manifests as lone surrogates, which no JSON parser
+/// here accepts. They become U+F700 + byte.
 fn mark_raw_bytes(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     let mut rest = json;
@@ -308,7 +308,7 @@ pub fn open(
     Pool::open(env, &config, &by_guid, options, hooks)
 }
 
-/// The configuration of the only pool on some devices, and they by guid.
+/// The configuration of the only pool on some devices, and the devices by guid.
 ///
 /// # Errors
 /// `Refused(NOENT)` if no label tells of a pool.

@@ -13,7 +13,7 @@ use crate::rewrite::scramble;
 
 /// Bytes of a header that have a meaning in some record.
 const FIELDS: usize = 104;
-/// Most bytes that a payload is given because a changed header asks for them.
+/// The longest payload that is added because a changed header requires it.
 const PAYLOAD_MAX: usize = 4 << 20;
 
 /// A record as it lies in a stream.
@@ -50,7 +50,7 @@ impl Parts {
     }
 }
 
-/// A changed stream; what was changed may by chance make another good one.
+/// A changed stream. The change may by chance result in another valid one.
 pub fn changed(prng: &SeededPrng, stream: &[u8], parts: &Parts, others: &[Parts]) -> Vec<u8> {
     if prng.chance(1, 3) {
         return raw(prng, stream, parts);
@@ -76,7 +76,7 @@ fn raw(prng: &SeededPrng, stream: &[u8], parts: &Parts) -> Vec<u8> {
                 bytes.swap(a + i, b + i);
             }
         }
-        // A piece is lost, or comes twice.
+        // A part is lost, or repeated.
         2 | 3 => {
             let at = any(prng, stream.len());
             let end = (at + 1 + any(prng, 1000)).min(stream.len());
@@ -125,7 +125,7 @@ fn change(prng: &SeededPrng, all: &mut Vec<Part>, others: &[Parts]) {
             let end = payload.len();
             scramble(prng, payload, 0, end);
         }
-        // A field gets what another record of the kind has there.
+        // A field gets the value from another record of the same kind.
         7 => {
             let kind = all[at].0[..4].to_vec();
             let same: Vec<usize> = (0..all.len()).filter(|i| all[*i].0[..4] == kind).collect();
@@ -143,7 +143,7 @@ fn change(prng: &SeededPrng, all: &mut Vec<Part>, others: &[Parts]) {
     }
 }
 
-/// Gives a record the payload that its header now speaks of, mostly.
+/// Usually gives a record the payload that its changed header describes.
 fn fit(prng: &SeededPrng, part: &mut Part) {
     let Ok(record) = Record::parse(&part.0, ByteOrder::Little) else {
         return;
@@ -156,7 +156,7 @@ fn fit(prng: &SeededPrng, part: &mut Part) {
     }
 }
 
-/// Joins records with checksums that fit.
+/// Joins records with valid checksums.
 fn sealed(all: &[Part]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut sum = zuse_codec::Fletcher4::new();

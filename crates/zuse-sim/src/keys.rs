@@ -5,9 +5,9 @@
 //!   step ──► pool   what is asked of it
 //!        └─► Model  dataset → the key that its wrapping was made with, and which datasets share a key object
 //! ```
-//! The model does not know which encryption root a dataset has. It asks the pool, and then demands
-//! that the root's key is the one that the dataset was wrapped with. After an export every root
-//! takes its key and no other, and every file is read.
+//! The model does not know the encryption root of a dataset. It asks the pool, and then requires
+//! that the root's key is the one with which the dataset was wrapped. After an export every root
+//! accepts its key and no other, and every file is read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ struct Dataset {
     source: Option<(String, String, String)>,
 }
 
-/// A pool at work beside its model.
+/// A pool in use, with its model.
 pub struct Keys {
     top: String,
     prng: SeededPrng,
@@ -121,7 +121,7 @@ impl Keys {
     /// Does a number of steps.
     ///
     /// # Errors
-    /// A sentence with what was done last, if pool and model differ.
+    /// A sentence with the last changes, if pool and model differ.
     pub fn run(&mut self, pool: &Arc<Pool>, steps: u64) -> Result<()> {
         for _ in 0..steps {
             self.step(pool)
@@ -157,7 +157,7 @@ impl Keys {
         }
     }
 
-    /// Notes whether something was done; what is refused for a reason changes nothing.
+    /// Counts whether a change was done. A refusal changes nothing.
     fn tried(&mut self, kind: &'static str, what: String, result: Result<()>) -> Result<bool> {
         let refused = match &result {
             Ok(()) => false,
@@ -392,7 +392,7 @@ impl Keys {
         let Some((name, of, last)) = found else {
             return Ok(());
         };
-        // A promotion may have taken it away.
+        // A promotion may have removed it.
         if pool.dsl().dataset(&format!("{of}@{last}")).is_err() {
             return Ok(());
         }
@@ -432,7 +432,7 @@ impl Keys {
                 dataset.source = Some((of.clone(), snap.clone(), snap.clone()));
             }
         }
-        // Whatever became a root, or has another key, takes its key again.
+        // Every new root, and every root with a new key, accepts its key again.
         for name in self.datasets.keys() {
             let root = Self::root_of(pool, name)?;
             let loaded = pool.dsl().encryption(&root)?.is_some_and(|i| i.loaded);
@@ -476,7 +476,7 @@ impl Keys {
         Ok(())
     }
 
-    /// After an import: each root takes its key and no other; each dataset gives its file.
+    /// After an import: each root accepts its key and no other; the file of each dataset is read.
     ///
     /// # Errors
     /// A sentence with what was done, if it is not so.

@@ -1,4 +1,4 @@
-//! Space that is allocated and belongs to nothing, made on purpose: what a bug would leave behind.
+//! Space that is allocated but not referenced, made on purpose, as a bug would leave it.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use zuse::tools::traverse::Leak;
 use zuse_base::{Errno, Error, Result};
 use zuse_io::{AllocClass, Allocate};
 
-/// Allocates blocks of these sizes, as far as there is room for them, and forgets them. Gives what
-/// is leaked now as OpenZFS's zdb tells it: in order, neighbours as one unless they lie in two
+/// Allocates blocks of these sizes, as far as possible, and does not reference them. Returns the
+/// leaks as OpenZFS's zdb prints them: sorted, and neighbours merged unless they are in two
 /// metaslabs.
 ///
 /// # Errors
@@ -55,8 +55,8 @@ pub fn leak(pool: &Arc<zuse::Pool>, sizes: &'static [u64]) -> Result<Vec<Leak>> 
     Ok(all)
 }
 
-/// Sizes that leave leaks of many sorts: smaller than a sector, in a row, whole metaslabs of a
-/// small pool.
+/// Sizes for various leaks: smaller than a sector, several in a row, whole metaslabs of a small
+/// pool.
 pub const SIZES: &[u64] = &[
     512,
     1,

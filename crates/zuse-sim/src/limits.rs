@@ -1,5 +1,5 @@
-//! Random quotas and reservations, and what moves space under them, against a model: what is used,
-//! what is available, and what must be refused.
+//! Random quotas and reservations, and operations that move space under them, against a model. It
+//! predicts used and available space, and refusals.
 //!
 //! ```text
 //!   facts of the pool (proved by the recount)   data D, snapshots S, unique U, referenced R of each dataset; room of the top
@@ -8,8 +8,8 @@
 //!           room    = min(room above + max(0, reservation − used), quota − used)
 //!           available = min(room + REFRSRV, refquota − R)
 //! ```
-//! Clones, promotions, renames and rollbacks move space from one dataset to another; each must fit
-//! where it goes:
+//! Clones, promotions, renames and rollbacks move space between datasets. The space must fit at its
+//! destination:
 //!
 //! ```text
 //!   rename     max(used, reservation) below the new parent, up to the ancestor that both places have
@@ -66,7 +66,7 @@ struct Limited {
     counted: bool,
 }
 
-/// What a change must come to.
+/// The required result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Fits,
@@ -78,7 +78,7 @@ enum Verdict {
 }
 
 impl Verdict {
-    /// The same where a number is in the way too, which is looked at last.
+    /// The same if a limit of numbers is exceeded too, which is checked last.
     fn and_number(self, over: bool) -> Self {
         match self {
             _ if !over => self,
@@ -89,7 +89,7 @@ impl Verdict {
     }
 }
 
-/// What the model says of a dataset.
+/// The model's figures of a dataset.
 struct Said {
     stat: Stat,
     used: u64,
@@ -99,7 +99,7 @@ struct Said {
     available: u64,
 }
 
-/// A pool at work beside its model.
+/// A pool in use, with its model.
 pub struct Limits<'a> {
     pool: &'a Arc<Pool>,
     top: String,
@@ -109,7 +109,7 @@ pub struct Limits<'a> {
     /// A limit of numbers was set at some time: what is made from now on counts.
     counting: bool,
     done: Vec<String>,
-    /// Changes that were refused, as they had to be.
+    /// Changes that were correctly refused.
     refused: u64,
     /// How often each kind of change was done, and refused.
     kinds: BTreeMap<String, [u64; 2]>,
@@ -139,10 +139,10 @@ impl<'a> Limits<'a> {
         }
     }
 
-    /// Does a number of steps, comparing after each; gives how many were refused.
+    /// Runs some steps, comparing after each; returns how many were refused.
     ///
     /// # Errors
-    /// A sentence with what was done last, if pool and model or recount differ.
+    /// A sentence with the last changes, if the pool differs from the model or the recount.
     pub fn run(&mut self, steps: u64) -> Result<u64> {
         for step in 1..=steps {
             if let Err(e) = self.step().and_then(|()| self.prove().map(drop)) {
@@ -194,7 +194,7 @@ impl<'a> Limits<'a> {
         let full = self.full(&said, parent(&name), false);
         let over = self.over(parent(&name), "", 0, 1);
         let made = self.pool.create_filesystem(&name, &[], (0, 0)).map(drop);
-        // A new dataset is made by a sync task, which the quota above does not stop.
+        // A new dataset is created by a sync task, which the quota above does not stop.
         if made.as_ref().is_err_and(|e| full && e.is(Errno::DQUOT)) {
             return Ok(());
         }
@@ -249,7 +249,7 @@ impl<'a> Limits<'a> {
     fn limit_number_to(&mut self, name: &str, which: usize, most: Option<u64>) -> Result<()> {
         let property = ["filesystem_limit", "snapshot_limit"][which];
         self.done.push(format!("set {property}={most:?} {name}"));
-        // A limit below what is there is no mistake.
+        // A limit below the present number is allowed.
         let value = Value::Number(most.unwrap_or(u64::MAX));
         let set = [(property.to_owned(), value)];
         let result = self.pool.dsl().set_properties(name, &set, SetAs::Local);
@@ -279,7 +279,7 @@ impl<'a> Limits<'a> {
         refers && refquota != 0 && referenced >= refquota
     }
 
-    /// What was done or refused is what the model says.
+    /// Checks that a change was done or refused as the model says.
     fn judge(&mut self, result: Result<()>, refused: Option<Errno>) -> Result<bool> {
         let last = self.done.last().and_then(|d| d.split(' ').next());
         let kind = self.kinds.entry(last.unwrap_or("").to_owned()).or_default();
@@ -348,7 +348,8 @@ impl<'a> Limits<'a> {
         let Some((mine, limited)) = said.get(name).zip(self.datasets.get(name)) else {
             return Ok(());
         };
-        // What was covered by the refreservation is the snapshot's then, and needs room beside it.
+        // Blocks that the refreservation covered belong to the snapshot then, and the reservation
+        // needs new space.
         let more = mine.stat.unique.min(limited.set[3]);
         let refused = match more > mine.room {
             _ if self.over(name, "", 1, 1) => Some(Errno::DQUOT),
@@ -419,7 +420,7 @@ impl<'a> Limits<'a> {
         Ok(())
     }
 
-    /// Whether `bytes` more fit below `to` where they were below `from` before.
+    /// Whether `bytes` more fit below `to`, if they were below `from` before.
     fn moves(&self, said: &BTreeMap<String, Said>, from: &str, to: &str, bytes: u64) -> Verdict {
         let shared = |at: &str| from == at || from.starts_with(&format!("{at}/"));
         let (mut at, mut grows, mut verdict) = (to, bytes, Verdict::Fits);
@@ -526,7 +527,7 @@ impl<'a> Limits<'a> {
         self.serial += 1;
         let new = format!("{above}/r{}", self.serial);
         if above != self.top && self.prng.chance(1, 4) {
-            // No room for as many as come along, where they are new.
+            // No room for the moved datasets or snapshots at their new place.
             let which = self.prng.below(2) as usize;
             let most = self.numbers(&above)[which];
             self.limit_number_to(&above, which, Some(most))?;
@@ -554,7 +555,7 @@ impl<'a> Limits<'a> {
         let old = std::mem::take(&mut self.datasets);
         let moves_up = parent(name) != above;
         for (name, mut limited) in old {
-            // What comes along counts from now on.
+            // The moved ones count from now on.
             limited.counted |= self.counting && moves_up && inside(&name);
             if let Some((of, _)) = &mut limited.origin {
                 *of = moved(of);
@@ -634,7 +635,7 @@ impl<'a> Limits<'a> {
         Ok(())
     }
 
-    /// Compares the pool with the model, and its books with a recount.
+    /// Compares the pool with the model, and its accounting with a recount.
     fn prove(&self) -> Result<BTreeMap<String, Said>> {
         self.pool.sync()?;
         self.pool.sync()?;

@@ -1,4 +1,4 @@
-//! What a pool holds, against what its manifest says: for golden pools, and for mutated copies of
+//! Compares the content of a pool with its manifest: for golden pools, and for mutated copies of
 //! them.
 
 use std::collections::BTreeMap;

@@ -23,11 +23,11 @@ use crate::clones;
 use crate::golden::{Golden, open_whole};
 use crate::power;
 
-/// Pieces of work in most histories; all but the last end with a cut.
+/// Parts of work in most histories; all but the last one end with a cut.
 const PIECES: u64 = 2;
-/// Steps of a piece, at least.
+/// Steps of a part, at least.
 const STEPS: u64 = 4;
-/// Operations within which a cut comes.
+/// The number of operations within which the power is cut.
 const WITHIN: u64 = 220;
 const SIZE: u64 = 128 << 20;
 
@@ -36,9 +36,9 @@ const SIZE: u64 = 128 << 20;
 pub struct Tally {
     /// Cuts.
     pub cuts: u64,
-    /// Cuts after which the pool had something newer than what was known to be on disk.
+    /// Cuts after which the pool was newer than the last state known to be on disk.
     pub newer: u64,
-    /// Times that a pool went back to its checkpoint.
+    /// How often a pool was rewound to its checkpoint.
     pub rewound: u64,
     /// Checkpoints found after a cut.
     pub checkpoints: u64,
@@ -65,7 +65,7 @@ impl std::ops::AddAssign for Tally {
 /// Where histories begin.
 pub struct Start {
     images: Vec<MemImage>,
-    /// The dataset that the workload has for itself.
+    /// The dataset of this workload.
     top: String,
 }
 
@@ -105,7 +105,7 @@ fn made(ashift: u8, fast: bool) -> Result<Start> {
     })
 }
 
-/// A pool of the kernel's whose first vdev was removed, and where blocks and snapshots lie on it.
+/// A kernel's pool whose first vdev was removed and still holds referenced blocks and snapshots.
 fn removed() -> Result<Start> {
     let golden = Golden::load("gone");
     let env = power::environment(&SeededPrng::new(1), &clock());
@@ -141,7 +141,7 @@ fn access(writable: bool, checkpoint: bool) -> PoolAccess {
 /// One history.
 ///
 /// # Errors
-/// The first thing that does not hold, as text.
+/// The first violation, as text.
 pub fn history(starts: &[Start], seed: u64) -> Found<Tally> {
     let start = &starts[(seed % starts.len() as u64) as usize];
     let mut run = Run {
@@ -186,7 +186,7 @@ impl Run {
         self.judge(trail)
     }
 
-    /// Steps until they are done or the power is gone; the states that this may leave.
+    /// Runs steps until they are done or the power fails. Returns the states that this may leave.
     fn work(&self, disks: &[Arc<SimDisk>], power: &Arc<PowerSupply>) -> Found<Vec<Administered>> {
         let devices: Vec<_> = disks
             .iter()
@@ -222,7 +222,7 @@ impl Run {
         Ok(trail)
     }
 
-    /// Changes what the kernel had on the vdev that was removed.
+    /// Changes data that the kernel had written to the removed vdev.
     fn touch_old(&self, pool: &Arc<Pool>) -> Result<()> {
         let root = zuse::Credentials::root();
         for name in ["gone/a", "gone/b"] {
@@ -251,7 +251,7 @@ impl Run {
         })
     }
 
-    /// Looks at the pool as it is now, without a change of it.
+    /// Examines the pool in its present state, without changing it.
     fn look<R>(&self, checkpoint: bool, see: impl FnOnce(&Arc<Pool>) -> Found<R>) -> Found<R> {
         let devices: Vec<Arc<dyn BlockDevice>> = (0..)
             .zip(&self.images)

@@ -1,18 +1,19 @@
-//! Cutting the power under a pool, again and again, and holding what comes back against a model.
+//! Cuts the power under a pool repeatedly, and compares the result with a model.
 //!
 //! ```text
 //!   image ─► SimDisks ─► pool ─► workload … cut ─► crash: any subset of unflushed writes ─► image
 //!     ▲                                                                                       │
 //!     └── model at that txg ◄── uberblock's txg ◄── reopened: model equal, judge silent ◄─────┘
 //! ```
-//! What must hold after every cut:
+//! What must be true after every cut:
 //! - the pool opens;
 //! - its content is the model at the end of its uberblock's txg, byte for byte. If the last
 //!   acknowledged txg is newer it is that one's (then nothing changed between the two);
 //! - [`crate::check`] finds nothing.
 //!
-//! The power goes at an operation that the seed chooses; what the disks keep is the seed's choice
-//! too. Cuts are done in chains, each on what the one before left, because damage may show late.
+//! The seed chooses the operation at which the power fails, and the writes that the disks keep.
+//! Cuts are done in chains, each on the result of the one before, because damage may become visible
+//! late.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +26,7 @@ use zuse_vdev::PoolState;
 
 use zuse_check::{Depth, check};
 
-/// What runs on a pool, and what it should find there.
+/// A workload for a pool, and the expected content.
 pub trait Workload: Sync {
     /// What the pool should hold.
     type Model: Clone + Send + Sync + 'static;
@@ -54,21 +55,20 @@ pub trait Workload: Sync {
     /// # Errors
     /// The pool's.
     fn prepare(&self, pool: &Self::Pool) -> Result<Self::Model>;
-    /// Changes the pool until an error comes or `steps` are done, keeping the history.
+    /// Changes the pool until an error occurs or `steps` are done, and records the history.
     fn run(&self, pool: &Self::Pool, steps: u64, prng: &SeededPrng, history: &History<Self::Model>);
     /// Compares the pool (open read-only) with the model; the differences.
     fn compare(&self, pool: &Self::Pool, model: &Self::Model) -> Vec<String>;
 }
 
-/// The model at the end of each txg, and what was promised.
+/// The model at the end of each txg, and the promised txgs.
 #[derive(Clone)]
 pub struct History<M>(Arc<zuse_base::sync::Mutex<Past<M>>>);
 
 struct Past<M> {
     states: std::collections::BTreeMap<u64, M>,
     promised: u64,
-    /// A change of the whole that was asked for and not answered: it may be in any txg from this
-    /// one on.
+    /// A global change without an answer so far. It may be in any txg from this one on.
     asked: Option<(u64, M)>,
 }
 
@@ -98,8 +98,7 @@ impl<M: Clone> History<M> {
         self.past().states.insert(txg, model);
     }
 
-    /// An administrative change is being asked for, of which the txg is not known before it is
-    /// done.
+    /// An administrative change begins, whose txg is not known before it is done.
     pub fn ask(&self, from_txg: u64, after: M) {
         self.past().asked = Some((from_txg, after));
     }
@@ -126,7 +125,7 @@ impl<M: Clone> History<M> {
             .map(|(_, m)| m.clone())
     }
 
-    /// The pool said that everything up to this txg is safe.
+    /// The pool reported that everything up to this txg is safe.
     pub fn promise(&self, txg: u64) {
         let mut past = self.past();
         past.promised = past.promised.max(txg);
@@ -152,14 +151,14 @@ pub struct Rules {
     pub ashift: u8,
     /// Cuts in the chain.
     pub cuts: u32,
-    /// Operations (writes, flushes) within which a cut comes. A write may hold many blocks: small
-    /// neighbours are joined.
+    /// The number of operations (writes, flushes) within which the power is cut. A write may hold
+    /// many blocks: small neighbours are joined.
     pub within: u64,
     /// Steps of the workload, more than fit before the cut.
     pub steps: u64,
     /// The disks lie about flushes.
     pub ignore_flushes: bool,
-    /// Every how many cuts the judge looks (the model always does).
+    /// The number of cuts between two runs of the judge (the model is always compared).
     pub judge_every: u32,
 }
 
@@ -178,10 +177,10 @@ impl Default for Rules {
     }
 }
 
-/// What disks hold, and the model of it.
+/// The content of the disks, and its model.
 pub type Start<M> = (Vec<MemImage>, M);
 
-/// What a chain did.
+/// Results of a chain.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     /// Cuts.
@@ -244,7 +243,7 @@ pub fn create<W: Workload>(
 /// One chain of cuts.
 ///
 /// # Errors
-/// The first thing that does not hold, as text with the cut's number.
+/// The first violation, as text with the cut's number.
 pub fn chain<W: Workload>(
     workload: &W,
     rules: &Rules,
@@ -254,7 +253,7 @@ pub fn chain<W: Workload>(
     chain_to(workload, rules, start, seed).map(|(tally, _)| tally)
 }
 
-/// As [`chain`], and what the disks hold after the last cut, with the model of it.
+/// As [`chain`]. Also returns the content of the disks after the last cut, with its model.
 ///
 /// # Errors
 /// As [`chain`].
@@ -326,7 +325,7 @@ fn run_until_dark<W: Workload>(
     std::thread::scope(|scope| {
         scope.spawn(|| {
             workload.run(pool, rules.steps, prng, history);
-            // What is still open shall meet the cut too.
+            // Objects that are still open must see the cut too.
             power.cut();
             let _ = W::spa(pool).sync_now();
             done.store(true, Ordering::Release);
@@ -358,8 +357,8 @@ fn judge<W: Workload>(
     let spa = W::spa(&pool);
     let txg = spa.uberblock().txg;
     let promised = history.past().promised;
-    // A txg in which nothing changed leaves no uberblock: what was promised up to it must be there
-    // all the same.
+    // A txg without changes writes no uberblock. What was promised up to it must be there all the
+    // same.
     let Some(mut model) = history.at(txg.max(promised)) else {
         return Err(format!(
             "the pool is at txg {txg}, of which nothing is known"

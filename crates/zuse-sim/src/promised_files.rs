@@ -1,4 +1,4 @@
-//! Cutting the power under file systems whose changes were promised durable: everything promised is
+//! Cuts the power under file systems with changes that were promised durable. All of them must be
 //! there after replay.
 //!
 //! ```text
@@ -6,11 +6,11 @@
 //!     ▲                                                                      │
 //!     └── what was promised is there ◄── replayed in memory, claimed, for real ┘
 //! ```
-//! Each thread has a directory, in one of the file systems. What it changes there has the number of
-//! the change that made it. After a cut
-//! - everything is what the last promised change made of it, or a later one that was tried;
-//! - replayed in memory and replayed for real the tree is the same;
-//! - the checker is silent before the log is claimed, with it claimed, and after replay.
+//! Each thread has a directory in one of the file systems. Every object there contains the number
+//! of the change that made it. After a cut
+//! - every object has the state of the last promised change, or of a later attempted one;
+//! - the tree is the same after a replay in memory and after a real one;
+//! - the checker finds nothing before the log is claimed, with it claimed, and after replay.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -40,7 +40,7 @@ const POOL: &str = "promises";
 pub struct Rules {
     /// Cuts in the chain.
     pub cuts: u32,
-    /// Operations of the disk within which a cut comes.
+    /// The number of disk operations within which the power is cut.
     pub within: u64,
     /// Threads.
     pub threads: u64,
@@ -50,7 +50,8 @@ pub struct Rules {
     pub encrypted: bool,
     /// Extended attributes are files of hidden directories.
     pub hidden: bool,
-    /// `logbias=throughput`: blocks that were written for the most part go to their place at once.
+    /// `logbias=throughput`: blocks of which most was written are written to their final place at
+    /// once.
     pub throughput: bool,
     /// Blocks are stored as they are.
     pub plain: bool,
@@ -78,7 +79,7 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// Those of a seed: each way comes in turn.
+    /// The rules of a seed: each variant in turn.
     pub fn of_seed(seed: u64) -> Self {
         Self {
             threads: 1 + seed % 4,
@@ -94,7 +95,7 @@ impl Rules {
     }
 }
 
-/// What a chain did.
+/// Results of a chain.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     /// Cuts.
@@ -103,11 +104,11 @@ pub struct Tally {
     pub promises: u64,
     /// Promises given by a flush of log blocks.
     pub by_flush: u64,
-    /// Blocks of data that went to their place before their txg.
+    /// Data blocks written to their final place before their txg.
     pub placed: u64,
 }
 
-/// What is known of one thread's directory.
+/// The known state of one thread's directory.
 #[derive(Clone, Debug, Default)]
 struct Known {
     next: u64,
@@ -199,7 +200,7 @@ fn open(
     Ok(pool)
 }
 
-/// Works until the power goes.
+/// Works until the power fails.
 fn run(
     rules: &Rules,
     pool: &Arc<Pool>,
@@ -228,7 +229,7 @@ fn run(
                 }
             }
         });
-        // What the power ends is no failure.
+        // Errors caused by the power cut are no failure.
         let _ = work(rules, pool, known, prng, &kept);
         done.store(true, Ordering::Release);
     });
@@ -239,7 +240,7 @@ fn run(
     tally.promises += kept.load(Ordering::Relaxed);
 }
 
-/// All threads at work, until they fail.
+/// Runs all threads until they fail.
 fn work(
     rules: &Rules,
     pool: &Arc<Pool>,
@@ -271,7 +272,7 @@ fn work(
     Ok(())
 }
 
-/// What is there of every file that anything is known of, and the whole tree.
+/// The present state of every known file, and the whole tree.
 type Seen = (Vec<BTreeMap<String, Option<u64>>>, Vec<String>);
 
 fn look(rules: &Rules, pool: &Arc<Pool>, known: &[Known]) -> Result<Seen> {
@@ -307,7 +308,7 @@ fn silent(pool: &Arc<Pool>, when: &str) -> std::result::Result<(), String> {
     }
 }
 
-/// Looks at what the disk holds after a cut, in every state of the log.
+/// Examines the disk after a cut, in every state of the log.
 fn judge(
     rules: &Rules,
     image: &MemImage,
@@ -361,15 +362,15 @@ fn judge(
 /// One chain of cuts.
 ///
 /// # Errors
-/// The first thing that does not hold, as text with the cut's number.
+/// The first violation, as text with the cut's number.
 pub fn chain(rules: &Rules, seed: u64) -> std::result::Result<Tally, String> {
     chain_shown(rules, seed, &mut |_, _| {})
 }
 
-/// Is shown what the disk holds after each cut: `unclaimed`, `claimed` and `replayed`.
+/// Called with the content of the disk after each cut: `unclaimed`, `claimed` and `replayed`.
 pub type Show<'a> = &'a mut dyn FnMut(&str, &MemImage);
 
-/// As [`chain`], with somebody who looks on.
+/// As [`chain`], with an observer.
 ///
 /// # Errors
 /// As [`chain`].
@@ -391,7 +392,7 @@ pub fn chain_shown(rules: &Rules, seed: u64, show: Show<'_>) -> std::result::Res
         }
         if let Ok(pool) = open(rules, env(&prng, &clock), disk.clone(), true) {
             if !early {
-                // What opening wrote is not counted.
+                // Writes of the open are not counted.
                 power.cut_after(10 + ops);
             }
             run(rules, &pool, &mut known, &prng, &power, &mut tally);

@@ -1,4 +1,4 @@
-//! Cutting the power under volumes whose writes were promised durable: everything promised is there
+//! Cuts the power under volumes with writes that were promised durable. All of them must be there
 //! after replay.
 //!
 //! ```text
@@ -6,11 +6,11 @@
 //!     ▲                                                                          │
 //!     └──── what was promised is there ◄── replayed in memory, claimed, for real ┘
 //! ```
-//! Each sector of a volume carries the number of the write that made it. After a cut
-//! - a sector has the number of the last promised write to it or of a later one that was tried;
-//! - where all data goes with its records, the writes that are there are the first ones of the
-//!   volume, without a gap;
-//! - the checker is silent before the logs are claimed, with them claimed, and after replay.
+//! Each sector of a volume contains the number of the write that made it. After a cut
+//! - a sector has the number of the last promised write to it, or of a later attempted one;
+//! - if all data is in log records, the surviving writes are the first ones of the volume, without
+//!   a gap;
+//! - the checker finds nothing before the logs are claimed, with them claimed, and after replay.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,7 +30,7 @@ use zuse_pool::{Environment, VdevSpec};
 use crate::golden::open_whole;
 use crate::power::environment;
 
-/// What is written at once, at least.
+/// The smallest atomic write.
 const SECTOR: u64 = 4096;
 const POOL: &str = "promises";
 const DATA: ObjectId = ObjectId(1);
@@ -44,13 +44,13 @@ pub struct Rules {
     pub ashift: u8,
     /// Cuts in the chain.
     pub cuts: u32,
-    /// Operations within which a cut comes.
+    /// The number of operations within which the power is cut.
     pub within: u64,
     /// Threads that write, each on its own volume or all on one.
     pub threads: u32,
     /// All write to the same volume.
     pub shared: bool,
-    /// The data of writes goes with their records.
+    /// The data of writes is stored in their records.
     pub copied: bool,
     /// Volumes are encrypted.
     pub encrypted: bool,
@@ -58,7 +58,8 @@ pub struct Rules {
     pub size: u64,
     /// Bytes of its blocks.
     pub block_size: u64,
-    /// `logbias=throughput`: blocks that were written for the most part go to their place at once.
+    /// `logbias=throughput`: blocks of which most was written are written to their final place at
+    /// once.
     pub throughput: bool,
     /// The disks lie about flushes.
     pub ignore_flushes: bool,
@@ -83,7 +84,7 @@ impl Default for Rules {
     }
 }
 
-/// What a chain did.
+/// Results of a chain.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     /// Cuts.
@@ -98,11 +99,11 @@ pub struct Tally {
     pub flushes: u64,
     /// Promises given by a flush of log blocks.
     pub by_flush: u64,
-    /// Blocks of data that went to their place before their txg.
+    /// Data blocks written to their final place before their txg.
     pub placed: u64,
 }
 
-/// What is known of a volume.
+/// The known state of a volume.
 #[derive(Clone, Default)]
 struct Known {
     /// The numbers of its sectors after the last cut.
@@ -137,7 +138,7 @@ impl Known {
         found.unwrap_or_else(|| self.base[sector as usize])
     }
 
-    /// Goes on with what is there: writes that did not come through never will.
+    /// Continues with the sectors that were found: the other attempted writes are lost.
     fn settle(&mut self, found: &[u64]) {
         self.base = found.to_vec();
         self.tried.clear();
@@ -178,7 +179,7 @@ fn volumes(rules: &Rules) -> u32 {
     if rules.shared { 1 } else { rules.threads }
 }
 
-/// New disks with a pool, and what is known of its volumes.
+/// New disks with a pool, and the known state of its volumes.
 fn create(rules: &Rules, seed: u64) -> Result<Vec<MemImage>> {
     let prng = SeededPrng::new(seed);
     let clock = Arc::new(ManualClock::new(Timestamp::new(1_700_000_000, 0)));
@@ -309,9 +310,9 @@ impl Volume {
 
 /// When a txg ends.
 pub(crate) enum Pace {
-    /// After some time: also in the middle of what it is to promise.
+    /// After some time: also while the promised writes are running.
     Time(Duration),
-    /// After so many promises: however slow the machine is, several are of one open txg.
+    /// After a number of promises: even on a slow machine several are in one open txg.
     Promises(u64),
 }
 
@@ -348,7 +349,7 @@ fn work(rules: &Rules, volume: &Volume, prng: &SeededPrng, kept: &AtomicU64) -> 
     Ok(())
 }
 
-/// Works until the power goes.
+/// Works until the power fails.
 fn run(
     rules: &Rules,
     pool: &Arc<Pool>,
@@ -357,7 +358,7 @@ fn run(
     power: &Arc<PowerSupply>,
     tally: &mut Tally,
 ) {
-    // Nobody comes who could clear an error.
+    // No administrator can clear an error here.
     pool.spa().set_patient(false);
     let data: Arc<dyn IntentData> = Arc::new(Size(rules.size));
     let weak = Arc::downgrade(&data);
@@ -432,7 +433,7 @@ fn numbers(pool: &Arc<Pool>, size: u64, i: u32) -> std::result::Result<Vec<u64>,
             0 => bytes.iter().all(|b| *b == 0),
             _ => bytes == content(number, sector as u64),
         };
-        // What an earlier cut left has another number now: only the whole matters.
+        // Sectors from before an earlier cut have other numbers now: only whole writes count.
         if !whole {
             return Err(format!("volume {i}, sector {sector} is torn"));
         }
@@ -508,7 +509,7 @@ fn open(
     Ok(pool)
 }
 
-/// Looks at what the disks hold after a cut, in every state of the logs.
+/// Examines the disks after a cut, in every state of the logs.
 fn judge(
     rules: &Rules,
     images: &[MemImage],
@@ -568,7 +569,7 @@ fn judge(
 /// One chain of cuts.
 ///
 /// # Errors
-/// The first thing that does not hold, as text with the cut's number.
+/// The first violation, as text with the cut's number.
 pub fn chain(rules: &Rules, seed: u64) -> std::result::Result<Tally, String> {
     let prng = SeededPrng::new(seed);
     let clock = Arc::new(ManualClock::new(Timestamp::new(1_700_000_100, 0)));
@@ -595,7 +596,7 @@ pub fn chain(rules: &Rules, seed: u64) -> std::result::Result<Tally, String> {
         }
         if let Ok(pool) = open(rules, env(&prng, &clock), &all, true) {
             if !early {
-                // What opening wrote is not counted.
+                // Writes of the open are not counted.
                 power.cut_after(10 + ops);
             }
             run(rules, &pool, &mut known, &prng, &power, &mut tally);

@@ -1,14 +1,14 @@
-//! Changing decoded metadata so that the change is met: all checksums above it are made new, up to
-//! the uberblock.
+//! Changes decoded metadata so that parsers see the change: all checksums above it are recomputed,
+//! up to the uberblock.
 //!
 //! ```text
 //!   uberblock ─► objset ─► indirect ─► dnodes ─► indirect ─► block     a Place knows its way from the uberblock
 //!                                                   └ edit here: new bytes go to free space, uncompressed,
 //!                                                     then each block above gets the new pointer, the same way
 //! ```
-//! Blocks that a pointer embeds become blocks of their own. Gang headers, labels and uberblocks
-//! carry their own checksums and are sealed where they lie. Births, fill counts and space maps are
-//! left as they were: readers must bear it.
+//! Blocks embedded in a pointer become blocks of their own. Gang headers, labels and uberblocks
+//! have their own checksums and are sealed in place. Births, fill counts and space maps are not
+//! changed: readers must tolerate that.
 
 mod change;
 mod survey;
@@ -41,7 +41,7 @@ use crate::golden::{self, Golden};
 use crate::no_datasets::NoDatasets;
 use survey::Survey;
 
-/// A block, and where its pointer is.
+/// A block, and the location of its pointer.
 #[derive(Debug)]
 pub struct Place {
     /// Its pointer.
@@ -93,7 +93,7 @@ pub enum Structure {
     Other,
 }
 
-/// All metadata of a golden pool, with ways from the uberblock.
+/// All metadata of a golden pool, with paths from the uberblock.
 pub struct Atlas {
     /// Blocks by structure.
     pub places: Vec<(Structure, Rc<Place>)>,
@@ -192,7 +192,7 @@ impl Atlas {
     }
 }
 
-/// Gives out the atlas's free space from its beginning on, and takes nothing back.
+/// Allocates the atlas's free space from its beginning on, and frees nothing.
 struct Room {
     vdevs: Arc<Vdevs>,
     home: u32,
@@ -282,10 +282,10 @@ impl<'a> Rewriter<'a> {
         &self.golden.devices[vdev as usize % self.golden.devices.len()]
     }
 
-    /// Writes a block's new bytes, and new pointers all the way up.
+    /// Writes a block's new bytes, and new pointers up to the uberblock.
     ///
     /// # Errors
-    /// No room left, or a block above cannot be read; `Corrupt`: an encrypted block cannot be
+    /// No free space, or a block above cannot be read; `Corrupt`: an encrypted block cannot be
     /// sealed with such content.
     pub fn edit(&mut self, place: &Place, change: &mut dyn FnMut(&mut Vec<u8>)) -> Result<()> {
         let key = place.key.as_deref();
@@ -343,7 +343,7 @@ impl<'a> Rewriter<'a> {
         Ok(written.bp)
     }
 
-    /// Changes a block of an intent log where it lies, and seals it again.
+    /// Changes a block of an intent log in place, and seals it again.
     ///
     /// # Errors
     /// A device cannot be read or written.
@@ -418,7 +418,7 @@ impl<'a> Rewriter<'a> {
         Ok(())
     }
 
-    /// Changes the gang headers of a block where they lie, and seals them again.
+    /// Changes the gang headers of a block in place, and seals them again.
     ///
     /// # Errors
     /// A device cannot be read or written.
@@ -463,8 +463,7 @@ fn keys_and_logs(whole: &Arc<zuse::Pool>) -> Result<(Keys, Vec<BlockPointer>)> {
     Ok((keys, logs))
 }
 
-/// The larger gaps, the best first. Behind everything that is used there is room in all golden
-/// pools.
+/// The larger gaps, the best first. All golden pools have room after their last used byte.
 fn room(used: &Ranges<ByPlace>, asize: u64) -> Vec<Span> {
     let end = used.last().map_or(0, Span::end).next_multiple_of(1 << 20) + (8 << 20);
     let mut free: Vec<Span> = used

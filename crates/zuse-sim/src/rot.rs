@@ -1,5 +1,5 @@
-//! Where the blocks of files lie, so that a test can make them rot: on any layout, and the members
-//! of gang blocks too.
+//! Locates the blocks of files, so that a test can corrupt them: on any layout, including the
+//! members of gang blocks.
 
 use std::sync::Arc;
 use zuse::tools::Layers as _;
@@ -12,7 +12,7 @@ use zuse_vdev::Address;
 /// Gang headers inside gang headers.
 const DEPTH_MAX: u32 = 8;
 
-/// One copy of a block, or of a piece of one.
+/// One copy of a block, or of a part of one.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     at: Address,
@@ -20,7 +20,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// What lies there, good or bad.
+    /// The bytes there, good or bad.
     ///
     /// # Errors
     /// The device cannot be read.
@@ -87,7 +87,7 @@ fn copies_of(pool: &zuse::Pool, bp: &BlockPointer, depth: u32, out: &mut Vec<Pla
         .try_for_each(|member| copies_of(pool, member, depth + 1, out))
 }
 
-/// Spoils all copies of about one block of `of`; gives how many blocks.
+/// Corrupts all copies of about one block of `of`; returns how many blocks.
 ///
 /// # Errors
 /// As [`places`].

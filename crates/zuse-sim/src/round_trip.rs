@@ -4,8 +4,8 @@
 //!   seed ─► source: trees of files, volumes, clones, snapshots, bookmarks ─► deliveries with random flags, cut and resumed
 //!                        └── manifests, guids, creation times, owners' objects, properties ── equal ──┘
 //! ```
-//! A delivery is one stream, a chain of increments, or a package. One that is cut leaves what was
-//! there, or a state that its token continues.
+//! A delivery is one stream, a chain of increments, or a package. An interrupted one leaves the
+//! earlier state, or a state that its token continues.
 
 mod delivery;
 mod source;
@@ -32,14 +32,14 @@ fn wrong(what: impl Into<String>) -> Error {
     Error::corrupt("the round trip", what.into())
 }
 
-/// What a run did.
+/// Results of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     /// Snapshots that arrived and were compared.
     pub snapshots: usize,
     /// Streams that were cut.
     pub cuts: usize,
-    /// Of them those that went on by token.
+    /// Of them those that were resumed by token.
     pub resumed: usize,
 }
 
@@ -58,7 +58,7 @@ pub fn new_pool(name: &str, ashift: u8) -> Result<Arc<Pool>> {
 /// Makes datasets from a seed and delivers them below `POOL/rSEED` of a pool.
 ///
 /// # Errors
-/// A sentence with what was done, if something refuses or differs.
+/// A sentence with the changes, if something refuses or differs.
 pub fn run(seed: u64, to: &Arc<Pool>) -> Result<Tally> {
     let prng = SeededPrng::new(seed);
     let mut source = Source::new(&prng)?;
@@ -135,7 +135,7 @@ pub fn compare(from: &Arc<Pool>, theirs: &str, to: &Arc<Pool>, ours: &str) -> Re
 /// Proves a pool's books and every block.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The problems that the checker finds.
 pub fn prove(pool: &Arc<Pool>) -> Result<()> {
     pool.sync()?;
     pool.sync()?;
@@ -150,8 +150,8 @@ pub fn prove(pool: &Arc<Pool>) -> Result<()> {
     }
 }
 
-/// As [`prove`], of a pool that has received what somebody forged: what stands inside its objects
-/// is the sender's.
+/// As [`prove`], for a pool that has received a forged stream. The content of its objects is the
+/// sender's and not checked.
 ///
 /// # Errors
 /// As [`prove`].

@@ -1,5 +1,5 @@
-//! One change in a pool on one device, where it lies. Nothing is moved, and all checksums above it
-//! are made new, up to the uberblock. What was changed is all that is wrong.
+//! One change in a pool on one device, in place. Nothing is moved, and all checksums above it are
+//! recomputed, up to the uberblock. So nothing else is wrong.
 //!
 //! ```text
 //!   uberblock ─► object set ─► dnode block ─► indirect ─► block     a Step knows its way from the uberblock
@@ -28,7 +28,7 @@ use zuse_pool::{Environment, OpenOptions, Pool};
 use crate::golden;
 use crate::no_datasets::NoDatasets;
 
-/// A block, and where its pointer is.
+/// A block, and the location of its pointer.
 #[derive(Debug)]
 pub struct Step {
     /// Its pointer.
@@ -36,14 +36,14 @@ pub struct Step {
     up: Option<(Rc<Step>, usize)>,
 }
 
-/// A dnode: its block, and where it is there.
+/// A dnode: its block, and its offset there.
 #[derive(Clone, Debug)]
 pub struct Object {
     holder: Rc<Step>,
     at: usize,
 }
 
-/// Somebody who changes one thing.
+/// Applies one change.
 pub struct Surgeon {
     device: Arc<MemDevice>,
     /// The pool as it is before the change.
@@ -73,7 +73,7 @@ impl Surgeon {
         })
     }
 
-    /// Looks at it again, after a change.
+    /// Opens the pool again, after a change.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -282,7 +282,7 @@ impl Surgeon {
         self.point(step, bp)
     }
 
-    /// Writes over the stored bytes of a block, and leaves its checksum.
+    /// Overwrites the stored bytes of a block, and keeps its checksum.
     ///
     /// # Errors
     /// None that memory has.

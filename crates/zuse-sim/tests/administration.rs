@@ -1,5 +1,5 @@
-//! Random sequences of administration: after each step the books equal a full recount. Make
-//! `ZUSE_SIM_SEED` and `ZUSE_SIM_STEPS` larger for longer runs; the suite `zdb` has OpenZFS judge
+//! Random sequences of administration: after each step the accounting equals a full recount. Make
+//! `ZUSE_SIM_SEED` and `ZUSE_SIM_STEPS` larger for longer runs; the suite `zdb` lets OpenZFS judge
 //! such a pool.
 
 use std::collections::BTreeMap;
@@ -83,7 +83,7 @@ fn quotas_and_reservations_are_what_a_model_says() {
         let [done, _]: [u64; 2] = kinds.get(kind).copied().unwrap_or_default();
         assert!(done >= times, "{kind}: {kinds:?}");
     }
-    // Each kind of change that a limit can stop was stopped by one.
+    // Each kind of change that a limit can refuse was refused by one.
     for kind in [
         "create", "clone", "snapshot", "rename", "promote", "rollback",
     ] {

@@ -1,5 +1,5 @@
-//! Incremental packages of many datasets: what the sender renamed is renamed here, at a cost that
-//! grows with their number and not with its square.
+//! Incremental packages of many datasets. Datasets that the sender renamed are renamed here. The
+//! cost grows with their number and not with its square.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn package(pool: &Arc<Pool>, to: &str, from: Option<&str>) -> Vec<u8> {
     sent(pool, &request).unwrap()
 }
 
-/// A package without its snapshots: only the tree is brought in line.
+/// A package without its snapshots: only the tree is adapted.
 fn front(package: &[u8]) -> Vec<u8> {
     let mut reader = StreamReader::new(package);
     let mut ends = Vec::new();

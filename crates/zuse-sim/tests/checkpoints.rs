@@ -1,5 +1,5 @@
-//! Checkpoints made, gone back to and discarded, with the power cut in all of it.
-//! `ZUSE_SIM_SEEDS` makes it longer.
+//! Checkpoints created, rewound to and discarded, with power cuts at any moment. `ZUSE_SIM_SEEDS`
+//! makes the run longer.
 
 use zuse_sim::checkpoints::{Tally, rounds};
 use zuse_sim::files::Files;

@@ -1,5 +1,5 @@
-//! Encrypted datasets: what is written is read again with the key and not without; damage is told,
-//! never decrypted.
+//! Encrypted datasets: data can be read with the key and not without. Damage is reported, never
+//! decrypted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,7 +72,7 @@ fn get(pool: &Pool, dataset: &str, name: &str) -> zuse::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether some bytes stand anywhere on a device.
+/// Whether the bytes occur anywhere on a device.
 fn holds(device: &MemDevice, needle: &[u8]) -> bool {
     let mut buf = vec![0; 1 << 20];
     (0..device.size() / buf.len() as u64).any(|i| {
@@ -151,7 +151,7 @@ fn keys_are_loaded_changed_inherited_and_forgotten() {
     let held = pool.file_system("tank/a/child").expect("file system");
     assert!(pool.unload_key("tank/a").unwrap_err().is(Errno::BUSY));
     drop(held);
-    // One that nobody owns and that somebody has in hand for a moment is waited for.
+    // If another thread uses one without an owner for a moment, the change waits for that.
     let child = pool.dsl().dataset("tank/a/child").expect("dataset");
     let objset = child.objset().expect("objset");
     let passing = std::thread::spawn(move || {
@@ -331,7 +331,7 @@ fn changed_pointers_and_ciphertext_fail_to_authenticate() {
     pool.close().expect("close");
 }
 
-/// Bits of a pointer, each of which alone must make its block fail, by word; `tried` counts the
+/// Bits of a pointer, each of which alone must make its block fail, by word. `tried` counts the
 /// kinds of protection. None for an object set's block.
 fn flips(good: &BlockPointer, tried: &mut [u64; 3]) -> Option<Vec<(usize, u64)>> {
     let mut flipped: Vec<(usize, u64)> = vec![];

@@ -1,4 +1,4 @@
-//! Blocks that several pointers share: made by copying, by a log's records, freed one pointer after
+//! Blocks with several pointers: created by copying and by log records, and freed one pointer after
 //! the other.
 
 use std::sync::Arc;
@@ -33,7 +33,7 @@ fn writable() -> PoolAccess {
     }
 }
 
-/// Pools that get a log by hand have none of their own.
+/// Pools whose test writes a log have none of their own.
 fn without_log() -> Limits {
     Limits {
         intent_log: false,
@@ -72,7 +72,7 @@ fn files_that_share_blocks_keep_their_bytes_whatever_happens_to_the_others() {
     for seed in 0..4 {
         let (pool, device) = memory_pool("tank", 256 << 20, 12, Limits::default()).expect("create");
         clones::run(&pool, "tank", seed, 150).expect("run");
-        // What was removed waits for its txg.
+        // Removed files are freed in a later txg.
         (0..4).for_each(|_| pool.sync().expect("sync"));
         assert!(sound(&pool) > 0, "seed {seed}: nothing was shared");
         pool.export().expect("export");
@@ -269,7 +269,7 @@ fn a_pool_that_openzfs_cloned_in_is_written_until_nothing_is_shared() {
     pool.export().expect("export");
 }
 
-/// A record that points to blocks once more, in an object from block `at` on.
+/// A record that clones blocks into an object, from block `at` on.
 fn clone_record(seq: u64, txg: u64, object: u64, at: u64, blocks: &[BlockPointer]) -> Vec<u8> {
     let size = blocks[0].lsize();
     let len = 72 + blocks.len() * 128;
@@ -293,7 +293,7 @@ fn clone_record(seq: u64, txg: u64, object: u64, at: u64, blocks: &[BlockPointer
     out
 }
 
-/// Leaves a log that nobody has claimed, of one record, in a dataset; exports the pool.
+/// Writes an unclaimed log of one record to a dataset; exports the pool.
 fn leave_log(
     pool: &Arc<zuse::Pool>,
     device: &MemDevice,
@@ -343,7 +343,7 @@ fn leave_log(
     device.write_at(&block, offset + (4 << 20)).expect("write");
 }
 
-/// Pointers to the first blocks of an object; a hole's says nothing.
+/// Pointers to the first blocks of an object; a hole has no address.
 fn pointers(dnode: &Dnode, count: u64) -> Vec<BlockPointer> {
     (0..count)
         .map(|i| dnode.stored_pointer(i).expect("pointer"))
@@ -351,11 +351,11 @@ fn pointers(dnode: &Dnode, count: u64) -> Vec<BlockPointer> {
         .collect()
 }
 
-/// The object of the file that is cloned there.
+/// The source object of the cloned file.
 const SOURCE: u64 = 7;
 
 /// A pool with file `a` of four blocks, a hole and a block that is small when compressed, and a
-/// file `b` of other bytes. A log that nobody has claimed makes `b` a clone of `a`.
+/// file `b` of other bytes. An unclaimed log makes `b` a clone of `a`.
 fn with_clone_in_the_log(dedup: &str) -> (Arc<MemDevice>, Vec<u8>) {
     const BLOCK: usize = 1 << 17;
     let (pool, device) = memory_pool("tank", 256 << 20, 12, without_log()).expect("create");
@@ -416,7 +416,7 @@ fn cloned_ranges_of_a_log_are_replayed_into_a_pool_that_is_written() {
     pool.close().expect("close");
     drop(pool);
 
-    // Claimed, and closed before anything was replayed: the record itself holds its blocks.
+    // Claimed, and closed before the replay: the record itself holds its blocks.
     for _ in 0..2 {
         let pool = open(&writable());
         pool.sync().expect("sync");
@@ -450,7 +450,7 @@ fn cloned_ranges_of_a_log_are_replayed_into_a_pool_that_is_written() {
     pool.export().expect("export");
 }
 
-/// As after a replay that was cut short, of which a later record freed the source.
+/// As after an interrupted replay, in which a later record freed the source.
 #[test]
 fn blocks_that_only_records_of_a_log_hold_are_not_lost() {
     let (device, data) = with_clone_in_the_log("off");
@@ -479,7 +479,7 @@ fn blocks_that_only_records_of_a_log_hold_are_not_lost() {
     pool.export().expect("export");
 }
 
-/// Claiming counts each block where freeing will look for it: in the dedup table.
+/// Claiming counts each block where freeing will look: in the dedup table.
 #[test]
 fn cloned_ranges_of_deduplicated_blocks_are_replayed() {
     let (device, data) = with_clone_in_the_log("on");
@@ -511,8 +511,8 @@ fn cloned_ranges_of_deduplicated_blocks_are_replayed() {
 const BLOCKS: u64 = 500;
 const SIZE: u64 = 8 << 10;
 
-/// A pool with a volume. Noise, a hole, what fits into a pointer, and behind them what a log that
-/// nobody has claimed puts clones of them over. The first half as it will be.
+/// A pool with a volume. It has noise, a hole, embedded data, and behind them a region over which
+/// an unclaimed log writes clones of them. The first half as it will be.
 fn with_clones_of_a_volume_in_the_log() -> (Arc<MemDevice>, Vec<u8>) {
     let (pool, device) = memory_pool("tank", 256 << 20, 12, without_log()).expect("create");
     let new = zuse::NewVolume {
@@ -613,7 +613,7 @@ fn a_replay_that_the_power_cuts_short_goes_on_where_it_was() {
                     let _ = pool.volume("tank/vol");
                     over.store(true, Relaxed);
                 });
-                // Closing a pool without power lets go of who waits for it.
+                // Closing a pool without power releases the waiting threads.
                 while !over.load(Relaxed) && pool.suspended().is_none() {
                     std::thread::sleep(std::time::Duration::from_micros(300));
                 }
@@ -646,7 +646,7 @@ fn a_source_that_is_overwritten_meanwhile_gives_its_blocks_away_only_once() {
     let (root, who) = (fs.root().expect("root"), Credentials::root());
     let make = |name: &str| fs.create(&who, &root, name.as_bytes(), 0o644);
     let (a, b) = (make("a").expect("made"), make("b").expect("made"));
-    // A block tells what it is all over.
+    // Every part of a block shows which write it belongs to.
     let write = |file: &Arc<zuse_zpl::Znode>, block: u64, mark: u64| {
         let bytes: Vec<u8> = (0..BLOCK as u64 / 8)
             .flat_map(|i| (mark ^ i.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_le_bytes())
@@ -677,7 +677,7 @@ fn a_source_that_is_overwritten_meanwhile_gives_its_blocks_away_only_once() {
                 pool.sync().expect("sync");
             }
         });
-        // For as long as it takes to meet shared blocks often.
+        // Long enough to meet shared blocks often.
         for turn in 0..2_000_000 {
             if shared == ENOUGH {
                 break;
@@ -692,7 +692,7 @@ fn a_source_that_is_overwritten_meanwhile_gives_its_blocks_away_only_once() {
     (0..4).for_each(|_| pool.sync().expect("sync"));
     sound(&pool);
     assert_eq!(shared, ENOUGH, "too little was shared");
-    // Whatever was taken was a whole block of one time.
+    // Every copied block belongs to one write.
     for block in 0..BLOCKS {
         let mut bytes = vec![0; BLOCK];
         fs.read(&b, block * BLOCK as u64, &mut bytes).expect("read");
@@ -701,7 +701,7 @@ fn a_source_that_is_overwritten_meanwhile_gives_its_blocks_away_only_once() {
     pool.close().expect("close");
 }
 
-/// All words of a block have the mark of one writing.
+/// All words of a block come from the same write.
 fn assert_is_one(block: u64, bytes: &[u8]) {
     let words = bytes
         .as_chunks::<8>()

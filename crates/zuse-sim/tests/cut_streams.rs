@@ -1,6 +1,6 @@
-//! Receives that end at any byte, by an end of the input or by its error. No thread stays behind,
-//! what was there stays, and what is kept goes on. Alone in its process, because it counts the
-//! threads of it.
+//! Receives that end at any byte, by the end of the input or by its error. No thread is left,
+//! existing data stays, and a resumable receive can continue. It has its own process, because it
+//! counts the threads.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -37,8 +37,8 @@ fn threads() -> Vec<String> {
     names
 }
 
-/// The same once there are none beside those of `known`, or after a while. A thread that has ended,
-/// and was waited for, can still be listed for a moment.
+/// The threads once only `known` ones are left, or after a time limit. A thread that has ended and
+/// was joined can still be listed for a moment.
 fn threads_in_the_end(known: &[String]) -> Vec<String> {
     let began = Instant::now();
     let count = |list: &[String], name: &String| list.iter().filter(|n| *n == name).count();
@@ -70,7 +70,7 @@ fn change(pool: &Arc<Pool>, name: &str, prng: &SeededPrng) {
     fs.sync().unwrap();
 }
 
-/// Bytes that end, in an error or just so.
+/// Bytes that end, with or without an error.
 struct Cut<'a> {
     rest: &'a [u8],
     fails: bool,
@@ -125,7 +125,7 @@ fn a_receive_that_is_cut_at_any_byte_leaves_no_thread_and_no_half_snapshot() {
                 let dead = matches!(&e, Error::Corrupt { .. }) || e.to_string().contains("dead");
                 assert!(dead, "{ours}, byte {at}: {e}");
                 assert!(to.dsl().dataset(&ours).is_err(), "{ours}, byte {at}");
-                // What was started for the pool itself is there after the first one.
+                // The pool's own threads are started by the first receive.
                 let before = known.get_or_insert_with(threads);
                 let now = threads_in_the_end(before);
                 assert!(

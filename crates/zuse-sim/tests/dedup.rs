@@ -1,5 +1,5 @@
-//! Dedup tables of both forms: kept while files share blocks through them, and gone with the last
-//! pointer.
+//! Dedup tables of both forms: kept while files share blocks through them, and removed with the
+//! last pointer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ fn new_pool_with(fast: bool, mut env: Environment) -> (Arc<zuse::Pool>, Arc<MemD
         is_disk: false,
         ashift: Some(12),
     };
-    // No txg ends while somebody recounts.
+    // No txg ends during a recount.
     env.limits.txg_timeout = Duration::from_secs(3600);
     let features = Some(features(fast));
     let pool = zuse::Pool::create_on_devices(env, "tank", vec![spec], features, &[]);
@@ -64,12 +64,12 @@ fn sound(pool: &zuse::Pool, when: &str) -> u64 {
     report.shared
 }
 
-/// Txgs until logs are in their stores, and what was freed is free.
+/// Txgs until logs are flushed to their stores, and freed blocks are free.
 fn settle(pool: &Arc<zuse::Pool>) {
     (0..24).for_each(|i| touch(pool, i));
 }
 
-/// A txg that writes something: only such flush logs.
+/// A txg that writes something: only such txgs flush logs.
 fn touch(pool: &Arc<zuse::Pool>, i: u32) {
     let set = [("org.example:n".to_owned(), i.to_string())];
     pool.dataset("tank").expect("root").set(&set).expect("set");
@@ -150,7 +150,7 @@ fn noise(len: usize) -> Vec<u8> {
     data
 }
 
-/// A pool with both logs in use. Of the flushing one a part has reached the stores, the active one
+/// A pool with both logs in use. Part of the flushing one has reached the stores; the active one
 /// has newer values of some of its keys. `before` says which of the two is active.
 fn with_logs_flushed_by_half(before: u32, data: &[u8]) -> MemImage {
     let (pool, device) = new_pool(true);
@@ -187,7 +187,7 @@ fn with_logs_flushed_by_half(before: u32, data: &[u8]) -> MemImage {
     image
 }
 
-/// What is newer counts, whichever log comes first.
+/// The newer entry counts, whichever log is read first.
 #[test]
 fn logs_that_are_flushed_by_half_are_loaded_and_go_on() {
     let data = noise(BLOCKS * BLOCK);
@@ -211,7 +211,7 @@ fn logs_that_are_flushed_by_half_are_loaded_and_go_on() {
     }
 }
 
-/// Takes all entries for blocks with one pointer out of their store, as `zpool ddtprune` does.
+/// Removes all entries for blocks with one pointer from their store, as `zpool ddtprune` does.
 fn prune(pool: &zuse::Pool) {
     let tables = zuse_pool::dedup::tables(pool.spa()).expect("tables");
     let unique = (tables
@@ -239,8 +239,8 @@ fn prune(pool: &zuse::Pool) {
     pool.spa().sync_task(|_| Ok(()), take_out).expect("pruned");
 }
 
-/// Its pointer keeps the mark, and no table knows it. It is freed as a block without one, also
-/// where a younger block has the same content.
+/// Its pointer keeps the dedup flag, but no table has an entry. It is freed like a block without
+/// dedup, even if a younger block has the same content.
 #[test]
 fn a_block_that_was_pruned_from_its_table_is_freed_once() {
     for fast in [true, false] {
@@ -312,7 +312,7 @@ fn a_table_is_pruned_of_its_oldest_blocks_that_came_once() {
     assert_eq!((pruned, unique(&pool)), (90, 90));
     assert_eq!(pool.prune_dedup(Prune::Older(3600)).expect("none"), 0);
     assert_eq!(sound(&pool, "half of it"), count);
-    // What is left of the older ones goes before the younger.
+    // The remaining older entries are pruned before the younger.
     let pruned = pool.prune_dedup(Prune::Percent(12)).expect("more");
     assert_eq!((pruned, unique(&pool)), (10, 80));
     let before = pool.spa().space().allocated;
@@ -352,7 +352,7 @@ fn a_table_is_pruned_of_its_oldest_blocks_that_came_once() {
     assert!(refused.is_err_and(|e| e.is(Errno::NOTSUP)));
 }
 
-/// A block that has rotted is not pointed to once more: who compares finds that out.
+/// No new pointer to a corrupted block is created: the comparison detects it.
 #[test]
 fn what_is_compared_and_cannot_be_read_is_written_again() {
     {
@@ -448,7 +448,7 @@ fn sound_tables(pool: &zuse::Pool, name: &str) {
     assert!(report.is_clean(), "{name}: {:#?}", report.problems);
 }
 
-/// Writes over the first block of each file of the root, and removes every second one.
+/// Overwrites the first block of each file of the root, and removes every second file.
 fn empty(pool: &zuse::Pool, fs: &FileSystem, name: &str) {
     let (who, root) = (Credentials::root(), fs.root().expect("root"));
     let mut names: Vec<Vec<u8>> = Vec::new();

@@ -1,5 +1,5 @@
-//! Walks go down without a stack. A tree of thousands of directories in one another is met by
-//! threads that have 64 KiB for all their calls.
+//! Walks descend without recursion. Threads with stacks of 64 KiB walk a tree of thousands of
+//! nested directories.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Golden pools that lose as many disks as their layout can bear, some gone, some with wrong bytes
-//! in most places. Everything reads as it did.
+//! Golden pools that lose as many disks as their redundancy allows. Some are missing, some have
+//! wrong bytes in most places. All data can still be read.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use zuse_sim::manifests::{differences, expected, of_dataset};
 const DATA: u64 = 4 << 20;
 const PIECE: usize = 4096;
 
-/// Changes bytes in two of three pieces that hold something.
+/// Changes bytes in two of three parts that are in use.
 pub fn spoil(disk: &Arc<MemDevice>, prng: &SeededPrng) {
     let end = disk.size() - (1 << 20);
     let mut piece = vec![0; PIECE];
@@ -28,7 +28,7 @@ pub fn spoil(disk: &Arc<MemDevice>, prng: &SeededPrng) {
     }
 }
 
-/// What each vdev is made of: its disks, and how many of them it can do without.
+/// The structure of each vdev: its disks, and how many of them it can lose.
 pub type Layout = &'static [(&'static [usize], usize)];
 
 pub const POOLS: [(&str, Layout); 8] = [
@@ -89,7 +89,7 @@ fn as_many_disks_as_a_layout_can_bear_may_be_gone_or_wrong() {
                 entries += want.len();
             }
             assert!(entries > 0, "{what}");
-            // A mirror need not ask the disk that is wrong.
+            // A mirror need not read from the bad disk.
             let told = pool.vdev_status().has_errors();
             let is_mirror = matches!(name, "mirror" | "mirrors" | "classes");
             assert!(told != wrong.is_empty() || is_mirror && !told, "{what}");

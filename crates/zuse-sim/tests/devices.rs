@@ -1,6 +1,6 @@
-//! Devices come into a pool and leave it, are exchanged, and its guid changes, with the power cut
-//! at any operation. Afterwards the pool is as before, as it was to be, or at one of the places
-//! between where it may rest, with all data. `ZUSE_SIM_CUTS` makes it longer: with 1000 every
+//! Devices are added to a pool, removed and exchanged, and its guid changes, with the power cut at
+//! any operation. Afterwards the pool has all data. It is in the state before, in the final state,
+//! or in one of the stable states between. `ZUSE_SIM_CUTS` makes it longer: with 1000 every
 //! operation of every change is cut.
 
 use std::sync::Arc;
@@ -26,10 +26,10 @@ struct Act {
     /// Devices and vdevs of the pool before; the rest of six are blank.
     devices: usize,
     layout: &'static [TopSpec],
-    /// What is done before, with the power on.
+    /// The preparation, with the power on.
     prepare: fn(&Arc<zuse::Pool>, &Devices) -> Result<()>,
     run: fn(&Arc<zuse::Pool>, &Devices) -> Result<()>,
-    /// The trees in which the pool may rest, from that before to that after.
+    /// The trees of the stable states, from the first to the last.
     rests: &'static [&'static str],
 }
 
@@ -65,8 +65,7 @@ fn spec(device: &Arc<dyn BlockDevice>) -> VdevSpec {
     }
 }
 
-/// The tree in words: kinds, devices, and what is said of them. A pool with the guid 4711 has it in
-/// front.
+/// The tree as text: kinds, devices, and their states. The guid 4711 is printed in front.
 fn tree(pool: &zuse::Pool) -> String {
     let tops = pool.config().vdev_tree.children;
     let spares = pool.spa().aux_devices("spares").expect("the list");
@@ -113,7 +112,7 @@ fn newcomer(device: &Arc<dyn BlockDevice>) -> Newcomer {
     }
 }
 
-/// Fills what lacks something; what waited for that leaves in the txgs that follow.
+/// Resilvers. Replaced devices leave in the txgs that follow.
 fn resilver(pool: &zuse::Pool) -> Result<()> {
     pool.restart_resilver()?;
     pool.finish_scan()?;
@@ -351,8 +350,8 @@ fn start(act: &Act) -> Vec<MemImage> {
     disks.iter().map(|d| d.snapshot()).collect()
 }
 
-/// Does it on disks whose power goes after some operations. Gives what they hold then, and whether
-/// it came to its end.
+/// Runs the act on disks whose power fails after some operations. Returns their content, and
+/// whether the act was completed.
 fn cut(act: &Act, images: &[MemImage], after: u64, seed: u64) -> (Vec<MemImage>, bool) {
     let power = PowerSupply::new();
     let disk = |(i, image): (usize, &MemImage)| {
@@ -364,7 +363,7 @@ fn cut(act: &Act, images: &[MemImage], after: u64, seed: u64) -> (Vec<MemImage>,
     };
     let disks: Vec<Arc<SimDisk>> = images.iter().enumerate().map(disk).collect();
     let devices: Devices = disks.iter().map(|d| d.clone() as _).collect();
-    // Not the guids that the pool was made with.
+    // Not the guids with which the pool was created.
     let env = environment(100 + seed);
     let pool = open(env, &devices, "tank", true).expect("opened");
     pool.set_patient(false);
@@ -401,7 +400,7 @@ fn open(
     Some(pool.unwrap_or_else(|e| panic!("{name}: {e}")))
 }
 
-/// Holds a pool against what it should be.
+/// Compares a pool with the expectation.
 fn look(pool: &Arc<zuse::Pool>, what: &str) {
     let fs = pool.file_system(&pool.name()).expect("a file system");
     let file = fs.resolve(&Credentials::root(), b"file").expect("the file");
@@ -413,9 +412,9 @@ fn look(pool: &Arc<zuse::Pool>, what: &str) {
     assert!(wrong.is_empty(), "{what}: {wrong:?}");
 }
 
-/// Opens the pool, holds it against what it should be, and closes it. Whoever opens it for writing
-/// goes on with what was begun. Gives the tree, whether a half was split off, and what the disks
-/// hold then.
+/// Opens the pool, compares it with the expectation, and closes it. Opening it for writing
+/// continues what was begun. Returns the tree, whether a half was split off, and the content of the
+/// disks.
 fn judge(images: &[MemImage], writable: bool, what: &str) -> (String, bool, Vec<MemImage>) {
     let disks: Vec<Arc<MemDevice>> = images
         .iter()
@@ -428,7 +427,7 @@ fn judge(images: &[MemImage], writable: bool, what: &str) -> (String, bool, Vec<
     if writable {
         pool.sync().expect("synced");
         resilver(&pool).expect("filled");
-        // Each device is whole, or one that the user knows to be out.
+        // Each device is complete, or known to the user as missing data.
         assert!(pool.spa().resilver_range().is_none(), "{what}: not filled");
         for leaf in pool.spa().vdevs().leaves() {
             let health = leaf.health();
@@ -452,8 +451,8 @@ fn judge(images: &[MemImage], writable: bool, what: &str) -> (String, bool, Vec<
     (tree, split, disks.iter().map(|d| d.snapshot()).collect())
 }
 
-/// Cuts an act, and looks at what is left: as it is, and after somebody went on with it. Gives at
-/// which of its rests the pool is then.
+/// Cuts an act, and examines the result: as it is, and after it was continued. Returns the stable
+/// state in which the pool is then.
 fn cut_and_judge(act: &Act, images: &[MemImage], after: u64, seed: u64) -> usize {
     let (left, done) = cut(act, images, after, seed);
     let what = format!("{}, cut after {after}, seed {seed}", act.name);
@@ -499,7 +498,7 @@ fn a_change_of_devices_is_there_or_not_after_any_cut() {
         }
         let prng = SeededPrng::new(11);
         let mut seen = vec![0; act.rests.len()];
-        // A few, spread over all of it; or each.
+        // A few, distributed over all operations; or each.
         let cuts = cuts.min(within);
         for seed in 0..cuts {
             let (from, to) = (seed * within / cuts, (seed + 1) * within / cuts);

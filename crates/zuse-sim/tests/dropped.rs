@@ -1,4 +1,4 @@
-//! What is left of a pool that is dropped, and not closed.
+//! What remains of a pool that is dropped without being closed.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! Devices that come and go while the pool is written: attached, replaced, taken out, brought back,
-//! with the power cut at any moment. What was promised is there; nothing that a device lacks is
-//! believed.
+//! Devices are attached, replaced, removed and brought back while the pool is written, with the
+//! power cut at any moment. What was promised is there. Data that a device lacks is never read from
+//! it.
 
 mod scrubbed;
 mod taken_up;
@@ -49,7 +49,7 @@ fn write(fs: &Arc<FileSystem>, numbers: std::ops::Range<u64>) -> zuse::Result<()
     let dir = fs.root()?;
     for i in numbers {
         let name = format!("f{i}");
-        // It may be there already, and nobody promised it.
+        // It may exist already, without a promise.
         let file = match fs.create(&root(), &dir, name.as_bytes(), 0o644) {
             Err(e) if e.is(Errno::EXIST) => fs.resolve(&root(), name.as_bytes())?,
             made => made?,
@@ -74,7 +74,8 @@ fn disk(i: usize) -> Device {
     Arc::new(MemDevice::new(format!("/d/{i}"), SIZE))
 }
 
-/// No txg comes by itself: a scan goes on when a test says so, however slow the machine is.
+/// No txg closes by itself: a scan continues only when a test requests it, however slow the machine
+/// is.
 fn environment() -> Environment {
     let mut env = Environment::default();
     env.limits.txg_timeout = std::time::Duration::from_secs(3600);
@@ -112,7 +113,7 @@ fn sound(pool: &zuse::Pool, what: &str) {
     assert!(wrong.is_empty(), "{what}: {wrong:?}");
 }
 
-/// Nothing changes a pool any more: what goes on by itself ends, or rests.
+/// Stops all background changes of a pool.
 fn quiet(pool: &zuse::Pool) {
     let leaves = pool.spa().vdevs().leaves();
     let guids: Vec<u64> = leaves.iter().map(|leaf| leaf.guid()).collect();
@@ -120,14 +121,14 @@ fn quiet(pool: &zuse::Pool) {
         .into_iter()
         .flat_map(|kind| guids.iter().map(move |guid| (kind, *guid)))
     {
-        // Most of them do nothing at all.
+        // Most of them have no effect.
         let _ = pool.order_sweep(kind, SweepOrder::Suspend, &[guid]);
     }
     pool.finish_scan().expect("done");
     settle(pool);
 }
 
-/// What lies on the disks, before anybody goes on with it.
+/// The content of the disks, before the pool is opened again.
 fn sound_as_left(disks: &[Device], what: &str) {
     let access = PoolAccess {
         ours: true,
@@ -290,7 +291,7 @@ fn a_replacement_is_replaced_half_way_and_either_side_may_go() {
     assert_eq!(place.kind, VdevKind::Replacing);
     assert_eq!(place.children.len(), 3);
     write(&fs, 10..14).expect("written");
-    // With one of the others gone the old one alone has the most.
+    // If one of the others is missing, the old one alone has the most data.
     assert!(
         pool.detach(guid_of(&pool, "/d/1")).is_ok(),
         "parity has what it had"
@@ -325,15 +326,15 @@ fn a_replacement_is_replaced_half_way_and_either_side_may_go() {
     pool.export().expect("export");
 }
 
-/// Fills what lacks something; what waited for that leaves in the txgs that follow.
+/// Resilvers. Replaced devices leave in the txgs that follow.
 fn resilver(pool: &zuse::Pool) {
     pool.restart_resilver().expect("begun");
     pool.finish_scan().expect("done");
     settle(pool);
 }
 
-/// Waits until nothing leaves any more: each device that steps back asks for a txg more, and a pool
-/// is checked when it is quiet.
+/// Waits until no device leaves any more: each needs a further txg, and the check needs a pool
+/// without changes.
 fn settle(pool: &zuse::Pool) {
     let leaves = || -> Vec<u64> {
         let all = pool.spa().vdevs().leaves();
@@ -380,7 +381,7 @@ fn what_was_replaced_leaves_when_the_new_device_is_whole() {
     pool.export().expect("export");
 }
 
-/// Bytes that the devices gave so far, and that one of them took.
+/// Bytes read from the devices so far, and bytes written to one of them.
 fn traffic(pool: &zuse::Pool, new: &str) -> (u64, u64) {
     let leaves = pool.spa().vdevs().leaves();
     let given = leaves.iter().map(|leaf| leaf.counters().read_bytes.get());
@@ -393,7 +394,7 @@ fn traffic(pool: &zuse::Pool, new: &str) -> (u64, u64) {
 
 #[test]
 fn a_resilver_reads_each_block_once_and_repairs_what_it_meets() {
-    // Bytes read for each byte that is written, in tenths, with what metadata takes.
+    // Bytes read for each byte written, in tenths, including metadata.
     for (shape, devices, most) in [
         (Shape::Mirror, 2, 15),
         (Shape::Raidz { nparity: 1 }, 4, 38),
@@ -443,7 +444,7 @@ fn a_resilver_finds_its_way_round_a_device_that_lies() {
     resilver(&pool);
     assert!(pool.spa().lacking().is_empty());
     assert_eq!(shape(&pool).1, ["/d/0", "/d/5", "/d/2", "/d/3", "/d/4"]);
-    // What lied about data was met, and is right now.
+    // Corrupted data was found, and is repaired now.
     let errors = pool.vdev_status().has_errors();
     assert!(errors, "nobody noticed");
     pool.drop_cache();
@@ -511,14 +512,14 @@ fn a_spare_stands_in_steps_back_and_may_stay() {
     assert!(!is_member(&all[2]));
     let idle = Labels::read(&*all[2]);
     assert_eq!(idle.good().count(), 4, "labels of an idle spare");
-    // Another one takes the place of both.
+    // Another device replaces both.
     pool.offline(b, how).expect("faulted");
     use_spare("/d/1", 777, 2).expect("a spare stands in");
     attach(&pool, "/d/1", &all[3], Purpose::Replace).expect("replaced under a spare");
     resilver(&pool);
     assert_eq!(shape(&pool).1, ["/d/0", "/d/3"]);
     assert!(!pool.spares().expect("spares")[0].in_use);
-    // The broken device leaves: the spare stays for good.
+    // The broken device is removed: the spare stays for good.
     let d = guid_of(&pool, "/d/3");
     use_spare("/d/3", 888, 4).expect("a spare stands in");
     resilver(&pool);
@@ -552,7 +553,7 @@ fn a_device_that_comes_during_a_resilver_waits_for_the_next_one() {
         range,
         "it is not for the last one"
     );
-    // Neither pauses nor ends by the commands for scrubs, as with OpenZFS.
+    // Commands for scrubs neither pause nor end it, as with OpenZFS.
     let (from, to) = range.expect("something is lacking");
     pool.dsl()
         .begin_scan(NewScan::Resilver(from, to))
@@ -613,7 +614,7 @@ fn what_a_scan_cannot_reach_stays_lacking() {
     }
     attach(&pool, "/d/0", &disks[1], Purpose::Attach).expect("attached");
     let lacked = pool.spa().resilver_range().expect("all that there is");
-    // The root of the tree, which was born after most of what is below it.
+    // The root of the tree, which is younger than most blocks below it.
     for dva in fs.objset().root().dvas() {
         let span = Span::new(LABELS + dva.offset(), dva.asize());
         faulty.add(Rule::broken(Op::Read).within(span));

@@ -12,7 +12,7 @@ use zuse_pool::{Environment, FailMode, VdevSpec};
 use zuse_sim::golden::open_whole;
 use zuse_zpl::WriteOptions;
 
-/// Longer than anything takes that does not wait.
+/// Longer than any operation that does not wait.
 const SOON: Duration = Duration::from_secs(20);
 /// How long a waiter is watched waiting.
 const WHILE: Duration = Duration::from_millis(400);
@@ -30,7 +30,7 @@ fn bench(properties: &[(&str, &str)]) -> Bench {
     bench_with(properties, Environment::default())
 }
 
-/// With an intent log fsync writes that, and without one its txg.
+/// With an intent log fsync writes that, without one it writes the txg.
 fn bench_with_log(intent_log: bool) -> Bench {
     let mut env = Environment::default();
     env.limits.intent_log = intent_log;
@@ -52,7 +52,7 @@ fn bench_with(properties: &[(&str, &str)], env: Environment) -> Bench {
     Bench { device, pool, fs }
 }
 
-/// The pool as another process would find it after this one was killed.
+/// The pool as another process would open it after this one was killed.
 fn reopened(device: &Arc<FaultyDevice>) -> Bench {
     device.clear();
     let devices: Vec<Arc<dyn BlockDevice>> = vec![device.clone()];
@@ -96,7 +96,7 @@ fn read(fs: &Arc<FileSystem>, name: &str) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Does something on a thread of its own.
+/// Runs something on a thread of its own.
 fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
     let (send, receive) = channel();
     std::thread::spawn(move || send.send(work()));
@@ -147,7 +147,7 @@ fn a_write_that_fails_makes_everybody_wait_until_clear_and_nothing_is_lost() {
         until("the suspension", || b.pool.suspended().is_some());
         still_waits(&waiter);
         assert_eq!(read(&b.fs, "old").expect("read"), old);
-        // Still broken: it is suspended again.
+        // The device still fails: the pool is suspended again.
         b.pool.clear(None).expect("clear");
         still_waits(&waiter);
         until("the second suspension", || b.pool.suspended().is_some());
@@ -194,8 +194,8 @@ fn with_failmode_continue_writers_get_an_error_even_those_that_wait_already() {
 
 #[test]
 fn a_flush_that_fails_is_final_until_the_pool_is_opened_again() {
-    // The flush before the uberblock, and the one after it. And that of a log: what it had not
-    // made durable may be the txg's as well.
+    // The flush before the uberblock, and the one after it. Also that of a log: the data that it
+    // did not flush may belong to the txg too.
     for (intent_log, skip) in [(false, 0), (false, 1), (true, 0)] {
         let b = bench_with_log(intent_log);
         let data = noise(4, 1 << 20);
@@ -213,12 +213,12 @@ fn a_flush_that_fails_is_final_until_the_pool_is_opened_again() {
             assert!(write(&b.fs, "third", &data).is_err());
             assert!(b.pool.export().is_err(), "export claims success");
         } else {
-            // What was lost is only the uberblock: it is written again.
+            // Only the uberblock was lost: it is written again.
             still_waits(&waiter);
             b.pool.clear(None).expect("clear");
             let answer = waiter.recv_timeout(SOON).expect("an answer");
             answer.expect("fsync");
-            // The device has missed a write: what comes next may refuse, until it is opened again.
+            // The device has lost a write: further calls may fail, until it is opened again.
             let _ = b.pool.export();
         }
         let device = b.device.clone();
@@ -233,8 +233,8 @@ fn a_flush_that_fails_is_final_until_the_pool_is_opened_again() {
 
 #[test]
 fn closing_a_suspended_pool_ends_with_an_error_and_the_last_txg_is_there() {
-    // Suspended before, and by what the closing writes; exported and left active; given up by
-    // somebody else.
+    // Suspended before, or by the writes of closing; exported, or left active; given up by another
+    // thread.
     for (before, export) in [(true, true), (true, false), (false, true), (false, false)] {
         let b = bench(&[]);
         let data = noise(5, 1 << 20);
@@ -399,7 +399,7 @@ fn so_many_errors_as_the_properties_of_vdevs_say_are_too_many() {
     let devices = three(Shape::Mirror);
     let data = noise(1, 40 << 17);
     let pool = open_three(&devices);
-    // Of I/O errors three, as is set on the first device; of wrong blocks four, as on its top-level
+    // Three I/O errors, as set on the first device; four checksum errors, as set on its top-level
     // vdev.
     devices[0].add(Rule::broken(Op::Read).times(3));
     let rot = Rule::new(Op::Read, Fault::Rot).within(Span::new(DATA, SIZE - 2 * DATA));
@@ -414,11 +414,11 @@ fn so_many_errors_as_the_properties_of_vdevs_say_are_too_many() {
     assert_eq!(why.note(), "too many errors");
     assert_eq!(status.health.word(), "DEGRADED");
     pool.export().expect("export");
-    // It is no matter for the next one who opens the pool.
+    // The next open starts with new counts.
     let pool = open_three(&devices);
     assert_eq!(words(&pool), ["ONLINE"; 3]);
-    // What is set later holds at once: one is too many. The first device lacks what was written
-    // without it, so the second stays.
+    // A later setting applies at once: one error is too many. The first device lacks what was
+    // written without it, so the second stays.
     let second = pool.vdev_guids()[3];
     pool.set_vdev_property(second, "io_n", "1").expect("set");
     devices[1].add(Rule::broken(Op::Read).times(1));
@@ -481,7 +481,7 @@ fn a_discard_that_fails_or_does_nothing_harms_nobody() {
 
 #[test]
 fn a_pool_that_is_suspended_anywhere_in_a_txg_can_be_looked_at() {
-    // Ten records, each a write of its own; what leads to them goes in a few more.
+    // Ten records, each a write of its own; their metadata needs a few more.
     const LEN: usize = 1_300_000;
     let mut suspended = 0;
     for skip in (0..12).chain((12..60).step_by(4)) {
@@ -526,7 +526,7 @@ fn a_pool_that_is_suspended_anywhere_in_a_txg_can_be_looked_at() {
             .expect("an answer")
             .expect("fsync");
         if let Err(error) = admin.recv_timeout(SOON).expect("an answer") {
-            // It came when the pool was suspended already.
+            // It began when the pool was suspended already.
             assert!(matches!(error, Error::Suspended { .. }), "{error}");
         }
         b.pool.export().expect("export");

@@ -1,5 +1,5 @@
-//! Each finding of the checker has a test that breaks what it is about. One thing is changed in a
-//! sound pool, and the checker names it. `lab` makes the pool, once for all.
+//! A test for each finding of the checker. It changes one thing in a consistent pool, and the
+//! checker reports it. `lab` builds the pool, once for all tests.
 
 mod lab;
 
@@ -17,12 +17,12 @@ use zuse_sim::no_datasets::NoDatasets;
 use zuse_sim::rewrite::{Atlas, Rewriter, Structure};
 use zuse_sim::surgery::{Surgeon, add_word};
 
-/// What else may be found: so much hangs on what was changed that it is not told.
+/// Any other finding is allowed: too much depends on the changed data to list it.
 const ANYTHING: &[Finding] = &[];
 
 type Change = fn(&Lab, &Surgeon) -> Result<()>;
 
-/// A kind of damage: what must be found, what else may be, and how it is done.
+/// A kind of damage: the required finding, others that are allowed, and the change.
 struct Case(Finding, Option<&'static [Finding]>, Change);
 
 /// Nothing else is found.
@@ -30,7 +30,7 @@ const fn only(finding: Finding, change: Change) -> Case {
     Case(finding, Some(&[]), change)
 }
 
-/// These may be found too.
+/// Further findings are allowed.
 const fn with(finding: Finding, others: &'static [Finding], change: Change) -> Case {
     Case(finding, Some(others), change)
 }
@@ -414,7 +414,7 @@ cases! {
     });
 }
 
-/// Those that need a golden pool.
+/// Cases that need a golden pool.
 const IN_GOLDENS: &[Finding] = &[Gang, Obsolete, DedupClass, DedupHistogram];
 
 #[test]
@@ -434,7 +434,7 @@ fn a_place_of_a_removed_vdev_that_is_obsolete_and_in_use() {
 
 #[test]
 fn entries_in_the_store_of_another_class() {
-    // The shared blocks stand in the table of those with one pointer, whose own is empty.
+    // The shared blocks are in the table of blocks with one pointer, whose own entries are empty.
     lab::judge_golden(
         "dedup",
         &with(DedupClass, &[DedupHistogram], |_, s| {

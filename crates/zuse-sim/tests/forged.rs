@@ -1,5 +1,5 @@
-//! Pools whose books were forged, with every checksum made right. What contradicts itself ends the
-//! pool before its next uberblock, and another process can read it.
+//! Pools with forged accounting and valid checksums. A contradiction suspends the pool before its
+//! next uberblock, and another process can read it.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -72,8 +72,8 @@ fn labels(golden: &Golden) -> Vec<u8> {
     all
 }
 
-/// Writes, removes what is there, destroys snapshots and file systems. Gives the first failure that
-/// is no refusal.
+/// Writes, removes existing data, destroys snapshots and file systems. Returns the first failure
+/// that is not a refusal.
 fn change(pool: &Arc<zuse::Pool>) -> Result<()> {
     let root = Credentials::root();
     let fine = |result: Result<()>| match result {
@@ -109,7 +109,7 @@ fn change(pool: &Arc<zuse::Pool>) -> Result<()> {
     Ok(())
 }
 
-/// How often the pool says of a block that two own it, or that it is in use and free.
+/// How often the pool reports that a block has two owners, or is both in use and free.
 fn doubles(golden: &Golden) -> Option<usize> {
     let devices = golden.block_devices();
     let pool = open_whole(environment(), &devices, &PoolAccess::default()).ok()?;
@@ -119,7 +119,7 @@ fn doubles(golden: &Golden) -> Option<usize> {
     report.map(|r| r.problems.iter().filter(bad).count())
 }
 
-/// Opens it for writing, uses it, closes it. What came of it, or what must not come of it.
+/// Opens it for writing, uses it, closes it. Returns the result, or a result that is not allowed.
 fn run(golden: &Golden) -> std::result::Result<Option<Error>, String> {
     PANICS.lock().expect("panics").clear();
     let before = doubles(golden);
@@ -179,7 +179,7 @@ fn places(atlas: &Atlas, structure: Structure) -> Vec<Rc<Place>> {
         .collect()
 }
 
-/// Changes what `find` chooses, of all blocks of a structure the one with the most to choose from.
+/// Applies `find` to the block of a structure that has the most candidates.
 fn forge(
     name: &'static str,
     structure: Structure,
@@ -230,7 +230,7 @@ fn ends_with(golden: &Golden, why: &str) {
     };
     let devices = golden.block_devices();
     let before = labels(golden);
-    // The first txg comes while it is opened.
+    // The first txg is written during the open.
     let ended = match open_whole(environment(), &devices, &access) {
         Err(e) => e,
         Ok(pool) => {
@@ -250,8 +250,8 @@ fn ends_with(golden: &Golden, why: &str) {
     pool.close().expect("close");
 }
 
-/// Sets a number in the bonuses of all objects of a type that have another there, and says how the
-/// pool ends.
+/// Sets a number in the bonuses of all objects of a type that have another there. Then checks how
+/// the pool ends.
 fn forged_count_ends(golden: &'static str, kind: u8, at: usize, value: u64, why: &str) {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
     watch_panics();
@@ -284,7 +284,7 @@ fn forged_parts_of_used_bytes_do_not_become_less_than_nothing() {
 fn a_block_that_the_space_maps_have_free_is_not_freed() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
     watch_panics();
-    // The rewriter puts blocks where the maps have free space, and leaves the maps as they were.
+    // The rewriter writes blocks to free space of the maps, and does not change the maps.
     let golden = forge("stripe", Structure::MosBonus, &|_| vec![0], &|_, _| {});
     ends_with(&golden, "contradicts itself");
 }

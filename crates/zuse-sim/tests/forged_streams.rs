@@ -1,5 +1,5 @@
-//! Streams that were written by hand, with checksums that fit. What they ask for is refused with an
-//! error that names the place. Memory stays bounded, and nothing is left of them.
+//! Hand-written streams with valid checksums. What they request is refused with an error that names
+//! the place. Memory stays bounded, and nothing is left of them.
 
 #[allow(dead_code)]
 #[path = "support/counting.rs"]
@@ -95,8 +95,8 @@ fn into(target: &str) -> ReceiveRequest {
     }
 }
 
-/// Receives; the answer must be a typed error, memory bounded, and no dataset but the pool's own
-/// may be there.
+/// Receives. The result must be a typed error with bounded memory, and no dataset other than the
+/// pool's own may exist.
 fn refused(pool: &Arc<Pool>, what: &str, bytes: &[u8]) -> String {
     let start = counting::start();
     let done = pool.receive(bytes, &into("tank/new"), &mut |_| {});
@@ -394,8 +394,8 @@ fn records_that_no_sender_writes_are_refused() {
 #[test]
 fn a_compressed_bomb_ends_at_the_room_of_the_pool_with_bounded_memory() {
     let pool = pool("tank");
-    // 16 MiB of zeros in 2 kB, a hundred times: into an object of small blocks, so that none can
-    // go down as it came.
+    // 16 MiB of zeros in 2 kB, a hundred times, into an object of small blocks. So no record can be
+    // written as it was received.
     let zeros = vec![0u8; 16 << 20];
     let mut packed = Vec::new();
     let level = zuse_codec::ZstdLevel::default();
@@ -462,7 +462,7 @@ fn what_begin_asks_for_is_refused_before_anything_is_made() {
     ] {
         refused(&pool, what, &sealed(&[begin("a/b@s", word, list)]));
     }
-    // A length that is only said.
+    // A length that is announced only.
     let (mut record, _) = begin("a/b@s", 0, &none);
     for len in [60 << 20, u32::MAX] {
         if let Record::Begin(b) = &mut record {

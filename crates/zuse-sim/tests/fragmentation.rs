@@ -1,11 +1,11 @@
-//! Fragmentation of golden pools, as zdb 2.3 says with `-M` of the very same bytes.
+//! Fragmentation of golden pools, compared with `zdb -M` of zdb 2.3 on the same bytes.
 
 use zuse::PoolAccess;
 use zuse::tools::Layers as _;
 use zuse_pool::Environment;
 use zuse_sim::golden::{Golden, open_whole};
 
-/// What it is of a vdev.
+/// The fragmentation of a vdev.
 type OfVdev = (u32, Option<u64>);
 
 /// Pool; of the pool; of its normal vdevs.

@@ -76,8 +76,8 @@ fn write(pool: &Pool, name: &str, seed: u64) {
     allocator.set_max_contiguous(u64::MAX);
 }
 
-/// How many members the headers of a file's blocks have room for, by whether one of the header's
-/// places is on the second vdev.
+/// The number of members of the gang headers of a file's blocks, by whether one copy of the header
+/// is on the second vdev.
 fn rooms(pool: &Pool, fs: &FileSystem, name: &str) -> Vec<(bool, usize)> {
     let file = fs.resolve(&Credentials::root(), name.as_bytes());
     let file = file.expect("resolve");

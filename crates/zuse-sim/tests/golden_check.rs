@@ -1,4 +1,4 @@
-//! The judge is judged: it finds nothing wrong with pools that OpenZFS wrote and zdb passed.
+//! A test of the judge: it finds nothing wrong with pools that OpenZFS wrote and zdb passed.
 
 use std::sync::Arc;
 

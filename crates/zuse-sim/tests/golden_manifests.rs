@@ -44,7 +44,8 @@ fn is_replayed(name: &str) -> bool {
     matches!(name, "zil" | "zil-slog")
 }
 
-/// What the log does not tell: times of changes, and space that is taken when a txg is written.
+/// Data that is not in the log: times of changes, and space that is allocated when a txg is
+/// written.
 fn forget_untold(entries: &mut BTreeMap<String, Value>) {
     for entry in entries.values_mut().filter_map(Value::as_object_mut) {
         entry.remove("mtime_ns");
@@ -98,7 +99,7 @@ fn compare(name: &'static str) {
         }
     }
     tell_unknown(&pool, &want, &manifest);
-    // Where blocks are shared, the sums are not those of the blocks found.
+    // If blocks are shared, the sums are not those of the blocks found.
     if !matches!(name, "brt" | "dedup" | "dedup-legacy") {
         let flaws = zuse_dsl::check_accounting(pool.dsl());
         let told = flaws.iter().map(|f| format!("accounting: {f:?}"));
@@ -120,7 +121,7 @@ fn compare(name: &'static str) {
     );
 }
 
-/// Tells of datasets that the pool lists and the manifest does not.
+/// Reports datasets that the pool lists and the manifest does not.
 fn tell_unknown(
     pool: &zuse::Pool,
     want: &BTreeMap<String, BTreeMap<String, Value>>,

@@ -1,5 +1,5 @@
-//! What a crash leaves of receives. What can go on stays; the rest goes when the pool is opened for
-//! writing. The pool is whole after it.
+//! The result of receives after a crash. Resumable ones stay; the others are removed when the pool
+//! is opened for writing. The pool is consistent after that.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use zuse_sim::golden::open_whole;
 use zuse_sim::memory_pool::memory_pool;
 use zuse_zpl::WriteOptions;
 
-/// A stream that comes to its middle, and then takes an image of the disk that it goes to.
+/// A stream that, in its middle, takes an image of the target disk.
 struct CutInTheMiddle<'a> {
     stream: &'a [u8],
     at: usize,
@@ -72,7 +72,7 @@ fn request(target: &str, resumable: bool) -> ReceiveRequest {
     }
 }
 
-/// Heads that are half received, with those that nobody can name.
+/// Partly received heads, including those without a reachable name.
 fn half_received(pool: &Pool) -> Vec<String> {
     let mut found = Vec::new();
     for name in ["tank/new", "tank/old"] {

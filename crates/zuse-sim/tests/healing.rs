@@ -1,4 +1,4 @@
-//! `zfs receive -c`: blocks of a snapshot that have rotted get their bytes back from a stream.
+//! `zfs receive -c`: corrupted blocks of a snapshot are repaired from a stream.
 
 use std::sync::Arc;
 
@@ -168,14 +168,13 @@ fn encrypted_blocks_are_healed_raw_without_the_key_and_in_clear_with_it() {
     pool.close().unwrap();
 }
 
-/// What lies at all copies of a snapshot's blocks.
+/// The stored bytes of all copies of a snapshot's blocks.
 fn lying(pool: &Arc<Pool>, places: &[Vec<Place>]) -> Vec<Vec<u8>> {
     let all = places.iter().flatten();
     all.map(|place| place.read(pool).unwrap()).collect()
 }
 
-/// A stream whose blocks of files are other ones, in their first or last byte, though all its
-/// checksums fit.
+/// A stream with other blocks of files, changed in the first or last byte, with valid checksums.
 fn with_other_blocks(stream: &[u8], last: bool) -> Vec<u8> {
     Parts::of(stream).with_payloads(|record, payload| {
         let byte = if last {
@@ -201,8 +200,8 @@ fn bytes_that_are_not_the_blocks_are_never_written_over_bad_ones() {
     pool.create_filesystem("tank/p", &plain, (0, 0)).unwrap();
     fill(&pool, "tank/e", &prng);
     fill(&pool, "tank/p", &prng);
-    // What no key can prove has a checksum of half the length, which overlooks some changes of the
-    // last bytes.
+    // Unauthenticated data has a checksum of half the length, which does not detect some changes of
+    // the last bytes.
     for (name, raw, last) in [
         ("tank/e", true, true),
         ("tank/e", false, true),
@@ -279,7 +278,7 @@ fn only_what_the_stream_has_is_healed_and_nothing_else_is_written() {
     let before = of_dataset(&pool, "tank/a/b@s").unwrap();
     let spoilt = spoil(&pool, "tank/a/v@s", 2, &prng).unwrap();
     let b = spoil(&pool, "tank/a/b@s", 2, &prng).unwrap();
-    // A stream that was cut heals what it has, and says that it was cut.
+    // A truncated stream heals the blocks that it has, and reports the truncation.
     pool.heal(&other[..other.len() / 2], "tank/a/b@s")
         .unwrap_err();
     let rest = pool.heal(&bytes[..], "tank/a/b@s").unwrap();
@@ -304,8 +303,8 @@ fn only_what_the_stream_has_is_healed_and_nothing_else_is_written() {
     pool.close().unwrap();
 }
 
-/// What OpenZFS wrote in stripes, copies and pieces rots on all devices at once and is healed where
-/// it lies.
+/// Data that OpenZFS wrote in stripes, copies and gang members is corrupted on all devices at once
+/// and healed in place.
 #[test]
 fn blocks_on_mirrors_and_raidz_and_in_gangs_are_healed() {
     let mut all = 0;

@@ -1,7 +1,7 @@
-//! Thousands of changed streams are received: each ends with an error that names record and offset,
-//! or is another good stream. What was there stays; what is resumable says so; memory is bounded.
-//! `ZUSE_SIM_STREAMS=FROM..TO` runs other seeds, all of them with a pool; else three of four that
-//! the reader refuses by itself go without.
+//! Thousands of changed streams are received. Each ends with an error that names record and offset,
+//! or is another valid stream. Existing data stays, resumable receives report it, and memory is
+//! bounded. `ZUSE_SIM_STREAMS=FROM..TO` runs other seeds, all of them with a pool. By default three
+//! of four streams that the reader refuses alone are run without one.
 
 #[allow(dead_code)]
 #[path = "support/counting.rs"]
@@ -173,8 +173,8 @@ fn into(target: &str) -> ReceiveRequest {
     }
 }
 
-/// Whether the reader finds something wrong by itself. What it finds, a receive finds: only what is
-/// applied before differs.
+/// Whether the reader alone detects an error. A receive detects it too; the difference is only what
+/// was applied before.
 fn has_flaw(bytes: &[u8]) -> bool {
     let mut reader = StreamReader::new(bytes);
     loop {
@@ -200,7 +200,7 @@ fn has_flaw(bytes: &[u8]) -> bool {
     }
 }
 
-/// What a user sees of a dataset.
+/// The user-visible state of a dataset.
 fn seen(pool: &Arc<Pool>, name: &str) -> Vec<(String, u64)> {
     let dsl = pool.dsl();
     let list = pool.list(name, None, true).unwrap().into_iter();
@@ -234,7 +234,7 @@ fn one(pool: &Arc<Pool>, case: &Case, bytes: &[u8], resumable: bool, tally: &mut
     match pool.receive(bytes, &request, &mut |_| {}) {
         Ok(()) => {
             tally.good += 1;
-            // Only the names and sizes: contents were checked as far as a stream can say.
+            // Only the names and sizes: the contents were checked as far as a stream allows.
             if pool.exists(target).unwrap() && case.onto.is_none() && tally.good.is_multiple_of(4) {
                 let _ = of_dataset(pool, target);
             }
@@ -243,7 +243,7 @@ fn one(pool: &Arc<Pool>, case: &Case, bytes: &[u8], resumable: bool, tally: &mut
             check_place(&place.to_string(), bytes.len());
             tally.flaws += 1;
         }
-        // What BEGIN or the package asks for cannot be: nothing of the data was looked at.
+        // BEGIN or the package requests something impossible: no data was read.
         Err(Error::Refused { .. } | Error::Unsupported { .. }) => tally.refused += 1,
         Err(other) => panic!("{other}"),
     }
@@ -288,7 +288,7 @@ fn one(pool: &Arc<Pool>, case: &Case, bytes: &[u8], resumable: bool, tally: &mut
     }
 }
 
-/// What is wrong with a stream is said with a record and an offset of it.
+/// Errors of a stream name a record and an offset of it.
 fn check_place(place: &str, len: usize) {
     assert!(place.starts_with("stream, record "), "{place}");
     let offset = place
@@ -308,7 +308,7 @@ fn seeds() -> std::ops::Range<u64> {
     from.parse().expect("a number")..to.parse().expect("a number")
 }
 
-/// Half of the cases, for each of two tests: they run beside each other.
+/// Half of the cases, for each of two tests, which run at the same time.
 fn half(which: usize) {
     let (to, cases) = cases();
     let parts: Vec<Parts> = cases.iter().map(|c| Parts::of(&c.bytes)).collect();

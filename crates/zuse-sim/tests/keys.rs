@@ -1,5 +1,5 @@
-//! Keys are never lost, whatever is created, cloned, promoted, renamed, received and given other
-//! keys. Every dataset opens with exactly the key of its encryption root. `ZUSE_SIM_SEED` and
+//! Keys are never lost by creating, cloning, promoting, renaming, receiving and changing keys.
+//! Every dataset opens with exactly the key of its encryption root. `ZUSE_SIM_SEED` and
 //! `ZUSE_SIM_STEPS` make longer runs.
 
 use std::collections::BTreeMap;

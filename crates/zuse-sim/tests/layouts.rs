@@ -1,5 +1,5 @@
-//! Whole pools on every kind of vdev: made, filled, exported, opened with disks lost and damaged,
-//! written further.
+//! Whole pools on every kind of vdev: created, filled, exported, opened with disks missing and
+//! damaged, written further.
 
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ fn sound(pool: &zuse::Pool, what: &str) {
     assert!(flaws.is_empty(), "{what}: {flaws:?}");
 }
 
-/// Overwrites what is not zero in the data area, but for every third piece of 64 KiB.
+/// Overwrites nonzero parts of the data area, except for every third part of 64 KiB.
 fn spoil(disk: &Arc<dyn BlockDevice>) {
     let mut piece = vec![0; 64 << 10];
     for (i, at) in (DATA..SIZE - DATA).step_by(piece.len()).enumerate() {
@@ -120,8 +120,8 @@ fn life(layout: &[TopSpec], ashift: u8, spare: usize) {
     pool.spa().sync_now().expect("sync");
     sound(&pool, &what);
     pool.export().expect("export");
-    // Any disks up to the redundancy may be missing; what is then written is computed when it is
-    // read.
+    // Any disks up to the redundancy may be missing. Data written meanwhile is reconstructed when
+    // it is read.
     let some = &all[spare..];
     let pool = open(some, true);
     assert_eq!(
@@ -136,7 +136,8 @@ fn life(layout: &[TopSpec], ashift: u8, spare: usize) {
     pool.spa().sync_now().expect("sync");
     sound(&pool, &what);
     pool.export().expect("export");
-    // They come back with what they had: read last, never believed, and not blamed.
+    // They return with their old content: it is read last, never trusted, and not counted as an
+    // error.
     let pool = open(&all, true);
     let fs = pool.file_system("tank").expect("file system");
     verify(&fs, 0..32, &what);

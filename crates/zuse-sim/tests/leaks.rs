@@ -1,4 +1,4 @@
-//! Space that belongs to nothing is told to the last sector, on every layout.
+//! Leaked space is reported to the last sector, on every layout.
 
 use zuse::PoolAccess;
 use zuse::tools::traverse::{Options, Report, Verify, traverse};

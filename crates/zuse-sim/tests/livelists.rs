@@ -1,5 +1,6 @@
-//! Livelists of clones. Whatever happens to a clone, its list has the blocks that a walk of its
-//! head finds, and a destroyed clone is freed by it. `ZUSE_SIM_SEEDS` asks for more histories.
+//! Livelists of clones. After any change of a clone, its list contains the blocks that a walk of
+//! its head finds. A destroyed clone is freed by its list. `ZUSE_SIM_SEEDS` asks for more
+//! histories.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,13 +25,13 @@ const DELETED: &[u8] = b"com.delphix:deleted_clones";
 const RECORD: u64 = 4096;
 const SIZE: u64 = 128 << 20;
 
-/// Parts are short, and a list stays as long as anything is shared.
+/// Sublists are short, and a list is kept as long as any block is shared.
 fn short_parts() -> Limits {
     Limits {
         livelist_entries: 30,
         livelist_least_shared: 0,
         threads: 1,
-        // No txg ends while somebody recounts.
+        // No txg ends during a recount.
         txg_timeout: Duration::from_secs(3600),
         ..Limits::default()
     }
@@ -64,7 +65,7 @@ fn sound(pool: &Pool, when: &str) -> Report {
     report
 }
 
-/// What a crash at this moment leaves, judged without a change of it.
+/// The pool after a crash at this moment, examined without changing it.
 fn look(image: &MemImage, when: &str) -> Report {
     let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::from_image("sim", image));
     let pool = open_whole(Environment::default(), &[device], &PoolAccess::default());
@@ -85,7 +86,7 @@ fn count(pool: &Pool) -> u64 {
     pool.spa().features().refcount(FEATURE)
 }
 
-/// Writes records of a file, each with other bytes, which do not compress.
+/// Writes records of a file, each with different, incompressible bytes.
 fn write(pool: &Pool, dataset: &str, records: std::ops::Range<u64>, salt: u64) {
     let fs = pool.file_system(dataset).expect(dataset);
     let (who, root) = (Credentials::root(), fs.root().expect("root"));
@@ -102,7 +103,7 @@ fn write(pool: &Pool, dataset: &str, records: std::ops::Range<u64>, salt: u64) {
     pool.sync().expect("sync");
 }
 
-/// Leaves an image for other judges, where `ZUSE_KEEP_POOL` says.
+/// Saves an image for other judges, in the directory of `ZUSE_KEEP_POOL`.
 fn keep(image: &MemImage) {
     let Ok(dir) = std::env::var("ZUSE_KEEP_POOL") else {
         return;
@@ -213,7 +214,7 @@ fn lists_come_back_whole_after_every_cut_of_the_power() {
                     power.cut();
                     let _ = pool.spa().sync_now();
                 });
-                // Who writes to a suspended pool waits until it is closed.
+                // A writer to a suspended pool waits until it is closed.
                 while !worker.is_finished() && pool.spa().suspended().is_none() {
                     std::thread::sleep(std::time::Duration::from_micros(300));
                 }
@@ -230,7 +231,7 @@ fn lists_come_back_whole_after_every_cut_of_the_power() {
     assert!(few || met, "{lists} lists, {waiting} waited");
 }
 
-/// Changes and destroys what is there until the pool gives up.
+/// Changes and destroys existing data until the pool gives up.
 fn change_until_dark(pool: &Arc<Pool>, seed: u64) {
     let prng = SeededPrng::new(seed);
     for round in 0..40 {
@@ -360,7 +361,7 @@ fn a_list_stays_short_however_often_blocks_are_overwritten() {
     let report = sound(&pool, "overwritten");
     assert_eq!(report.livelists, 1);
     let (parts, entries) = shape(&pool);
-    // 40 txgs brought about 30 entries each, and as many frees.
+    // 40 txgs wrote about 30 entries each, and as many frees.
     assert!(parts > 1 && parts < 8, "{parts} parts");
     assert!(entries < 500, "{entries} entries");
 }
@@ -385,7 +386,7 @@ fn parts_of(pool: &Pool, list: u64) -> Vec<(Vec<u8>, u64)> {
     parts
 }
 
-/// Parts of the clone's list, and entries in all.
+/// Sublists of the clone's list, and entries in all.
 fn shape(pool: &Pool) -> (usize, u64) {
     let parts = parts_of(pool, list_of(pool).1);
     let entries = parts.iter().map(|(_, part)| {
@@ -464,7 +465,7 @@ fn the_list_of_a_clone_that_openzfs_made_goes_on_and_is_used() {
     assert_eq!(count(&pool), lists - 1);
 }
 
-/// Changes an object of the MOS behind the back of all books.
+/// Changes an object of the MOS without updating any accounting.
 fn forge(
     pool: &Pool,
     change: impl Fn(&zuse_pool::SyncCtx<'_>) -> zuse::Result<()> + Send + 'static,
@@ -480,7 +481,7 @@ fn the_checker_misses_entries_that_are_not_there() {
     write(&pool, "tank/c", 0..4, 6);
     sound(&pool, "written");
     let (_, part) = parts_of(&pool, list_of(&pool).1).remove(0);
-    // The newest entry is a free; and one more.
+    // The newest entry is a free; a second one is appended.
     forge(&pool, move |ctx| {
         let dnode = ctx.pool.mos().dnode(ObjectId(part))?;
         let mut bonus = dnode.bonus_vec();
@@ -515,7 +516,7 @@ fn a_damaged_list_costs_the_list_and_neither_the_clone_nor_the_pool() {
             pool.spa().note_frees();
             pool.sync().expect("sync");
         }
-        // What cannot be told apart any more waits, and the pool goes on.
+        // A list that has become ambiguous is kept, and the pool continues.
         assert_eq!(pool.dsl().stuck().is_some(), destroyed_first);
         write(&pool, "tank/a", 0..10, 7);
     }

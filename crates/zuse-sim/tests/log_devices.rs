@@ -1,4 +1,4 @@
-//! Intent logs and the devices that they are on: what a txg waits for, devices that fail or leave.
+//! Intent logs and their devices: what a txg waits for, devices that fail or are removed.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use zuse_pool::{Environment, NewVdevs, TopSpec, VdevSpec};
 use zuse_sim::golden::open_whole;
 
 const SIZE: u64 = 64 << 20;
-/// What the head of a log block has at byte 144.
+/// The bytes of a log block's header at offset 144.
 const MAGIC: [u8; 8] = 0x0210_da7a_b10c_7a11_u64.to_le_bytes();
 
-/// A device that holds log blocks back.
+/// A device that delays log blocks.
 #[derive(Debug)]
 struct Gate {
     inner: MemDevice,
     closed: Mutex<bool>,
     opened: Condvar,
     held: AtomicBool,
-    /// Log blocks that came.
+    /// Log blocks that arrived.
     logged: AtomicU64,
 }
 
@@ -108,7 +108,7 @@ fn spec(device: Arc<dyn BlockDevice>) -> VdevSpec {
     }
 }
 
-/// A pool with a volume on a device, and a log vdev over the others: a mirror if there are several.
+/// A pool with a volume on a device, and a log vdev on the others: a mirror if there are several.
 /// The only log device of a pool.
 fn alone<D: BlockDevice + 'static>(log: &Arc<D>) -> [Arc<dyn BlockDevice>; 1] {
     [log.clone()]
@@ -140,7 +140,7 @@ fn pool(data: Arc<dyn BlockDevice>, logs: &[Arc<dyn BlockDevice>]) -> (Arc<Pool>
     };
     pool.create_volume("logs/v", &new).expect("volume");
     let volume = pool.volume("logs/v").expect("volume");
-    // The first one begins the chain, and waits for its txg.
+    // The first commit begins the chain, and waits for its txg.
     volume.write(0, b"first").expect("write");
     volume.sync().expect("sync");
     (pool, volume)
@@ -165,7 +165,7 @@ fn writable() -> PoolAccess {
     }
 }
 
-/// What the volume begins with.
+/// The initial content of the volume.
 fn content(pool: &Arc<Pool>, len: usize) -> Vec<u8> {
     let volume = pool.volume("logs/v").expect("volume");
     let mut found = vec![0; len];
@@ -178,16 +178,16 @@ fn log_guid(pool: &Pool) -> u64 {
     pool.config().vdev_tree.children[1].guid
 }
 
-/// Where each of those who commit writes.
+/// The offset at which each committing thread writes.
 const PLACE: u64 = 8192;
 
-/// Three write and commit all the while `then` happens. It is given how many commits were answered.
-/// Gives what the volume has then: all of it was promised.
+/// Three threads write and commit during `then`, which can read the number of answered commits.
+/// Returns the content that the volume must have: all of it was promised.
 fn while_committing(volume: &Volume, then: impl FnOnce(&AtomicU64)) -> Vec<u8> {
     let (commits, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let mut last = Vec::new();
     std::thread::scope(|scope| {
-        // If something fails meanwhile, they end all the same.
+        // The threads end also if something fails.
         let ends = Ends(&stop);
         let work = |at: u64| {
             let (commits, stop) = (&commits, &stop);
@@ -215,7 +215,7 @@ fn while_committing(volume: &Volume, then: impl FnOnce(&AtomicU64)) -> Vec<u8> {
     last
 }
 
-/// Ends those who commit.
+/// Ends the committing threads.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -224,7 +224,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Waits until so many commits were answered.
+/// Waits for a number of answered commits.
 fn wait_for(commits: &AtomicU64, many: u64) {
     let until = commits.load(Ordering::Acquire) + many;
     while commits.load(Ordering::Acquire) < until {
@@ -238,7 +238,7 @@ fn break_down(device: &FaultyDevice) {
     device.add(Rule::broken(Op::Read));
 }
 
-/// What a copy of the devices has after replay, as after a crash.
+/// The content of a copy of the devices after replay, as after a crash.
 fn after_a_crash(images: &[(&str, &MemDevice)], expected: &[u8]) {
     let devices: Vec<Arc<dyn BlockDevice>> = images
         .iter()
@@ -251,8 +251,8 @@ fn after_a_crash(images: &[(&str, &MemDevice)], expected: &[u8]) {
     pool.close().expect("close");
 }
 
-/// A block's successor is allocated before the block is written. A txg that is on disk with the
-/// one and without the other has lost a block.
+/// A block's successor is allocated before the block is written. If a txg on disk has the
+/// allocation without the block, a block is leaked.
 #[test]
 fn a_txg_waits_for_log_blocks_whose_successors_it_allocated() {
     let gate = Gate::new("sim0");
@@ -448,8 +448,8 @@ fn a_log_device_is_removed_while_logs_are_written() {
     pool.close().expect("close");
 }
 
-/// Refused, unless what is on the device is given up. Then the pool goes on, and does so too when
-/// its own host opens it again; nobody else may without saying so.
+/// Refused, unless the content of the device is given up. Then the pool continues, also when its
+/// own host opens it again. Another host must give it up again.
 #[test]
 fn what_is_on_a_missing_log_device_is_given_up_only_where_that_is_asked_for() {
     let (data, log) = (Gate::new("sim0"), Gate::new("sim1"));
@@ -520,7 +520,7 @@ fn with_logbias_throughput_log_devices_are_left_alone() {
         head.set(&wanted).expect("set");
     };
     bias("throughput");
-    // The next block has its place already; its successors go elsewhere.
+    // The next block is allocated already; its successors go elsewhere.
     commits(1);
     let [_, on_log] = logged();
     commits(5);

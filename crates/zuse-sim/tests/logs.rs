@@ -1,5 +1,4 @@
-//! Intent logs that another system left: replayed for real, in memory, on volumes, in both byte
-//! orders.
+//! Intent logs of another system: replayed for real, in memory, on volumes, in both byte orders.
 
 use std::sync::Arc;
 
@@ -22,7 +21,7 @@ fn writable() -> PoolAccess {
     }
 }
 
-/// Compares all datasets with the manifest, but for what a log does not tell.
+/// Compares all datasets with the manifest, except for data that is not in a log.
 fn compare(golden: &Golden, pool: &Arc<zuse::Pool>) {
     for (name, mut want) in expected(&golden.manifest()) {
         let mut have = of_dataset(pool, &name).expect("manifest");
@@ -41,7 +40,7 @@ fn replay(name: &'static str) {
     let golden = Golden::load(name);
     let env = Environment::default();
     let devices = golden.block_devices();
-    // Claimed, and closed before anything was replayed: as after a crash.
+    // Claimed, and closed before the replay, as after a crash.
     let pool = open_whole(env.clone(), &devices, &writable()).expect("open");
     let head = pool.dsl().dataset(&pool.name()).expect("dataset");
     assert!(head.needs_replay().expect("log"));
@@ -151,7 +150,8 @@ fn a_log_on_a_log_device_is_replayed() {
     replay("zil-slog");
 }
 
-/// What a program did to a dataset with a log before it was stopped is undone, the log and all.
+/// The changes of an interrupted channel program to a dataset with a log are undone, including
+/// those of the log.
 #[test]
 fn a_program_that_is_undone_gives_the_log_back() {
     use zuse_dsl::Operation;
@@ -167,7 +167,7 @@ fn a_program_that_is_undone_gives_the_log_back() {
     };
     let before = log(&pool);
     assert!(before.is_claimed());
-    // It is taken with the log in its object set.
+    // The snapshot contains the log in its object set.
     let kept = format!("{name}@kept");
     pool.snapshot(std::slice::from_ref(&kept), false, &[])
         .expect("snapshot");
@@ -204,7 +204,7 @@ fn a_program_that_is_undone_gives_the_log_back() {
     pool.close().expect("close");
     drop(pool);
 
-    // One that is not undone frees the log.
+    // A program that is not undone frees the log.
     let devices = Golden::load("zil").block_devices();
     let pool = open_whole(env, &devices, &writable()).expect("open");
     pool.snapshot(std::slice::from_ref(&kept), false, &[])
@@ -263,12 +263,12 @@ fn a_pool_that_is_read_is_not_touched_by_its_log() {
     )
     .expect("open");
     compare(&golden, &pool);
-    // Opened once more, it says the same: nothing is applied twice.
+    // Opened again, it has the same content: nothing is applied twice.
     compare(&golden, &pool);
     pool.close().expect("close");
     drop(pool);
     assert!(bytes(&golden) == before, "the device was written");
-    // Everything that the log had dirtied in memory is gone with the pool.
+    // All objects that the log had made dirty in memory are freed with the pool.
     assert_eq!(Arc::strong_count(&golden.devices[0]), 1);
 }
 
@@ -367,7 +367,7 @@ fn volume_log(order: ByteOrder) {
     let pool = open_whole(env.clone(), &devices, &writable()).expect("open");
     let before = of_volume(&pool, NAME).expect("empty");
     let ds = pool.dsl().dataset(NAME).expect("dataset");
-    // What OpenZFS left is freed.
+    // OpenZFS's log is freed.
     ds.replayed().expect("no log");
     let verifier = [7, 8, ds.object().0, 1];
     // Later than all txgs until the pool is exported.
@@ -378,7 +378,7 @@ fn volume_log(order: ByteOrder) {
     ];
     let block = log_block(&records, verifier, order);
     let mut bp = pointer_to_log(block.len() as u64, order);
-    // The end of the largest free span: what is still written goes elsewhere.
+    // The end of the largest free span, so that later writes go elsewhere.
     let allocator = pool.spa().allocator().expect("writable");
     let spans = (0..3).flat_map(|m| allocator.free_spans(0, m).expect("spans"));
     let span = spans.max_by_key(|s| s.size).expect("free space");
@@ -471,7 +471,7 @@ fn secret() -> zuse::KeyMaterial {
     zuse::KeyMaterial::new(vec![7; 32])
 }
 
-/// Leaves a device for `tests/suites/logs.sh`, which asks OpenZFS's zdb about it: in a directory of
+/// Saves a device for `tests/suites/logs.sh`, which runs OpenZFS's zdb on it, in a directory of
 /// that name.
 fn leave(device: &Arc<dyn BlockDevice>, name: &str) {
     let Some(dir) = std::env::var_os("ZUSE_LOG_POOLS") else {
@@ -484,7 +484,7 @@ fn leave(device: &Arc<dyn BlockDevice>, name: &str) {
     std::fs::write(dir.join("log.img"), bytes).expect("write");
 }
 
-/// A pool, exported, whose encrypted [`VOLUME`] has a log that nobody has claimed.
+/// A pool, exported, whose encrypted [`VOLUME`] has an unclaimed log.
 fn with_encrypted_log() -> Arc<zuse_device::MemDevice> {
     let device = Arc::new(zuse_device::MemDevice::new("/mem/log", 128 << 20));
     let env = Environment::default();
@@ -556,7 +556,7 @@ fn with_encrypted_log() -> Arc<zuse_device::MemDevice> {
 fn an_encrypted_volume_with_a_log_is_rolled_back_without_its_key() {
     let devices: Vec<Arc<dyn BlockDevice>> = vec![with_encrypted_log()];
     let pool = open_whole(Environment::default(), &devices, &writable()).expect("open");
-    // The log is claimed, and a snapshot taken with it; no key is there.
+    // The log is claimed and included in a snapshot, without a key.
     let snap = format!("{VOLUME}@s");
     pool.snapshot(std::slice::from_ref(&snap), false, &[])
         .expect("snapshot");
@@ -612,7 +612,7 @@ fn the_log_of_an_encrypted_volume_is_replayed_with_its_key() {
     pool.close().expect("close");
     drop(pool);
 
-    // Claimed without the key, and closed: it stays claimed, and nothing of it is lost.
+    // Claimed without the key, and closed: it stays claimed and complete.
     let header = |pool: &Arc<zuse::Pool>| {
         let ds = pool.dsl().dataset(VOLUME).expect("dataset");
         ds.log_header().expect("header")

@@ -1,5 +1,5 @@
-//! Damaged input: each ends in the right data or an error that names the place; no panic, no hang,
-//! no allocation beyond 1 GiB.
+//! Damaged input. Each case ends with the right data or an error that names the place. There is no
+//! panic, no hang, and no allocation above 1 GiB.
 
 #[path = "support/counting.rs"]
 mod counting;
@@ -50,7 +50,7 @@ fn watch_panics() {
     });
 }
 
-/// What came of reading everything.
+/// The result of reading everything.
 #[derive(Default)]
 struct Outcome {
     errors: Vec<Error>,
@@ -88,7 +88,7 @@ fn everything(golden: &Golden, write: bool) -> Outcome {
         }
     };
     let name = pool.name();
-    // Not the passphrase: its hundred thousand rounds would cost more than all the rest.
+    // Not the passphrase: its hundred thousand rounds would take longer than all the rest.
     let keys = golden.keys();
     if let Err(e) = pool.try_keys(keys.get(..2).unwrap_or_default()) {
         out.errors.push(e);
@@ -156,7 +156,7 @@ fn change(pool: &std::sync::Arc<zuse::Pool>) -> zuse_base::Result<()> {
     pool.sync()
 }
 
-/// Runs one case in its own thread: what it found, or why it fails.
+/// Runs one case in its own thread. Returns its findings, or why it fails.
 fn run(golden: Golden, write: bool) -> Result<Outcome, String> {
     let before = counting::start();
     PANICS.lock().unwrap_or_else(|e| e.into_inner()).clear();
@@ -166,7 +166,7 @@ fn run(golden: Golden, write: bool) -> Result<Outcome, String> {
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| everything(&golden, write)));
         let _ = send.send(done.ok());
     });
-    // Processor time counts: the machine may be busy. A deadlock uses none.
+    // CPU time counts, because the machine may be busy. A deadlock uses none.
     let (mut done, from) = (None, processor_seconds());
     for _ in 0..120 {
         done = receive.recv_timeout(Duration::from_secs(1)).ok();
@@ -201,7 +201,7 @@ fn every_pool() -> impl Iterator<Item = &'static str> {
     NAMES.into_iter().chain(REDUNDANT).chain(READ_ONLY)
 }
 
-/// Says how far a long run has come.
+/// Prints the progress of a long run.
 fn tell(kind: &str, seed: u64, failures: &[String]) {
     if seeds().end - seeds().start > 1000 && seed % 100 == 99 {
         let last = failures.last().map_or("", String::as_str);
@@ -244,7 +244,7 @@ fn raw_damage_gives_the_right_data_or_an_error() {
                     refused += 1
                 }
                 for (name, have) in &outcome.trees {
-                    // Without checksums nothing can be known; snapshots' roots have other numbers
+                    // Without checksums nothing is guaranteed; snapshots' roots have other numbers
                     // in manifests.
                     let Some(want) = wanted[which]
                         .get(name)
@@ -303,7 +303,7 @@ fn sealed_damage_is_met_by_the_parsers() {
             Err(why) => failures.push(format!("seed {seed}: {what}: {why}")),
             Ok(outcome) => {
                 count.0 += 1;
-                // A changed block whose checksum is wrong was not met by a parser: the rewriter is
+                // No parser has seen a changed block with a wrong checksum. So the rewriter is
                 // broken.
                 if let Some(e) = outcome
                     .errors
@@ -353,7 +353,7 @@ fn a_rewritten_path_reads_as_before() {
             let mut rewriter = zuse_sim::rewrite::Rewriter::new(&atlas, &copy).expect("rewriter");
             rewriter.edit(place, &mut |_| {}).expect("edit");
             let mut outcome = everything(&copy, false);
-            // Of keys that are not tried here.
+            // Errors of keys that are not tried here.
             outcome.errors.retain(|e| !e.is(zuse_base::Errno::ACCES));
             assert!(
                 outcome.errors.is_empty(),

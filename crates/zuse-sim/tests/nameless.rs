@@ -1,4 +1,4 @@
-//! Freeing thousands of files without a name costs a few txgs, not one for each.
+//! Freeing thousands of files without a name takes a few txgs, not one for each file.
 
 use std::sync::Arc;
 
@@ -20,11 +20,10 @@ fn pool() -> (Arc<zuse::Pool>, Arc<FileSystem>) {
     (pool, fs)
 }
 
-/// Room that is left for removals: less than what twenty of them reserve, and more than what one
-/// does.
+/// Space left for removals: less than twenty of them reserve, and more than one does.
 const LEFT: u64 = 1 << 20;
 
-/// Files without a name, on disk and in the unlinked set, that somebody holds.
+/// Open files without a name, on disk and in the unlinked set.
 fn nameless(fs: &Arc<FileSystem>) -> Vec<Arc<zuse_zpl::Znode>> {
     let root = Credentials::root();
     let dir = fs.root().expect("root");
@@ -59,7 +58,7 @@ fn fill(pool: &Arc<zuse::Pool>, fs: &Arc<FileSystem>, left: u64) {
                 quiet = 0;
                 dnode.write_at(&tx, step * STEP, &noise).expect("write");
             }
-            // What was freed comes back with the next txgs.
+            // Freed space is available with the next txgs.
             Err(e) if e.is(Errno::NOSPC) && quiet < 4 => {
                 quiet += 1;
                 pool.sync().expect("sync");
@@ -71,7 +70,7 @@ fn fill(pool: &Arc<zuse::Pool>, fs: &Arc<FileSystem>, left: u64) {
     }
 }
 
-/// The pool is so full that of changes which are begun one by one, every few wait for a txg.
+/// The pool is so full that changes begun one by one often wait for a txg.
 fn one_by_one_they_wait(pool: &zuse::Pool) {
     let dataset = pool.dsl().dataset("tank").expect("dataset");
     let before = pool.spa().synced_txg();
@@ -82,7 +81,7 @@ fn one_by_one_they_wait(pool: &zuse::Pool) {
         };
         drop(dataset.begin(removal).expect("begin"));
     }
-    // By this, all files one by one would take 500 txgs.
+    // Freeing the files one by one would take 500 txgs at this rate.
     assert!(txgs(pool, before) >= 2, "{}", txgs(pool, before));
 }
 
@@ -123,7 +122,7 @@ fn what_was_held_when_the_power_went_is_freed_when_its_file_system_is_opened() {
     let (pool, device) = memory_pool("tank", SIZE, 12, narrow(32 << 20)).expect("pool");
     let fs = pool.file_system("tank").expect("file system");
     let held = nameless(&fs);
-    // The power goes: what is on disk now is all that is left.
+    // The power fails: only the data on disk remains.
     let left: Arc<dyn BlockDevice> = Arc::new(MemDevice::from_image("/disk", &device.snapshot()));
     let access = zuse::PoolAccess {
         writable: true,

@@ -1,8 +1,10 @@
-//! Pools of every layout whose devices are written over with noise while they are written and read.
-//! First as many as the layout can do without, then one more.
+//! Pools of every layout whose devices are overwritten with noise while they are written and read.
+//! First as many devices as the redundancy allows, then one more.
 //!
-//! - Up to the redundancy nobody notices, one scrub repairs all, and a second one finds nothing.
-//! - One more: what is lost is named, everything else reads as it did. No read gives other bytes.
+//! - Within the redundancy no read fails, one scrub repairs everything, and a second one finds
+//!   nothing.
+//! - With one more device the damaged files are named, and all others can be read. No read returns
+//!   other bytes.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,7 +24,7 @@ const SIZE: u64 = 64 << 20;
 /// Where labels end and blocks begin; two labels are at the end.
 const DATA: u64 = 4 << 20;
 const PIECE: usize = 4096;
-/// Files that are there before anything goes wrong.
+/// Files from before the damage.
 const FILES: u64 = 10;
 
 type Device = Arc<MemDevice>;
@@ -51,7 +53,7 @@ fn write(fs: &Arc<FileSystem>, numbers: std::ops::Range<u64>) {
     }
 }
 
-/// What a file holds; a read that fails is an error.
+/// The content of a file; a failed read is an error.
 fn read(fs: &Arc<FileSystem>, number: u64) -> zuse::Result<Vec<u8>> {
     let file = fs.resolve(&root(), format!("f{number}").as_bytes())?;
     let mut bytes = vec![0; file.size() as usize];
@@ -100,7 +102,7 @@ fn open(all: &[Device]) -> Arc<Pool> {
     open_whole(Environment::default(), &all, &access).expect("opened")
 }
 
-/// Writes noise over the pieces of a device that hold something and that `choose` takes.
+/// Writes noise over used parts of a device that `choose` selects.
 fn spoil(device: &Device, prng: &SeededPrng, choose: impl Fn(&[u8]) -> bool) -> usize {
     let (mut piece, mut count) = (vec![0; PIECE], 0);
     for at in (DATA..SIZE - (1 << 20)).step_by(PIECE) {
@@ -153,13 +155,13 @@ fn scrub(pool: &Arc<Pool>) -> LastScan {
 }
 
 fn sound(pool: &Pool, what: &str) {
-    // What the last txg gave rise to is written, and the pool rests.
+    // The writes that follow from the last txg are done, and the pool is idle.
     (0..3).for_each(|_| pool.sync().expect("synced"));
     let report = check(pool.spa(), Depth::All).expect("checked");
     assert!(report.problems.is_empty(), "{what}: {:?}", report.problems);
 }
 
-/// All that the layout can do without is noise, and nobody notices.
+/// As many devices as the layout allows are noise, and no read fails.
 fn bears(pool: &Arc<Pool>, all: &[Device], wrong: &[usize], what: &str) {
     let fs = pool.file_system("tank").expect("a file system");
     let prng = SeededPrng::new(7);
@@ -183,7 +185,7 @@ fn bears(pool: &Arc<Pool>, all: &[Device], wrong: &[usize], what: &str) {
     verify(&fs, 0..FILES, what);
 }
 
-/// Each file reads as it did, or fails and is named. Gives how many fail.
+/// Each file can be read, or fails and is named. Returns how many fail.
 fn named_or_right(pool: &Arc<Pool>, fs: &Arc<FileSystem>, what: &str) -> usize {
     let named: HashSet<String> = pool
         .damage()
@@ -215,7 +217,7 @@ fn one_more(pool: &Arc<Pool>, all: &[Device], wrong: &[usize], what: &str) {
     for i in wrong {
         spoil(&all[*i], &prng, |_| true);
     }
-    // Places of some files' data: what metadata says of the others stays whole.
+    // Blocks of some files' data, so that the metadata of the others is intact.
     let some = (0..FILES).step_by(3).map(bytes_of);
     let data: HashSet<Vec<u8>> = some
         .flat_map(|bytes| bytes.chunks(PIECE).map(<[u8]>::to_vec).collect::<Vec<_>>())
@@ -233,7 +235,7 @@ fn one_more(pool: &Arc<Pool>, all: &[Device], wrong: &[usize], what: &str) {
     assert_eq!(again.processed, 0, "{what}: {again:?}");
     assert!(again.errors > 0, "{what}: {again:?}");
     assert_eq!(named_or_right(pool, &fs, what), lost, "{what}");
-    // Whatever else is lost: metadata, too. Nothing is made up, and nothing falls over.
+    // Other data, including metadata. No read invents bytes, and nothing panics.
     for i in wrong {
         spoil(&all[*i], &prng, |_| true);
     }
@@ -304,7 +306,7 @@ fn draid_is_repaired_up_to_its_parity() {
     life(&[top(DRAID, 5, VdevClass::Normal)], &[2]);
 }
 
-/// Fills what lacks something; what waited for that leaves in the txgs that follow.
+/// Resilvers. Replaced devices leave in the txgs that follow.
 fn resilver(pool: &Arc<Pool>) {
     pool.restart_resilver().expect("begun");
     pool.finish_scan().expect("done");
@@ -334,14 +336,14 @@ fn a_distributed_spare_holds_what_a_failed_device_had() {
         .expect("it stands in");
     resilver(&pool);
     assert!(pool.spares().expect("spares")[0].in_use);
-    // Another device can now be noise.
+    // Another device can be noise now.
     bears(&pool, &all, &[3], "with a distributed spare in use");
     drop(fs);
     pool.export().expect("exported");
     let pool = open(&all);
     let fs = pool.file_system("tank").expect("a file system");
     verify(&fs, 0..FILES, "opened again");
-    // The device comes back, is filled, and the spare is free again.
+    // The device returns and is resilvered, and the spare is free again.
     let device: Arc<dyn BlockDevice> = all[1].clone();
     pool.spa().set_reopen(move |_, _| Some(device.clone()));
     let failed = pool.vdev_by_name("/d/1").expect("a device");

@@ -1,5 +1,5 @@
 //! Pools of the versions before features are written in their own form. Random administration, with
-//! the books recounted after each step, and the same after upgrades on the way.
+//! a recount after each step, and the same with upgrades in between.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn env() -> Environment {
     Environment {
         limits: Limits {
             threads: 1,
-            // No txg ends while somebody recounts.
+            // No txg ends during a recount.
             txg_timeout: Duration::from_secs(3600),
             ..Limits::default()
         },
@@ -73,7 +73,7 @@ fn again(pool: Arc<Pool>, devices: &[Arc<dyn BlockDevice>]) -> Arc<Pool> {
     open_whole(env(), devices, &access).expect("open")
 }
 
-/// Leaves an image for other judges, where `ZUSE_KEEP_POOL` says.
+/// Saves an image for other judges, in the directory of `ZUSE_KEEP_POOL`.
 fn keep(devices: &[Arc<dyn BlockDevice>]) {
     let Ok(dir) = std::env::var("ZUSE_KEEP_POOL") else {
         return;
@@ -106,13 +106,13 @@ fn a_pool_of_any_version_stays_one_and_its_books_are_right() {
     }
 }
 
-/// Versions before 11 have no origin of all datasets to begin with.
+/// Versions before 11 have no origin snapshot.
 fn scrub_meets_all(pool: &Pool, when: &str) {
     pool.scrub(Txg(0), None).expect("scrub");
     pool.finish_scan().expect("scrub");
     let scan = pool.scan().expect("a scan");
     assert_eq!(scan.errors, 0, "{when}: {scan:?}");
-    // What was freed since the beginning is not met.
+    // Blocks freed since the start of the scrub are not found.
     let met = scan.examined * 10 >= scan.to_examine * 8;
     assert!(met, "{when}: {scan:?}");
 }

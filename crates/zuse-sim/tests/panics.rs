@@ -1,5 +1,5 @@
-//! A thread panics, under each lock that guards what may be half changed. No uberblock is written
-//! any more, and the pool is as its last one has it.
+//! A thread panics under each lock whose data may be half changed. No uberblock is written any
+//! more, and the pool on disk has its last state.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use zuse_pool::{Environment, VdevSpec};
 use zuse_sim::golden::open_whole;
 use zuse_zpl::WriteOptions;
 
-/// What is watched and met by [`work`]; the locks of devices have a test beside them.
+/// Locks that are watched and taken by [`work`]; the locks of devices have a separate test.
 const PLACES: [&str; 10] = [
     at::CONFIG,
     at::SLOT,
@@ -44,8 +44,7 @@ fn environment() -> Environment {
     environment
 }
 
-/// A pool with a file, a snapshot that keeps an older one's blocks, and a clone of blocks, all on
-/// disk.
+/// A pool with a file, a snapshot that keeps older blocks, and a block clone, all on disk.
 fn bench() -> Bench {
     let device = Arc::new(MemDevice::new("mem", SIZE));
     let spec = VdevSpec {
@@ -109,12 +108,12 @@ fn work(pool: &Arc<zuse::Pool>, round: u32) -> Result<()> {
     pool.sync()
 }
 
-/// Does something as a worker does it: a panic ends only what it was asked for.
+/// Runs something like a worker: a panic ends only its request.
 fn caught<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|_| Err(Error::corrupt("here", "it panicked")))
 }
 
-/// What must hold after a thread panicked at `place` while the pool was at work.
+/// What must be true after a thread has panicked at `place` while the pool was in use.
 fn must_be_left_alone(b: &Bench, place: &str) {
     let end = Instant::now() + SOON;
     while b.pool.suspended().is_none() {
@@ -123,7 +122,7 @@ fn must_be_left_alone(b: &Bench, place: &str) {
     }
     let why = b.pool.suspended().expect("suspended").to_string();
     assert!(why.contains(place) && why.contains("Zuse itself"), "{why}");
-    // Who was writing the uberblock when it happened may end; after that none comes.
+    // An uberblock that is being written may be completed; no other follows.
     std::thread::sleep(Duration::from_millis(50));
     let before = labels(&b.device);
     let refused = caught(|| write(&b.pool.file_system("tank")?, "after", &[1; 10]));
@@ -155,7 +154,7 @@ fn labels(device: &Arc<MemDevice>) -> Vec<u8> {
     bytes
 }
 
-/// The pool as another process finds it, from the bytes on the device.
+/// The pool as another process opens it, from the bytes on the device.
 fn is_whole(device: &Arc<MemDevice>, place: &str) {
     let devices: Vec<Arc<dyn BlockDevice>> = vec![device.clone()];
     let access = PoolAccess {
@@ -205,10 +204,10 @@ impl zuse_dmu::BeforeClose for PutOff {
     }
 }
 
-/// What is done, by name.
+/// An action, by name.
 type Way = (&'static str, fn(&Arc<zuse::Pool>) -> Result<()>);
 
-/// Ways in which a thread panics that holds none of those locks.
+/// Panics of threads that hold none of those locks.
 fn ways() -> Vec<Way> {
     vec![
         (at::CHANGE, |pool| {

@@ -1,5 +1,4 @@
-//! Data of synchronous writes that goes to its final place at once, and what becomes of it until
-//! its txg is written.
+//! Data of synchronous writes that is written to its final place at once, until its txg is written.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +19,7 @@ const SIZE: u64 = 128 << 20;
 const BLOCK: usize = 128 << 10;
 const NAME: &str = "placed/f";
 
-/// Txgs end only where somebody asks for it.
+/// Txgs end only on request.
 fn env() -> Environment {
     let mut env = Environment::default();
     env.limits.intent_log = true;
@@ -47,7 +46,7 @@ fn spec(device: Arc<dyn BlockDevice>) -> VdevSpec {
     }
 }
 
-/// A pool with a file system that has a chain already.
+/// A pool with a file system whose log has a chain already.
 fn pool(device: Arc<dyn BlockDevice>, properties: &[(&str, &str)]) -> (Arc<Pool>, Arc<FileSystem>) {
     let created = Pool::create_on_devices(env(), "placed", vec![spec(device)], None, &[]);
     let pool = created.expect("create");
@@ -85,7 +84,7 @@ fn get(fs: &Arc<FileSystem>, name: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Bytes that do not become smaller.
+/// Incompressible bytes.
 fn noise(seed: u64, len: usize) -> Vec<u8> {
     let prng = SeededPrng::new(seed);
     (0..len / 8)
@@ -104,8 +103,8 @@ fn sound(pool: &Arc<Pool>) {
     assert!(flaws.is_empty(), "{flaws:?}");
 }
 
-/// What a copy of the device has, as after a crash: read only, claimed, and replayed for real.
-/// Gives how many records have their data elsewhere.
+/// The content of a copy of the device, as after a crash: read-only, claimed, and replayed for
+/// real. Returns how many records have their data elsewhere.
 fn after_a_crash(image: &MemDevice, expected: &[(&[u8], Option<&[u8]>)]) -> usize {
     let copy: Arc<dyn BlockDevice> = Arc::new(MemDevice::from_image("sim0", &image.snapshot()));
     let compare = |pool: &Arc<Pool>, when: &str| {
@@ -223,7 +222,7 @@ fn small_and_scattered_writes_go_through_the_log() {
     }
     fs.fsync(&file).expect("fsync");
     assert_eq!(placed(&pool), 0);
-    // Zeros have no block that a record could lead to.
+    // Zeros have no block to which a record could point.
     put(&fs, &file, 0, &vec![0; BLOCK]);
     bytes[..BLOCK].fill(0);
     fs.fsync(&file).expect("fsync");
@@ -231,7 +230,7 @@ fn small_and_scattered_writes_go_through_the_log() {
     after_a_crash(&device, &[(b"file", Some(&bytes))]);
 }
 
-/// Every way in which a placed block is not what its txg writes.
+/// Every way in which a placed block differs from what its txg writes.
 #[test]
 fn blocks_that_change_after_they_were_placed_are_freed_in_their_txg() {
     let device = Arc::new(MemDevice::new("sim0", SIZE));
@@ -314,7 +313,7 @@ fn placed_blocks_are_cloned_kept_by_snapshots_and_sent_as_any_other() {
     fs.fsync(&clone).expect("fsync");
     let same: [(&[u8], Option<&[u8]>); 2] = [(b"source", Some(&bytes)), (b"clone", Some(&bytes))];
     after_a_crash(&device, &same);
-    // Written, snapshotted and written again: the last in another txg.
+    // Written, included in a snapshot and written again: the last in another txg.
     let snapshot = format!("{NAME}@s");
     let newer = noise(4, 4 * BLOCK);
     put(&fs, &file, 0, &newer);

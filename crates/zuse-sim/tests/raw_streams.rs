@@ -1,5 +1,5 @@
-//! Raw streams: encrypted datasets go from pool to pool without their keys, and are what they were
-//! when a key comes.
+//! Raw streams: encrypted datasets are transferred without their keys, and are unchanged when a key
+//! is loaded.
 
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ fn assert_clean(pool: &Arc<Pool>) {
     assert!(report.is_clean(), "{:#?}", report.problems);
 }
 
-/// A dataset equals what the golden pool held, but for the space that its blocks take.
+/// A dataset equals the golden pool's, except for the space that its blocks use.
 fn assert_holds(pool: &Arc<Pool>, golden: &Golden, name: &str, theirs: &str) {
     let mut want = expected(&golden.manifest())[theirs].clone();
     let mut have = of_dataset(pool, name).unwrap();
@@ -108,14 +108,14 @@ fn golden_raw_streams_are_made_without_keys_and_received_as_their_manifests_say(
         assert!(locked.is(Errno::ACCES), "{locked}");
     }
     assert_clean(&pool);
-    // What came without key goes on without key, as it came.
+    // A dataset received without a key is sent again without a key, unchanged.
     for (name, theirs) in [
         ("raw-gcm", "crypt/aes-256-gcm@s1"),
         ("raw-ccm", "crypt/aes-256-ccm@s1"),
     ] {
         let again = sent(&pool, &format!("tank/{name}@s1"), None, RAW);
         let stream = golden_stream("crypt", name);
-        // The name is in BEGIN, everything behind its first checksum depends on it.
+        // The name is in BEGIN, and everything after the first checksum depends on it.
         assert_eq!(again.len(), stream.len(), "{theirs}");
         assert_eq!(bodies(&again), bodies(&stream), "{theirs}");
     }
@@ -131,7 +131,7 @@ fn golden_raw_streams_are_made_without_keys_and_received_as_their_manifests_say(
             &format!("tank/{name}@s1"),
             &format!("{theirs}@s1"),
         );
-        // And it is written to like any other.
+        // It can be written to like any other.
         let fs = pool.file_system(&format!("tank/{name}")).unwrap();
         let file = fs
             .create(&Credentials::root(), &fs.root().unwrap(), b"new", 0o644)
@@ -207,7 +207,7 @@ impl Seed {
     }
 }
 
-/// Changes files of a dataset: some are made, some rewritten, cut or removed.
+/// Changes files of a dataset: some are created, some rewritten, truncated or removed.
 fn churn(pool: &Arc<Pool>, dataset: &str, seed: &mut Seed) {
     let fs = pool.file_system(dataset).unwrap();
     let root = Credentials::root();
@@ -274,13 +274,13 @@ fn raw_incrementals_are_interrupted_and_resumed_without_any_key() {
         receive(&pool, &stream, &request).unwrap();
         assert_clean(&pool);
     }
-    // Rolling back needs no key, and what follows goes on top of it.
+    // A rollback needs no key, and the next increment can be received on it.
     pool.rollback("tank/r@2", true).unwrap();
     pool.rollback("tank/r@2", false).unwrap();
     let last = sent(&from, "tank/e@3", Some("@2"), RAW);
     receive(&pool, &last, &request).unwrap();
     assert_clean(&pool);
-    // A stream onto another state of the same dataset is refused.
+    // A stream for another state of the same dataset is refused.
     let wrong = sent(&from, "tank/e@3", Some("@1"), RAW);
     let late = receive(&pool, &wrong, &into("tank/r@late")).unwrap_err();
     assert!(late.is(Errno::TXTBSY), "{late}");
@@ -405,7 +405,7 @@ fn a_raw_increment_brings_which_datasets_are_encryption_roots() {
     from.snapshot(&["tank/e@0".into()], true, &[]).unwrap();
     let pool = new_pool();
     receive(&pool, &send(None, "0"), &into("tank/r")).unwrap();
-    // One becomes a root, one is none any more, one has another name; all of them changed.
+    // One becomes an encryption root, one stops being one, one is renamed; all of them are changed.
     from.change_key("tank/e/a", &key(2), zuse::KeyFormat::Raw, None, "prompt")
         .unwrap();
     from.inherit_key("tank/e/c").unwrap();
@@ -527,8 +527,7 @@ fn snap(pool: &Arc<Pool>, name: &str) {
     pool.snapshot(&[name.to_owned()], false, &[]).unwrap();
 }
 
-/// Limits come with a raw stream, usage does not: it is counted when the key is there and somebody
-/// writes.
+/// Limits come with a raw stream, usage does not: it is counted at the first write with the key.
 #[test]
 fn quotas_hold_in_what_was_received_raw() {
     let from = new_pool();
@@ -557,7 +556,7 @@ fn quotas_hold_in_what_was_received_raw() {
     receive(&pool, &sent(&from, "tank/e@1", None, RAW), &into("tank/r")).unwrap();
     pool.load_key("tank/r", &key, false).unwrap();
     assert_eq!(used(&pool, "tank/r"), used(&from, "tank/e"));
-    // Looking has changed nothing: an increment goes on top.
+    // Reading has changed nothing: an increment can be received.
     write(&from, "tank/e", "d", 1001).unwrap();
     snap(&from, "tank/e@2");
     pool.unload_key("tank/r").unwrap();
@@ -567,13 +566,13 @@ fn quotas_hold_in_what_was_received_raw() {
     let over = write(&pool, "tank/r", "over", 1000).unwrap_err();
     assert!(over.is(Errno::DQUOT), "{over}");
     write(&pool, "tank/r", "within", 1001).unwrap();
-    // A limit that is set here holds too.
+    // A limit that is set here is enforced too.
     set(&pool, "tank/r", &plenty(1001), "1M");
     let over = write(&pool, "tank/r", "more", 1001).unwrap_err();
     assert!(over.is(Errno::DQUOT), "{over}");
     let counted = used(&pool, "tank/r");
     assert_clean(&pool);
-    // And back, onto what was counted there: the old counts go.
+    // Sent back, onto a dataset with counts of its own: these are dropped.
     snap(&pool, "tank/r@3");
     let back = sent(&pool, "tank/r@3", Some("@2"), RAW);
     receive(&from, &back, &into("tank/e")).unwrap();
@@ -581,7 +580,7 @@ fn quotas_hold_in_what_was_received_raw() {
     assert!(over.is(Errno::DQUOT), "{over}");
     assert_eq!(used(&from, "tank/e"), counted);
     {
-        // Counts follow what is removed.
+        // Counts change with removals.
         let (fs, top) = open(&from, "tank/e");
         for name in ["a", "b", "c", "d", "within"] {
             fs.unlink(&Credentials::root(), &top, name.as_bytes())
@@ -618,7 +617,7 @@ fn rearranged(bytes: &[u8], change: &dyn Fn(&mut Records)) -> Vec<u8> {
     writer.into_inner().unwrap()
 }
 
-/// Resuming, and what a raw stream's dnodes are proved with, rely on the order of records.
+/// Resuming, and the authentication of a raw stream's dnodes, rely on the order of records.
 #[test]
 fn records_that_are_not_in_order_are_refused() {
     let (from, to) = (new_pool(), new_pool());
@@ -671,7 +670,7 @@ fn records_that_are_not_in_order_are_refused() {
     to.close().unwrap();
 }
 
-/// Snapshots of before IV sets had guids ("errata 4") cannot prove that they are the sender's.
+/// Snapshots from before IV set guids ("errata 4") cannot prove that they are the sender's.
 #[test]
 fn a_raw_increment_without_iv_sets_is_received_where_the_check_is_off() {
     let from = new_pool();

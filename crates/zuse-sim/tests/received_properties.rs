@@ -1,5 +1,4 @@
-//! Properties that come with packages: received, overridden (`-o`), kept out (`-x`), cleared,
-//! brought back, put back.
+//! Properties in packages: received, overridden (`-o`), excluded (`-x`), cleared, and restored.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +32,7 @@ fn into(target: &str, set: &[(&str, &str)], exclude: &[&str]) -> ReceiveRequest 
     }
 }
 
-/// Receives, and gives what was said of properties.
+/// Receives, and returns the messages about properties.
 fn receive(pool: &Arc<Pool>, stream: &[u8], request: &ReceiveRequest) -> zuse::Result<Vec<String>> {
     let mut said = Vec::new();
     pool.receive(stream, request, &mut |s| said.extend(s.refused.clone()))?;
@@ -114,8 +113,8 @@ fn received_values_show_as_such_and_come_back_after_local_ones() {
         is("gzip", Source::Received)
     );
 
-    // What the sender no longer has is cleared, what it changed is changed; what was set here
-    // stays.
+    // Properties that the sender has removed or changed are removed or changed here; local ones
+    // stay.
     let a = from.dataset("src/a").unwrap();
     a.inherit("my:x", false).unwrap();
     a.inherit("recordsize", false).unwrap();
@@ -160,14 +159,14 @@ fn what_is_kept_out_or_overridden_does_not_take_effect_but_is_remembered() {
     assert_eq!(get(&to, "tank/r", "my:x"), is("here", Source::Local));
     assert_eq!(get(&to, "tank/r/b", "my:x"), is("here", above()));
     assert_eq!(get(&to, "tank/r/b", "checksum"), is("sha256", above()));
-    // -x: as if it had not been sent, for what is inherited and what is not.
+    // -x: as if it had not been sent, for local and inherited properties.
     assert_eq!(
         get(&to, "tank/r", "compression"),
         get(&to, "tank", "compression")
     );
     assert_eq!(get(&to, "tank/r", "quota"), get(&to, "tank", "quota"));
     assert_eq!(get(&to, "tank/r/b", "quota").0, get(&to, "tank", "quota").0);
-    // What was sent can be had all the same.
+    // The received values are still stored.
     for (dataset, value) in [("tank/r", "top"), ("tank/r/b", "kid")] {
         to.dataset(dataset).unwrap().inherit("my:x", true).unwrap();
         assert_eq!(get(&to, dataset, "my:x"), is(value, Source::Received));
@@ -181,7 +180,7 @@ fn what_is_kept_out_or_overridden_does_not_take_effect_but_is_remembered() {
         is("zstd", Source::Received)
     );
 
-    // An increment with -x leaves what was set here.
+    // An increment with -x keeps local values.
     to.dataset("tank/r")
         .unwrap()
         .set(&pairs(&[("recordsize", "8K")]))
@@ -290,7 +289,7 @@ fn what_cannot_be_is_refused_or_left_out_with_a_word() {
         assert!(e.is(Errno::INVAL) && e.to_string().contains(text), "{e}");
         assert!(!to.exists("tank/r").unwrap());
     }
-    // More than this pool has: the rest comes, with a word about it.
+    // More than this pool has: the other properties are set, with a message about this one.
     let big = [("reservation", "100M"), ("my:x", "still")];
     let b = from.dataset("src/a/b").unwrap();
     from.dataset("src/a")
@@ -316,8 +315,8 @@ fn what_cannot_be_is_refused_or_left_out_with_a_word() {
         is("still", Source::Received)
     );
 
-    // What was sent in clear with its properties stays so below an encrypted dataset, but for -x
-    // encryption.
+    // A dataset sent in clear with its properties stays so below an encrypted dataset, except with
+    // -x encryption.
     let key = KeyMaterial::new(vec![1; 32]);
     let secret = pairs(&[("encryption", "on"), ("keyformat", "raw")]);
     to.create_filesystem_with_key("tank/e", &secret, (0, 0), Some(&key))

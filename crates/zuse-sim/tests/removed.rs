@@ -1,6 +1,6 @@
-//! Pools of the kernel's with a removed vdev are written. Blocks that lie there are freed where
-//! they were copied to. What snapshots still name under the old address is kept, and a condensing
-//! is undone. The pools are `gone`, `condensing` and `leaving` of `testdata`.
+//! Kernel pools with a removed vdev are written. Blocks there are freed at their copied location.
+//! Blocks that snapshots still reference by the old address are kept, and a condensing is undone.
+//! The pools are `gone`, `condensing` and `leaving` of `testdata`.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn writable() -> PoolAccess {
     }
 }
 
-/// Nothing is leaked, freed twice, or obsolete and in use; and so it is after the next import.
+/// Nothing is leaked, freed twice, or obsolete and in use, and neither after the next import.
 fn proved(pool: Arc<Pool>, devices: &[Arc<dyn BlockDevice>], what: &str) -> Arc<Pool> {
     while pool.dsl().waiting_frees().expect("queues") > 0 {
         pool.sync().expect("sync");
@@ -113,7 +113,7 @@ fn a_mapping_that_another_host_was_condensing_stays_as_it_was() {
     life("condensing", ["two", "one"]);
 }
 
-/// A pool that may be read and not written; nothing of it is changed by the refusal.
+/// A pool that may be read and not written; the refusal changes nothing.
 fn refused(image: &'static str, why: &str) {
     let devices = Golden::load(image).block_devices();
     let bytes = |d: &Arc<dyn BlockDevice>| {

@@ -1,4 +1,4 @@
-//! Older states of pools: checkpoints and txgs that have left an uberblock.
+//! Older states of pools: checkpoints and txgs whose uberblock still exists.
 
 use std::collections::BTreeMap;
 
@@ -33,8 +33,7 @@ fn bytes(golden: &Golden) -> Vec<u8> {
     all
 }
 
-/// Opens a state for looking, then goes back to it; what is there then is what was seen, and
-/// nothing leaks.
+/// Opens a state read-only, then rewinds to it. The content must be the same, without leaks.
 fn goes_back(golden: &Golden, older: &PoolAccess) -> Content {
     let before = bytes(golden);
     let seen = content(golden, older);

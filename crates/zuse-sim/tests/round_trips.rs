@@ -41,8 +41,8 @@ fn random_datasets_arrive_as_they_were_sent() {
     assert!(all.snapshots as u64 > count && all.cuts > 0 && all.resumed > 0);
 }
 
-/// What Zuse does not make itself (deduplicated, redirected, old versions), and encrypted datasets
-/// of OpenZFS.
+/// Streams that Zuse does not make itself (deduplicated, redirected, old versions), and encrypted
+/// datasets of OpenZFS.
 #[test]
 fn golden_datasets_arrive_as_they_were_sent() {
     let mut tally = Tally::default();
@@ -98,7 +98,7 @@ fn golden_datasets_arrive_as_they_were_sent() {
                 set: vec![("acltype".into(), "posix".into())],
                 ..ReceiveRequest::default()
             };
-            // A head has no name by which it could be sent on.
+            // A head has no name with which it could be sent.
             let cuts = if own.is_some() { 3 } else { 0 };
             deliver(&from, &plan, &to, &request, &prng, cuts, &mut tally)
                 .unwrap_or_else(|e| panic!("{theirs} {flags:?}: {e}"));

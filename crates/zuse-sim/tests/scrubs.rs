@@ -1,6 +1,6 @@
-//! Scrubs of pools that OpenZFS made, of every layout. What is whole is found whole, and what is
-//! wrong is repaired. Among the blocks are gang blocks, blocks on removed vdevs, encrypted,
-//! deduplicated and cloned ones, and logs.
+//! Scrubs of OpenZFS's pools, of every layout. Intact pools have no errors, and corrupted blocks
+//! are repaired. Among the blocks are gang blocks, blocks on removed vdevs, encrypted, deduplicated
+//! and cloned ones, and logs.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use zuse_zpl::WriteOptions;
 
 use super::degraded::{POOLS, spoil};
 
-/// Pools that are whole: gang blocks, encryption, a removed vdev, cloned and deduplicated blocks, a
-/// log, dRAID.
+/// Intact pools: gang blocks, encryption, a removed vdev, cloned and deduplicated blocks, a log,
+/// dRAID.
 const WHOLE: [&str; 9] = [
     "features",
     "gang",
@@ -38,7 +38,7 @@ fn open(golden: &Golden) -> Arc<Pool> {
         force: true,
         ..PoolAccess::default()
     };
-    // No txg comes by itself: a scrub goes on when a test says so.
+    // No txg closes by itself: a scrub continues only when a test requests it.
     let mut env = Environment::default();
     env.limits.txg_timeout = std::time::Duration::from_secs(3600);
     open_whole(env, &golden.block_devices(), &access).unwrap_or_else(|e| panic!("{e}"))
@@ -72,7 +72,7 @@ fn a_scrub_of_a_whole_pool_meets_all_of_it_and_changes_nothing() {
 
 #[test]
 fn one_scrub_repairs_all_that_a_layout_can_bear() {
-    // Of parity and mirrors two each are enough here.
+    // Two layouts each of parity and mirrors are enough here.
     let some = [
         "raidz1", "raidz3", "expanded", "draid", "mirrors", "classes",
     ];
@@ -122,7 +122,7 @@ fn noise(pool: &Arc<Pool>, name: &str, seed: u64, blocks: usize) -> Vec<u8> {
     bytes
 }
 
-/// A pool with dedup tables; of the old form everything is in their stores.
+/// A pool with dedup tables. In the old form all entries are in their stores.
 fn with_dedup(old: bool) -> (Arc<Pool>, Arc<MemDevice>) {
     let device = Arc::new(MemDevice::new("/sim/tank", 128 << 20));
     let spec = VdevSpec {
@@ -159,8 +159,8 @@ fn rot(device: &MemDevice, bytes: &[u8]) {
     device.write_at(&junk, (at * RECORD) as u64).expect("write");
 }
 
-/// The scan's state, as it is stored. 14 is the class of tables up to which it passes over; 15 is
-/// where it is.
+/// The stored state of the scan. 14 is the last class of tables that it skips in the trees; 15 is
+/// its position.
 fn words(pool: &Arc<Pool>) -> Vec<u64> {
     let directory = pool.spa().directory().expect("directory");
     let scan = directory.lookup(b"scan").expect("lookup");
@@ -206,7 +206,7 @@ fn what_comes_to_be_shared_during_a_scrub_is_not_passed_over() {
     begin(&pool);
     pool.dsl().scan_batches(1).expect("the tables");
     assert_eq!(words(&pool)[14], 1);
-    // Until now it had one pointer, and no class of those that were walked.
+    // So far it had one pointer, and was in no class that was walked.
     noise(&pool, "twin", 1, 8);
     assert_eq!(words(&pool)[14], 0);
     rot(&device, &alone[..RECORD]);

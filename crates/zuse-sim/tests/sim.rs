@@ -1,6 +1,6 @@
-//! Pools on simulated disks, and pools that OpenZFS made. One program, so that its parts are linked
-//! once and run beside each other. Tests that count the program's memory or threads, or need no
-//! crate of ours, are programs of their own (`Cargo.toml`).
+//! Tests with pools on simulated disks, and with OpenZFS's pools. One program, so that its parts
+//! are linked once and run at the same time. Tests that count memory or threads of the process, or
+//! need none of our crates, are separate programs (`Cargo.toml`).
 
 mod administration;
 mod aligned_trees;

@@ -146,7 +146,7 @@ fn into(target: &str) -> ReceiveRequest {
     }
 }
 
-/// A dataset or snapshot equals what a snapshot of the golden pool held.
+/// A dataset or snapshot equals a snapshot of the golden pool.
 fn assert_holds(
     pool: &Arc<zuse::Pool>,
     name: &str,
@@ -159,7 +159,7 @@ fn assert_holds(
         .clone();
     let root = pool.file_system(name).unwrap().root_id().0;
     want.get_mut(".").unwrap()["ino"] = root.into();
-    // What a block takes on disk is the receiving pool's own affair.
+    // The space of a block on disk depends on the receiving pool.
     for entry in want.values_mut() {
         entry.as_object_mut().unwrap().remove("blocks");
     }
@@ -195,7 +195,7 @@ fn golden_streams_are_received_as_their_manifests_say() {
     assert_holds(&pool, "tank/full@s1", &want, "dsl/clone3@s1");
     assert_holds(&pool, "tank/full", &want, "dsl/clone3@s1");
 
-    // A stream of ours first, then one of OpenZFS on top of it.
+    // One of our streams first, then one of OpenZFS on top of it.
     let s4 = sent(&from, "dsl/home@s4", None, plain);
     receive(&pool, &s4, &into("tank/home")).unwrap();
     assert_holds(&pool, "tank/home@s4", &want, "dsl/home@s4");
@@ -251,7 +251,7 @@ fn golden_streams_are_received_as_their_manifests_say() {
     from.close().unwrap();
 }
 
-/// What was received is sent again as it came.
+/// A received dataset is sent again unchanged.
 fn assert_sent_again(pool: &Arc<zuse::Pool>, from: &Arc<zuse::Pool>) {
     let plain = SendOptions::default();
     for (ours, theirs, source) in [
@@ -497,7 +497,7 @@ fn compressed_blocks_are_stored_as_they_come() {
         let came = packed(&stream);
         receive(&pool, &stream, &into(&format!("tank/{i}@x"))).unwrap();
         let mut again = packed(&sent(&pool, &format!("tank/{i}@x"), None, options));
-        // What came plain was compressed here.
+        // Uncompressed blocks were compressed here.
         let place = |r: &Record| match r {
             Record::Write(w) => (w.object, w.offset),
             _ => (0, 0),
@@ -526,11 +526,11 @@ fn a_send_leaves_the_cache_as_it_was() {
     let pool = open_whole(env, &golden.block_devices(), &access).unwrap();
     let read = || of_dataset(&pool, "dsl/home@s4").unwrap();
     let before = read();
-    // What the send itself looks up through the object set: the version of the file system.
+    // What the send itself reads through the object set: the version of the file system.
     for to in ["dsl/vol@v", "dsl/clone3@c"] {
         pool.send(to, None, SendOptions::default()).unwrap();
     }
-    // What the only thread beside was asked to read ahead is there.
+    // The other thread has read what it was asked to prefetch.
     let (done, wait) = std::sync::mpsc::channel();
     let last = Box::new(move || done.send(()).unwrap());
     assert!(pool.spa().work().try_submit(last).is_ok());
@@ -549,7 +549,7 @@ fn a_send_leaves_the_cache_as_it_was() {
         "the working set is not all there"
     );
 
-    // Without the bypass it does notice.
+    // Without the bypass the cache is used.
     let limits = pool.limits();
     let through = zuse_pool::Limits {
         send_bypass: false,

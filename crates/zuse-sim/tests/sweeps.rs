@@ -1,4 +1,4 @@
-//! Initializing and trimming: what is touched, and what remains of it over an export.
+//! Initialize and trim: what is overwritten, and the progress that an export keeps.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use zuse_zpl::WriteOptions;
 const SIZE: u64 = 128 << 20;
 const PATTERN: u64 = 0xdead_beef_dead_beee;
 const START: SweepOrder = SweepOrder::Start { rate: 0 };
-/// So slow that it does not come to its end.
+/// So slow that it does not complete.
 const SLOW: SweepOrder = SweepOrder::Start { rate: 1 };
 
 fn made() -> (Arc<Pool>, Arc<MemDevice>) {
@@ -55,7 +55,7 @@ fn finish(pool: &Pool, kind: SweepKind) {
     pool.sync().expect("synced");
 }
 
-/// State and place of a kind, as the device's ZAP has them.
+/// The stored state and position of a kind, from the device's ZAP.
 fn noted(pool: &Pool, kind: SweepKind) -> (u64, u64) {
     let work = pool.vdev_work(leaf(pool), SIZE).expect("a ZAP");
     let work = work[usize::from(kind == SweepKind::Trim)];
@@ -114,7 +114,7 @@ fn all_free_space_and_nothing_else_is_initialized() {
         "{written} of {free} free bytes"
     );
     holds_its_data(&pool);
-    // What is given back holds nothing any more.
+    // Trimmed space is empty.
     order(&pool, SweepKind::Trim, START).expect("begun");
     finish(&pool, SweepKind::Trim);
     assert!(patterned(&device) < 1 << 20, "{}", patterned(&device));

@@ -1,4 +1,4 @@
-//! What is on disk right after a change, as the `sync` property says.
+//! The data on disk directly after a change, for each value of `sync`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use zuse_zpl::WriteOptions;
 fn env(intent_log: bool) -> Environment {
     let mut env = Environment::default();
     env.limits.intent_log = intent_log;
-    // No txg comes unless somebody waits for it.
+    // A txg closes only if a thread waits for it.
     env.limits.txg_timeout = Duration::from_secs(3600);
     env.limits.threads = 1;
     env
@@ -40,8 +40,8 @@ fn read(pool: &Arc<Pool>, name: &[u8]) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A file is made and written, and a volume is written. Then the power goes, once before they are
-/// committed and once after. Gives for both what is there.
+/// A file is created and written, and a volume is written. Then the power fails, once before the
+/// commit and once after it. Returns the content of both.
 fn there(sync: &str, intent_log: bool) -> [(bool, bool); 2] {
     let device = Arc::new(MemDevice::new("sim0", 64 << 20));
     let spec = VdevSpec {

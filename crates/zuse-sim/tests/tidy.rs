@@ -12,7 +12,7 @@ mod statics;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use source::{functions, is_test, markdown, of_crates, top};
+use source::{functions, is_test, markdown, of_crates, scripts, top};
 
 /// The number that STYLE.md gives in a sentence: `{before}NUMBER{after}`.
 fn limit(before: &str, after: &str) -> usize {
@@ -44,7 +44,7 @@ fn none(rule: &str, findings: &[String]) {
     );
 }
 
-/// Drawings and tables stand as they are drawn; a literal cannot be broken everywhere.
+/// Drawings and tables keep their width, and literals cannot be broken everywhere.
 #[test]
 fn lines_are_short() {
     let most = limit("Lines have at most ", " columns");
@@ -89,19 +89,27 @@ fn files_are_short() {
 
 /// The notes on the format are tables of facts, `commands.md` is made of help texts.
 fn is_prose(name: &str) -> bool {
-    let page = !name.contains('/') || name.starts_with("docs/");
+    let page = !name.contains('/') || name.starts_with("docs/") || name.ends_with("/README.md");
     page && !name.starts_with("docs/format/") && name != "docs/commands.md"
+}
+
+/// The sentences of comments, pages and the heads of scripts, by file.
+fn all_sentences() -> Vec<(String, Vec<sentences::Sentence>)> {
+    let crates = of_crates().into_iter();
+    let comments = crates.map(|s| (sentences::of_comments(&s.text), s.name));
+    let pages = markdown().into_iter().filter(|s| is_prose(&s.name));
+    let pages = pages.map(|s| (sentences::of_document(&s.text), s.name));
+    let scripts = scripts().into_iter();
+    let heads = scripts.map(|s| (sentences::of_script(&s.text), s.name));
+    let all = comments.chain(pages).chain(heads);
+    all.map(|(sentences, name)| (name, sentences)).collect()
 }
 
 #[test]
 fn sentences_are_short() {
     let most = limit("pages have at most ", " words");
     let mut findings = Vec::new();
-    let crates = of_crates().into_iter();
-    let comments = crates.map(|s| (sentences::of_comments(&s.text), s.name));
-    let pages = markdown().into_iter().filter(|s| is_prose(&s.name));
-    let pages = pages.map(|s| (sentences::of_document(&s.text), s.name));
-    for (all, name) in comments.chain(pages) {
+    for (name, all) in all_sentences() {
         let long = all.into_iter().filter(|s| s.words > most);
         let told = long.map(|s| format!("{name}:{}: {} words: {}", s.line, s.words, s.text));
         findings.extend(told);
@@ -109,7 +117,33 @@ fn sentences_are_short() {
     none(&format!("sentences above {most} words"), &findings);
 }
 
-/// Words of this project alone, which nobody else knows.
+/// A sentence in which the reader has to guess who or what is meant.
+#[test]
+fn sentences_say_who_and_what() {
+    let list = include_str!("tidy/comment_words.txt");
+    let rows = list.lines().filter(|l| !l.starts_with('#'));
+    let words: Vec<(&str, &str)> = rows.filter_map(|l| l.split_once(" = ")).collect();
+    assert!(words.len() > 5, "the list is read");
+    let mut findings = Vec::new();
+    for (name, all) in all_sentences() {
+        for sentence in all {
+            let low = sentence.text.to_ascii_lowercase();
+            let low: String = low
+                .chars()
+                .map(|c| if c.is_alphanumeric() { c } else { ' ' })
+                .collect();
+            let low = format!(" {low} ");
+            let bad = words
+                .iter()
+                .filter(|(w, _)| low.contains(&format!(" {w} ")));
+            let line = sentence.line;
+            findings.extend(bad.map(|(w, better)| format!("{name}:{line}: \"{w}\": say {better}")));
+        }
+    }
+    none("sentences that do not say who or what", &findings);
+}
+
+/// Words of this project alone, which no other project uses.
 #[test]
 fn words_are_those_of_the_field() {
     let forbidden = include_str!("tidy/forbidden_words.txt");
@@ -146,7 +180,7 @@ fn the_page_about_the_house_is_short() {
     );
 }
 
-/// The list may only shrink: an entry that is short, or gone, is taken out of it.
+/// The list may only shrink: an entry that is short, or gone, must be removed.
 #[test]
 fn functions_are_short() {
     let most = limit("A function has at most ", " lines");

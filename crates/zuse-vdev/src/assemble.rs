@@ -59,7 +59,7 @@ pub fn read_labels(devices: &[Arc<dyn BlockDevice>]) -> Vec<Scanned> {
     })
 }
 
-/// Looks at files and disks, without disturbing whoever uses them.
+/// Reads the labels of files and disks, without disturbing their users.
 pub fn scan_paths<P: AsRef<Path> + Sync>(paths: &[P]) -> Scan {
     let looked = run_all_borrowed(THREADS, paths.iter().collect(), |path| {
         let device = FileDevice::open(path, Access::Probe)?;

@@ -1,7 +1,7 @@
 //! Nameless objects that are not in the unlinked set yet.
 //!
 //! ```text
-//!   last name goes, somebody holds it ──> deferred ──last holder goes──> freed, in the same txg:
+//!   last name goes, it is still held  ──> deferred ──last holder goes──> freed, in the same txg:
 //!                                            │                          the set was never touched
 //!                                            └──────the txg closes─────> in the set on disk
 //! ```

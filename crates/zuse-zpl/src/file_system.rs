@@ -557,8 +557,8 @@ impl FileSystem {
 
 /// A user of objects that does not hold them.
 pub trait Keeper: Send + Sync {
-    /// The last name of an object is being removed, by an open transaction. Whoever holds it when
-    /// this returns keeps it usable. The file system must not be called here.
+    /// The last name of an object is being removed, by an open transaction. A keeper that holds the
+    /// object when this returns keeps it usable. The file system must not be called here.
     fn last_name_goes(&self, znode: &Arc<Znode>);
 }
 

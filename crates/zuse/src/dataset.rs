@@ -310,7 +310,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes snapshots, all in one txg or none; with `recursive` also of all datasets below.
+    /// Takes snapshots with full names (`tank/home@monday`), all in one txg or none. With
+    /// `recursive` also of all datasets below. `properties` are user properties of the snapshots.
     ///
     /// # Errors
     /// `Refused(EXIST)`, `Refused(NOENT)`, `Refused(INVAL)`.

@@ -54,7 +54,7 @@ impl OpenFileSystems {
         &self.volumes
     }
 
-    /// Whether somebody has a dataset's file system.
+    /// Whether a dataset's file system is open.
     pub fn is_open(&self, object: u64) -> bool {
         self.entries()
             .get(&object)

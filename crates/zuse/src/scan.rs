@@ -1,4 +1,4 @@
-//! Scrub and resilver of a pool: started here, running in the background ([`zuse_dsl::NewScan`]).
+//! Scrub and resilver of a pool: started here, running in the background.
 
 use zuse_base::{Result, Txg};
 use zuse_dsl::{ErrorScrub, NewScan};
@@ -12,7 +12,26 @@ const TIME_RINGS: [&str; 3] = [
 ];
 
 impl Pool {
-    /// Begins a scrub of the blocks born between two txgs (none: all), or continues a paused one.
+    /// Begins a scrub in the background, or continues a paused one. It verifies the blocks born
+    /// after one txg and before another one: `Txg(0)` and `None` stand for all blocks.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("tank.img");
+    /// # let pool = zuse::CreateOptions::new("tank").file(image, 64 << 20).create()?;
+    /// # pool.files("tank")?.write("page", "text")?;
+    /// pool.scrub(zuse::Txg(0), None)?;
+    /// while pool.is_scanning() {
+    ///     if let Some(scan) = pool.scan() {
+    ///         println!("{} of {} bytes", scan.examined, scan.to_examine);
+    ///     }
+    ///     std::thread::sleep(std::time::Duration::from_millis(100));
+    /// }
+    /// let scan = pool.scan().ok_or("no scan")?;
+    /// assert_eq!((scan.state, scan.errors), (2, 0));
+    /// assert!(pool.damage()?.is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// `Refused(BUSY)` while another scan runs; `Refused(ROFS)`.

@@ -52,7 +52,7 @@ impl Pool {
         let unique = env.entropy.u64();
         let path = folder.join(format!(".zuse-stream-{unique:016x}"));
         let device = FileDevice::create(&path, SIZE)?;
-        // Nobody else can find it, and nothing is left if the process is killed.
+        // Other processes cannot find it, and nothing is left if the process is killed.
         let _ = std::fs::remove_file(&path);
         let spec = VdevSpec {
             device: Arc::new(device),

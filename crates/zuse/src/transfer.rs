@@ -13,7 +13,8 @@ use crate::{Environment, Pool, ReceiveRequest, ReceivedSnapshot};
 impl Pool {
     /// Writes a send stream of a snapshot to a writer. It is full, or incremental from an earlier
     /// snapshot or bookmark. `from` is a full name, or `@name` or `#name` of the same dataset.
-    /// Returns the number of bytes.
+    /// Returns the number of bytes. A filesystem or volume can be sent from a pool that is open
+    /// read-only; the stream's snapshot is then named `@--head--`.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

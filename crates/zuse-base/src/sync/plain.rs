@@ -150,7 +150,7 @@ impl Condvar {
         (guard, result.timed_out())
     }
 
-    /// Wake one who waits.
+    /// Wakes one waiting thread.
     pub fn notify_one(&self) {
         self.0.notify_one();
     }

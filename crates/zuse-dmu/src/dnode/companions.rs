@@ -1,6 +1,6 @@
 //! State attached to an object in memory: a ZAP's lock, a znode. At most one of each type.
 //!
-//! An object holds it weakly: it lives as long as somebody uses it. Most objects have one, which is
+//! An object holds it weakly: it lives as long as it is in use. Most objects have one, which is
 //! stored inline without an allocation.
 
 use std::any::Any;

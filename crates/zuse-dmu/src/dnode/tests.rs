@@ -292,7 +292,7 @@ fn a_number_that_could_not_be_taken_stays_free() {
     pool.sync();
     pool.os.free(&pool.tx(), number).expect("free");
     pool.sync();
-    // Somebody still holds the freed object.
+    // A handle still holds the freed object.
     assert!(pool.os.allocate_at(&pool.tx(), number, &spec).is_err());
     drop(held);
     assert_eq!(

@@ -50,7 +50,7 @@ pub struct SaTable {
     os: Arc<Objset>,
     master: ObjectId,
     tables: RwLock<Arc<Tables>>,
-    /// Held by whoever extends the tables on disk.
+    /// Held while the tables on disk are extended.
     extending: Mutex<()>,
 }
 

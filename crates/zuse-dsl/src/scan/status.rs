@@ -7,25 +7,26 @@ use crate::context::Dsl;
 /// The last or current scan. Times are seconds since 1970, 0 for none; sizes are bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScanStatus {
-    /// What it does.
+    /// A scrub or a resilver.
     pub function: Function,
     /// 1 scanning, 2 finished, 3 canceled.
     pub state: u64,
-    /// Its start and end.
+    /// When it began.
     pub start: u64,
     /// When it ended.
     pub end: u64,
-    /// Allocated bytes when it began.
+    /// Allocated bytes of the pool when it began. Progress is `examined` compared with this.
+    /// Metadata written meanwhile is examined too, so `examined` may become larger.
     pub to_examine: u64,
-    /// Seen.
+    /// Bytes of all blocks found so far.
     pub examined: u64,
-    /// Seen, and not read.
+    /// Bytes found and not read, because their birth is out of range.
     pub skipped: u64,
-    /// Written again.
+    /// Bytes repaired.
     pub processed: u64,
-    /// Blocks that are lost.
+    /// Blocks without an intact copy ([`crate::Dsl::error_log`]).
     pub errors: u64,
-    /// It pauses.
+    /// It is paused.
     pub paused: bool,
     /// Start of this pass: the begin of the scan, or the opening of the pool.
     pub pass_start: u64,

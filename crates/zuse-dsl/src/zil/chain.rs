@@ -9,7 +9,7 @@
 //! - The last link is the tail; it has no records. The header reaches the disk with the txg that
 //!   allocated the first link. Until then nothing is written ([`Chain::stalled`]).
 //! - A drain is done when all blocks up to its last one are written and flushed, in this order.
-//! - When blocks become void (one could not be written, or the log was taken away) a new generation
+//! - When blocks become void (one could not be written, or the log was removed) a new generation
 //!   begins. Waiters of an older one wait for the txg.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -63,7 +63,7 @@ pub(super) struct Chain {
     pub records: u64,
     /// Nothing is written before this txg is on disk.
     pub stalled: Txg,
-    /// Somebody drains the lists, writes and flushes.
+    /// A thread drains the lists, writes and flushes.
     pub led: bool,
     /// The last drain that began, and the last durable one.
     pub begun: u64,

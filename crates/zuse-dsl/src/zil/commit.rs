@@ -3,7 +3,7 @@
 //! ```text
 //!   ticket: the drain that has the caller's records
 //!     answered             ─► return
-//!     somebody leads       ─► wait
+//!     a thread leads       ─► wait
 //!     else                 ─► lead: drain, fill, write, flush (for all who wait), wake
 //! ```
 //! Records of callers that come while one leads are in the next drain, at the latest. So the longer

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use memory::MemoryFs;
 use zuse_fuse::{Crew, MountError, MountOptions, Mounted, mount};
 
-/// A mounted file system; taken away at the end of the test.
+/// A mounted file system, unmounted at the end of the test.
 struct Fixture {
     fs: Arc<MemoryFs>,
     mounted: Option<Mounted>,

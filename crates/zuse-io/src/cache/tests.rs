@@ -232,7 +232,7 @@ fn a_fetch_that_panics_leaves_nobody_waiting() {
     );
 }
 
-/// Until somebody waits for a block on its way.
+/// Waits until a thread waits for a block that is being read.
 fn until_waited_for(cache: &Cache, key: &Key) {
     until_waited_for_by(cache, key, 1);
 }

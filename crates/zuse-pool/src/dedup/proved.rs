@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   begin ─► entries in logs, then those in stores, part by part ─► the trees, without them
-//!            └────────── a block that comes to be shared meanwhile is doubted ───────────┘
+//!            └────────── a block that becomes shared meanwhile is doubted ───────────────┘
 //! ```
 //! # Invariant
 //!

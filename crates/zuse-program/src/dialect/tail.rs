@@ -33,7 +33,7 @@ struct Tail {
     joint: bool,
 }
 
-/// The calls in hand, the innermost last.
+/// The running calls, the innermost last.
 #[derive(Default)]
 pub(super) struct Tails {
     open: Vec<Tail>,

@@ -1,8 +1,8 @@
-//! What a mixed workload does beside administration: dedup, ranges that are cloned, encrypted
-//! datasets, streams of all kinds, checkpoints.
+//! Operations of a mixed workload besides administration: dedup, block clones, encrypted datasets,
+//! streams of all kinds, checkpoints.
 //!
-//! Contents come again in such a workload, so that dedup finds them. After a power cut the pool has
-//! one of the states of [`Administration::trail`]: each change is one txg.
+//! Contents are repeated in such a workload, so that dedup finds them. After a power cut the pool
+//! is in one of the states of [`Administration::trail`]: each change is one txg.
 
 use std::sync::Arc;
 
@@ -54,14 +54,14 @@ impl Administered {
         self.kept.is_some()
     }
 
-    /// The state that the checkpoint has: what the pool is after going back to it.
+    /// The state of the checkpoint, which the pool has after a rewind.
     pub fn checkpoint(&self) -> Option<&Self> {
         self.kept.as_deref()
     }
 }
 
 impl<'a> Administration<'a> {
-    /// A workload of everything, below a dataset that it has for itself.
+    /// A workload of all operations, below a dataset of its own.
     pub fn mixed(pool: &'a Arc<Pool>, top: &str, seed: u64, model: Administered) -> Self {
         Self {
             top: top.to_owned(),
@@ -115,7 +115,7 @@ impl<'a> Administration<'a> {
         Ok(())
     }
 
-    /// What a receive that was cut left: nobody can use it.
+    /// The result of an interrupted receive, which no user can open.
     pub(super) fn is_partial(&self, name: &str) -> bool {
         let dataset = self.pool.dataset(name);
         dataset.is_ok_and(|dataset| dataset.is_inconsistent().unwrap_or(false))
@@ -135,7 +135,7 @@ impl<'a> Administration<'a> {
         Ok(())
     }
 
-    /// A change is whole: what comes next is a change of its own.
+    /// Ends a change: the next one is separate.
     fn settle(&mut self) {
         let model = self.model();
         self.trail.push(model);
@@ -162,7 +162,7 @@ impl<'a> Administration<'a> {
         vec![record, pair("dedup", dedup)]
     }
 
-    /// Gives a file its bytes, and no others.
+    /// Replaces the content of a file.
     pub(super) fn overwrite(
         &self,
         fs: &FileSystem,
@@ -220,7 +220,7 @@ impl<'a> Administration<'a> {
         Ok(())
     }
 
-    /// Some of a file is written once more as it was: what it shares with others comes apart.
+    /// Part of a file is rewritten with the same content, so that it shares fewer blocks.
     fn write_over(&mut self) -> Result<()> {
         let Some(name) = self.a_head() else {
             return Ok(());
@@ -320,7 +320,7 @@ impl<'a> Administration<'a> {
             .push(format!("receive {from}@{base}..{snap} {name} raw {raw}"));
         let (to, base) = (format!("{from}@{snap}"), format!("{from}@{base}"));
         let bytes = stream(self.pool, &to, Some(&base), raw)?;
-        // What was changed here goes first.
+        // Local changes are rolled back first.
         let head = self.head(name);
         if let Some((_, files)) = head.snapshots.last() {
             head.files.clone_from(files);
@@ -359,7 +359,7 @@ impl<'a> Administration<'a> {
     }
 
     fn make_checkpoint(&mut self) -> Result<()> {
-        // What is left of another one goes first.
+        // The rest of another checkpoint is discarded first.
         while self.pool.left_to_discard()? > 0 {
             self.pool.sync()?;
         }

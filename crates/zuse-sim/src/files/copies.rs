@@ -1,4 +1,4 @@
-//! Copies that point to blocks instead of copying them.
+//! Block clones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::{File, Node, Tree, Worker, edit};
 
 /// Record size of the file systems: a file has many blocks.
 pub const RECORD: u64 = 8 << 10;
-/// No file grows behind this by copying.
+/// Copying does not extend a file beyond this size.
 const LARGEST: u64 = 700_000;
 
 /// A file and a copy of it.

@@ -13,7 +13,7 @@ use zuse_io::{AllocClass, Allocate, Allocation, Cache, Pipeline};
 use zuse_vdev::{OpenMode, TopConfig, VdevConfig, VdevKind, Vdevs};
 
 const SIZE: u64 = 256 << 20;
-/// Entries that are walked: tables of hostile bytes may repeat themselves.
+/// The most entries of a walk: tables of hostile bytes may repeat themselves.
 const WALK_MAX: usize = 4096;
 
 /// Gives out space upwards and takes nothing back.
@@ -100,7 +100,7 @@ fn with_objset(body: impl FnOnce(&Arc<Objset>, &Tx) -> Result<()>) {
     BENCH.with(|bench| {
         let tx = Tx::syncing(Txg(10));
         let bench = bench.as_ref().expect("a disk in memory");
-        // What is wrong with the bytes is said by an error; only a panic is a failure.
+        // An error reports what is wrong with the bytes; only a panic is a failure.
         let _ = body(&bench.objset(&tx), &tx);
     });
 }
@@ -152,7 +152,7 @@ pub(super) fn zap(bytes: &[u8]) {
             let _ = (zap.lookup(name), zap.lookup_words(words));
             let _ = zap.lookup_match(name, MatchType::Normalize);
         }
-        // Changes refuse or apply; they must not fall over what is stored.
+        // Changes are refused or applied; they must not fail because of the stored content.
         for i in 0..40u64 {
             if zap
                 .add_u64(tx, format!("a new name {i}").as_bytes(), i)

@@ -1,4 +1,4 @@
-//! Send streams. Their checksums are made right before they are received: a mutation would
+//! Send streams. Their checksums are recomputed before they are received: a mutation would
 //! otherwise end at the first record.
 
 use zuse::ReceiveRequest;
@@ -63,7 +63,7 @@ pub(super) fn receive(bytes: &[u8]) {
         ..ReceiveRequest::default()
     };
     let _ = pool.receive(&stream[..], &request, &mut |_| {});
-    // Whatever came: what is there now can be read or says why not, and is sound.
+    // After any input every dataset can be read or returns an error, and the pool is consistent.
     for item in pool.list("tank", None, true).unwrap_or_default() {
         let _ = crate::manifests::of_dataset(&pool, &item.name);
     }

@@ -1,4 +1,4 @@
-//! A thread that changes things in its directory, and asks for promises about them.
+//! A thread that changes objects in its directory, and requests promises for them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,10 +12,10 @@ use super::Known;
 const MANY: u64 = 4;
 /// Bytes of a record of the log that each thread keeps.
 const RECORD: usize = 1200;
-/// It is there, and not whole: a directory without its file, a file that is being written.
+/// It exists, but is incomplete: a directory without its file, a file that is being written.
 const HALF: Option<u64> = Some(0);
 
-/// What may be there of something: what was promised, and what was tried since.
+/// The possible states of an object: the promised one, and those attempted since.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fate {
     pub promised: Option<u64>,
@@ -42,7 +42,7 @@ fn number_of(bytes: &[u8]) -> Option<u64> {
     (bytes == content(number)).then_some(number)
 }
 
-/// A thread at work in its directory.
+/// The state of a thread with its directory.
 pub(super) struct Worker<'a> {
     pub fs: Arc<FileSystem>,
     pub dir: Arc<Znode>,
@@ -55,7 +55,7 @@ fn who() -> Credentials {
     Credentials::root()
 }
 
-/// That something is not there is no failure.
+/// A missing object is no failure.
 fn if_there<T>(result: Result<T>) -> Result<Option<T>> {
     match result {
         Err(e) if e.is(Errno::NOENT) => Ok(None),
@@ -80,7 +80,7 @@ impl Worker<'_> {
             let mut known = self.known.lock().expect("whole");
             known.next += 1;
             let number = known.next;
-            // A clone is what its source was promised to be.
+            // A clone has the promised state of its source.
             let source = known.fates.get("source").and_then(|f| f.promised);
             let becomes = match kind {
                 "clone" => source,
@@ -89,7 +89,7 @@ impl Worker<'_> {
             let fate = known.fates.entry(name.clone()).or_default();
             match kind {
                 "d" | "cut" | "over" => fate.tried.extend([HALF, becomes]),
-                // Only a rename says that the data goes before the name.
+                // Only a rename guarantees that data is durable before the name.
                 "link" => fate.tried.extend([None, HALF, becomes]),
                 "symlink" => fate.tried.extend([None, becomes]),
                 _ => fate.tried.push(becomes),
@@ -138,7 +138,7 @@ impl Worker<'_> {
         }
     }
 
-    /// A file under a name that nothing has.
+    /// A file under an unused name.
     fn new_file(&self, dir: &Arc<Znode>, name: &[u8]) -> Result<Arc<Znode>> {
         if_there(self.fs.unlink(&who(), dir, name))?;
         self.fs.create(&who(), dir, name, 0o600)
@@ -168,7 +168,7 @@ impl Worker<'_> {
         let file = self.open(b"place")?;
         self.write(&file, 70_000, &number.to_le_bytes())?;
         if self.prng.chance(1, 3) {
-            // Something beside it, which nobody is promised.
+            // Another object beside it, without a promise.
             self.fs
                 .fallocate(&file, 3, self.prng.below(60_000), 5_000)?;
         }
@@ -184,8 +184,8 @@ impl Worker<'_> {
         self.fs.fsync(&file)
     }
 
-    /// As careful programs replace a file; a name is never durable before the data, so that the
-    /// file need not be made so by itself.
+    /// Replaces a file as careful programs do. A name is never durable before the data, so the file
+    /// needs no fsync of its own.
     fn replace(&self, dir: &Arc<Znode>, name: &[u8], number: u64) -> Result<()> {
         // From another directory, if it is one.
         let new = [name, b".new"].concat();
@@ -215,7 +215,7 @@ impl Worker<'_> {
         self.fs.fsync(&self.dir)
     }
 
-    /// A file whose first name goes: what it has is under the second one.
+    /// A file whose first name is removed: its content stays under the second one.
     fn second_name(&self, number: u64) -> Result<()> {
         let file = self.new_file(&self.dir, b"first")?;
         self.write(&file, 0, &content(number))?;
@@ -225,7 +225,7 @@ impl Worker<'_> {
         self.fs.fsync(&file)
     }
 
-    /// A file that points to the blocks of another, as far as they are on disk.
+    /// A clone of another file's blocks, as far as they are on disk.
     fn cloned(&self) -> Result<()> {
         let source = self.fs.lookup(&who(), &self.dir, b"source")?;
         let file = self.new_file(&self.dir, b"clone.new")?;
@@ -240,7 +240,8 @@ impl Worker<'_> {
         self.fs.fsync(&self.dir)
     }
 
-    /// The same blocks again and again, also twice for one promise, and once more for none.
+    /// Rewrites the same blocks again and again, also twice for one promise, and once more without
+    /// one.
     fn over(&self, number: u64) -> Result<()> {
         let file = self.open(b"over")?;
         let bytes = [number.to_le_bytes(); OVER / 8].concat();
@@ -271,7 +272,7 @@ impl Worker<'_> {
     }
 }
 
-/// What is there of something.
+/// The present state of an object.
 pub(super) fn found(fs: &Arc<FileSystem>, dir: &Arc<Znode>, name: &str) -> Result<Option<u64>> {
     let Some(file) = if_there(fs.lookup(&who(), dir, name.as_bytes()))? else {
         return Ok(None);
@@ -297,7 +298,7 @@ pub(super) fn found(fs: &Arc<FileSystem>, dir: &Arc<Znode>, name: &str) -> Resul
             let at = bytes.get(70_000..).and_then(|b| b.first_chunk());
             at.map(|b| u64::from_le_bytes(*b)).filter(|n| *n != 0)
         }
-        // What is behind the last promise may be torn.
+        // Records after the last promise may be torn.
         "log" => (bytes.chunks_exact(RECORD))
             .filter(|r| r.chunks(8).all(|word| word == &r[..8]))
             .filter_map(|r| r.first_chunk().map(|b| u64::from_le_bytes(*b)))
@@ -308,7 +309,7 @@ pub(super) fn found(fs: &Arc<FileSystem>, dir: &Arc<Znode>, name: &str) -> Resul
             first.filter(|_| same).or(HALF)
         }
         "cut" | "link" => number_of(&bytes).or(HALF),
-        // One that is none of ours is no number that was ever tried.
+        // Foreign content has no number that was ever attempted.
         _ => Some(number_of(&bytes).unwrap_or(u64::MAX)),
     })
 }

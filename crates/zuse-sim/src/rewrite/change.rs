@@ -1,4 +1,4 @@
-//! What is changed, by a seed: fields of structures that are sealed again, or raw bytes.
+//! Seeded changes: fields of structures that are sealed again, or raw bytes.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub fn scramble(prng: &SeededPrng, bytes: &mut [u8], from: usize, to: usize) -> 
     said.join(", ")
 }
 
-/// Where in a block of that structure a change should fall.
+/// The offset in a block of that structure where a change should fall.
 pub fn aim(prng: &SeededPrng, structure: Structure, bytes: &[u8]) -> (usize, usize) {
     let len = bytes.len();
     match structure {
@@ -171,7 +171,7 @@ pub fn mutate(atlas: &Atlas, golden: &Golden, prng: &SeededPrng) -> Result<Strin
                     said = scramble(&fork, bytes, from, to);
                 });
                 match done {
-                    // Not even somebody with the key could have written that.
+                    // Not even a writer with the key could have written that.
                     Err(Error::Corrupt { .. }) if place.key.is_some() => {
                         said.push_str(", not sealed")
                     }

@@ -1,19 +1,19 @@
-//! Random mixes of what happens to devices, with the power cut in each run. The pool is its model
-//! after every one, and lacks nothing in the end.
+//! Random device operations, with the power cut in each run. After each run the pool equals its
+//! model, and at the end no device lacks data.
 
 use super::*;
 
 /// Histories that are run when nobody asks for more.
 const USUAL: u64 = 16;
 
-/// A pool whose power goes: what its disks keep of what they were not told to keep is chance.
+/// A pool with power cuts: chance decides which unflushed writes the disks keep.
 struct Machine {
     images: BTreeMap<usize, MemImage>,
     prng: SeededPrng,
 }
 
 impl Machine {
-    /// Runs until the power goes; gives how many files are there for sure.
+    /// Runs until the power fails; returns how many files are durable.
     fn run(&mut self, written: u64) -> u64 {
         let power = PowerSupply::new();
         let path = |i: &usize| format!("/d/{i}");
@@ -51,7 +51,7 @@ impl Machine {
         done
     }
 
-    /// A device is initialized or trimmed, or that ends.
+    /// A device is initialized or trimmed, or that is canceled.
     fn sweep(&self, pool: &zuse::Pool, device: u64) -> zuse::Result<()> {
         let kind = match self.prng.below(2) {
             0 => SweepKind::Initialize,
@@ -65,7 +65,7 @@ impl Machine {
         pool.order_sweep(kind, order, &[device]).map(drop)
     }
 
-    /// A device comes into the list of spares, or one of the list stands in for another.
+    /// A spare is added, or replaces another device temporarily.
     fn spare(
         &self,
         pool: &zuse::Pool,
@@ -113,7 +113,7 @@ impl Machine {
             (3, _) => pool.offline(one, how),
             (4, _) => pool.online(one).map(drop),
             (5, _) => pool.restart_resilver(),
-            // The power may go in the middle of a scan, and the next run goes on with it.
+            // The power may fail during a scan, and the next run continues it.
             (6, _) => pool.dsl().begin_scan(NewScan::Scrub(Txg::ZERO, None)),
             (7, _) => pool.scan_batches(1),
             (8, _) => pool.finish_scan(),
@@ -129,13 +129,13 @@ impl Machine {
     }
 }
 
-/// All that is there is filled; then any one device can be done without.
+/// All present devices are resilvered; then any one device can be missing.
 fn whole_again(pool: &Arc<zuse::Pool>, disks: &[Device], what: &str) {
     let shelf = disks.to_vec();
     pool.spa()
         .set_reopen(move |_, path| shelf.iter().find(|d| Some(d.path()) == path).cloned());
     for leaf in pool.spa().vdevs().leaves() {
-        // A replacement that was complete may end meanwhile: a device has left with it.
+        // A complete replacement may end meanwhile, and removes a device.
         if let Err(e) = pool.online(leaf.guid()) {
             let left = pool.spa().vdevs().leaf(leaf.guid()).is_none();
             assert!(left && e.is(Errno::NODEV), "{what}: online: {e}");
@@ -204,7 +204,7 @@ fn keep(disks: &[Device], seed: u64) {
     }
 }
 
-/// `ZUSE_SIM_SEEDS=FROM..TO` names others. A seed is one history whatever else is run.
+/// `ZUSE_SIM_SEEDS=FROM..TO` selects others. A seed is always the same history.
 #[test]
 fn devices_are_exchanged_and_the_power_goes() {
     for seed in seeds(USUAL) {

@@ -1,8 +1,8 @@
-//! Devices that come while a scrub goes on, and scrubs of newer blocks.
+//! Devices that are added during a scrub, and scrubs of newer blocks.
 
 use super::*;
 
-/// A pool on one disk with more blocks than a batch of a scan has; some of them are scanned.
+/// A pool on one disk with more blocks than a batch of a scan; some of them are scanned.
 fn half_scanned(disks: &[Device], after: Txg) -> Arc<zuse::Pool> {
     let mut env = environment();
     env.limits.scan_memory_fact = 1 << 20;
@@ -25,7 +25,7 @@ fn half_scanned(disks: &[Device], after: Txg) -> Arc<zuse::Pool> {
     pool
 }
 
-/// The device that came lacks what it lacked: it is filled, and alone has everything.
+/// The added device is resilvered, and alone has all data.
 fn stands_alone(pool: &Arc<zuse::Pool>, disks: &[Device]) {
     pool.finish_scan().expect("done");
     assert_eq!(

@@ -1,5 +1,5 @@
-//! The pool in which one thing is broken at a time: files, directories, snapshots, a clone, shared
-//! blocks, reservations.
+//! The pool in which the tests break one thing at a time: files, directories, snapshots, a clone,
+//! shared blocks, reservations.
 
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
@@ -31,7 +31,7 @@ const SLOT: usize = 64;
 const LEAF_CHUNKS: usize = 48 + 2 * 512;
 
 /// Numbers of files: `late` and `copy` in the file system `tank/files`, the others in `tank/kept`,
-/// of which there are no snapshots. What is changed there is nobody else's.
+/// which has no snapshots. So changes there affect no other dataset.
 #[derive(Clone, Debug, Default)]
 pub struct Lab {
     /// A file of eight blocks that no snapshot has.
@@ -44,7 +44,7 @@ pub struct Lab {
     pub x1: u64,
     /// A file whose blocks are clones.
     pub copy: u64,
-    /// A file whose block another one has too, by dedup.
+    /// A file that shares its block with another one, by dedup.
     pub twin: u64,
     pub queue: u64,
 }
@@ -189,7 +189,7 @@ fn shared(pool: &Arc<Pool>, lab: &mut Lab) -> Result<()> {
     Ok(())
 }
 
-/// What the checker says of a pool.
+/// The findings of the checker for a pool.
 pub fn examine(device: &Arc<MemDevice>) -> Report {
     let devices: Vec<Arc<dyn BlockDevice>> = vec![device.clone()];
     let (env, hooks) = (Environment::default(), Arc::new(NoDatasets));
@@ -199,7 +199,7 @@ pub fn examine(device: &Arc<MemDevice>) -> Report {
     report
 }
 
-/// Breaks one thing, and sees what is found.
+/// Breaks one thing, and compares the findings.
 pub fn judge(case: &Case) {
     let built = image();
     judged(case, &built.lab, &built.device());

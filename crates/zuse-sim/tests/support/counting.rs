@@ -1,4 +1,4 @@
-//! What a test asks the system for: memory, counted by the allocator, and processor time.
+//! Resource use of a test: memory, counted by the allocator, and CPU time.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,7 +9,7 @@ pub struct Counting;
 static NOW: AtomicU64 = AtomicU64::new(0);
 static PEAK: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: all work is the system allocator's; only sizes are counted beside it.
+// SAFETY: the system allocator does all work; only sizes are counted.
 unsafe impl GlobalAlloc for Counting {
     // SAFETY: the caller's promise about the layout is passed on.
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -33,7 +33,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// What this process has used, in user and system mode.
+/// CPU time of this process, in user and system mode.
 pub fn processor_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit(')').next().unwrap_or_default();

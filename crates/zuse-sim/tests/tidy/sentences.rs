@@ -33,6 +33,17 @@ pub fn of_document(text: &str) -> Vec<Sentence> {
     sentences(lines)
 }
 
+/// The sentences of a script's comments. Indented lines are tables and examples.
+pub fn of_script(text: &str) -> Vec<Sentence> {
+    let lines = text.lines().map(|line| {
+        let comment = line.trim_start().strip_prefix('#').unwrap_or_default();
+        let text = comment.strip_prefix(' ').unwrap_or_default();
+        let is_table = text.starts_with(' ') || text.trim_end().contains("  ");
+        if is_table { "" } else { text }
+    });
+    sentences(lines)
+}
+
 /// A paragraph ends at an empty line, a drawing, a table or a heading; an item of a list is one.
 fn sentences<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<Sentence> {
     let mut found = Vec::new();

@@ -51,6 +51,23 @@ pub fn markdown() -> Vec<Source> {
     all
 }
 
+/// All shell scripts of the project.
+pub fn scripts() -> Vec<Source> {
+    let mut all = Vec::new();
+    for folder in ["bench", "scripts", "tests"] {
+        walk(folder, "sh", &mut all);
+    }
+    for entry in std::fs::read_dir(top().join("scripts")).expect("readable") {
+        let name = entry.expect("entry").file_name();
+        let name = format!("scripts/{}", name.to_string_lossy());
+        if !name.contains('.') && top().join(&name).is_file() {
+            push(name, &mut all);
+        }
+    }
+    assert!(all.len() > 50, "{} files: too few to be all", all.len());
+    all
+}
+
 fn push(name: String, all: &mut Vec<Source>) {
     let text = std::fs::read_to_string(top().join(&name)).expect("text");
     all.push(Source { name, text });

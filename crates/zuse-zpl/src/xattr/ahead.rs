@@ -95,7 +95,7 @@ impl XattrsAhead {
         (from < to).then_some(from..to)
     }
 
-    /// Some objects were prefetched, and so many bytes were read for them, with a cache of `limit`
+    /// Notes how many objects were prefetched, and the bytes read for them, with a cache of `limit`
     /// bytes.
     fn learn(&self, objects: u64, prefetched: u64, limit: u64) {
         let each = prefetched / objects.max(1);

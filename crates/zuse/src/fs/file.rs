@@ -134,7 +134,7 @@ impl OpenOptions {
             }
         }
         match files.fs.create(&files.who, &dir, name, self.mode) {
-            // Somebody else created it after it was looked for.
+            // Another thread created it after it was looked up.
             Err(e) if e.is(Errno::EXIST) && !self.create_new => {
                 files.fs.lookup(&files.who, &dir, name)
             }

@@ -398,7 +398,7 @@ fn extended_attributes_asked_in_order_are_read_once_each_ahead_or_not() {
     bench.pool.close().unwrap();
 }
 
-/// The hidden directory of such a file stands in its spill block.
+/// The hidden directory of such a file is named in its spill block.
 #[test]
 fn hidden_values_of_files_with_others_are_brought_too() {
     let bench = Bench::new();

@@ -9,7 +9,7 @@ use super::objects::find;
 use crate::error::{CommandError, Explain, Outcome, Stop};
 use crate::session::Session;
 
-/// Broken pipe: whoever reads has gone.
+/// Broken pipe: the reader has closed the stream.
 const EPIPE: i32 = 32;
 
 /// Writes the stream to standard output.

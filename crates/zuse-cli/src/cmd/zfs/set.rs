@@ -101,7 +101,7 @@ fn set_one(
 ) -> Outcome {
     let pool = session.pool_for(name, Need::Write)?;
     let moves = !unmounted && pairs.iter().any(|(n, _)| automount::decides(n));
-    // A mountpoint mounts, too; `canmount` only takes away.
+    // A change of the mountpoint may mount too; `canmount` only unmounts.
     let newly = moves && pairs.iter().any(|(n, _)| n == "mountpoint");
     let goes = |(n, v): &(String, String)| n == "canmount" && v == "off";
     let stays = !newly && !pairs.iter().any(goes);

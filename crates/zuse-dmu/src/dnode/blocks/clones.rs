@@ -1,5 +1,5 @@
-//! Cloned blocks: pointers to existing blocks are written. The bytes stay where they are until
-//! somebody changes them.
+//! Cloned blocks: pointers to existing blocks are written. The bytes stay where they are until they
+//! are changed.
 
 use std::sync::{Arc, OnceLock};
 

@@ -52,7 +52,7 @@ enum Note {
 /// A log whose chain is in memory.
 struct Noted {
     waiting: Mutex<BTreeMap<u64, Lists>>,
-    /// All notes in their order, whatever became of them.
+    /// All notes in their order, committed or not.
     noted: Mutex<Vec<Note>>,
     /// Txg and bytes of committed records.
     chain: Mutex<Vec<(u64, Vec<u8>)>>,

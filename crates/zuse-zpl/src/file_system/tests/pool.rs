@@ -1,5 +1,5 @@
-//! A dataset in memory: a disk, an allocator that never reuses space, txgs that are written when
-//! somebody waits for them.
+//! A dataset in memory: a disk, an allocator that never reuses space, txgs that are written when a
+//! thread waits for them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
