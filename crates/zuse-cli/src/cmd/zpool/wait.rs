@@ -105,6 +105,8 @@ impl Work {
             Self::Scrub => Ok(left_to_scan(pool, 1)),
             // Devices are whole when no further one is needed, and not when this one has ended.
             Self::Resilver => pool.resilver_waiting().map(|()| left_to_scan(pool, 2)),
+            Self::Replace if pool.is_replacing() => Ok(left_to_scan(pool, 2).max(1)),
+            Self::Replace => Ok(0),
             Self::Initialize => Ok(pool.spa().left_to_sweep(SweepKind::Initialize)),
             Self::Trim => Ok(pool.spa().left_to_sweep(SweepKind::Trim)),
         }
