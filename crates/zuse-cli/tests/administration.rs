@@ -1,5 +1,5 @@
-//! Snapshots, clones, holds, bookmarks, quotas by owner; and what OpenZFS printed about its own
-//! pool.
+//! Snapshots, clones, holds, bookmarks, quotas by owner; and the output of OpenZFS for its own
+//! pools.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ fn golden(name: &str, file: &str) -> String {
     std::fs::read_to_string(top.join(name).join(file)).expect("a saved text")
 }
 
-/// Lines that differ, but for those that `skip` passes over.
+/// Lines that differ, except for those that `skip` selects.
 fn differences(ours: &str, theirs: &str, skip: impl Fn(&str) -> bool) -> Vec<(String, String)> {
     let (a, b): (Vec<&str>, Vec<&str>) = (ours.lines().collect(), theirs.lines().collect());
     assert_eq!(a.len(), b.len(), "as many lines as OpenZFS printed");
@@ -26,8 +26,8 @@ fn listing_and_properties_are_what_openzfs_printed_of_its_pool() {
     let env = TestEnv::new();
     let dir = unpack(&env, "dsl");
     let at = format!("--in {}", dir.display());
-    // While it was mounted, the pool had not yet counted its own last metadata: the root's figures
-    // and what is available differ by that.
+    // While it was mounted, the pool had not yet counted its own last metadata. The root's figures
+    // and the available space differ by that.
     let live = |line: &str| {
         let mut fields = line.split('\t');
         let (ds, property) = (fields.next(), fields.next());
@@ -123,8 +123,8 @@ fn the_status_of_every_pool_is_what_openzfs_printed() {
         let (folder, name) = pool.split_once('=').unwrap_or((pool, pool));
         let env = TestEnv::new();
         let dir = unpack(&env, folder);
-        // But for the place of the images, what depends on its length, and the last txgs of the
-        // checkpoint.
+        // Without the path of the images, values that depend on its length, and the last txgs of
+        // the checkpoint.
         let words = |text: &str| -> Vec<String> {
             let text = text.replace(&format!("{}/", dir.display()), "/pools/");
             text.replace("consumes 2.29M", "consumes 2.27M")
@@ -215,7 +215,7 @@ fn the_devices_of_a_pool_are_listed_as_openzfs_listed_them() {
         let (ours, theirs) = (rows(&list), rows(&golden(folder, "zpool-list.txt")));
         assert_eq!(ours.len(), theirs.len(), "{list}");
         for (mine, their) in ours.iter().zip(&theirs) {
-            // Cache devices are not used: they are looked for where they were, and here they are
+            // Cache devices are not used. They are searched at their stored path, and here they are
             // elsewhere.
             if their[0] == "/pools/classes5.img" {
                 assert_eq!(mine[0], their[0], "{list}");
@@ -450,7 +450,7 @@ fn a_difference_shows_renames_links_and_strange_names() {
     env.fails(1, "zfs diff tank/a@t tank/a@s");
 }
 
-/// Runs a program of one line; what it printed on either stream.
+/// Runs a one-line program; returns its output on both streams.
 fn program(env: &TestEnv, options: &str, text: &str) -> String {
     env.write("p.lua", text.as_bytes());
     let ran = env.run(&format!("zfs program{options} tank p.lua"));
@@ -505,7 +505,7 @@ fn programs_return_values_in_the_documented_form() {
     );
 }
 
-/// Runs programs that fail with these texts.
+/// Runs programs that fail with these messages.
 #[track_caller]
 fn assert_failures(options: &str, cases: &[(&str, String)]) {
     let env = TestEnv::with_pool();
@@ -774,7 +774,7 @@ fn a_rename_counts_all_that_comes_along_and_only_where_it_is_new() {
     env.fails(1, "zfs rename tank/y/d tank/x/d");
     env.ok("zfs set snapshot_limit=2 tank/x");
     env.ok("zfs rename tank/y/d tank/x/d");
-    // Both are reached now: what moves within is not new.
+    // Both are visible now: a move inside the visible tree is not new.
     env.ok("zfs rename tank/x/d/e tank/x/e");
     env.fails(1, "zfs create tank/x/more");
     env.fails(1, "zfs snapshot tank/x@more");

@@ -1,4 +1,4 @@
-//! The binary against pools in files, in temporary directories with a state of their own.
+//! Runs the binary on pools in files, in temporary directories with a state of their own.
 #![allow(missing_docs)]
 
 mod administration;

@@ -251,7 +251,7 @@ fn a_tree_goes_in_and_comes_out_with_all_that_it_has() {
         .unwrap();
     assert!(used < 4 << 20, "the holes take no space: {used}");
 
-    // Again over what is there: the same result.
+    // Again over the existing files: the same result.
     env.ok("cp -r src tank/a:/");
     assert_eq!(env.ok("cat tank/a:/src/dir/plain"), "hello");
     assert!(

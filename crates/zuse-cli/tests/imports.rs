@@ -1,4 +1,4 @@
-//! What an import holds for until the host restarts: alternate roots, temporary names.
+//! Import options that hold until the host restarts: alternate roots, temporary names.
 
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ fn passing(env: &TestEnv) -> Vec<PathBuf> {
     all
 }
 
-/// The host restarted: its run has another name.
+/// Simulates a restart of the host: the next boot has another name.
 fn restart(env: &TestEnv) {
     let files = passing(env);
     assert_eq!(files.len(), 1, "{files:?}");
@@ -54,7 +54,7 @@ fn mount_points_are_below_an_alternate_root_until_the_host_restarts() {
         "/mnt/x/\tlocal\nnone\tlocal\n"
     );
     assert_eq!(env.ok("zpool list -H -o name,altroot"), "tank\t/mnt/x/\n");
-    // What is set is set without it.
+    // Properties are stored without the alternate root.
     env.ok("zfs set mountpoint=/m2 tank/own");
     assert_eq!(
         env.ok("zfs get -H -o value mountpoint tank/own"),
@@ -73,7 +73,7 @@ fn mount_points_are_below_an_alternate_root_until_the_host_restarts() {
     );
     env.ok("zpool export tank");
 
-    // The file of the run before goes with the next that is written.
+    // The file of the previous boot is removed when the next one is written.
     env.ok("zpool import -d . -o cachefile=none tank");
     assert_eq!(passing(&env).len(), 1);
     assert!(!env.path("state/zuse/until-restart-before").exists());
@@ -109,7 +109,7 @@ fn a_temporary_name_is_never_written_to_the_devices() {
     assert_eq!(env.ok("zpool get -H -o value cachefile fornow"), "none\n");
     env.ok("zfs create fornow/a");
     env.ok("cp file fornow/a:/file");
-    // Labels are rewritten with it.
+    // Labels are rewritten with the name on disk.
     env.ok("zpool set comment=new fornow");
     assert_eq!(name_on_disk(), "    name: 'tank'");
     assert!(env.ok("zdb -l tank.img").contains("comment: 'new'"));
@@ -126,7 +126,7 @@ fn a_temporary_name_is_never_written_to_the_devices() {
     env.ok("zpool import -d . tank");
     assert_eq!(env.ok("cat tank/a:/file"), "content");
     env.ok("zpool export tank");
-    // Without -t it stays.
+    // Without -t the new name is permanent.
     env.ok("zpool import -d . tank other");
     assert_eq!(name_on_disk(), "    name: 'other'");
     env.fails(2, "zpool import -d . -t tank");

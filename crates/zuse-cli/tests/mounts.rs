@@ -1,5 +1,5 @@
-//! Mounts, the process behind them, and commands that are forwarded to it. Where FUSE cannot be
-//! used the tests say so, and fail if `CI=true`.
+//! Mounts, their process, and commands that are forwarded to it. If FUSE is not available the tests
+//! say so, and fail if `CI=true`.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::TestEnv;
 
-/// Whether this machine lets us mount.
+/// Whether this machine supports mounting.
 pub fn fuse() -> bool {
     let there = std::fs::OpenOptions::new()
         .read(true)
@@ -95,7 +95,7 @@ fn options_of_a_mount_are_temporary_values() {
     let _mount = Mounted(&env, place.clone());
     let get = |what: &str| env.ok(&format!("zfs get -H -o property,value,source {what}"));
     assert!(std::fs::write(place.join("file"), "x").is_err());
-    // Of what the options say the same as the property, the property is the source.
+    // If an option and the property have the same value, the property is the source.
     assert_eq!(
         get("readonly,exec,atime,setuid,devices tank/a"),
         "readonly\ton\ttemporary\nexec\toff\tlocal\natime\toff\ttemporary\nsetuid\ton\tdefault\ndevices\ton\tdefault\n"
@@ -169,7 +169,7 @@ fn other_commands_reach_a_mounted_pool() {
     env.ok("zfs rollback tank/a@one");
     assert_eq!(std::fs::read_to_string(dir.join("file")).unwrap(), "one");
     assert!(!dir.join("new").exists());
-    // A child appears inside, and what is copied in past the mount is seen.
+    // A child appears inside, and files copied without the mount are visible in it.
     env.ok("zfs create tank/a/child");
     assert!(dir.join("child").is_dir());
     assert!(!dir.join("pasted").exists());
@@ -236,7 +236,7 @@ fn reports_of_a_holder_after_the_first_tell_what_happened_in_between() {
     env.ok("zpool sync tank");
     let done = so_far();
     assert!(done > told, "{done} after {told}");
-    // Together the reports tell of everything, and of nothing twice.
+    // Together the reports contain every operation exactly once.
     let reports = (0..MOST).take_while(|_| {
         told += report();
         told < done
@@ -351,7 +351,7 @@ fn a_pool_that_is_mounted_in_place_is_found_by_its_name() {
         .run("zpool list")
         .out
         .contains("no pools available")));
-    // It was exported before, and is so still.
+    // It was exported before, and still is.
     assert!(
         env.ok("zpool import -d tank.img")
             .contains("The pool can be imported using its name")
@@ -390,7 +390,7 @@ fn a_stream_is_mounted_without_a_pool() {
         b"from a stream"
     );
     assert!(std::fs::write(env.path("mnt/hello"), b"other").is_err());
-    // Another beside it has nothing to do with it.
+    // A mount next to it is not affected.
     std::fs::create_dir_all(env.path("other")).unwrap();
     env.ok("stream mount two.zs other");
     let other = Mounted(&env, env.path("other"));

@@ -61,7 +61,7 @@ fn json_goes_by_guid_and_flat_where_that_is_asked_for() {
     let flat = env.ok("zpool status -j --json-flat-vdevs tank");
     let parent = |name: &str| flat.matches(&format!("\"parent\":\"{name}\"")).count();
     assert_eq!((parent("tank"), parent("mirror-0")), (2, 8), "{flat}");
-    // As a 2.3 kernel has it: what has others below it still carries them, the root both forms.
+    // As a 2.3 kernel prints it: a vdev with children still contains them; the root has both forms.
     let leaf = env.path("a.img").display().to_string();
     let shown = |json: &str| json.matches(&format!("\"name\":\"{leaf}\"")).count();
     assert_eq!((shown(&nested), shown(&flat)), (1, 4));
@@ -125,11 +125,11 @@ fn devices_of_other_pools_are_refused_without_force() {
         said.contains("is a member (ACTIVE) of pool \"other\""),
         "{said}"
     );
-    // Imported here: not by force either.
+    // Imported here: refused even with force.
     env.fails(1, "zpool labelclear -f tank.img");
     env.ok("zpool destroy other");
     env.ok("zpool create third tank.img");
-    // A machine that knows nothing of the pool wipes it by force.
+    // A machine that does not know the pool wipes it with force.
     let stranger = TestEnv::new();
     let image = env.path("tank.img").display().to_string();
     stranger.fails(1, &format!("zpool labelclear {image}"));
@@ -354,11 +354,11 @@ fn a_pool_goes_back_to_an_older_state() {
     );
     let at = |txg: &u64| env.run(&format!("--at {txg} cat -d . tank:/file")).out;
     assert_eq!(at(&txgs[0]), "version 2\n");
-    // Blocks that were freed are not used again within two txgs.
+    // Freed blocks are not reused within two txgs.
     let first = txgs.iter().find(|txg| at(txg) == "version 1\n");
     let first = first.unwrap_or_else(|| panic!("no state with the first version in {states}"));
 
-    // Going back to what is left of that txg or the last one before it.
+    // Rewinds to that txg, or the last usable one before it.
     let said = env.fails(1, "zpool import -d . -T 1 tank");
     assert!(said.starts_with("cannot import 'tank': "), "{said}");
     env.ok(&format!("zpool import -d . -T {first} tank"));

@@ -14,10 +14,10 @@
 //! | 1.2 | stopped by a limit or a signal: nothing is changed | `stopped.rs` |
 //! | 4 | the four examples | `the_examples_print_what_is_printed_there` |
 //!
-//! What the command line itself refuses (options that are no numbers, too few operands) is said in
-//! the words of all commands. Reason and exit code are the documented ones. Left out: EPERM (Zuse
-//! needs no root), results too large for a caller's buffer (there is none), the debug log's text
-//! (3.1). What quota properties by id give is not verified in the notes.
+//! Bad arguments (options that are no numbers, too few operands) are reported in the words of all
+//! commands. Reason and exit code are the documented ones. Left out: EPERM (Zuse needs no root),
+//! results too large for a caller's buffer (there is none), the debug log's text (3.1). The notes
+//! do not verify quota properties by id.
 
 use crate::support::TestEnv;
 
@@ -26,14 +26,14 @@ const NOTHING: &str = "Channel program fully executed and did not produce output
 const FAILED: &str = "Channel program execution failed:\n";
 const AT: &str = "[string \"channel program\"]";
 
-/// Runs a program; what it printed on either stream.
+/// Runs a program; returns its output on both streams.
 fn program(env: &TestEnv, options: &str, text: &str) -> String {
     env.write("p.lua", text.as_bytes());
     let ran = env.run(&format!("zfs program{options} tank p.lua"));
     if ran.code == 0 { ran.out } else { ran.err }
 }
 
-/// What a program returns: the lines below `return:`, without their first indents.
+/// The result of a program: the lines below `return:`, without their first indents.
 fn returned(env: &TestEnv, options: &str, text: &str) -> String {
     let printed = program(env, options, text);
     let body = printed
@@ -698,7 +698,7 @@ return results
         "succeeded:\n    tank/data@tue: true",
         "failed:\n    tank/data@mon: 16",
     );
-    // The order of a table's names is not to be relied on.
+    // The order of a table's names is not defined.
     let got = returned(&env, " -n", text);
     assert!(
         got == format!("{good}\n{bad}") || got == format!("{bad}\n{good}"),
@@ -762,8 +762,8 @@ fn tables_say_what_division_and_remainder_are_on_them() {
     );
 }
 
-/// What a program ends with is what OpenZFS 2.3's kernel printed of the same program: its result,
-/// or the message with the frames.
+/// The result or the message with the frames is the same as in OpenZFS 2.3's kernel for the same
+/// program.
 #[test]
 fn errors_are_those_of_openzfs() {
     let env = TestEnv::with_pool();

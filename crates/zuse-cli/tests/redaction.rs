@@ -1,4 +1,4 @@
-//! Redaction bookmarks, and streams that leave out what they list.
+//! Redaction bookmarks, and redacted streams.
 
 use crate::support::{Ran, TestEnv, ran};
 
@@ -24,8 +24,8 @@ fn noise(len: u32, seed: u32) -> Vec<u8> {
         .collect()
 }
 
-/// `tank/a@base` with an open file and a secret one; in `tank/c@hidden`, of a clone, the secret one
-/// is another.
+/// `tank/a@base` with a public and a secret file. In `tank/c@hidden`, of a clone, the secret file
+/// has other content.
 fn with_secret() -> TestEnv {
     let env = TestEnv::with_pool();
     env.ok("zfs create -o recordsize=8K tank/a");
@@ -61,7 +61,7 @@ fn a_redacted_stream_lacks_the_blocks_that_were_changed_and_nothing_else() {
     };
     assert_eq!(bytes("tank/copy:/open"), noise(200_000, 1));
     assert_eq!(bytes("tank/copy:/secret"), vec![0; 100_000]);
-    // What it was redacted for can follow, and is whole.
+    // The snapshot for which it was redacted can follow, and is complete.
     received(
         &env,
         "zfs send -i tank/a@base tank/c@hidden",
@@ -71,7 +71,7 @@ fn a_redacted_stream_lacks_the_blocks_that_were_changed_and_nothing_else() {
         env.ok("manifest tank/c@hidden"),
         env.ok("manifest tank/open@hidden")
     );
-    // Another snapshot cannot, from the snapshot: blocks would be missing.
+    // Another snapshot cannot follow from the snapshot: blocks would be missing.
     env.write("more", b"more");
     env.ok("cp more tank/a:/");
     env.ok("zfs snapshot tank/a@next");
@@ -82,7 +82,7 @@ fn a_redacted_stream_lacks_the_blocks_that_were_changed_and_nothing_else() {
     );
     assert_eq!(refused.code, 1);
     assert!(refused.err.contains("redacted"), "{}", refused.err);
-    // From the bookmark it brings them along.
+    // From the bookmark the stream includes them.
     received(
         &env,
         "zfs send -i #book tank/a@next",
@@ -93,8 +93,8 @@ fn a_redacted_stream_lacks_the_blocks_that_were_changed_and_nothing_else() {
     assert_eq!(bytes("tank/copy:/more"), b"more");
 }
 
-/// A header of more guids than a bonus holds lies in a spill block; so does that of the bookmark of
-/// what was received.
+/// A list of more guids than fit into a bonus is stored in a spill block. So is that of the
+/// received dataset's bookmark.
 #[test]
 fn a_redaction_list_of_forty_snapshots_has_them_all() {
     let env = with_secret();

@@ -1,5 +1,5 @@
-//! What the debuggers' commands refuse, and options without their values: texts, streams and exit
-//! codes as `zdb` and `zstream` of OpenZFS 2.3.2 have them.
+//! Refusals of the debugging commands, and options without their values. Texts, streams and exit
+//! codes are those of `zdb` and `zstream` of OpenZFS 2.3.2.
 
 use crate::support::TestEnv;
 use crate::words::all_say;

@@ -1,4 +1,4 @@
-//! What `zpool list` and `zpool status` show with their options, and how often.
+//! The output of `zpool list` and `zpool status` with their options, and its repetition.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -74,7 +74,7 @@ fn status_has_more_columns_where_they_are_asked_for() {
     }
 }
 
-/// The value of a key in JSON without blanks, made `N`; or the key is left out with it.
+/// Removes the value of a key in JSON without blanks, or the key with it.
 fn without(text: &str, key: &str, left_out: bool) -> String {
     let key = format!("\"{key}\":");
     let (mut out, mut rest) = (String::new(), text);
@@ -90,7 +90,7 @@ fn without(text: &str, key: &str, left_out: bool) -> String {
     out + rest
 }
 
-/// Keys, their order, and the bytes of each vdev: what OpenZFS 2.3's kernel printed of pools of the
+/// Keys, their order, and the bytes of each vdev are those of OpenZFS 2.3's kernel for pools of the
 /// same devices. Numbers that differ from pool to pool are left out.
 #[test]
 fn status_as_json_is_that_of_openzfs() {
@@ -159,7 +159,7 @@ fn only_vdevs_that_are_not_well_are_shown_where_that_is_asked_for() {
     ];
     let text = found("status -e");
     assert_eq!(table(&text), ailing, "{text}");
-    // What to do is told of the whole pool.
+    // The action is printed for the whole pool.
     assert!(text.contains("\nstatus: One or more devices could not be opened."));
     assert!(found("status -et").contains("  (trim unsupported)\n"));
     let json: serde_json::Value = serde_json::from_str(&found("status -je")).unwrap();
@@ -273,7 +273,7 @@ fn between_reports_others_have_the_pool() {
     let out = child.stdout.take().unwrap();
     BufReader::new(out).read_line(&mut first).unwrap();
     assert_eq!(first, "tank\n");
-    // It is given back soon after it was shown.
+    // The pool is closed soon after the report.
     let end = Instant::now() + Duration::from_secs(20);
     let mut ran = env.run("zpool export tank");
     while ran.code != 0 && Instant::now() < end {

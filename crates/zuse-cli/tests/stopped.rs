@@ -12,7 +12,7 @@ const TIMED_OUT: &str = "Channel program timed out.\nstack traceback:\n";
 const NO_MEMORY: &str = "Memory limit exhausted.\n";
 const CANCELED: &str = "Channel program was canceled.\nstack traceback:\n";
 
-/// Changes of every kind, one of each that there is.
+/// Changes of every kind, one each.
 const CHANGES: &str = "
     local function done(code) assert(code == 0) end
     done(zfs.sync.snapshot('tank/a@new'))
@@ -41,7 +41,7 @@ fn prepared() -> TestEnv {
     env
 }
 
-/// All that administration shows; but for what the pool's own bookkeeping takes.
+/// The complete administrative state, except for the space of the pool's own metadata.
 fn state(env: &TestEnv) -> String {
     let names = env.ok("zfs list -H -t all -o name");
     let mut all = names.clone();
@@ -53,7 +53,7 @@ fn state(env: &TestEnv) -> String {
     all + &env.ok("zpool history -i tank") + &env.ok("zpool get -H all tank")
 }
 
-/// The same without what every look changes.
+/// The same without values that change with every read.
 fn same(before: &str, after: &str, what: &str) {
     let steady = |text: &str| -> Vec<String> {
         let moving = [
@@ -95,7 +95,7 @@ fn a_program_that_reaches_a_limit_changes_nothing() {
             NO_MEMORY.to_owned(),
         ),
     ];
-    // It is caught and the program comes to an end: it was stopped all the same.
+    // The program catches it and ends. It counts as stopped all the same.
     let caught = "local loop = coroutine.create(function() while true do end end) coroutine.resume(loop) return 1";
     let cases = cases
         .into_iter()
@@ -107,7 +107,7 @@ fn a_program_that_reaches_a_limit_changes_nothing() {
         assert!(said.is_some_and(|t| t.starts_with(&says)), "{text}");
         same(&before, &state(&env), &end);
     }
-    // Without the end it can do all that.
+    // Without the interruption it completes.
     env.write("p.lua", CHANGES.as_bytes());
     env.ok("zfs program tank p.lua");
     let names = env.ok("zfs list -H -t all -o name");
@@ -115,8 +115,8 @@ fn a_program_that_reaches_a_limit_changes_nothing() {
     env.ok("zdb -bcc tank");
 }
 
-/// A program that takes very long, started with its words to be read. Its instructions are to take
-/// time: without a call the most that are allowed are done within a third of a second.
+/// Starts a program that runs very long, with its output in a pipe. It calls a slow function,
+/// because the maximum number of instructions alone takes only a third of a second.
 fn started(env: &TestEnv) -> Child {
     let slow = "while true do zfs.get_prop('tank/a', 'my:word') end";
     env.write("p.lua", format!("{CHANGES} {slow}").as_bytes());
@@ -133,7 +133,7 @@ fn signal(child: &Child, signal: &str) {
     assert!(sent.expect("kill").success());
 }
 
-/// What it says until everybody who could say something has ended.
+/// Its output until all writers have ended.
 fn said(child: &mut Child) -> String {
     let mut text = String::new();
     let mut stream = child.stderr.take().expect("its words");
@@ -170,7 +170,7 @@ fn a_program_whose_client_is_gone_changes_nothing() {
     let env = prepared();
     let mount = mounted(&env);
     env.ok("zfs load-key tank/secret");
-    // In the txg of the program, or near it.
+    // In the txg of the program, or a neighbouring one.
     let file = mount.1.join("file");
     std::fs::write(&file, "written before").expect("write");
     let before = env.ok("zfs list -H -t all -o name");
@@ -182,7 +182,7 @@ fn a_program_whose_client_is_gone_changes_nothing() {
     let text = said(&mut child);
     assert!(text.contains(CANCELED), "{text}");
     assert_eq!(before, env.ok("zfs list -H -t all -o name"));
-    // The key that went with its dataset is there again.
+    // The key that was unloaded with its dataset is loaded again.
     assert_eq!(
         env.ok("zfs get -H -o value keystatus tank/secret"),
         "available\n"

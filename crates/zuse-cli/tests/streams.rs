@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use crate::support::{Ran, TestEnv, ran};
 
-/// `zuse FROM | zuse TO`, the stream cut behind `limit` bytes.
+/// `zuse FROM | zuse TO`, with the stream truncated after `limit` bytes.
 fn piped(env: &TestEnv, from: &str, to: &str, limit: usize) -> Ran {
     let words: Vec<&str> = from.split(' ').collect();
     let sent = env.command(&words).output().unwrap();
@@ -78,7 +78,7 @@ fn what_an_interrupted_receive_has_can_be_sent_on_and_gone_on_with() {
             None => "zfs send tank/home@one".to_owned(),
             Some(_) => format!("zfs send {from}tank/home@two"),
         };
-        // An incremental stream is small: it is cut close to its end.
+        // An incremental stream is small, so it is truncated close to its end.
         let words: Vec<&str> = stream.split(' ').collect();
         let whole = env.command(&words).output().unwrap().stdout.len();
         let cut = piped(&env, &stream, "zfs receive -s tank/near", whole - 700);
@@ -122,8 +122,8 @@ fn change_much(env: &TestEnv) {
     env.ok("cp f tank/src/b:/");
 }
 
-/// Datasets and snapshots below one with their origins; snapshots with their guids, which are the
-/// sender's, unlike those of heads.
+/// Datasets and snapshots below one with their origins. Snapshots have the sender's guids, heads do
+/// not.
 fn tree(env: &TestEnv, root: &str) -> Vec<String> {
     let listed = env.ok(&format!(
         "zfs list -H -r -t all -o name,origin,guid tank/{root}"
@@ -157,7 +157,7 @@ fn an_incremental_package_renames_promotes_and_destroys_what_the_sender_did() {
     env.ok("zfs snapshot tank/src/a@drop");
     env.ok("zfs snapshot -r tank/src@1");
     send("-R -I @0 tank/src@1", "zfs receive tank/dst");
-    // Not the sender's, even with a snapshot of the same name: they stay.
+    // Not the sender's, even with a snapshot of the same name: they are kept.
     for own in ["dst/own", "dst/left/own"] {
         env.ok(&format!("zfs create tank/{own}"));
         env.ok(&format!("zfs snapshot tank/{own}@1"));
@@ -186,7 +186,7 @@ fn an_incremental_package_renames_promotes_and_destroys_what_the_sender_did() {
         "without the source snapshot it is not the package's"
     );
     assert!(!has("T/b@drop"), "{:?}", tree("dst"));
-    // Once more from the beginning: now it is.
+    // Once more from the beginning: now it is accepted.
     env.ok("zfs destroy -r tank/dst/own");
     env.ok("zfs create tank/dst/own");
     env.ok("zfs snapshot tank/dst/own@1");
@@ -344,7 +344,7 @@ fn bad_blocks_of_a_pool_are_healed_by_a_stream() {
         assert!(sent.status.success(), "{name}");
         env.write(name, &sent.stdout);
     }
-    // The file's blocks are found by what they hold, and overwritten on the disk.
+    // The file's blocks are found by their content, and overwritten on the disk.
     let image = env.path("tank.img");
     let mut disk = std::fs::read(&image).unwrap();
     for block in [3usize, 17] {
@@ -373,7 +373,7 @@ fn bad_blocks_of_a_pool_are_healed_by_a_stream() {
     assert!(again.out.contains(" 0 healed, 0 "), "{}", again.out);
 }
 
-/// What encrypts a stream that is received, with a passphrase in the file `phrase`.
+/// Options for a received encryption root, with a passphrase in the file `phrase`.
 fn with_passphrase(env: &TestEnv) -> String {
     let key = format!("file://{}", env.path("phrase").display());
     format!("-o encryption=aes-128-gcm -o keyformat=passphrase -o keylocation={key}")
@@ -427,12 +427,12 @@ fn a_plain_stream_takes_the_key_of_what_it_is_received_into() {
     let receive = format!("zfs receive {} tank/own", with_passphrase(&env));
     let own = piped(&env, "zfs send tank/a@one", &receive, usize::MAX);
     assert_eq!(own.code, 0, "{}", own.err);
-    // What comes on top is written with the key that is there.
+    // An increment is encrypted with the existing key.
     let more = "zfs send -i @one tank/a@two";
     let on = piped(&env, more, "--key phrase zfs receive tank/own", usize::MAX);
     assert_eq!(on.code, 0, "{}", on.err);
-    // A package that says what is in clear stays so below an encrypted parent, unless its
-    // properties are left out.
+    // A package sent in clear stays so below an encrypted parent, unless its properties are
+    // excluded.
     for (words, root) in [("-x encryption", "tank/own"), ("", "-")] {
         let to = format!("--key phrase zfs receive {words} tank/own/kid").replace("  ", " ");
         let done = piped(&env, "zfs send -p tank/a/kid@one", &to, usize::MAX);

@@ -1,4 +1,4 @@
-//! A place of its own for each test: state directory, pools as files, the binary.
+//! An environment for each test: state directory, pools as files, the binary.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ pub struct TestEnv {
     dir: tempfile::TempDir,
 }
 
-/// What a command printed and how it ended.
+/// The output and exit code of a command.
 pub struct Ran {
     pub code: i32,
     pub out: String,
@@ -54,7 +54,7 @@ impl TestEnv {
         ran(self.command(&words).output().unwrap())
     }
 
-    /// Runs a command that must succeed; gives its output.
+    /// Runs a command that must succeed; returns its output.
     #[track_caller]
     pub fn ok(&self, line: &str) -> String {
         let ran = self.run(line);
@@ -62,7 +62,7 @@ impl TestEnv {
         ran.out
     }
 
-    /// Runs a command that must fail with that code; gives what it said.
+    /// Runs a command that must fail with that code; returns its messages.
     #[track_caller]
     pub fn fails(&self, code: i32, line: &str) -> String {
         let ran = self.run(line);

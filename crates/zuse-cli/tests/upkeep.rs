@@ -1,5 +1,5 @@
-//! Permissions, versions, projects, limits of everyone, waiting, figures: what is done to a pool
-//! now and then.
+//! Occasional maintenance of a pool: permissions, versions, projects, user limits, waiting,
+//! figures.
 
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
