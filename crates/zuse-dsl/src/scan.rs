@@ -17,10 +17,10 @@
 //!   ([`Position`]).
 //! - A batch whose dataset was destroyed, or in which more was freed than is noted, is thrown away.
 //! - Blocks that a dedup table shares are proved with the table, once, before the trees are walked.
-//!   The walk passes over them. One that comes to be shared meanwhile is not passed over, nor one
-//!   that was found lost: its pointers have names. From the first such block on the state says that
-//!   nothing may be passed over (`ddt_class_max` 0). Whoever goes on with the scan does not know
-//!   which they are.
+//!   The walk skips them. A block that becomes shared meanwhile is not skipped, nor one that was
+//!   found lost: its pointers have names. From the first such block on the state says that nothing
+//!   may be skipped (`ddt_class_max` 0). A process that resumes the scan does not know which blocks
+//!   these are.
 //! - What a leaf did not take is known only to the scan that wrote it. On disk such blocks count as
 //!   errors until the scan ends. A resilver with errors that is taken up begins again.
 //! - `Scan`'s lock is a leaf: nothing is read or waited for under it.
@@ -143,8 +143,8 @@ impl Scan {
         state.record.filter(|r| failed(r) && !state.pass.begun_here)
     }
 
-    /// Changes the position on disk and that in hand; gives what is to be written, if there is a
-    /// scan.
+    /// Changes the position in memory. Returns the record and the positions to write, if a scan is
+    /// running.
     fn change(&self, f: impl Fn(&mut Position)) -> Option<(Record, Position, Position)> {
         let mut state = self.state.lock();
         let record = state.record.filter(Record::is_scanning)?;

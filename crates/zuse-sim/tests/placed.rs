@@ -473,7 +473,7 @@ fn volumes_place_whole_blocks() {
 }
 
 /// A record leads to a placed block until its txg is on disk, although that txg does not link it.
-/// Whoever writes meanwhile gets other places.
+/// Writers get other places meanwhile.
 #[test]
 fn what_a_record_leads_to_is_given_to_nobody_before_its_txg_is_on_disk() {
     let inner = Arc::new(MemDevice::new("sim0", SIZE / 2));
