@@ -1,14 +1,14 @@
 //! Adding devices to a pool.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use zuse_base::{Errno, Error, Refusal, Result};
-use zuse_device::{Access, FileDevice, Storage};
+use zuse_device::Storage;
 use zuse_format::property::PropertyValue;
 use zuse_pool::{NewVdevs, TopSpec, VdevSpec};
 use zuse_vdev::{VdevClass, VdevConfig};
 
+use crate::create::Made;
 use crate::device::Taken;
 use crate::{DeviceUse, ImportedPool, NewDevice, NewPool, Pool, pool_property};
 
@@ -69,34 +69,32 @@ impl Pool {
             None => self.stored_ashift()?,
             given => given,
         };
-        let open = |devices: &[NewDevice]| {
-            let specs = devices.iter().map(|device| open_device(device, ashift));
-            specs.collect::<Result<Vec<VdevSpec>>>()
-        };
+        let mut made = Made::default();
         let vdevs = NewVdevs {
-            devices: open(&new.devices)?,
+            devices: made.open_all(&new.devices, ashift)?,
             layout: new.layout.clone(),
-            spares: open(&new.spares)?,
-            cache: open(&new.cache)?,
+            spares: made.open_all(&new.spares, ashift)?,
+            cache: made.open_all(&new.cache, ashift)?,
         };
         if !new.mixed_sectors {
             self.check_sectors(&vdevs)?;
         }
-        self.spa().add_vdevs(vdevs)
+        let added = self.spa().add_vdevs(vdevs);
+        // Of a pool that is suspended the devices may have come, although it cannot say so.
+        if added.is_ok() || made.paths().any(|path| self.vdev_by_name(path).is_some()) {
+            made.keep();
+        }
+        added
     }
 
     /// Gives a new pool its spares and cache devices.
-    pub(crate) fn add_aux(&self, new: &NewPool, ashift: Option<u8>) -> Result<()> {
+    pub(crate) fn add_aux(&self, new: &NewPool, ashift: Option<u8>, made: &mut Made) -> Result<()> {
         if new.spares.is_empty() && new.cache.is_empty() {
             return Ok(());
         }
-        let open = |devices: &[NewDevice]| {
-            let specs = devices.iter().map(|device| open_device(device, ashift));
-            specs.collect::<Result<Vec<VdevSpec>>>()
-        };
         self.spa().add_vdevs(NewVdevs {
-            spares: open(&new.spares)?,
-            cache: open(&new.cache)?,
+            spares: made.open_all(&new.spares, ashift)?,
+            cache: made.open_all(&new.cache, ashift)?,
             ..NewVdevs::default()
         })
     }
@@ -189,16 +187,4 @@ pub fn parse_ashift(text: &str) -> Result<Option<u8>> {
         PropertyValue::Number(n) => Ok(u8::try_from(n).ok().filter(|n| *n != 0)),
         PropertyValue::Text(_) => Ok(None),
     }
-}
-
-fn open_device(device: &NewDevice, ashift: Option<u8>) -> Result<VdevSpec> {
-    let open = match device.make {
-        Some(size) if !device.path.exists() => FileDevice::create(&device.path, size)?,
-        _ => FileDevice::open(&device.path, Access::Write)?,
-    };
-    Ok(VdevSpec {
-        is_disk: open.is_block_device(),
-        device: Arc::new(open),
-        ashift,
-    })
 }

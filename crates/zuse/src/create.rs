@@ -4,16 +4,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use zuse_base::{Errno, Error, Refusal, Result};
-use zuse_device::{Access, FileDevice, MIN_DEVICE_SIZE};
+use zuse_device::{Access, BlockDevice, FileDevice, MemDevice};
 use zuse_dsl::{Dsl, KeyMaterial, NewEncryption};
 use zuse_format::feature::Feature;
+use zuse_format::property::PropertyValue;
 use zuse_format::uberblock::{SPA_VERSION, is_spa_version};
-use zuse_pool::{CreateOptions, Environment, TopSpec, VdevSpec};
+use zuse_pool::{CreateOptions, Environment, TopSpec, VdevSpec, check_vdevs};
 
 use crate::backing::features_by;
 use crate::dataset::NewFileSystem;
 use crate::device::Taken;
-use crate::encryption::root_encryption;
+use crate::encryption::{root_encryption, root_key_request};
 use crate::pool_property;
 use crate::{DeviceUse, ImportedPool, Pool};
 
@@ -55,7 +56,154 @@ pub struct NewPool {
     pub imported: Vec<ImportedPool>,
 }
 
-/// The parts of a new root dataset.
+/// Files that are made for a pool. They go with the command that made them if it fails.
+#[derive(Default)]
+pub(crate) struct Made(Vec<PathBuf>);
+
+impl Made {
+    /// Opens devices; those that are not there are made.
+    pub fn open_all(&mut self, new: &[NewDevice], ashift: Option<u8>) -> Result<Vec<VdevSpec>> {
+        let open = |device: &NewDevice| {
+            let open = match device.make {
+                Some(size) if !device.path.exists() => {
+                    let file = FileDevice::create(&device.path, size)?;
+                    self.0.push(device.path.clone());
+                    file
+                }
+                _ => FileDevice::open(&device.path, Access::Write)?,
+            };
+            Ok(VdevSpec {
+                is_disk: open.is_block_device(),
+                device: Arc::new(open),
+                ashift,
+            })
+        };
+        new.iter().map(open).collect()
+    }
+
+    /// Where they are.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|path| path.to_str())
+    }
+
+    /// They are the pool's.
+    pub fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl NewPool {
+    /// Looks whether the pool can be made, and changes nothing. A key is not asked for.
+    ///
+    /// # Errors
+    /// `Refused(EXIST)` for a device that is part of a pool or has something else on it.
+    /// `Refused(BUSY)` for one of a pool that is imported, `Refused(OVERFLOW)` for one that is too
+    /// small, `Refused(NOENT)` for one that is not there. `Refused(INVAL)` for names and properties
+    /// that cannot be.
+    pub fn check(&self) -> Result<()> {
+        check_name(&self.name)?;
+        let wanted = Wanted::parse(self)?;
+        NewFileSystem::parse(&self.root_properties, self.owner)?;
+        let encrypted = root_key_request(&self.root_properties)?.is_some();
+        self.check_encryption(encrypted)?;
+        let taken = Taken::of(&self.imported);
+        for device in self.devices.iter().chain(&self.spares).chain(&self.cache) {
+            if device.path.exists() {
+                DeviceUse::check(&device.path, self.force, &taken)?;
+            } else if device.make.is_none() {
+                let what = format!("cannot resolve path '{}'", device.path.display());
+                return Err(Error::refused(Errno::NOENT, what));
+            }
+        }
+        // A look disturbs nobody; what is not there yet is a device of that size.
+        let look = |device: &NewDevice| {
+            let (is_disk, device): (_, Arc<dyn BlockDevice>) = match device.make {
+                Some(size) if !device.path.exists() => {
+                    let path = device.path.display().to_string();
+                    (false, Arc::new(MemDevice::new(path, size)))
+                }
+                _ => {
+                    let open = FileDevice::open(&device.path, Access::Probe)?;
+                    (open.is_block_device(), Arc::new(open))
+                }
+            };
+            Ok(VdevSpec {
+                is_disk,
+                device,
+                ashift: wanted.ashift,
+            })
+        };
+        let vdevs: Vec<_> = self.devices.iter().map(look).collect::<Result<_>>()?;
+        let aux = self.spares.iter().chain(&self.cache).map(look);
+        check_vdevs(&vdevs, &self.layout, &aux.collect::<Result<Vec<_>>>()?)
+    }
+
+    fn check_encryption(&self, is_encrypted: bool) -> Result<()> {
+        let enabled = |features: &Vec<&Feature>| features.iter().any(|f| f.name() == "encryption");
+        match is_encrypted && !self.features.as_ref().is_none_or(enabled) {
+            true => Err(Error::refused(
+                Errno::NOTSUP,
+                "Encryption feature not enabled.",
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+/// What the properties of a new pool say.
+struct Wanted {
+    ashift: Option<u8>,
+    text: Texts,
+    /// To be set once it is there.
+    stored: Vec<(String, String)>,
+}
+
+impl Wanted {
+    fn parse(new: &NewPool) -> Result<Self> {
+        let mut wanted = Self {
+            ashift: None,
+            text: Texts::default(),
+            stored: Vec::new(),
+        };
+        for (name, text) in &new.properties {
+            let value = pool_property::parse(name, text)?;
+            match (name.as_str(), value) {
+                ("ashift", PropertyValue::Number(n)) => {
+                    wanted.ashift = (n != 0).then_some(n as u8);
+                    // It stays the pool's for devices that are added.
+                    wanted.stored.push((name.clone(), text.clone()));
+                }
+                ("comment", _) => wanted.text.comment = Some(text.clone()),
+                ("compatibility", _) => {
+                    wanted.text.compatibility = (text != "off").then(|| text.clone());
+                }
+                ("version", PropertyValue::Number(n)) => {
+                    if !is_spa_version(n) {
+                        let why = format!("property 'version' number {text} is invalid.");
+                        return Err(Error::refused(Errno::INVAL, why));
+                    }
+                    wanted.text.version = n;
+                }
+                ("bootfs", _) => {
+                    let why = "property 'bootfs' cannot be set at creation or import time";
+                    return Err(Error::refused(Errno::INVAL, why));
+                }
+                _ => wanted.stored.push((name.clone(), text.clone())),
+            }
+        }
+        Ok(wanted)
+    }
+}
+
+/// What the root dataset is made from.
 struct NewRoot {
     content: NewFileSystem,
     encryption: Option<NewEncryption>,
@@ -83,13 +231,7 @@ impl NewRoot {
         let content = NewFileSystem::parse(&new.root_properties, new.owner)?;
         let key = new.root_key.as_ref();
         let encryption = root_encryption(&new.root_properties, key, env)?;
-        let enabled = |features: &Vec<&Feature>| features.iter().any(|f| f.name() == "encryption");
-        if encryption.is_some() && !new.features.as_ref().is_none_or(enabled) {
-            return Err(Error::refused(
-                Errno::NOTSUP,
-                "Encryption feature not enabled.",
-            ));
-        }
+        new.check_encryption(encryption.is_some())?;
         Ok(Self {
             content,
             encryption,
@@ -107,111 +249,38 @@ fn plain(root: &[(String, String)], features: Option<Vec<&'static Feature>>) -> 
 }
 
 impl Pool {
-    /// Creates a pool and opens it.
+    /// Makes a pool and opens it. Where that fails, files that were made for it are gone, and no
+    /// label says that a device is of a pool.
     ///
     /// # Errors
-    /// `Refused(EXIST)` for a device that is part of a pool or has other content. `Refused(BUSY)`
-    /// for one of an imported pool, `Refused(OVERFLOW)` for one that is too small. `Refused(INVAL)`
-    /// for invalid names and properties.
+    /// As [`NewPool::check`]; `Device` where one fails.
     pub fn create(env: Environment, new: &NewPool) -> Result<Arc<Self>> {
-        check_name(&new.name)?;
-        let mut ashift = None;
-        let (mut comment, mut compatibility) = (None, None);
-        let mut version = SPA_VERSION;
-        let mut stored = Vec::new();
-        for (name, text) in &new.properties {
-            let value = pool_property::parse(name, text)?;
-            match (name.as_str(), value) {
-                ("ashift", zuse_format::property::PropertyValue::Number(n)) => {
-                    ashift = (n != 0).then_some(n as u8);
-                    // Stored, because it also applies to devices that are added later.
-                    stored.push((name.clone(), text.clone()));
-                }
-                ("comment", _) => comment = Some(text.clone()),
-                ("compatibility", _) => compatibility = (text != "off").then(|| text.clone()),
-                ("version", zuse_format::property::PropertyValue::Number(n)) => {
-                    if !is_spa_version(n) {
-                        let why = format!("property 'version' number {text} is invalid.");
-                        return Err(Error::refused(Errno::INVAL, why));
-                    }
-                    version = n;
-                }
-                _ => stored.push((name.clone(), text.clone())),
-            }
-        }
+        new.check()?;
+        let mut made = Made::default();
         let root = NewRoot::parse(&env, new)?;
-        let taken = Taken::of(&new.imported);
-        for device in new.devices.iter().chain(&new.spares).chain(&new.cache) {
-            if device.path.exists() {
-                DeviceUse::check(&device.path, new.force, &taken)?;
-            } else if device.make.is_none() {
-                return Err(Error::refused(
-                    Errno::NOENT,
-                    format!("cannot resolve path '{}'", device.path.display()),
-                ));
-            } else if device.make.is_some_and(|size| size < MIN_DEVICE_SIZE) {
-                return Err(Error::refused(
-                    Errno::OVERFLOW,
-                    "one or more devices is less than the minimum size (64M)",
-                ));
-            }
-        }
-        let mut made = Vec::new();
-        let text = Texts {
-            comment,
-            compatibility,
-            version,
-        };
-        let result = Self::create_on(env, new, ashift, text, root, &mut made);
-        match result {
-            Ok(pool) => {
-                for (name, text) in stored {
-                    pool.set_pool_property(&name, &text)?;
-                }
-                pool.add_aux(new, ashift)?;
-                Ok(pool)
-            }
-            Err(error) => {
-                for path in made {
-                    let _ = std::fs::remove_file(path);
-                }
-                Err(error)
-            }
-        }
-    }
-
-    fn create_on(
-        env: Environment,
-        new: &NewPool,
-        ashift: Option<u8>,
-        text: Texts,
-        root: NewRoot,
-        made: &mut Vec<PathBuf>,
-    ) -> Result<Arc<Self>> {
-        let mut vdevs = Vec::new();
-        for device in &new.devices {
-            let open = match device.make {
-                Some(size) if !device.path.exists() => {
-                    let file = FileDevice::create(&device.path, size)?;
-                    made.push(device.path.clone());
-                    file
-                }
-                _ => FileDevice::open(&device.path, Access::Write)?,
-            };
-            vdevs.push(VdevSpec {
-                is_disk: open.is_block_device(),
-                device: Arc::new(open),
-                ashift,
-            });
-        }
-        Self::create_with(
+        let Wanted {
+            ashift,
+            text,
+            stored,
+        } = Wanted::parse(new)?;
+        let vdevs = made.open_all(&new.devices, ashift)?;
+        let pool = Self::create_with(
             env,
             &new.name,
             (vdevs, &new.layout),
             new.features.clone(),
             text,
             root,
-        )
+        )?;
+        let set = |(name, text): &(String, String)| pool.set_pool_property(name, text);
+        let done = stored.iter().try_for_each(set);
+        if let Err(error) = done.and_then(|()| pool.add_aux(new, ashift, &mut made)) {
+            // So that its devices can be taken again.
+            let _ = pool.destroy();
+            return Err(error);
+        }
+        made.keep();
+        Ok(pool)
     }
 
     /// Creates a pool on devices that the caller has opened. They are overwritten without a check.
@@ -320,3 +389,6 @@ pub fn check_name(name: &str) -> Result<()> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

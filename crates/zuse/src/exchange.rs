@@ -259,3 +259,6 @@ impl Pool {
 fn holds(vdev: &VdevStatus, guid: u64) -> bool {
     vdev.guid == guid || vdev.children.iter().any(|child| holds(child, guid))
 }
+
+#[cfg(test)]
+mod tests;
