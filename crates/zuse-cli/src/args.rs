@@ -88,6 +88,25 @@ pub fn size(text: &str) -> Result<u64, String> {
     zuse::property_table::parse_number(text).map_err(|e| e.to_string())
 }
 
+/// `name=value` behind the option `-o` of a command about devices.
+pub fn pair_of_option(text: &str) -> Result<(String, String), String> {
+    pair(text).map_err(|_| "missing '=' for -o option".into())
+}
+
+/// A comma list of which each part has to mean something, an empty one too.
+pub fn parts(text: &str) -> Vec<String> {
+    text.split(',').map(str::to_owned).collect()
+}
+
+/// A comma list of properties, by their full names.
+pub fn properties(text: &str, full: impl Fn(&str) -> Outcome<String>) -> Outcome<Vec<String>> {
+    if text.is_empty() {
+        let why = "bad property list: no properties specified";
+        return Err(CommandError::usage(why).into());
+    }
+    parts(text).iter().map(|name| full(name)).collect()
+}
+
 /// A comma list.
 pub fn list(text: &str) -> Vec<String> {
     text.split(',')
@@ -110,9 +129,8 @@ pub fn tunables<'a>(options: impl IntoIterator<Item = &'a String>) -> Vec<(Strin
 pub fn no_duplicates(pairs: &[(String, String)]) -> Outcome {
     for (i, (name, _)) in pairs.iter().enumerate() {
         if pairs.iter().take(i).any(|(n, _)| n == name) {
-            return Err(
-                CommandError::usage(format!("property '{name}' specified multiple times")).into(),
-            );
+            let what = format!("property '{name}' specified multiple times");
+            return Err(CommandError::new(what).into());
         }
     }
     Ok(())

@@ -83,6 +83,11 @@ impl CommandError {
         }
     }
 
+    /// Wrong usage that the usage itself explains.
+    pub fn usage_alone() -> Self {
+        Self::usage(" ")
+    }
+
     /// Whether the command line is at fault.
     pub fn is_usage(&self) -> bool {
         self.code == 2 && self.meaning != Meaning::NotFound && !self.message.is_empty()

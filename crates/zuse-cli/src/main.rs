@@ -228,7 +228,9 @@ fn applet(argv: &[OsString]) -> Vec<OsString> {
 
 /// The command as a pool's history notes it: without `zuse` in front of what others know.
 fn command_text(argv: &[OsString]) -> String {
-    let words: Vec<_> = argv.iter().map(|a| a.to_string_lossy()).collect();
+    let words = argv.iter().map(|a| a.to_string_lossy());
+    // What one process tells another is no word of the user's.
+    let words: Vec<_> = words.filter(|w| w != cmd::zpool::ONE_OF_MANY).collect();
     let known = words.get(1).is_some_and(|w| APPLETS.iter().any(|a| a == w));
     words
         .get(usize::from(known)..)
@@ -244,9 +246,11 @@ fn usage(error: &clap::Error, argv: &[OsString], session: &mut Session) -> u8 {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
         );
     if let Some(usage) = usage::Usage::of(argv).filter(|_| !asked) {
-        let missing = error.kind() == ErrorKind::MissingRequiredArgument;
-        let what = usage.without_operands(argv).filter(|_| missing);
-        let what = what.map_or_else(|| usage::complaint(&usage, error), str::to_owned);
+        let what = usage::complaint(&usage, error);
+        if usage.is_plain(&what) {
+            session.ui.say(&what);
+            return 1;
+        }
         let option = usage::unknown_option(error);
         session.ui.say(usage.text(&what, option));
         return usage.code();

@@ -44,11 +44,11 @@ pub fn target_at(session: &mut Session, word: &str) -> Outcome<Target> {
 /// Dataset and directory of its root.
 fn located(session: &mut Session, word: &str, path: &Path) -> Outcome<(String, PathBuf)> {
     let Some((source, mount)) = mount_of(path) else {
-        let why = match path.symlink_metadata() {
-            Err(e) => crate::error::said_by_host(&e),
-            Ok(_) => "not a ZFS filesystem".to_owned(),
+        let what = match path.symlink_metadata() {
+            Err(e) => format!("cannot open '{word}': {}", crate::error::said_by_host(&e)),
+            Ok(_) => format!("'{word}': not a ZFS filesystem"),
         };
-        return Err(CommandError::new(format!("cannot open '{word}': {why}")).into());
+        return Err(CommandError::new(what).into());
     };
     // Children appear inside of the mount, each at its own mountpoint.
     let question = Question::file_systems(&source, &["mountpoint", "mounted"]);

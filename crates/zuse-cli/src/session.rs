@@ -281,6 +281,9 @@ impl Session {
 
     /// The pool of a dataset name.
     pub fn pool_for(&mut self, dataset: &str, need: Need) -> Outcome<Arc<Pool>> {
+        if let Some(why) = crate::target::flaw(dataset) {
+            return Err(CommandError::new(format!("cannot open '{dataset}': {why}")).into());
+        }
         self.pool(pool_of(dataset), need)
             .map_err(|stop| match stop {
                 Stop::Failed(e) if e.meaning == Meaning::NoSuchPool => CommandError {
@@ -655,7 +658,14 @@ pub fn for_now(passing: &Extra) -> ForNow {
 }
 
 fn no_such_pool(name: &str) -> CommandError {
-    CommandError::new(format!("cannot open '{name}': no such pool")).meaning(Meaning::NoSuchPool)
+    // Of the reasons why no pool can have that name these are told when it is looked for.
+    let odd = zuse::check_pool_name(name).err().and_then(|e| match e {
+        zuse::Error::Refused { what, .. } => Some(what),
+        _ => None,
+    });
+    let odd = odd.filter(|why| why.contains("in pool name") || why.contains("with a letter"));
+    let why = odd.unwrap_or_else(|| "no such pool".to_owned());
+    CommandError::new(format!("cannot open '{name}': {why}")).meaning(Meaning::NoSuchPool)
 }
 
 /// Whether devices are locked by another process.

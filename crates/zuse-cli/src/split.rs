@@ -39,6 +39,11 @@ pub fn over_all(argv: &[OsString], pools: impl Fn() -> Vec<String>) -> Option<Ve
         letters.is_some_and(|l| l.contains('a'))
     };
     let at = words.iter().skip(3).position(|w| means_all(w))? + 3;
+    // Named pools beside 'all' are refused, before anything is done to any pool.
+    let is_value = |i: usize| matches!(words.get(i - 1).map(|w| &**w), Some("-L" | "-V"));
+    if (3..words.len()).any(|i| words.get(i).is_some_and(|w| !w.starts_with('-')) && !is_value(i)) {
+        return None;
+    }
     let pools = pools();
     if pools.len() < 2 {
         return None;
@@ -135,6 +140,13 @@ mod tests {
                 ["zuse zpool export a", "zuse zpool export b"],
             ),
             (
+                "zuse zfs load-key -L file:///k -a",
+                [
+                    "zuse zfs load-key -L file:///k -r a",
+                    "zuse zfs load-key -L file:///k -r b",
+                ],
+            ),
+            (
                 "zuse zpool export -fa",
                 ["zuse zpool export -f a", "zuse zpool export -f b"],
             ),
@@ -145,6 +157,9 @@ mod tests {
             "zuse zfs load-key -r a",
             "zuse zfs mount -a",
             "zuse zfs upgrade",
+            "zuse zpool export -a c",
+            "zuse zfs load-key -a a/x",
+            "zuse zfs upgrade -V 5 -a a",
         ] {
             assert_eq!(over(other), None);
         }

@@ -63,6 +63,52 @@ pub fn pool_of(dataset: &str) -> &str {
     dataset.split(['/', '@', '#']).next().unwrap_or(dataset)
 }
 
+/// Why no dataset, snapshot or bookmark can have a name, in the words of the ZFS commands. `%` may
+/// stand in names of what is being received.
+pub fn flaw(name: &str) -> Option<String> {
+    let (dataset, own) = match name.find(['@', '#']) {
+        Some(at) => (&name[..at], name.get(at + 1..)),
+        None => (name, None),
+    };
+    let empty = || Some("empty component or misplaced '@' or '#' delimiter in name".to_owned());
+    if dataset.is_empty() {
+        return empty();
+    }
+    if dataset.starts_with('/') {
+        return Some("leading slash in name".to_owned());
+    }
+    if dataset.ends_with('/') && own.is_none() {
+        return Some("trailing slash in name".to_owned());
+    }
+    if dataset.split('/').any(str::is_empty) || own == Some("") {
+        return empty();
+    }
+    if own.is_some_and(|own| own.contains(['@', '#'])) {
+        return Some("multiple '@' and/or '#' delimiters in name".to_owned());
+    }
+    // In a snapshot's own name, too.
+    if own.is_some_and(|own| own.contains('/')) {
+        return Some("trailing slash in name".to_owned());
+    }
+    let is_odd = |c: &char| !c.is_ascii_alphanumeric() && !"-_.: %/".contains(*c);
+    if let Some(odd) = dataset
+        .chars()
+        .chain(own.unwrap_or_default().chars())
+        .find(is_odd)
+    {
+        return Some(format!("invalid character '{odd}' in name"));
+    }
+    match () {
+        () if dataset.split('/').any(|p| p == ".") => {
+            Some("self reference, '.' is found in name".to_owned())
+        }
+        () if dataset.split('/').any(|p| p == "..") => {
+            Some("parent reference, '..' is found in name".to_owned())
+        }
+        () => None,
+    }
+}
+
 impl std::fmt::Display for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(

@@ -4,7 +4,10 @@
 //! The lines are those that OpenZFS's own commands print (`usage/*.txt`). Clients probe them for
 //! abilities: zrepl looks for `receive_resume_token` in those of `zfs send`, for instance.
 
+#[cfg(test)]
+mod chapters;
 mod openzfs;
+mod refusals;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +21,8 @@ use zuse::property_table::{DATASET_PROPERTIES, Home, POOL_PROPERTIES, Property};
 pub struct Usage {
     command: &'static str,
     sub: Option<String>,
+    /// What stands behind the sub-command.
+    words: Vec<String>,
     /// The option in it that only `--json` gives a meaning.
     json_form: Option<&'static str>,
 }
@@ -45,8 +50,19 @@ impl Usage {
         Some(Self {
             command,
             sub,
+            words: words.map(|w| w.into_owned()).collect(),
             json_form: JSON_FORMS.iter().find(has).copied(),
         })
+    }
+
+    /// What is said of an option that only JSON gives a meaning.
+    fn without_json(&self) -> Option<String> {
+        let form = match (self.sub.as_deref(), self.json_form?) {
+            // So it is said there.
+            (Some("status"), "--json-pool-key-guid") => "json-pool-key-guid",
+            (_, form) => form,
+        };
+        Some(format!("'{form}' only works with '-j' option"))
     }
 
     /// `zdb` says of an option what the C library's own function for it does.
@@ -136,15 +152,14 @@ impl Usage {
         format!("{}{pointers}", self.lines())
     }
 
-    /// What is said where no operand was given at all; empty where that is said by the usage.
-    pub fn without_operands(&self, argv: &[OsString]) -> Option<&'static str> {
-        let words = argv.iter().skip(1).map(|a| a.to_string_lossy());
-        if words.filter(|w| !w.starts_with('-')).count() > 2 {
-            return None;
-        }
-        let key = format!("{} {}", self.command, self.sub.as_deref()?);
-        let mut rows = include_str!("usage/missing.txt").lines();
-        rows.find_map(|row| row.strip_prefix(&key)?.strip_prefix('\t'))
+    /// Whether a value is refused as everything else is that cannot be done: without the usage.
+    pub fn is_plain(&self, what: &str) -> bool {
+        let makes = matches!(
+            self.sub.as_deref(),
+            Some("create" | "snapshot" | "clone" | "change-key")
+        );
+        let of_pair = what == "missing '=' for property=value argument";
+        self.command == "zfs" && makes && (of_pair || what.starts_with("bad volume "))
     }
 
     /// What is said on the error stream after `what` was found wrong.
@@ -246,40 +261,41 @@ pub fn complaint(usage: &Usage, error: &clap::Error) -> String {
         }
         ErrorKind::InvalidSubcommand => named(ContextKind::InvalidSubcommand)
             .map(|name| format!("unrecognized command '{name}'")),
-        ErrorKind::MissingRequiredArgument if lacks_json(error) => usage
-            .json_form
-            .map(|form| format!("'{form}' only works with '-j' option")),
+        ErrorKind::MissingRequiredArgument if lacks_json(error) => usage.without_json(),
         ErrorKind::MissingRequiredArgument => {
-            named(ContextKind::InvalidArg).map(|form| missing(&form))
+            let form = named(ContextKind::InvalidArg).unwrap_or_default();
+            let own = match is_operand(&form) {
+                true => usage.too_few(),
+                false => usage.needs(&form),
+            };
+            Some(own.map_or_else(|| missing(&form), str::to_owned))
         }
         // Only asked for as `--help`: the ZFS commands know no `-h` by itself.
         ErrorKind::DisplayHelp if usage.sub.is_none() => {
             Some("unrecognized command '-h'".to_owned())
         }
         ErrorKind::DisplayHelp => Some("invalid option 'h'".to_owned()),
-        ErrorKind::ArgumentConflict
-            if named(ContextKind::PriorArg).is_some_and(|form| is_operand(&form)) =>
-        {
-            Some("too many arguments".to_owned())
+        ErrorKind::ArgumentConflict => {
+            let forms = [ContextKind::InvalidArg, ContextKind::PriorArg].map(named);
+            Some(usage.together(&forms.map(Option::unwrap_or_default)))
         }
         ErrorKind::UnknownArgument => named(ContextKind::InvalidArg).map(|name| {
             let letter = name.strip_prefix('-').filter(|n| !n.starts_with('-'));
             match (letter, name.starts_with("--")) {
                 (Some(letter), _) => format!("invalid option '{letter}'"),
                 (None, true) => format!("invalid option '{name}'"),
-                (None, false) => "too many arguments".to_owned(),
+                (None, false) => usage.too_many(),
             }
         }),
         // The option stands last, without its value.
         ErrorKind::InvalidValue
             if named(ContextKind::InvalidValue).is_some_and(|v| v.is_empty()) =>
         {
-            let name = named(ContextKind::InvalidArg).unwrap_or_default();
-            let letter = name.strip_prefix('-').and_then(|n| n.chars().next());
-            letter
-                .filter(|letter| *letter != '-')
-                .map(|letter| format!("missing argument for '{letter}' option"))
+            named(ContextKind::InvalidArg).and_then(|name| usage.without_value(&name))
         }
+        // What else may stand there is in the usage.
+        ErrorKind::InvalidValue => Some(String::new()),
+        ErrorKind::TooManyValues => Some(usage.too_many()),
         ErrorKind::ValueValidation => {
             std::error::Error::source(error).map(|inner| match inner.to_string() {
                 text if text.contains("invalid digit") => {

@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 mod administration;
+mod arguments;
 mod datasets;
 mod imports;
 mod mounts;

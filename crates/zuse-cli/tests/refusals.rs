@@ -53,12 +53,12 @@ const SAID: &[(&str, i32, &str)] = &[
         1,
         "Error while opening file 'nofile': ",
     ),
+    ("zfs create -o", 2, "missing size argument\nusage:\n"),
     (
-        "zfs create -o",
+        "zpool import -n tank",
         2,
-        "missing argument for 'o' option\nusage:\n",
+        "-n or -X only meaningful with -F\nusage:\n",
     ),
-    ("zpool import -n tank", 2, "missing -F argument\nusage:\n"),
     (
         "zpool import -d",
         2,

@@ -58,7 +58,8 @@ fn status_has_more_columns_where_they_are_asked_for() {
     let json = env.ok("zpool status -jditD tank");
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     let pool = &json["pools"]["tank"];
-    assert_eq!(pool["dedup_stats"]["entries"], "0");
+    let none = serde_json::json!({"obj_count": "0", "ddt_object_stats": {}});
+    assert_eq!(pool["dedup_stats"], none);
     let a = env.path("a.img").display().to_string();
     let leaf = &pool["vdevs"]["tank"]["vdevs"]["mirror-0"]["vdevs"][&a];
     for (name, value) in [

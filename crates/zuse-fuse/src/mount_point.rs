@@ -61,7 +61,7 @@ pub enum MountError {
     #[error("'{}' is unmounted here, and {} keeps a copy of it", .0.display(), .1)]
     Kept(PathBuf, String),
     /// Somebody uses the mount.
-    #[error("cannot unmount '{}': it is busy", .0.display())]
+    #[error("'{}' is busy", .0.display())]
     Busy(PathBuf),
     /// The session could not be set up.
     #[error("FUSE session: {0}")]

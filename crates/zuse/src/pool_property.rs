@@ -1,6 +1,6 @@
 //! Properties of pools: computed, of the configuration, and those stored in the MOS (`pool_props`).
 
-use zuse_base::{Errno, Error, ObjectId, Result};
+use zuse_base::{Errno, Error, ObjectId, Refusal, Result};
 use zuse_dmu::zap::{Zap, ZapOptions, ZapValue};
 use zuse_dsl::property::Source;
 use zuse_format::compatibility::Compatibility;
@@ -10,7 +10,7 @@ use zuse_format::property::{
     Access, DefaultValue, Home, POOL_PROPERTIES, PropertyKind, PropertyValue, is_user_property,
     pool_property,
 };
-use zuse_format::uberblock::SPA_VERSION;
+use zuse_format::uberblock::{SPA_VERSION, is_spa_version};
 use zuse_pool::{FailMode, SyncCtx};
 
 use crate::Pool;
@@ -426,9 +426,13 @@ impl Pool {
             }
             Some(Home::Config) if name == "version" => {
                 let to = text.parse().unwrap_or(0);
-                return match to == self.spa().version() {
-                    true => Ok(()),
-                    false => self.upgrade_version(to, Vec::new()),
+                let now = self.spa().version();
+                return match to {
+                    _ if to == now => Ok(()),
+                    _ if to < now || !is_spa_version(to) => {
+                        refuse(format!("property 'version' number {text} is invalid."))
+                    }
+                    _ => self.upgrade_version(to, Vec::new()),
                 };
             }
             Some(Home::Config) => return refuse(format!("property '{name}' cannot be set")),
@@ -442,7 +446,12 @@ impl Pool {
         let value = match (name.as_str(), value) {
             ("bootfs", PropertyValue::Text(ds)) if ds.is_empty() => None,
             ("bootfs", PropertyValue::Text(ds)) => {
-                Some(ZapValue::U64(self.dsl().dataset(&ds)?.object().0))
+                let dataset = self.dsl().dataset(&ds)?;
+                if dataset.is_volume()? {
+                    let why = "operation not supported on this type of pool";
+                    return Err(Error::refused_for(Refusal::Known, Errno::NOTSUP, why));
+                }
+                Some(ZapValue::U64(dataset.object().0))
             }
             (_, PropertyValue::Number(n)) => Some(ZapValue::U64(n)),
             (_, PropertyValue::Text(t)) if t.is_empty() => None,

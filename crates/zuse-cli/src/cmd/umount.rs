@@ -7,7 +7,7 @@ use clap::Args;
 use crate::error::{CommandError, Outcome, Stop};
 use crate::orphan::{self, unescaped};
 use crate::place::{is_path, mount_of};
-use crate::session::Session;
+use crate::session::{Need, Session};
 use crate::target::pool_of;
 use crate::wire;
 
@@ -50,9 +50,7 @@ pub fn unmount(session: &mut Session, what: &std::ffi::OsStr, force: bool) -> Ou
         if done {
             return Ok(());
         }
-        return Err(
-            CommandError::new(format!("cannot unmount '{text}': not currently mounted")).into(),
-        );
+        return Err(not_mounted(session, &text, is_path).into());
     }
     // A mount whose process is gone has no holder to ask.
     let gone = orphan::orphans(|source, dir| source == text || dir == path);
@@ -79,7 +77,19 @@ pub fn unmount(session: &mut Session, what: &std::ffi::OsStr, force: bool) -> Ou
     if wire::is_live(&session.state.socket(guid)) {
         return Err(Stop::Held(guid));
     }
-    Err(CommandError::new(format!("cannot unmount '{text}': not currently mounted")).into())
+    Err(not_mounted(session, &text, is_path).into())
+}
+
+/// What is said of what is not mounted: there may be no such file system.
+fn not_mounted(session: &mut Session, text: &str, is_path: bool) -> CommandError {
+    let mut look = || {
+        let pool = session.pool_for(text, Need::Read)?;
+        super::zfs::check_file_system(&pool, text, false)
+    };
+    match look() {
+        Err(Stop::Failed(e)) if !is_path => e,
+        _ => CommandError::new(format!("cannot unmount '{text}': not currently mounted")),
+    }
 }
 
 /// The source of the mount on a directory, from the kernel's list.

@@ -35,13 +35,16 @@ use zuse::{Kind, Pool, QuotaOwner};
 
 use std::sync::Arc;
 
-use crate::error::{CommandError, Explain, Outcome};
+use crate::error::{CommandError, Explain, Outcome, Stop};
 use crate::session::Session;
 
 /// Refuses what is named and is no file system, in the words of OpenZFS. `snapshots` may be named
 /// too.
-fn check_file_system(pool: &Arc<Pool>, name: &str, snapshots: bool) -> Outcome {
+pub(super) fn check_file_system(pool: &Arc<Pool>, name: &str, snapshots: bool) -> Outcome {
     let cannot = || format!("cannot open '{name}'");
+    if name.contains('#') {
+        return check_head(name);
+    }
     let why = match pool
         .dataset(name)
         .and_then(|d| d.kind())
@@ -53,6 +56,22 @@ fn check_file_system(pool: &Arc<Pool>, name: &str, snapshots: bool) -> Outcome {
         _ => WRONG_KIND,
     };
     Err(CommandError::new(format!("{}: {why}", cannot())).into())
+}
+
+/// Refuses a name that is one of a snapshot or a bookmark.
+fn check_head(name: &str) -> Outcome {
+    match not_a_dataset(name) {
+        Some(why) => Err(CommandError::new(format!("cannot open '{name}': {why}")).into()),
+        None => Ok(()),
+    }
+}
+
+/// The same with another status than 1.
+fn check_head_or(name: &str, code: u8) -> Outcome {
+    check_head(name).map_err(|stop| match stop {
+        Stop::Failed(e) => Stop::Failed(CommandError { code, ..e }),
+        stop => stop,
+    })
 }
 
 /// Why a name cannot be that of a filesystem or volume, whatever there is.

@@ -68,7 +68,7 @@ fn own_options<'a>(
     };
     table
         .get_arguments()
-        .filter(move |a| !a.is_positional() && !passed(a))
+        .filter(move |a| !a.is_positional() && !a.is_hide_set() && !passed(a))
 }
 
 fn knows(table: &clap::Command, word: &Word) -> Vec<&'static str> {

@@ -30,7 +30,15 @@ pub struct Sources {
 
 /// Whether there was no room for what a stream unpacks to.
 fn is_room(error: &zuse::Error) -> bool {
-    matches!(error, zuse::Error::Suspended { .. }) || error.is(zuse::Errno::NOSPC)
+    let of_host = match error {
+        zuse::Error::Suspended { .. } => true,
+        // Its first blocks did not fit already.
+        zuse::Error::Device { errno, .. } => {
+            matches!(*errno, zuse::Errno::NOSPC | zuse::Errno::DQUOT)
+        }
+        _ => false,
+    };
+    of_host || error.is(zuse::Errno::NOSPC)
 }
 
 fn no_room(folder: &Path) -> String {

@@ -4,7 +4,7 @@ use clap::Args;
 use zuse::tools::Layers as _;
 use zuse::{Errno, Pool};
 
-use crate::error::{CommandError, Explain, Outcome, explain};
+use crate::error::{CommandError, Explain, Meaning, Outcome, Stop, explain};
 use crate::session::{Need, Session};
 use crate::target::pool_of;
 
@@ -53,12 +53,19 @@ impl Bookmark {
                 CommandError::new(format!("{cannot}: bookmark is in a different pool")).into(),
             );
         }
-        let pool = session.pool_for(&source, Need::Write)?;
+        let wrong = |stop| match stop {
+            Stop::Failed(e) if e.meaning == Meaning::NoSuchPool => {
+                CommandError::usage(e.message).into()
+            }
+            Stop::Failed(e) => CommandError { code: 2, ..e }.into(),
+            stop => stop,
+        };
+        let pool = session.pool_for(&source, Need::Write).map_err(wrong)?;
         pool.dsl()
             .entry(&source)
             .or_cannot(|| format!("cannot open '{source}'"))
             .map_err(|stop| match stop {
-                crate::error::Stop::Failed(e) => CommandError { code: 2, ..e }.into(),
+                Stop::Failed(e) => CommandError { code: 2, ..e }.into(),
                 stop => stop,
             })?;
         if self.recursive {

@@ -32,10 +32,10 @@ pub struct Create {
     #[arg(short = 'P')]
     parsable: bool,
     /// A volume of this size
-    #[arg(short = 'V', value_name = "SIZE", value_parser = size)]
+    #[arg(short = 'V', value_name = "SIZE", value_parser = volume_size)]
     volume: Option<u64>,
     /// Block size of the volume
-    #[arg(short = 'b', value_name = "SIZE", value_parser = size)]
+    #[arg(short = 'b', value_name = "SIZE", value_parser = block_size)]
     block_size: Option<u64>,
     /// Sparse: reserve no space for the volume
     #[arg(short = 's')]
@@ -43,6 +43,14 @@ pub struct Create {
     /// The filesystem or volume
     #[arg(value_name = "FILESYSTEM|VOLUME")]
     name: String,
+}
+
+fn volume_size(text: &str) -> Result<u64, String> {
+    size(text).map_err(|why| format!("bad volume size '{text}': {why}"))
+}
+
+fn block_size(text: &str) -> Result<u64, String> {
+    size(text).map_err(|why| format!("bad volume block size '{text}': {why}"))
 }
 
 /// What is wrong with a dataset's name, in the words of the ZFS commands.
@@ -65,6 +73,9 @@ pub fn name_error(name: &str) -> Option<String> {
     let bad = name
         .chars()
         .find(|c| !c.is_ascii_alphanumeric() && !"-_.: /".contains(*c));
+    if bad == Some('%') {
+        return Some("invalid character % in name".into());
+    }
     if let Some(c) = bad {
         return Some(format!("invalid character '{c}' in name"));
     }

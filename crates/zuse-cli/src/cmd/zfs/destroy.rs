@@ -4,7 +4,7 @@ use clap::Args;
 use zuse::tools::Layers as _;
 
 use crate::automount;
-use crate::error::{CommandError, Explain, Outcome, explain};
+use crate::error::{CommandError, Explain, Meaning, Outcome, Stop, explain};
 use crate::nicenum::nicebytes;
 use crate::session::{Need, Session};
 
@@ -50,10 +50,19 @@ impl Destroy {
         } else {
             Need::Write
         };
-        let pool = session.pool_for(name, need)?;
         if name.contains('#') {
+            self.check_of_bookmark()?;
+            let pool = session.pool_for(name, need).map_err(|stop| match stop {
+                Stop::Failed(e) if e.meaning == Meaning::NoSuchPool => no_bookmark(name).into(),
+                stop => stop,
+            })?;
             return self.bookmark(session, &pool);
         }
+        if self.defer && !name.contains('@') {
+            let what = format!("cannot open '{name}': missing '@' delimiter in snapshot name");
+            return Err(CommandError::new(what).into());
+        }
+        let pool = session.pool_for(name, need)?;
         if let Some((dataset, spec)) = name.split_once('@') {
             return self.snapshots(session, &pool, dataset, spec);
         }
@@ -74,7 +83,11 @@ impl Destroy {
         let plan = pool
             .plan_destroy(name, recursive)
             .or_cannot(|| format!("cannot open '{name}'"))?;
-        self.check_dependents(&plan)?;
+        let kind = match pool.dataset(name).and_then(|d| d.kind()) {
+            Ok(zuse::Kind::Volume) => "volume",
+            _ => "filesystem",
+        };
+        self.check_dependents(&plan, kind)?;
         for name in plan.clones.iter().chain(&plan.names) {
             self.tell(session, name)?;
         }
@@ -97,10 +110,10 @@ impl Destroy {
     }
 
     /// Refuses what would take along more than was asked for.
-    fn check_dependents(&self, plan: &zuse::DestroyPlan) -> Outcome {
+    fn check_dependents(&self, plan: &zuse::DestroyPlan, kind: &str) -> Outcome {
         let cannot = format!("cannot destroy '{}'", self.name);
         if !plan.dependents.is_empty() {
-            let mut error = CommandError::new(format!("{}: filesystem has children", cannot))
+            let mut error = CommandError::new(format!("{cannot}: {kind} has children"))
                 .hint("use '-r' to destroy the following datasets:");
             for dependent in &plan.dependents {
                 error = error.hint(dependent.clone());
@@ -108,9 +121,8 @@ impl Destroy {
             return Err(error.into());
         }
         if !plan.clones.is_empty() {
-            let mut error =
-                CommandError::new(format!("{}: filesystem has dependent clones", cannot))
-                    .hint("use '-R' to destroy the following datasets:");
+            let mut error = CommandError::new(format!("{cannot}: {kind} has dependent clones"))
+                .hint("use '-R' to destroy the following datasets:");
             for clone in &plan.clones {
                 error = error.hint(clone.clone());
             }
@@ -121,10 +133,26 @@ impl Destroy {
         Ok(())
     }
 
+    /// Refuses options that mean nothing of a bookmark; 255 is OpenZFS's status.
+    fn check_of_bookmark(&self) -> Outcome {
+        let what = match () {
+            () if self.dry_run => "dryrun",
+            () if self.defer => "defer destroy",
+            () if self.recursive || self.clones => "recursive",
+            () => return Ok(()),
+        };
+        let said = format!("{what} is not supported with bookmark");
+        Err(CommandError {
+            code: 255,
+            ..CommandError::new(said)
+        }
+        .into())
+    }
+
     fn bookmark(&self, session: &mut Session, pool: &std::sync::Arc<zuse::Pool>) -> Outcome {
         let name = &self.name;
         if !pool.dsl().entry(name).is_ok_and(|e| e.bookmark.is_some()) {
-            return Err(CommandError::new(format!("bookmark '{name}' does not exist.")).into());
+            return Err(no_bookmark(name).into());
         }
         self.tell(session, name)?;
         if self.dry_run {
@@ -242,6 +270,10 @@ impl Destroy {
         pool.dependent_clones(snapshots.to_vec(), &[])
             .or_cannot(|| format!("cannot destroy '{}'", self.name))
     }
+}
+
+fn no_bookmark(name: &str) -> CommandError {
+    CommandError::new(format!("bookmark '{name}' does not exist."))
 }
 
 /// Why snapshots stay.

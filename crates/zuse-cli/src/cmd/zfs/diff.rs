@@ -6,7 +6,7 @@ use zuse::tools::{Layer as _, Layers as _};
 use clap::Args;
 use zuse_zpl::{Change, ChangeKind};
 
-use crate::error::{CommandError, Explain, Outcome};
+use crate::error::{CommandError, Explain, Outcome, Stop};
 use crate::session::{Need, Session};
 
 /// Show what changed between a snapshot and a later one, or the filesystem now
@@ -36,15 +36,26 @@ pub struct Diff {
     to: Option<String>,
 }
 
+/// Why a name is not one of a snapshot: it may be of nothing at all.
+fn no_snapshot(session: &mut Session, name: &str) -> Stop {
+    let mut there = || {
+        if name.contains('#') {
+            super::check_head(name)?;
+        }
+        let pool = session.pool_for(name, Need::Read)?;
+        super::check_file_system(&pool, name, false)
+    };
+    let why = "missing '@' delimiter in snapshot name";
+    let said = || CommandError::new(format!("Badly formed snapshot name {name}: {why}"));
+    there().err().unwrap_or_else(|| said().into())
+}
+
 impl Diff {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         let from = &self.from;
         let Some((dataset, _)) = from.split_once('@') else {
-            return Err(CommandError::new(format!(
-                "Badly formed snapshot name {from}: missing '@' delimiter in snapshot name"
-            ))
-            .into());
+            return Err(no_snapshot(session, from));
         };
         let to = match self.to.as_deref() {
             None => dataset.to_owned(),

@@ -8,7 +8,7 @@ use zuse::Which;
 use zuse::property_table::{Property, PropertyKind, dataset_property};
 
 use super::list::{Scope, canonical, json_row};
-use crate::args::list;
+use crate::args::{list, parts, properties};
 use crate::error::{CommandError, Outcome};
 use crate::json;
 use crate::present::dataset_value;
@@ -53,12 +53,7 @@ impl Get {
     pub fn run(self, session: &mut Session) -> Outcome {
         let wanted = match self.properties.as_str() {
             "all" => None,
-            names => Some(
-                list(names)
-                    .iter()
-                    .map(|n| canonical(n))
-                    .collect::<Outcome<Vec<_>>>()?,
-            ),
+            names => Some(properties(names, canonical)?),
         };
         // An owner is shown as it was asked for: by name or by number.
         let asked: HashMap<String, String> = list(&self.properties)
@@ -94,7 +89,7 @@ impl Get {
         let fields = if self.output == "all" {
             list("name,property,value,received,source")
         } else {
-            list(&self.output)
+            parts(&self.output)
         };
         for field in &fields {
             if !matches!(

@@ -1,7 +1,8 @@
 //! `zfs inherit`
 
 use clap::Args;
-use zuse::property_table::{dataset_property, is_user_property};
+use zuse::Kind;
+use zuse::property_table::{self as table, dataset_property, is_user_property};
 
 use crate::automount;
 use crate::error::{CommandError, Explain, Outcome};
@@ -24,6 +25,25 @@ pub struct Inherit {
 }
 
 impl Inherit {
+    /// Refuses a property that datasets of that kind do not have.
+    fn check_kind(&self, pool: &std::sync::Arc<zuse::Pool>, name: &str) -> Outcome {
+        let (Some(known), false) = (dataset_property(&self.property), self.recursive) else {
+            return Ok(());
+        };
+        let kind = pool.dataset(name).and_then(|d| d.kind());
+        let mask = match kind.or_cannot(|| format!("cannot open '{name}'"))? {
+            Kind::Filesystem => table::F,
+            Kind::Volume => table::V,
+            _ => return Ok(()),
+        };
+        if known.valid_on(mask) {
+            return Ok(());
+        }
+        let why = "property doesn't apply to datasets of this type";
+        let what = format!("cannot inherit {} for '{name}': {why}", known.name);
+        Err(CommandError::new(what).into())
+    }
+
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         let property = &self.property;
@@ -55,6 +75,10 @@ impl Inherit {
             if moves {
                 automount::check_movable(session, name)?;
             }
+            if name.contains('#') {
+                super::check_head(name)?;
+            }
+            self.check_kind(&pool, name)?;
             let depth = if self.recursive { None } else { Some(0) };
             for found in pool
                 .list(name, depth, false)

@@ -6,7 +6,7 @@ use clap::Args;
 use zuse::{Errno, KeyFormat, KeyMaterial, Pool};
 
 use crate::args::pair;
-use crate::error::{CommandError, Outcome, Stop};
+use crate::error::{CommandError, Explain, Outcome, Stop};
 use crate::keys;
 use crate::session::{Need, Session};
 
@@ -73,6 +73,8 @@ fn targets(
         let roots = roots.map_err(|e| failed(LOADING, &e))?;
         out.extend(roots.into_iter().map(|root| (pool.clone(), root)));
     } else {
+        pool.dataset(name)
+            .or_cannot(|| format!("cannot open '{name}'"))?;
         out.push((pool, name.to_owned()));
     }
     Ok(out)
@@ -85,7 +87,7 @@ fn targets(
 #[derive(Args, Debug)]
 pub struct LoadKey {
     /// Of every encryption root
-    #[arg(short = 'a')]
+    #[arg(short = 'a', conflicts_with = "name")]
     all: bool,
     /// Of the encryption roots below too
     #[arg(short = 'r')]
@@ -115,6 +117,7 @@ impl LoadKey {
 
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
+        self.name.as_deref().map_or(Ok(()), super::check_head)?;
         let many = self.all || self.recursive;
         let targets = targets(
             session,
@@ -205,7 +208,7 @@ impl LoadKey {
 #[derive(Args, Debug)]
 pub struct UnloadKey {
     /// Of every encryption root
-    #[arg(short = 'a')]
+    #[arg(short = 'a', conflicts_with = "name")]
     all: bool,
     /// Of the encryption roots below too
     #[arg(short = 'r')]
@@ -227,6 +230,7 @@ impl UnloadKey {
 
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
+        self.name.as_deref().map_or(Ok(()), super::check_head)?;
         let many = self.all || self.recursive;
         let mut targets = targets(
             session,
@@ -315,7 +319,15 @@ impl ChangeKey {
         let name = &self.name;
         let fail = |e: &zuse::Error| failed("Key change error", e);
         let no = |what: &str| -> Outcome { Err(no_change(what)) };
+        super::check_head_or(name, 2)?;
         let pool = session.pool_for(name, Need::Write)?;
+        if !pool
+            .exists(name)
+            .or_cannot(|| format!("cannot open '{name}'"))?
+        {
+            let what = format!("cannot open '{name}': dataset does not exist");
+            return Err(CommandError::usage(what).into());
+        }
         let Some(info) = pool.encryption(name).map_err(|e| fail(&e))? else {
             return no("Dataset not encrypted.");
         };

@@ -7,7 +7,7 @@ use clap::Args;
 use zuse::Which;
 use zuse::property_table::{PropertyKind, dataset_property, is_user_property};
 
-use crate::args::list;
+use crate::args::{parts, properties};
 use crate::date;
 use crate::error::{CommandError, Outcome, Stop};
 use crate::json::{self, Json};
@@ -60,7 +60,7 @@ pub struct Scope {
     #[arg(short)]
     pub recursive: bool,
     /// At most this many levels below
-    #[arg(short, value_name = "LEVELS")]
+    #[arg(short, value_name = "LEVELS", allow_negative_numbers = true, value_parser = levels)]
     pub depth: Option<usize>,
     /// Kinds, separated by commas: filesystem, volume, snapshot, bookmark, all
     #[arg(short = 't', value_name = "KIND,…")]
@@ -68,6 +68,14 @@ pub struct Scope {
     /// The datasets; all by default
     #[arg(value_name = "DATASET")]
     pub datasets: Vec<String>,
+}
+
+/// A number of levels.
+fn levels(text: &str) -> Result<usize, String> {
+    match text.parse::<i64>() {
+        Ok(levels) => usize::try_from(levels).map_err(|_| "Depth can not be negative.".into()),
+        Err(_) => Err(format!("{text} is not an integer")),
+    }
 }
 
 /// The dataset that a word names, or that is mounted where it leads.
@@ -85,7 +93,7 @@ impl Scope {
             return Ok(None);
         };
         let mut kinds = Which::default();
-        for word in list(types) {
+        for word in parts(types) {
             match word.as_str() {
                 "filesystem" | "fs" => kinds.filesystems = true,
                 "volume" | "vol" => kinds.volumes = true,
@@ -251,14 +259,13 @@ impl List {
             "all" => all_columns(),
             other => other.to_owned(),
         };
-        let columns = list(&output)
-            .iter()
-            .map(|n| canonical(n))
-            .collect::<Outcome<Vec<_>>>()?;
+        let columns = properties(&output, canonical)?;
         let mut keys = Vec::new();
         for (names, descending) in [(&self.ascending, false), (&self.descending, true)] {
             for name in names {
-                keys.push((canonical(name)?, descending));
+                let key = canonical(name)
+                    .map_err(|_| CommandError::usage(format!("invalid property '{name}'")))?;
+                keys.push((key, descending));
             }
         }
         self.check_names()?;
@@ -278,6 +285,9 @@ impl List {
         });
         let exact = self.parsable || self.json_int;
         if self.json {
+            if rows.is_empty() {
+                session.ui.say("no datasets available");
+            }
             let row =
                 |r: &DatasetRow| (r.name.clone(), json_row(r, &columns, exact, self.json_int));
             json::stream("zfs list", "datasets", rows.iter().map(row), &mut |some| {

@@ -136,6 +136,9 @@ fn load_below(session: &mut Session, dataset: &str) -> Outcome<bool> {
 impl Mount {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
+        if self.recursive && self.dataset.is_none() {
+            return Err(CommandError::usage("no dataset provided").into());
+        }
         if let Some(dataset) = self.dataset.as_ref().filter(|_| self.recursive) {
             return self.below(session, dataset);
         }
@@ -270,6 +273,7 @@ impl Mount {
 
     fn one(&self, session: &mut Session, dataset: &str) -> Outcome {
         let cannot = || format!("cannot mount '{dataset}'");
+        super::check_head(dataset)?;
         let pool = session.pool_for(dataset, Need::Read)?;
         super::check_file_system(&pool, dataset, false)?;
         let is_locked = || place_of(&pool, dataset).is_ok_and(|p| p.locked && p.can != "off");

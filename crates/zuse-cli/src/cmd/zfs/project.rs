@@ -20,7 +20,7 @@ use crate::target::Target;
 #[derive(Args, Debug)]
 pub struct Project {
     /// The directory itself, not what is in it
-    #[arg(short, conflicts_with = "recursive")]
+    #[arg(short)]
     directory: bool,
     /// With everything below
     #[arg(short)]
@@ -32,20 +32,31 @@ pub struct Project {
     #[arg(short = 'C', conflicts_with_all = ["set", "project"])]
     clear: bool,
     /// With -C: the ids stay
-    #[arg(short = 'k', requires = "clear")]
+    #[arg(short = 'k')]
     keep: bool,
     /// This id; that of the directory by default
-    #[arg(short, value_name = "ID")]
+    #[arg(short, value_name = "ID", allow_negative_numbers = true, value_parser = id)]
     project: Option<u32>,
     /// New files inherit it
     #[arg(short)]
     set: bool,
     /// With -c: names alone, each ended by a zero byte
-    #[arg(short = '0', requires = "check")]
+    #[arg(short = '0')]
     zero: bool,
     /// Where
     #[arg(required = true, value_name = "PATH|DATASET:/PATH")]
     places: Vec<OsString>,
+}
+
+/// A project's id. The largest number is none.
+fn id(text: &str) -> Result<u32, String> {
+    match text.parse::<i64>() {
+        Err(_) => Err("project ID must be less than 4294967295".into()),
+        Ok(n) => match u32::try_from(n) {
+            Ok(id) if id != u32::MAX => Ok(id),
+            _ => Err("invalid project ID".into()),
+        },
+    }
 }
 
 /// One command at work on one dataset.
@@ -59,8 +70,24 @@ struct Work<'a> {
 }
 
 impl Project {
+    /// Refuses options that mean nothing together.
+    fn check_options(&self) -> Outcome {
+        let sets = self.set || self.project.is_some() && !self.check;
+        let why = match () {
+            () if self.zero && !self.check => "'-0' is only valid together with '-c'",
+            () if self.keep && !self.clear => "'-k' is only valid together with '-C'",
+            () if self.directory && self.clear => "'-d' is useless together with '-C'",
+            () if self.directory && sets => {
+                "'-d' is useless for set project ID and/or inherit flag"
+            }
+            () => return Ok(()),
+        };
+        Err(CommandError::usage(why).into())
+    }
+
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
+        self.check_options()?;
         let changes = self.clear || (self.set || self.project.is_some()) && !self.check;
         let need = if changes { Need::Write } else { Need::Read };
         session.writes = changes;

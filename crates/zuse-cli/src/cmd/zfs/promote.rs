@@ -19,11 +19,7 @@ impl Promote {
     pub fn run(self, session: &mut Session) -> Outcome {
         let name = &self.name;
         let cannot = || format!("cannot promote '{name}'");
-        if name.contains(['@', '#']) {
-            return Err(
-                CommandError::new(format!("{}: snapshots can not be promoted", cannot())).into(),
-            );
-        }
+        super::check_head(name)?;
         let pool = session.pool_for(name, Need::Write)?;
         let stat = pool
             .dataset(name)

@@ -149,14 +149,16 @@ impl Receive {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         let target = &self.target;
-        let pool = session.pool_for(target, Need::Write)?;
         if self.abort {
+            self.check_abort()?;
+            let pool = session.pool_for(target, Need::Write)?;
             return self.abort_kept(session, &pool);
         }
+        let mut request = self.request()?;
+        let pool = session.pool_for(target, Need::Write)?;
         if self.heal {
             return self.heal(session, &pool);
         }
-        let mut request = self.request()?;
         if !self.dry_run
             && let Some(wanted) = received_key_request(&request.set)
                 .map_err(|e| self.failure(&pool, "new filesystem", "", &e))?
@@ -204,6 +206,14 @@ impl Receive {
     }
 
     /// Throws away what an interrupted receive has kept.
+    /// Throwing away what is kept goes with no other option, and is of a dataset.
+    fn check_abort(&self) -> Outcome {
+        if self.dry_run || self.resumable || self.force || self.unmounted {
+            return Err(CommandError::usage("invalid option").into());
+        }
+        super::check_head_or(&self.target, 2)
+    }
+
     fn abort_kept(&self, session: &Session, pool: &zuse::Pool) -> Outcome {
         let target = &self.target;
         if !pool
@@ -242,10 +252,8 @@ impl Receive {
         };
         for pair in &self.set {
             let Some((name, value)) = pair.split_once('=') else {
-                return Err(CommandError::usage(format!(
-                    "missing '=' for property=value argument '{pair}'"
-                ))
-                .into());
+                let what = "missing '=' for property=value argument";
+                return Err(CommandError::usage(what).into());
             };
             if name == "origin" {
                 request.origin = Some(value.to_owned());
@@ -253,8 +261,11 @@ impl Receive {
                 request.set.push((name.to_owned(), value.to_owned()));
             }
         }
-        let twice = |(name, _): &&(String, String)| self.exclude.contains(name);
-        if let Some((name, _)) = request.set.iter().find(twice) {
+        let twice = |(i, (name, _)): &(usize, &(String, String))| {
+            let again = request.set.iter().take(*i).any(|(n, _)| n == name);
+            again || self.exclude.contains(name)
+        };
+        if let Some((_, (name, _))) = request.set.iter().enumerate().find(twice) {
             let what = format!("property '{name}' specified multiple times");
             return Err(CommandError::usage(what).into());
         }

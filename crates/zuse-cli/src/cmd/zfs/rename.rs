@@ -85,6 +85,19 @@ impl Rename {
         Ok(())
     }
 
+    /// Refuses options that mean nothing together, or nothing of a snapshot.
+    fn check_options(&self) -> Outcome {
+        let why = match () {
+            () if self.parents && self.recursive => "-p and -r options are mutually exclusive",
+            () if self.unmounted && self.parents => "-u and -p options are mutually exclusive",
+            () if self.parents || self.unmounted && !self.recursive || self.from.contains('#') => {
+                return super::check_head(&self.from);
+            }
+            () => return Ok(()),
+        };
+        Err(CommandError::usage(why).into())
+    }
+
     /// Makes the datasets that are missing down to the one above the new name.
     fn make_parents(&self, pool: &zuse::Pool, above: &str) -> Outcome {
         let cannot = || format!("cannot rename '{}'", self.from);
@@ -110,6 +123,7 @@ impl Rename {
         let from = &self.from;
         let cannot = || format!("cannot rename '{from}'");
         let to = self.full_name();
+        self.check_options()?;
         self.check(&to)?;
         let pool = session.pool_for(from, Need::Write)?;
         if *from == to {

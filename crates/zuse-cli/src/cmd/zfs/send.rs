@@ -88,13 +88,13 @@ pub struct Send {
     #[arg(short = 'P', long = "parsable")]
     parsable: bool,
     /// Go on where an interrupted receive ended
-    #[arg(short = 't', value_name = "TOKEN", conflicts_with = "snapshot")]
+    #[arg(short = 't', value_name = "TOKEN")]
     token: Option<String>,
-    /// Send what an interrupted receive into this dataset has so far
-    #[arg(short = 'S', long = "saved", value_name = "DATASET", conflicts_with_all = ["snapshot", "token"])]
-    saved: Option<String>,
+    /// Send what an interrupted receive into the dataset has so far
+    #[arg(short = 'S', long = "saved")]
+    saved: bool,
     /// What is sent
-    #[arg(value_name = "SNAPSHOT", required_unless_present_any = ["token", "saved"])]
+    #[arg(value_name = "SNAPSHOT", required_unless_present = "token")]
     snapshot: Option<String>,
 }
 
@@ -111,13 +111,14 @@ impl Send {
                     .into(),
             );
         }
-        let plan = match (&self.token, &self.saved) {
+        self.check_flags()?;
+        let plan = match (&self.token, &self.snapshot) {
             (Some(token), _) => self.resumed(session, token)?,
-            (None, Some(target)) => session
+            (None, Some(target)) if self.saved => session
                 .pool_for(target, Need::Read)?
                 .plan_saved(target)
                 .or_cannot(|| format!("cannot send saved state of '{target}'"))?,
-            (None, None) => self.planned(session)?,
+            (None, _) => self.planned(session)?,
         };
         if self.dedup {
             session
@@ -127,7 +128,7 @@ impl Send {
         for note in &plan.notes {
             session.ui.say(note);
         }
-        let speaks = self.dry_run || self.verbose > 0 || self.parsable;
+        let speaks = self.verbose > 0 || self.parsable;
         self.announce(session, &plan, speaks)?;
         if !self.dry_run {
             self.write(session, &plan)?;
@@ -137,6 +138,28 @@ impl Send {
             // The errors were printed where they occurred.
             false => Err(CommandError::new("").into()),
         }
+    }
+
+    /// Refuses flags that mean nothing where a stream goes on, or where a part of one is sent.
+    fn check_flags(&self) -> Outcome {
+        let of_packages = self.recursive || self.properties || self.received_only || self.holds;
+        let of_sources = self.from.is_some() || self.all_from.is_some() || self.redact.is_some();
+        let of_blocks = self.large_blocks || self.compressed || self.raw;
+        let not_alone = of_packages || of_sources || of_blocks || self.skip_missing;
+        let is_snapshot = |name: &String| name.contains('@');
+        let why = match () {
+            () if self.token.is_some() && (not_alone || self.saved || self.snapshot.is_some()) => {
+                "invalid flags combined with -t"
+            }
+            () if self.saved && (not_alone || self.embed) => {
+                "incompatible flags combined with saved send flag"
+            }
+            () if self.saved && self.snapshot.as_ref().is_some_and(is_snapshot) => {
+                "saved send must specify the dataset with partially-received state"
+            }
+            () => return Ok(()),
+        };
+        Err(CommandError::usage(why).into())
     }
 
     fn options(&self) -> SendOptions {
@@ -151,6 +174,9 @@ impl Send {
 
     fn planned(&self, session: &mut Session) -> Outcome<SendPlan> {
         let name = self.snapshot.clone().unwrap_or_default();
+        if name.contains('#') {
+            super::check_head(&name)?;
+        }
         if self.skip_missing && !self.recursive {
             let what = "skip-missing flag can only be used in conjunction with replicate";
             return Err(CommandError::usage(what).into());

@@ -20,7 +20,7 @@ pub struct Set {
     #[arg(short)]
     unmounted: bool,
     /// What to set, then the datasets
-    #[arg(required = true, num_args = 2.., value_name = "PROPERTY=VALUE… DATASET")]
+    #[arg(required = true, num_args = 1.., value_name = "PROPERTY=VALUE… DATASET")]
     words: Vec<String>,
 }
 
@@ -33,6 +33,15 @@ impl Set {
             .position(|w| !w.contains('='))
             .unwrap_or(self.words.len());
         let (pairs, datasets) = self.words.split_at(split);
+        let first = datasets
+            .first()
+            .filter(|_| pairs.is_empty() && datasets.len() > 1);
+        if let Some(name) = first {
+            session
+                .pool_for(name, Need::Read)?
+                .dataset(name)
+                .or_cannot(|| format!("cannot open '{name}'"))?;
+        }
         if pairs.is_empty() {
             return Err(CommandError::usage("missing property=value argument(s)").into());
         }
@@ -48,8 +57,11 @@ impl Set {
             })
             .collect::<Outcome<_>>()
             .map_err(failed)?;
-        no_duplicates(&pairs)?;
+        no_duplicates(&pairs).map_err(failed)?;
         for name in datasets {
+            if name.contains('#') {
+                super::check_head(name)?;
+            }
             session
                 .pool_for(name, Need::Write)?
                 .dataset(name)

@@ -9,6 +9,7 @@ use super::keys::UnloadKey;
 use crate::cmd::umount::unmount;
 use crate::error::{CommandError, Explain, Outcome};
 use crate::orphan;
+use crate::place;
 use crate::session::Session;
 use crate::target::pool_of;
 use crate::wire;
@@ -34,6 +35,8 @@ impl Unmount {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         if let Some(what) = &self.what {
+            let name = what.to_str().filter(|name| !place::is_path(name));
+            name.map_or(Ok(()), super::check_head)?;
             unmount(session, what, self.force)?;
             let root = what.to_str().filter(|_| self.unload);
             let encrypted = root.and_then(|name| {

@@ -15,7 +15,7 @@ use crate::session::{Need, Session};
 #[command(disable_version_flag = true)]
 pub struct Upgrade {
     /// List the versions
-    #[arg(short = 'v')]
+    #[arg(short = 'v', conflicts_with_all = ["all", "to", "filesystems"])]
     versions: bool,
     /// All filesystems of all pools
     #[arg(short, conflicts_with = "filesystems")]
@@ -51,7 +51,7 @@ impl Upgrade {
         }
         if !self.all && self.filesystems.is_empty() {
             if self.to.is_some() || self.recursive {
-                return Err(CommandError::usage("missing filesystem arguments").into());
+                return Err(CommandError::usage_alone().into());
             }
             return list(session);
         }

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use clap::Args;
 use zuse::{QuotaOwner, SpaceRow};
 
-use crate::args::list;
+use crate::args::{list, parts};
 use crate::error::{CommandError, Explain, Outcome};
 use crate::ids;
 use crate::nicenum::{nicebytes, nicenum};
@@ -80,14 +80,14 @@ impl Space {
 
     /// Does it, for users, groups or projects.
     pub fn run(self, owner: QuotaOwner, session: &mut Session) -> Outcome {
-        let fields = list(&self.output);
+        let fields = parts(&self.output);
         self.check_fields(&fields)?;
         let (word, own) = match owner {
             QuotaOwner::User => ("POSIX User", "posixuser"),
             QuotaOwner::Group => ("POSIX Group", "posixgroup"),
             QuotaOwner::Project => ("Project", "project"),
         };
-        let types = self.types.as_deref().map(list);
+        let types = self.types.as_deref().map(parts);
         for t in types.iter().flatten() {
             if !matches!(
                 t.as_str(),

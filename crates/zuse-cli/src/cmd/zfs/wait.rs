@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::args::list;
+use crate::args::parts;
 use crate::error::{CommandError, Explain, Outcome};
 use crate::session::{Need, Session};
 
@@ -21,7 +21,7 @@ impl Wait {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         let name = &self.filesystem;
-        if let Some(odd) = list(&self.activities).iter().find(|a| *a != "deleteq") {
+        if let Some(odd) = parts(&self.activities).iter().find(|a| *a != "deleteq") {
             return Err(CommandError::usage(format!("invalid activity '{odd}'")).into());
         }
         let pool = session.pool_for(name, Need::Write)?;

@@ -7,7 +7,7 @@ use clap::Args;
 use zuse::{Errno, NewDevice, NewDevices, Pool};
 
 use super::repeat::VdevNames;
-use crate::args::pair;
+use crate::args::pair_of_option;
 use crate::error::{CommandError, Explain, Outcome, explain};
 use crate::query::{VdevRow, pool_row};
 use crate::session::{Need, Session};
@@ -29,7 +29,7 @@ pub struct Add {
     #[command(flatten)]
     names: VdevNames,
     /// ashift=N: the sectors of the new vdevs, as a power of two
-    #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = pair)]
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = pair_of_option)]
     options: Vec<(String, String)>,
     /// Take devices that are in use
     #[arg(long)]
@@ -110,7 +110,7 @@ impl Add {
         let mut ashift = None;
         for (name, value) in &self.options {
             if name != "ashift" {
-                return Err(CommandError::usage("only the property 'ashift' can be given").into());
+                return Err(CommandError::usage_alone().into());
             }
             ashift = zuse::parse_ashift(value).map_err(|e| match e {
                 zuse::Error::Refused { what, .. } => CommandError::new(what),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::devices;
-use crate::args::pair;
+use crate::args::pair_of_option;
 use crate::error::Outcome;
 use crate::session::{Need, Session};
 
@@ -24,7 +24,7 @@ pub struct Attach {
     #[arg(short)]
     wait: bool,
     /// A property of the device: ashift
-    #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = pair)]
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = pair_of_option)]
     options: Vec<(String, String)>,
     /// The pool
     pool: String,

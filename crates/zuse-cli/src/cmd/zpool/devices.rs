@@ -103,8 +103,7 @@ pub fn wait(session: &Session, pool: &Arc<Pool>) -> Outcome {
 pub fn check_options(options: &[(String, String)]) -> Outcome {
     for (name, value) in options {
         if name != "ashift" {
-            let what = format!("property '{name}' is not a valid pool or vdev property");
-            return Err(CommandError::new(what).into());
+            return Err(CommandError::usage_alone().into());
         }
         let fits = |n: u64| n == 0 || (9..=16).contains(&n);
         if !value.parse::<u64>().is_ok_and(fits) {

@@ -44,6 +44,13 @@ impl Events {
         if self.clear && (self.verbose || self.scripted || self.follow || self.pool.is_some()) {
             return Err(CommandError::usage("invalid options combined with -c").into());
         }
+        if let Some(name) = self
+            .pool
+            .as_deref()
+            .filter(|n| zuse::check_pool_name(n).is_err())
+        {
+            return Err(CommandError::usage(format!("invalid pool name '{name}'")).into());
+        }
         if session.holder.is_some() {
             return self.here(session);
         }

@@ -67,9 +67,15 @@ pub fn unmount_all(session: &mut Session, name: &str, force: bool, action: &str)
         zuse::Error::Suspended { .. } => {
             explain(&format!("cannot {action} '{name}'"), &e, true).hint(GIVE_UP)
         }
-        e => CommandError::new(format!("cannot {action} '{name}': pool is busy"))
-            .hint(e.to_string())
-            .hint("leave the mounted directories, or use '-f'"),
+        e => {
+            let why = match &e {
+                zuse::Error::Refused { what, .. } => what.clone(),
+                other => other.to_string(),
+            };
+            CommandError::new(format!("cannot {action} '{name}': pool is busy"))
+                .hint(why)
+                .hint("leave the mounted directories, or use '-f'")
+        }
     });
     match unmounted {
         Err(_) if force && holder.pool().suspended().is_some() => holder.abandon(),

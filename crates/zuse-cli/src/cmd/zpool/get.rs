@@ -1,12 +1,13 @@
 //! `zpool get`
 
+use std::fmt::Write as _;
 use std::path::Path;
 
 use clap::Args;
 use zuse::property_table::vdev_property;
 
 use super::list::{ask, canonical, head_json, json_key};
-use crate::args::{Devices, list};
+use crate::args::{Devices, list, parts, properties};
 use crate::error::{CommandError, Outcome};
 use crate::json::{Json, envelope};
 use crate::present::{pool_value, source_json, vdev_value};
@@ -52,10 +53,30 @@ pub struct Get {
     pools: Vec<String>,
 }
 
+/// States of vdevs by their numbers, which JSON with numbers has.
+const STATES: [&str; 8] = [
+    "UNKNOWN", "CLOSED", "OFFLINE", "REMOVED", "UNAVAIL", "FAULTED", "DEGRADED", "ONLINE",
+];
+
 impl Get {
+    /// The fields of a line.
+    fn fields(&self) -> Outcome<Vec<String>> {
+        let fields = match self.output.as_str() {
+            "all" => list("name,property,value,source"),
+            output => parts(output),
+        };
+        for field in &fields {
+            if !matches!(field.as_str(), "name" | "property" | "value" | "source") {
+                return Err(CommandError::usage(format!("invalid column name '{field}'")).into());
+            }
+        }
+        Ok(fields)
+    }
+
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices.devices);
+        let fields = self.fields()?;
         let of_vdevs = self.vdevs(session)?;
         let canonical = match of_vdevs {
             Some(_) => vdev_canonical,
@@ -63,23 +84,8 @@ impl Get {
         };
         let wanted = match self.properties.as_str() {
             "all" => None,
-            names => Some(
-                list(names)
-                    .iter()
-                    .map(|n| canonical(n))
-                    .collect::<Outcome<Vec<_>>>()?,
-            ),
+            names => Some(properties(names, canonical)?),
         };
-        let fields = if self.output == "all" {
-            list("name,property,value,source")
-        } else {
-            list(&self.output)
-        };
-        for field in &fields {
-            if !matches!(field.as_str(), "name" | "property" | "value" | "source") {
-                return Err(CommandError::usage(format!("invalid column name '{field}'")).into());
-            }
-        }
         if let Some((pool, vdevs)) = of_vdevs {
             return self.get_vdevs(session, pool, vdevs, wanted, &fields);
         }
@@ -163,18 +169,19 @@ impl Get {
             return Ok(());
         };
         if !answer.unknown.is_empty() {
-            let mut error =
-                CommandError::new(format!("Expected a list of vdevs in \"{pool}\", but got:"));
+            let mut what = format!("Expected a list of vdevs in \"{pool}\", but got:");
             for name in &answer.unknown {
-                error = error.hint(format!("\t{name} (unknown)"));
+                let _ = write!(what, "\n\t{name} (unknown)");
             }
-            return Err(error.into());
+            return Err(CommandError::usage(what).into());
         }
         let exact = self.parsable || self.json_int;
         if self.json {
             let vdevs = answer.vdevs.iter().map(|vdev| {
                 let properties = vdev.cells.iter().map(|(n, c)| {
                     let value = vdev_value(n, c.value.as_deref(), exact);
+                    let number = self.state_number(n, &value);
+                    let value = number.unwrap_or_else(|| value.to_string());
                     (n.clone(), self.cell_json(&value, &c.source))
                 });
                 let text = |t: &str| Json::Text(t.to_owned());
@@ -212,6 +219,13 @@ impl Get {
             }
         }
         self.print(session, fields, &lines)
+    }
+
+    /// The number of a state, where numbers are wanted.
+    fn state_number(&self, name: &str, value: &str) -> Option<String> {
+        let number = STATES.iter().position(|state| *state == value);
+        let number = number.filter(|_| self.json_int && name == "state");
+        number.map(|n| n.to_string())
     }
 
     fn cell_json(&self, value: &str, source: &str) -> Json {

@@ -72,7 +72,7 @@ pub struct Import {
     #[arg(short = 'n', requires = "rewind")]
     dry_run: bool,
     /// Go back to the state of this transaction group
-    #[arg(short = 'T', value_name = "TXG")]
+    #[arg(short = 'T', value_name = "TXG", value_parser = txg)]
     txg: Option<u64>,
     /// Go back to the pool's checkpoint; what was written since is lost
     #[arg(long)]
@@ -82,6 +82,10 @@ pub struct Import {
     /// Another name for it
     #[arg(value_name = "NEW NAME")]
     new_name: Option<String>,
+}
+
+fn txg(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "invalid txg value".into())
 }
 
 impl Import {

@@ -40,7 +40,7 @@ impl Initialize {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         let stops = [('c', self.cancel), ('s', self.suspend), ('u', self.uninit)];
-        alone(&stops, false)?;
+        alone(&stops)?;
         let (order, letter) = match (self.cancel, self.suspend, self.uninit) {
             (true, ..) => (SweepOrder::Cancel, Some("-c")),
             (_, true, _) => (SweepOrder::Suspend, Some("-s")),

@@ -4,7 +4,7 @@ use clap::Args;
 use zuse::property_table::{PropertyKind, pool_property};
 
 use super::repeat::{Repeat, Stamp, VdevNames};
-use crate::args::{Devices, list};
+use crate::args::{Devices, list, properties};
 use crate::error::{CommandError, Outcome};
 use crate::json::{Json, envelope};
 use crate::nicenum::nicenum;
@@ -119,10 +119,7 @@ impl List {
     pub fn run(mut self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices.devices);
         let mut repeat = Repeat::take(&mut self.pools)?;
-        let columns = list(&self.output)
-            .iter()
-            .map(|n| canonical(n))
-            .collect::<Outcome<Vec<_>>>()?;
+        let columns = properties(&self.output, canonical)?;
         loop {
             let mut rows = ask(session, &self.pools, Some(&columns))?;
             rows.iter_mut().for_each(|row| self.names.put_on(row));
@@ -229,7 +226,8 @@ impl List {
     /// A vdev with what is below it.
     fn json_vdev(&self, vdev: &VdevRow, pool: &PoolRow, level: usize, exact: bool) -> Json {
         let text = |t: &str| Json::Text(t.to_owned());
-        let columns = list(&self.output);
+        // All of them, whatever columns are asked for of pools.
+        let columns = list(DEFAULT);
         let mut entries = vec![
             ("name".to_owned(), text(&vdev.name)),
             ("vdev_type".to_owned(), text(&vdev.kind)),

@@ -37,7 +37,7 @@ impl Repeat {
         let Some(seconds) = numbers.pop() else {
             return Ok(Self::default());
         };
-        if seconds == 0.0 {
+        if seconds == 0.0 || count == Some(0) {
             return Err(CommandError::usage("interval cannot be zero").into());
         }
         let pause = Duration::try_from_secs_f64(seconds)
@@ -182,7 +182,7 @@ mod tests {
         );
         // Names of pools, though they read as numbers elsewhere.
         assert_eq!(taken(&["nan", "inf"]), (names(&["nan", "inf"]), None, None));
-        for bad in [&["0"][..], &["tank", "0", "3"]] {
+        for bad in [&["0"][..], &["tank", "0", "3"], &["tank", "1", "0"]] {
             let mut words = names(bad);
             assert!(Repeat::take(&mut words).is_err(), "{bad:?}");
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::Args;
 use zuse::Pool;
 
-use crate::args::{cache_file_name, pair};
+use crate::args::cache_file_name;
 use crate::cache_file::{CacheFile, Extra};
 use crate::error::{CommandError, Explain, Outcome, Stop};
 use crate::session::{Need, Session, for_now};
@@ -14,8 +14,8 @@ use crate::session::{Need, Session, for_now};
 #[derive(Args, Debug)]
 pub struct Set {
     /// What to set; feature@NAME=enabled enables a feature
-    #[arg(value_name = "PROPERTY=VALUE", value_parser = pair)]
-    property: (String, String),
+    #[arg(value_name = "PROPERTY=VALUE")]
+    property: String,
     /// The pool
     pool: String,
     /// One of its vdevs: a name as 'zpool status' shows it, a guid, or root
@@ -25,7 +25,11 @@ pub struct Set {
 impl Set {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
-        let (name, value) = &self.property;
+        let what = "missing value in property=value argument";
+        let (name, value) = self
+            .property
+            .split_once('=')
+            .ok_or(CommandError::usage(what))?;
         let pool_name = &self.pool;
         let pool = session.pool(pool_name, Need::Write)?;
         if name == "compatibility" && self.vdev.is_none() && !value.is_empty() {

@@ -50,7 +50,12 @@ impl Split {
             return Err(CommandError::usage("Missing new pool name").into());
         };
         if self.load_keys && self.root.is_none() {
-            return Err(CommandError::usage("-l is only valid with -R").into());
+            let what = "loading keys is only valid when importing the pool";
+            return Err(CommandError::usage(what).into());
+        }
+        if self.root.is_none() && self.options.iter().any(|o| !o.contains('=')) {
+            let what = "setting mntopts is only valid when importing the pool";
+            return Err(CommandError::usage(what).into());
         }
         if let Some(root) = &self.root {
             // Before anything is done: the import that checks it comes after the split.

@@ -134,14 +134,14 @@ pub fn each(
 }
 
 /// Refuses options that exclude each other.
-pub fn alone(letters: &[(char, bool)], more: bool) -> Outcome {
+pub fn alone(letters: &[(char, bool)]) -> Outcome {
     let given: Vec<char> = letters
         .iter()
         .filter(|(_, on)| *on)
         .map(|(c, _)| *c)
         .collect();
     match given.last() {
-        Some(last) if given.len() > 1 || more => {
+        Some(last) if given.len() > 1 => {
             let what = format!("-{last} cannot be combined with other options");
             Err(CommandError::usage(what).into())
         }

@@ -43,12 +43,17 @@ impl Trim {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         let stops = [('c', self.cancel), ('s', self.suspend)];
-        alone(&stops, false)?;
+        alone(&stops)?;
         let stop = self.cancel || self.suspend;
         if self.wait && stop {
             return Err(CommandError::usage("-w cannot be used with -c or -s").into());
         }
-        alone(&stops, stop && (self.secure || self.rate.is_some()))?;
+        for (letter, is_given) in [('d', self.secure), ('r', self.rate.is_some())] {
+            if is_given && stop {
+                let what = format!("-{letter} cannot be combined with the -c or -s options");
+                return Err(CommandError::usage(what).into());
+            }
+        }
         let rate = match &self.rate {
             None => 0,
             Some(text) => size(text)

@@ -30,11 +30,17 @@ pub struct Upgrade {
     all: bool,
     /// To this version: 1 to 28, or 5000, the one with features
     #[arg(short = 'V', id = "to", value_name = "VERSION")]
-    to: Option<u64>,
+    to: Option<String>,
+    /// Without the first line: it was printed for all pools
+    #[arg(long, hide = true)]
+    one_of_many: bool,
     /// The pools
     #[arg(value_name = "POOL")]
     pools: Vec<String>,
 }
+
+/// How one process tells another that others do the rest.
+pub const ONE_OF_MANY: &str = "--one-of-many";
 
 const WELCOME: &str = "This system supports ZFS pool feature flags.\n";
 const ALL_MODERN: &str = "All pools are formatted using feature flags.\n";
@@ -79,13 +85,16 @@ impl Upgrade {
         if self.versions {
             return Ok(session.ui.line(versions())?);
         }
-        if let Some(version) = self.to.filter(|v| !zuse::is_spa_version(*v)) {
-            let why = format!("invalid version '{version}'");
-            return Err(CommandError::usage(why).into());
-        }
+        let to = match &self.to {
+            None => zuse::SPA_VERSION,
+            Some(text) => (text.parse().ok())
+                .filter(|version| zuse::is_spa_version(*version))
+                .ok_or_else(|| CommandError::usage(format!("invalid version '{text}'")))?,
+        };
         if !self.all && self.pools.is_empty() {
             if self.to.is_some() {
-                return Err(CommandError::usage("missing pool name").into());
+                let why = "-V option is incompatible with other arguments";
+                return Err(CommandError::usage(why).into());
             }
             return list(session);
         }
@@ -100,14 +109,13 @@ impl Upgrade {
         }
         let mut failed = None;
         for name in &names {
-            let to = self.to.unwrap_or(zuse::SPA_VERSION);
             let done = match upgrade(session, name, to) {
                 Err(Stop::Held(guid)) if names.len() > 1 || self.all => {
                     let to = to.to_string();
-                    let words = ["zuse", "zpool", "upgrade", "-V", &to, name];
+                    let words = ["zuse", "zpool", "upgrade", ONE_OF_MANY, "-V", &to, name];
                     forward::command(session, guid, &words)
                 }
-                Ok(text) if names.len() > 1 || self.all => {
+                Ok(text) if names.len() > 1 || self.all || self.one_of_many => {
                     session.ui.line(text).map_err(Stop::from)
                 }
                 Ok(text) => session

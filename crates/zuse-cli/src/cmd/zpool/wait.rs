@@ -8,7 +8,7 @@ use zuse::SweepKind;
 use zuse::tools::Layers as _;
 
 use super::repeat::Stamp;
-use crate::args::list;
+use crate::args::parts;
 use crate::error::{CommandError, Explain, Outcome};
 use crate::nicenum::nicebytes;
 use crate::session::{Need, Session};
@@ -37,8 +37,13 @@ pub struct Wait {
     #[arg(value_name = "POOL")]
     pool: String,
     /// Seconds from report to report of what is left
-    #[arg(value_name = "INTERVAL")]
+    #[arg(value_name = "INTERVAL", value_parser = seconds)]
     interval: Option<f64>,
+}
+
+/// An interval: what is none is one operand too many.
+fn seconds(text: &str) -> Result<f64, String> {
+    text.parse().map_err(|_| "too many arguments".into())
 }
 
 const ACTIVITIES: [&str; 10] = [
@@ -122,7 +127,7 @@ impl Wait {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
         let wanted = match &self.activities {
-            Some(text) => list(text),
+            Some(text) => parts(text),
             None => ACTIVITIES.iter().map(ToString::to_string).collect(),
         };
         if let Some(odd) = wanted.iter().find(|a| !ACTIVITIES.contains(&a.as_str())) {

@@ -57,6 +57,12 @@ impl Status {
     }
 
     fn dedup_json(&self, dedup: &DedupRow) -> (String, Json) {
+        if dedup.entries == 0 {
+            let none = Json::object(Vec::<(&str, Json)>::new());
+            let count = Json::number(0, self.json_int);
+            let empty = [("obj_count", count), ("ddt_object_stats", none)];
+            return ("dedup_stats".to_owned(), Json::object(empty));
+        }
         let figures = [
             ("entries", dedup.entries),
             ("dspace", dedup.on_disk),
@@ -175,7 +181,9 @@ impl Status {
             ("vdev_type".into(), text(&vdev.kind)),
             ("guid".into(), Json::number(vdev.guid, self.json_int)),
         ];
-        if let Some(path) = &vdev.path {
+        // A distributed spare lies on no device: its name stands for it.
+        let own_name = Some(&vdev.name).filter(|_| vdev.kind == "dspare");
+        if let Some(path) = vdev.path.as_ref().or(own_name) {
             entries.push(("path".into(), text(path)));
         }
         entries.push(("class".into(), text(&vdev.class)));

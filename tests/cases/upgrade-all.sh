@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# 'zpool upgrade -a' said its first line again for each pool that has a host.
+HOSTS=1
+. "$(dirname "$0")/lib.sh"
+for d in a b; do
+    disk $d 96M
+    ok zpool create -d -m none $d "$T/$d"
+done
+said=$(zpool upgrade -a)
+is "$(grep -c 'This system supports ZFS pool feature flags' <<<"$said")" 1 "the first line"
+is "$(grep -c 'Enabled the following features on' <<<"$said")" 2 "what was enabled"
+for d in a b; do ok zpool export $d; done
+gone
