@@ -146,7 +146,7 @@ Local+Descendent permissions:
             .contains("invalid user/group")
     );
     assert!(
-        env.fails(1, "zfs allow -e mount tank/none")
+        env.fails(255, "zfs allow -e mount tank/none")
             .contains("dataset does not exist")
     );
     assert!(
@@ -471,7 +471,7 @@ fn operations_by_time_are_shown_from_a_microsecond_on() {
     );
     assert!(
         env.fails(2, "zpool iostat -r -l")
-            .contains("cannot be used with")
+            .contains("mutually exclusive")
     );
 }
 

@@ -336,7 +336,8 @@ impl Zdb {
             let rest = named.strip_prefix(name).unwrap_or_default();
             at_checkpoint = Some(format!("{name}{UNIVERSE}{rest}"));
         }
-        let opened = session.pool_for(named, Need::Read);
+        // A slash at the end is no part of the name here.
+        let opened = session.pool_for(named.trim_end_matches('/'), Need::Read);
         let pool = opened.map_err(|stop| match stop {
             Stop::Failed(e) if e.meaning == Meaning::NoSuchPool => {
                 let message = format!("zdb: can't open '{named}': No such file or directory");

@@ -213,7 +213,7 @@ impl Allow {
             .split_last()
             .unwrap_or((const { &String::new() }, &[]));
         if before.is_empty() && named == 1 && !self.whom.set {
-            check(session, dataset)?;
+            check(session, dataset, Need::Read)?;
             return show(session, dataset);
         }
         if before.len() != named + 1 {
@@ -222,7 +222,7 @@ impl Allow {
         let who = before.first().filter(|_| named == 1).map(String::as_str);
         let names = before.last().map(|n| list(n)).unwrap_or_default();
         let grants = self.whom.grants(who, &names)?;
-        check(session, dataset)?;
+        check(session, dataset, Need::Write)?;
         let pool = session.pool_for(dataset, Need::Write)?;
         pool.dsl()
             .delegate(dataset, &grants, true)
@@ -233,9 +233,10 @@ impl Allow {
 }
 
 /// Refuses what is no filesystem or volume; 255 is OpenZFS's status.
-fn check(session: &mut Session, dataset: &str) -> Outcome {
+fn check(session: &mut Session, dataset: &str, need: Need) -> Outcome {
     let there = super::check_head(dataset).and_then(|()| {
-        let pool = session.pool_for(dataset, Need::Read)?;
+        // As it is needed afterwards: it is not opened twice.
+        let pool = session.pool_for(dataset, need)?;
         let found = pool.dataset(dataset);
         found.or_cannot(|| format!("cannot open '{dataset}'"))?;
         Ok(())
@@ -263,7 +264,7 @@ impl Unallow {
         let who = before.first().filter(|_| named == 1).map(String::as_str);
         let names = before.get(named).map(|n| list(n)).unwrap_or_default();
         let grants = self.whom.grants(who, &names)?;
-        check(session, dataset)?;
+        check(session, dataset, Need::Write)?;
         let pool = session.pool_for(dataset, Need::Write)?;
         let cannot = || format!("cannot remove permissions on '{dataset}'");
         let mut all = vec![dataset.clone()];
