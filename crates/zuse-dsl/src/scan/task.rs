@@ -257,8 +257,8 @@ impl Ctx<'_> {
         self.log_pool("scan setup", &text)
     }
 
-    /// While a scan goes on, blocks that some leaf did not take count as errors on disk. Whoever
-    /// takes the scan up knows of them by nothing else, and must not believe that leaf.
+    /// While a scan runs, blocks that a leaf could not store count as errors on disk. A process
+    /// that continues the scan has no other record of them, and must not trust that leaf.
     fn write_scan(&self, record: &Record, position: &Position) -> Result<()> {
         let mut stored = *record;
         if record.is_scanning() {
@@ -518,8 +518,7 @@ impl Ctx<'_> {
                 .into_iter()
                 .map(|(leaf, (first, last))| (leaf, Span::new(first, last - first + 1)))
                 .collect();
-            // Blocks that were not visited still count as missing: a device that failed for a
-            // moment may have hidden a tree.
+            // Unvisited blocks still count as missing: a failing device may have hidden a tree.
             let seen_after = record.min_txg.max(short.hidden);
             let births = (Txg(seen_after), Txg(record.max_txg));
             self.spa.scan_done(self.tx, births, &failed)?;

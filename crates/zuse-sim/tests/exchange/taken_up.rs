@@ -1,9 +1,9 @@
-//! Scans that go on after the pool was opened again.
+//! Scans that continue after the pool was opened again.
 
 use super::*;
 
-/// A device does not take some of what it lacks, in a part of a resilver that ends before the pool
-/// is closed. Whoever goes on with the resilver does not come to those blocks again.
+/// A device fails to store some blocks of a resilver, before the pool is closed. The continued
+/// resilver would not visit those blocks again.
 #[test]
 fn what_a_device_did_not_take_before_is_filled_by_whoever_takes_the_resilver_up() {
     let faulty = Arc::new(FaultyDevice::new(disk(1)));
