@@ -697,7 +697,7 @@ impl Patience {
         }
     }
 
-    /// Whether to try again, after a pause. On a terminal the reason is printed once.
+    /// Whether to try again, after a pause. The user is told once, if stderr is a terminal.
     fn lasts(&mut self, error: &zuse::Error, ui: &mut Ui) -> bool {
         let waited = self.begun.elapsed();
         if !is_held(error) || waited >= PATIENCE {

@@ -15,14 +15,14 @@
 //! - Creating or destroying snapshots, and destroying or swapping heads, change the position in the
 //!   same txg. That applies to the position on disk and to that of the current batch
 //!   ([`Position`]).
-//! - A batch whose dataset was destroyed, or in which more was freed than is noted, is discarded.
-//! - Blocks shared by a dedup table are verified with the table, once, before the trees are walked.
-//!   The walk skips them. It does not skip a block that becomes shared meanwhile, nor a lost block,
-//!   whose pointers have names for the error log. From the first such block on, the state says that
-//!   nothing may be skipped (`ddt_class_max` 0). A process that continues the scan does not know
-//!   which blocks they are.
-//! - Only the running scan knows which blocks a leaf could not store. On disk these count as errors
-//!   until the scan ends. A resilver with errors begins again when another process continues it.
+//! - A batch whose dataset was destroyed, or in which more was freed than is noted, is thrown away.
+//! - Blocks that a dedup table shares are proved with the table, once, before the trees are walked.
+//!   The walk skips them. A block that becomes shared meanwhile is not skipped, nor one that was
+//!   found lost: its pointers have names. From the first such block on the state says that nothing
+//!   may be skipped (`ddt_class_max` 0). A process that resumes the scan does not know which blocks
+//!   these are.
+//! - What a leaf did not take is known only to the scan that wrote it. On disk such blocks count as
+//!   errors until the scan ends. A resilver with errors that is taken up begins again.
 //! - `Scan`'s lock is a leaf: nothing is read or waited for under it.
 
 mod engine;
@@ -143,8 +143,8 @@ impl Scan {
         state.record.filter(|r| failed(r) && !state.pass.begun_here)
     }
 
-    /// Changes the position on disk and that of the current batch. Returns what is to be written,
-    /// if there is a scan.
+    /// Changes the position in memory. Returns the record and the positions to write, if a scan is
+    /// running.
     fn change(&self, f: impl Fn(&mut Position)) -> Option<(Record, Position, Position)> {
         let mut state = self.state.lock();
         let record = state.record.filter(Record::is_scanning)?;

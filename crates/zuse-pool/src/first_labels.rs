@@ -6,7 +6,7 @@
 //! - The old content is lost with the first label, so the labels are wiped, not restored. A spare
 //!   is an idle one again.
 //! - From the txg that publishes the devices on they are the pool's: [`FirstLabels::keep`].
-//! - After a crash the labels stay. The next open detects that the devices were never added.
+//! - After a crash the labels stay. The next open of the pool finds that the devices never came.
 
 use std::sync::Arc;
 

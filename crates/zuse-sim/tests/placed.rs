@@ -472,8 +472,8 @@ fn volumes_place_whole_blocks() {
     }
 }
 
-/// A record refers to a placed block until its txg is on disk, although that txg does not link it.
-/// Writes meanwhile are allocated elsewhere.
+/// A record leads to a placed block until its txg is on disk, although that txg does not link it.
+/// Writers get other places meanwhile.
 #[test]
 fn what_a_record_leads_to_is_given_to_nobody_before_its_txg_is_on_disk() {
     let inner = Arc::new(MemDevice::new("sim0", SIZE / 2));

@@ -257,8 +257,8 @@ impl Ctx<'_> {
         self.log_pool("scan setup", &text)
     }
 
-    /// While a scan runs, blocks that a leaf could not store count as errors on disk. A process
-    /// that continues the scan has no other record of them, and must not trust that leaf.
+    /// While a scan goes on, blocks that some leaf did not take count as errors on disk. A
+    /// process that resumes the scan learns of them only so, and must not believe that leaf.
     fn write_scan(&self, record: &Record, position: &Position) -> Result<()> {
         let mut stored = *record;
         if record.is_scanning() {
@@ -513,18 +513,24 @@ impl Ctx<'_> {
                 .put_u64(self.tx, LAST_SCRUBBED, max)?;
         }
         if record.errors == 0 || begun_here {
-            let failed: Vec<(u64, Span)> = short
-                .failed
-                .into_iter()
-                .map(|(leaf, (first, last))| (leaf, Span::new(first, last - first + 1)))
-                .collect();
-            // Unvisited blocks still count as missing: a failing device may have hidden a tree.
-            let seen_after = record.min_txg.max(short.hidden);
-            let births = (Txg(seen_after), Txg(record.max_txg));
-            self.spa.scan_done(self.tx, births, &failed)?;
+            self.devices_are_filled(&record, short)?;
         }
         self.tell_scan(record.function, Step::Done);
         self.log_pool("scan done", &format!("errors={}", record.errors))
+    }
+
+    /// Devices lack nothing any more of what a complete scan visited, except what it noted.
+    fn devices_are_filled(&self, record: &Record, short: Short) -> Result<()> {
+        let failed: Vec<(u64, Span)> = short
+            .failed
+            .into_iter()
+            .map(|(leaf, (first, last))| (leaf, Span::new(first, last - first + 1)))
+            .collect();
+        // Blocks that were not visited still count as missing: a device that failed for a
+        // moment may have hidden a tree.
+        let seen_after = record.min_txg.max(short.hidden);
+        let births = (Txg(seen_after), Txg(record.max_txg));
+        self.spa.scan_done(self.tx, births, &failed)
     }
 
     fn note_change(&self, f: impl Fn(&mut Position)) -> Result<()> {

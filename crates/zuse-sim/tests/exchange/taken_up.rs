@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// A device fails to store some blocks of a resilver, before the pool is closed. The continued
-/// resilver would not visit those blocks again.
+/// A device does not take some of what it lacks, in a part of a resilver that ends before the pool
+/// is closed. The process that resumes it does not come to those blocks again.
 #[test]
 fn what_a_device_did_not_take_before_is_filled_by_whoever_takes_the_resilver_up() {
     let faulty = Arc::new(FaultyDevice::new(disk(1)));

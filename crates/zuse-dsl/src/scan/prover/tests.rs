@@ -13,7 +13,7 @@ use zuse_vdev::PoolState;
 use super::*;
 use crate::Dsl;
 
-/// A pool whose txgs end only on request.
+/// A pool whose txgs end only when the test asks for it.
 fn pool() -> (Arc<Pool>, Arc<Dsl>) {
     let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::new("/d/0", 80 << 20));
     let mut env = Environment::default();
