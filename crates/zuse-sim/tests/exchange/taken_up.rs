@@ -1,4 +1,4 @@
-//! Scans that go on after the pool was opened again.
+//! Scans that continue after the pool was opened again.
 
 use super::*;
 
