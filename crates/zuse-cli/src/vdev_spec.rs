@@ -222,7 +222,12 @@ struct Open {
 }
 
 impl VdevSpecs {
+<<<<<<< ours
     /// Parses the words; a word that names an existing file is a device.
+=======
+    /// Reads the words. One that means something is no device, whatever lies in the working
+    /// directory: `./log` names a file `log`.
+>>>>>>> theirs
     pub fn parse(words: &[PathBuf], path_of: &dyn Fn(&Path) -> PathBuf) -> Outcome<Self> {
         let mut specs = Self::default();
         let mut class = VdevClass::Normal;
@@ -232,12 +237,15 @@ impl VdevSpecs {
         for word in words {
             let path = path_of(word);
             let text = word.to_str().unwrap_or_default();
-            let keyword = if path.exists() { None } else { word_of(text) };
+            let keyword = match word_of(text) {
+                // A name that only begins as a dRAID's.
+                Some(Err(_)) if path.exists() => None,
+                word => word.transpose()?,
+            };
             let Some(keyword) = keyword else {
                 specs.device(path, class, aux, open.is_some());
                 continue;
             };
-            let keyword = keyword?;
             specs.end(open.take(), class)?;
             if let (Some(list), Word::Group(_) | Word::Draid(..)) = (aux, &keyword) {
                 let what = format!("{} requires at least 1 devices", word_for(list));
@@ -507,6 +515,38 @@ mod tests {
             parse("draid2:3d:6c:1s a b c d e f"),
             Ok((6, vec![(draid, 6, Normal)]))
         );
+    }
+
+    #[test]
+    fn a_word_is_no_device_although_a_file_is_called_like_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for name in [
+            "a",
+            "b",
+            "c",
+            "log",
+            "mirror",
+            "spare",
+            "cache",
+            "draid1:2d",
+            "draid-1",
+        ] {
+            std::fs::write(dir.path().join(name), "").expect("made");
+        }
+        let parse = |words: &str| {
+            let words: Vec<PathBuf> = words.split(' ').map(PathBuf::from).collect();
+            VdevSpecs::parse(&words, &|p| dir.path().join(p)).expect("read")
+        };
+        let specs = parse("mirror a b log c");
+        let layout: Vec<_> = specs.layout.iter().map(|t| (t.shape, t.class)).collect();
+        let log = (Shape::Single, VdevClass::Log);
+        assert_eq!(layout, [(Shape::Mirror, VdevClass::Normal), log]);
+        let specs = parse("a spare b cache c");
+        assert_eq!((specs.spares.len(), specs.cache.len()), (1, 1));
+        assert_eq!(parse("draid1:2d a b c").layout[0].devices, 3);
+        let specs = parse("draid-1 ./log ./mirror");
+        assert_eq!(specs.devices.len(), 3, "names that mean nothing");
+        assert!(specs.devices[1].ends_with("log"));
     }
 
     #[test]
