@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Hints that misled: a full folder for unpacking was "a device that fails", a mount in use was said to be so three times, a device that
-# was named twice was "in use by another process", and who holds one was not named.
+# Hints that misled. A full folder for unpacking was "a device that fails". A mount in use was said to be so three times. A device that
+# was named twice was "in use by another process". The holder of a device was not named.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 for d in a b; do disk $d; done
@@ -39,7 +39,7 @@ done
 is "$(zfs unmount tank/m 2>&1 | grep -c 'cannot unmount')" 1 "how often unmount says it"
 kill %1
 wait
-# Whoever calls is in it.
+# The caller's own directory is in the mount.
 for command in "zpool export tank" "zpool destroy tank" "zfs unmount tank/m"; do
     said=$(cd m && $command 2>&1)
     is "$(grep -o 'cannot unmount' <<<"$said" | wc -l)" 1 "how often '$command' says it: $said"

@@ -222,12 +222,8 @@ struct Open {
 }
 
 impl VdevSpecs {
-<<<<<<< ours
-    /// Parses the words; a word that names an existing file is a device.
-=======
     /// Reads the words. One that means something is no device, whatever lies in the working
     /// directory: `./log` names a file `log`.
->>>>>>> theirs
     pub fn parse(words: &[PathBuf], path_of: &dyn Fn(&Path) -> PathBuf) -> Outcome<Self> {
         let mut specs = Self::default();
         let mut class = VdevClass::Normal;

@@ -60,7 +60,7 @@ pub enum MountError {
     /// Another mount namespace keeps a copy of the mount, and the connection cannot be aborted.
     #[error("'{}' is unmounted here, and {} keeps a copy of it", .0.display(), .1)]
     Kept(PathBuf, String),
-    /// Somebody uses the mount.
+    /// A process uses the mount.
     #[error("'{}' is busy", .0.display())]
     Busy(PathBuf),
     /// The session could not be set up.
