@@ -101,11 +101,9 @@ impl Pool {
         guid: u64,
         path: Option<&str>,
     ) -> Option<Arc<dyn BlockDevice>> {
-        if self
-            .vdevs
-            .leaf(guid)
-            .is_some_and(|leaf| leaf.device().is_some())
-        {
+        let leaf = self.vdevs.leaf(guid);
+        // A closed pool must not take the lock of a device: the path may be another pool's by now.
+        if self.is_closed() || leaf.is_some_and(|leaf| leaf.device().is_some()) {
             return None;
         }
         let reopen = self.reopen.read().clone();

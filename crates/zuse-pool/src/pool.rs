@@ -678,6 +678,11 @@ impl Pool {
         Ok(())
     }
 
+    /// Whether the pool was closed, or is being closed.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Relaxed)
+    }
+
     /// Closes the pool: everything is written, with `state` as the pool's new state, and both
     /// threads end.
     ///

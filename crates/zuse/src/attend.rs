@@ -53,7 +53,7 @@ impl Pool {
     /// # Errors
     /// The pool cannot be changed now; the next call tries again.
     pub fn attend(self: &Arc<Self>) -> Result<()> {
-        if !self.is_writable() || self.suspended().is_some() {
+        if !self.is_writable() || self.spa().is_closed() || self.suspended().is_some() {
             return Ok(());
         }
         let leaves = self.spa().vdevs().leaves();
@@ -89,7 +89,8 @@ impl Pool {
     /// Whether a device failed or is missing, or waits for a resilver.
     pub fn needs_attention(&self) -> bool {
         let leaves = self.spa().vdevs().leaves();
-        leaves.iter().any(|leaf| is_away(&leaf)) || self.waiting_range().is_some()
+        let lacks = leaves.iter().any(|leaf| is_away(&leaf)) || self.waiting_range().is_some();
+        lacks && !self.spa().is_closed()
     }
 
     /// The range of missing txgs for which no resilver was begun.
@@ -159,6 +160,7 @@ impl Pool {
 mod tests {
     use std::path::Path;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     use zuse_format::nvlist::NvList;
     use zuse_pool::{Offline, Shape, SyncCtx, TopSpec};
@@ -234,6 +236,26 @@ mod tests {
         assert_eq!(mirror.children[1].kind, VdevKind::Spare);
         assert!(pool.spa().lacking().is_empty());
         pool.close().expect("closed");
+    }
+
+    /// A host ends a moment after its pool. What is at the paths then may be another pool's.
+    #[test]
+    fn a_closed_pool_opens_no_device() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let pool = mirror(dir.path());
+        let a = dir.path().join("a");
+        let a = pool.vdev_by_name(a.to_str().expect("text")).expect("a");
+        let opened = Arc::new(AtomicBool::new(false));
+        let noted = opened.clone();
+        pool.spa().set_reopen(move |_, _| {
+            noted.store(true, Relaxed);
+            None
+        });
+        pool.destroy().expect("destroyed");
+        assert!(!pool.needs_attention());
+        pool.attend().expect("nothing is done");
+        pool.online(a).expect_err("the pool is closed");
+        assert!(!opened.load(Relaxed));
     }
 
     #[test]
