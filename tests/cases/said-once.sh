@@ -31,6 +31,7 @@ is "$(zuse stream ls --tmp . stream)" f "another one"
 # A mount that a process of another user's is in.
 ok zfs create -o mountpoint="$T/m" tank/m
 (cd m && exec sleep 60) &
+for _ in $(seq 100); do [ "$(readlink "/proc/$!/cwd")" != "$T/m" ] || break; sleep 0.05; done
 for command in "export" "destroy"; do
     said=$(zpool $command tank 2>&1)
     is "$(grep -c 'cannot unmount' <<<"$said")" 1 "how often $command says it: $said"
@@ -59,6 +60,6 @@ mkdir n
 zuse --in a mount tank/s n &
 for _ in $(seq 100); do mountpoint -q n && break; sleep 0.1; done
 said=$(XDG_STATE_HOME=$T/other zpool import -d a tank 2>&1)
-is "$(sed 's/process [0-9]* /process N /' <<<"$said")" "cannot import 'tank': $T/a is in use by process N ('zuse')" "a pool that another process has"
+is "$(head -n 1 <<<"$said" | sed 's/process [0-9]* /process N /')" "cannot import 'tank': $T/a is in use by process N ('zuse')" "a pool that another process has"
 umount n
 wait

@@ -604,12 +604,12 @@ impl Session {
         let Some(holder) = &self.holder else {
             return Ok(());
         };
-        // The socket comes last: the holder uses the new name as soon as the socket exists.
+        // The socket comes last: as soon as it exists the holder uses the new name, and removes the
+        // names that it was found by.
+        holder.was_found_by(old);
         let moved = std::fs::copy(self.state.held_name(old), self.state.held_name(new))
             .and_then(|_| std::fs::hard_link(self.state.socket(old), self.state.socket(new)));
-        moved.or_cannot(|| "cannot note the pool's new guid".into())?;
-        holder.was_found_by(old);
-        Ok(())
+        moved.or_cannot(|| "cannot note the pool's new guid".into()).map(drop)
     }
 
     /// Drops a pool that the command has closed itself.

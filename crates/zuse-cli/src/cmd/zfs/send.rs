@@ -174,7 +174,9 @@ impl Send {
 
     fn planned(&self, session: &mut Session) -> Outcome<SendPlan> {
         let name = self.snapshot.clone().unwrap_or_default();
-        if name.contains('#') {
+        // Several snapshots of a bookmark are refused later, in words of their own.
+        let several = self.recursive || self.all_from.is_some();
+        if name.contains('#') && !several {
             super::check_head(&name)?;
         }
         if self.skip_missing && !self.recursive {
