@@ -3,6 +3,7 @@
 # was named twice was "in use by another process". The holder of a device was not named.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
+unset ZUSE_HOST_LINGER
 for d in a b; do disk $d; done
 ln b hard
 ln -s b soft

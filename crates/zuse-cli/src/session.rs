@@ -609,7 +609,9 @@ impl Session {
         holder.was_found_by(old);
         let moved = std::fs::copy(self.state.held_name(old), self.state.held_name(new))
             .and_then(|_| std::fs::hard_link(self.state.socket(old), self.state.socket(new)));
-        moved.or_cannot(|| "cannot note the pool's new guid".into()).map(drop)
+        moved
+            .or_cannot(|| "cannot note the pool's new guid".into())
+            .map(drop)
     }
 
     /// Drops a pool that the command has closed itself.
