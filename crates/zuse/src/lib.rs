@@ -142,7 +142,7 @@ pub use zuse_device::{
 pub use zuse_dsl::property::{Shown, Source, Text, Value};
 pub use zuse_dsl::{EncryptionInfo, KEY_MATERIAL_MAX, KeyFormat, KeyMaterial};
 pub use zuse_dsl::{Entry, Grant, Kind, LogMet, Needs, Stat, Which};
-pub use zuse_dsl::{ErrorScrub, ScanStatus as LastScan};
+pub use zuse_dsl::{ErrorScrub, Function as ScanFunction, ScanStatus as LastScan};
 pub use zuse_format::compatibility::{self, Compatibility};
 pub use zuse_format::feature::{self, Feature};
 pub use zuse_format::uberblock::{SPA_VERSION, is_spa_version};
