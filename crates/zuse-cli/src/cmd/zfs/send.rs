@@ -172,12 +172,11 @@ impl Send {
         }
     }
 
-    fn planned(&self, session: &mut Session) -> Outcome<SendPlan> {
-        let name = self.snapshot.clone().unwrap_or_default();
+    fn check_target(&self, name: &str) -> Outcome {
         // Several snapshots of a bookmark are refused later, in words of their own.
         let several = self.recursive || self.all_from.is_some();
         if name.contains('#') && !several {
-            super::check_head(&name)?;
+            super::check_head(name)?;
         }
         if self.skip_missing && !self.recursive {
             let what = "skip-missing flag can only be used in conjunction with replicate";
@@ -187,6 +186,12 @@ impl Send {
             let what = "Cannot specify dataset exclusion (-X) on a non-recursive send.";
             return Err(CommandError::new(what).into());
         }
+        Ok(())
+    }
+
+    fn planned(&self, session: &mut Session) -> Outcome<SendPlan> {
+        let name = self.snapshot.clone().unwrap_or_default();
+        self.check_target(&name)?;
         let given = self.from.as_deref().or(self.all_from.as_deref());
         let from = given.map(|from| {
             if from.contains(['@', '#']) {
