@@ -35,7 +35,12 @@ ok zpool online p "$T/a"
 ok zpool wait -t resilver p
 is "$(tree)" "p ONLINE, mirror-0 ONLINE, a ONLINE, b ONLINE" "both halves"
 
+ok zuse tunables -o zfs_scan_suspend_progress=1 p
 ok zpool replace p "$T/a" "$T/c"
+# It waits as long as the resilver does not go on.
+fails 124 timeout 3 zpool wait -t replace p
+is "$(tree)" "p ONLINE, mirror-0 ONLINE, replacing-0 ONLINE, a ONLINE, c ONLINE, b ONLINE" "one half is being replaced"
+ok zuse tunables -o zfs_scan_suspend_progress=0 p
 ok zpool wait -t replace p
 is "$(tree)" "p ONLINE, mirror-0 ONLINE, c ONLINE, b ONLINE" "one half was replaced"
 ok zpool detach p "$T/b"

@@ -16,8 +16,8 @@ plainly() {
 state() { # name, options
     local name=$1
     shift
-    zpool status "$@" t 2>&1 | plainly | sed -e "${without:-}" >got
-    plainly | sed -e "${without:-}" >wanted
+    zpool status "$@" t 2>&1 | plainly >got
+    plainly >wanted
     cmp -s got wanted || differs "$name: $(diff wanted got)"
 }
 
@@ -81,9 +81,10 @@ W
 ok zpool clear t
 ok zpool wait -t resilver t
 fill 30000000
+ok zuse tunables -o zfs_scan_suspend_progress=1 t
 ok zpool scrub t
-if zpool scrub -p t; then
-    state "scrub paused" <<'W'
+ok zpool scrub -p t
+state "scrub paused" <<'W'
   pool: t
  state: ONLINE
   scan: scrub paused since Sun Nov 29 09:26:39 2026
@@ -100,9 +101,9 @@ config:
 
 errors: No known data errors
 W
-    says "cannot pause scrubbing t: scrub is paused; use 'zpool scrub' to resume scrub" zpool scrub -p t
-    ok zpool scrub -s t
-    state "scrub canceled" <<'W'
+says "cannot pause scrubbing t: scrub is paused; use 'zpool scrub' to resume scrub" zpool scrub -p t
+ok zpool scrub -s t
+state "scrub canceled" <<'W'
   pool: t
  state: ONLINE
   scan: scrub canceled on Sun Nov 29 09:26:43 2026
@@ -116,10 +117,7 @@ config:
 
 errors: No known data errors
 W
-    says "cannot cancel scrubbing t: there is no active scrub" zpool scrub -s t
-fi
-# Whether the scrub could be stopped before its end goes by chance.
-without='/^  scan: /d'
+says "cannot cancel scrubbing t: there is no active scrub" zpool scrub -s t
 ok zpool export t
 mkdir away
 mv b away/
@@ -176,7 +174,6 @@ config:
 
 errors: No known data errors
 W
-without=
 ok zpool replace -w t "$T/b"
 ok zpool export t
 ok zpool import -d "$T" t

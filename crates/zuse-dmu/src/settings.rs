@@ -74,6 +74,8 @@ pub struct Settings {
     pub objset_size: usize,
     /// Pools of version 1 have one copy of everything.
     pub one_copy: bool,
+    /// Pools before version 3 count the space of an object in sectors of 512 bytes.
+    pub used_in_sectors: bool,
     /// Largest block a new file grows to.
     pub record_size: u32,
     /// File blocks up to this size go to special vdevs; 0 for none.
@@ -260,6 +262,7 @@ impl Default for Settings {
             embedded_data: true,
             objset_size: zuse_format::objset::OBJSET_SIZE,
             one_copy: false,
+            used_in_sectors: false,
             record_size: 128 * 1024,
             special_small_blocks: 0,
             micro_zap_max: 128 * 1024,

@@ -366,10 +366,13 @@ impl DnodePhys {
         used_bytes(self.used, self.flags)
     }
 
-    /// Sets the used space and the flag that says it is in bytes.
+    /// Sets the used space, in bytes or in sectors of 512 bytes as [`FLAG_USED_BYTES`] says.
     pub fn set_used_bytes(&mut self, bytes: u64) {
-        self.used = bytes;
-        self.flags |= FLAG_USED_BYTES;
+        self.used = if self.flags & FLAG_USED_BYTES != 0 {
+            bytes
+        } else {
+            bytes / 512
+        };
     }
 
     /// Writes the dnode to the first [`Self::size`] bytes of `out`; unused bytes become zero.

@@ -333,6 +333,7 @@ impl Pool {
         settings.embedded_data = enabled("com.delphix:embedded_data");
         settings.objset_size = objset_size(self.version(), enabled("org.zfsonlinux:project_quota"));
         settings.one_copy = self.version() < VERSION_COPIES;
+        settings.used_in_sectors = self.version() < VERSION_DEFLATE;
         settings.indirect_shift = self.limits().indirect_shift;
         if !enabled("org.illumos:lz4_compress") {
             settings.metadata_compression = zuse_codec::Compression::Lzjb;

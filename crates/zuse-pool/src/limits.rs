@@ -42,6 +42,8 @@ pub struct Limits {
     /// Memory of a scan for collected blocks: one part in this many of the machine's memory, at
     /// most.
     pub scan_memory_fact: u32,
+    /// Scans stay active and make no progress.
+    pub scan_held: bool,
     /// Instead of every dataset's `recordsize`.
     pub record_size: Option<u32>,
     /// Instead of every dataset's `atime`.
@@ -102,6 +104,7 @@ impl Default for Limits {
             livelist_entries: 500_000,
             livelist_least_shared: 75,
             scan_memory_fact: 20,
+            scan_held: false,
             record_size: None,
             atime: None,
             primary_cache: None,
@@ -113,7 +116,7 @@ impl Default for Limits {
             no_ivset_check: false,
             host_linger: None,
             intent_log: true,
-            log_indirect: false,
+            log_indirect: true,
             events_kept: zuse_base::Events::USUAL,
         }
     }

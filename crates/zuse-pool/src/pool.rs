@@ -21,7 +21,7 @@ use zuse_vdev::{PoolConfig, PoolState, Vdevs};
 
 use crate::suspend::Suspension;
 use crate::txg::{DirtyBounds, Txgs};
-use crate::version::{VERSION_COPIES, objset_size};
+use crate::version::{VERSION_COPIES, VERSION_DEFLATE, objset_size};
 use crate::{Allocator, DslHooks, Features, Limits};
 
 mod space;
@@ -433,6 +433,7 @@ impl Pool {
             embedded_data: f.is_active("com.delphix:embedded_data"),
             objset_size: objset_size(self.version(), f.is_enabled("org.zfsonlinux:project_quota")),
             one_copy: self.version() < VERSION_COPIES,
+            used_in_sectors: self.version() < VERSION_DEFLATE,
             micro_zap_max: limits.micro_zap_max,
             indirect_shift: limits.indirect_shift,
             ..Settings::default()

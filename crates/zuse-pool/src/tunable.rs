@@ -212,6 +212,17 @@ pub static TUNABLES: &[Tunable] = &[
         set: |l, v| l.scan_memory_fact = v.map_or(Limits::default().scan_memory_fact, |v| v as u32),
     },
     Tunable {
+        name: "zfs_scan_suspend_progress",
+        alias: None,
+        unit: Unit::Switch,
+        range: (0, 1),
+        power: false,
+        meaning: "scrubs and resilvers stay active and make no progress",
+        live: true,
+        get: |l| Some(u64::from(l.scan_held)),
+        set: |l, v| l.scan_held = v == Some(1),
+    },
+    Tunable {
         name: "zfs_bclone_enabled",
         alias: None,
         unit: Unit::Switch,

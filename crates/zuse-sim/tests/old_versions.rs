@@ -10,6 +10,8 @@ use zuse::{Pool, PoolAccess, SPA_VERSION};
 use zuse_base::Txg;
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice};
+use zuse_format::ObjectId;
+use zuse_format::dnode::FLAG_USED_BYTES;
 use zuse_pool::{Environment, Limits, Shape, TopSpec, VdevSpec};
 use zuse_sim::administration::Administration;
 use zuse_sim::golden::open_whole;
@@ -142,6 +144,35 @@ fn a_pool_is_upgraded_in_the_middle_of_its_life() {
             pool = again(pool, &devices);
             assert_eq!(pool.spa().version(), to, "{when}");
         }
+        pool.export().expect("export");
+    }
+}
+
+/// OpenZFS counts sectors of 512 bytes before version 3, whatever the flag of a dnode says.
+#[test]
+fn the_space_of_an_object_has_the_form_of_its_pool() {
+    let in_bytes = |pool: &Pool| {
+        let mos = pool.spa().mos();
+        let mut found = Vec::new();
+        let mut at = ObjectId(0);
+        while let Some(object) = mos.next_object(at).expect("objects") {
+            let dnode = mos.dnode(object).expect("dnode");
+            found.push(dnode.flags() & FLAG_USED_BYTES != 0);
+            at = object;
+        }
+        found.push(mos.meta().flags() & FLAG_USED_BYTES != 0);
+        found
+    };
+    for version in [1, 2, 3] {
+        let (pool, devices) = made(version, 1);
+        let pool = again(pool, &devices);
+        let all = in_bytes(&pool);
+        assert!(all.len() > 10, "version {version}: {all:?}");
+        assert!(
+            all.iter().all(|bytes| *bytes == (version >= 3)),
+            "version {version}: {all:?}"
+        );
+        sound(&pool, &format!("version {version}"));
         pool.export().expect("export");
     }
 }

@@ -155,9 +155,7 @@ impl Dnode {
             tree.sync_data(&mut now, blocks, &freed)?;
             tree.sync_spill(&mut now, &spill)?;
             now.used = now.used.wrapping_add_signed(tree.used.load(Relaxed));
-            // The flag must be set only if the object was accounted for.
-            let counted = FLAG_USERUSED_ACCOUNTED | FLAG_USEROBJUSED_ACCOUNTED;
-            now.flags = now.flags & !counted | FLAG_USED_BYTES | flags;
+            now.flags = tree.flags(now.flags, flags);
             Some(now)
         };
         // Only after all blocks are written: readers use these pointers from now on.
@@ -211,6 +209,16 @@ impl Tree {
             level,
             blkid,
         }
+    }
+
+    /// The flags of the written dnode. It is marked as accounted for only if it was.
+    fn flags(&self, before: u8, accounted: u8) -> u8 {
+        let all = FLAG_USERUSED_ACCOUNTED | FLAG_USEROBJUSED_ACCOUNTED | FLAG_USED_BYTES;
+        let unit = match self.settings.used_in_sectors {
+            true => 0,
+            false => FLAG_USED_BYTES,
+        };
+        before & !all | accounted | unit
     }
 
     fn policy(&self, level: u8) -> WritePolicy {

@@ -22,6 +22,8 @@ use crate::meta::Meta;
 const DELAY: Duration = Duration::from_millis(500);
 /// Delay before a retry, if the pool is suspended or something cannot be read.
 const RETRY: Duration = Duration::from_secs(1);
+/// Delay before a held scan looks again.
+const HELD: Duration = Duration::from_millis(100);
 /// Duration of a batch, approximately.
 const BATCH: Duration = Duration::from_secs(4);
 /// Bytes of the first batch, and the minimum of any batch.
@@ -168,6 +170,7 @@ impl Dsl {
         let mut done = None;
         let mut left = most_batches;
         while !stop.is_set() {
+            self.wait_while_held(stop)?;
             let last = done.take();
             let next = self.task(|_| Ok(()), move |ctx| ctx.step_scan(last))?;
             match next {
@@ -181,6 +184,14 @@ impl Dsl {
             }
         }
         self.spa()?.io().unwatch_frees();
+        Ok(())
+    }
+
+    /// The tunable `zfs_scan_suspend_progress` holds scans.
+    pub(super) fn wait_while_held(&self, stop: &Stop) -> Result<()> {
+        while self.spa()?.limits().scan_held && !stop.is_set() {
+            stop.sleep(HELD);
+        }
         Ok(())
     }
 

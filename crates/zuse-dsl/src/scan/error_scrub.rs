@@ -148,6 +148,7 @@ impl Dsl {
     pub(super) fn error_scrub_all(&self, stop: &Stop) -> Result<()> {
         let log = self.error_log()?;
         for some in log.blocks.chunks(AT_ONCE) {
+            self.wait_while_held(stop)?;
             if stop.is_set() {
                 return Ok(());
             }

@@ -158,6 +158,7 @@ fn broken_dnodes_are_refused_and_the_scan_goes_on() {
 fn a_foreign_dnode_swaps_to_the_same_dnode() {
     let mut dnode = DnodePhys::new(12, 512, object_type::DSL_DIR, (0..=255).collect(), 1);
     dnode.max_block_id = 0x0102_0304;
+    dnode.flags |= FLAG_USED_BYTES;
     dnode.set_used_bytes(0x1000);
     dnode.blkptr[0].words = std::array::from_fn(|i| i as u64 + 0x0506_0708_0000_0000);
     let native = dnode.to_bytes();
