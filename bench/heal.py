@@ -6,7 +6,7 @@
 
 | row | what is timed | beside it |
 |---|---|---|
-| scrub, one file / raidz1 of four | `zpool scrub -w`, every cache dropped before | zfs-fuse's scrub of the same pool (version 23), `cat` of the images |
+| scrub, one file / raidz1 of four | `zpool scrub -w`, every cache dropped before | zfs-fuse's scrub of the same pool, which it made, `cat` of the images |
 | resilver, mirror / raidz1 | `zpool replace -w` of one device | `cp` with fsync of a sibling's image: as many bytes |
 | reader | half of the files through a mount, while a scrub runs | the same without one |
 
@@ -14,6 +14,7 @@ Rounds are interleaved; the best counts. ZUSE names the binary (target/release/z
 out if it is not there. Results: bench/results/heal-ci.json. Needs root; --ci needs 20 GB of disk.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -53,9 +54,9 @@ def written(path):
 
 
 class Pool:
-    """A pool of some files, of a version that zfs-fuse takes."""
+    """A pool of some files, made by zfs-fuse where it is there: it does not come to the end of a scrub of others' pools."""
 
-    def __init__(self, work, kind, devices, size):
+    def __init__(self, work, kind, devices, size, fuse):
         self.work, self.folder, self.mount = work, work / f"pool-{kind or 'file'}", work / "mnt"
         self.folder.mkdir()
         self.mount.mkdir(exist_ok=True)
@@ -65,14 +66,25 @@ class Pool:
         for device in self.devices:
             self.make(device)
         words = [kind] if kind else []
-        zuse("zpool", "create", "-o", "version=23", "-m", self.mount, "-O", "compression=off", "-O", "atime=off", POOL, *words, *self.devices)
+        create = ["create", "-m", self.mount, "-O", "compression=off", "-O", "atime=off", POOL, *words, *self.devices]
+        if fuse:
+            with fuse.running():
+                fuse.zpool(*create)
+                peers.wait_until(lambda: peers.is_mounted(self.mount), "zfs-fuse mounting")
+                self.fill(size)
+                fuse.zpool("export", POOL)
+        else:
+            zuse("zpool", *create)
+            self.fill(size)
+            zuse("zpool", "export", POOL)
+
+    def fill(self, size):
         for i in range(FILES):
             with open("/dev/urandom", "rb") as source, open(self.mount / f"noise{i}", "wb") as out:
                 left = size // FILES
                 while left:
                     out.write(source.read(min(left, 1 << 20)))
                     left -= min(left, 1 << 20)
-        zuse("zpool", "export", POOL)
 
     def make(self, path):
         path.unlink(missing_ok=True)
@@ -148,7 +160,8 @@ class Fuse(peers.ZfsFuse):
     # It was met while it scrubbed: what it says at the end is not of an earlier scrub.
     seen = False
 
-    def scrub(self, folder):
+    @contextlib.contextmanager
+    def running(self):
         os.makedirs("/var/run/zfs", exist_ok=True)
         self.scratch.mkdir(parents=True, exist_ok=True)
         with open(self.scratch / "daemon.log", "w") as log:
@@ -157,12 +170,17 @@ class Fuse(peers.ZfsFuse):
         self.pool = POOL
         try:
             peers.wait_until(self.answers, "zfs-fuse answering")
+            # A run that was killed leaves its pool in the daemon's list of pools.
             subprocess.run([self.tool("zpool"), "export", "-f", POOL], env=self.environment, capture_output=True)
+            yield
+        finally:
+            self.stop()
+
+    def scrub(self, folder):
+        with self.running():
             peers.drop_kernel_caches()
             self.zpool("import", "-f", "-d", folder, POOL)
             return timed(self.scrubbed)
-        finally:
-            self.stop()
 
     def scrubbed(self):
         self.zpool("scrub", POOL)
@@ -233,7 +251,7 @@ def main():
             fuse = None
         for kind, devices, name in (("", 1, "one file"), ("raidz1", 4, "raidz1 of four"), ("mirror", 2, "mirror")):
             try:
-                pool = Pool(work, kind, devices, size)
+                pool = Pool(work, kind, devices, size, fuse)
                 if kind != "mirror":
                     result[f"scrub, {name}"] = scrubs(pool, fuse)
                 if not kind:
