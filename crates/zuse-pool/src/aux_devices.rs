@@ -4,6 +4,7 @@
 //! Zuse maintains the list of cache devices and their labels for other systems. It stores no data
 //! on them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zuse_base::{Errno, Error, Refusal, Result, Txg};
@@ -74,6 +75,42 @@ impl Pool {
         self.sync_task(check, move |ctx| {
             ctx.pool.drop_aux(ctx, list, guid).map(drop)
         })
+    }
+
+    /// Notes where spares and cache devices were found at import, as their paths on disk are those of
+    /// the last one. On disk on return.
+    ///
+    /// # Errors
+    /// The lists cannot be read; `Refused(ROFS)`.
+    pub fn move_aux<'a>(self: &Arc<Self>, place_of: &dyn Fn(u64) -> Option<&'a str>) -> Result<()> {
+        for list in ["spares", "l2cache"] {
+            let mut moved = BTreeMap::new();
+            for entry in self.aux_lists(list)? {
+                let guid = entry.get_u64("guid").unwrap_or_default();
+                if let (Some(before), Some(now)) = (entry.get_str("path"), place_of(guid))
+                    && before != now
+                {
+                    moved.insert(guid, now.to_owned());
+                }
+            }
+            if moved.is_empty() {
+                continue;
+            }
+            self.sync_task(
+                |_| Ok(()),
+                move |ctx| {
+                    let mut all = ctx.pool.aux_lists(list)?;
+                    for entry in &mut all {
+                        let guid = entry.get_u64("guid").unwrap_or_default();
+                        if let Some(path) = moved.get(&guid) {
+                            entry.insert("path", path.as_str());
+                        }
+                    }
+                    ctx.pool.write_aux_devices(ctx, list, all)
+                },
+            )?;
+        }
+        Ok(())
     }
 
     /// Adds entries to a list (`spares` or `l2cache`).

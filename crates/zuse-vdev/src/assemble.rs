@@ -49,6 +49,9 @@ pub struct FoundPool {
     pub config: PoolConfig,
     /// Path of each device found, by leaf guid.
     pub devices: BTreeMap<u64, String>,
+    /// Paths of the idle spares and cache devices found, by guid. Their labels do not name a pool,
+    /// so these are of any pool.
+    pub aux: BTreeMap<u64, String>,
 }
 
 /// Reads the labels of devices.
@@ -123,6 +126,11 @@ pub fn assemble(scanned: &[Scanned]) -> Scan {
         }
     }
     scan.pools = groups.into_values().filter_map(Group::into_pool).collect();
+    let aux = scan.aux.iter().map(|(label, path)| (label.guid, path));
+    let aux: BTreeMap<u64, String> = aux.map(|(guid, path)| (guid, path.clone())).collect();
+    for pool in &mut scan.pools {
+        pool.aux.clone_from(&aux);
+    }
     scan.pools.sort_by(|a, b| {
         (&a.config.name, a.config.pool_guid).cmp(&(&b.config.name, b.config.pool_guid))
     });
@@ -256,7 +264,11 @@ impl<'a> Group<'a> {
                 node.path = Some(path.clone());
             }
         });
-        Some(FoundPool { config, devices })
+        Some(FoundPool {
+            config,
+            devices,
+            aux: BTreeMap::new(),
+        })
     }
 }
 
@@ -264,6 +276,12 @@ impl<'a> Group<'a> {
 pub type OpenDevices = BTreeMap<u64, Arc<dyn BlockDevice>>;
 
 impl FoundPool {
+    /// Where a device of the pool was found: of its tree, a spare or a cache device.
+    pub fn place_of(&self, guid: u64) -> Option<&str> {
+        let place = self.devices.get(&guid).or_else(|| self.aux.get(&guid));
+        place.map(String::as_str)
+    }
+
     /// Health of a node, by which devices were found.
     pub fn health_of(&self, node: &VdevConfig) -> Health {
         match &node.kind {

@@ -99,7 +99,11 @@ impl Pool {
         if let (true, Some(problem)) = (devices.is_empty(), problems.into_iter().next()) {
             return Err(problem.into());
         }
-        Self::open_on(env, &found.config, &devices, access)
+        let pool = Self::open_on(env, &found.config, &devices, access)?;
+        if access.writable {
+            pool.spa().move_aux(&|guid| found.place_of(guid))?;
+        }
+        Ok(pool)
     }
 
     /// Who has a pool open for writing, in words; none if nobody is seen to.

@@ -490,7 +490,11 @@ fn inside(session: &Session, found: &FoundPool) -> Outcome<Inside> {
     };
     let names = |list| {
         let devices = pool.spa().aux_devices(list).unwrap_or_default();
-        devices.iter().map(VdevConfig::name).collect()
+        let name = |device: &VdevConfig| match found.place_of(device.guid) {
+            Some(path) => path.to_owned(),
+            None => device.name(),
+        };
+        devices.iter().map(name).collect()
     };
     Ok(Inside {
         errata: match config.version {
