@@ -96,8 +96,9 @@ def counters(peer):
         if isinstance(value, dict):
             for name, inner in value.items():
                 look([*path, name], inner)
-        elif isinstance(value, (int, float)) and any("log" in word for word in path):
-            found[".".join(path)] = value
+        # What is a mean already has no difference.
+        elif isinstance(value, (int, float)) and any("log" in word for word in path) and not path[-1].startswith(("mean", "waiters")):
+            found[path[-1]] = value
 
     look([], said)
     return found
@@ -135,6 +136,8 @@ def measure(peer, plan):
         before = counters(peer)
         results[name] = row(folder)
         changed = {k: v - before.get(k, 0) for k, v in counters(peer).items() if v != before.get(k, 0)}
+        if changed.get("flushes"):
+            changed["waiters a flush"] = changed.get("commits_by_flush", 0) / changed["flushes"]
         results[name].update({"log": changed} if changed else {})
         print(f"    {name}: {show(results[name])}", flush=True)
     peer.stop()
@@ -143,7 +146,7 @@ def measure(peer, plan):
 
 def show(result):
     median = f", median {result['median_us']:,.0f} µs" if "median_us" in result else ""
-    log = "".join(f"; {name} {value:,.0f}" for name, value in result.get("log", {}).items())
+    log = "".join(f"; {name} {value:,.1f}" for name, value in result.get("log", {}).items())
     return f"{result['rate']:,.0f}/s{median}{log}"
 
 
