@@ -77,7 +77,7 @@ impl Pool {
         })
     }
 
-    /// Notes where spares and cache devices were found at import, as their paths on disk are those of
+    /// Notes where spares and cache devices were found at import: the paths on disk are those of
     /// the last one. On disk on return.
     ///
     /// # Errors

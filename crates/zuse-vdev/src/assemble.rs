@@ -264,11 +264,7 @@ impl<'a> Group<'a> {
                 node.path = Some(path.clone());
             }
         });
-        Some(FoundPool {
-            config,
-            devices,
-            aux: BTreeMap::new(),
-        })
+        Some(FoundPool::of(config, devices))
     }
 }
 
@@ -276,6 +272,14 @@ impl<'a> Group<'a> {
 pub type OpenDevices = BTreeMap<u64, Arc<dyn BlockDevice>>;
 
 impl FoundPool {
+    fn of(config: PoolConfig, devices: BTreeMap<u64, String>) -> Self {
+        Self {
+            config,
+            devices,
+            aux: BTreeMap::new(),
+        }
+    }
+
     /// Where a device of the pool was found: of its tree, a spare or a cache device.
     pub fn place_of(&self, guid: u64) -> Option<&str> {
         let place = self.devices.get(&guid).or_else(|| self.aux.get(&guid));
