@@ -1,11 +1,12 @@
 //! `zpool history`
 
 use clap::Args;
+use zuse::Pool;
 use zuse::tools::Layers as _;
 use zuse_format::nvlist::{NvList, NvValue};
 
 use crate::date;
-use crate::error::{Explain, Outcome};
+use crate::error::{Explain, Outcome, Stop};
 use crate::session::{Need, Session};
 use crate::ui::Ui;
 
@@ -32,19 +33,33 @@ impl History {
             self.pools.clone()
         };
         for name in &names {
-            let pool = session.pool(name, Need::Read)?;
-            let records = pool
-                .dsl()
-                .history()
-                .or_cannot_pool(|| format!("cannot show history for '{name}'"))?;
-            session.ui.line(format!("History for '{name}':"))?;
-            for record in &records {
-                if let Some(line) = self.line(record, &session.ui) {
-                    session.ui.line(line)?;
+            match session.pool(name, Need::Read) {
+                Ok(pool) => self.one(session, name, &pool)?,
+                Err(Stop::Held(guid)) if names.len() > 1 => {
+                    let mut words = vec!["zuse", "zpool", "history"];
+                    let options = [(self.internal, "-i"), (self.long, "-l")];
+                    words.extend(options.iter().filter(|o| o.0).map(|o| o.1));
+                    words.push(name);
+                    crate::forward::command(session, guid, &words)?;
                 }
+                Err(stop) => return Err(stop),
             }
-            session.ui.line("")?;
         }
+        Ok(())
+    }
+
+    fn one(&self, session: &mut Session, name: &str, pool: &Pool) -> Outcome {
+        let records = pool
+            .dsl()
+            .history()
+            .or_cannot_pool(|| format!("cannot show history for '{name}'"))?;
+        session.ui.line(format!("History for '{name}':"))?;
+        for record in &records {
+            if let Some(line) = self.line(record, &session.ui) {
+                session.ui.line(line)?;
+            }
+        }
+        session.ui.line("")?;
         Ok(())
     }
 
