@@ -32,8 +32,8 @@ use crate::session::Session;
 
 /// ZFS in user space.
 ///
-/// Pools live in files or on disks and are byte-compatible with OpenZFS; no kernel module and no
-/// root is needed. Called as zpool, zfs or zdb (by a link of that name) it is that command.
+/// Pools live in files or on disks and are byte-compatible with OpenZFS. Neither a kernel module
+/// nor root is needed. Called by a link named zpool, zfs, zdb or zstream, it is that command.
 #[derive(Parser, Debug)]
 #[command(name = "zuse", version, propagate_version = true, args_override_self = true, max_term_width = 100, after_help = EXAMPLES)]
 pub struct Cli {
@@ -42,7 +42,7 @@ pub struct Cli {
     #[arg(id = "search-in", long = "in", global = true, value_name = "FILE|DIR")]
     pub search_in: Vec<PathBuf>,
     /// A file with a key of encrypted datasets: raw, hexadecimal or a passphrase (may be repeated).
-    /// It is tried on every encryption root of pools that are opened in place
+    /// It is tried on every encryption root of the pools that the command opens
     #[arg(id = "key-file", long = "key", global = true, value_name = "FILE")]
     pub keys: Vec<PathBuf>,
     /// Open pools as of this transaction group, or of their 'checkpoint', for reading only
@@ -52,11 +52,11 @@ pub struct Cli {
     /// them)
     #[arg(long = "tune", global = true, value_name = "NAME=VALUE", value_parser = pair)]
     pub tune: Vec<(String, String)>,
-    /// At the end, print as JSON on standard error what the pools that this command opened kept in
-    /// memory and read from devices. 'zuse stats' shows it of a mounted pool
+    /// At the end, print the cache and read figures of the pools that this command opened, as JSON
+    /// on standard error. 'zuse stats' shows those of a mounted pool
     #[arg(id = "show-stats", long = "stats", global = true)]
     pub stats: bool,
-    /// Open the pool in this process, instead of starting a host that goes on holding it
+    /// Open the pool in this process, without a host process in the background
     #[arg(long, global = true)]
     pub no_host: bool,
     #[command(subcommand)]

@@ -18,7 +18,7 @@ const CHUNK: u64 = 1 << 20;
 /// Write files of a dataset or snapshot, or a volume (VOLUME:), to standard output, without a mount
 #[derive(Args, Debug)]
 pub struct Cat {
-    /// Go on behind what cannot be read, with zeros in its place
+    /// Write zeros for blocks that cannot be read, and continue
     #[arg(short = 'k', long)]
     keep_going: bool,
     #[command(flatten)]

@@ -17,14 +17,13 @@ const TRIES: u32 = 3;
 /// Exit status when the pool could not be checked.
 const NOT_CHECKED: u8 = 3;
 
-/// Check a pool: whether everything in it fits together
+/// Check whether all structures of a pool agree
 ///
 /// Every block is read, and every invariant is checked. Blocks are compared with space maps, sums
 /// of space, deadlists and tables of shared blocks. ZAPs, names and links of files, usage by owners
 /// and labels are checked too. Nothing is changed. Each line is a place, the name of what is broken
-/// there, and the numbers; docs/check.md lists the names. The pool must be quiet: export one that
-/// is in use. Exit status: 0 sound, 1 something is broken, 2 usage, 3 the pool could not be
-/// checked.
+/// there, and the numbers; docs/check.md lists the names. The pool must not be in use: export it
+/// first. Exit status: 0 sound, 1 something is broken, 2 usage, 3 the pool could not be checked.
 #[derive(Args, Debug)]
 pub struct Check {
     /// Leave out the contents of files and volumes

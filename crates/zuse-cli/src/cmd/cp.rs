@@ -22,14 +22,15 @@ const CHUNK: usize = 1 << 20;
 /// Copy files between the host and a dataset, without a mount
 ///
 /// A place in a dataset is written DATASET:/PATH or DATASET@SNAPSHOT:/PATH. Modes, times, symbolic
-/// and hard links, extended attributes and holes are kept, owners, set-id bits and capabilities too
-/// when run as root. A volume is VOLUME: or VOLUME@SNAPSHOT:, and is copied as one file.
+/// and hard links, extended attributes and holes are kept. Owners, set-id bits and capabilities are
+/// kept too when run as root. A volume is VOLUME: or VOLUME@SNAPSHOT:, and is copied as one file.
 ///
-/// What cannot be copied is named, the rest goes on, and the exit status is 1. On the host a name
-/// that is taken is not touched without -f. Only a file that the command line names is replaced.
+/// Files that cannot be copied are reported, the others are copied, and the exit status is 1.
+/// Existing files of the host are kept unless -f is given. Only a file that the command line names
+/// itself is replaced.
 #[derive(Args, Debug)]
 pub struct Cp {
-    /// Copy directories with all that is in them
+    /// Copy directories with their content
     #[arg(short, visible_short_alias = 'R')]
     recursive: bool,
     /// Accepted: attributes are always kept
@@ -50,10 +51,10 @@ pub struct How {
     /// Keep what can be read of a file that cannot be read whole, with zeros for the rest
     #[arg(short = 'k', long)]
     pub keep_going: bool,
-    /// Replace files and links of the host that are there already (never directories)
+    /// Replace existing files and links of the host (never directories)
     #[arg(short, long)]
     pub force: bool,
-    /// As root: leave owners, set-id bits and capabilities
+    /// As root: do not copy owners, set-id bits and capabilities
     #[arg(long)]
     pub no_same_owner: bool,
     /// Leave out devices, FIFOs and sockets

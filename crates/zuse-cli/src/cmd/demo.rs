@@ -18,8 +18,8 @@ use crate::session::Session;
 
 /// Show what Zuse does: create, copy, mount, snapshot, roll back, export, import
 ///
-/// It works in a new directory below DIR (the temporary directory by default) and takes about half
-/// a gigabyte of it for a minute. Nothing else is touched.
+/// It works in a new directory below DIR, by default the temporary directory. It needs about half a
+/// gigabyte there for a minute, and changes nothing else.
 #[derive(Args, Debug)]
 pub struct Demo {
     /// Leave everything in place at the end

@@ -13,9 +13,9 @@ const LINES: usize = 5;
 /// Open files that a host with many mounts may need; each mount needs one.
 const FILES: u64 = 4096;
 
-/// Say what this system lacks for pools and mounts, and how to repair it
+/// Report what this system lacks for pools and mounts, and how to install it
 ///
-/// Ends with 1 if something is missing without which nothing can be mounted.
+/// Ends with 1 if nothing can be mounted.
 #[derive(Args, Debug)]
 pub struct Doctor {}
 

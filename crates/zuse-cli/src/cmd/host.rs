@@ -22,9 +22,9 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// The processes that hold imported pools
 ///
-/// 'zpool create' and 'zpool import' start one for the pool, 'zpool export' and 'zpool destroy' end
-/// it. A command for an imported pool that has none starts it again. The tunable zuse_host_linger
-/// says how long one goes on without work; 0 means that there are none.
+/// 'zpool create' and 'zpool import' start a host for the pool, 'zpool export' and 'zpool destroy'
+/// end it. A command for an imported pool without a host starts one. The tunable zuse_host_linger
+/// is the time that a host stays without work; 0 means no hosts.
 #[derive(Args, Debug)]
 pub struct Host {
     #[command(subcommand)]
@@ -33,18 +33,18 @@ pub struct Host {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// List them
+    /// List the hosts
     List(List),
-    /// Start one for each imported pool, and stay until SIGTERM; then end them. For a service
+    /// Start a host for each imported pool, and end them all at SIGTERM. It is for a service
     /// manager, which is notified when all are ready
     Run,
-    /// Write what waits, unmount, and end; the pools stay imported
+    /// Write dirty data, unmount, and end hosts; the pools stay imported
     Stop(Pools),
-    /// Replace them by new processes, which keep all mounts: for another version of zuse
+    /// Replace hosts by new processes, for another version of zuse; all mounts stay
     ///
-    /// Files stay open, working directories and locks stay, keys stay loaded; what is asked of the
-    /// mounts meanwhile waits. A host that cannot hand over to this version unmounts and ends, and
-    /// another one mounts again.
+    /// Open files, working directories and locks stay, and keys stay loaded. Requests to the mounts
+    /// wait meanwhile. A host that cannot hand over to this version unmounts and ends, and another
+    /// one mounts again.
     Restart(Pools),
     Metrics(metrics::Metrics),
 }

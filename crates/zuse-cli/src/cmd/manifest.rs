@@ -16,16 +16,16 @@ use crate::target::Target;
 
 /// List everything in a dataset or snapshot as JSON, one object a line
 ///
-/// Sorted by path bytes. Two trees are the same if their manifests are (but for inode numbers,
-/// blocks and access times). Every file has its sha256; --sha256=none leaves it out. A volume is
-/// one line. What cannot be read is a line with its path and an error, the rest goes on, and the
-/// exit status is 1. It needs no mount.
+/// Lines are sorted by the bytes of the path. Two trees are the same if their manifests are (but
+/// for inode numbers, blocks and access times). Every file has its sha256; --sha256=none leaves it
+/// out. A volume is one line. A file that cannot be read has a line with its path and an error; the
+/// rest goes on, and the exit status is 1. No mount is needed.
 #[derive(Args, Debug)]
 pub struct Manifest {
     /// Checksums of all files (as without this option), of those up to 64 MiB, or of none
     #[arg(long, value_name = "all|small|none", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
     sha256: Option<String>,
-    /// Accepted: what cannot be read never ends the rest
+    /// Accepted, without effect: errors never end the list
     #[arg(short = 'k', long)]
     keep_going: bool,
     #[command(flatten)]

@@ -15,9 +15,9 @@ use crate::wire;
 
 /// Mount a dataset or snapshot on a directory
 ///
-/// The datasets below it appear inside, snapshots under .zfs/snapshot. The command returns when it
-/// is mounted. A process in the background holds the pool until the last mount is gone. It serves
-/// all other zuse commands for that pool meanwhile.
+/// Child datasets appear inside, snapshots under .zfs/snapshot. The command returns when the
+/// dataset is mounted. A process in the background holds the pool until the last mount is gone.
+/// Meanwhile it runs all zuse commands for that pool.
 #[derive(Args, Debug)]
 pub struct Mount {
     #[command(flatten)]

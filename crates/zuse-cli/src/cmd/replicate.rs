@@ -15,9 +15,9 @@ use crate::session::{Need, Session};
 
 /// Update a copy of a dataset elsewhere to a snapshot here
 ///
-/// Sends from the newest snapshot or bookmark that both sides have. An interrupted
-/// run is resumed by the next one. The other side is a pool of this user, or one behind a command.
-/// That is --via 'ssh host zuse zfs', or, where OpenZFS receives, --via 'ssh host zfs'.
+/// It sends from the newest snapshot or bookmark that both sides have. The next run resumes an
+/// interrupted one. The other side is a pool of this user, or the pool that --via reaches. For
+/// example, --via 'ssh host zuse zfs', or --via 'ssh host zfs' where OpenZFS receives.
 #[derive(Args, Debug)]
 pub struct Replicate {
     /// Command that runs 'zfs' on the other side
@@ -29,7 +29,7 @@ pub struct Replicate {
     /// Roll the other side back to the common snapshot
     #[arg(short = 'F')]
     force: bool,
-    /// Say what would be sent
+    /// Only print what would be sent
     #[arg(short = 'n', long = "dryrun")]
     dry_run: bool,
     /// The dataset, whose newest snapshot is sent, or a snapshot

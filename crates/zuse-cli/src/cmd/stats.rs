@@ -12,12 +12,12 @@ use crate::query::{PoolRow, TierRow};
 use crate::session::Session;
 use crate::table::{Column, Side, render};
 
-/// Show what pools keep in memory and asked of their devices: hits, misses and bytes by tier
+/// Show the caches and the device reads of pools: hits, misses and bytes by tier
 ///
-/// Of a pool that is mounted these are the figures of its process since it was opened. Any other
-/// pool is opened for the question, and shows what opening it took; 'zuse --stats COMMAND' shows
-/// what a command took. The block cache's limit is in bytes, that of the other tiers in entries.
-/// Below them: what intent logs did, that is how fsync was answered. Times are in nanoseconds.
+/// For a mounted pool the figures are those of its process since it was opened. Any other pool is
+/// opened, and the figures are those of opening it. 'zuse --stats COMMAND' shows those of a
+/// command. The block cache's limit is in bytes, that of the other tiers in entries. Below them:
+/// intent logs, that is how fsync was answered. Times are in nanoseconds.
 #[derive(Args, Debug)]
 pub struct Stats {
     /// No header, fields separated by one tab

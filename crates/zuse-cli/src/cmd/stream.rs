@@ -27,7 +27,7 @@ use crate::progress::Progress;
 use crate::session::Session;
 use crate::target::Target;
 
-/// Look into send streams: list, read and extract files, without a pool
+/// Read send streams without a pool: list, read and extract files
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true)]
 pub struct Stream {
@@ -82,8 +82,8 @@ fn verb(session: &mut Session, words: &[OsString]) -> Outcome {
 
 /// List a directory in a stream
 ///
-/// Of a package with several datasets each is listed under its name, and paths are those of one
-/// tree. A dataset takes the place of a directory in the one above it. --dataset chooses one.
+/// In a package with several datasets each is listed under its name, and paths are those of one
+/// tree. A dataset hides a directory of its name in its parent. --dataset chooses one.
 #[derive(Args, Debug)]
 struct Ls {
     /// With modes, links, owners, sizes and times
@@ -111,7 +111,7 @@ impl Ls {
 /// Write files in a stream to standard output
 #[derive(Args, Debug)]
 struct Cat {
-    /// Go on behind what the stream does not hold, with zeros in its place
+    /// Write zeros for what the stream lacks, and continue
     #[arg(short = 'k', long)]
     keep_going: bool,
     /// The file, or a volume (may be repeated)
@@ -132,10 +132,10 @@ impl Cat {
 
 /// Copy files out of a stream
 ///
-/// The directory is made if there is none. Nothing outside of it is touched, and nothing in it that
-/// is there already. A file that the stream does not hold whole is named and left out, and the exit
-/// status is 1. -k keeps what there is of it. Of a package all datasets are copied, each into a
-/// directory of its name; a volume becomes a file.
+/// The directory is created if it does not exist. Nothing outside of it is changed, and no existing
+/// file. A file that is incomplete in the stream is reported and left out, and the exit status is
+/// 1. -k keeps what there is of it. Of a package all datasets are copied, each into a directory of
+/// its name. A volume becomes a file.
 #[derive(Args, Debug)]
 struct Extract {
     /// What to copy (may be repeated); everything if nothing is named
@@ -191,11 +191,11 @@ impl Extract {
 
 /// List every path of a stream with its checksum, as JSON
 ///
-/// What the stream does not hold whole is a line with its path and an error, and the exit status is
-/// 1. Of a package with several datasets each line names its dataset.
+/// A file that is incomplete in the stream has a line with its path and an error, and the exit
+/// status is 1. In a package with several datasets each line names its dataset.
 #[derive(Args, Debug)]
 struct Manifest {
-    /// Accepted: what cannot be read never ends the rest
+    /// Accepted, without effect: errors never end the list
     #[arg(short = 'k', long)]
     keep_going: bool,
     #[command(flatten)]
@@ -221,7 +221,7 @@ impl Manifest {
     }
 }
 
-/// Say which snapshots a stream holds
+/// List the snapshots of a stream
 #[derive(Args, Debug)]
 struct Info {
     /// The stream; standard input if none is named

@@ -15,11 +15,11 @@ use crate::wire;
 
 /// List the tunables: value, default, range, where the value was set, and what it does
 ///
-/// Values come from -o or --tune NAME=VALUE, the environment (ZUSE_ZFS_ARC_MAX=1G), the file
-/// ~/.config/zuse/tunables and the file /etc/zuse/tunables. The first that is there wins. Lines of
-/// the files are NAME=VALUE, # begins a comment. They hold for the pools that a command opens, and
-/// for a mount as long as it lasts. With a POOL that is mounted: those of its process; -o changes
-/// them there.
+/// A value comes from the first of these that has one: -o or --tune NAME=VALUE, the environment
+/// (ZUSE_ZFS_ARC_MAX=1G), the file ~/.config/zuse/tunables, the file /etc/zuse/tunables. Lines of
+/// the files are NAME=VALUE, # begins a comment. Values hold for the pools that a command opens,
+/// and for a mount as long as it lasts. With a mounted POOL the values are those of its process,
+/// and -o changes them there.
 #[derive(Args, Debug)]
 pub struct Tunables {
     /// Without a header, one TAB between columns

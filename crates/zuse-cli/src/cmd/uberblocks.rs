@@ -11,9 +11,9 @@ use crate::table::{Column, Side, render};
 
 /// List the older states of a pool that can still be opened
 ///
-/// One line for each transaction group whose uberblock is left. 'zuse --at TXG' looks at such a
-/// state, 'zpool import -T TXG' goes back to it. Blocks that were freed since may be overwritten:
-/// the older, the likelier. The pool must not be in use.
+/// There is one line for each transaction group whose uberblock still exists. 'zuse --at TXG' reads
+/// such a state, 'zpool import -T TXG' goes back to it. Blocks that were freed since may be
+/// overwritten; the older the state, the more likely. The pool must not be in use.
 #[derive(Args, Debug)]
 pub struct Uberblocks {
     #[command(flatten)]

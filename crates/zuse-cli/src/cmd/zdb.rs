@@ -64,7 +64,7 @@ impl Style {
     }
 }
 
-/// Look into pools: labels, uberblock, configuration, objects
+/// Print the structures of pools: labels, uberblock, configuration, objects
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true, disable_version_flag = true)]
 pub struct Zdb {
@@ -90,7 +90,7 @@ pub struct Zdb {
     /// Reads, writes and errors of each device
     #[arg(short = 's', long = "io-stats", action = clap::ArgAction::Count)]
     io_stats: u8,
-    /// As if each letter were given once more
+    /// As if each option were given once more
     #[arg(short = 'v', long = "verbose", action = clap::ArgAction::Count)]
     verbose: u8,
     /// Datasets; twice also their objects, four times what is in these, five times their blocks
@@ -111,13 +111,13 @@ pub struct Zdb {
     /// Read metadata and verify its checksums; twice all blocks
     #[arg(short = 'c', long = "checksum", action = clap::ArgAction::Count)]
     checksums: u8,
-    /// Without looking for leaks
+    /// Do not look for leaks
     #[arg(short = 'L', long = "disable-leak-tracking")]
     no_leaks: bool,
     /// Intent logs; twice their records, thrice what is in them
     #[arg(short = 'i', long = "intent-logs", action = clap::ArgAction::Count)]
     logs: u8,
-    /// The history, with what happened inside; twice each record's fields
+    /// The history, with internal events; twice each record's fields
     #[arg(short = 'h', long = "history", action = clap::ArgAction::Count)]
     history: u8,
     /// The pool as its checkpoint has it, under the name POOL_CHECKPOINTED_UNIVERSE
@@ -137,7 +137,7 @@ pub struct Zdb {
     /// Copy a file out: DATASET PATH TARGET
     #[arg(short = 'r', long = "copy-object")]
     copy: bool,
-    /// A block by its place: VDEV:OFFSET:SIZE[:FLAGS], offset and size in hex
+    /// A block by its address: VDEV:OFFSET:SIZE[:FLAGS], offset and size in hexadecimal
     #[arg(short = 'R', long = "read-block")]
     raw: bool,
     /// Exact numbers
@@ -164,24 +164,24 @@ pub struct Zdb {
     /// With -l: without the configurations, so that only the uberblocks are shown
     #[arg(short = 'q', long = "skip-label")]
     skip_label: bool,
-    /// Accepted: no assertion is made of what bytes of a pool say
+    /// Accepted: bytes of a pool never cause an assertion
     #[arg(short = 'A', long = "ignore-assertions", action = clap::ArgAction::Count)]
     ignore_assertions: u8,
-    /// Accepted: no messages are kept for the end
+    /// Accepted: there are no debug messages
     #[arg(short = 'G', long = "dump-debug-msg")]
     messages: bool,
-    /// Accepted: as many blocks are read at a time as the pool's limits allow
+    /// Accepted: tunables limit the reads in flight
     #[arg(short = 'I', long = "inflight", value_name = "NUMBER")]
     inflight: Option<u64>,
-    /// Accepted: devices that are missing keep a pool only from what lies on them
+    /// Accepted: a pool with missing devices is always opened
     #[arg(short = 'V', long = "verbatim")]
     verbatim: bool,
-    /// Accepted: all ways to put a block together are tried always
+    /// Accepted: all combinations are always tried to reconstruct a block
     #[arg(short = 'Y', long = "all-reconstruction")]
     all_reconstruction: bool,
     /// A device, a pool or a dataset
     what: Option<String>,
-    /// What of it: objects (N, or FIRST:LAST[:FLAGS])
+    /// Objects of it: N, or FIRST:LAST[:FLAGS]
     #[arg(allow_negative_numbers = true)]
     rest: Vec<String>,
 }

@@ -122,11 +122,11 @@ enum Command {
     Bookmark(bookmark::Bookmark),
     Diff(diff::Diff),
     Program(program::Program),
-    /// Show what each user uses, and its limits
+    /// Show the space and quota of each user
     Userspace(userspace::Space),
-    /// Show what each group uses, and its limits
+    /// Show the space and quota of each group
     Groupspace(userspace::Space),
-    /// Show what each project uses, and its limits
+    /// Show the space and quota of each project
     Projectspace(userspace::Space),
     Project(project::Project),
     Upgrade(upgrade::Upgrade),

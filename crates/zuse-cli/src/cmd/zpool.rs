@@ -46,7 +46,7 @@ use clap::{Args, Subcommand};
 use crate::error::Outcome;
 use crate::session::Session;
 
-/// Pools: make, import, export, look at them
+/// Pools: create, import, export, show
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true)]
 pub struct Zpool {

@@ -12,7 +12,7 @@ use zuse::{Compression, ZstdLevel};
 use crate::error::{CommandError, Explain, Meaning, Outcome, Stop};
 use crate::session::Session;
 
-/// Send streams as files: what is in them, tokens
+/// Print and change send streams, and decode resume tokens
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true)]
 pub struct Zstream {
@@ -45,13 +45,13 @@ impl Zstream {
     }
 }
 
-/// Say what a stream holds
+/// Print the records of a stream
 #[derive(Args, Debug)]
 struct Dump {
     /// Each record; twice also the checksums
     #[arg(short, action = clap::ArgAction::Count)]
     verbose: u8,
-    /// Leave the checksums unverified
+    /// Do not verify the checksums
     #[arg(short = 'C')]
     unverified: bool,
     /// Payloads in hexadecimal
@@ -93,7 +93,7 @@ pub fn said(error: StreamError) -> Stop {
     }
 }
 
-/// Say what a resume token holds
+/// Print the content of a resume token
 #[derive(Args, Debug)]
 struct Token {
     /// The token, as in the property receive_resume_token
@@ -115,7 +115,7 @@ struct Decompress {
     /// Print which ones
     #[arg(short)]
     verbose: bool,
-    /// The blocks; 'off' as type only resets what the record says
+    /// The blocks; 'off' as TYPE only marks the record as uncompressed
     #[arg(value_name = "OBJECT,OFFSET[,TYPE]")]
     blocks: Vec<String>,
 }
@@ -198,13 +198,13 @@ impl Recompress {
     }
 }
 
-/// Make a stream without references to earlier blocks out of a deduplicated one
+/// Convert a deduplicated stream to one without references to earlier blocks
 #[derive(Args, Debug)]
 struct Redup {
-    /// Say how many there were
+    /// Print the number of references
     #[arg(short)]
     verbose: bool,
-    /// The stream: a file, because blocks are looked up in it
+    /// The stream: a file, because earlier blocks are read again
     file: PathBuf,
 }
 
@@ -226,8 +226,8 @@ impl Redup {
 
 /// Leave blocks out of a stream, from standard input to standard output
 ///
-/// A receiver keeps what it has there, or gets a hole: so a stream gets past a block that is of no
-/// use.
+/// At their place a receiver keeps what it has, or gets a hole. So a stream with a damaged block
+/// can be received.
 #[derive(Args, Debug)]
 struct DropRecord {
     /// Print which ones

@@ -14,22 +14,21 @@ const WRITE: &str = "ZUSE_WRITE_COMMANDS";
 const HEAD: &str = "\
 # Sub-commands and options beside OpenZFS's
 
-Every sub-command of `zpool`, `zfs`, `zdb` and `zstream` with its options, against those of
-OpenZFS 2.4.
-Made from the tables of the command line and `crates/zuse-cli/src/usage/openzfs-options.txt`: change
-these, then write it again with
+All sub-commands of `zpool`, `zfs`, `zdb` and `zstream` with their options, compared with OpenZFS 2.4.
+All commands also take `--in`, `--key`, `--at`, `--tune`, `--stats`, `--no-host` and `--help`. The
+output of `zuse --help` describes them.
+
+This page is generated from the tables of the command line and from
+`crates/zuse-cli/src/usage/openzfs-options.txt`. Change these, then write it again with
 
     ZUSE_WRITE_COMMANDS=1 cargo test -p zuse-cli --bin zuse commands_md
 
-| word | says |
+| word | means |
 |---|---|
-| works | the option is taken, and does what the remark says |
-| refused | it will not come; the remark says why |
-| not yet | it is missing; the remark says what to do instead |
-| `2.4`, `later`, `no` | whether OpenZFS has it: in 2.4, only after 2.4, not at all |
-
-What all commands of Zuse take besides (`--in`, `--key`, `--at`, `--tune`, `--stats`, `--no-host`,
-`--help`) is in `zuse --help`.
+| works | the option does what the remark says. Accepted means: it has no effect |
+| refused | it is not planned. The remark says why |
+| not yet | it is missing. The remark says what to do instead |
+| `2.4`, `later`, `no` | OpenZFS has it in 2.4, only after 2.4, not at all |
 ";
 
 /// The command line, with everything that is propagated to sub-commands.

@@ -28,8 +28,8 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Print figures of pools and datasets for monitoring, or serve them
 #[derive(Args, Debug)]
 pub struct Metrics {
-    /// Answer requests there (`/metrics`): a path for a socket of this user's, or HOST:PORT of this
-    /// machine's loopback
+    /// Serve them at `/metrics`: on a socket at this path, which only this user can reach, or at
+    /// HOST:PORT of the loopback interface
     #[arg(long, value_name = "PATH|HOST:PORT")]
     listen: Option<String>,
 }

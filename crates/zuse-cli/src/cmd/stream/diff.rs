@@ -12,8 +12,8 @@ use crate::session::Session;
 
 /// Show what changed between two snapshots of streams, as 'zuse zfs diff' does
 ///
-/// By default between the first and the last snapshot; the last stream's '@SNAPSHOT' names the
-/// later one. Of a package all datasets that have both are compared; paths are those of one tree.
+/// By default the first and the last snapshot are compared; the last stream's '@SNAPSHOT' names the
+/// later one. In a package all datasets that have both are compared. Paths are those of one tree.
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]
 pub struct Diff {

@@ -19,9 +19,9 @@ use crate::session::Session;
 
 /// Mount a stream read-only on a directory, without a pool
 ///
-/// The datasets of a package appear inside of each other; with --dataset one is mounted alone.
-/// The last of the names is the directory; before it come a full stream and its incrementals. 'zuse
-/// umount DIR' or 'fusermount3 -u DIR' ends it.
+/// Datasets of a package appear inside their parents; --dataset mounts one alone. The last argument
+/// is the directory. Before it come a full stream and its incrementals. 'zuse umount DIR' or
+/// 'fusermount3 -u DIR' unmounts it.
 #[derive(Args, Debug)]
 pub struct Mount {
     /// Stay in the foreground

@@ -15,15 +15,15 @@ use crate::session::Session;
 /// Streams, and where to unpack them.
 #[derive(Args, Debug)]
 pub struct Sources {
-    /// Unpack into a nameless file in this directory
+    /// Put the temporary file into this directory
     #[arg(long, value_name = "DIR")]
     pub tmp: Option<PathBuf>,
-    /// Of a package only this dataset: its name in the stream, or its path below the top; with
-    /// '@SNAPSHOT' as it was then
+    /// Only this dataset of a package: its name in the stream, or its path below the top. With
+    /// '@SNAPSHOT': that snapshot of it
     #[arg(long, value_name = "NAME")]
     pub dataset: Option<String>,
-    /// A full stream and its incrementals, in order; the last may name a snapshot, and of a package
-    /// a dataset below its top (FILE@/CHILD@SNAPSHOT). '-' is standard input
+    /// A full stream and its incrementals, in order. The last may name a snapshot, and in a package
+    /// a descendant (FILE@/CHILD@SNAPSHOT). '-' is standard input
     #[arg(required = true, value_name = "STREAM[@SNAPSHOT]")]
     pub streams: Vec<PathBuf>,
 }

@@ -12,10 +12,10 @@ use crate::error::{CommandError, Explain, Outcome, Stop};
 use crate::ids;
 use crate::session::{Need, Session};
 
-/// Show who may do what to a dataset, or note a permission
+/// Show the permissions on a dataset, or grant them
 ///
-/// Permissions are kept in the pool for systems that enforce them. Zuse does not: who can write a
-/// pool's devices can do everything.
+/// Permissions are stored in the pool, for systems that enforce them. Zuse does not enforce them: a
+/// user who can write a pool's devices can do everything.
 #[derive(Args, Debug)]
 pub struct Allow {
     #[command(flatten)]
@@ -25,12 +25,12 @@ pub struct Allow {
     words: Vec<String>,
 }
 
-/// Take permissions away that 'zfs allow' noted
+/// Revoke permissions that 'zfs allow' granted
 #[derive(Args, Debug)]
 pub struct Unallow {
     #[command(flatten)]
     whom: Whom,
-    /// Also from everything below
+    /// Also from all descendants
     #[arg(short)]
     recursive: bool,
     /// [USER|GROUP,…|@SET] [PERMISSION|@SET,…] FILESYSTEM|VOLUME; without permissions all of them
@@ -43,7 +43,7 @@ struct Whom {
     /// For this dataset only
     #[arg(short)]
     local: bool,
-    /// For what is below it only
+    /// For its descendants only
     #[arg(short)]
     descendent: bool,
     /// The names are users

@@ -8,12 +8,12 @@ use crate::error::{CommandError, Explain, Meaning, Outcome, Stop, explain};
 use crate::session::{Need, Session};
 use crate::target::pool_of;
 
-/// Remember a snapshot as a point to send from
+/// Make a bookmark of a snapshot, from which incremental streams can be sent
 ///
-/// One of the two names may be shortened to @SNAPSHOT, #BOOKMARK if the other one is whole.
+/// One of the two names may be shortened to @SNAPSHOT or #BOOKMARK if the other one is complete.
 #[derive(Args, Debug)]
 pub struct Bookmark {
-    /// The same for the snapshots of that name of all datasets below
+    /// Also for the snapshots of that name of all descendants
     #[arg(short)]
     recursive: bool,
     /// A snapshot, or another bookmark

@@ -8,7 +8,7 @@ use crate::error::{CommandError, Explain, Outcome};
 use crate::session::{Need, Session};
 use crate::target::pool_of;
 
-/// Make a filesystem or volume that begins as a snapshot is
+/// Make a filesystem or volume with the content of a snapshot
 #[derive(Args, Debug)]
 pub struct Clone {
     /// Also create its parents; no error if it exists

@@ -19,16 +19,16 @@ pub struct Create {
     /// Do not mount it
     #[arg(short)]
     unmounted: bool,
-    /// Only say what would be made
+    /// Only print what would be created
     #[arg(short = 'n')]
     dry_run: bool,
-    /// Say what is made
+    /// Print what is created
     #[arg(short)]
     verbose: bool,
     /// Set a property
     #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = pair)]
     options: Vec<(String, String)>,
-    /// In a form for scripts
+    /// Output for scripts
     #[arg(short = 'P')]
     parsable: bool,
     /// A volume of this size

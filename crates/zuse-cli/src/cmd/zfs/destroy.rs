@@ -17,22 +17,22 @@ pub struct Destroy {
     /// Even if it is mounted and in use
     #[arg(short)]
     force: bool,
-    /// Only say what would be destroyed
+    /// Only print what would be destroyed
     #[arg(short = 'n')]
     dry_run: bool,
-    /// In a form for scripts
+    /// Output for scripts
     #[arg(short)]
     parsable: bool,
-    /// Also everything below
+    /// Also all descendants
     #[arg(short)]
     recursive: bool,
     /// Also clones
     #[arg(short = 'R')]
     clones: bool,
-    /// Snapshots that are held go with their last hold
+    /// Destroy held snapshots when their last hold is released
     #[arg(short)]
     defer: bool,
-    /// Say what is destroyed
+    /// Print what is destroyed
     #[arg(short)]
     verbose: bool,
     /// What to destroy

@@ -25,7 +25,7 @@ pub struct Diff {
     /// Show when each file changed last
     #[arg(short = 't')]
     times: bool,
-    /// Print names as they are, strange bytes too
+    /// Print names as they are, without escaping
     #[arg(short = 'h')]
     raw: bool,
     /// The earlier snapshot

@@ -14,7 +14,7 @@ use crate::target::pool_of;
 /// Keep snapshots from being destroyed
 #[derive(Args, Debug)]
 pub struct Hold {
-    /// Also the snapshots of that name below
+    /// Also the snapshots of that name of all descendants
     #[arg(short)]
     recursive: bool,
     /// Name of the hold
@@ -24,10 +24,10 @@ pub struct Hold {
     snapshots: Vec<String>,
 }
 
-/// Take a hold off snapshots
+/// Release a hold of snapshots
 #[derive(Args, Debug)]
 pub struct Release {
-    /// Also the snapshots of that name below
+    /// Also the snapshots of that name of all descendants
     #[arg(short)]
     recursive: bool,
     /// Name of the hold
@@ -40,7 +40,7 @@ pub struct Release {
 /// List the holds of snapshots
 #[derive(Args, Debug)]
 pub struct Holds {
-    /// Also of the snapshots of that name below
+    /// Also of the snapshots of that name of all descendants
     #[arg(short)]
     recursive: bool,
     /// No header, fields separated by one tab

@@ -8,10 +8,10 @@ use crate::automount;
 use crate::error::{CommandError, Explain, Outcome};
 use crate::session::{Need, Session};
 
-/// Let datasets inherit a property again
+/// Clear local properties, so that datasets inherit them
 #[derive(Args, Debug)]
 pub struct Inherit {
-    /// Also everything below
+    /// Also all descendants
     #[arg(short)]
     recursive: bool,
     /// Return to the received value

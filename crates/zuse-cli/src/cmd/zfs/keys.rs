@@ -82,17 +82,17 @@ fn targets(
 
 /// Load the key of an encryption root
 ///
-/// It stays loaded in the process that holds the pool: a mount. Without one the key is only proved;
-/// other commands take it with --key.
+/// It stays loaded in the process that holds the pool. Without such a process the key is only
+/// checked, and other commands take it with --key.
 #[derive(Args, Debug)]
 pub struct LoadKey {
     /// Of every encryption root
     #[arg(short = 'a', conflicts_with = "name")]
     all: bool,
-    /// Of the encryption roots below too
+    /// Also of the encryption roots below
     #[arg(short = 'r')]
     recursive: bool,
-    /// Only prove that the key is right
+    /// Only check that the key is right
     #[arg(short = 'n')]
     dry_run: bool,
     /// Where the key is: prompt or file:///PATH
@@ -204,13 +204,13 @@ impl LoadKey {
     }
 }
 
-/// Forget the key of an encryption root
+/// Unload the key of an encryption root
 #[derive(Args, Debug)]
 pub struct UnloadKey {
     /// Of every encryption root
     #[arg(short = 'a', conflicts_with = "name")]
     all: bool,
-    /// Of the encryption roots below too
+    /// Also of the encryption roots below
     #[arg(short = 'r')]
     recursive: bool,
     /// The dataset
@@ -271,13 +271,13 @@ impl UnloadKey {
     }
 }
 
-/// Change the key of an encryption root, or make a dataset one
+/// Change the key of an encryption root, or make a dataset an encryption root
 #[derive(Args, Debug)]
 pub struct ChangeKey {
-    /// Load the present key first
+    /// Load the current key first
     #[arg(short = 'l')]
     load: bool,
-    /// Take the key of the parent's encryption root instead
+    /// Inherit the key of the parent's encryption root
     #[arg(short = 'i', conflicts_with = "options")]
     inherit: bool,
     /// Set keyformat, keylocation or pbkdf2iters

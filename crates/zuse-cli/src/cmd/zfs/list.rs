@@ -56,10 +56,10 @@ const SPACE: &str =
 /// The datasets of a command.
 #[derive(Args, Debug, Clone)]
 pub struct Scope {
-    /// Also everything below
+    /// Also all descendants
     #[arg(short)]
     pub recursive: bool,
-    /// At most this many levels below
+    /// Descendants up to this depth
     #[arg(short, value_name = "LEVELS", allow_negative_numbers = true, value_parser = levels)]
     pub depth: Option<usize>,
     /// Kinds, separated by commas: filesystem, volume, snapshot, bookmark, all

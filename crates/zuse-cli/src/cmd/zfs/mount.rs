@@ -19,7 +19,8 @@ use crate::wire;
 /// Mount a dataset at its mountpoint, or list what is mounted
 #[derive(Args, Debug)]
 pub struct Mount {
-    /// All filesystems that have a mountpoint and canmount=on; what is below one is in its mount
+    /// All filesystems that have a mountpoint and canmount=on; descendants are in the mount of
+    /// their parent
     #[arg(short, conflicts_with = "dataset")]
     all: bool,
     /// Mount options, as those of 'zuse mount'
@@ -28,16 +29,17 @@ pub struct Mount {
     /// Load keys that are not loaded first
     #[arg(short = 'l')]
     load_keys: bool,
-    /// Also where the directory is not empty, whatever 'overlay' says
+    /// Also over a directory that is not empty, whatever 'overlay' says
     #[arg(short = 'O')]
     overlay: bool,
-    /// The filesystem and all below it that are to be mounted
+    /// The filesystem and its descendants that have a mountpoint and canmount=on
     #[arg(short = 'R', requires = "dataset")]
     recursive: bool,
-    /// Also a filesystem that came with a redacted stream: what is left out of it gives errors
+    /// Also a filesystem that was received from a redacted stream: reading what was left out is an
+    /// error
     #[arg(short)]
     force: bool,
-    /// Accepted: mounting takes no time that would have to be shown
+    /// Accepted: mounting shows no progress
     #[arg(short)]
     verbose: bool,
     /// The list as JSON

@@ -18,13 +18,13 @@ pub struct Program {
     /// Print the result as JSON
     #[arg(short, long)]
     json: bool,
-    /// Only look: nothing is changed
+    /// Read only: the script can change nothing
     #[arg(short = 'n')]
     dry_run: bool,
-    /// Most instructions
+    /// Limit of instructions
     #[arg(short = 't', value_name = "INSTRUCTIONS", value_parser = number)]
     instructions: Option<u64>,
-    /// Most bytes of memory
+    /// Limit of memory in bytes
     #[arg(short = 'm', value_name = "BYTES", value_parser = number)]
     memory: Option<u64>,
     /// The pool

@@ -22,16 +22,17 @@ pub struct Project {
     /// The directory itself, not what is in it
     #[arg(short)]
     directory: bool,
-    /// With everything below
+    /// With everything below it
     #[arg(short)]
     recursive: bool,
-    /// Name what has another id than -p or its directory says, or does not hand it down
+    /// List files whose id is not that of -p or of the directory, and directories that do not pass
+    /// it on
     #[arg(short, conflicts_with_all = ["clear", "set"])]
     check: bool,
-    /// Take the id and the inheritance away
+    /// Clear the id and the inheritance
     #[arg(short = 'C', conflicts_with_all = ["set", "project"])]
     clear: bool,
-    /// With -C: the ids stay
+    /// With -C: clear only the inheritance
     #[arg(short = 'k')]
     keep: bool,
     /// This id; that of the directory by default

@@ -6,7 +6,7 @@ use zuse::Errno;
 use crate::error::{CommandError, Explain, Outcome, explain};
 use crate::session::{Need, Session};
 
-/// Make a clone independent of its origin, which becomes the clone
+/// Make a clone independent of its origin, which becomes a clone of it
 #[derive(Args, Debug)]
 pub struct Promote {
     /// The clone

@@ -24,31 +24,31 @@ pub struct Receive {
     /// Roll the dataset back to the source of the stream, or overwrite it
     #[arg(short = 'F')]
     force: bool,
-    /// Only say what would be done
+    /// Only print what would be done
     #[arg(short = 'n')]
     dry_run: bool,
     /// Do not mount what is received
     #[arg(short = 'u')]
     unmounted: bool,
-    /// Say what is received
+    /// Print what is received
     #[arg(short = 'v', action = clap::ArgAction::Count)]
     verbose: u8,
-    /// Names: all but the pool's of the sent one go below the target
+    /// Name: the sent name without its pool, below the target
     #[arg(short = 'd', conflicts_with = "last")]
     drop_pool: bool,
-    /// Names: the last component of the sent one goes below the target
+    /// Name: the last component of the sent name, below the target
     #[arg(short = 'e')]
     last: bool,
-    /// Keep what has come if the stream ends early
+    /// Keep what was received if the stream ends early, so that it can be resumed
     #[arg(short = 's')]
     resumable: bool,
-    /// Throw away what an interrupted receive has kept
+    /// Discard what an interrupted receive has kept
     #[arg(short = 'A')]
     abort: bool,
-    /// Heal blocks of an existing snapshot that cannot be read, with a stream of it
+    /// Repair damaged blocks of an existing snapshot with a stream of it
     #[arg(short = 'c', conflicts_with_all = ["force", "resumable", "drop_pool", "last", "abort", "unmounted"])]
     heal: bool,
-    /// Accepted: a mount never stands in the way
+    /// Accepted: mounts never prevent it
     #[arg(short = 'M')]
     force_unmount: bool,
     /// Leave out holds
@@ -60,7 +60,7 @@ pub struct Receive {
     /// Ignore a property of the stream
     #[arg(short = 'x', value_name = "PROPERTY")]
     exclude: Vec<String>,
-    /// Where it goes
+    /// The target
     #[arg(value_name = "DATASET|SNAPSHOT")]
     target: String,
 }

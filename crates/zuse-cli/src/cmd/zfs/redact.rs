@@ -10,18 +10,18 @@ use crate::session::{Need, Session};
 /// List the blocks of a snapshot that other snapshots have changed, so that a send can leave them
 /// out
 ///
-/// The list becomes a bookmark. It names the blocks of files and volumes that every one of the
-/// redaction snapshots has changed or freed; `zfs send --redact BOOKMARK` does without them.
-/// Redaction snapshots are later ones, or of clones.
+/// The list is stored as a bookmark. It has the blocks of files and volumes that every redaction
+/// snapshot has changed or freed. 'zfs send --redact BOOKMARK' leaves them out. Redaction snapshots
+/// are later snapshots, or snapshots of clones.
 #[derive(Args, Debug)]
 pub struct Redact {
     /// The snapshot to be sent
     #[arg(value_name = "SNAPSHOT")]
     snapshot: String,
-    /// Own name of the new bookmark
+    /// Name of the new bookmark, without the dataset
     #[arg(value_name = "BOOKMARK")]
     bookmark: String,
-    /// What has to be hidden is changed in these
+    /// Snapshots in which the data to hide was changed
     #[arg(value_name = "REDACTION_SNAPSHOT", required = true)]
     snapshots: Vec<String>,
 }

@@ -13,7 +13,7 @@ pub struct Rename {
     /// Make the datasets above the new name
     #[arg(short)]
     parents: bool,
-    /// Of a snapshot: also the snapshots of that name below
+    /// Of a snapshot: also the snapshots of that name of all descendants
     #[arg(short)]
     recursive: bool,
     /// Leave mounts where they are
@@ -22,7 +22,7 @@ pub struct Rename {
     /// Even if it is in use
     #[arg(short)]
     force: bool,
-    /// Name now
+    /// Current name
     from: String,
     /// New name; of a snapshot @NEW is enough
     to: String,

@@ -8,7 +8,7 @@ use crate::session::{Need, Session};
 
 /// Bring a dataset back to a snapshot
 ///
-/// A mounted dataset stays mounted; open files of what has gone give errors.
+/// A mounted dataset stays mounted. Open files that no longer exist give errors.
 #[derive(Args, Debug)]
 pub struct Rollback {
     /// Destroy newer snapshots and bookmarks
@@ -17,7 +17,7 @@ pub struct Rollback {
     /// Destroy their clones too
     #[arg(short = 'R')]
     clones: bool,
-    /// Accepted: a mount never stands in the way
+    /// Accepted: mounts never prevent it
     #[arg(short)]
     force: bool,
     /// The snapshot

@@ -28,13 +28,13 @@ pub struct Send {
         conflicts_with = "all_from"
     )]
     from: Option<String>,
-    /// From this earlier snapshot, with all between
+    /// From this earlier snapshot, with all snapshots between
     #[arg(short = 'I', value_name = "SNAPSHOT")]
     all_from: Option<String>,
-    /// Everything below too, with properties, snapshots and clones
+    /// Also all descendants, with properties, snapshots and clones
     #[arg(short = 'R', long = "replicate")]
     recursive: bool,
-    /// With -R: pass over datasets that lack the snapshot
+    /// With -R: skip datasets that lack the snapshot
     #[arg(short = 's', long = "skip-missing")]
     skip_missing: bool,
     /// With -R: leave these datasets out
@@ -57,16 +57,16 @@ pub struct Send {
     /// With holds
     #[arg(short = 'h', long = "holds")]
     holds: bool,
-    /// Blocks above 128 KiB as they are
+    /// Send blocks above 128 KiB whole
     #[arg(short = 'L', long = "large-block")]
     large_blocks: bool,
-    /// Blocks embedded in their pointers as they are
+    /// Send embedded blocks as such
     #[arg(short = 'e', long = "embed")]
     embed: bool,
-    /// Compressed blocks as they are
+    /// Send compressed blocks as stored
     #[arg(short = 'c', long = "compressed")]
     compressed: bool,
-    /// All blocks as they are
+    /// Send all blocks as stored, encrypted ones too
     #[arg(short = 'w', long = "raw")]
     raw: bool,
     /// Without the blocks that this redaction bookmark of the snapshot lists
@@ -75,25 +75,25 @@ pub struct Send {
     /// Refused: streams are not deduplicated any more
     #[arg(short = 'D', long = "dedup")]
     dedup: bool,
-    /// Say what would be sent, and how much
+    /// Only print what would be sent, and how much
     #[arg(short = 'n', long = "dryrun")]
     dry_run: bool,
-    /// Say how far it is
+    /// Show the progress
     #[arg(short = 'v', long = "verbose", action = clap::ArgAction::Count)]
     verbose: u8,
     /// Accepted: the process title stays
     #[arg(short = 'V', long = "proctitle")]
     title: bool,
-    /// For programs: plain numbers and tabs
+    /// Output for scripts: exact numbers and tabs
     #[arg(short = 'P', long = "parsable")]
     parsable: bool,
-    /// Go on where an interrupted receive ended
+    /// Resume an interrupted receive
     #[arg(short = 't', value_name = "TOKEN")]
     token: Option<String>,
-    /// Send what an interrupted receive into the dataset has so far
+    /// Send what an interrupted receive into the dataset has kept
     #[arg(short = 'S', long = "saved")]
     saved: bool,
-    /// What is sent
+    /// The snapshot, or a filesystem that is not written to
     #[arg(value_name = "SNAPSHOT", required_unless_present = "token")]
     snapshot: Option<String>,
 }

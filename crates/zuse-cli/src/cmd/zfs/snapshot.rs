@@ -14,7 +14,7 @@ use crate::target::pool_of;
 /// Take snapshots, all at the same moment
 #[derive(Args, Debug)]
 pub struct Snapshot {
-    /// Also of everything below
+    /// Also of all descendants
     #[arg(short)]
     recursive: bool,
     /// Set a user property

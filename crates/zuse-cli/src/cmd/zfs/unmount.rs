@@ -20,7 +20,7 @@ pub struct Unmount {
     /// Even if they are in use
     #[arg(short)]
     force: bool,
-    /// Forget the key of an encryption root that is unmounted
+    /// Unload the key of an encryption root that is unmounted
     #[arg(short = 'u')]
     unload: bool,
     /// All that is mounted

@@ -10,7 +10,7 @@ use crate::error::{CommandError, Explain, Outcome, Stop};
 use crate::query::{Answer, DatasetRow, Question};
 use crate::session::{Need, Session};
 
-/// Show filesystems of older versions, or make them ones of a newer version
+/// Show filesystems of older versions, or upgrade them
 #[derive(Args, Debug)]
 #[command(disable_version_flag = true)]
 pub struct Upgrade {
@@ -20,7 +20,7 @@ pub struct Upgrade {
     /// All filesystems of all pools
     #[arg(short, conflicts_with = "filesystems")]
     all: bool,
-    /// Also what is below
+    /// Also all descendants
     #[arg(short)]
     recursive: bool,
     /// To this version; the newest by default

@@ -18,7 +18,7 @@ pub struct Space {
     /// No header, fields separated by one tab
     #[arg(short = 'H')]
     scripted: bool,
-    /// Accepted: Windows ids are shown as they are
+    /// Accepted: SIDs are shown as they are
     #[arg(short = 'i')]
     translate: bool,
     /// Ids, not names

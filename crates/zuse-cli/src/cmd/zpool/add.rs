@@ -15,34 +15,34 @@ use crate::vdev_spec::{Section, VdevSpecs};
 
 /// Add devices to a pool
 ///
-/// The words are those of 'zpool create': devices, groups of them, and what they are for ('log',
-/// 'special', 'dedup', 'spare', 'cache'). A vdev for data can not be removed again here. Zuse puts
-/// nothing on cache devices; it notes them for others.
+/// VDEVs are given as to 'zpool create': devices, groups of them, and their class ('log',
+/// 'special', 'dedup', 'spare', 'cache'). A vdev with data cannot be removed again with Zuse. Zuse
+/// adds cache devices to the pool and stores nothing on them.
 #[derive(Args, Debug)]
 pub struct Add {
     /// Add vdevs that the checks refuse
     #[arg(short)]
     force: bool,
-    /// Only say how the pool would be
+    /// Only print the resulting pool
     #[arg(short = 'n')]
     dry_run: bool,
     #[command(flatten)]
     names: VdevNames,
-    /// ashift=N: the sectors of the new vdevs, as a power of two
+    /// ashift=N: the sector size of the new vdevs is 2 to the power of N
     #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = pair_of_option)]
     options: Vec<(String, String)>,
     /// Take devices that are in use
     #[arg(long)]
     allow_in_use: bool,
-    /// Take vdevs with another redundancy than the pool's
+    /// Take vdevs whose redundancy differs from the pool's
     #[arg(long)]
     allow_replication_mismatch: bool,
-    /// Take vdevs with other sectors than the pool's
+    /// Take vdevs whose sector size differs from the pool's
     #[arg(long)]
     allow_ashift_mismatch: bool,
     /// The pool
     pool: String,
-    /// Devices, and words that make vdevs of them
+    /// Devices, and words that group them into vdevs
     #[arg(value_name = "VDEV")]
     vdevs: Vec<PathBuf>,
 }

@@ -9,15 +9,15 @@ use crate::args::pair_of_option;
 use crate::error::Outcome;
 use crate::session::{Need, Session};
 
-/// Attach a device to another one: a lone device becomes a mirror, a mirror gets one more copy
+/// Attach a device to another one: a single device becomes a mirror, a mirror gets one more copy
 ///
 /// The new device is filled in the background.
 #[derive(Args, Debug)]
 pub struct Attach {
-    /// Take the new device although something is on it
+    /// Take the new device even if it holds other data
     #[arg(short)]
     force: bool,
-    /// Fill it in the order of the disk; it is filled and proved block by block here in any case
+    /// Rebuild it sequentially. Here it is resilvered in any case, which proves each block
     #[arg(short)]
     sequential: bool,
     /// Wait until it is filled

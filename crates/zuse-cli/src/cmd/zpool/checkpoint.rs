@@ -9,14 +9,14 @@ use crate::session::{Need, Session};
 
 /// Make a checkpoint of the whole pool, or discard it
 ///
-/// 'zpool import --rewind-to-checkpoint' goes back; what was written since is lost then. Until the
-/// checkpoint is discarded the pool gets no room back for what is deleted of it.
+/// 'zpool import --rewind-to-checkpoint' goes back to it. What was written since is lost then.
+/// Until the checkpoint is discarded, deleting what it holds frees no space.
 #[derive(Args, Debug)]
 pub struct Checkpoint {
     /// Discard the checkpoint
     #[arg(short, long)]
     discard: bool,
-    /// Wait until all that only the checkpoint needed is free
+    /// Wait until all blocks that only the checkpoint needed are free
     #[arg(short, long)]
     wait: bool,
     /// The pool

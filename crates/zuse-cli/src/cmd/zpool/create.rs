@@ -24,11 +24,10 @@ use crate::vdev_spec::VdevSpecs;
 /// mounts what has a mountpoint that the user may mount on.
 #[derive(Args, Debug)]
 pub struct Create {
-    /// Take devices although a pool that is not imported, a file system or something else is on
-    /// them
+    /// Take devices even if they hold an exported pool, a file system or other data
     #[arg(short)]
     force: bool,
-    /// Only say what would be made
+    /// Only print what would be created
     #[arg(short = 'n')]
     dry_run: bool,
     /// Enable no features but those asked for
@@ -46,7 +45,7 @@ pub struct Create {
     /// Put all mount points below this directory, and forget the pool when the host restarts
     #[arg(short = 'R', value_name = "ROOT")]
     root: Option<String>,
-    /// A name that it goes by until the host restarts; on its devices it has the other one
+    /// A temporary name, until the host restarts. The devices keep POOL
     #[arg(short = 't', value_name = "NAME", value_parser = pool_name)]
     temporary: Option<String>,
     /// Make devices that do not exist as files of this size, for example 1G

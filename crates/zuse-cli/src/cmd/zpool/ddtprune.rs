@@ -11,9 +11,9 @@ const DAY: u64 = 24 * 60 * 60;
 
 /// Remove entries from the dedup tables of a pool
 ///
-/// Entries of blocks that came only once go, the oldest first. Such a block takes its room once
-/// more if it comes again. Tables of the old form, from before the feature fast_dedup, stay as they
-/// are.
+/// It removes entries of blocks with one reference, the oldest first. If such a block is written
+/// again, it is stored again. Tables of the old form, from before the feature fast_dedup, stay as
+/// they are.
 #[derive(Args, Debug)]
 pub struct DdtPrune {
     /// Entries that did not change for this many days

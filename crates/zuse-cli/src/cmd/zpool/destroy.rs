@@ -7,11 +7,11 @@ use crate::session::{Need, Session};
 
 /// Destroy a pool
 ///
-/// Its devices are free afterwards; 'zpool import -D' can still bring it back until they are used
-/// for something else.
+/// Its devices are free afterwards. Until they are used again, 'zpool import -D' can bring the pool
+/// back.
 #[derive(Args, Debug)]
 pub struct Destroy {
-    /// Unmount its datasets although they are in use
+    /// Unmount its datasets even if they are in use
     #[arg(short)]
     force: bool,
     /// The pool

@@ -6,7 +6,7 @@ use super::devices;
 use crate::error::{Explain, Outcome};
 use crate::session::{Need, Session};
 
-/// Take a device out of a mirror, or one side out of a replacement or of a spare in use
+/// Detach a device from a mirror, or one side of a replacement or of a spare in use
 #[derive(Args, Debug)]
 pub struct Detach {
     /// The pool

@@ -18,16 +18,16 @@ const PATIENCE: Duration = Duration::from_millis(250);
 /// Show what has happened to pools
 ///
 /// Each process that holds a pool keeps its last events (tunable zfs_zevent_len_max). A pool that
-/// nobody holds has none. Tunables zuse_events_file and zuse_events_command send them elsewhere.
+/// no process holds has none. Tunables zuse_events_file and zuse_events_command forward them.
 #[derive(Args, Debug)]
 pub struct Events {
-    /// Also what is known of each event
+    /// Also the fields of each event
     #[arg(short)]
     verbose: bool,
     /// No header, a tab between the columns
     #[arg(short = 'H')]
     scripted: bool,
-    /// Go on with those that come
+    /// Follow new events
     #[arg(short)]
     follow: bool,
     /// Forget all events

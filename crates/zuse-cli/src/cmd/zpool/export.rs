@@ -9,7 +9,7 @@ use crate::session::{Need, Session};
 /// Close pools so that any machine may import them
 #[derive(Args, Debug)]
 pub struct Export {
-    /// Unmount datasets although they are in use; forget a pool whose devices are gone
+    /// Unmount datasets even if they are in use; forget a pool whose devices are missing
     #[arg(short)]
     force: bool,
     /// All pools

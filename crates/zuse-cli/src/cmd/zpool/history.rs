@@ -13,10 +13,10 @@ use crate::ui::Ui;
 /// Show the commands that changed pools
 #[derive(Args, Debug)]
 pub struct History {
-    /// Also what happened inside
+    /// Also internal events
     #[arg(short)]
     internal: bool,
-    /// Also by whom and where
+    /// Also user, host and zone
     #[arg(short)]
     long: bool,
     /// The pools; all by default

@@ -19,17 +19,17 @@ use crate::date;
 use crate::error::{CommandError, Outcome, Stop, explain};
 use crate::session::{Session, for_now};
 
-/// Import a pool, or list the pools that could be
+/// Import a pool, or list the pools that can be imported
 ///
-/// An imported pool is remembered in the cache file and found by its name from then on, until
-/// 'zpool export'. A process in the background goes on holding it, and mounts what has a mountpoint
-/// that the user may mount on.
+/// The cache file names an imported pool until 'zpool export', so that commands find it by its
+/// name. A process in the background holds it, and mounts datasets whose mountpoint the user may
+/// mount on.
 #[derive(Args, Debug)]
 pub struct Import {
     /// Look at this device, or at the devices in this directory; /dev by default (may be repeated)
     #[arg(short = 'd', value_name = "FILE|DIR")]
     devices: Vec<PathBuf>,
-    /// Import although the pool seems to be in use by another system
+    /// Import even if the pool seems to be in use by another system
     #[arg(short)]
     force: bool,
     /// Destroyed pools only
@@ -44,7 +44,7 @@ pub struct Import {
     /// Look at the devices that this cache file names
     #[arg(short = 'c', value_name = "CACHEFILE", conflicts_with = "devices")]
     cache_file: Option<PathBuf>,
-    /// Without log devices that are missing: what was promised and is not in the pool yet is lost
+    /// Without missing log devices. Synchronous writes that are only in their logs are lost
     #[arg(short = 'm')]
     missing_log: bool,
     /// Accepted: devices are always looked for by their labels
@@ -56,17 +56,17 @@ pub struct Import {
     /// Put all mount points below this directory, and forget the pool when the host restarts
     #[arg(short = 'R', value_name = "ROOT")]
     root: Option<String>,
-    /// The new name is for now only: on its devices the pool keeps the old one
+    /// The new name is temporary: the devices keep the old one
     #[arg(short = 't', requires = "new_name")]
     temporary: bool,
     /// readonly=on, altroot=DIR, cachefile=none, or a pool property to set
     #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = pair)]
     options: Vec<(String, String)>,
-    /// Go back to the newest state that is whole, if the newest one is not; what was written since
-    /// is lost
+    /// If the newest state is damaged, go back to the newest one that is whole. What was written
+    /// since is lost
     #[arg(short = 'F')]
     rewind: bool,
-    /// With -F: as far back as uberblocks go, reading everything before a state is taken
+    /// With -F: as far back as uberblocks go; everything is read before a state is taken
     #[arg(short = 'X', requires = "rewind")]
     extreme: bool,
     /// With -F: only say what would be done

@@ -9,20 +9,20 @@ use crate::session::Session;
 
 /// Write a pattern to all free space of devices
 ///
-/// It goes on in the background, also after the pool was exported and imported again. Disks that
-/// hand out their space when it is first written have done so then.
+/// It goes on in the background, also after an export and import. Afterwards disks that allocate
+/// their space at the first write have allocated all of it.
 #[derive(Args, Debug)]
 pub struct Initialize {
     /// All pools that are imported
     #[arg(short, conflicts_with = "pool")]
     all: bool,
-    /// Stop, and forget how far it came
+    /// Stop, and forget the progress
     #[arg(short, long)]
     cancel: bool,
     /// Stop for now; the next 'zpool initialize' goes on from there
     #[arg(short, long)]
     suspend: bool,
-    /// As if it had never been done
+    /// Forget that it was done
     #[arg(short, long)]
     uninit: bool,
     /// Wait until it is done

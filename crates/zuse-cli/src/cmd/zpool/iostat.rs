@@ -18,14 +18,12 @@ use figures::Group;
 
 /// Show reads and writes of pools
 ///
-/// The first report has the averages since a pool was opened, those that follow the averages of an
-/// interval. Operations go to the host at once. None waits in a queue of ours, so all the time that
-/// one takes is that of its device. Reads count as synchronous, writes of data as asynchronous,
-/// writes of labels as synchronous ones.
+/// The first report has averages since the pool was opened, later ones averages of an interval.
+/// Zuse has no queue of its own: operations go to the host at once, so all their time is that of
+/// the device. Reads and writes of labels count as synchronous, writes of data as asynchronous.
 ///
-/// A pool that no process holds is opened for each report and given back, so that others can have
-/// it meanwhile. What opening it reads is in the first report only; in those that follow nothing
-/// has happened to it.
+/// A pool that no process holds is opened for each report and closed again, so that other commands
+/// can open it. What opening it reads is in the first report only, and later reports show zeros.
 #[derive(Args, Debug)]
 pub struct Iostat {
     /// Also the devices
@@ -40,29 +38,29 @@ pub struct Iostat {
     /// Without the first report
     #[arg(short = 'y')]
     skip_first: bool,
-    /// Headers once only
+    /// Headers only once
     #[arg(short = 'n')]
     headers_once: bool,
     #[command(flatten)]
     names: VdevNames,
     #[command(flatten)]
     stamp: Stamp,
-    /// Also how long operations took on average
+    /// Also average latencies
     #[arg(short = 'l')]
     latency: bool,
-    /// Also operations under way
+    /// Also operations in flight
     #[arg(short = 'q')]
     queues: bool,
-    /// Operations by size instead: of one buffer (ind), joined of several (agg)
+    /// Histograms of sizes instead: individual operations (ind), aggregated ones (agg)
     #[arg(short = 'r', conflicts_with_all = ["latency", "queues"])]
     sizes: bool,
-    /// Operations by the time they took instead
+    /// Histograms of latencies instead
     #[arg(short = 'w', conflicts_with_all = ["latency", "queues"])]
     histogram: bool,
     #[command(flatten)]
     devices: Devices,
-    /// The pools, all by default, or vdevs, of one pool or of all; then seconds from report to
-    /// report, and how many of them
+    /// The pools, all by default, or vdevs, of one pool or of all; then seconds between reports,
+    /// and their number
     #[arg(value_name = "POOL… | [POOL] VDEV… [INTERVAL [COUNT]]")]
     words: Vec<String>,
 }

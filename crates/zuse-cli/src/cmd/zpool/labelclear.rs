@@ -11,7 +11,7 @@ use crate::session::Session;
 /// Wipe the ZFS labels of a device
 #[derive(Args, Debug)]
 pub struct LabelClear {
-    /// Also of a device of an exported pool, and of one that another host had imported
+    /// Also for a device of an exported pool, or of one that another host had imported
     #[arg(short)]
     force: bool,
     /// The device

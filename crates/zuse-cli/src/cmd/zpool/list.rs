@@ -15,8 +15,8 @@ use crate::table::{Column, Side, render};
 
 /// List pools with their space
 ///
-/// A pool that no process holds is opened for each report and given back, so that others can have
-/// it meanwhile.
+/// A pool that no process holds is opened for each report and closed again, so that other commands
+/// can open it.
 #[derive(Args, Debug)]
 pub struct List {
     /// No header, fields separated by one tab
@@ -46,7 +46,7 @@ pub struct List {
     output: String,
     #[command(flatten)]
     devices: Devices,
-    /// The pools, all by default; then seconds from report to report, and how many of them
+    /// The pools, all by default; then seconds between reports, and their number
     #[arg(value_name = "POOL… [INTERVAL [COUNT]]")]
     pools: Vec<String>,
 }

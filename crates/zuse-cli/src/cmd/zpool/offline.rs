@@ -10,7 +10,7 @@ use crate::session::{Need, Session};
 /// Take devices offline; the pool records what they miss
 #[derive(Args, Debug)]
 pub struct Offline {
-    /// As devices that failed
+    /// Mark them as failed
     #[arg(short)]
     fault: bool,
     /// Until the next import

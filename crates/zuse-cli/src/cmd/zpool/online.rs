@@ -7,7 +7,7 @@ use super::devices;
 use crate::error::{Explain, Outcome, Stop};
 use crate::session::{Need, Session};
 
-/// Bring devices back that were taken out, failed or were gone; what they missed is resilvered
+/// Bring devices back that were offline, failed or missing; what they missed is resilvered
 #[derive(Args, Debug)]
 pub struct Online {
     /// Use all of the devices' space

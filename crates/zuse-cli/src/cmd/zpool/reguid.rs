@@ -7,8 +7,8 @@ use crate::session::{Need, Session};
 
 /// Give a pool another guid
 ///
-/// All its devices have to be there and well. Two pools that were copied device by device can be
-/// used side by side then.
+/// All its devices must be ONLINE. Afterwards a copy that was made device by device can be used
+/// beside the original.
 #[derive(Args, Debug)]
 pub struct Reguid {
     /// This guid; by default a random one

@@ -10,19 +10,19 @@ use crate::session::{Need, Session};
 
 /// Take log vdevs, spares and cache devices out of a pool
 ///
-/// Data is not moved off a vdev here: 'zfs send -R' into a pool without it does that.
+/// Vdevs with data cannot be removed. 'zfs send -R' moves the data into another pool.
 #[derive(Args, Debug)]
 pub struct Remove {
-    /// Only say how much memory the removal would take
+    /// Only print how much memory the removal would need
     #[arg(short = 'n')]
     dry_run: bool,
     /// With -n: exact numbers
     #[arg(short)]
     parsable: bool,
-    /// Stop a removal of data that goes on
+    /// Stop a removal of data that is under way
     #[arg(short)]
     stop: bool,
-    /// Wait until it is done; what is removed here is gone at once
+    /// Accepted: log vdevs, spares and cache devices are removed at once
     #[arg(short)]
     wait: bool,
     /// The pool

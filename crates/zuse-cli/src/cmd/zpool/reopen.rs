@@ -5,12 +5,12 @@ use clap::Args;
 use crate::error::{Explain, Outcome, Stop};
 use crate::session::{Need, Session};
 
-/// Look for devices again that were missing, and learn the new sizes of all
+/// Look for missing devices again, and read the sizes of all devices
 ///
-/// A pool with 'autoexpand' takes the room that its devices have got.
+/// A pool with 'autoexpand' uses the new space of devices that have grown.
 #[derive(Args, Debug)]
 pub struct Reopen {
-    /// Accepted: a resilver that goes on is not begun again
+    /// Accepted: a running resilver is never restarted
     #[arg(short = 'n')]
     no_restart: bool,
     /// The pools; all by default

@@ -124,13 +124,13 @@ fn now() -> u64 {
 /// The form of vdev names.
 #[derive(Args, Debug, Default)]
 pub struct VdevNames {
-    /// Numbers of vdevs instead of names
+    /// Vdevs by guid instead of name
     #[arg(short = 'g')]
     guids: bool,
-    /// Links in the paths of devices are followed
+    /// Paths of devices with their links followed
     #[arg(short = 'L')]
     real: bool,
-    /// Full paths; they always are
+    /// Accepted: paths are always full
     #[arg(short = 'P')]
     full: bool,
 }

@@ -11,14 +11,14 @@ use crate::session::{Need, Session};
 
 /// Replace a device: the new one is filled in the background, then the old one leaves
 ///
-/// Without a new device: by the one that is now where the old one was. A spare of the pool stands
-/// in until the old device comes back or is replaced.
+/// Without NEW, the new device is the one at the place of the old one. If NEW is a spare of the
+/// pool, it stands in until the old device is back or replaced.
 #[derive(Args, Debug)]
 pub struct Replace {
-    /// Take the new device although something is on it
+    /// Take the new device even if it holds other data
     #[arg(short)]
     force: bool,
-    /// Fill it in the order of the disk; it is filled and proved block by block here in any case
+    /// Rebuild it sequentially. Here it is resilvered in any case, which proves each block
     #[arg(short)]
     sequential: bool,
     /// Wait until it is filled and the old one has left

@@ -11,8 +11,8 @@ const DEFER: &str = "com.datto:resilver_defer";
 
 /// Start a resilver of all outdated devices, from the beginning
 ///
-/// A resilver begins by itself when a device comes or comes back. This starts one that goes on
-/// again, with devices that came since.
+/// A resilver starts by itself when a device is attached or comes back. This restarts a running
+/// one, with devices that came since.
 #[derive(Args, Debug)]
 pub struct Resilver {
     /// The pools

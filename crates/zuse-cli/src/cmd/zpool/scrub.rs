@@ -16,21 +16,21 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Read every copy of every block, and repair what is wrong
 ///
-/// The work goes on in the background, in the pool's host, and gives way to readers and writers.
-/// 'zpool status' shows how far it is. An export, a crash or a restart loses nothing of it. Blocks
-/// that no copy can give are in the error log: 'zpool status -v' names their files.
+/// It runs in the background, in the pool's host, and readers and writers go first. 'zpool status'
+/// shows the progress, which an export, a crash or a restart keeps. Blocks without a good copy go
+/// into the error log: 'zpool status -v' names their files.
 #[derive(Args, Debug)]
 pub struct Scrub {
     /// End the scrub
     #[arg(short, conflicts_with_all = ["pause", "wait"])]
     stop: bool,
-    /// Let the scrub pause; it goes on with 'zpool scrub'
+    /// Pause the scrub; 'zpool scrub' resumes it
     #[arg(short, conflicts_with = "wait")]
     pause: bool,
     /// Wait until it is done
     #[arg(short)]
     wait: bool,
-    /// Only the blocks of the error log: those that can be read leave it
+    /// Only the blocks of the error log; those that can be read are removed from it
     #[arg(short, conflicts_with_all = ["stop", "pause", "since_last", "from", "until"])]
     errors: bool,
     /// Only blocks written since the last complete scrub

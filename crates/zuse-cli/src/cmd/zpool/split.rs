@@ -15,11 +15,11 @@ use crate::session::{Need, Session};
 
 /// Split a pool: one device of each mirror becomes a new pool
 ///
-/// The new pool has all data of the moment, and none of the logs, spares and cache devices. It is
+/// The new pool has all current data, and none of the logs, spares and cache devices. It is
 /// exported, or with -R imported.
 #[derive(Args, Debug)]
 pub struct Split {
-    /// Only say what would be made
+    /// Only print what would be created
     #[arg(short = 'n')]
     dry_run: bool,
     #[command(flatten)]
@@ -38,7 +38,7 @@ pub struct Split {
     /// Name of the new one
     #[arg(value_name = "NEWPOOL")]
     new: Option<String>,
-    /// The device of each mirror that becomes the new pool's; its last by default
+    /// The device of each mirror for the new pool; the last one by default
     #[arg(value_name = "DEVICE")]
     devices: Vec<String>,
 }

@@ -22,8 +22,8 @@ pub use reason::{MESSAGES, errata};
 
 /// Show the health of pools
 ///
-/// A pool that no process holds is opened for each report and given back, so that others can have
-/// it meanwhile. A pool that was not imported is found with --in, or with -d and a path.
+/// A pool that no process holds is opened for each report and closed again, so that other commands
+/// can open it. A pool that was not imported is found with --in, or with -d and a path.
 #[derive(Args, Debug)]
 pub struct Status {
     /// Only pools with problems
@@ -32,7 +32,7 @@ pub struct Status {
     /// Exact numbers
     #[arg(short)]
     parsable: bool,
-    /// Everything that is known of errors
+    /// Details of errors, with the names of lost files
     #[arg(short)]
     verbose: bool,
     /// Only vdevs that are not ONLINE or have errors, and those above them
@@ -41,14 +41,14 @@ pub struct Status {
     /// Also operations of devices that took longer than 30 seconds
     #[arg(short = 's')]
     slow: bool,
-    /// Also errors of direct I/O: there are none, as no bytes go past the checksums here. With a
-    /// path (a word with a slash, or a dot by itself): where to look for devices
+    /// Also errors of direct I/O: always 0, because all I/O is checked by checksums. With a path (a
+    /// word with a slash, or a dot alone): where to look for devices
     #[arg(short = 'd', overrides_with = "direct")]
     direct: bool,
-    /// Also how far devices were initialized
+    /// Also the progress of initializing devices
     #[arg(short = 'i')]
     initialized: bool,
-    /// Also how far devices were trimmed
+    /// Also the progress of trimming devices
     #[arg(short = 't')]
     trimmed: bool,
     /// Also the dedup tables
@@ -76,7 +76,7 @@ pub struct Status {
     /// With --json: all vdevs at the first level too, each with its parent
     #[arg(long, requires = "json")]
     json_flat_vdevs: bool,
-    /// The pools, all by default; then seconds from report to report, and how many of them
+    /// The pools, all by default; then seconds between reports, and their number
     #[arg(value_name = "POOL… [INTERVAL [COUNT]]")]
     pools: Vec<String>,
 }

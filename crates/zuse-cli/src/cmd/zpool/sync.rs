@@ -5,7 +5,7 @@ use clap::Args;
 use crate::error::{Explain, Outcome, Stop};
 use crate::session::{Need, Session};
 
-/// Write everything that is still in memory to disk
+/// Write all dirty data to disk
 #[derive(Args, Debug)]
 pub struct Sync {
     /// Accepted: a transaction group is always written

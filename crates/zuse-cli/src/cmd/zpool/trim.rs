@@ -10,13 +10,13 @@ use crate::session::{Need, Session};
 
 /// Give free space back to the host: holes in image files, discards on disks
 ///
-/// It goes on in the background, also after the pool was exported and imported again.
+/// It goes on in the background, also after an export and import.
 #[derive(Args, Debug)]
 pub struct Trim {
     /// All pools that are imported
     #[arg(short, conflicts_with = "pool")]
     all: bool,
-    /// Stop, and forget how far it came
+    /// Stop, and forget the progress
     #[arg(short, long)]
     cancel: bool,
     /// Secure erase; refused, because no device of the host offers it

@@ -13,12 +13,12 @@ use crate::query::PoolRow;
 use crate::session::{Need, Session};
 use crate::sets::requested;
 
-/// Show pools that are old or lack features, or upgrade them
+/// Show pools that have an old version or lack features, or upgrade them
 ///
-/// All features are enabled that this version has and that the pool's property 'compatibility' asks
-/// for. Software that does not know a feature may not read the pool any more once it is used; no
-/// feature can be disabled again. A pool of a version before features (1 to 28) becomes one with
-/// features; with -V it is brought to a newer version of these. There is no way back.
+/// It enables all features that this version of Zuse has and that the pool's property
+/// 'compatibility' allows. Once a feature is used, software that does not know it may be unable to
+/// read the pool. No feature can be disabled again. A pool of version 1 to 28 becomes one with
+/// features, or with -V one of a newer version. There is no way back.
 #[derive(Args, Debug)]
 #[command(disable_version_flag = true)]
 pub struct Upgrade {

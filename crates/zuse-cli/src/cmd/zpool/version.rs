@@ -6,7 +6,7 @@ use crate::error::Outcome;
 use crate::json::{Json, envelope};
 use crate::session::Session;
 
-/// Print which version this is
+/// Print the version
 #[derive(Args, Debug)]
 pub struct Version {
     /// As JSON

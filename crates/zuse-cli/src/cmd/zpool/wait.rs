@@ -15,9 +15,8 @@ use crate::session::{Need, Session};
 
 /// Wait until background work of a pool is done
 ///
-/// Freeing, the discard of a checkpoint, scrubs, resilvers, replacing, initializing and trimming
-/// are work of Zuse. Removals and expansions that another host began do not go on here. Waiting for
-/// them is refused while one is unfinished.
+/// Zuse frees, discards checkpoints, scrubs, resilvers, replaces, initializes and trims. It does
+/// not continue removals and expansions of another host, and refuses to wait for an unfinished one.
 #[derive(Args, Debug)]
 pub struct Wait {
     /// With an interval: no header, fields separated by one tab
@@ -35,7 +34,7 @@ pub struct Wait {
     /// The pool
     #[arg(value_name = "POOL")]
     pool: String,
-    /// Seconds from report to report of what is left
+    /// Seconds between reports of the remaining work
     #[arg(value_name = "INTERVAL", value_parser = seconds)]
     interval: Option<f64>,
 }
