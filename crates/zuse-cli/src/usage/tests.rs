@@ -14,7 +14,8 @@ const WRITE: &str = "ZUSE_WRITE_COMMANDS";
 const HEAD: &str = "\
 # Sub-commands and options beside OpenZFS's
 
-All sub-commands of `zpool`, `zfs`, `zdb` and `zstream` with their options, compared with OpenZFS 2.4.
+All sub-commands of `zpool`, `zfs`, `zdb` and `zstream` with their options, compared with OpenZFS
+2.4.
 All commands also take `--in`, `--key`, `--at`, `--tune`, `--stats`, `--no-host` and `--help`. The
 output of `zuse --help` describes them.
 
