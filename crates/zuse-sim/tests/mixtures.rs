@@ -12,7 +12,7 @@ use zuse_zpl::WriteOptions;
 
 #[test]
 fn a_pool_of_everything_is_its_model_after_every_cut() {
-    let range = seeds(120);
+    let range = seeds(200);
     let count = range.end - range.start;
     let starts = starts().expect("pools");
     let one = |first| {
