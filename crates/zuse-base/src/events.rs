@@ -124,7 +124,7 @@ impl Event {
 
 /// An event in the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Posted {
+pub struct PostedEvent {
     /// Its number; they count from 1.
     pub eid: u64,
     /// When it was posted.
@@ -152,9 +152,9 @@ pub struct Subject {
 
 /// The events for a follower.
 #[derive(Clone, Debug, Default)]
-pub struct Heard {
+pub struct FollowedEvents {
     /// Events after the follower's position, oldest first.
-    pub events: Vec<Arc<Posted>>,
+    pub events: Vec<Arc<PostedEvent>>,
     /// Number of events that it missed.
     pub missed: u64,
     /// Nothing is posted any more.
@@ -163,7 +163,7 @@ pub struct Heard {
 
 #[derive(Debug)]
 struct Ring {
-    events: VecDeque<Arc<Posted>>,
+    events: VecDeque<Arc<PostedEvent>>,
     most: usize,
     /// Number of the last event.
     last: u64,
@@ -236,7 +236,7 @@ impl Events {
             return;
         }
         ring.last += 1;
-        let posted = Posted {
+        let posted = PostedEvent {
             eid: ring.last,
             time: ring.clock.now(),
             class: format!("{}{}", event.family.prefix(), event.name),
@@ -249,13 +249,13 @@ impl Events {
     }
 
     /// The kept events after `eid`.
-    pub fn after(&self, eid: u64) -> Heard {
+    pub fn after(&self, eid: u64) -> FollowedEvents {
         self.ring.lock().after(eid)
     }
 
     /// As [`Self::after`], but waits for an event. Returns none after that time, or if no more
     /// events will come.
-    pub fn wait_after(&self, eid: u64, time: Duration) -> Heard {
+    pub fn wait_after(&self, eid: u64, time: Duration) -> FollowedEvents {
         let ring = self.ring.lock();
         let nothing = |ring: &mut Ring| ring.last <= eid && !ring.over;
         let (ring, _) = self.more.wait_timeout_while(ring, time, nothing);
@@ -284,7 +284,7 @@ impl Ring {
         }
     }
 
-    fn after(&self, eid: u64) -> Heard {
+    fn after(&self, eid: u64) -> FollowedEvents {
         let seen = eid.max(self.cleared);
         let events: Vec<_> = self
             .events
@@ -293,7 +293,7 @@ impl Ring {
             .cloned()
             .collect();
         let gone = (self.last - seen.min(self.last)) - events.len() as u64;
-        Heard {
+        FollowedEvents {
             events,
             missed: gone,
             over: self.over,

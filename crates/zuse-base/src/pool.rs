@@ -163,7 +163,7 @@ impl WorkPool {
         let most = self.threads.len().min(batch.slots.len().saturating_sub(1));
         let mut called = 0;
         batch.help_and(|| {
-            let due = self.worth(waiting).min(most);
+            let due = self.useful_helpers(waiting).min(most);
             if called < due {
                 called += self.call_for_help(&batch, due - called, Batch::help);
             }
@@ -172,7 +172,7 @@ impl WorkPool {
     }
 
     /// Number of helpers for items that compute, and of which so many wait for devices.
-    fn worth(&self, waiting: usize) -> usize {
+    fn useful_helpers(&self, waiting: usize) -> usize {
         if self.nobody_waits.load(Ordering::Relaxed) {
             // The caller counts as a computing and as a waiting thread.
             (self.processors / 2).max(waiting).saturating_sub(1)
@@ -186,7 +186,7 @@ impl WorkPool {
         let before = self.nobody_waits.swap(!awaited, Ordering::SeqCst);
         if before && awaited {
             for batch in &*self.background.lock() {
-                self.call_for_help(batch, self.worth(0), |batch| batch.help());
+                self.call_for_help(batch, self.useful_helpers(0), |batch| batch.help());
             }
         }
     }
@@ -257,7 +257,7 @@ impl WorkPool {
         }
         // A caller that hurries from now on finds it in the list.
         let leisure = self.nobody_waits.load(Ordering::SeqCst);
-        let helpers = self.worth(0).max(usize::from(!leisure));
+        let helpers = self.useful_helpers(0).max(usize::from(!leisure));
         let helpers = helpers.min(self.threads.len()).min(batch.slots.len());
         if self.call_for_help(&batch, helpers, Batch::help) == 0 && helpers > 0 {
             batch.help();

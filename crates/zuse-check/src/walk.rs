@@ -144,7 +144,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Reports its progress from time to time.
-    fn tell(&mut self) {
+    fn report_progress(&mut self) {
         if self.report.blocks.is_multiple_of(256) {
             let done = Progress {
                 phase: "blocks",
@@ -181,7 +181,7 @@ impl<'a> Walk<'a> {
                         self.lost(at, e);
                     }
                 }
-                self.tell();
+                self.report_progress();
             }
             BpKind::Embedded if !metadata => self.extent.uncomp += bp.lsize(),
             _ => {}

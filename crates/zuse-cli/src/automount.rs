@@ -141,7 +141,7 @@ impl Holder {
 
     /// Why a file system is not mounted at its mountpoint, if this user may not mount there.
     fn why_unmounted(&self, dataset: &str, path: &Path) -> Option<CommandError> {
-        let altroot = self.pool().for_now().altroot;
+        let altroot = self.pool().temporary_properties().altroot;
         let below_root = altroot.is_some_and(|root| path.starts_with(root));
         let why = why_not(path, below_root)?;
         let text = format!("'{dataset}' is not mounted on '{}': {why}", path.display());

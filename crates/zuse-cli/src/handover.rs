@@ -47,7 +47,7 @@ use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use zuse::tools::Layers as _;
 use zuse::{Pool, TUNABLES};
 use zuse_codec::crypt::WrappingKey;
-use zuse_mount::{LetGo, Link};
+use zuse_mount::{Link, ReleasedMounts};
 
 use crate::cmd::serve::{READY, spawn};
 use crate::error::{CommandError, Explain, Outcome};
@@ -103,7 +103,7 @@ pub fn start(session: &mut Session, pool: &str, guid: u64, host: u32) -> Outcome
     // The old host is asked before the new process starts. A host with another protocol version
     // must not be disturbed.
     let stream = match wire::ask_to_hand_over(&socket, FORMAT).or_cannot(cannot)? {
-        Asked::Heard(stream) => stream,
+        Asked::FollowedEvents(stream) => stream,
         Asked::Strange => return Ok(false),
         Asked::Nobody => {
             return Err(CommandError::new(format!("{}: it has just ended", cannot())).into());
@@ -142,7 +142,7 @@ struct Offer<'a> {
     /// By guid of the vdev: reads, writes, checksums.
     errors: Vec<(u64, [u64; 3])>,
     listener: &'a Listener,
-    let_go: LetGo,
+    released: ReleasedMounts,
 }
 
 impl Holder {
@@ -186,7 +186,7 @@ impl Holder {
             keys,
             errors: pool.spa().vdevs().error_counts(),
             listener,
-            let_go: self.mounts().let_go(),
+            released: self.mounts().release_file_systems(),
         };
         pool.set_mounts(None);
         self.give_memory_back();
@@ -317,7 +317,7 @@ impl Holder {
             link.put(*guid)?;
             counts.iter().try_for_each(|n| link.put(*n))?;
         }
-        self.mounts().give(&offer.let_go, link)?;
+        self.mounts().give(&offer.released, link)?;
         link.put(END)?;
         link.flush()
     }

@@ -96,7 +96,7 @@ impl Holder {
     /// Holds a pool.
     pub fn new(pool: Arc<Pool>, life: Life) -> Arc<Self> {
         // From here on 'zpool clear' can reach this process.
-        pool.set_patient(true);
+        pool.set_wait_for_clear(true);
         Arc::new(Self {
             mounts: PoolMounts::new(pool.clone()),
             pool,
@@ -569,7 +569,7 @@ impl Holder {
             if attended.elapsed() >= ATTEND && self.pool.needs_attention() {
                 attended = Instant::now();
                 // If it fails it is tried again.
-                let _ = self.while_running(|me| me.pool.attend());
+                let _ = self.while_running(|me| me.pool.handle_failed_devices());
             }
             let over: Vec<_> = self.mounts.servers();
             let over: Vec<_> = over.into_iter().filter(|s| s.is_over()).collect();

@@ -1,6 +1,6 @@
 //! Names of users and groups, as the host's files know them.
 
-use zuse::{Accounted, QuotaOwner};
+use zuse::{OwnerProperty, QuotaOwner};
 
 use crate::error::{CommandError, Outcome, Stop};
 
@@ -49,7 +49,7 @@ pub fn all_with_ids(properties: &mut [(String, String)], cannot: &str) -> Outcom
             stop => stop,
         })?;
         if let Some(with_id) = with_id {
-            if Accounted::parse(&with_id).is_some_and(|what| !what.limit) {
+            if OwnerProperty::parse(&with_id).is_some_and(|what| !what.limit) {
                 let what = format!("{cannot}: '{name}' is readonly");
                 return Err(CommandError::new(what).into());
             }
@@ -61,7 +61,7 @@ pub fn all_with_ids(properties: &mut [(String, String)], cannot: &str) -> Outcom
 
 /// `userquota@alice` as `userquota@1000`; `None` for other properties.
 pub fn with_id(property: &str) -> Outcome<Option<String>> {
-    let Some((prefix, who)) = Accounted::split(property) else {
+    let Some((prefix, who)) = OwnerProperty::split(property) else {
         return Ok(None);
     };
     if who.bytes().all(|b| b.is_ascii_digit()) && !who.is_empty() {

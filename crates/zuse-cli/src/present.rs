@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use zuse::property_table::{
     Property, PropertyKind, dataset_property, pool_property, vdev_property,
 };
-use zuse::{Accounted, Source};
+use zuse::{OwnerProperty, Source};
 
 use crate::date;
 use crate::nicenum::{nicebytes, nicenum};
@@ -52,7 +52,7 @@ pub fn dataset_value<'a>(name: &str, exact: &'a str, parsable: bool) -> Cow<'a, 
         return exact.into();
     }
     let number = exact.parse::<u64>().ok();
-    if let (Some((prefix, _)), Some(n)) = (Accounted::split(name), number) {
+    if let (Some((prefix, _)), Some(n)) = (OwnerProperty::split(name), number) {
         return match (prefix.contains("quota"), prefix.contains("obj")) {
             (true, _) if n == 0 => "none".into(),
             (_, true) => nicenum(n).into(),

@@ -264,7 +264,7 @@ impl Question {
                     .and_then(|mut row| details.put_on(pool, &mut row).map(|()| row))
                     .or_cannot_pool(|| format!("cannot open '{name}'"))?;
                 // It was opened read-only for this question alone.
-                if imported && !pool.for_now().read_only {
+                if imported && !pool.temporary_properties().read_only {
                     for (_, cell) in row.cells.iter_mut().filter(|(n, _)| n == "readonly") {
                         cell.value = Some("off".into());
                     }

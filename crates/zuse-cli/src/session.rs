@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use zuse::tools::Layers as _;
 use zuse::{
-    Environment, Errno, ForNow, FoundPool, KeyMaterial, Limits, Pool, PoolAccess, PoolConfig,
-    PoolState, Search,
+    Environment, Errno, FoundPool, KeyMaterial, Limits, Pool, PoolAccess, PoolConfig, PoolState,
+    Search, TemporaryProperties,
 };
 
 use crate::cache_file::{Extra, device_paths};
@@ -409,10 +409,10 @@ impl Session {
         };
         let pool = Pool::open(env, found, &access)?;
         if let Some(passing) = passing {
-            pool.set_for_now(for_now(&passing));
+            pool.set_temporary_properties(for_now(&passing));
         }
         // No process could send this command a 'zpool clear'.
-        pool.set_patient(false);
+        pool.set_wait_for_clear(false);
         pool.dsl().set_creator(user());
         self.unlock(&pool)?;
         Ok(Opened {
@@ -568,7 +568,7 @@ impl Session {
     /// Takes over a pool that this command created or imported. It is closed with the session, or
     /// kept by the host that this process becomes.
     pub fn adopt(&mut self, pool: Arc<Pool>) {
-        pool.set_patient(false);
+        pool.set_wait_for_clear(false);
         pool.dsl().set_creator(user());
         // A pool that cannot be read returns the error when something of it is requested.
         let _ = self.unlock(&pool);
@@ -661,8 +661,8 @@ impl Drop for Session {
 }
 
 /// Options for a pool whose import holds until the host restarts.
-pub fn for_now(passing: &Extra) -> ForNow {
-    ForNow {
+pub fn for_now(passing: &Extra) -> TemporaryProperties {
+    TemporaryProperties {
         altroot: passing.altroot.clone(),
         cache_file: Some(passing.cache_file.clone().unwrap_or_else(|| "none".into())),
         read_only: passing.read_only,

@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use zuse::Pool;
-use zuse::events::{EventValue, Events, Posted};
+use zuse::events::{EventValue, Events, PostedEvent};
 
 use crate::error::Outcome;
 use crate::json::Json;
@@ -109,7 +109,7 @@ impl Places {
         }
     }
 
-    fn run(&self, event: &Posted, line: &str) {
+    fn run(&self, event: &PostedEvent, line: &str) {
         let Some(command) = &self.command else {
             return;
         };
@@ -174,7 +174,7 @@ fn value(of: &EventValue) -> Json {
 }
 
 /// An event as one line.
-fn line(event: &Posted) -> String {
+fn line(event: &PostedEvent) -> String {
     let time = vec![
         Json::Number(event.time.unsigned_secs()),
         Json::Number(u64::from(event.time.nanos)),
@@ -188,7 +188,7 @@ fn line(event: &Posted) -> String {
 }
 
 /// The variables that ZED gives to its scripts.
-fn variables(event: &Posted) -> Vec<(String, String)> {
+fn variables(event: &PostedEvent) -> Vec<(String, String)> {
     let mut all = vec![
         ("ZEVENT_EID".to_owned(), event.eid.to_string()),
         ("ZEVENT_CLASS".to_owned(), event.class.clone()),

@@ -143,7 +143,7 @@ pub enum Asked {
     /// It does not know how, or not in this version.
     Strange,
     /// It is about to, over this connection.
-    Heard(UnixStream),
+    FollowedEvents(UnixStream),
 }
 
 /// Asks the listening process to hand over its pool, in a protocol version.
@@ -170,7 +170,7 @@ pub fn ask_to_hand_over(socket: &Path, format: u32) -> io::Result<Asked> {
         return Ok(Asked::Nobody);
     }
     Ok(match answer {
-        [HEARD] => Asked::Heard(stream),
+        [HEARD] => Asked::FollowedEvents(stream),
         _ => Asked::Strange,
     })
 }

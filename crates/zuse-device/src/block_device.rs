@@ -104,7 +104,7 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// cache. A write does so if it has at least [`AROUND`] bytes. Its memory and its offset must
     /// also have the same alignment within a page ([`PAGE`]). The partial pages at its ends go
     /// through the cache.
-    fn goes_around(&self) -> bool {
+    fn bypasses_cache(&self) -> bool {
         false
     }
 
@@ -116,9 +116,10 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     fn will_read(&self, _offset: u64, _len: u64) {}
 
     /// Reads consecutive ranges, counted from `offset`, each into its own memory. It is one
-    /// operation with as few copies as possible. A device that [bypasses](BlockDevice::goes_around)
-    /// the page cache does so here, unless the bytes are in the cache. `None`: the device cannot,
-    /// or it failed. The caller then uses [`BlockDevice::read_at`], which returns the error.
+    /// operation with as few copies as possible. A device that
+    /// [bypasses](BlockDevice::bypasses_cache) the page cache does so here, unless the bytes are in
+    /// the cache. `None`: the device cannot, or it failed. The caller then uses
+    /// [`BlockDevice::read_at`], which returns the error.
     fn read_apart(&self, _parts: &[Range<usize>], _offset: u64) -> Option<Vec<Fresh>> {
         None
     }
@@ -202,8 +203,8 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     fn discard(&self, offset: u64, len: u64) -> Result<bool, DeviceError> {
         (**self).discard(offset, len)
     }
-    fn goes_around(&self) -> bool {
-        (**self).goes_around()
+    fn bypasses_cache(&self) -> bool {
+        (**self).bypasses_cache()
     }
     fn start_writeback(&self, offset: u64, len: u64) {
         (**self).start_writeback(offset, len);

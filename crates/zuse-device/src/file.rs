@@ -504,7 +504,7 @@ impl BlockDevice for FileDevice {
     }
 
     #[cfg(target_os = "linux")]
-    fn goes_around(&self) -> bool {
+    fn bypasses_cache(&self) -> bool {
         self.base.is_multiple_of(PAGE as u64) && self.around.is_there(&self.file)
     }
 

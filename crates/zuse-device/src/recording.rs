@@ -201,8 +201,8 @@ impl BlockDevice for RecordingDevice {
         self.inner.discard(offset, len)
     }
 
-    fn goes_around(&self) -> bool {
-        self.inner.goes_around()
+    fn bypasses_cache(&self) -> bool {
+        self.inner.bypasses_cache()
     }
 
     fn start_writeback(&self, offset: u64, len: u64) {

@@ -323,7 +323,7 @@ impl BlockDevice for SimDisk {
         false
     }
 
-    fn goes_around(&self) -> bool {
+    fn bypasses_cache(&self) -> bool {
         // There is no page cache to bypass. With this, large blocks are gathered as on a disk that
         // has one.
         true

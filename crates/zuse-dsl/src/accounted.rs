@@ -17,7 +17,7 @@ const MASTER_NODE: ObjectId = ObjectId(1);
 
 /// A property of a user, group or project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Accounted<'a> {
+struct OwnerProperty<'a> {
     /// `userquota@`, `groupobjused@`, …
     prefix: &'a str,
     /// Users, groups, projects.
@@ -27,7 +27,7 @@ struct Accounted<'a> {
     id: u64,
 }
 
-impl<'a> Accounted<'a> {
+impl<'a> OwnerProperty<'a> {
     /// A property with a decimal id.
     fn parse(name: &'a str) -> Option<Self> {
         let at = name.find('@')? + 1;
@@ -58,7 +58,7 @@ impl<'a> Accounted<'a> {
 
 /// Whether a property is one of a user, group or project, by number.
 pub fn is_accounted(property: &str) -> bool {
-    Accounted::parse(property).is_some()
+    OwnerProperty::parse(property).is_some()
 }
 
 impl Batch<'_> {
@@ -69,7 +69,7 @@ impl Batch<'_> {
     /// # Errors
     /// The MOS or the dataset cannot be read.
     pub fn accounted(&self, entry: &Entry, property: &str) -> Result<Option<u64>> {
-        let Some(what) = Accounted::parse(property)
+        let Some(what) = OwnerProperty::parse(property)
             .filter(|_| matches!(entry.kind, Kind::Filesystem | Kind::Snapshot))
         else {
             return Ok(None);
@@ -80,7 +80,7 @@ impl Batch<'_> {
         })
     }
 
-    fn read_accounted(&self, entry: &Entry, what: &Accounted<'_>) -> Result<Option<u64>> {
+    fn read_accounted(&self, entry: &Entry, what: &OwnerProperty<'_>) -> Result<Option<u64>> {
         let objset = self.dsl().dataset_by_object(entry.object)?.objset()?;
         if objset.kind() != zuse_format::ObjsetType::Zfs {
             return Ok(None);
@@ -125,8 +125,8 @@ mod tests {
 
     #[test]
     fn names_are_split_into_who_what_and_whose() {
-        let what = Accounted::parse("groupobjquota@50").unwrap();
-        let expected = Accounted {
+        let what = OwnerProperty::parse("groupobjquota@50").unwrap();
+        let expected = OwnerProperty {
             prefix: "groupobjquota@",
             owner: 1,
             objects: true,

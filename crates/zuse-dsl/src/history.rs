@@ -180,7 +180,7 @@ impl Ctx<'_> {
     pub(crate) fn write_history(&self) -> Result<()> {
         let waiting = std::mem::take(&mut *self.dsl.pending.history.lock());
         for record in &waiting {
-            self.tell(record);
+            self.post_event(record);
         }
         if self.meta.version() < VERSION_HISTORY {
             return Ok(());
@@ -198,7 +198,7 @@ impl Ctx<'_> {
     }
 
     /// Posts a record as an event; from now on it can only be reverted with the whole txg.
-    fn tell(&self, record: &[u8]) {
+    fn post_event(&self, record: &[u8]) {
         let Some(Ok(record)) = record.get(8..).map(NvList::decode) else {
             return;
         };

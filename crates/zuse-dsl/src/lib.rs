@@ -93,9 +93,9 @@ pub use receive::{
     RawReceive, ReceiveBegin, ReceiveProgress, ReceivedEncryption, Receiving, ResumeState,
 };
 pub use redact::{REDACTION_PIECE, RedactedBlocks, RedactionList};
-pub use scan::{ErrorScrub, Function, NewScan, ScanStatus};
+pub use scan::{ErrorScrub, Function, NewScan, ScanState, ScanStatus};
 pub use send::SendSource;
 pub use sizes::Sizes;
 pub use stat::Stat;
 pub use tier::TierStats;
-pub use zil::LogMet;
+pub use zil::LogItem;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use zuse_base::{Entropy, Error, Result, Span, Txg, WorkPool};
 use zuse_dmu::{DirtyMeter, Objset, Settings, Tx};
 use zuse_io::Pipeline;
-use zuse_pool::{FeaturesThen, Pool, SyncCtx};
+use zuse_pool::{FeaturesAtTxg, Pool, SyncCtx};
 
 /// Figures of the pool's space, in bytes as datasets count them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -94,10 +94,10 @@ impl Spa {
         };
         self.0.dtl_scan_done(&ctx, births, failed)
     }
-    pub fn features_now(&self) -> FeaturesThen {
+    pub fn features_now(&self) -> FeaturesAtTxg {
         self.0.features().now()
     }
-    pub fn features_go_back(&self, then: FeaturesThen) {
+    pub fn features_go_back(&self, then: FeaturesAtTxg) {
         self.0.features().go_back(then);
     }
     /// Seconds and nanoseconds since 1970.

@@ -30,6 +30,7 @@ mod error_scrub;
 mod prover;
 mod record;
 mod report;
+mod state;
 mod status;
 mod stop;
 mod task;
@@ -46,6 +47,7 @@ use stop::Stop;
 
 pub use error_scrub::ErrorScrub;
 pub use record::Function;
+pub use state::ScanState;
 pub use status::ScanStatus;
 
 pub(crate) const KEY: &str = "scan";

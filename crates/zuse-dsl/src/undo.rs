@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use zuse_base::Result;
 use zuse_format::BlockPointer;
-use zuse_pool::FeaturesThen;
+use zuse_pool::FeaturesAtTxg;
 
 use crate::context::Ctx;
 use crate::dataset::Dataset;
@@ -43,7 +43,7 @@ pub(crate) struct Journal {
 
 /// How everything was.
 pub(crate) struct Savepoint {
-    features: FeaturesThen,
+    features: FeaturesAtTxg,
     keyring: Keyring,
 }
 

@@ -188,7 +188,7 @@ fn is_live(io: &Pipeline, header: &ZilHeader) -> Result<bool> {
 
 /// An item found by [`Dsl::visit_log`].
 #[derive(Debug)]
-pub enum LogMet<'a> {
+pub enum LogItem<'a> {
     /// A block, before it is read.
     Block(&'a BlockPointer),
     /// A record.
@@ -205,7 +205,7 @@ impl Dsl {
     pub fn visit_log(
         &self,
         header: &ZilHeader,
-        visit: &mut dyn FnMut(LogMet<'_>) -> Result<bool>,
+        visit: &mut dyn FnMut(LogItem<'_>) -> Result<bool>,
     ) -> Result<()> {
         visit_with(&self.meta()?.io, header, None, visit)
     }
@@ -215,13 +215,13 @@ fn visit_with(
     io: &Pipeline,
     header: &ZilHeader,
     key: Option<&DatasetKey>,
-    visit: &mut dyn FnMut(LogMet<'_>) -> Result<bool>,
+    visit: &mut dyn FnMut(LogItem<'_>) -> Result<bool>,
 ) -> Result<()> {
     walk(io, header, key, &mut |met| match met {
-        Met::Block(bp) => visit(LogMet::Block(bp)),
+        Met::Block(bp) => visit(LogItem::Block(bp)),
         Met::Record(seq, bytes, order) => match Record::parse(bytes, order) {
-            Ok(record) => visit(LogMet::Record(&record)),
-            Err(e) => visit(LogMet::Broken(seq, e)),
+            Ok(record) => visit(LogItem::Record(&record)),
+            Err(e) => visit(LogItem::Broken(seq, e)),
         },
     })?;
     Ok(())
@@ -260,13 +260,13 @@ impl Dataset {
     pub fn visit_log(
         &self,
         header: &ZilHeader,
-        visit: &mut dyn FnMut(bool, LogMet<'_>) -> Result<bool>,
+        visit: &mut dyn FnMut(bool, LogItem<'_>) -> Result<bool>,
     ) -> Result<()> {
         let objset = self.objset().ok();
         let key = objset.as_ref().and_then(|o| o.key()).map(AsRef::as_ref);
         let mut readable = true;
         visit_with(&self.dsl.meta()?.io, header, key, &mut |met| {
-            if let LogMet::Block(bp) = met {
+            if let LogItem::Block(bp) = met {
                 readable = key.is_some() || !bp.uses_crypt();
             }
             visit(readable, met)

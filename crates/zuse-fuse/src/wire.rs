@@ -294,7 +294,7 @@ impl<O: Ops> Session<O> {
         } else {
             0
         };
-        move |notice| tell(&channel, notice, how)
+        move |notice| send_notice(&channel, notice, how)
     }
 
     /// Serves it with a crew until the kernel ends the session; then calls `ended` with the result.
@@ -316,7 +316,7 @@ impl<O: Ops> Session<O> {
 /// Sends a notice; `how` are the flags of a notice about an entry.
 ///
 /// Dropping an entry also drops mounts on it. An expired one is looked up again.
-fn tell(channel: &Channel, notice: Notice, how: u32) {
+fn send_notice(channel: &Channel, notice: Notice, how: u32) {
     let mut out = Out::default();
     let mut inode = |ino, offset: i64, len: u64| {
         out.u64(ino);

@@ -208,19 +208,20 @@ impl Ahead {
             self.split(some, room.is_some(), &mut jobs);
         }
         let (io, before) = (self.io.clone(), self.before);
-        let goes_around = |job: &Job, vdev| io.parts(job).is_some() && io.vdevs().goes_around(vdev);
+        let bypasses_cache =
+            |job: &Job, vdev| io.parts(job).is_some() && io.vdevs().bypasses_cache(vdev);
         let told = |job: &Job| {
             let place = job.place(before);
-            place.filter(|place| !goes_around(job, place.0))
+            place.filter(|place| !bypasses_cache(job, place.0))
         };
         let mut places: Vec<Option<Place>> = jobs.iter().map(told).collect();
         leave_out_rows(&mut places);
         if jobs.len() > 1 {
-            places.iter().take(TOLD).for_each(|place| io.tell(place));
+            places.iter().take(TOLD).for_each(|place| io.advise(place));
         }
         let jobs = jobs.into_iter().enumerate().collect();
         let done = self.work.try_run_all(jobs, move |(i, job)| {
-            places.get(i + TOLD).into_iter().for_each(|p| io.tell(p));
+            places.get(i + TOLD).into_iter().for_each(|p| io.advise(p));
             io.carry_out(job, before, &f)
         });
         let mut out = Vec::new();
@@ -413,7 +414,7 @@ impl Pipeline {
     }
 
     /// A hint that a run will be read soon.
-    fn tell(&self, place: &Option<Place>) {
+    fn advise(&self, place: &Option<Place>) {
         if let Some((vdev, start, len)) = *place {
             self.vdevs().will_read(vdev, start, len);
         }

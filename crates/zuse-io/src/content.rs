@@ -73,7 +73,7 @@ pub trait Contents: Send + Sync {
     ///
     /// # Errors
     /// The table cannot be read, or more references are dropped than were counted.
-    fn give_up(&self, bp: &BlockPointer) -> Result<bool>;
+    fn drop_reference(&self, bp: &BlockPointer) -> Result<bool>;
 }
 
 /// The stored bytes of a block, and how to compare them with others.

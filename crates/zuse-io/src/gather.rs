@@ -12,12 +12,12 @@
 //! one thread at a time writes to a device. A second thread leaves its run with that one and goes
 //! on.
 //!
-//! Large writes may go past the host's page cache ([`zuse_vdev::Vdevs::goes_around`]). There blocks
-//! of more than [`ASIDE`] bytes have runs of their own, up to [`LARGE`] of them. The copy into the
-//! run replaces the copy into the page cache. 64 KiB cost 37 to 57 µs of processor through the page
-//! cache and 6 to 9 past it. Such a run is aligned to pages and ends with one; what is behind the
-//! last whole page waits for more. Smaller blocks stay in the page cache. They are mostly metadata,
-//! which the next opening of the pool reads again.
+//! Large writes may go past the host's page cache ([`zuse_vdev::Vdevs::bypasses_cache`]). There
+//! blocks of more than [`ASIDE`] bytes have runs of their own, up to [`LARGE`] of them. The copy
+//! into the run replaces the copy into the page cache. 64 KiB cost 37 to 57 µs of processor through
+//! the page cache and 6 to 9 past it. Such a run is aligned to pages and ends with one; what is
+//! behind the last whole page waits for more. Smaller blocks stay in the page cache. They are
+//! mostly metadata, which the next opening of the pool reads again.
 //!
 //! Invariants
 //! - Bytes that were put and have not reached the devices are found by [`Gather::peek`]. So a

@@ -269,7 +269,7 @@ impl Pipeline {
         let aside = len > ASIDE
             && len <= LARGE
             && self.around.load(Relaxed)
-            && self.vdevs.goes_around(vdev);
+            && self.vdevs.bypasses_cache(vdev);
         let gathers = aside || len <= SMALL && self.is_linear(vdev);
         if !gathers {
             return self.put_now(txg, dva, bytes);
@@ -350,7 +350,7 @@ impl Pipeline {
         // With a dedup table only the last reference frees the block.
         if bp.dedup()
             && let Some(contents) = self.contents.get()
-            && contents.give_up(bp)?
+            && contents.drop_reference(bp)?
         {
             return Ok(());
         }
@@ -361,7 +361,7 @@ impl Pipeline {
         }
         // A clone may still point to it.
         if let Some(shared) = self.shared.get()
-            && shared.give_up(bp, self.dsize(bp))?
+            && shared.drop_reference(bp, self.dsize(bp))?
         {
             return Ok(());
         }

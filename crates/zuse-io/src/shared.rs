@@ -28,7 +28,7 @@ pub trait Shared: Send + Sync {
     ///
     /// # Errors
     /// A table cannot be read.
-    fn give_up(&self, bp: &BlockPointer, dsize: u64) -> Result<bool>;
+    fn drop_reference(&self, bp: &BlockPointer, dsize: u64) -> Result<bool>;
 }
 
 /// A further pointer to a block, not written yet.

@@ -3,7 +3,7 @@
 //! ```text
 //!   the old process                                     the new one
 //!   rest: requests are answered, none is taken any more
-//!   let_go: all is written, no file system is open
+//!   release: all is written, no file system is open
 //!   (the pool is closed)            ── socket ──►       (the pool is opened)
 //!   give: descriptors, what the kernel knows            take: tables, file systems
 //!                                   ◄── it is whole ──
@@ -43,7 +43,7 @@ use zuse_base::ObjectId;
 
 use crate::pool::PoolMounts;
 
-pub use give::LetGo;
+pub use give::ReleasedMounts;
 pub use link::Link;
 
 /// How long notices to the kernel may take.

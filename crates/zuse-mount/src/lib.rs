@@ -39,7 +39,7 @@ mod tree;
 mod volume;
 
 pub use bell::Bell;
-pub use handover::{LetGo, Link};
+pub use handover::{Link, ReleasedMounts};
 pub use place::{Place, place_of, places};
 pub use pool::{PoolMounts, Present};
 pub use server::{Change, MountServer, ServeError, ServerOptions};

@@ -382,7 +382,7 @@ impl PoolMounts {
         let done = if !force || server.is_over() {
             server.finish().map_err(|e| busy(&e))
         } else {
-            server.let_go();
+            server.release_file_systems();
             Ok(())
         };
         self.servers.lock().retain(|s| !Arc::ptr_eq(s, server));
@@ -521,10 +521,10 @@ impl Mounts for PoolMounts {
             .map(|p| p.to_string_lossy().into_owned())
     }
 
-    fn said(&self, dataset: &str, property: &str) -> Option<&'static str> {
+    fn overridden(&self, dataset: &str, property: &str) -> Option<&'static str> {
         let servers = self.servers();
         let server = servers.iter().find(|s| s.path_of(dataset).is_some())?;
-        server.said(property)
+        server.overridden(property)
     }
 
     fn while_suspended(

@@ -266,7 +266,7 @@ impl MountServer {
     }
 
     /// The value of a property that the mount's options override.
-    pub fn said(&self, property: &str) -> Option<&'static str> {
+    pub fn overridden(&self, property: &str) -> Option<&'static str> {
         let said = self.said.iter().find(|(name, _)| *name == property);
         said.map(|(_, value)| *value)
     }
@@ -309,7 +309,7 @@ impl MountServer {
     }
 
     /// Releases all file systems while the session may go on: everything fails from now on.
-    pub fn let_go(&self) {
+    pub fn release_file_systems(&self) {
         let _one = self.changes.lock();
         let children: Vec<_> = self
             .session
@@ -666,14 +666,14 @@ impl MountServer {
         let session = &self.session;
         let mut dirs = BTreeSet::new();
         for (dir, name) in old_covers.differences(&session.covers()) {
-            self.tell(|n| n.inval_entry(dir, &name));
+            self.notify_kernel(|n| n.inval_entry(dir, &name));
             dirs.insert(dir);
         }
         if !names.is_empty() {
             names.sort_unstable();
             names.dedup();
             for name in &names {
-                self.tell(|n| n.inval_entry(number::ROOT, name));
+                self.notify_kernel(|n| n.inval_entry(number::ROOT, name));
             }
             dirs.insert(number::ROOT);
         }
@@ -681,7 +681,7 @@ impl MountServer {
         let mut heads: Vec<u64> = session.children.lock().values().map(|v| v.root).collect();
         heads.push(number::ROOT);
         for root in heads {
-            self.tell(|n| n.inval_entry(root, zuse_zpl::DOT_ZFS_NAME));
+            self.notify_kernel(|n| n.inval_entry(root, zuse_zpl::DOT_ZFS_NAME));
         }
         for dir in dirs {
             self.tell_inode(dir);
@@ -765,20 +765,20 @@ impl MountServer {
             }
         }
         for (name, _) in &snapshots {
-            self.tell(|n| n.inval_entry(number::snapshots(volume.slot), name));
+            self.notify_kernel(|n| n.inval_entry(number::snapshots(volume.slot), name));
         }
     }
 
     fn tell_name(&self, dir: u64, name: &[u8]) {
-        self.tell(|n| n.inval_entry(dir, name));
+        self.notify_kernel(|n| n.inval_entry(dir, name));
         self.tell_inode(dir);
     }
 
     fn tell_inode(&self, ino: u64) {
-        self.tell(|n| n.inval_inode(ino, 0, 0));
+        self.notify_kernel(|n| n.inval_inode(ino, 0, 0));
     }
 
-    fn tell(&self, what: impl Fn(&Notifier) -> std::result::Result<(), QueueFull>) {
+    fn notify_kernel(&self, what: impl Fn(&Notifier) -> std::result::Result<(), QueueFull>) {
         let notifier = self.mounted.notifier();
         while what(&notifier).is_err() {
             notifier.drain();

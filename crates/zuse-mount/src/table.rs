@@ -11,7 +11,7 @@
 //!
 //! Invariants
 //! - A nameless object, or one that a request is using, is never released. That is checked before
-//!   ([`Node::let_go`]).
+//!   ([`Node::released_state`]).
 //! - `lookups` grows under the shard's lock (shared or not) and shrinks under the exclusive one. So
 //!   a node is never dropped while a request is being given it. It never shrinks below 0, which is
 //!   asserted.
@@ -115,7 +115,7 @@ impl Node {
     }
 
     /// The state after its object is released, if that is allowed.
-    fn let_go(&self) -> Option<What> {
+    fn released_state(&self) -> Option<What> {
         let What::Object(volume, znode) = &self.what else {
             return None;
         };
@@ -234,7 +234,7 @@ impl Shard {
         }
         // A request that works on it holds the node.
         let is_in_use = Arc::strong_count(node) > 1 || node.used.swap(false, Relaxed);
-        match node.let_go().filter(|_| !is_in_use) {
+        match node.released_state().filter(|_| !is_in_use) {
             Some(what) => {
                 let listed = node.with(what);
                 Some(std::mem::replace(node, listed))

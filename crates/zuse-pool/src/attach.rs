@@ -19,7 +19,7 @@ use zuse_vdev::{VdevConfig, VdevKind};
 
 use crate::first_labels::FirstLabels;
 use crate::tree_change::refused;
-use crate::{Lacks, Pool, SyncCtx, TreeChange};
+use crate::{MissingBlocks, Pool, SyncCtx, TreeChange};
 
 /// Suffix of the path of a device whose path another device has taken.
 pub(crate) const OLD: &str = "/old";
@@ -35,7 +35,7 @@ pub enum Purpose {
 
 /// The device to attach.
 #[derive(Clone)]
-pub enum Newcomer {
+pub enum AttachDevice {
     /// A device that belongs to no pool.
     Device {
         /// Open for writing, and locked for this process.
@@ -67,7 +67,7 @@ impl Pool {
     pub fn put_beside(
         self: &Arc<Self>,
         target: u64,
-        new: &Newcomer,
+        new: &AttachDevice,
         purpose: Purpose,
         defer: bool,
     ) -> Result<()> {
@@ -117,7 +117,7 @@ impl Pool {
         }
         // Both lack all blocks. A distributed spare has no labels to write.
         match plan.device {
-            Some(device) => change.add_device(guid, device, Lacks::Everything),
+            Some(device) => change.add_device(guid, device, MissingBlocks::Everything),
             None => change.add_spare_space(guid),
         }
         // The last check that may refuse; after it the MOS is changed.
@@ -159,7 +159,7 @@ impl Pool {
     }
 
     /// The plan for a new device; refused if it is impossible.
-    fn plan(&self, target: u64, new: &Newcomer, purpose: Purpose) -> Result<Plan> {
+    fn plan(&self, target: u64, new: &AttachDevice, purpose: Purpose) -> Result<Plan> {
         // A rewind to the checkpoint needs its tree to match the devices.
         self.refuse_with_checkpoint()?;
         let tree = self.config.lock().vdev_tree.clone();
@@ -168,13 +168,13 @@ impl Pool {
         let old = tree.find(target).ok_or_else(missing)?;
         let kind = match (purpose, new) {
             (Purpose::Attach, _) => VdevKind::Mirror,
-            (Purpose::Replace, Newcomer::Device { .. }) => VdevKind::Replacing,
-            (Purpose::Replace, Newcomer::Spare(..)) => VdevKind::Spare,
+            (Purpose::Replace, AttachDevice::Device { .. }) => VdevKind::Replacing,
+            (Purpose::Replace, AttachDevice::Spare(..)) => VdevKind::Spare,
         };
         check_place(parent, old, &kind)?;
         let guid = || self.env.entropy.guid().get();
         let (leaf, device) = match new {
-            Newcomer::Device { device, is_disk } => {
+            AttachDevice::Device { device, is_disk } => {
                 let kind = if *is_disk {
                     VdevKind::Disk
                 } else {
@@ -188,7 +188,7 @@ impl Pool {
                 leaf.unspare = parent.kind == VdevKind::Spare && !old.is_spare;
                 (leaf, Some(device.clone()))
             }
-            Newcomer::Spare(guid, device) => {
+            AttachDevice::Spare(guid, device) => {
                 // One spare stands in for one device.
                 if tree.find(*guid).is_some() {
                     return Err(refused(Errno::BUSY, "device is already in use"));

@@ -394,8 +394,8 @@ impl Clones {
     pub fn take_back(&self) -> Result<()> {
         let orphans = std::mem::take(&mut self.state().orphans);
         for (bp, dsize) in orphans {
-            if !bp.dedup() || !self.dedup.give_up(&bp)? {
-                self.give_up(&bp, dsize)?;
+            if !bp.dedup() || !self.dedup.drop_reference(&bp)? {
+                self.drop_reference(&bp, dsize)?;
             }
         }
         Ok(())
@@ -626,7 +626,7 @@ impl Shared for Clones {
         }
     }
 
-    fn give_up(&self, bp: &BlockPointer, dsize: u64) -> Result<bool> {
+    fn drop_reference(&self, bp: &BlockPointer, dsize: u64) -> Result<bool> {
         if !self.any.load(Relaxed) {
             return Ok(false);
         }

@@ -191,7 +191,7 @@ impl Pool {
     /// Releases a pool whose creation failed. It and the layer above refer to each other, so only
     /// this frees the devices.
     pub(crate) fn abandon(&self) {
-        self.hooks.let_go();
+        self.hooks.release();
         if let Some(allocator) = self.allocator.get() {
             allocator.detach();
         }

@@ -31,7 +31,7 @@ struct State {
 }
 
 /// The features at some moment of a txg.
-pub struct FeaturesThen(State);
+pub struct FeaturesAtTxg(State);
 
 /// The feature flags of one pool.
 #[derive(Default)]
@@ -267,12 +267,12 @@ impl Features {
     }
 
     /// The present features, for a later rollback.
-    pub fn now(&self) -> FeaturesThen {
-        FeaturesThen(self.read().clone())
+    pub fn now(&self) -> FeaturesAtTxg {
+        FeaturesAtTxg(self.read().clone())
     }
 
     /// Rolls back: changes made since are reverted, in the MOS, too.
-    pub fn go_back(&self, then: FeaturesThen) {
+    pub fn go_back(&self, then: FeaturesAtTxg) {
         *self.write() = then.0;
     }
 

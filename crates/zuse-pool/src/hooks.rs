@@ -111,7 +111,7 @@ impl Hooks {
         }
     }
 
-    pub fn let_go(&self) {
+    pub fn release(&self) {
         let hooks = self.0.write().take();
         if let Some(hooks) = hooks {
             hooks.closed();

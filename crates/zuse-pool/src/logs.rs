@@ -77,9 +77,9 @@ impl Drop for Writing<'_> {
 }
 
 /// As long as it exists commits wait for txgs.
-pub struct Resting<'a>(&'a Logs);
+pub struct CommitPause<'a>(&'a Logs);
 
-impl Drop for Resting<'_> {
+impl Drop for CommitPause<'_> {
     fn drop(&mut self) {
         self.0.resting.fetch_sub(1, AcqRel);
     }
@@ -102,9 +102,9 @@ impl Logs {
     }
 
     /// Suspends all logs: from now on commits wait for txgs.
-    pub fn rest(&self) -> Resting<'_> {
+    pub fn rest(&self) -> CommitPause<'_> {
         self.resting.fetch_add(1, AcqRel);
-        Resting(self)
+        CommitPause(self)
     }
 
     /// Whether logs are not to be written.

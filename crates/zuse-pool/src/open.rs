@@ -161,7 +161,7 @@ impl Pool {
         };
         let found = open();
         // Also after a failure, or the probe would keep the devices open.
-        probe.hooks.let_go();
+        probe.hooks.release();
         found?.ok_or_else(|| {
             let what = "checkpoint does not exist";
             Error::refused_for(Refusal::Known, Errno::NOENT, what)

@@ -603,7 +603,7 @@ impl Pool {
 
     /// Sets whether a failed write waits for `zpool clear` (the default), or stops the pool at
     /// once. For pools that nobody could clear.
-    pub fn set_patient(&self, yes: bool) {
+    pub fn set_wait_for_clear(&self, yes: bool) {
         self.suspension.set_impatient(!yes);
     }
 
@@ -731,13 +731,13 @@ impl Pool {
             zuse_base::Errno::NODEV,
             "the pool was closed",
         ));
-        self.hooks.let_go();
+        self.hooks.release();
         if let Some(allocator) = self.allocator.get() {
             allocator.detach();
         }
         self.clones.detach();
         self.dedup.detach();
-        self.vdevs.let_go();
+        self.vdevs.release_devices();
         self.events().end();
         result
     }

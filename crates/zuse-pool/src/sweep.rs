@@ -65,18 +65,31 @@ const RATE: &[u8] = b"org.zfsonlinux:vdev_trim_rate";
 const PARTIAL: &[u8] = b"org.zfsonlinux:vdev_trim_partial";
 const SECURE: &[u8] = b"org.zfsonlinux:vdev_trim_secure";
 
-/// Its state in the device's ZAP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+/// The state of initializing or trimming a device, as its ZAP has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SweepState {
+    /// It was never done.
+    #[default]
     None = 0,
+    /// It is running.
     Active = 1,
+    /// It was canceled.
     Canceled = 2,
+    /// It is suspended, and continues from its position.
     Suspended = 3,
+    /// It is complete.
     Complete = 4,
 }
 
-impl State {
-    fn of(number: u64) -> Self {
+impl SweepState {
+    /// Its number on disk.
+    pub fn number(self) -> u64 {
+        self as u64
+    }
+
+    /// The state for a number on disk. Unknown numbers mean that it was never done.
+    pub fn of(number: u64) -> Self {
         match number {
             1 => Self::Active,
             2 => Self::Canceled,
@@ -109,7 +122,7 @@ struct Sweep {
     /// The device's ZAP: its guid may change.
     zap: u64,
     kind: SweepKind,
-    state: State,
+    state: SweepState,
     /// Bytes of the device that are done.
     next: u64,
     rate: u64,
@@ -173,7 +186,7 @@ impl Pool {
         let all = self.sweeps.all.lock().clone();
         let active = all
             .iter()
-            .filter(|s| s.kind == kind && s.state == State::Active);
+            .filter(|s| s.kind == kind && s.state == SweepState::Active);
         let left = active.filter_map(|s| {
             let leaf = self.swept_leaf(s.zap).filter(|leaf| leaf.is_usable())?;
             Some(leaf.asize().saturating_sub(s.next).max(1))
@@ -220,7 +233,7 @@ impl Pool {
         let usable = self.vdevs.leaf(guid).is_some_and(|leaf| leaf.is_usable());
         let table = Zap::open(&self.mos().dnode(ObjectId(zap))?)?;
         let mut sweep = self.known_sweep(&table, zap, kind)?;
-        let active = sweep.state == State::Active;
+        let active = sweep.state == SweepState::Active;
         let (busy, idle) = match kind {
             SweepKind::Initialize => (
                 "currently initializing",
@@ -239,24 +252,24 @@ impl Pool {
                 ));
             }
             SweepOrder::Start { rate } => {
-                if sweep.state != State::Suspended {
+                if sweep.state != SweepState::Suspended {
                     sweep.next = 0;
                 }
-                (sweep.state, sweep.rate) = (State::Active, rate);
+                (sweep.state, sweep.rate) = (SweepState::Active, rate);
             }
-            SweepOrder::Cancel if active || sweep.state == State::Suspended => {
-                (sweep.state, sweep.next) = (State::Canceled, 0);
+            SweepOrder::Cancel if active || sweep.state == SweepState::Suspended => {
+                (sweep.state, sweep.next) = (SweepState::Canceled, 0);
             }
-            SweepOrder::Suspend if active => sweep.state = State::Suspended,
+            SweepOrder::Suspend if active => sweep.state = SweepState::Suspended,
             SweepOrder::Cancel | SweepOrder::Suspend => {
                 return Err(refused(Errno::NOENT, idle));
             }
-            SweepOrder::Forget => (sweep.state, sweep.next) = (State::None, 0),
+            SweepOrder::Forget => (sweep.state, sweep.next) = (SweepState::None, 0),
         }
         self.write_sweep(ctx, &table, &sweep, true)?;
         let mut all = self.sweeps.all.lock();
         all.retain(|s| (s.zap, s.kind) != (zap, kind));
-        if sweep.state == State::Active {
+        if sweep.state == SweepState::Active {
             all.push(sweep);
         }
         Ok(())
@@ -281,7 +294,7 @@ impl Pool {
         Ok(Sweep {
             zap,
             kind,
-            state: State::of(number(state)?),
+            state: SweepState::of(number(state)?),
             next: number(next)?,
             rate,
             dirty: false,
@@ -318,12 +331,14 @@ impl Pool {
         let [state, ..] = sweep.kind.keys();
         let before = table.lookup(state)?.as_ref().and_then(ZapValue::first);
         let name = match (sweep.kind, sweep.state) {
-            (SweepKind::Initialize, _) | (_, State::None) => return Ok(()),
-            (_, State::Active) if before == Some(State::Suspended as u64) => "trim_resume",
-            (_, State::Active) => "trim_start",
-            (_, State::Suspended) => "trim_suspend",
-            (_, State::Canceled) => "trim_cancel",
-            (_, State::Complete) => "trim_finish",
+            (SweepKind::Initialize, _) | (_, SweepState::None) => return Ok(()),
+            (_, SweepState::Active) if before == Some(SweepState::Suspended as u64) => {
+                "trim_resume"
+            }
+            (_, SweepState::Active) => "trim_start",
+            (_, SweepState::Suspended) => "trim_suspend",
+            (_, SweepState::Canceled) => "trim_cancel",
+            (_, SweepState::Complete) => "trim_finish",
         };
         if let Some(leaf) = self.swept_leaf(sweep.zap) {
             self.vdevs.post(name, leaf.guid());
@@ -348,11 +363,11 @@ impl Pool {
             // The device may have left the pool.
             if self.swept_leaf(sweep.zap).is_some() {
                 let table = Zap::open(&self.mos().dnode(ObjectId(sweep.zap))?)?;
-                self.write_sweep(ctx, &table, sweep, sweep.state != State::Active)?;
+                self.write_sweep(ctx, &table, sweep, sweep.state != SweepState::Active)?;
             }
         }
         let mut all = self.sweeps.all.lock();
-        all.retain(|s| s.state == State::Active || s.dirty);
+        all.retain(|s| s.state == SweepState::Active || s.dirty);
         Ok(())
     }
 
@@ -365,7 +380,7 @@ impl Pool {
             let table = Zap::open(&self.mos().dnode(ObjectId(zap))?)?;
             for kind in SweepKind::ALL {
                 let sweep = self.known_sweep(&table, zap, kind)?;
-                if sweep.state == State::Active {
+                if sweep.state == SweepState::Active {
                     self.sweeps.all.lock().push(sweep);
                 }
             }
@@ -381,7 +396,7 @@ impl Pool {
             .all
             .lock()
             .iter()
-            .any(|s| s.state == State::Active);
+            .any(|s| s.state == SweepState::Active);
         let works = thread.as_ref().is_some_and(|t| !t.is_finished());
         if !active || works || self.sweeps.stop.load(Relaxed) {
             return Ok(());

@@ -22,7 +22,7 @@ use zuse_vdev::{VdevClass, VdevConfig, VdevKind};
 use crate::classes::BIAS;
 use crate::first_labels::FirstLabels;
 use crate::layout::{self, TopSpec};
-use crate::{Lacks, Pool, SyncCtx, TreeChange, VdevSpec};
+use crate::{MissingBlocks, Pool, SyncCtx, TreeChange, VdevSpec};
 
 const CLASSES: &str = "org.zfsonlinux:allocation_classes";
 const DRAID: &str = "org.openzfs:draid";
@@ -91,7 +91,7 @@ impl Pool {
             top.visit_mut(&mut |node| node.create_txg = Some(ctx.txg.0));
             for (leaf, member) in top.devices().into_iter().zip(members) {
                 labels.put(&member.device, &self.first_label(&top, leaf, ctx.txg))?;
-                change.add_device(leaf.guid, member.device.clone(), Lacks::Nothing);
+                change.add_device(leaf.guid, member.device.clone(), MissingBlocks::Nothing);
             }
             tops.push((top, spec.class));
         }

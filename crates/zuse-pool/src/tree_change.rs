@@ -12,7 +12,8 @@
 //! - A new device has labels of txg 0 (`FirstLabels`): a crash before the commit leaves it
 //!   out of the pool. A device that leaves keeps its labels until the commit is on disk; then they
 //!   get txg 0. A crash in between leaves an old label that the MOS does not know.
-//! - A leaf that is added to a vdev with data lacks all that was written before ([`Lacks`]).
+//! - A leaf that is added to a vdev with data lacks all that was written before
+//!   ([`MissingBlocks`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -30,7 +31,7 @@ use crate::{Pool, SyncCtx};
 
 /// Which blocks a new leaf lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lacks {
+pub enum MissingBlocks {
     /// None: its vdev is new as well.
     Nothing,
     /// All blocks, which its siblings have.
@@ -75,9 +76,9 @@ impl<'a> TreeChange<'a> {
     }
 
     /// Adds the device of a leaf in the new tree; it has its first labels.
-    pub fn add_device(&mut self, guid: u64, device: Arc<dyn BlockDevice>, lacks: Lacks) {
+    pub fn add_device(&mut self, guid: u64, device: Arc<dyn BlockDevice>, lacks: MissingBlocks) {
         self.change.devices.insert(guid, device);
-        if lacks == Lacks::Everything {
+        if lacks == MissingBlocks::Everything {
             self.change.lacking.push(guid);
         }
     }

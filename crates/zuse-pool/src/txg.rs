@@ -231,7 +231,7 @@ impl Txgs {
     }
 
     /// The waiters for the syncing txg may have changed: tells the work pool.
-    fn tell(&self, state: &State) {
+    fn wake_work_pool(&self, state: &State) {
         let awaited = |txg| {
             state.wanted >= txg
                 || state.quiesced.is_some()
@@ -312,7 +312,7 @@ impl Txgs {
             }
             if full && !state.short {
                 state.short = true;
-                self.tell(&state);
+                self.wake_work_pool(&state);
             }
             state = self.wait(state);
         }
@@ -335,7 +335,7 @@ impl Txgs {
     pub fn want(&self, txg: Txg) {
         let mut state = self.lock();
         state.wanted = state.wanted.max(txg);
-        self.tell(&state);
+        self.wake_work_pool(&state);
         self.changed.notify_all();
     }
 
@@ -344,7 +344,7 @@ impl Txgs {
         let mut state = self.lock();
         // A txg that is not open yet cannot be requested: it would be closed while empty.
         state.wanted = state.wanted.max(txg.min(state.open));
-        self.tell(&state);
+        self.wake_work_pool(&state);
         self.changed.notify_all();
         while state.synced < txg {
             if let Some(error) = &state.failed {
@@ -409,7 +409,7 @@ impl Txgs {
         );
         // The sync thread and new transactions see both changes together, because the lock is kept.
         state.quiesced = Some(state.open);
-        self.tell(&state);
+        self.wake_work_pool(&state);
         state.open = state.open.next();
         state.opened_at = Instant::now();
         state.untouched = true;
@@ -456,7 +456,7 @@ impl Txgs {
                 );
                 state.syncing = Some(txg);
                 state.short = false;
-                self.tell(&state);
+                self.wake_work_pool(&state);
                 self.changed.notify_all();
                 return Some(txg);
             }
@@ -473,7 +473,7 @@ impl Txgs {
         let mut state = self.lock();
         assert_eq!(state.syncing, Some(txg), "a txg ends that was not written");
         state.syncing = None;
-        self.tell(&state);
+        self.wake_work_pool(&state);
         state.kicked = false;
         state.streams = self.meter.values_of(state.open) >= STREAM;
         state.synced = txg;
@@ -505,7 +505,7 @@ impl Txgs {
     pub fn stop(&self) {
         let mut state = self.lock();
         state.stop = true;
-        self.tell(&state);
+        self.wake_work_pool(&state);
         drop(state);
         self.changed.notify_all();
     }

@@ -138,7 +138,7 @@ impl Run<'_> {
         let access = self.access(true, checkpoint);
         let done = open_whole(env, &devices, &access).is_ok_and(|pool| {
             // No administrator can clear a suspended pool here.
-            pool.spa().set_patient(false);
+            pool.spa().set_wait_for_clear(false);
             let done = act(&pool).is_ok();
             power.cut();
             let _ = pool.spa().close(PoolState::Active);

@@ -201,7 +201,7 @@ impl Run {
             Ok(pool) => pool,
             Err(e) => return lost(e).map(|()| vec![self.model.clone()]),
         };
-        pool.spa().set_patient(false);
+        pool.spa().set_wait_for_clear(false);
         let seed = self.prng.u64();
         let mut work = Administration::mixed(&pool, &self.top, seed, self.model.clone());
         let done = clones::switch_on(&pool)

@@ -359,7 +359,7 @@ fn run(
     tally: &mut Tally,
 ) {
     // No administrator can clear an error here.
-    pool.spa().set_patient(false);
+    pool.spa().set_wait_for_clear(false);
     let data: Arc<dyn IntentData> = Arc::new(Size(rules.size));
     let weak = Arc::downgrade(&data);
     let opened: Result<Vec<Volume>> = (0..volumes(rules))

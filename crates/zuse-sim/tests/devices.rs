@@ -10,7 +10,7 @@ use zuse::{Credentials, Offline, PoolAccess, VdevClass, VdevKind};
 use zuse_base::{Entropy, ManualClock, Result, SeededPrng, Timestamp};
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice, MemImage, PowerSupply, SimDisk};
-use zuse_pool::{Environment, Host, NewVdevs, Newcomer, Purpose, Shape, TopSpec, VdevSpec};
+use zuse_pool::{AttachDevice, Environment, Host, NewVdevs, Purpose, Shape, TopSpec, VdevSpec};
 use zuse_sim::memory_pool::narrow;
 use zuse_vdev::assemble::{assemble, read_labels};
 use zuse_vdev::{VdevConfig, VdevState};
@@ -100,13 +100,13 @@ fn guid_of(pool: &zuse::Pool, path: &str) -> u64 {
     found.unwrap_or_else(|| panic!("{path} is of the pool"))
 }
 
-fn put(pool: &zuse::Pool, beside: &str, new: &Newcomer, purpose: Purpose) -> Result<()> {
+fn put(pool: &zuse::Pool, beside: &str, new: &AttachDevice, purpose: Purpose) -> Result<()> {
     let guid = guid_of(pool, beside);
     pool.spa().put_beside(guid, new, purpose, false)
 }
 
-fn newcomer(device: &Arc<dyn BlockDevice>) -> Newcomer {
-    Newcomer::Device {
+fn newcomer(device: &Arc<dyn BlockDevice>) -> AttachDevice {
+    AttachDevice::Device {
         device: device.clone(),
         is_disk: false,
     }
@@ -138,7 +138,7 @@ fn spare_in(pool: &Arc<zuse::Pool>, devices: &Devices) -> Result<()> {
     };
     pool.offline(guid_of(pool, "sim1"), how)?;
     let spare = pool.spares()?.remove(0).guid;
-    let spare = Newcomer::Spare(spare, Some(devices[2].clone()));
+    let spare = AttachDevice::Spare(spare, Some(devices[2].clone()));
     put(pool, "sim1", &spare, Purpose::Replace)?;
     resilver(pool)
 }
@@ -366,7 +366,7 @@ fn cut(act: &Act, images: &[MemImage], after: u64, seed: u64) -> (Vec<MemImage>,
     // Not the guids with which the pool was created.
     let env = environment(100 + seed);
     let pool = open(env, &devices, "tank", true).expect("opened");
-    pool.set_patient(false);
+    pool.set_wait_for_clear(false);
     power.cut_after(after);
     let done = (act.run)(&pool, &devices).is_ok();
     power.cut();

@@ -16,7 +16,7 @@ use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, FaultyDevice, MemDevice, MemImage, Op, PowerSupply, Rule, SimDisk};
 use zuse_dsl::NewScan;
 use zuse_format::nvlist::NvList;
-use zuse_pool::{Environment, Newcomer, Purpose, SyncCtx, VdevSpec};
+use zuse_pool::{AttachDevice, Environment, Purpose, SyncCtx, VdevSpec};
 use zuse_sim::golden::open_whole;
 use zuse_sim::seeds::seeds;
 use zuse_vdev::Labels;
@@ -144,8 +144,8 @@ fn guid_of(pool: &zuse::Pool, path: &str) -> u64 {
     found.unwrap_or_else(|| panic!("{path} is of the pool"))
 }
 
-fn newcomer(device: &Device) -> Newcomer {
-    Newcomer::Device {
+fn newcomer(device: &Device) -> AttachDevice {
+    AttachDevice::Device {
         device: device.clone(),
         is_disk: false,
     }
@@ -484,7 +484,7 @@ fn a_spare_stands_in_steps_back_and_may_stay() {
     add_spare(&pool, 777, "/d/2");
     add_spare(&pool, 888, "/d/4");
     let use_spare = |of: &str, guid, at: usize| {
-        let spare = Newcomer::Spare(guid, Some(all[at].clone()));
+        let spare = AttachDevice::Spare(guid, Some(all[at].clone()));
         let old = guid_of(&pool, of);
         pool.spa().put_beside(old, &spare, Purpose::Replace, false)
     };

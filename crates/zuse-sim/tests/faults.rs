@@ -277,7 +277,7 @@ fn a_pool_that_is_given_up_or_impatient_lets_nobody_wait() {
     assert!(b.pool.close().is_err());
 
     let b = reopened(&b.device);
-    b.pool.set_patient(false);
+    b.pool.set_wait_for_clear(false);
     write(&b.fs, "again", &data).expect("write");
     b.device.add(Rule::broken(Op::Write));
     let answer = fsync_aside(&b.fs, "again").recv_timeout(SOON);

@@ -16,7 +16,7 @@ use zuse::{PoolAccess, VdevClass};
 use zuse_base::{Entropy, Error, SeededPrng, ZEROS};
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice};
-use zuse_pool::{Environment, Newcomer, Purpose, VdevSpec};
+use zuse_pool::{AttachDevice, Environment, Purpose, VdevSpec};
 use zuse_sim::golden::open_whole;
 use zuse_zpl::WriteOptions;
 
@@ -150,7 +150,7 @@ fn scrub(pool: &Arc<Pool>) -> LastScan {
     pool.scrub(Txg::ZERO, None).expect("begun");
     pool.finish_scan().expect("done");
     let scan = pool.scan().expect("there was one");
-    assert_eq!(scan.state, 2, "{scan:?}");
+    assert_eq!(scan.state, zuse::ScanState::Finished, "{scan:?}");
     scan
 }
 
@@ -330,7 +330,7 @@ fn a_distributed_spare_holds_what_a_failed_device_had() {
     pool.offline(failed, how).expect("faulted");
     let spare = pool.spares().expect("spares").remove(0);
     assert!(spare.is_distributed && !spare.in_use, "{spare:?}");
-    let stand_in = Newcomer::Spare(spare.guid, None);
+    let stand_in = AttachDevice::Spare(spare.guid, None);
     pool.spa()
         .put_beside(failed, &stand_in, Purpose::Replace, false)
         .expect("it stands in");

@@ -48,7 +48,7 @@ fn scrub(pool: &Arc<Pool>) -> LastScan {
     pool.scrub(Txg::ZERO, None).expect("begun");
     pool.finish_scan().expect("done");
     let scan = pool.scan().expect("there was one");
-    assert_eq!(scan.state, 2, "{scan:?}");
+    assert_eq!(scan.state, zuse::ScanState::Finished, "{scan:?}");
     scan
 }
 

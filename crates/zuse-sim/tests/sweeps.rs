@@ -59,7 +59,7 @@ fn finish(pool: &Pool, kind: SweepKind) {
 fn noted(pool: &Pool, kind: SweepKind) -> (u64, u64) {
     let work = pool.vdev_work(leaf(pool), SIZE).expect("a ZAP");
     let work = work[usize::from(kind == SweepKind::Trim)];
-    (work.state, work.done)
+    (work.state.number(), work.done)
 }
 
 fn reopened(device: &Arc<MemDevice>) -> Arc<Pool> {

@@ -107,7 +107,7 @@ fn all_sentences() -> Vec<(String, Vec<sentences::Sentence>)> {
 
 #[test]
 fn sentences_are_short() {
-    let most = limit("pages have at most ", " words");
+    let most = limit("cells of tables have at most ", " words");
     let mut findings = Vec::new();
     for (name, all) in all_sentences() {
         let long = all.into_iter().filter(|s| s.words > most);
@@ -115,6 +115,31 @@ fn sentences_are_short() {
         findings.extend(told);
     }
     none(&format!("sentences above {most} words"), &findings);
+}
+
+/// A cell is read at once: what is longer becomes several rows, or a list.
+#[test]
+fn sentences_in_tables_are_short() {
+    let most = limit("cells of tables have at most ", " words");
+    let mut findings = Vec::new();
+    for page in markdown().into_iter().filter(|s| is_prose(&s.name)) {
+        let all = sentences::of_tables(&page.text).into_iter();
+        let long = all.filter(|s| s.words > most);
+        let name = &page.name;
+        let told = long.map(|s| format!("{name}:{}: {} words: {}", s.line, s.words, s.text));
+        findings.extend(told);
+    }
+    none(&format!("cells above {most} words"), &findings);
+}
+
+#[test]
+fn every_tunable_is_on_the_page_about_performance() {
+    let page = std::fs::read_to_string(top().join("docs/performance.md")).expect("the page");
+    let missing = zuse::TUNABLES
+        .iter()
+        .map(|t| format!("`{}`", t.name))
+        .filter(|name| !page.contains(name));
+    none("tunables without a row", &missing.collect::<Vec<_>>());
 }
 
 /// A sentence in which the reader has to guess who or what is meant.

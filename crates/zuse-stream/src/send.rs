@@ -88,8 +88,8 @@ pub struct Send {
     redact: Option<RedactionList>,
     /// Blocks that the source lacks, so the receiver may not have them.
     missing: Option<RedactionList>,
-    /// A partial receive being sent does not change meanwhile.
-    partial: Option<Owner>,
+    /// A head, or a partial receive, that does not change while it is sent.
+    owner: Option<Owner>,
 }
 
 impl Send {
@@ -178,7 +178,7 @@ impl Send {
             key,
             redact: list,
             missing,
-            partial: None,
+            owner: None,
         })
     }
 
@@ -199,8 +199,13 @@ impl Send {
         };
         let mut send = Self::new(partial.dataset(), &state.to_name, from, options)?;
         send.begin.to_guid = state.to_guid;
-        send.partial = Some(partial);
+        send.owner = Some(partial);
         Ok(send)
+    }
+
+    /// Keeps the dataset owned until the send is dropped, so that nothing else changes it.
+    pub fn keep(&mut self, owner: Owner) {
+        self.owner = Some(owner);
     }
 
     /// The record that the stream begins with.
@@ -294,7 +299,7 @@ impl Send {
     /// Metadata cannot be read.
     pub fn exact_size(&self) -> Result<u64> {
         // A partial receive has no END.
-        let ends = if self.partial.is_some() { 1 } else { 2 };
+        let ends = if self.options.saved.is_some() { 1 } else { 2 };
         let mut total = ends * crate::record::HEADER as u64 + self.payload.len() as u64;
         let form = Form {
             features: self.begin.features(),

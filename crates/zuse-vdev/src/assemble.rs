@@ -12,7 +12,7 @@ use std::sync::Arc;
 use zuse_base::pool::run_all_borrowed;
 use zuse_device::{Access, BlockDevice, DeviceError, FileDevice};
 
-use crate::config::{AuxLabel, Departed, LabelConfig, PoolConfig, VdevConfig, VdevKind};
+use crate::config::{AuxLabel, LabelConfig, PoolConfig, SplitDevice, VdevConfig, VdevKind};
 use crate::health::{Aux, Health, VdevState};
 use crate::label::Labels;
 
@@ -104,7 +104,7 @@ pub fn scan_paths<P: AsRef<Path> + Sync>(paths: &[P]) -> Scan {
 pub fn assemble(scanned: &[Scanned]) -> Scan {
     let mut groups: BTreeMap<u64, Group<'_>> = BTreeMap::new();
     let mut scan = Scan::default();
-    let sure = sure(scanned);
+    let sure = certain_pools(scanned);
     for device in scanned {
         if let Some(label) = meant(&device.labels, &sure) {
             let group = groups.entry(label.pool_guid).or_default();
@@ -122,7 +122,7 @@ pub fn assemble(scanned: &[Scanned]) -> Scan {
         if let Some(label) = meant(&device.labels, &sure)
             && let Some(old) = label.split_guid.and_then(|guid| groups.get_mut(&guid))
         {
-            old.departed.extend(Departed::of(label, &device.path));
+            old.departed.extend(SplitDevice::of(label, &device.path));
         }
     }
     scan.pools = groups.into_values().filter_map(Group::into_pool).collect();
@@ -138,7 +138,7 @@ pub fn assemble(scanned: &[Scanned]) -> Scan {
 }
 
 /// The pools that some device belongs to without doubt, each with its newest txg.
-fn sure(scanned: &[Scanned]) -> BTreeMap<u64, u64> {
+fn certain_pools(scanned: &[Scanned]) -> BTreeMap<u64, u64> {
     let mut sure = BTreeMap::new();
     for device in scanned {
         if let (Some(label), None) = device.labels.claims() {
@@ -166,7 +166,7 @@ struct Group<'a> {
     /// Txg and path of each leaf.
     leaves: BTreeMap<u64, (u64, &'a str)>,
     /// Devices of pools that were split from this one.
-    departed: Vec<Departed>,
+    departed: Vec<SplitDevice>,
 }
 
 impl<'a> Group<'a> {

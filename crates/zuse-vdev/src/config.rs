@@ -20,7 +20,7 @@ mod nv;
 mod pool;
 
 pub use change::Detached;
-pub use departed::Departed;
+pub use departed::SplitDevice;
 pub use nv::NvPair;
 pub use pool::{AuxLabel, LabelConfig, PoolConfig, PoolState};
 

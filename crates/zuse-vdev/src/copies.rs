@@ -186,8 +186,8 @@ impl Copies {
     }
 
     /// Whether this is a lone disk whose large writes go around the host's cache.
-    pub(crate) fn goes_around(&self) -> bool {
-        matches!(&*self.leaves, [leaf] if leaf.device().is_some_and(|d| d.goes_around()))
+    pub(crate) fn bypasses_cache(&self) -> bool {
+        matches!(&*self.leaves, [leaf] if leaf.device().is_some_and(|d| d.bypasses_cache()))
     }
 
     /// A hint that bytes will be read soon. It does nothing on a mirror, where the copy is chosen

@@ -29,7 +29,7 @@ mod watch;
 
 pub use assemble::{FoundPool, Scan, Scanned};
 pub use config::{
-    Departed, Form, IndirectConfig, LabelConfig, PoolConfig, PoolState, TopConfig, VdevConfig,
+    Form, IndirectConfig, LabelConfig, PoolConfig, PoolState, SplitDevice, TopConfig, VdevConfig,
     VdevKind,
 };
 pub use copies::ReadOutcome;

@@ -380,7 +380,7 @@ impl Vdevs {
 
     /// Releases all devices, so that others can open them although this object still exists. Later
     /// reads are refused.
-    pub fn let_go(&self) {
+    pub fn release_devices(&self) {
         for leaf in self.leaves() {
             leaf.unseat(Health::new(VdevState::Closed, Aux::None));
         }

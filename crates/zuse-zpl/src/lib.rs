@@ -52,7 +52,7 @@ pub use file_system::{
 };
 pub use format_new::{FormatOptions, format, upgrade};
 pub use manifest::{
-    DEFAULT_HASH_LIMIT, Hashing, ManifestEntry, Sha256Sum, Unread, each_line, manifest,
+    DEFAULT_HASH_LIMIT, Hashing, ManifestEntry, Sha256Sum, Unreadable, each_line, manifest,
 };
 pub use name::{LONG_NAME_MAX, NAME_MAX};
 pub use posix_acl::PosixAcl;

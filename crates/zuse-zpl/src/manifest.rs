@@ -3,8 +3,8 @@
 //!
 //! Entries are sorted by the bytes of their paths. They are collected in batches, read and hashed
 //! by all threads, and output in order. Memory is one batch and the names on the way down. Reading
-//! leaves no access times. An unreadable object gets a line of its own ([`Unread`]), and the others
-//! are listed nevertheless.
+//! leaves no access times. An unreadable object gets a line of its own ([`Unreadable`]), and the
+//! others are listed nevertheless.
 
 mod json;
 
@@ -69,7 +69,7 @@ pub struct ManifestEntry {
 
 /// An unreadable file, or a directory that could not be listed completely.
 #[derive(Debug)]
-pub struct Unread {
+pub struct Unreadable {
     /// Path from the root, which is `.`.
     pub path: Vec<u8>,
     /// Why.
@@ -224,7 +224,7 @@ pub fn manifest(
 /// A line being prepared.
 enum Job {
     Read(Vec<u8>, ObjectId, u32),
-    Failed(Unread),
+    Failed(Unreadable),
 }
 
 /// The same, but continues after an unreadable object.
@@ -234,7 +234,7 @@ enum Job {
 pub fn each_line(
     fs: &Arc<FileSystem>,
     hashing: Hashing,
-    sink: &mut dyn FnMut(std::result::Result<ManifestEntry, Unread>) -> Result<()>,
+    sink: &mut dyn FnMut(std::result::Result<ManifestEntry, Unreadable>) -> Result<()>,
 ) -> Result<()> {
     let root = fs.root()?;
     let mut walk = fs.walk(&root);
@@ -245,7 +245,7 @@ pub fn each_line(
         });
         let job = next.unwrap_or_else(|error| {
             let path = spelled(walk.unlisted());
-            Some(Job::Failed(Unread { path, error }))
+            Some(Job::Failed(Unreadable { path, error }))
         });
         let more = job.is_some();
         batch.extend(job);
@@ -260,7 +260,7 @@ pub fn each_line(
                     Job::Read(path, object, kind) => shared
                         .listed_as(object, kind)
                         .and_then(|znode| shared.manifest_entry(&path, &znode, hashing))
-                        .map_err(|error| Unread {
+                        .map_err(|error| Unreadable {
                             path: spelled(&path),
                             error,
                         }),

@@ -3,6 +3,7 @@
 
 use zuse_base::{Error, ObjectId, Result};
 use zuse_dmu::zap::{Zap, ZapValue};
+use zuse_dsl::ScanState;
 use zuse_format::Uberblock;
 
 use crate::Pool;
@@ -11,8 +12,8 @@ use crate::Pool;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Removal {
-    /// 1 going on, 2 finished, 3 canceled.
-    pub state: u64,
+    /// What it is doing, or how it ended.
+    pub state: ScanState,
     /// The vdev.
     pub vdev: u64,
     /// When it began.
@@ -41,8 +42,8 @@ pub struct Checkpoint {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Expansion {
-    /// 1 going on, 2 finished, 3 canceled.
-    pub state: u64,
+    /// What it is doing, or how it ended.
+    pub state: ScanState,
     /// The vdev.
     pub vdev: u64,
     /// When it began.
@@ -93,7 +94,7 @@ impl Pool {
             }
         }
         Ok(Some(Removal {
-            state: at(0),
+            state: ScanState::of(at(0)),
             vdev: at(1),
             start: at(3),
             end: at(4),
@@ -168,7 +169,7 @@ impl Pool {
             let [state, start, end, copied] = values;
             if state != 0 && last.is_none_or(|l| l.start <= start) {
                 last = Some(Expansion {
-                    state,
+                    state: ScanState::of(state),
                     vdev,
                     start,
                     end,

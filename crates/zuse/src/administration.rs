@@ -46,7 +46,7 @@ impl Pool {
             .map(|(name, text)| parse(name, text, kind))
             .collect::<Result<Vec<(String, Value)>>>()?;
         self.dsl().clone_snapshot(snapshot, name, &values)?;
-        self.tell(|m| m.created(name));
+        self.notify_mounts(|m| m.created(name));
         Ok(())
     }
 
@@ -121,7 +121,7 @@ impl Pool {
         if let Some((from, _)) = origin.as_deref().and_then(|o| o.split_once('@')) {
             for snapshot in self.snapshots(name)? {
                 let own = snapshot.split('@').nth(1).unwrap_or_default();
-                self.tell(|m| {
+                self.notify_mounts(|m| {
                     m.destroyed(&format!("{from}@{own}"));
                     m.created(&snapshot);
                 });
@@ -200,7 +200,7 @@ impl Pool {
         self.dsl().release(&all, tag)?;
         for name in all {
             if !self.exists(&name)? {
-                self.tell(|m| m.destroyed(&name));
+                self.notify_mounts(|m| m.destroyed(&name));
             }
         }
         Ok(())

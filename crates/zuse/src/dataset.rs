@@ -11,8 +11,8 @@ use zuse_dsl::property::Value;
 use zuse_dsl::{CreateOptions, Dataset as Handle, Fill, Kind, Stat, Which};
 use zuse_zpl::{CaseSensitivity, FormatOptions, PoolFeatures};
 
-use crate::accounted::Accounted;
 use crate::backing::pool_features;
+use crate::owner_property::OwnerProperty;
 use crate::property::parse;
 use crate::{Mounts, Pool};
 
@@ -108,6 +108,30 @@ impl Dataset {
     /// Full name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Takes a snapshot of it, and returns the snapshot. `name` is the part after the `@`.
+    /// [`Pool::snapshot`] takes several at once, with properties.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("tank.img");
+    /// # let pool = zuse::CreateOptions::new("tank").file(image, 64 << 20).create()?;
+    /// # pool.files("tank")?.write("page", "text")?;
+    /// let monday = pool.dataset("tank")?.snapshot("monday")?;
+    /// assert_eq!(monday.name(), "tank@monday");
+    /// assert_eq!(pool.files(monday.name())?.read("page")?, b"text");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Refused(EXIST)`, `Refused(INVAL)` for an impossible name or for a snapshot,
+    /// `Refused(NOSPC)`, `Refused(ROFS)`.
+    pub fn snapshot(&self, name: &str) -> Result<Self> {
+        let whole = format!("{}@{name}", self.name);
+        self.pool
+            .snapshot(std::slice::from_ref(&whole), false, &[])?;
+        self.pool.dataset(&whole)
     }
 
     /// The pool.
@@ -241,7 +265,7 @@ impl Pool {
         properties: &[(String, String)],
         volume: bool,
     ) -> Result<()> {
-        let own = |n: &str| Accounted::parse(n).is_some() && !volume;
+        let own = |n: &str| OwnerProperty::parse(n).is_some() && !volume;
         let others: Vec<_> = properties
             .iter()
             .filter(|(n, _)| !own(n))
@@ -286,7 +310,7 @@ impl Pool {
         let (limits, others): (Vec<_>, Vec<_>) = properties
             .iter()
             .cloned()
-            .partition(|(name, _)| Accounted::parse(name).is_some());
+            .partition(|(name, _)| OwnerProperty::parse(name).is_some());
         let properties = &others[..];
         let new = NewFileSystem::parse(properties, owner)?;
         let encryption = self.new_encryption(name, properties, key)?;
@@ -306,7 +330,7 @@ impl Pool {
                 return Err(e);
             }
         }
-        self.tell(|m| m.created(name));
+        self.notify_mounts(|m| m.created(name));
         Ok(())
     }
 
@@ -340,7 +364,7 @@ impl Pool {
         }
         self.dsl().snapshot(names, recursive, &props)?;
         for name in names {
-            self.tell(|m| m.created(name));
+            self.notify_mounts(|m| m.created(name));
         }
         Ok(())
     }
@@ -356,7 +380,7 @@ impl Pool {
             mounts.going(from, true)?;
         }
         self.dsl().rename(from, to, recursive)?;
-        self.tell(|m| m.renamed(from, to));
+        self.notify_mounts(|m| m.renamed(from, to));
         Ok(())
     }
 
@@ -403,7 +427,7 @@ impl Pool {
         };
         if done.is_ok() {
             for name in &newer {
-                self.tell(|m| m.destroyed(name));
+                self.notify_mounts(|m| m.destroyed(name));
             }
         }
         done
@@ -423,10 +447,10 @@ impl Pool {
     /// Frees what was removed in a mounted dataset, with `recursive` below it too. A mount does it
     /// by itself within a second, many files at once.
     pub fn free_removed(&self, dataset: &str, recursive: bool) {
-        self.tell(|m| m.free_removed(dataset, recursive));
+        self.notify_mounts(|m| m.free_removed(dataset, recursive));
     }
 
-    pub(crate) fn tell(&self, what: impl FnOnce(&dyn Mounts)) {
+    pub(crate) fn notify_mounts(&self, what: impl FnOnce(&dyn Mounts)) {
         if let Some(mounts) = self.mounts() {
             what(&*mounts);
         }

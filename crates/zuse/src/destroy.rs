@@ -133,7 +133,7 @@ impl Pool {
             None => self.dsl().destroy_all(names, recursive, defer)?,
         }
         for name in &all {
-            self.tell(|m| m.destroyed(name));
+            self.notify_mounts(|m| m.destroyed(name));
         }
         Ok(())
     }

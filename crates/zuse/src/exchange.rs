@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use zuse_base::{Errno, Error, Refusal, Result};
 use zuse_device::{Access, BlockDevice, FileDevice};
-use zuse_dsl::Function;
-use zuse_pool::{Newcomer, Offline, Purpose};
+use zuse_dsl::{Function, ScanState};
+use zuse_pool::{AttachDevice, Offline, Purpose};
 use zuse_vdev::{Health, VdevConfig, VdevKind, VdevStatus};
 
 use crate::device::Taken;
@@ -21,9 +21,9 @@ const DEFER: &str = "com.datto:resilver_defer";
 /// A resilver that has not come so far is no loss: it starts again with the device that comes.
 const DEFER_PERCENT: u64 = 10;
 
-/// How a device may be taken.
+/// What a new device may be, and which are refused.
 #[derive(Clone, Debug, Default)]
-pub struct TakeDevice {
+pub struct AttachOptions {
     /// Accept a device with a pool that is not imported, or with other content.
     pub force: bool,
     /// Pools whose devices are refused, even with `force`.
@@ -89,8 +89,8 @@ impl Pool {
     ///
     /// # Errors
     /// `Refused` with OpenZFS's words.
-    pub fn attach(self: &Arc<Self>, beside: u64, path: &Path, take: &TakeDevice) -> Result<()> {
-        let new = self.newcomer(beside, path, take)?;
+    pub fn attach(self: &Arc<Self>, beside: u64, path: &Path, take: &AttachOptions) -> Result<()> {
+        let new = self.device_to_attach(beside, path, take)?;
         self.put_beside(beside, &new, Purpose::Attach)
     }
 
@@ -103,7 +103,7 @@ impl Pool {
         self: &Arc<Self>,
         old: u64,
         path: Option<&Path>,
-        take: &TakeDevice,
+        take: &AttachOptions,
     ) -> Result<()> {
         let config = self.config();
         let was = config.vdev_tree.find(old).and_then(|c| c.path.clone());
@@ -117,8 +117,8 @@ impl Pool {
             spare.name == text || spare.is_distributed && path.ends_with(&spare.name)
         };
         let new = match self.spares()?.into_iter().find(named) {
-            Some(spare) => self.spare_as_newcomer(&spare)?,
-            None => self.newcomer(old, path, take)?,
+            Some(spare) => self.spare_to_attach(&spare)?,
+            None => self.device_to_attach(old, path, take)?,
         };
         self.put_beside(old, &new, Purpose::Replace)
     }
@@ -163,7 +163,7 @@ impl Pool {
         Ok(health)
     }
 
-    fn put_beside(self: &Arc<Self>, old: u64, new: &Newcomer, purpose: Purpose) -> Result<()> {
+    fn put_beside(self: &Arc<Self>, old: u64, new: &AttachDevice, purpose: Purpose) -> Result<()> {
         let defer = self.defers();
         self.spa().put_beside(old, new, purpose, defer)?;
         self.fill(defer)
@@ -179,7 +179,9 @@ impl Pool {
 
     /// Whether a device that comes now waits for the next resilver.
     fn defers(&self) -> bool {
-        let goes_on = |scan: &LastScan| scan.function == Function::Resilver && scan.state == 1;
+        let goes_on = |scan: &LastScan| {
+            scan.function == Function::Resilver && scan.state == ScanState::Running
+        };
         let is_far = |scan: LastScan| {
             u128::from(scan.issued) * 100 >= u128::from(scan.to_examine) * u128::from(DEFER_PERCENT)
         };
@@ -187,7 +189,12 @@ impl Pool {
     }
 
     /// A device that may be used for this pool.
-    fn newcomer(&self, beside: u64, path: &Path, take: &TakeDevice) -> Result<Newcomer> {
+    fn device_to_attach(
+        &self,
+        beside: u64,
+        path: &Path,
+        take: &AttachOptions,
+    ) -> Result<AttachDevice> {
         let spa = self.spa();
         if !path.exists() {
             let what = format!("cannot resolve path '{}'", path.display());
@@ -214,29 +221,31 @@ impl Pool {
         let is_disk = device.is_block_device();
         let device: Arc<dyn BlockDevice> = Arc::new(device);
         spa.vdevs().check_fits(beside, &*device)?;
-        Ok(Newcomer::Device { device, is_disk })
+        Ok(AttachDevice::Device { device, is_disk })
     }
 
     /// Replaces a device by a spare.
     pub(crate) fn replace_by_spare(self: &Arc<Self>, old: u64, spare: &Spare) -> Result<()> {
-        let new = self.spare_as_newcomer(spare)?;
+        let new = self.spare_to_attach(spare)?;
         self.put_beside(old, &new, Purpose::Replace)
     }
 
-    fn spare_as_newcomer(&self, spare: &Spare) -> Result<Newcomer> {
+    fn spare_to_attach(&self, spare: &Spare) -> Result<AttachDevice> {
         if spare.is_distributed {
-            return Ok(Newcomer::Spare(spare.guid, None));
+            return Ok(AttachDevice::Spare(spare.guid, None));
         }
         if spare.in_use {
             return Err(refused(Errno::BUSY, format!("{} is busy", spare.name)));
         }
         let device = FileDevice::open(&spare.name, Access::Write)?;
-        Ok(Newcomer::Spare(spare.guid, Some(Arc::new(device))))
+        Ok(AttachDevice::Spare(spare.guid, Some(Arc::new(device))))
     }
 
     /// Whether devices are being filled at the moment.
     pub fn is_resilvering(&self) -> bool {
-        let resilver = |scan: LastScan| scan.function == Function::Resilver && scan.state == 1;
+        let resilver = |scan: LastScan| {
+            scan.function == Function::Resilver && scan.state == ScanState::Running
+        };
         self.scan().is_some_and(resilver)
     }
 
@@ -250,7 +259,7 @@ impl Pool {
     }
 
     /// Whether some device is being replaced, or lacks blocks that a resilver is going to write.
-    pub fn is_exchanging(&self) -> bool {
+    pub fn has_pending_resilver(&self) -> bool {
         self.is_replacing() || self.spa().lacking_range().is_some()
     }
 }

@@ -64,6 +64,23 @@ fn path_of(bytes: &[u8]) -> PathBuf {
     PathBuf::from(String::from_utf8_lossy(bytes).into_owned())
 }
 
+/// A refusal names the path as the caller gave it. Other errors name their place already.
+fn at_path<T>(path: &Path, result: Result<T>) -> Result<T> {
+    result.map_err(|error| match error {
+        Error::Refused { errno, why, what } => {
+            let path = path.display();
+            // The number says all, and the detail would say it again.
+            let says_all = matches!(errno, Errno::NOENT | Errno::EXIST | Errno::NOTDIR);
+            let what = match says_all {
+                true => format!("'{path}'"),
+                false => format!("'{path}': {what}"),
+            };
+            Error::refused_for(why, errno, what)
+        }
+        other => other,
+    })
+}
+
 impl Pool {
     /// The files of a filesystem or snapshot, with the rights of the superuser. While they are in
     /// use their dataset is not rolled back or destroyed.
@@ -105,7 +122,7 @@ impl Files {
     }
 
     fn at(&self, path: &Path) -> Result<Arc<Znode>> {
-        self.fs.resolve(&self.who, bytes(path))
+        at_path(path, self.fs.resolve(&self.who, bytes(path)))
     }
 
     /// The directory of a path's last name, and that name.
@@ -125,10 +142,19 @@ impl Files {
             let what = format!("'{}' names no file", path.display());
             return Err(Error::refused(Errno::INVAL, what));
         }
-        Ok((self.fs.resolve(&self.who, dir)?, name))
+        Ok((at_path(path, self.fs.resolve(&self.who, dir))?, name))
     }
 
-    /// Opens a file for reading.
+    /// Opens a file for reading. Refusals of this and the other methods name the path.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("tank.img");
+    /// # let pool = zuse::CreateOptions::new("tank").file(&image, 64 << 20).create()?;
+    /// let error = pool.files("tank")?.open("etc/hosts").expect_err("no such file");
+    /// assert_eq!(error.to_string(), "'etc/hosts': no such file or directory");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// `Refused(NOENT)`, `Refused(NOTDIR)` if a name on the way is no directory, `Refused(ISDIR)`
@@ -188,7 +214,8 @@ impl Files {
     /// # Errors
     /// `Refused(NOENT)`, `Refused(NOTDIR)`; or it cannot be read.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
-        ReadDir::new(self.fs.clone(), self.at(path.as_ref())?)
+        let path = path.as_ref();
+        at_path(path, ReadDir::new(self.fs.clone(), self.at(path)?))
     }
 
     /// Everything below a directory, the directory itself first, in the byte order of the paths.
@@ -219,8 +246,9 @@ impl Files {
     /// # Errors
     /// `Refused(EXIST)`, `Refused(NOENT)` without its parent, `Refused(ROFS)`, `Refused(NOSPC)`.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        let (dir, name) = self.place(path.as_ref())?;
-        self.fs.mkdir(&self.who, &dir, name, 0o755).map(drop)
+        let path = path.as_ref();
+        let (dir, name) = self.place(path)?;
+        at_path(path, self.fs.mkdir(&self.who, &dir, name, 0o755)).map(drop)
     }
 
     /// Creates a directory, and its missing parents.
@@ -228,20 +256,18 @@ impl Files {
     /// # Errors
     /// As [`Self::create_dir`]; `Refused(NOTDIR)` if one of the names is not a directory.
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
         let mut at = self.fs.root()?;
-        let names = bytes(path.as_ref()).split(|b| *b == b'/');
-        for name in names.filter(|n| !n.is_empty()) {
-            at = match self.fs.lookup(&self.who, &at, name) {
-                Err(e) if e.is(Errno::NOENT) => self.fs.mkdir(&self.who, &at, name, 0o755)?,
-                found => found?,
+        for name in bytes(path).split(|b| *b == b'/').filter(|n| !n.is_empty()) {
+            let found = match self.fs.lookup(&self.who, &at, name) {
+                Err(e) if e.is(Errno::NOENT) => self.fs.mkdir(&self.who, &at, name, 0o755),
+                found => found,
             };
+            at = at_path(path, found)?;
         }
         match at.is_dir() {
             true => Ok(()),
-            false => Err(Error::refused(
-                Errno::NOTDIR,
-                "the last name is no directory",
-            )),
+            false => at_path(path, Err(Error::refused(Errno::NOTDIR, ""))),
         }
     }
 
@@ -250,8 +276,9 @@ impl Files {
     /// # Errors
     /// `Refused(NOENT)`, `Refused(ISDIR)`, `Refused(ROFS)`.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
-        let (dir, name) = self.place(path.as_ref())?;
-        self.fs.unlink(&self.who, &dir, name)
+        let path = path.as_ref();
+        let (dir, name) = self.place(path)?;
+        at_path(path, self.fs.unlink(&self.who, &dir, name))
     }
 
     /// Removes an empty directory.
@@ -259,8 +286,9 @@ impl Files {
     /// # Errors
     /// `Refused(NOENT)`, `Refused(NOTDIR)`, `Refused(NOTEMPTY)`, `Refused(ROFS)`.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        let (dir, name) = self.place(path.as_ref())?;
-        self.fs.rmdir(&self.who, &dir, name)
+        let path = path.as_ref();
+        let (dir, name) = self.place(path)?;
+        at_path(path, self.fs.rmdir(&self.who, &dir, name))
     }
 
     /// Renames a file or directory. An existing file of the new name is replaced.
@@ -269,11 +297,19 @@ impl Files {
     /// `Refused(NOENT)`, `Refused(ISDIR)`, `Refused(NOTDIR)`, `Refused(NOTEMPTY)`; `Refused(INVAL)`
     /// for a directory that would move into itself.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
-        let (from_dir, from_name) = self.place(from.as_ref())?;
-        let (to_dir, to_name) = self.place(to.as_ref())?;
+        let (from, to) = (from.as_ref(), to.as_ref());
+        let (from_dir, from_name) = self.place(from)?;
+        let (to_dir, to_name) = self.place(to)?;
         let how = RenameFlags::default();
-        self.fs
-            .rename(&self.who, &from_dir, from_name, &to_dir, to_name, how)
+        let renamed = self
+            .fs
+            .rename(&self.who, &from_dir, from_name, &to_dir, to_name, how);
+        // Only the old name can be missing.
+        let about = match &renamed {
+            Err(e) if e.is(Errno::NOENT) => from,
+            _ => to,
+        };
+        at_path(about, renamed)
     }
 
     /// Gives a file a second name.
@@ -282,8 +318,9 @@ impl Files {
     /// `Refused(NOENT)`, `Refused(EXIST)`, `Refused(PERM)` for a directory.
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let znode = self.at(original.as_ref())?;
-        let (dir, name) = self.place(link.as_ref())?;
-        self.fs.link(&self.who, &znode, &dir, name)
+        let link = link.as_ref();
+        let (dir, name) = self.place(link)?;
+        at_path(link, self.fs.link(&self.who, &znode, &dir, name))
     }
 
     /// Creates a symbolic link to a target, which is stored unchanged and need not exist.
@@ -291,9 +328,10 @@ impl Files {
     /// # Errors
     /// `Refused(EXIST)`, `Refused(NAMETOOLONG)` for targets above 4,095 bytes.
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
-        let (dir, name) = self.place(link.as_ref())?;
+        let link = link.as_ref();
+        let (dir, name) = self.place(link)?;
         let target = bytes(target.as_ref());
-        self.fs.symlink(&self.who, &dir, name, target).map(drop)
+        at_path(link, self.fs.symlink(&self.who, &dir, name, target)).map(drop)
     }
 
     /// Where a symbolic link leads to.
@@ -301,12 +339,14 @@ impl Files {
     /// # Errors
     /// `Refused(INVAL)` for anything else; or it cannot be read.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
-        let target = self.fs.readlink(&self.at(path.as_ref())?)?;
+        let path = path.as_ref();
+        let target = at_path(path, self.fs.readlink(&self.at(path)?))?;
         Ok(path_of(&target))
     }
 
     fn change(&self, path: &Path, set: &SetAttr) -> Result<()> {
-        self.fs.setattr(&self.who, &self.at(path)?, set).map(drop)
+        let znode = self.at(path)?;
+        at_path(path, self.fs.setattr(&self.who, &znode, set)).map(drop)
     }
 
     /// Sets the permission bits (`0o7777`).
@@ -388,11 +428,12 @@ impl Files {
     /// `Refused(NOENT)` without the file, `Refused(NOTSUP)` for an unknown name space; or it cannot
     /// be read.
     pub fn xattr(&self, path: impl AsRef<Path>, name: &str) -> Result<Option<Vec<u8>>> {
-        let znode = self.at(path.as_ref())?;
+        let path = path.as_ref();
+        let znode = self.at(path)?;
         match self.fs.get_xattr(&self.who, &znode, name.as_bytes()) {
             Ok(value) => Ok(Some(value)),
             Err(e) if e.is(Errno::NODATA) => Ok(None),
-            Err(e) => Err(e),
+            Err(e) => at_path(path, Err(e)),
         }
     }
 
@@ -401,7 +442,8 @@ impl Files {
     /// # Errors
     /// `Refused(NOENT)`; or it cannot be read.
     pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<String>> {
-        let names = self.fs.list_xattrs(&self.who, &self.at(path.as_ref())?)?;
+        let path = path.as_ref();
+        let names = at_path(path, self.fs.list_xattrs(&self.who, &self.at(path)?))?;
         let text = |n: &Vec<u8>| String::from_utf8_lossy(n).into_owned();
         Ok(names.iter().map(text).collect())
     }
@@ -411,10 +453,10 @@ impl Files {
     /// # Errors
     /// `Refused(NOENT)`, `Refused(NOTSUP)`, `Refused(NOSPC)`, `Refused(ROFS)`.
     pub fn set_xattr(&self, path: impl AsRef<Path>, name: &str, value: &[u8]) -> Result<()> {
-        let znode = self.at(path.as_ref())?;
-        let name = name.as_bytes();
-        self.fs
-            .set_xattr(&self.who, &znode, name, value, XattrMode::Any)
+        let path = path.as_ref();
+        let znode = self.at(path)?;
+        let (name, how) = (name.as_bytes(), XattrMode::Any);
+        at_path(path, self.fs.set_xattr(&self.who, &znode, name, value, how))
     }
 
     /// Removes an extended attribute.
@@ -422,8 +464,12 @@ impl Files {
     /// # Errors
     /// `Refused(NOENT)`, `Refused(NODATA)` without such an attribute, `Refused(ROFS)`.
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: &str) -> Result<()> {
-        let znode = self.at(path.as_ref())?;
-        self.fs.remove_xattr(&self.who, &znode, name.as_bytes())
+        let path = path.as_ref();
+        let znode = self.at(path)?;
+        at_path(
+            path,
+            self.fs.remove_xattr(&self.who, &znode, name.as_bytes()),
+        )
     }
 
     /// Waits until all changes are on disk.

@@ -52,11 +52,9 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
-mod accounted;
 mod activity;
 mod add;
 mod administration;
-mod attend;
 mod backing;
 mod checkpoint;
 mod create;
@@ -67,12 +65,14 @@ mod destroy;
 mod device;
 mod encryption;
 mod exchange;
+mod failed_devices;
 mod file_system;
 pub mod fs;
 mod held;
 mod import;
 mod mounts;
 mod open_options;
+mod owner_property;
 mod pool;
 mod pool_property;
 mod property;
@@ -97,7 +97,6 @@ mod vdev_property;
 mod vdev_work;
 mod volume;
 
-pub use accounted::{Accounted, SpaceRow};
 pub use activity::{Checkpoint, Expansion, Removal};
 pub use add::{AuxList, NewDevices, parse_ashift};
 pub use administration::Hold;
@@ -108,11 +107,12 @@ pub use dataset::{Dataset, Listing};
 pub use destroy::DestroyPlan;
 pub use device::{DeviceUse, ImportedPool};
 pub use encryption::{KeyRequest, key_format, received_key_request, root_key_request};
-pub use exchange::{Spare, TakeDevice};
+pub use exchange::{AttachOptions, Spare};
 pub use import::{Access as PoolAccess, Search};
 pub use mounts::Mounts;
 pub use open_options::OpenOptions;
-pub use pool::{ForNow, Pool};
+pub use owner_property::{OwnerProperty, SpaceRow};
+pub use pool::{Pool, TemporaryProperties};
 pub use pool_property::{HEAD_ERRLOG, PoolProperty};
 pub use property::Property;
 pub use receive::{Naming, ReceiveRequest, ReceivedSnapshot};
@@ -141,8 +141,8 @@ pub use zuse_device::{
 };
 pub use zuse_dsl::property::{Shown, Source, Text, Value};
 pub use zuse_dsl::{EncryptionInfo, KEY_MATERIAL_MAX, KeyFormat, KeyMaterial};
-pub use zuse_dsl::{Entry, Grant, Kind, LogMet, Needs, Stat, Which};
-pub use zuse_dsl::{ErrorScrub, Function as ScanFunction, ScanStatus as LastScan};
+pub use zuse_dsl::{Entry, Grant, Kind, LogItem, Needs, Stat, Which};
+pub use zuse_dsl::{ErrorScrub, Function as ScanFunction, ScanState, ScanStatus as LastScan};
 pub use zuse_format::compatibility::{self, Compatibility};
 pub use zuse_format::feature::{self, Feature};
 pub use zuse_format::uberblock::{SPA_VERSION, is_spa_version};
@@ -150,7 +150,7 @@ pub use zuse_format::{Uberblock, property as property_table};
 pub use zuse_pool::tunable::{self, TUNABLES, Tunable};
 pub use zuse_pool::{Environment, FailMode, Host, Limits, Offline, Shape, Space, TopSpec};
 pub use zuse_pool::{Rebuild, fragmentation};
-pub use zuse_pool::{SweepKind, SweepOrder, VdevSpec};
+pub use zuse_pool::{SweepKind, SweepOrder, SweepState, VdevSpec};
 pub use zuse_vdev::assemble::OpenDevices;
 pub use zuse_vdev::ring::read_ring;
 pub use zuse_vdev::{

@@ -11,7 +11,7 @@ pub trait Mounts: Send + Sync {
     fn mountpoint(&self, dataset: &str) -> Option<String>;
 
     /// The value of a property that a mounted dataset's mount options override, if any.
-    fn said(&self, dataset: &str, property: &str) -> Option<&'static str>;
+    fn overridden(&self, dataset: &str, property: &str) -> Option<&'static str>;
 
     /// Runs `change` while all operations on the datasets are stopped and their
     /// [`crate::FileSystem`]s are closed. Then the mounts open them again, perhaps with another

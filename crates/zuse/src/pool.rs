@@ -16,7 +16,7 @@ use crate::{Limits, Mounts};
 
 /// Properties of a pool for one import, which are not stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ForNow {
+pub struct TemporaryProperties {
     /// Every mount point is below this directory (property `altroot`).
     pub altroot: Option<String>,
     /// Property `cachefile`; `none` if the pool is not remembered.
@@ -33,11 +33,11 @@ pub struct Pool {
     dsl: Arc<Dsl>,
     open: OpenFileSystems,
     mounts: RwLock<Option<Arc<dyn Mounts>>>,
-    for_now: RwLock<ForNow>,
+    temporary: RwLock<TemporaryProperties>,
     since: std::time::Instant,
     /// How far snapshots received from truncated streams are complete, by object.
     edges: Mutex<HashMap<u64, Arc<Edge>>>,
-    tried: crate::attend::Tried,
+    tried: crate::failed_devices::Tried,
     // The last field, so that the pool is closed when nothing else of it is left.
     held: Arc<Held>,
 }
@@ -50,7 +50,7 @@ impl Pool {
             dsl,
             open: OpenFileSystems::default(),
             mounts: RwLock::new(None),
-            for_now: RwLock::default(),
+            temporary: RwLock::default(),
             since: std::time::Instant::now(),
             edges: Mutex::default(),
             tried: Default::default(),
@@ -59,10 +59,10 @@ impl Pool {
         pool.apply_stored_properties()?;
         if pool.is_writable() {
             // A device may fail meanwhile. A pool that is not open yet cannot be cleared.
-            pool.spa.set_patient(false);
+            pool.spa.set_wait_for_clear(false);
             pool.dsl.destroy_leftovers()?;
             pool.dsl.release_temporary_holds()?;
-            pool.spa.set_patient(true);
+            pool.spa.set_wait_for_clear(true);
             pool.dsl.take_up_scan()?;
         }
         pool.spa.set_reopen(|_, path| {
@@ -198,8 +198,8 @@ impl Pool {
     /// Sets whether a failed write waits for [`Self::clear`] (the default). Otherwise everything
     /// fails from then on, and the pool stays on disk as of its last sync. For programs in which
     /// nobody could call `clear`.
-    pub fn set_patient(&self, yes: bool) {
-        self.spa.set_patient(yes);
+    pub fn set_wait_for_clear(&self, yes: bool) {
+        self.spa.set_wait_for_clear(yes);
     }
 
     /// Gives up a suspended pool: waiting callers get an error, and unsynced changes are lost.
@@ -246,16 +246,16 @@ impl Pool {
     }
 
     /// Sets the properties for this import.
-    pub fn set_for_now(&self, for_now: ForNow) {
+    pub fn set_temporary_properties(&self, temporary: TemporaryProperties) {
         self.dsl
-            .set_altroot(for_now.altroot.as_deref().unwrap_or(""));
-        *self.for_now.write() = for_now;
+            .set_altroot(temporary.altroot.as_deref().unwrap_or(""));
+        *self.temporary.write() = temporary;
     }
 
     /// The properties for this import.
-    pub fn for_now(&self) -> ForNow {
-        let for_now = self.for_now.read();
-        for_now.clone()
+    pub fn temporary_properties(&self) -> TemporaryProperties {
+        let temporary = self.temporary.read();
+        temporary.clone()
     }
 
     /// Time since it was opened.
@@ -264,7 +264,7 @@ impl Pool {
     }
 
     /// Places where devices were looked for in vain.
-    pub(crate) fn tried(&self) -> &crate::attend::Tried {
+    pub(crate) fn tried(&self) -> &crate::failed_devices::Tried {
         &self.tried
     }
 

@@ -268,8 +268,8 @@ impl Pool {
                 Source::Default,
             ),
             "readonly" => fixed(if self.is_writable() { "off" } else { "on" }.into()),
-            "altroot" => local_if_any(self.for_now().altroot),
-            "cachefile" => local_if_any(self.for_now().cache_file),
+            "altroot" => local_if_any(self.temporary_properties().altroot),
+            "cachefile" => local_if_any(self.temporary_properties().cache_file),
             "tname" => {
                 let on_disk = self.spa().label_name();
                 (

@@ -5,7 +5,7 @@ use zuse_dsl::property::{SetAs, Shown, Source, Text, Value};
 use zuse_dsl::{Entry, Kind};
 use zuse_format::property::{self as table, Home, dataset_property, is_user_property};
 
-use crate::accounted::Accounted;
+use crate::owner_property::OwnerProperty;
 use crate::{Dataset, Pool};
 
 /// One property of a dataset.
@@ -135,7 +135,7 @@ impl Dataset {
         let mut values = Vec::new();
         let (limits, properties): (Vec<_>, Vec<_>) = properties
             .iter()
-            .partition(|(name, _)| Accounted::parse(name).is_some());
+            .partition(|(name, _)| OwnerProperty::parse(name).is_some());
         let mut size = None;
         let mut inside = Vec::new();
         for (name, text) in properties {
@@ -314,7 +314,7 @@ impl Pool {
 
     /// `userused@1000`, `groupquota@50`, …: source is always local.
     fn accounted(&self, entry: &Entry, name: &str) -> Result<Option<Shown>> {
-        let Some(column) = Accounted::parse(name) else {
+        let Some(column) = OwnerProperty::parse(name) else {
             return Ok(None);
         };
         if entry.kind == Kind::Bookmark || entry.kind == Kind::Volume {
@@ -331,7 +331,7 @@ impl Pool {
     fn finish(&self, entry: &Entry, name: &str, (value, source): Shown) -> Shown {
         if matches!(name, "readonly" | "atime" | "devices" | "exec" | "setuid") {
             let mounts = self.mounts().filter(|_| entry.kind == Kind::Filesystem);
-            let said = mounts.and_then(|m| m.said(&entry.name, name));
+            let said = mounts.and_then(|m| m.overridden(&entry.name, name));
             return match said {
                 Some(said) if value != said => (said.into(), Source::Temporary),
                 _ => (value, source),

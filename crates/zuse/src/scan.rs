@@ -1,7 +1,7 @@
 //! Scrub and resilver of a pool: started here, running in the background.
 
 use zuse_base::{Result, Txg};
-use zuse_dsl::{ErrorScrub, NewScan};
+use zuse_dsl::{ErrorScrub, NewScan, ScanState};
 
 use crate::{LastScan, Pool};
 
@@ -28,7 +28,7 @@ impl Pool {
     ///     std::thread::sleep(std::time::Duration::from_millis(100));
     /// }
     /// let scan = pool.scan().ok_or("no scan")?;
-    /// assert_eq!((scan.state, scan.errors), (2, 0));
+    /// assert_eq!((scan.state, scan.errors), (zuse::ScanState::Finished, 0));
     /// assert!(pool.damage()?.is_empty());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -55,7 +55,8 @@ impl Pool {
     /// Whether a scan is running and not paused.
     pub fn is_scanning(&self) -> bool {
         let errors = self.error_scrub();
-        self.scan().is_some_and(|s| s.state == 1 && !s.paused)
+        self.scan()
+            .is_some_and(|s| s.state == ScanState::Running && !s.paused)
             || errors.is_running() && !errors.paused
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use zuse_base::{Errno, Error, Refusal, Result};
 use zuse_dsl::property::Value;
-use zuse_dsl::{Dataset as Handle, SendSource};
+use zuse_dsl::{Dataset as Handle, Owner, SendSource};
 use zuse_format::nvlist::{NvList, NvValue};
 use zuse_stream::record::{Begin, HEADER, Header, Record};
 use zuse_stream::{Send, SendOptions, SendProgress, StreamWriter, features};
@@ -18,7 +18,7 @@ use crate::Pool;
 /// What to send.
 #[derive(Clone, Debug, Default)]
 pub struct SendRequest {
-    /// The snapshot, or a head that nobody changes.
+    /// The snapshot, or a filesystem or volume that is not in use.
     pub to: String,
     /// The source: a full name, or `@snapshot`, `#bookmark` of the same dataset.
     pub from: Option<String>,
@@ -188,12 +188,10 @@ impl Pool {
         sizes_only: bool,
     ) -> Result<PlannedStream> {
         let dataset = self.dsl().dataset(to)?;
-        if !dataset.is_snapshot() && self.is_writable() && dataset.is_owned() {
-            return Err(Error::refused(
-                Errno::BUSY,
-                format!("'{to}' is in use: a snapshot of it can be sent"),
-            ));
-        }
+        let owner = match dataset.is_snapshot() || !self.is_writable() {
+            true => None,
+            false => Some(self.own_head(&dataset, to, sizes_only)?),
+        };
         let options = SendOptions {
             through_cache: options.through_cache || !self.limits().send_bypass,
             ..options
@@ -217,12 +215,31 @@ impl Pool {
                 (Some(send), bytes)
             }
         };
+        let send = send.map(|mut send| {
+            if let Some(owner) = owner {
+                send.keep(owner);
+            }
+            send
+        });
         Ok(PlannedStream {
             to: to.to_owned(),
             from,
             estimate,
             send,
         })
+    }
+
+    /// Owns a head of a writable pool, so that no file in it changes while it is sent. What was
+    /// written before goes to disk first, because a send reads only what is there.
+    fn own_head(&self, head: &Arc<Handle>, name: &str, sizes_only: bool) -> Result<Owner> {
+        let owner = head.own().map_err(|_| {
+            let what = format!("'{name}' is in use: a snapshot of it can be sent");
+            Error::refused(Errno::BUSY, what)
+        })?;
+        if !sizes_only {
+            self.sync()?;
+        }
+        Ok(owner)
     }
 
     /// A substream of a package.

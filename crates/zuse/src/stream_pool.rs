@@ -60,7 +60,7 @@ impl Pool {
             ashift: Some(9),
         };
         let pool = Self::create_on_devices(env, name, vec![spec], None, &[])?;
-        pool.set_patient(false);
+        pool.set_wait_for_clear(false);
         let mut snapshots = Vec::new();
         let request = ReceiveRequest {
             target: format!("{name}/{TOP}"),

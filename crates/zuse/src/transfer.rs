@@ -13,8 +13,11 @@ use crate::{Environment, Pool, ReceiveRequest, ReceivedSnapshot};
 impl Pool {
     /// Writes a send stream of a snapshot to a writer. It is full, or incremental from an earlier
     /// snapshot or bookmark. `from` is a full name, or `@name` or `#name` of the same dataset.
-    /// Returns the number of bytes. A filesystem or volume can be sent from a pool that is open
-    /// read-only; the stream's snapshot is then named `@--head--`.
+    /// Returns the number of bytes.
+    ///
+    /// A filesystem or volume that is not in use can be sent, too. Nothing can open or change it
+    /// meanwhile. The stream has what was written before the call, and its snapshot is named
+    /// `@--head--`.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -35,8 +38,8 @@ impl Pool {
     ///
     /// # Errors
     /// `Refused(NOENT)`, `Refused(XDEV)` if `from` is no earlier point of the same history,
-    /// `Refused(ACCES)` without the key of an encrypted dataset. A block cannot be read; `Refused`
-    /// with the writer's error number.
+    /// `Refused(ACCES)` without the key of an encrypted dataset. `Refused(BUSY)` for a filesystem
+    /// or volume that is in use. A block cannot be read; `Refused` with the writer's error number.
     pub fn send_to(
         self: &Arc<Self>,
         snapshot: &str,

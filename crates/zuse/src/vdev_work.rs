@@ -4,7 +4,7 @@
 use zuse_base::{ObjectId, Result};
 use zuse_dmu::zap::{Zap, ZapValue};
 use zuse_format::label::leaf_asize;
-use zuse_pool::SweepKind;
+use zuse_pool::{SweepKind, SweepState};
 
 use crate::Pool;
 
@@ -12,8 +12,8 @@ use crate::Pool;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VdevWork {
-    /// 0 none, 1 active, 2 canceled, 3 suspended, 4 complete.
-    pub state: u64,
+    /// Whether it runs, stopped or is complete.
+    pub state: SweepState,
     /// Bytes done so far.
     pub done: u64,
     /// Bytes of the device for data.
@@ -55,7 +55,7 @@ impl Pool {
             // Running work is ahead of the position on disk.
             let now = self.spa().swept(kind, number);
             Ok(VdevWork {
-                state: value(state)?,
+                state: SweepState::of(value(state)?),
                 done: now.map_or_else(|| value(done), Ok)?,
                 size: leaf_asize(psize),
                 since: value(since)?,
@@ -72,6 +72,7 @@ impl Pool {
 mod tests {
     use zuse_base::ObjectId;
     use zuse_dmu::zap::{Zap, ZapValue};
+    use zuse_pool::SweepState;
 
     use super::{INITIALIZE, TRIM, VdevWork};
     use crate::{Environment, NewDevice, NewPool, Pool};
@@ -110,7 +111,7 @@ mod tests {
         };
         pool.spa().sync_task(|_| Ok(()), write).expect("written");
         let of = |state, done, since| VdevWork {
-            state,
+            state: SweepState::of(state),
             done,
             since,
             ..none

@@ -1,7 +1,7 @@
 use super::*;
 use crate::ManualClock;
 
-fn eids(heard: &Heard) -> Vec<u64> {
+fn eids(heard: &FollowedEvents) -> Vec<u64> {
     heard.events.iter().map(|e| e.eid).collect()
 }
 

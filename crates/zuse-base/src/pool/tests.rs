@@ -187,11 +187,23 @@ fn at_leisure_half_of_the_processors_are_left_to_others() {
     ] {
         let pool = on(processors, 1);
         assert!(pool.is_awaited(), "as long as nobody has said anything");
-        assert_eq!(pool.worth(waiting), hurry, "{processors} {waiting}");
+        assert_eq!(
+            pool.useful_helpers(waiting),
+            hurry,
+            "{processors} {waiting}"
+        );
         pool.set_awaited(false);
-        assert_eq!(pool.worth(waiting), leisure, "{processors} {waiting}");
+        assert_eq!(
+            pool.useful_helpers(waiting),
+            leisure,
+            "{processors} {waiting}"
+        );
         pool.set_awaited(true);
-        assert_eq!(pool.worth(waiting), hurry, "{processors} {waiting}");
+        assert_eq!(
+            pool.useful_helpers(waiting),
+            hurry,
+            "{processors} {waiting}"
+        );
     }
 }
 

@@ -133,9 +133,9 @@ impl Cat {
 /// Copy files out of a stream
 ///
 /// The directory is created if it does not exist. Nothing outside of it is changed, and no existing
-/// file. A file that is incomplete in the stream is reported and left out, and the exit status is
-/// 1. -k keeps what there is of it. Of a package all datasets are copied, each into a directory of
-/// its name. A volume becomes a file.
+/// file. The exit status is 1 if a file is incomplete in the stream. It is reported and left out;
+/// -k keeps what there is of it. Of a package all datasets are copied, each into a directory of its
+/// name. A volume becomes a file.
 #[derive(Args, Debug)]
 struct Extract {
     /// What to copy (may be repeated); everything if nothing is named

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use zuse::tools::Layers as _;
 use zuse::tools::dedup::{Histogram, Table, tables};
-use zuse::{DamagedObject, Pool, VdevWork};
+use zuse::{DamagedObject, Pool, ScanState, VdevWork};
 
 use super::{PoolRow, VdevRow};
 
@@ -127,7 +127,7 @@ impl LostRow {
 impl WorkRow {
     fn of(work: VdevWork) -> Self {
         Self {
-            state: work.state,
+            state: work.state.number(),
             bytes: [work.done.min(work.size), work.size],
             since: work.since,
         }
@@ -185,35 +185,40 @@ fn activity(pool: &Pool, warnings: &mut Vec<String>) -> ActivityRow {
         top.map_or(0, |v| v.guid)
     };
     ActivityRow {
-        scan: pool.scan().filter(|s| s.state != 0).map(|s| ScanRow {
-            function: s.function.number(),
-            state: s.state,
-            times: [s.start, s.end],
-            bytes: [s.to_examine, s.examined, s.skipped, s.processed],
-            errors: s.errors,
-            paused: s.paused,
-            pass: [
-                s.pass_start,
-                s.pass_paused,
-                s.pass_spent_paused,
-                s.pass_examined,
-                s.pass_issued,
-            ],
-            issued: s.issued,
-        }),
-        error_scrub: Some(pool.error_scrub()).filter(|e| e.state != 0).map(|e| {
-            [
-                e.state,
-                e.start,
-                e.end,
-                e.to_examine,
-                e.examined,
-                u64::from(e.paused),
-            ]
-        }),
+        scan: pool
+            .scan()
+            .filter(|s| s.state != ScanState::None)
+            .map(|s| ScanRow {
+                function: s.function.number(),
+                state: s.state.number(),
+                times: [s.start, s.end],
+                bytes: [s.to_examine, s.examined, s.skipped, s.processed],
+                errors: s.errors,
+                paused: s.paused,
+                pass: [
+                    s.pass_start,
+                    s.pass_paused,
+                    s.pass_spent_paused,
+                    s.pass_examined,
+                    s.pass_issued,
+                ],
+                issued: s.issued,
+            }),
+        error_scrub: Some(pool.error_scrub())
+            .filter(|e| e.state != ScanState::None)
+            .map(|e| {
+                [
+                    e.state.number(),
+                    e.start,
+                    e.end,
+                    e.to_examine,
+                    e.examined,
+                    u64::from(e.paused),
+                ]
+            }),
         removal: told(pool.removal(), warnings).map(|r| {
             [
-                r.state,
+                r.state.number(),
                 r.vdev,
                 guid(r.vdev),
                 r.start,
@@ -225,7 +230,7 @@ fn activity(pool: &Pool, warnings: &mut Vec<String>) -> ActivityRow {
         }),
         checkpoint: told(pool.checkpoint(), warnings).map(|c| [c.since, c.bytes]),
         expansion: told(pool.expansion(), warnings)
-            .map(|e| [e.state, guid(e.vdev), e.start, e.end, e.copied]),
+            .map(|e| [e.state.number(), guid(e.vdev), e.start, e.end, e.copied]),
         rebuilds: pool
             .spa()
             .rebuilds()

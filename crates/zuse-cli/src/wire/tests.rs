@@ -124,7 +124,7 @@ fn who_is_asked_to_hand_over_says_whether_it_can() {
         listener
     });
     assert!(matches!(ask_to_hand_over(&path, 2), Ok(Asked::Strange)));
-    let Ok(Asked::Heard(mut stream)) = ask_to_hand_over(&path, 1) else {
+    let Ok(Asked::FollowedEvents(mut stream)) = ask_to_hand_over(&path, 1) else {
         panic!("it can");
     };
     let mut more = [0; 4];

@@ -517,7 +517,7 @@ impl Dnode {
     /// `f` finds a block number in this block. Prefetches the slot of that block's newest version,
     /// if it is dirty.
     #[inline]
-    pub(crate) fn lead<R>(
+    pub(crate) fn prefetch_target<R>(
         &self,
         from: u64,
         f: impl FnOnce(&[u8]) -> Option<(u64, R)>,

@@ -569,7 +569,7 @@ impl Shared for Counted {
         Ok(())
     }
     fn withdraw(&self, _: Txg, _: &BlockPointer, _: u64) {}
-    fn give_up(&self, _: &BlockPointer, _: u64) -> Result<bool> {
+    fn drop_reference(&self, _: &BlockPointer, _: u64) -> Result<bool> {
         Ok(false)
     }
 }

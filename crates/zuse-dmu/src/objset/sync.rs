@@ -182,7 +182,7 @@ impl Objset {
                 }
             }
         }
-        self.let_go(pinned, changes);
+        self.drop_in_background(pinned, changes);
         self.rest_dirty[txg.slot::<4>()].store(false, std::sync::atomic::Ordering::Relaxed);
         let root = self.write_objset_block(txg, pass)?;
         Ok(Some(ObjsetSync {
@@ -196,7 +196,7 @@ impl Objset {
     /// Drops written objects and their results. Each takes a few frees of memory. For a hundred
     /// thousand objects, other threads do that while this one waits for the devices. The sync
     /// thread waits for them in the end ([`zuse_base::WorkPool::finish`]).
-    fn let_go(&self, dnodes: Vec<Vec<Arc<Dnode>>>, changes: Arc<Changes>) {
+    fn drop_in_background(&self, dnodes: Vec<Vec<Arc<Dnode>>>, changes: Arc<Changes>) {
         if dnodes.len() < 2 {
             return;
         }

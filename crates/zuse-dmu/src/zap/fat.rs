@@ -228,7 +228,7 @@ pub(crate) struct Target {
 /// Finds the leaf of a hash, and prefetches the slot of its dirty version.
 #[inline]
 pub(crate) fn expect<S: Blocks>(s: &S, h: &Header, hash: u64) -> Result<Target> {
-    let (leaf, depth) = table::lead(s, h, top_bits(hash, h.shift))?;
+    let (leaf, depth) = table::prefetch_target(s, h, top_bits(hash, h.shift))?;
     let geometry = Geometry {
         shift: h.block_shift,
     };

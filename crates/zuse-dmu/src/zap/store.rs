@@ -33,7 +33,11 @@ pub(crate) trait Blocks {
     fn prefetch(&self, _blkid: u64) {}
     /// As [`Self::view_by_shortcut`]. `f` returns the number of a block that will be changed soon,
     /// and something about it.
-    fn lead(&self, blkid: u64, f: impl Fn(&[u8]) -> Checked<(u64, u32)>) -> Result<(u64, u32)> {
+    fn prefetch_target(
+        &self,
+        blkid: u64,
+        f: impl Fn(&[u8]) -> Checked<(u64, u32)>,
+    ) -> Result<(u64, u32)> {
         self.view_by_shortcut(blkid, f)
     }
 }
@@ -109,9 +113,13 @@ impl Blocks for ObjectBlocks<'_> {
         self.dnode.prefetch(blkid, 1);
     }
     #[inline]
-    fn lead(&self, blkid: u64, f: impl Fn(&[u8]) -> Checked<(u64, u32)>) -> Result<(u64, u32)> {
+    fn prefetch_target(
+        &self,
+        blkid: u64,
+        f: impl Fn(&[u8]) -> Checked<(u64, u32)>,
+    ) -> Result<(u64, u32)> {
         // The regular path finds the error again, and adds the place.
-        match self.dnode.lead(blkid, |b| f(b).ok()) {
+        match self.dnode.prefetch_target(blkid, |b| f(b).ok()) {
             Some(led) => Ok(led),
             None => self.view_by_shortcut(blkid, f),
         }

@@ -487,7 +487,7 @@ fn place(item: &Item) -> ((u32, u64), u64) {
 fn announce(prover: &Prover<'_>, run: &[Item]) {
     let vdevs = prover.spa.io().vdevs();
     if prover.record.function == Function::Resilver {
-        let wanted = run.iter().filter(|item| prover.asks(&item.bp));
+        let wanted = run.iter().filter(|item| prover.reads_data(&item.bp));
         let block = |item: &Item| (item.bp.dva(0).offset(), item.bp.psize() as usize);
         let blocks: Vec<_> = wanted.map(block).collect();
         if let Some(first) = run.first() {

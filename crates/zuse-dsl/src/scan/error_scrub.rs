@@ -15,12 +15,10 @@ use zuse_io::{LostBlock, Pipeline};
 use super::ERROR_SCRUB;
 use super::prover::{Counts, Proven, Prover, ROOT_LEVEL};
 use super::record::{Function, Record};
+use super::state::ScanState;
 use super::stop::Stop;
 use crate::context::{Ctx, Dsl};
 
-const RUNNING: u64 = 4;
-const FINISHED: u64 = 2;
-const CANCELED: u64 = 3;
 const SPILL: u64 = u64::MAX - 1;
 /// Entries that are checked between two txgs.
 const AT_ONCE: usize = 256;
@@ -29,9 +27,10 @@ const HOLDERS: usize = 1000;
 
 /// The array.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ErrorScrub {
-    /// 4 running, 2 finished, 3 canceled, 0 none.
-    pub state: u64,
+    /// What it is doing, or how it ended.
+    pub state: ScanState,
     /// When it began.
     pub start: u64,
     /// When it ended.
@@ -50,7 +49,7 @@ impl ErrorScrub {
     pub(super) fn parse(words: &[u64]) -> Self {
         let at = |i: usize| words.get(i).copied().unwrap_or(0);
         Self {
-            state: at(1),
+            state: ScanState::of(at(1)),
             start: at(3),
             end: at(4),
             to_examine: at(5),
@@ -64,7 +63,7 @@ impl ErrorScrub {
         let cursor = 0;
         vec![
             Function::ErrorScrub.number(),
-            self.state,
+            self.state.number(),
             cursor,
             self.start,
             self.end,
@@ -77,7 +76,7 @@ impl ErrorScrub {
 
     /// Whether it is running or paused.
     pub fn is_running(&self) -> bool {
-        self.state == RUNNING
+        self.state == ScanState::ErrorScrubbing
     }
 }
 
@@ -107,7 +106,7 @@ impl Ctx<'_> {
         }
         self.log_pool("error scrub setup", &format!("func=3 entries={entries}"))?;
         self.put_error_scrub(ErrorScrub {
-            state: RUNNING,
+            state: ScanState::ErrorScrubbing,
             start: self.spa.now().0,
             to_examine: entries,
             ..ErrorScrub::default()
@@ -126,7 +125,7 @@ impl Ctx<'_> {
                 ..record
             },
             false => ErrorScrub {
-                state: CANCELED,
+                state: ScanState::Canceled,
                 end: self.spa.now().0,
                 paused: false,
                 ..record
@@ -200,7 +199,7 @@ impl Dsl {
                     return Ok(());
                 }
                 ctx.put_error_scrub(ErrorScrub {
-                    state: FINISHED,
+                    state: ScanState::Finished,
                     end: ctx.spa.now().0,
                     ..record
                 })?;

@@ -129,13 +129,13 @@ impl<'a> Prover<'a> {
     }
 
     /// Whether a data block is read at all.
-    pub fn asks(&self, bp: &BlockPointer) -> bool {
+    pub fn reads_data(&self, bp: &BlockPointer) -> bool {
         self.record.function != Function::Resilver || self.spa.io().may_lack(bp)
     }
 
     /// Verifies a data block; a resilver does that only if a leaf may lack it.
     pub fn prove_data(&self, bp: &BlockPointer, name: Option<LostBlock>) {
-        if self.asks(bp) {
+        if self.reads_data(bp) {
             self.prove(bp, name, self.record.function == Function::Resilver);
         }
         self.counts.issued.fetch_add(asize(bp), Relaxed);

@@ -17,7 +17,7 @@ pub(super) enum Step {
 
 impl Ctx<'_> {
     /// Posts an event about a step of a scan; OpenZFS has events for some steps only.
-    pub(super) fn tell_scan(&self, function: Function, step: Step) {
+    pub(super) fn post_scan_event(&self, function: Function, step: Step) {
         let name = match (function, step) {
             (Function::Scrub, Step::Begun) => "scrub_start",
             (Function::Scrub, Step::Paused) => "scrub_paused",

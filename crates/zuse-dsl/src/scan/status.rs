@@ -2,15 +2,17 @@
 
 use super::engine::counts_of;
 use super::record::Function;
+use super::state::ScanState;
 use crate::context::Dsl;
 
 /// The last or current scan. Times are seconds since 1970, 0 for none; sizes are bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ScanStatus {
     /// A scrub or a resilver.
     pub function: Function,
-    /// 1 scanning, 2 finished, 3 canceled.
-    pub state: u64,
+    /// What it is doing, or how it ended.
+    pub state: ScanState,
     /// When it began.
     pub start: u64,
     /// When it ended.
@@ -52,7 +54,7 @@ impl Dsl {
         let pass_issued = pass.issued + issued;
         Some(ScanStatus {
             function: record.function,
-            state: record.state,
+            state: ScanState::of(record.state),
             start: record.start,
             end: record.end,
             to_examine: record.to_examine,

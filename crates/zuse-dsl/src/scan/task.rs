@@ -251,7 +251,7 @@ impl Ctx<'_> {
                 ..Pass::default()
             };
         }
-        self.tell_scan(function, Step::Begun);
+        self.post_scan_event(function, Step::Begun);
         let number = function.number();
         let text = format!("func={number} mintxg={} maxtxg={}", min.0, max.0);
         self.log_pool("scan setup", &text)
@@ -302,7 +302,7 @@ impl Ctx<'_> {
             ..record
         };
         self.set_record(record, |pass, now| pass.paused = now)?;
-        self.tell_scan(record.function, Step::Paused);
+        self.post_scan_event(record.function, Step::Paused);
         self.log_pool("scan", "paused")
     }
 
@@ -318,7 +318,7 @@ impl Ctx<'_> {
             pass.spent_paused += now.saturating_sub(pass.paused);
             pass.paused = 0;
         })?;
-        self.tell_scan(record.function, Step::Resumed);
+        self.post_scan_event(record.function, Step::Resumed);
         self.log_pool("scan", "resumed")
     }
 
@@ -502,7 +502,7 @@ impl Ctx<'_> {
             End::Restarted => Some("scan aborted, restarting"),
         };
         if let Some(word) = given_up {
-            self.tell_scan(record.function, Step::Given);
+            self.post_scan_event(record.function, Step::Given);
             return self.log_pool(word, &format!("errors={}", record.errors));
         }
         if record.function == Function::Scrub {
@@ -515,7 +515,7 @@ impl Ctx<'_> {
         if record.errors == 0 || begun_here {
             self.devices_are_filled(&record, short)?;
         }
-        self.tell_scan(record.function, Step::Done);
+        self.post_scan_event(record.function, Step::Done);
         self.log_pool("scan done", &format!("errors={}", record.errors))
     }
 

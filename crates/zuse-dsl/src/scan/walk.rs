@@ -144,7 +144,7 @@ impl<'a> Walker<'a> {
     }
 
     /// Counts a block that was verified on the way.
-    fn met(&self, bp: &BlockPointer) {
+    fn count_verified(&self, bp: &BlockPointer) {
         if bp.physical_birth() <= self.turn.cur_max && self.prover.meet(bp) {
             let bytes = super::prover::asize(bp);
             let issued = &self.prover.counts.issued;
@@ -185,7 +185,7 @@ impl<'a> Walker<'a> {
                 return paused;
             }
         }
-        self.met(&root);
+        self.count_verified(&root);
         Walk::Done
     }
 
@@ -291,7 +291,7 @@ impl<'a> Walker<'a> {
                 return paused;
             }
         }
-        self.met(bp);
+        self.count_verified(bp);
         Walk::Done
     }
 
@@ -311,7 +311,7 @@ impl<'a> Walker<'a> {
                 return paused;
             }
         }
-        self.met(bp);
+        self.count_verified(bp);
         Walk::Done
     }
 

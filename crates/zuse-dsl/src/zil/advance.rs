@@ -78,7 +78,7 @@ impl Log {
     /// Gives the chain up in a txg, with all waiting frees. Returns the blocks that this txg frees,
     /// including those of later txgs. `None`: there is no chain in memory.
     pub(crate) fn take_all(&self, txg: Txg) -> Option<Vec<BlockPointer>> {
-        self.lists.lock().let_go(txg);
+        self.lists.lock().forget_until(txg);
         let mut chain = self.chain.lock();
         chain.stalled = chain.stalled.max(txg);
         if chain.links.is_empty() {

@@ -178,7 +178,7 @@ impl Lists {
     pub fn add(&mut self, txg: Txg, intents: &[Intent]) {
         let bytes: usize = intents.iter().map(|i| i.record.len()).sum();
         if intents.len() > 1 && (bytes > RECORDS_MAX || intents.iter().any(needs_data)) {
-            self.let_go(txg);
+            self.forget_until(txg);
             return;
         }
         for (i, intent) in intents.iter().enumerate() {
@@ -209,13 +209,13 @@ impl Lists {
         records.push(txg, intent, goes_on);
         self.bytes += records.bytes.len() - before;
         if self.bytes > MOST {
-            self.let_go(txg);
+            self.forget_until(txg);
         }
     }
 
     /// Some change of a txg was not noted, or must not be: the txg must be on disk before later
     /// changes are logged.
-    pub fn let_go(&mut self, txg: Txg) {
+    pub fn forget_until(&mut self, txg: Txg) {
         self.newest = self.newest.max(txg);
         self.incomplete = self.newest;
         self.bytes = 0;

@@ -92,7 +92,7 @@ impl Log {
             && let Ok(spa) = ds.dsl.spa()
         {
             // Changes made while it is off are not noted, and later ones may depend on them.
-            self.lists.lock().let_go(spa.open_txg());
+            self.lists.lock().forget_until(spa.open_txg());
         }
     }
 
@@ -133,7 +133,7 @@ impl IntentLog for Log {
     }
 
     fn unlogged(&self, tx: &Tx) {
-        self.lists.lock().let_go(tx.txg());
+        self.lists.lock().forget_until(tx.txg());
     }
 
     fn takes_sa_xattrs(&self) -> bool {

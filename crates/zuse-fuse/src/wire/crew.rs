@@ -55,7 +55,7 @@ pub(super) trait Serve: Send + Sync {
 }
 
 /// Called when a session has ended.
-type Heard = Arc<dyn Fn() + Send + Sync>;
+type FollowedEvents = Arc<dyn Fn() + Send + Sync>;
 
 /// Hears how a session ended.
 type Ended = Box<dyn Fn(io::Result<()>) + Send + Sync>;
@@ -148,7 +148,7 @@ struct House {
     /// No message is taken.
     rests: AtomicBool,
     /// Called for each line that has ended.
-    heard: Mutex<Option<Heard>>,
+    heard: Mutex<Option<FollowedEvents>>,
     /// Where the last message came from.
     recent: Mutex<(Option<Arc<Line>>, usize)>,
 }

@@ -90,7 +90,7 @@ impl<O: Ops> Serve for Server<O> {
             offset: 0,
             len: 0,
         };
-        super::tell(channel, all, 0);
+        super::send_notice(channel, all, 0);
         let mut out = Out::default();
         let (node, fh) = (seek.node, seek.fh);
         match self.call(|| self.seek(node, fh, (seek.from, seek.whence), &mut out)) {

@@ -238,7 +238,7 @@ impl<D: Queue> Worker<'_, D> {
             return Ok(None);
         }
         let since = Instant::now();
-        if !asked.get() && !self.looks(since) {
+        if !asked.get() && !self.polls(since) {
             self.all.waiting.fetch_sub(1, SeqCst);
             idle(&|| self.is_asked());
             self.wait_for_turn();
@@ -297,7 +297,7 @@ impl<D: Queue> Worker<'_, D> {
     }
 
     /// Polls for a message for a while, if that pays off; returns whether there is one.
-    fn looks(&mut self, since: Instant) -> bool {
+    fn polls(&mut self, since: Instant) -> bool {
         if !self.patience.is_worth_it(since) {
             return false;
         }

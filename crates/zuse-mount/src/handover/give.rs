@@ -19,7 +19,7 @@ use crate::volume::Volume;
 
 /// The data of mounts whose file systems were released.
 #[derive(Debug, Default)]
-pub struct LetGo {
+pub struct ReleasedMounts {
     nameless: AllNameless,
 }
 
@@ -29,10 +29,10 @@ type Places = HashMap<*const Volume, u64>;
 impl PoolMounts {
     /// Releases all file systems, so that the pool can be closed. Their mounts must be at rest.
     /// Open objects are not freed.
-    pub fn let_go(&self) -> LetGo {
-        let mut all = LetGo::default();
+    pub fn release_file_systems(&self) -> ReleasedMounts {
+        let mut all = ReleasedMounts::default();
         for server in self.servers() {
-            server.let_go_of_all(&mut all);
+            server.release_all(&mut all);
         }
         all
     }
@@ -41,9 +41,9 @@ impl PoolMounts {
     ///
     /// # Errors
     /// The other end is closed.
-    pub fn give(&self, let_go: &LetGo, link: &mut Link) -> io::Result<()> {
-        link.put(let_go.nameless.len() as u64)?;
-        for (dataset, objects) in &let_go.nameless {
+    pub fn give(&self, released: &ReleasedMounts, link: &mut Link) -> io::Result<()> {
+        link.put(released.nameless.len() as u64)?;
+        for (dataset, objects) in &released.nameless {
             link.put_bytes(dataset.as_bytes())?;
             link.put(objects.len() as u64)?;
             for (object, nameless) in objects {
@@ -68,7 +68,7 @@ impl PoolMounts {
 }
 
 impl MountServer {
-    fn let_go_of_all(&self, all: &mut LetGo) {
+    fn release_all(&self, all: &mut ReleasedMounts) {
         let session = self.session();
         let volumes = volumes_of(session);
         for volume in &volumes {

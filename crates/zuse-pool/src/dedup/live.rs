@@ -134,7 +134,7 @@ pub(crate) struct Dedup {
     vdevs: Arc<Vdevs>,
     state: Mutex<State>,
     claimed: Mutex<HashSet<(u8, Key)>>,
-    let_go: Condvar,
+    released: Condvar,
     /// Blocks that a scan must not skip.
     pub(super) doubts: Mutex<Doubts>,
     /// New tables have the new form.
@@ -154,7 +154,7 @@ struct Claim<'a> {
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         self.of.claimed.lock().remove(&self.key);
-        self.of.let_go.notify_all();
+        self.of.released.notify_all();
     }
 }
 
@@ -164,7 +164,7 @@ impl Dedup {
             vdevs,
             state: Mutex::default(),
             claimed: Mutex::default(),
-            let_go: Condvar::default(),
+            released: Condvar::default(),
             doubts: Mutex::default(),
             fast: AtomicBool::new(false),
             quota: AtomicU64::new(AUTO),
@@ -261,7 +261,7 @@ impl Dedup {
         let key = (checksum, key);
         let mut claimed = self.claimed.lock();
         while !claimed.insert(key) {
-            claimed = self.let_go.wait(claimed);
+            claimed = self.released.wait(claimed);
         }
         Claim { of: self, key }
     }
@@ -472,7 +472,7 @@ impl Contents for Dedup {
         Ok(Fate::Counted)
     }
 
-    fn give_up(&self, bp: &BlockPointer) -> Result<bool> {
+    fn drop_reference(&self, bp: &BlockPointer) -> Result<bool> {
         self.change(bp, |references| references.checked_sub(1))
     }
 }

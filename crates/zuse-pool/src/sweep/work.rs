@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use zuse_base::{Result, Span};
 use zuse_vdev::{Leaf, Top};
 
-use super::{State, SweepKind};
+use super::{SweepKind, SweepState};
 use crate::Pool;
 
 /// Bytes of free space that are excluded from allocation at a time.
@@ -94,7 +94,7 @@ impl Worker {
     /// Adds newly active work.
     fn look(&mut self) {
         let all = self.pool.sweeps.all.lock();
-        for sweep in all.iter().filter(|s| s.state == State::Active) {
+        for sweep in all.iter().filter(|s| s.state == SweepState::Active) {
             let known = |p: &Place| (p.zap, p.kind) == (sweep.zap, sweep.kind);
             if !self.places.iter().any(known) {
                 self.places.push_back(Place {
@@ -116,7 +116,7 @@ impl Worker {
         let Some(sweep) = all
             .iter_mut()
             .find(own)
-            .filter(|s| s.state == State::Active)
+            .filter(|s| s.state == SweepState::Active)
         else {
             return;
         };
@@ -131,7 +131,7 @@ impl Worker {
                 sweep.dirty = true;
             }
             Step::End => {
-                sweep.state = State::Complete;
+                sweep.state = SweepState::Complete;
                 sweep.dirty = true;
                 due = true;
             }
@@ -152,7 +152,7 @@ impl Worker {
             let own = all
                 .iter()
                 .find(|s| (s.zap, s.kind) == (place.zap, place.kind));
-            own.filter(|s| s.state == State::Active)
+            own.filter(|s| s.state == SweepState::Active)
                 .map(|s| (s.next, s.rate))
         };
         let (Some((next, rate)), Some((top, leaf))) = (found, self.leaf(place.zap)) else {

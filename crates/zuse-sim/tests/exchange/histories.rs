@@ -31,7 +31,7 @@ impl Machine {
         let pool = open(&all);
         let fs = pool.file_system("tank").expect("file system");
         verify(&fs, 0..written, "after the power went");
-        pool.set_patient(false);
+        pool.set_wait_for_clear(false);
         let shelf = all.clone();
         pool.spa()
             .set_reopen(move |_, path| shelf.iter().find(|d| Some(d.path()) == path).cloned());
@@ -77,7 +77,7 @@ impl Machine {
         match (idle, free) {
             (Some(spare), _) => {
                 let device = all.iter().find(|d| *d.path() == *spare.name).cloned();
-                let spare = Newcomer::Spare(spare.guid, device);
+                let spare = AttachDevice::Spare(spare.guid, device);
                 pool.spa().put_beside(one, &spare, Purpose::Replace, false)
             }
             (None, Some(device)) => {

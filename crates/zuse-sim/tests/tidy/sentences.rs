@@ -33,6 +33,24 @@ pub fn of_document(text: &str) -> Vec<Sentence> {
     sentences(lines)
 }
 
+/// The sentences in the cells of a document's tables. Cells without a space are values.
+pub fn of_tables(text: &str) -> Vec<Sentence> {
+    let mut found = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let Some(row) = line.strip_prefix('|') else {
+            continue;
+        };
+        let row = row.replace("\\|", "/");
+        for cell in row.split('|') {
+            // A semicolon ends a clause of a list.
+            for clause in cell.split("; ") {
+                found.extend(split(clause.trim(), number + 1));
+            }
+        }
+    }
+    found
+}
+
 /// The sentences of a script's comments. Indented lines are tables and examples.
 pub fn of_script(text: &str) -> Vec<Sentence> {
     let lines = text.lines().map(|line| {

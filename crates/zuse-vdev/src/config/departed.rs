@@ -9,7 +9,7 @@ use super::{PoolConfig, VdevConfig, VdevKind};
 
 /// A device of a pool that was split off.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Departed {
+pub struct SplitDevice {
     /// The slot of its mirror.
     id: u64,
     metaslab_array: u64,
@@ -17,7 +17,7 @@ pub struct Departed {
     paths: Vec<String>,
 }
 
-impl Departed {
+impl SplitDevice {
     /// The device at a path, whose label is of the new pool.
     pub(crate) fn of(label: &PoolConfig, path: &str) -> Option<Self> {
         let node = &label.vdev_tree;
@@ -42,7 +42,7 @@ impl Departed {
 impl VdevConfig {
     /// Marks the leaves whose devices belong to split-off pools. They are halves of mirrors, at the
     /// same path and in the same slot. `is_there` says whether this pool has the device of a leaf.
-    pub fn mark_departed(&mut self, all: &[Departed], is_there: &dyn Fn(&VdevConfig) -> bool) {
+    pub fn mark_departed(&mut self, all: &[SplitDevice], is_there: &dyn Fn(&VdevConfig) -> bool) {
         for departed in all {
             let top = self.children.iter_mut().find(|top| departed.is_of(top));
             let leaves = top.into_iter().flat_map(|top| top.children.iter_mut());

@@ -4,7 +4,7 @@ use zuse_base::{Error, Result};
 use zuse_format::nvlist::NvList;
 
 use super::nv::{Emit, Keys, NvPair};
-use super::{Departed, Form, VdevConfig};
+use super::{Form, SplitDevice, VdevConfig};
 
 /// The state of the pool in its labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub struct PoolConfig {
     /// Pool that this one was split from.
     pub split_guid: Option<u64>,
     /// Devices that left with pools that were split from this one. Not stored: derived from labels.
-    pub departed: Vec<Departed>,
+    pub departed: Vec<SplitDevice>,
     /// Root, or the top-level vdev of a label.
     pub vdev_tree: VdevConfig,
     /// Active features without which the MOS cannot be read.

@@ -149,11 +149,11 @@ impl Vdevs {
     }
 
     /// Whether the vdev is a lone disk whose large writes go around the host's cache
-    /// ([`zuse_device::BlockDevice::goes_around`]). The copies of a mirror are written one after
+    /// ([`zuse_device::BlockDevice::bypasses_cache`]). The copies of a mirror are written one after
     /// the other. With the host's cache their disks can still work at the same time.
-    pub fn goes_around(&self, vdev: u32) -> bool {
+    pub fn bypasses_cache(&self, vdev: u32) -> bool {
         match self.top(vdev) {
-            Ok(top) => matches!(&top.layout, Layout::Copies(copies) if copies.goes_around()),
+            Ok(top) => matches!(&top.layout, Layout::Copies(copies) if copies.bypasses_cache()),
             Err(_) => false,
         }
     }

@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use super::{ManifestEntry, Unread, hex};
+use super::{ManifestEntry, Unreadable, hex};
 
 /// Adds a JSON string.
 pub(crate) fn push_text(out: &mut String, bytes: &[u8]) {
@@ -75,7 +75,7 @@ impl ManifestEntry {
     }
 }
 
-impl Unread {
+impl Unreadable {
     /// The line as JSON, one member per line.
     pub fn to_json(&self) -> String {
         let mut out = String::with_capacity(128);

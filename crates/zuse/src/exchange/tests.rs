@@ -47,8 +47,10 @@ fn resilvering(dir: &Path) -> (Arc<Pool>, u64) {
     drop((file, fs));
     pool.sync().expect("synced");
     let a = pool.config().vdev_tree.children[0].guid;
-    let take = TakeDevice::default();
-    let b = pool.newcomer(a, &dir.join("b"), &take).expect("free");
+    let take = AttachOptions::default();
+    let b = pool
+        .device_to_attach(a, &dir.join("b"), &take)
+        .expect("free");
     pool.spa()
         .put_beside(a, &b, Purpose::Attach, false)
         .expect("attached");
@@ -67,7 +69,7 @@ fn finish(pool: &Pool) {
 fn a_device_that_comes_early_in_a_resilver_is_filled_by_it() {
     let dir = tempfile::tempdir().expect("a directory");
     let (pool, a) = resilvering(dir.path());
-    pool.attach(a, &dir.path().join("c"), &TakeDevice::default())
+    pool.attach(a, &dir.path().join("c"), &AttachOptions::default())
         .expect("attached");
     assert!(pool.spa().deferred().is_empty(), "nothing was done yet");
     finish(&pool);
@@ -81,8 +83,11 @@ fn a_device_that_comes_late_in_a_resilver_lets_it_go_on_and_is_next() {
     let (pool, a) = resilvering(dir.path());
     pool.scan_batches(1).expect("some");
     let before = pool.scan().expect("a resilver");
-    assert!(before.state == 1 && before.examined > 0, "{before:?}");
-    pool.attach(a, &dir.path().join("c"), &TakeDevice::default())
+    assert!(
+        before.state == zuse_dsl::ScanState::Running && before.examined > 0,
+        "{before:?}"
+    );
+    pool.attach(a, &dir.path().join("c"), &AttachOptions::default())
         .expect("attached");
     let c = pool.spa().deferred();
     assert_eq!(c.len(), 1);
@@ -104,7 +109,7 @@ fn a_device_that_comes_back_late_in_a_resilver_is_next() {
     let b = pool.vdev_by_name(&path).expect("of the pool");
     finish(&pool);
     // The third one is filled while the second is away.
-    let c = pool.newcomer(a, &dir.path().join("c"), &TakeDevice::default());
+    let c = pool.device_to_attach(a, &dir.path().join("c"), &AttachOptions::default());
     pool.spa()
         .put_beside(a, &c.expect("free"), Purpose::Attach, false)
         .expect("attached");
@@ -132,7 +137,7 @@ fn a_resilver_that_is_asked_for_is_for_devices_that_wait_too() {
     let dir = tempfile::tempdir().expect("a directory");
     let (pool, a) = resilvering(dir.path());
     pool.scan_batches(1).expect("some");
-    pool.attach(a, &dir.path().join("c"), &TakeDevice::default())
+    pool.attach(a, &dir.path().join("c"), &AttachOptions::default())
         .expect("attached");
     assert_eq!(pool.spa().deferred().len(), 1);
     pool.restart_resilver().expect("begun");

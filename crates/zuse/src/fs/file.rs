@@ -7,7 +7,7 @@ use std::sync::Arc;
 use zuse_base::{Errno, Error, Result};
 use zuse_zpl::{Credentials, FileSystem, MAY_READ, MAY_WRITE, Whence, WriteOptions, Znode};
 
-use super::{Files, Metadata};
+use super::{Files, Metadata, at_path};
 
 /// How to open a file, as [`std::fs::OpenOptions`].
 #[derive(Clone, Debug)]
@@ -107,9 +107,9 @@ impl OpenOptions {
             return Err(Error::refused(errno, what));
         }
         let want = u32::from(self.read) * MAY_READ + u32::from(writes) * MAY_WRITE;
-        files.fs.access(&files.who, &znode, want)?;
+        at_path(path, files.fs.access(&files.who, &znode, want))?;
         if self.truncate && self.write {
-            files.fs.truncate(&files.who, &znode, 0)?;
+            at_path(path, files.fs.truncate(&files.who, &znode, 0))?;
         }
         Ok(File {
             fs: files.fs.clone(),
@@ -130,16 +130,17 @@ impl OpenOptions {
         if !self.create_new {
             match files.fs.lookup(&files.who, &dir, name) {
                 Err(e) if e.is(Errno::NOENT) => {}
-                found => return found,
+                found => return at_path(path, found),
             }
         }
-        match files.fs.create(&files.who, &dir, name, self.mode) {
+        let made = match files.fs.create(&files.who, &dir, name, self.mode) {
             // Another thread created it after it was looked up.
             Err(e) if e.is(Errno::EXIST) && !self.create_new => {
                 files.fs.lookup(&files.who, &dir, name)
             }
             made => made,
-        }
+        };
+        at_path(path, made)
     }
 }
 

@@ -23,7 +23,7 @@ use zuse_base::pool::run_all_borrowed;
 use zuse_base::{ByteOrder, Error, ObjectId, Result};
 use zuse_dmu::Settings;
 use zuse_dmu::zap::{Zap, ZapValue};
-use zuse_dsl::LogMet;
+use zuse_dsl::LogItem;
 use zuse_format::dnode::{SLOTS_PER_BLOCK, scan_block};
 use zuse_format::dsl::{BpobjPhys, BptreeEntry, DslDatasetPhys};
 use zuse_format::zil::ZilHeader;
@@ -633,19 +633,19 @@ impl<'a> Worker<'a> {
         let mut known = std::collections::HashSet::new();
         dsl.visit_log(header, &mut |met| {
             let bp = match met {
-                LogMet::Block(bp) => {
+                LogItem::Block(bp) => {
                     if !header.is_claimed() && bp.logical_birth() > disk {
                         return Ok(false);
                     }
                     *bp
                 }
-                LogMet::Record(record) => match &record.body {
+                LogItem::Record(record) => match &record.body {
                     zuse_format::zil::Body::Write {
                         data: None, block, ..
                     } if header.is_claimed() && block.logical_birth() >= header.claim_txg => *block,
                     _ => return Ok(true),
                 },
-                LogMet::Broken(..) => return Ok(true),
+                LogItem::Broken(..) => return Ok(true),
             };
             if known.insert((bp.dva(0).vdev(), bp.dva(0).offset())) {
                 let block = Job {

@@ -289,3 +289,82 @@ fn streams_tell_the_errors_of_both_ends() {
     let ended = pool.diff("tank@one", "tank@two", |_| Err(enough.clone()));
     assert!(ended.unwrap_err().is(Errno::INTR));
 }
+
+#[test]
+fn a_refusal_names_the_path() {
+    let lab = Lab::new();
+    let pool = lab.pool("tank");
+    let files = pool.files("tank").expect("files");
+    files.write("a", "text").expect("written");
+    files.create_dir("dir").expect("made");
+    files.create_dir("dir/below").expect("made");
+    let told = |result: zuse::Result<()>| result.expect_err("refused").to_string();
+    let none = "no such file or directory";
+    assert_eq!(
+        told(files.open("dir/x").map(drop)),
+        format!("'dir/x': {none}")
+    );
+    assert_eq!(
+        told(files.metadata("/y").map(drop)),
+        format!("'/y': {none}")
+    );
+    assert_eq!(told(files.remove_file("z")), format!("'z': {none}"));
+    assert_eq!(told(files.rename("from", "to")), format!("'from': {none}"));
+    assert_eq!(told(files.create_dir("dir")), "'dir': file exists");
+    assert_eq!(told(files.create_dir_all("a/b")), "'a/b': not a directory");
+    assert_eq!(told(files.create_dir_all("a")), "'a': not a directory");
+    assert_eq!(told(files.read_dir("a").map(drop)), "'a': not a directory");
+    for refused in [files.remove_dir("dir"), files.read_link("a").map(drop)] {
+        let text = told(refused);
+        assert!(
+            text.starts_with("'dir': ") || text.starts_with("'a': "),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_head_is_sent_with_all_that_was_written_before() {
+    let lab = Lab::new();
+    let (here, there) = (lab.pool("here"), lab.pool("there"));
+    let files = here.files("here").expect("files");
+    files.write("page", "text").expect("written");
+    let busy = here.send_to("here", None, Vec::new());
+    assert!(busy.expect_err("in use").is(Errno::BUSY));
+    drop(files);
+    let mut stream = Vec::new();
+    here.send_to("here", None, &mut stream).expect("sent");
+    let received = there.receive_from(&stream[..], "there/copy");
+    assert_eq!(received.expect("received")[0].to, "there/copy@--head--");
+    let copy = there.files("there/copy").expect("files");
+    assert_eq!(copy.read("page").expect("read"), b"text");
+}
+
+#[test]
+fn nothing_changes_a_head_while_it_is_sent() {
+    let lab = Lab::new();
+    let pool = lab.pool("tank");
+    let options = zuse::stream::SendOptions::default();
+    let send = pool.send("tank", None, options).expect("a plan");
+    let busy = pool.files("tank").map(drop).expect_err("it is sent");
+    assert!(busy.is(Errno::BUSY), "{busy}");
+    drop(send);
+    pool.files("tank").expect("free again");
+}
+
+#[test]
+fn a_snapshot_is_taken_of_a_dataset() {
+    let lab = Lab::new();
+    let pool = lab.pool("tank");
+    let head = pool.dataset("tank").expect("a dataset");
+    let monday = head.snapshot("monday").expect("a snapshot");
+    assert_eq!(monday.kind().expect("a kind"), zuse::Kind::Snapshot);
+    let refused = |result: zuse::Result<zuse::Dataset>, errno| {
+        let error = result.map(drop).expect_err("refused");
+        assert!(error.is(errno), "{error:?}");
+    };
+    refused(head.snapshot("monday"), Errno::EXIST);
+    refused(head.snapshot("a/b"), Errno::INVAL);
+    refused(monday.snapshot("again"), Errno::INVAL);
+    assert_eq!(pool.snapshots("tank").expect("a list"), ["tank@monday"]);
+}

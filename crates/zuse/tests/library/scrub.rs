@@ -105,7 +105,7 @@ fn scrub(pool: &Arc<Pool>) -> LastScan {
     pool.scrub(Txg::ZERO, None).expect("begun");
     pool.finish_scan().expect("done");
     let scan = pool.scan().expect("there was one");
-    assert_eq!(scan.state, 2, "{scan:?}");
+    assert_eq!(scan.state, zuse::ScanState::Finished, "{scan:?}");
     scan
 }
 
@@ -238,10 +238,13 @@ fn a_scrub_pauses_and_goes_on_and_is_canceled() {
         pool.export().expect("exported");
         let pool = place.open();
         let scan = pool.scan().expect("one");
-        assert!(scan.paused && scan.state == 1, "{scan:?}");
+        assert!(
+            scan.paused && scan.state == zuse::ScanState::Running,
+            "{scan:?}"
+        );
         pool.scrub(Txg::ZERO, None).expect("goes on");
         pool.finish_scan().expect("done");
-        assert_eq!(pool.scan().expect("one").state, 2);
+        assert_eq!(pool.scan().expect("one").state, zuse::ScanState::Finished);
         assert!(pool.last_scrubbed_txg().expect("noted") > Txg::ZERO);
         pool.export().expect("exported");
     } else {
@@ -293,7 +296,7 @@ fn a_scrub_goes_on_where_it_was_and_meets_each_block_once() {
     for round in 0..2 {
         pool.scan_batches(1).expect("a batch");
         let scan = pool.scan().expect("one");
-        assert_eq!(scan.state, 1, "{scan:?}");
+        assert_eq!(scan.state, zuse::ScanState::Running, "{scan:?}");
         assert!(scan.examined > seen[seen.len() - 1], "{scan:?}");
         seen.push(scan.examined);
         // Concurrent changes do not affect the checked files.
@@ -313,7 +316,10 @@ fn a_scrub_goes_on_where_it_was_and_meets_each_block_once() {
     assert!(scan.examined >= seen[2], "{scan:?}");
     pool.finish_scan().expect("done");
     let scan = pool.scan().expect("one");
-    assert!(scan.state == 2 && scan.errors == 0, "{scan:?}");
+    assert!(
+        scan.state == zuse::ScanState::Finished && scan.errors == 0,
+        "{scan:?}"
+    );
     let (low, high) = (whole - whole / 20, whole + whole / 4);
     assert!((low..high).contains(&scan.examined), "{whole}, {scan:?}");
     let second = scrub(&pool);
@@ -331,7 +337,7 @@ fn what_was_repaired_before_a_pause_is_counted() {
     pool.scrub(Txg::ZERO, None).expect("begun");
     let seen = loop {
         let scan = pool.scan().expect("one");
-        if scan.processed > 0 || scan.state != 1 {
+        if scan.processed > 0 || scan.state != zuse::ScanState::Running {
             break scan.processed;
         }
         std::thread::yield_now();

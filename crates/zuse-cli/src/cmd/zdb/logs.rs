@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use zuse::tools::Layers as _;
-use zuse::{LogMet, ObjectId, Pool};
+use zuse::{LogItem, ObjectId, Pool};
 use zuse_format::zil::{Body, Create, Record, ZilHeader};
 use zuse_format::{BlockPointer, BpKind, FormatError};
 
@@ -79,9 +79,9 @@ fn log(pool: &Pool, object: u64, header: &ZilHeader, level: u8) -> zuse::Result<
     let dataset = pool.dsl().dataset_by_object(ObjectId(object))?;
     dataset.visit_log(header, &mut |readable, met| {
         match met {
-            LogMet::Block(bp) => lines.block(bp),
-            LogMet::Record(record) => lines.record(record, readable),
-            LogMet::Broken(seq, e) => lines.broken(seq, &e, readable),
+            LogItem::Block(bp) => lines.block(bp),
+            LogItem::Record(record) => lines.record(record, readable),
+            LogItem::Broken(seq, e) => lines.broken(seq, &e, readable),
         }
         Ok(true)
     })?;

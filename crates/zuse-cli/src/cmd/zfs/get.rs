@@ -58,7 +58,7 @@ impl Get {
         // An owner is printed as it was requested: by name or by number.
         let asked: HashMap<String, String> = list(&self.properties)
             .into_iter()
-            .filter(|n| zuse::Accounted::split(n).is_some())
+            .filter(|n| zuse::OwnerProperty::split(n).is_some())
             .map(|n| Ok((canonical(&n)?, n)))
             .collect::<Outcome<_>>()?;
         let fields = self.fields()?;

@@ -116,7 +116,7 @@ impl Create {
             Pool::create(session.environment()?, &new).map_err(|e| self.refusal(&name, &e))?;
         session.adopt(pool.clone());
         if let Some(passing) = &passing {
-            pool.set_for_now(for_now(passing));
+            pool.set_temporary_properties(for_now(passing));
         }
         session.log(&pool);
         let mut config = pool.config();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use zuse::{Errno, Error, Pool, Refusal, TakeDevice};
+use zuse::{AttachOptions, Errno, Error, Pool, Refusal};
 
 use crate::error::{CommandError, Explain, Outcome, Stop, explain};
 use crate::session::Session;
@@ -46,8 +46,8 @@ pub fn say(session: &mut Session, error: &CommandError) {
 }
 
 /// How devices may be taken.
-pub fn taking(session: &Session, force: bool) -> Outcome<TakeDevice> {
-    Ok(TakeDevice {
+pub fn taking(session: &Session, force: bool) -> Outcome<AttachOptions> {
+    Ok(AttachOptions {
         force,
         imported: session.state.taken()?,
     })
@@ -91,7 +91,7 @@ pub fn leaked(stop: Stop, cannot: &str) -> Stop {
 
 /// Waits until no device is replaced or resilvered any more.
 pub fn wait(session: &Session, pool: &Arc<Pool>) -> Outcome {
-    while pool.is_exchanging() && pool.suspended().is_none() {
+    while pool.has_pending_resilver() && pool.suspended().is_none() {
         session.pause(LOOK)?;
     }
     // The labels of removed devices are updated on disk too.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use zuse::events::{EventField, EventValue, Posted};
+use zuse::events::{EventField, EventValue, PostedEvent};
 
 use crate::date;
 use crate::error::{CommandError, Outcome};
@@ -155,7 +155,7 @@ struct Told {
 }
 
 impl Told {
-    fn from(event: &Arc<Posted>) -> Self {
+    fn from(event: &Arc<PostedEvent>) -> Self {
         let mut fields = String::new();
         for field in &event.fields {
             show(field, 8, &mut fields);

@@ -262,7 +262,7 @@ impl Import {
         session.adopt(pool.clone());
         pool.events().post(Event::system("pool_import"));
         if let Some(passing) = &passing {
-            pool.set_for_now(for_now(passing));
+            pool.set_temporary_properties(for_now(passing));
         }
         for (property, value) in properties.iter().filter(|(n, _)| n != "readonly") {
             pool.set_pool_property(property, value)

@@ -93,6 +93,6 @@ fn set_cache_file(session: &Session, pool: &Pool, value: &str) -> Outcome {
     };
     let lasts = value.is_empty() && now == Extra::default();
     let passing = (!lasts).then_some(now);
-    pool.set_for_now(passing.as_ref().map(for_now).unwrap_or_default());
+    pool.set_temporary_properties(passing.as_ref().map(for_now).unwrap_or_default());
     session.state.remember(&pool.config(), passing.as_ref())
 }

@@ -119,7 +119,9 @@ impl Work {
 
 /// Bytes that a scan has still to read; 0 if no scan of that number is running.
 fn left_to_scan(pool: &zuse::Pool, function: u64) -> u64 {
-    let scan = pool.scan().filter(|s| s.state == 1 && !s.paused);
+    let scan = pool
+        .scan()
+        .filter(|s| s.state == zuse::ScanState::Running && !s.paused);
     let scan = scan.filter(|s| s.function.number() == function);
     scan.map_or(0, |s| {
         let all = s.to_examine.saturating_sub(s.skipped);

@@ -39,9 +39,9 @@ pub(super) fn pointer_and_depth<S: Blocks>(s: &S, h: &Header, index: u64) -> Res
 
 /// As [`pointer_and_depth`], for a leaf that will be changed soon.
 #[inline]
-pub(super) fn lead<S: Blocks>(s: &S, h: &Header, index: u64) -> Result<(u64, u32)> {
+pub(super) fn prefetch_target<S: Blocks>(s: &S, h: &Header, index: u64) -> Result<(u64, u32)> {
     let (blkid, at) = h.pointer_place(index);
-    s.lead(blkid, |b| pointer_and_depth_in(h, b, at))
+    s.prefetch_target(blkid, |b| pointer_and_depth_in(h, b, at))
 }
 
 #[inline]

@@ -16,7 +16,7 @@ use zuse_base::sync::Mutex;
 use zuse_base::{Result, Txg};
 use zuse_vdev::{VdevConfig, VdevKind, VdevState};
 
-use crate::exchange::TakeDevice;
+use crate::exchange::AttachOptions;
 use crate::{DeviceUse, Pool};
 
 /// Failed attempts by place, and the last range for which a resilver was begun.
@@ -52,7 +52,7 @@ impl Pool {
     ///
     /// # Errors
     /// The pool cannot be changed now; the next call tries again.
-    pub fn attend(self: &Arc<Self>) -> Result<()> {
+    pub fn handle_failed_devices(self: &Arc<Self>) -> Result<()> {
         if !self.is_writable() || self.spa().is_closed() || self.suspended().is_some() {
             return Ok(());
         }
@@ -112,7 +112,7 @@ impl Pool {
                 Ok(self.online(guid)?.state.is_usable())
             }
             Ok(DeviceUse::Unused) if self.autoreplace()? => {
-                let take = TakeDevice::default();
+                let take = AttachOptions::default();
                 Ok(self.replace(guid, None, &take).is_ok())
             }
             _ => Ok(false),
@@ -218,7 +218,7 @@ mod tests {
         let in_use = || pool.spares().expect("spares")[0].in_use;
         pool.offline(b, Offline::default()).expect("offline");
         assert!(!pool.needs_attention());
-        pool.attend().expect("looked after");
+        pool.handle_failed_devices().expect("looked after");
         assert!(!in_use());
         pool.online(b).expect("online");
         settle(&pool);
@@ -228,9 +228,9 @@ mod tests {
         };
         pool.offline(b, fault).expect("faulted");
         assert!(pool.needs_attention());
-        pool.attend().expect("looked after");
+        pool.handle_failed_devices().expect("looked after");
         assert!(in_use());
-        pool.attend().expect("looked after");
+        pool.handle_failed_devices().expect("looked after");
         settle(&pool);
         let mirror = pool.config().vdev_tree.children[0].clone();
         assert_eq!(mirror.children[1].kind, VdevKind::Spare);
@@ -253,7 +253,7 @@ mod tests {
         });
         pool.destroy().expect("destroyed");
         assert!(!pool.needs_attention());
-        pool.attend().expect("nothing is done");
+        pool.handle_failed_devices().expect("nothing is done");
         pool.online(a).expect_err("the pool is closed");
         assert!(!opened.load(Relaxed));
     }
@@ -273,10 +273,10 @@ mod tests {
             ..PoolAccess::default()
         };
         let pool = Pool::open(Environment::default(), &found, &access).expect("opened");
-        pool.attend().expect("nothing is there");
+        pool.handle_failed_devices().expect("nothing is there");
         assert_eq!(pool.health_word(), "DEGRADED");
         file(&b);
-        pool.attend().expect("looked after");
+        pool.handle_failed_devices().expect("looked after");
         settle(&pool);
         assert_eq!(pool.health_word(), "ONLINE");
         let mirror = pool.config().vdev_tree.children[0].clone();

@@ -12,7 +12,7 @@ use crate::Pool;
 
 /// A property of a user, group or project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Accounted {
+pub struct OwnerProperty {
     /// User, group or project.
     pub owner: QuotaOwner,
     /// Bytes or objects.
@@ -59,7 +59,7 @@ const PREFIXES: [(&str, QuotaOwner, QuotaKind, bool); 12] = [
     ),
 ];
 
-impl Accounted {
+impl OwnerProperty {
     /// Splits a property name into its prefix and the id as text, which may be a user's name.
     pub fn split(name: &str) -> Option<(&'static str, &str)> {
         PREFIXES
@@ -97,7 +97,7 @@ pub struct SpaceRow {
 }
 
 impl Pool {
-    pub(crate) fn accounted_value(&self, name: &str, what: &Accounted) -> Result<u64> {
+    pub(crate) fn accounted_value(&self, name: &str, what: &OwnerProperty) -> Result<u64> {
         let fs = self.file_system(name)?;
         if what.limit {
             Ok(fs.quota(what.owner, what.kind, what.id)?.unwrap_or(0))
@@ -162,7 +162,7 @@ impl Pool {
         fn refuse<T>(why: String) -> Result<T> {
             Err(Error::refused(Errno::INVAL, why))
         }
-        let Some(what) = Accounted::parse(name) else {
+        let Some(what) = OwnerProperty::parse(name) else {
             return refuse(format!("invalid property '{name}'"));
         };
         if !what.limit {
