@@ -9,5 +9,9 @@ done
 said=$(zpool upgrade -a)
 is "$(grep -c 'This system supports ZFS pool feature flags' <<<"$said")" 1 "the first line"
 is "$(grep -c 'Enabled the following features on' <<<"$said")" 2 "what was enabled"
+# How one process tells another that others do the rest is no option, and nothing that the history keeps.
+fails 2 zpool upgrade --one-of-many a
+is "$(zpool history b | sed -n 's/.* zpool upgrade/zpool upgrade/p')" 'zpool upgrade -V 5000 b' "what the history says"
+is "$(zpool upgrade a | head -1)" 'This system supports ZFS pool feature flags.' "the first line of a pool alone"
 for d in a b; do ok zpool export $d; done
 gone

@@ -155,6 +155,8 @@ pub enum Corruption {
     Authentication,
     /// The bytes end before the structure does.
     Truncated,
+    /// A stream ended before this part of its dataset came.
+    Unsent,
     /// Something that another structure refers to is missing.
     Missing,
     /// Two structures contradict each other.
@@ -183,6 +185,8 @@ pub enum Refusal {
     NoName,
     /// A dataset cannot be part of the stream.
     Unsendable,
+    /// The input is no stream.
+    NoStream,
     /// The sentence is the whole message.
     Whole,
     /// The sentence is OpenZFS's message for this case, whatever the number.
@@ -207,7 +211,7 @@ pub enum Error {
         errno: Errno,
     },
     /// Bytes on disk (or in a stream) break the format.
-    #[error("{place}: corrupt: {what}")]
+    #[error("{}", corrupt_text(place, *kind, what))]
     Corrupt {
         /// Pool, dataset, object, block or offset.
         place: Place,
@@ -252,6 +256,14 @@ pub enum Error {
     },
 }
 
+/// What a stream did not contain is told without its place, which is in a temporary pool.
+fn corrupt_text(place: &Place, kind: Corruption, what: &str) -> String {
+    match kind {
+        Corruption::Unsent => what.to_owned(),
+        _ => format!("{place}: corrupt: {what}"),
+    }
+}
+
 /// Result with the shared error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -273,6 +285,11 @@ impl Error {
     /// [`Corruption::Truncated`] at a place.
     pub fn truncated(place: impl Into<Place>, what: impl fmt::Display) -> Self {
         Self::corrupt_as(Corruption::Truncated, place, what)
+    }
+
+    /// [`Corruption::Unsent`] at a place.
+    pub fn unsent(place: impl Into<Place>, what: impl fmt::Display) -> Self {
+        Self::corrupt_as(Corruption::Unsent, place, what)
     }
 
     /// [`Corruption::Missing`] at a place.

@@ -1,5 +1,6 @@
 //! Parts of command lines that several commands share.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -16,11 +17,31 @@ pub struct Devices {
     pub devices: Vec<PathBuf>,
 }
 
+/// A text that is no value of an option, where commands differ in how they refuse it.
+#[derive(Debug)]
+pub enum Unfit {
+    /// It is not `name=value`.
+    Pair,
+    /// It is no size of a volume or of its blocks: the message.
+    VolumeSize(String),
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pair => "missing '=' for property=value argument",
+            Self::VolumeSize(message) => message,
+        })
+    }
+}
+
+impl std::error::Error for Unfit {}
+
 /// `name=value`.
-pub fn pair(text: &str) -> Result<(String, String), String> {
+pub fn pair(text: &str) -> Result<(String, String), Unfit> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("missing '=' for property=value argument".into()),
+        _ => Err(Unfit::Pair),
     }
 }
 

@@ -22,12 +22,13 @@ pub mod zfs;
 pub mod zpool;
 pub mod zstream;
 
-use std::path::PathBuf;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
 
 use crate::args::pair;
-use crate::error::{CommandError, Outcome};
+use crate::error::{Explain, Outcome};
 use crate::session::Session;
 
 /// ZFS in user space.
@@ -121,14 +122,23 @@ fn at(text: &str) -> Result<At, String> {
         .map_err(|_| "a transaction group or 'checkpoint' is needed".to_owned())
 }
 
+/// Whether a place that was named can be looked at: otherwise it would seem to have no pools.
+fn look(place: &Path) -> std::io::Result<()> {
+    let kind = std::fs::metadata(place)?.file_type();
+    if kind.is_dir() {
+        std::fs::read_dir(place)?;
+    } else if kind.is_file() || kind.is_block_device() {
+        std::fs::File::open(place)?;
+    }
+    Ok(())
+}
+
 impl Cli {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
-        if let Some(place) = self.search_in.iter().find(|p| !session.path(p).exists()) {
-            let what = format!("cannot look for pools in '{}'", place.display());
-            return Err(
-                CommandError::new(format!("{what}: there is no such file or directory")).into(),
-            );
+        for place in &self.search_in {
+            look(&session.path(place))
+                .or_cannot(|| format!("cannot look for pools in '{}'", place.display()))?;
         }
         session.look_in(&self.search_in);
         session.take_keys(&self.keys)?;

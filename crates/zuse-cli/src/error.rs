@@ -10,7 +10,7 @@
 use std::io::ErrorKind;
 
 use serde::{Deserialize, Serialize};
-use zuse_base::{Corruption, Errno, Error, Refusal};
+use zuse_base::{Errno, Error, Refusal};
 
 /// Result of a command or of a part of it.
 pub type Outcome<T = ()> = Result<T, Stop>;
@@ -35,6 +35,8 @@ pub enum Meaning {
     Plain,
     /// No pool of that name is known.
     NoSuchPool,
+    /// The pool has no dataset of that name.
+    NoSuchDataset,
     /// The key of a dataset is not loaded.
     KeyNotLoaded,
     /// The command line is valid, but its object was not found.
@@ -65,6 +67,13 @@ impl CommandError {
             code: 1,
             meaning: Meaning::Plain,
         }
+    }
+
+    /// A failure of several lines: the message and its hints.
+    pub fn of_lines(text: &str) -> Self {
+        let mut lines = text.lines();
+        let failed = Self::new(lines.next().unwrap_or_default());
+        lines.fold(failed, |failed, line| failed.hint(line))
     }
 
     /// A command that ends with that code and has printed the reason already.
@@ -203,6 +212,7 @@ pub fn explain(action: &str, error: &Error, pool: bool) -> CommandError {
             let meaning = match *errno {
                 _ if *why == Refusal::KeyNotLoaded => Meaning::KeyNotLoaded,
                 Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::AGAIN => Meaning::Lasting,
+                Errno::NOENT if !pool && !of_limit => Meaning::NoSuchDataset,
                 _ => Meaning::Plain,
             };
             let error = CommandError::new(format!("{action}: {text}")).meaning(meaning);
@@ -222,20 +232,7 @@ pub fn explain(action: &str, error: &Error, pool: bool) -> CommandError {
         }
         Error::Device { .. } => CommandError::new(format!("{action}: I/O error: {error}"))
             .hint("'zpool status' shows which device fails"),
-        _ => CommandError::new(format!("{action}: {}", plainly(error))),
-    }
-}
-
-/// The text of an error. Errors of an incomplete stream come without object numbers, which are
-/// those of a temporary pool.
-pub fn plainly(error: &Error) -> String {
-    match error {
-        Error::Corrupt {
-            kind: Corruption::Truncated,
-            what,
-            ..
-        } if what.starts_with("the stream ends") => what.clone(),
-        other => other.to_string(),
+        _ => CommandError::new(format!("{action}: {error}")),
     }
 }
 

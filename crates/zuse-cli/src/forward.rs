@@ -68,10 +68,12 @@ pub fn strange() -> CommandError {
 
 /// Runs a command there, for a command that concerns several pools.
 pub fn command(session: &mut Session, guid: u64, argv: &[&str]) -> Outcome {
-    let argv: Vec<OsString> = argv.iter().map(OsString::from).collect();
-    match line(session, guid, &argv)? {
-        Some(0) | None => Ok(()),
-        Some(code) => Err(CommandError::silent(code).into()),
+    let mut line = Line::new(session, guid, argv)?;
+    line.request.one_of_many = true;
+    match forward(&line.socket, &line.request, &line.streams)? {
+        Sent::Ended(0) | Sent::Nobody => Ok(()),
+        Sent::Ended(code) => Err(CommandError::silent(code).into()),
+        Sent::Strange => Err(strange().into()),
     }
 }
 

@@ -54,6 +54,7 @@ impl Forwarded {
         let cwd = PathBuf::from(OsStr::from_bytes(&request.cwd));
         let mut session = Session::new(Ui::new(streams), cwd, state.clone(), holder.cloned());
         session.becoming = holder.is_none();
+        session.one_of_many = request.one_of_many;
         session.asked_by(client.try_clone().ok().map(Arc::new));
         let code = execute(&argv, &mut session);
         let ran = Self {

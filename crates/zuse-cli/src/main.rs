@@ -228,9 +228,7 @@ fn applet(argv: &[OsString]) -> Vec<OsString> {
 
 /// The command line for the pool's history: without `zuse` in front of ZFS commands.
 fn command_text(argv: &[OsString]) -> String {
-    let words = argv.iter().map(|a| a.to_string_lossy());
-    // What one process tells another is no word of the user's.
-    let words: Vec<_> = words.filter(|w| w != cmd::zpool::ONE_OF_MANY).collect();
+    let words: Vec<_> = argv.iter().map(|a| a.to_string_lossy()).collect();
     let known = words.get(1).is_some_and(|w| APPLETS.iter().any(|a| a == w));
     words
         .get(usize::from(known)..)
@@ -247,7 +245,7 @@ fn usage(error: &clap::Error, argv: &[OsString], session: &mut Session) -> u8 {
         );
     if let Some(usage) = usage::Usage::of(argv).filter(|_| !asked) {
         let what = usage::complaint(&usage, error);
-        if usage.is_plain(&what) {
+        if usage.is_plain(error) {
             session.ui.say(&what);
             return 1;
         }

@@ -103,6 +103,8 @@ pub struct Session {
     pub mounts: bool,
     /// Load the keys of what it imports.
     pub loads_keys: bool,
+    /// Whether another process runs this command for several pools ([`crate::wire::Request`]).
+    pub one_of_many: bool,
     /// This process will be the host of the pool that the command creates or imports.
     pub becoming: bool,
     /// That pool.
@@ -140,6 +142,7 @@ impl Session {
             loads_keys: false,
             writes: false,
             becoming: false,
+            one_of_many: false,
             kept: None,
             opened: Vec::new(),
             client: None,
@@ -443,21 +446,17 @@ impl Session {
                 .hint("name the devices themselves with -d instead of their directory")
                 .into()),
                 (None, _) => {
-                    let mut error = no_such_pool(name);
-                    for problem in scan.problems.iter().take(3) {
-                        error = error.hint(problem.to_string());
-                    }
-                    Err(error
-                        .hint("none of the devices named with -d belongs to it")
-                        .into())
+                    let problems = scan.problems.iter().take(3).map(ToString::to_string);
+                    let none = "none of the devices named with -d belongs to it".to_owned();
+                    Err(no_such_pool(name, problems.chain([none])).into())
                 }
             };
         }
         let pools = self.state.imported()?;
         let Some(cached) = pools.get(name) else {
-            return Err(no_such_pool(name)
-                .hint("'zpool import -d FILE|DIR POOL' imports a pool; '-d FILE|DIR' opens one in place")
-                .into());
+            let how =
+                "'zpool import -d FILE|DIR POOL' imports a pool; '-d FILE|DIR' opens one in place";
+            return Err(no_such_pool(name, [how.to_owned()]).into());
         };
         Ok((found_by_config(&cached.config)?, true))
     }
@@ -669,15 +668,17 @@ pub fn for_now(passing: &Extra) -> TemporaryProperties {
     }
 }
 
-fn no_such_pool(name: &str) -> CommandError {
-    // Of the reasons why no pool can have that name these are told when it is looked for.
-    let odd = zuse::check_pool_name(name).err().and_then(|e| match e {
-        zuse::Error::Refused { what, .. } => Some(what),
-        _ => None,
-    });
-    let odd = odd.filter(|why| why.contains("in pool name") || why.contains("with a letter"));
-    let why = odd.unwrap_or_else(|| "no such pool".to_owned());
-    CommandError::new(format!("cannot open '{name}': {why}")).meaning(Meaning::NoSuchPool)
+/// The failure of a search. A word that is no name of any pool gets no hint about where to search.
+fn no_such_pool(name: &str, hints: impl IntoIterator<Item = String>) -> CommandError {
+    let cannot = |why: &str| {
+        CommandError::new(format!("cannot open '{name}': {why}")).meaning(Meaning::NoSuchPool)
+    };
+    match zuse::check_pool_characters(name) {
+        Err(zuse::Error::Refused { what, .. }) => cannot(&what),
+        _ => hints
+            .into_iter()
+            .fold(cannot("no such pool"), CommandError::hint),
+    }
 }
 
 /// Whether another process holds the device locks.

@@ -13,9 +13,12 @@ mod tests;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::num::{IntErrorKind, ParseIntError};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use zuse::property_table::{DATASET_PROPERTIES, Home, POOL_PROPERTIES, Property};
+
+use crate::args::Unfit;
 
 /// A command line of `zfs` or `zpool`.
 pub struct Usage {
@@ -153,13 +156,13 @@ impl Usage {
     }
 
     /// Whether a value is refused as everything else is that cannot be done: without the usage.
-    pub fn is_plain(&self, what: &str) -> bool {
+    pub fn is_plain(&self, error: &clap::Error) -> bool {
         let makes = matches!(
             self.sub.as_deref(),
             Some("create" | "snapshot" | "clone" | "change-key")
         );
-        let of_pair = what == "missing '=' for property=value argument";
-        self.command == "zfs" && makes && (of_pair || what.starts_with("bad volume "))
+        let source = std::error::Error::source(error);
+        self.command == "zfs" && makes && source.is_some_and(|s| s.is::<Unfit>())
     }
 
     /// The text on the error stream for the error `what`. `option` is an unknown option.
@@ -295,15 +298,15 @@ pub fn complaint(usage: &Usage, error: &clap::Error) -> String {
         // What else may stand there is in the usage.
         ErrorKind::InvalidValue => Some(String::new()),
         ErrorKind::TooManyValues => Some(usage.too_many()),
-        ErrorKind::ValueValidation => {
-            std::error::Error::source(error).map(|inner| match inner.to_string() {
-                text if text.contains("invalid digit") => {
+        ErrorKind::ValueValidation => std::error::Error::source(error).map(|inner| {
+            match inner.downcast_ref().map(ParseIntError::kind) {
+                Some(IntErrorKind::InvalidDigit) => {
                     let value = named(ContextKind::InvalidValue).unwrap_or_default();
                     format!("{value} is not an integer")
                 }
-                text => text,
-            })
-        }
+                _ => inner.to_string(),
+            }
+        }),
         _ => None,
     };
     said.unwrap_or_else(|| {

@@ -199,11 +199,15 @@ fn uneven_levels(all: &[Level]) -> Option<String> {
         if a != b {
             // Groups of different kinds match if they tolerate the same losses.
             let (p, q) = (first.parity, t.parity);
-            return match first.is_lone() || t.is_lone() {
-                true => Some(format!("both {a} and {b} vdevs")),
-                false => (p != q)
-                    .then(|| format!("{a} and {b} vdevs with different redundancy, {p} vs. {q}")),
+            if first.is_lone() || t.is_lone() {
+                return Some(format!("both {a} and {b} vdevs"));
+            }
+            let ways = match b {
+                "mirror" => format!(" ({}-way)", t.devices),
+                _ => String::new(),
             };
+            let what = format!("{a} and {b} vdevs with different redundancy");
+            return (p != q).then(|| format!("{what}, {p} vs. {q}{ways}"));
         }
         if first.has_parity() && first.parity != t.parity {
             let (p, q) = (first.parity, t.parity);

@@ -73,6 +73,9 @@ pub struct Request {
     /// `TZ`: the only variable of the environment that is sent, because commands read it.
     #[serde(default)]
     pub time_zone: Option<String>,
+    /// The sender runs it for several pools, and prints itself what is printed once for all.
+    #[serde(default)]
+    pub one_of_many: bool,
     /// It runs nothing: another process is to take over the mounts, and speaks this protocol
     /// version.
     #[serde(default)]
@@ -94,6 +97,7 @@ impl Request {
             group: Some(rustix::process::getegid().as_raw()),
             groups: groups.into_iter().map(|g| g.as_raw()).collect(),
             time_zone: std::env::var("TZ").ok(),
+            one_of_many: false,
             hand_over: None,
         }
     }

@@ -4,6 +4,7 @@
 mod administration;
 mod arguments;
 mod datasets;
+mod failures;
 mod imports;
 mod mounts;
 mod pools;

@@ -402,6 +402,11 @@ fn owners_have_names_where_a_dataset_is_made() {
         env.ok("zfs get -Hpo value userquota@0,groupobjquota@0 tank/q"),
         "1073741824\n7\n"
     );
+    // Each is printed as it was asked for, even where two are those of one owner.
+    assert_eq!(
+        env.ok("zfs get -Ho property userquota@root,userquota@0,userquota@root tank/q"),
+        "userquota@root\nuserquota@0\nuserquota@root\n"
+    );
     let said = env.fails(1, "zfs create -o userquota@nobody-has-this-name=1G tank/n");
     let why = "'userquota@nobody-has-this-name' has an invalid user/group name\n";
     assert_eq!(said, format!("cannot create 'tank/n': {why}"));

@@ -19,10 +19,16 @@ fn an_upgrade_enables_what_a_pool_lacks() {
     let first = "This system supports ZFS pool feature flags.\n\nEnabled the following features on 'p':\n  async_destroy\n";
     assert!(said.starts_with(first), "{said}");
     assert_eq!(
-        env.ok("zpool upgrade -a"),
+        env.ok("zpool upgrade p all"),
         "This system supports ZFS pool feature flags.\n\n\
          Pool 'all' already has all supported and requested features enabled.\n\
          Pool 'p' already has all supported and requested features enabled.\n"
+    );
+    assert_eq!(
+        env.ok("zpool upgrade -a"),
+        "This system supports ZFS pool feature flags.\n\n\
+         All pools are already formatted using feature flags.\n\n\
+         Every feature flags pool already has all supported and requested features enabled.\n"
     );
     assert!(
         env.ok("zpool upgrade").ends_with(
@@ -40,6 +46,53 @@ fn an_upgrade_enables_what_a_pool_lacks() {
     env.ok("zfs create -o compression=zstd p/new");
     env.ok("zpool export p");
     env.ok("zdb -e -p . -bcc p");
+}
+
+/// The lines and their order are those of OpenZFS 2.3's command for the same calls.
+#[test]
+fn an_upgrade_to_a_version_says_what_it_does_of_each_pool() {
+    let env = TestEnv::new();
+    env.ok("zpool create -o version=10 p10 a.img --size 128M");
+    env.ok("zpool create -o version=12 p12 b.img --size 128M");
+    env.ok("zpool create pf c.img --size 128M");
+    let head = "This system supports ZFS pool feature flags.\n\n";
+    for (line, said) in [
+        (
+            "-V 9 p10",
+            "Pool 'p10' is already formatted using more current version '10'.\n\n",
+        ),
+        (
+            "-V 10 p10",
+            "Pool 'p10' is already formatted using version 10.\n\n",
+        ),
+        (
+            "-V 12 p12 p10",
+            "Successfully upgraded 'p10' from version 10 to version 12.\n\n\
+             Pool 'p12' is already formatted using version 12.\n\n",
+        ),
+        (
+            "-V 14 -a",
+            "Successfully upgraded 'p10' from version 12 to version 14.\n\n\
+             Successfully upgraded 'p12' from version 12 to version 14.\n\n",
+        ),
+        (
+            "-V 13 -a",
+            "All pools are already formatted with version 13 or higher.\n",
+        ),
+    ] {
+        let got = env.ok(&format!("zpool upgrade {line}"));
+        assert_eq!(got, format!("{head}{said}"), "{line}");
+    }
+    let some = env.run("zpool upgrade -V 28 pf nope p10");
+    let said = "Successfully upgraded 'p10' from version 14 to version 28.\n\n\
+                Pool 'pf' is already formatted using more current version '5000'.\n\n";
+    assert_eq!((some.code, some.out), (1, format!("{head}{said}")));
+    assert!(some.err.starts_with("cannot open 'nope': no such pool\n"));
+    // Only pools that change are named.
+    let all = env.ok("zpool upgrade -a");
+    assert!(
+        all.contains("upgraded 'p12' from version 14 to feature flags.\n") && !all.contains("'pf'")
+    );
 }
 
 #[test]

@@ -710,7 +710,7 @@ fn what_is_asked_of_zdb_and_of_usage_is_answered_as_by_openzfs() {
             (
                 "--in nofile zpool list",
                 1,
-                "cannot look for pools in 'nofile': there is no such file or directory\n",
+                "cannot look for pools in 'nofile': No such file or directory\n",
             ),
         ],
     );

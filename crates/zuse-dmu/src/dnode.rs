@@ -496,7 +496,7 @@ impl Dnode {
         let edge = self.core.edge.get();
         if edge.is_some_and(|edge| !edge.has_spill(self.object.0)) {
             let what = "the stream ends before its spill block";
-            return Err(Error::corrupt(self.place(), what));
+            return Err(Error::unsent(self.place(), what));
         }
         let bp = {
             let state = self.read_state();

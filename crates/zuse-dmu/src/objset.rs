@@ -483,7 +483,7 @@ impl Objset {
         self.check_number(object)?;
         if !self.has_dnode(object) {
             let place = format!("{}, object {}", self.core.place, object.0);
-            return Err(Error::truncated(place, "the stream ends before it"));
+            return Err(Error::unsent(place, "the stream ends before it"));
         }
         let free = || {
             Error::refused(

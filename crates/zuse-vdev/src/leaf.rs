@@ -103,6 +103,8 @@ struct Seat {
     device: Option<Arc<dyn BlockDevice>>,
     /// Bytes of the data area of the device.
     asize: u64,
+    /// Bytes of the device; they stay known where it was taken out.
+    psize: u64,
     health: Health,
     path: Option<Arc<str>>,
 }
@@ -115,6 +117,7 @@ impl Leaf {
             seat: RankedRwLock::new(Seat {
                 device: None,
                 asize: 0,
+                psize: 0,
                 health: Health::new(VdevState::Closed, Aux::None),
                 path: path.map(Arc::from),
             }),
@@ -145,7 +148,8 @@ impl Leaf {
     /// Seats a device. A device too small for a leaf is rejected.
     pub fn seat(&self, device: Arc<dyn BlockDevice>) {
         let path: Arc<str> = Arc::from(device.path());
-        let asize = geometry::leaf_asize(device.size());
+        let psize = device.size();
+        let asize = geometry::leaf_asize(psize);
         let shift = u8::try_from(device.sector_shift()).unwrap_or(u8::MAX);
         self.sector_shift
             .store(shift.min(geometry::ASHIFT_MAX), Ordering::Relaxed);
@@ -160,6 +164,7 @@ impl Leaf {
             }
             Some(asize) => {
                 seat.asize = asize;
+                seat.psize = psize;
                 seat.device = Some(device);
                 seat.health = Health::GOOD;
             }
@@ -257,6 +262,18 @@ impl Leaf {
     pub fn asize(&self) -> u64 {
         let seat = self.seat.read();
         if seat.device.is_some() { seat.asize } else { 0 }
+    }
+
+    /// Bytes of the whole device, if it is there or was taken out by this process; 0 of others.
+    pub fn psize(&self) -> u64 {
+        let seat = self.seat.read();
+        match &seat.device {
+            Some(device) => device.size(),
+            None if matches!(seat.health.state, VdevState::Offline | VdevState::Faulted) => {
+                seat.psize
+            }
+            None => 0,
+        }
     }
 
     /// The counters.

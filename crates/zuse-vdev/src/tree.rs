@@ -194,6 +194,15 @@ impl Top {
         self.config.asize
     }
 
+    /// Allocatable bytes in whole metaslabs.
+    fn in_metaslabs(&self) -> u64 {
+        let bytes = 1u64.checked_shl(self.metaslab_shift().into());
+        match bytes.filter(|bytes| *bytes > 1) {
+            Some(bytes) => self.asize() / bytes * bytes,
+            None => self.asize(),
+        }
+    }
+
     /// Whether it holds intent log only.
     pub fn is_log(&self) -> bool {
         self.config.is_log

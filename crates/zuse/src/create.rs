@@ -365,29 +365,40 @@ impl Pool {
 /// # Errors
 /// `Refused(INVAL)` with the reason.
 pub fn check_name(name: &str) -> Result<()> {
-    let no = |why: String| Err(Error::refused(Errno::INVAL, why));
-    let no_name = |why| Err(Error::refused_for(Refusal::NoName, Errno::INVAL, why));
     if name.len() > 239 {
-        return no("name is too long".into());
+        return Err(Error::refused(Errno::INVAL, "name is too long"));
     }
-    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
-        return no_name("name must begin with a letter");
-    }
-    if let Some(c) = name
-        .chars()
-        .find(|c| !c.is_ascii_alphanumeric() && !"-_.: ".contains(*c))
-    {
-        return no(format!("invalid character '{c}' in pool name"));
-    }
+    check_name_characters(name)?;
     let reserved = ["mirror", "raidz", "draid", "spare"]
         .iter()
         .any(|r| name.starts_with(r))
         || name == "log";
-    if reserved {
-        no_name("name is reserved")
-    } else {
-        Ok(())
+    match reserved {
+        true => Err(no_name("name is reserved")),
+        false => Ok(()),
     }
+}
+
+/// Checks what a pool that is looked for is called: some words are no name of any pool.
+///
+/// # Errors
+/// `Refused(INVAL)` with the reason.
+pub fn check_name_characters(name: &str) -> Result<()> {
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        return Err(no_name("name must begin with a letter"));
+    }
+    let is_bad = |c: &char| !c.is_ascii_alphanumeric() && !"-_.: ".contains(*c);
+    match name.chars().find(is_bad) {
+        Some(c) => Err(Error::refused(
+            Errno::INVAL,
+            format!("invalid character '{c}' in pool name"),
+        )),
+        None => Ok(()),
+    }
+}
+
+fn no_name(why: &str) -> Error {
+    Error::refused_for(Refusal::NoName, Errno::INVAL, why)
 }
 
 #[cfg(test)]

@@ -100,7 +100,10 @@ mod volume;
 pub use activity::{Checkpoint, Expansion, Removal};
 pub use add::{AuxList, NewDevices, parse_ashift};
 pub use administration::Hold;
-pub use create::{NewDevice, NewPool, check_name as check_pool_name};
+pub use create::{
+    NewDevice, NewPool, check_name as check_pool_name,
+    check_name_characters as check_pool_characters,
+};
 pub use create_options::CreateOptions;
 pub use damage::DamagedObject;
 pub use dataset::{Dataset, Listing};

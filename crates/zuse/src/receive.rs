@@ -212,10 +212,10 @@ impl Pool {
             Ok(Some(first)) => first,
             Ok(None) => return Err(reader.flaw(Flaw::Truncated).into()),
             Err(error) => match error.flaw() {
-                Some(Flaw::Magic) => return Err(whole("invalid stream (bad magic number)")),
+                Some(Flaw::Magic) => return Err(no_stream("")),
                 Some(Flaw::Packed(program)) => {
-                    let hint = format!("it was packed: unpack it with '{program}' first");
-                    return Err(whole(format!("invalid stream (bad magic number)\n{hint}")));
+                    let hint = format!("\nit was packed: unpack it with '{program}' first");
+                    return Err(no_stream(&hint));
                 }
                 _ => return Err(error.into()),
             },
@@ -511,6 +511,12 @@ impl Pool {
 fn whole(why: impl std::fmt::Display) -> Error {
     let text = format!("cannot receive: {why}");
     Error::refused_for(Refusal::Whole, Errno::INVAL, text)
+}
+
+/// What the input is instead of a stream.
+fn no_stream(hint: &str) -> Error {
+    let text = format!("invalid stream (bad magic number){hint}");
+    Error::refused_for(Refusal::NoStream, Errno::INVAL, text)
 }
 
 /// The token for a resume state.

@@ -17,6 +17,8 @@
 //!   They have no effect here. A program cannot make a device give up early. The host retries, and
 //!   the counter `slow_ios` is not used.
 
+use std::collections::BTreeMap;
+
 use zuse_base::{Errno, Error, ObjectId, Result};
 use zuse_dmu::zap::{Zap, ZapValue};
 use zuse_dsl::property::Source;
@@ -27,7 +29,7 @@ use zuse_format::property::{
 };
 use zuse_vdev::{PoolConfig, VdevClass, VdevConfig, VdevKind, VdevStatus};
 
-use crate::{Pool, PoolProperty};
+use crate::{Pool, PoolFigures, PoolProperty};
 
 /// A vdev with some of its properties.
 #[derive(Clone, Debug)]
@@ -209,28 +211,7 @@ impl Pool {
         let root = self.vdev_status();
         let all = Place::all(&root);
         let config = self.config();
-        let figures = self.figures()?;
-        // With a single vdev, the pool's own totals are the vdev's.
-        let tops = shown_children(&root).count();
-        let by_maps = match tops {
-            2.. if !self.is_writable() => {
-                crate::tools::traverse::space_by_maps(self).unwrap_or_default()
-            }
-            _ => Default::default(),
-        };
-        let space = |place: &Place<'_>| -> (u64, u64) {
-            let id = u32::try_from(place.status.id).unwrap_or(u32::MAX);
-            match (place.is_root(), place.is_top()) {
-                (true, _) => (figures.size, figures.allocated),
-                (_, true) if tops == 1 => (figures.size, figures.allocated),
-                (_, true) => self
-                    .spa()
-                    .vdev_space(id)
-                    .or_else(|| by_maps.get(&id).copied())
-                    .unwrap_or_default(),
-                _ => (0, 0),
-            }
-        };
+        let room = Room::of(self, &root)?;
         let mut out = Vec::new();
         for guid in vdevs {
             let place = all.iter().find(|p| p.status.guid == *guid);
@@ -242,7 +223,8 @@ impl Pool {
                 place,
                 config: place.config(&config),
                 stored: self.stored_on(zap_of(place.config(&config)))?,
-                space: space(place),
+                space: room.space(place),
+                usable: room.usable(place),
                 expandable: match place.is_root() {
                     true => self.expandable(),
                     false => self.spa().expandable(*guid),
@@ -391,6 +373,69 @@ fn parse(name: &str, text: &str) -> Result<Option<ZapValue>> {
     }))
 }
 
+/// The space of the vdevs of a pool.
+struct Room<'a> {
+    pool: &'a Pool,
+    root: &'a VdevStatus,
+    figures: PoolFigures,
+    /// By the space maps, if the pool does not keep sums.
+    by_maps: BTreeMap<u32, (u64, u64)>,
+}
+
+impl<'a> Room<'a> {
+    fn of(pool: &'a Pool, root: &'a VdevStatus) -> Result<Self> {
+        let by_maps = match shown_children(root).count() {
+            2.. if !pool.is_writable() => {
+                crate::tools::traverse::space_by_maps(pool).unwrap_or_default()
+            }
+            _ => Default::default(),
+        };
+        Ok(Self {
+            pool,
+            root,
+            figures: pool.figures()?,
+            by_maps,
+        })
+    }
+
+    /// Size and allocated bytes of a top-level vdev. A single one has the pool's own totals.
+    fn of_top(&self, top: &VdevStatus) -> (u64, u64) {
+        if shown_children(self.root).count() == 1 {
+            return (self.figures.size, self.figures.allocated);
+        }
+        let id = u32::try_from(top.id).unwrap_or(u32::MAX);
+        let by_map = || self.by_maps.get(&id).copied();
+        let known = self.pool.spa().vdev_space(id).or_else(by_map);
+        known.unwrap_or_default()
+    }
+
+    /// Size and allocated bytes of any vdev.
+    fn space(&self, place: &Place<'_>) -> (u64, u64) {
+        match (place.is_root(), place.is_top()) {
+            (true, _) => (self.figures.size, self.figures.allocated),
+            (_, true) => self.of_top(place.status),
+            _ => (0, 0),
+        }
+    }
+
+    /// The size without parity. Log vdevs are no part of the pool's.
+    fn usable(&self, place: &Place<'_>) -> u64 {
+        let without_parity = |top: &VdevStatus| {
+            let id = u32::try_from(top.id).unwrap_or(u32::MAX);
+            let ratio = self.pool.spa().vdevs().deflate_ratio(id);
+            (self.of_top(top).0 >> 9).saturating_mul(ratio)
+        };
+        match (place.is_root(), place.is_top()) {
+            (true, _) => {
+                let data = shown_children(self.root).filter(|top| !top.is_log);
+                data.map(without_parity).sum()
+            }
+            (_, true) => without_parity(place.status),
+            _ => 0,
+        }
+    }
+}
+
 /// The data for one vdev's properties.
 struct Of<'a> {
     /// The pool's name.
@@ -399,6 +444,8 @@ struct Of<'a> {
     config: Option<&'a VdevConfig>,
     stored: Vec<(String, ZapValue)>,
     space: (u64, u64),
+    /// Bytes of its space without parity.
+    usable: u64,
     expandable: u64,
     fragmentation: Option<u64>,
 }
@@ -525,8 +572,9 @@ impl Of<'_> {
             "asize" if status.psize > 0 => number(leaf_asize(status.psize)),
             "psize" => number(status.psize),
             "ashift" => number(top.map_or(0, |t| u64::from(t.ashift))),
-            "size" => number(size),
-            "free" => number(size.saturating_sub(allocated)),
+            // Without parity, as OpenZFS's property; 'zpool list -v' shows all of it.
+            "size" => number(self.usable),
+            "free" => number(self.usable.saturating_sub(allocated)),
             "allocated" => number(allocated),
             "fragmentation" => self.fragmentation.and_then(number),
             "expandsize" => number(self.expandable),

@@ -8,7 +8,7 @@ use zuse::{Credentials, Errno};
 
 use super::ls::{missing, place};
 use crate::args::Devices;
-use crate::error::{CommandError, Explain, Outcome, Stop, plainly};
+use crate::error::{CommandError, Explain, Outcome, Stop};
 use crate::session::{Need, Session};
 use crate::target::Target;
 
@@ -75,8 +75,7 @@ fn one(session: &mut Session, target: &Target, keep_going: bool) -> Outcome {
     }
     let incomplete = |at: u64, error: &zuse::Error| {
         CommandError::new(format!(
-            "'{target}' is incomplete: behind byte {at}: {}",
-            plainly(error)
+            "'{target}' is incomplete: behind byte {at}: {error}"
         ))
     };
     let (size, block) = (file.size(), u64::from(file.dnode().block_size()).max(512));

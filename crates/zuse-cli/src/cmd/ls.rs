@@ -11,7 +11,7 @@ use zuse_zpl::{DEEPEST, Znode, mode};
 use super::cp::is_volume;
 use crate::args::Devices;
 use crate::date;
-use crate::error::{CommandError, Explain, Outcome, Stop, explain, plainly};
+use crate::error::{CommandError, Explain, Outcome, Stop, explain};
 use crate::nicenum::nicenum;
 use crate::session::{Need, Session};
 use crate::shown;
@@ -351,9 +351,7 @@ fn joined(dir: &str, name: &[u8]) -> Vec<u8> {
 /// Reports what could not be listed.
 fn tell(session: &mut Session, path: &[u8], error: &zuse::Error) {
     let path = String::from_utf8_lossy(&shown::name(path)).into_owned();
-    session
-        .ui
-        .say(format!("cannot list '{path}': {}", plainly(error)));
+    session.ui.say(format!("cannot list '{path}': {error}"));
 }
 
 /// `drwxr-xr-x`

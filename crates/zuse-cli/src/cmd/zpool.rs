@@ -38,7 +38,6 @@ mod version;
 mod wait;
 
 pub use list::{ask as ask_pools, ask_for};
-pub use upgrade::ONE_OF_MANY;
 pub use version::Version;
 
 use clap::{Args, Subcommand};

@@ -25,7 +25,7 @@ use super::attributes::{Keeping, Target};
 use super::below::{Below, Identity, Replace};
 use super::report::Report;
 use super::{BATCH, CHUNK, Jobs, threads};
-use crate::error::{CommandError, Explain, Outcome, plainly};
+use crate::error::{CommandError, Explain, Outcome};
 use crate::progress::Progress;
 
 /// How to copy.
@@ -284,8 +284,7 @@ impl Outward<'_> {
     ) -> Outcome {
         let path = joined(dir, name);
         let cannot = || format!("cannot copy to '{}'", self.shown(&path));
-        let not_there =
-            |e: zuse::Error| format!("'{}' is incomplete: {}", self.shown(&path), plainly(&e));
+        let not_there = |e: zuse::Error| format!("'{}' is incomplete: {e}", self.shown(&path));
         let znode = self
             .fs
             .listed_as(*object, *kind)

@@ -43,6 +43,12 @@ pub fn row(config: &zuse::VdevConfig, list: &str, tree: &VdevRow) -> VdevRow {
         guid: config.guid,
         state: state.into(),
         note: note.into(),
+        state_number: None,
+        aux: match state {
+            "INUSE" => zuse::Aux::Spared as u8,
+            _ => 0,
+        },
+        is_lost: false,
         unlabeled: false,
         errors: [0; 3],
         asize: 0,

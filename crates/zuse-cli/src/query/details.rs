@@ -87,8 +87,8 @@ pub struct DedupRow {
     pub on_disk: u64,
     /// Bytes in memory if all of them were loaded.
     pub in_memory: u64,
-    /// The printed histogram.
-    pub histogram: String,
+    /// The histogram of all tables, as [`Histogram::words`].
+    pub histogram: Vec<u64>,
 }
 
 /// Work that runs over a device once: see [`VdevWork`].
@@ -256,13 +256,11 @@ fn dedup(pool: &Arc<Pool>) -> zuse::Result<DedupRow> {
     for table in &all {
         sum.merge(&table.histogram(pool.spa().io()));
     }
-    let mut histogram = String::new();
-    crate::dedup_table::rows(&mut histogram, &sum, true);
     Ok(DedupRow {
         entries: all.iter().map(Table::entries).sum(),
         on_disk: stores().map(|s| s.on_disk).sum(),
         in_memory: stores().map(|s| s.in_memory).sum(),
-        histogram,
+        histogram: sum.words(),
     })
 }
 

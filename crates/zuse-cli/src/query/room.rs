@@ -1,14 +1,8 @@
 //! Bytes of vdevs as `zpool status -j` and `zpool list -v` print them (chapter 06 §1.6 of the
 //! format notes).
 //!
-//! ```text
-//!   top    total = whole metaslabs           least = the same
-//!   child  of a mirror: its parent's least   of raidz and dRAID: its share of that
-//!   leaf   what it holds, and its labels beside
-//! ```
-
-use zuse::Pool;
 use zuse::tools::Layers as _;
+use zuse::{Pool, VdevStatus};
 
 use super::VdevRow;
 
@@ -19,25 +13,20 @@ const LABEL: u64 = 0x4_0000;
 /// A cache device begins with a header of this many bytes.
 const CACHE_HEADER: u64 = 512;
 
-/// Adds the usable bytes of a top-level vdev, and the minimum size of a replacement device.
+/// Adds the usable bytes of a top-level vdev.
 pub fn tell(pool: &Pool, top: &mut VdevRow, id: u32) {
-    let Some((total, _)) = top.space else {
-        return;
-    };
-    let ratio = pool.spa().vdevs().deflate_ratio(id);
-    top.deflated = (total >> 9).saturating_mul(ratio);
-    tell_least(top, total);
+    if let Some((total, _)) = top.space {
+        let ratio = pool.spa().vdevs().deflate_ratio(id);
+        top.deflated = (total >> 9).saturating_mul(ratio);
+    }
 }
 
-fn tell_least(vdev: &mut VdevRow, least: u64) {
-    let around = if vdev.is_leaf() { AROUND } else { 0 };
-    vdev.least = least.saturating_add(around);
-    let share = match vdev.kind.as_str() {
-        "raidz" | "draid" => least.div_ceil((vdev.children.len() as u64).max(1)),
-        _ => least,
-    };
-    for child in &mut vdev.children {
-        tell_least(child, share);
+/// The minimum size of a vdev in the place of this one: a device has labels too.
+pub fn least(vdev: &VdevStatus) -> u64 {
+    let around = if vdev.kind.is_leaf() { AROUND } else { 0 };
+    match vdev.least {
+        0 => 0,
+        least => least.saturating_add(around),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use zuse::{Aux, DeviceUse, VdevKind, VdevStatus};
 
-use super::WorkRow;
+use super::{WorkRow, room};
 
 /// A vdev.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -20,6 +20,15 @@ pub struct VdevRow {
     pub state: String,
     /// Why it is not healthy.
     pub note: String,
+    /// The number of its state, if it is in the pool's tree: JSON has words of its own.
+    #[serde(default)]
+    pub state_number: Option<u8>,
+    /// The number of the reason; 0 if there is none.
+    #[serde(default)]
+    pub aux: u8,
+    /// The device is missing; it was at its path.
+    #[serde(default)]
+    pub is_lost: bool,
     /// A device without a label is at its place.
     #[serde(default)]
     pub unlabeled: bool,
@@ -145,7 +154,69 @@ impl OpRow {
     }
 }
 
+/// States by their numbers (chapter 06 §1.6 of the format notes).
+const STATES: [&str; 8] = [
+    "UNKNOWN",
+    "CLOSED",
+    "OFFLINE",
+    "REMOVED",
+    "CANT_OPEN",
+    "FAULTED",
+    "DEGRADED",
+    "ONLINE",
+];
+
+/// Reasons by their numbers, from 1 on.
+const REASONS: [&str; 20] = [
+    "OPEN_FAILED",
+    "CORRUPT_DATA",
+    "NO_REPLICAS",
+    "BAD_GUID_SUM",
+    "TOO_SMALL",
+    "BAD_LABEL",
+    "VERSION_NEWER",
+    "VERSION_OLDER",
+    "UNSUP_FEAT",
+    "SPARED",
+    "ERR_EXCEEDED",
+    "IO_FAILURE",
+    "BAD_LOG",
+    "EXTERNAL",
+    "SPLIT_POOL",
+    "BAD_ASHIFT",
+    "EXTERNAL_PERSIST",
+    "ACTIVE",
+    "CHILDREN_OFFLINE",
+    "ASHIFT_TOO_BIG",
+];
+
 impl VdevRow {
+    /// Its state as JSON names it.
+    pub fn json_state(&self) -> &str {
+        let word = self.state_number.and_then(|n| STATES.get(usize::from(n)));
+        match word {
+            Some(word) => word,
+            None => &self.state,
+        }
+    }
+
+    /// Why it is not well, as JSON names it.
+    pub fn json_aux(&self) -> Option<&'static str> {
+        let at = usize::from(self.aux).checked_sub(1)?;
+        REASONS.get(at).copied()
+    }
+
+    /// Whether its device is there and holds something else than it should.
+    pub fn has_bad_content(&self) -> bool {
+        let bad = [
+            Aux::CorruptData,
+            Aux::TooSmall,
+            Aux::BadLabel,
+            Aux::BadAshift,
+        ];
+        bad.iter().any(|aux| *aux as u8 == self.aux)
+    }
+
     /// What is known of a vdev.
     pub fn of(status: &VdevStatus) -> Self {
         let name = status.shown_name();
@@ -165,6 +236,9 @@ impl VdevRow {
             guid: status.guid,
             state: status.health.state.word(instead).to_owned(),
             note,
+            state_number: Some(status.health.state as u8),
+            aux: status.health.why as u8,
+            is_lost: lost,
             unlabeled: lost && instead != Aux::OpenFailed,
             errors: [
                 status.read_errors,
@@ -189,7 +263,7 @@ impl VdevRow {
             ],
             space: None,
             deflated: 0,
-            least: 0,
+            least: room::least(status),
             repaired: status.repaired,
             fragmentation: None,
             ops: status.ops.iter().map(OpRow::of).collect(),

@@ -12,7 +12,7 @@ impl Dnode {
         match self.core.edge.get() {
             None => Ok(()),
             Some(_) if self.is_proved(blkid, block_size) => Ok(()),
-            Some(_) => Err(Error::truncated(
+            Some(_) => Err(Error::unsent(
                 self.place(),
                 format!("the stream ends before its block {blkid}"),
             )),

@@ -116,7 +116,7 @@ impl Ctx<'_> {
             return refuse(
                 Errno::TXTBSY,
                 format!(
-                    "destination {} has been modified since most recent snapshot",
+                    "destination {} has been modified\nsince most recent snapshot",
                     begin.target
                 ),
             );

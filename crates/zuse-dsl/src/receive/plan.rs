@@ -203,13 +203,13 @@ impl Ctx<'_> {
         let Some(source) = source else {
             return refuse(
                 Errno::NODEV,
-                format!("most recent snapshot of {target} does not match incremental source"),
+                format!("most recent snapshot of {target} does not\nmatch incremental source"),
             );
         };
         if !begin.force && (source != phys.prev_snap || self.is_modified(&phys)?) {
             return refuse(
                 Errno::TXTBSY,
-                format!("destination {target} has been modified since most recent snapshot"),
+                format!("destination {target} has been modified\nsince most recent snapshot"),
             );
         }
         let snap = self.meta.ds(source)?;
@@ -226,7 +226,7 @@ impl Ctx<'_> {
         if !begin.force {
             return refuse(
                 Errno::EXIST,
-                format!("destination '{target}' exists: must specify -F to overwrite it"),
+                format!("destination '{target}' exists\nmust specify -F to overwrite it"),
             );
         }
         if phys.prev_snap != self.meta.origin_snap() {
@@ -234,7 +234,7 @@ impl Ctx<'_> {
             let one = names.last().map_or(target.as_str(), |s| &s.name);
             return refuse(
                 Errno::EXIST,
-                format!("destination has snapshots (eg. {one}): must destroy them to overwrite it"),
+                format!("destination has snapshots (eg. {one})\nmust destroy them to overwrite it"),
             );
         }
         // Before the version with `$ORIGIN`, a replaced dataset and its successor have no common

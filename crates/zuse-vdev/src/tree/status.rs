@@ -8,6 +8,7 @@ use crate::config::VdevKind;
 use crate::health::{Aux, Health, VdevState};
 use crate::leaf::Leaf;
 use crate::op_figures::{OpCounters, OpFigures};
+use crate::stripes::child_asize;
 
 /// A vdev's place in the tree, health, and counters. Counters of an interior vdev are the sums of
 /// its children, but its errors are its own.
@@ -25,6 +26,9 @@ pub struct VdevStatus {
     pub health: Health,
     /// Top-level: allocatable bytes.
     pub asize: u64,
+    /// Data bytes that a vdev in this place must hold: whole metaslabs, or the share of those; 0 of
+    /// the root.
+    pub least: u64,
     /// Top-level: sector shift.
     pub ashift: u8,
     /// Leaf: preferred sector shift of the device.
@@ -55,7 +59,7 @@ pub struct VdevStatus {
     pub written_bytes: u64,
     /// Times and sizes of reads, writes, writes of labels, trims.
     pub ops: [OpFigures; 4],
-    /// Leaf: bytes of the device; 0 if it is missing.
+    /// Leaf: bytes of the device; 0 if it was never there.
     pub psize: u64,
     /// Leaf: it is not read as long as the others suffice.
     pub sits_out: bool,
@@ -71,6 +75,7 @@ fn of_node(node: &Node, top: Option<&Top>) -> VdevStatus {
         name: node.config.name(),
         health: node.health(),
         asize: top.map_or(0, Top::asize),
+        least: 0,
         ashift: top.map_or(0, Top::ashift),
         physical_ashift: None,
         is_log: top.is_some_and(Top::is_log),
@@ -105,9 +110,12 @@ fn of_node(node: &Node, top: Option<&Top>) -> VdevStatus {
             status.written_bytes = counters.written_bytes.get();
             status.ops = counters.ops.each().map(OpCounters::figures);
             status.sits_out = leaf.sits_out();
-            status.psize = leaf.device().map_or(0, |d| d.size());
+            status.psize = leaf.psize();
         }
         None => status.add_children(),
+    }
+    if let Some(top) = top {
+        status.tell_least(top.in_metaslabs());
     }
     status
 }
@@ -164,6 +172,19 @@ impl VdevStatus {
             for (mine, theirs) in self.ops.iter_mut().zip(&child.ops) {
                 mine.add(theirs);
             }
+        }
+    }
+
+    fn tell_least(&mut self, least: u64) {
+        self.least = least;
+        let count = self.children.len();
+        let share = match self.kind {
+            VdevKind::Raidz { .. } => least.div_ceil((count as u64).max(1)),
+            VdevKind::Draid { nspares, .. } => child_asize(least, count, nspares),
+            _ => least,
+        };
+        for child in &mut self.children {
+            child.tell_least(share);
         }
     }
 
@@ -246,6 +267,7 @@ impl Vdevs {
             name: "root".into(),
             health: self.health(),
             asize: tops.iter().map(|t| t.asize()).fold(0, u64::saturating_add),
+            least: 0,
             ashift: 0,
             physical_ashift: None,
             is_log: false,

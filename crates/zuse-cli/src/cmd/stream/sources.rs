@@ -53,6 +53,11 @@ fn unread(error: &zuse::Error, folder: &Path) -> CommandError {
         return CommandError::new(format!("{cannot}: {what}"))
             .hint("name the full stream before it, then the incremental ones in order");
     }
+    if let zuse::Error::Refused { what, .. } = error
+        && error.is_for(zuse::Refusal::NoStream)
+    {
+        return CommandError::of_lines(&format!("{cannot}: {what}"));
+    }
     match is_room(error) {
         true => CommandError::new(format!("{cannot}: {}", no_room(folder)))
             .hint("--tmp DIR unpacks it elsewhere"),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clap::Args;
 
-use crate::args::{no_duplicates, pair, size};
+use crate::args::{Unfit, no_duplicates, pair, size};
 use crate::error::{CommandError, Explain, Meaning, Outcome, explain};
 use crate::keys::obtain;
 use crate::session::{Need, Session};
@@ -45,12 +45,12 @@ pub struct Create {
     name: String,
 }
 
-fn volume_size(text: &str) -> Result<u64, String> {
-    size(text).map_err(|why| format!("bad volume size '{text}': {why}"))
+fn volume_size(text: &str) -> Result<u64, Unfit> {
+    size(text).map_err(|why| Unfit::VolumeSize(format!("bad volume size '{text}': {why}")))
 }
 
-fn block_size(text: &str) -> Result<u64, String> {
-    size(text).map_err(|why| format!("bad volume block size '{text}': {why}"))
+fn block_size(text: &str) -> Result<u64, Unfit> {
+    size(text).map_err(|why| Unfit::VolumeSize(format!("bad volume block size '{text}': {why}")))
 }
 
 /// What is wrong with a dataset's name, in the words of the ZFS commands.

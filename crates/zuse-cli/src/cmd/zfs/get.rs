@@ -56,11 +56,12 @@ impl Get {
             names => Some(properties(names, canonical)?),
         };
         // An owner is printed as it was requested: by name or by number.
-        let asked: HashMap<String, String> = list(&self.properties)
-            .into_iter()
-            .filter(|n| zuse::OwnerProperty::split(n).is_some())
-            .map(|n| Ok((canonical(&n)?, n)))
-            .collect::<Outcome<_>>()?;
+        let mut asked = Asked::new();
+        for name in list(&self.properties) {
+            if zuse::OwnerProperty::split(&name).is_some() {
+                asked.entry(canonical(&name)?).or_default().push(name);
+            }
+        }
         let fields = self.fields()?;
         let sources = self.sources()?;
         let with_received = fields.iter().any(|f| f == "received");
@@ -140,7 +141,7 @@ impl Get {
         session: &mut Session,
         rows: &[DatasetRow],
         fields: &[String],
-        asked: &HashMap<String, String>,
+        asked: &Asked,
     ) -> Outcome {
         let exact = self.is_exact();
         let width = value_width(rows, exact);
@@ -152,23 +153,39 @@ impl Get {
                 ..Column::new(f, Side::Left)
             })
             .collect();
-        let lines = rows
-            .iter()
-            .flat_map(|row| row.cells.iter().map(move |(name, cell)| (row, name, cell)));
+        let lines = rows.iter().flat_map(|row| {
+            let cells = row.cells.iter().enumerate();
+            cells.map(move |(at, cell)| (row, at, cell))
+        });
         let field = |i: usize| fields.get(i).map_or("", String::as_str);
         let style = session.ui.style(self.scripted);
         stream(
             &columns,
             lines,
             style,
-            |(row, name, cell), i| match (field(i), asked.get(name.as_ref())) {
-                ("property", Some(asked)) => asked.as_str().into(),
-                (field, _) => field_text(field, row, name, cell.as_ref(), exact),
+            |(row, at, (name, cell)), i| match field(i) {
+                "property" => as_asked(asked, row, at).into(),
+                field => field_text(field, row, name, cell.as_ref(), exact),
             },
             &mut |some| session.ui.print(some),
         )?;
         Ok(())
     }
+}
+
+/// The names of owners' properties as they were requested, by their canonical names.
+type Asked = HashMap<String, Vec<String>>;
+
+/// The name of a cell as it was requested: one owner may have been named in several ways.
+fn as_asked<'a>(asked: &'a Asked, row: &'a DatasetRow, at: usize) -> &'a str {
+    let Some((name, _)) = row.cells.get(at) else {
+        return "";
+    };
+    let Some(all) = asked.get(name.as_ref()) else {
+        return name;
+    };
+    let earlier = row.cells.iter().take(at).filter(|(n, _)| n == name).count();
+    all.get(earlier).map_or(name.as_ref(), String::as_str)
 }
 
 /// A field of a line.

@@ -9,7 +9,7 @@ use zuse::property_table::{PropertyKind, dataset_property, is_user_property};
 
 use crate::args::{parts, properties};
 use crate::date;
-use crate::error::{CommandError, Outcome, Stop};
+use crate::error::{CommandError, Meaning, Outcome, Stop};
 use crate::json::{self, Json};
 use crate::place;
 use crate::present::{dataset_value, is_number, source_json};
@@ -18,8 +18,10 @@ use crate::session::Session;
 use crate::table::{Column, Side, stream};
 use crate::target::pool_of;
 
-/// The end of a message about a missing dataset.
-const MISSING: &str = "dataset does not exist";
+/// Whether it failed because there is no such dataset.
+fn is_missing(error: &CommandError) -> bool {
+    matches!(error.meaning, Meaning::NoSuchDataset | Meaning::NoSuchPool)
+}
 
 /// List datasets
 #[derive(Args, Debug)]
@@ -150,7 +152,7 @@ impl Scope {
             properties: properties.map(<[String]>::to_vec),
         };
         let answer = question.ask(session).map_err(|stop| match stop {
-            Stop::Failed(e) if root.contains('#') && e.message.ends_with(MISSING) => {
+            Stop::Failed(e) if root.contains('#') && is_missing(&e) => {
                 let text = format!("cannot open '{root}': no such pool or dataset");
                 CommandError::new(text).into()
             }

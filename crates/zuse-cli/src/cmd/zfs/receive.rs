@@ -8,6 +8,7 @@ use clap::Args;
 use zuse::tools::Layers as _;
 use zuse::{Naming, ReceiveRequest, ReceivedSnapshot, received_key_request};
 
+use crate::args::Unfit;
 use crate::error::{CommandError, Explain, Outcome, explain};
 use crate::keys::obtain;
 use crate::nicenum::nicebytes;
@@ -64,14 +65,6 @@ pub struct Receive {
     #[arg(value_name = "DATASET|SNAPSHOT")]
     target: String,
 }
-
-/// Ends of messages that are printed on a line of their own.
-const SECOND_LINES: [&str; 4] = [
-    "since most recent snapshot",
-    "must specify -F to overwrite it",
-    "match incremental source",
-    "must destroy them to overwrite it",
-];
 
 /// Properties that are part of the stream's content, or cannot be set. They can be neither excluded
 /// nor overridden.
@@ -205,7 +198,6 @@ impl Receive {
         mounted
     }
 
-    /// Throws away what an interrupted receive has kept.
     /// Throwing away what is kept goes with no other option, and is of a dataset.
     fn check_abort(&self) -> Outcome {
         if self.dry_run || self.resumable || self.force || self.unmounted {
@@ -214,6 +206,7 @@ impl Receive {
         super::check_head_or(&self.target, 2)
     }
 
+    /// Throws away what an interrupted receive has kept.
     fn abort_kept(&self, session: &Session, pool: &zuse::Pool) -> Outcome {
         let target = &self.target;
         if !pool
@@ -252,8 +245,7 @@ impl Receive {
         };
         for pair in &self.set {
             let Some((name, value)) = pair.split_once('=') else {
-                let what = "missing '=' for property=value argument";
-                return Err(CommandError::usage(what).into());
+                return Err(CommandError::usage(Unfit::Pair.to_string()).into());
             };
             if name == "origin" {
                 request.origin = Some(value.to_owned());
@@ -318,9 +310,10 @@ impl Receive {
         let action = format!("cannot receive {kind} stream");
         match error {
             zuse::Error::Refused { what, .. } if error.is_for(zuse::Refusal::Whole) => {
-                let mut lines = what.lines();
-                let failed = CommandError::new(lines.next().unwrap_or_default());
-                lines.fold(failed, |failed, line| failed.hint(line))
+                CommandError::of_lines(what)
+            }
+            zuse::Error::Refused { what, .. } if error.is_for(zuse::Refusal::NoStream) => {
+                CommandError::of_lines(&format!("cannot receive: {what}"))
             }
             zuse::Error::Refused { .. } if error.is(zuse::Errno::NOENT) && self.is_orphan(pool) => {
                 let parent = self
@@ -331,12 +324,7 @@ impl Receive {
                     .hint(format!("{action}: unable to restore to destination"))
             }
             zuse::Error::Refused { what, .. } if what.contains(' ') => {
-                let end = SECOND_LINES.iter().find(|end| what.ends_with(*end));
-                let first = end.and_then(|end| what.strip_suffix(end)).unwrap_or(what);
-                let failed =
-                    CommandError::new(format!("{action}: {}", first.trim_end_matches([' ', ':'])));
-                end.into_iter()
-                    .fold(failed, |failed, end| failed.hint(*end))
+                CommandError::of_lines(&format!("{action}: {what}"))
             }
             zuse::Error::Corrupt {
                 kind: zuse::Corruption::Truncated,

@@ -40,12 +40,11 @@ impl Attach {
         devices::check_options(&self.options)?;
         let pool = session.pool(&self.pool, Need::Write)?;
         let cannot = format!("cannot attach {} to {}", self.new.display(), self.device);
-        let leaked = |stop| devices::leaked(stop, &cannot);
-        let beside = devices::find(session, &pool, &self.device, &cannot).map_err(leaked)?;
+        let beside = devices::leaking(devices::find(session, &pool, &self.device, &cannot))?;
         let path = devices::path_of(session, &self.new);
         let take = devices::taking(session, self.force)?;
         pool.attach(beside, &path, &take)
-            .map_err(|e| leaked(devices::refusal(&cannot, &e).into()))?;
+            .map_err(|e| devices::refusal(&cannot, &e))?;
         session.remember_again(&pool, pool.guid())?;
         session.log(&pool);
         match self.wait {

@@ -20,10 +20,8 @@ impl Detach {
     pub fn run(self, session: &mut Session) -> Outcome {
         let pool = session.pool(&self.pool, Need::Write)?;
         let cannot = format!("cannot detach {}", self.device);
-        let leaked = |stop| devices::leaked(stop, &cannot);
-        let guid = devices::find(session, &pool, &self.device, &cannot).map_err(leaked)?;
-        let done = pool.detach(guid).or_cannot_pool(|| cannot.clone());
-        done.map_err(leaked)?;
+        let guid = devices::leaking(devices::find(session, &pool, &self.device, &cannot))?;
+        devices::leaking(pool.detach(guid).or_cannot_pool(|| cannot))?;
         session.remember_again(&pool, pool.guid())?;
         session.log(&pool);
         Ok(())

@@ -74,19 +74,22 @@ pub fn refusal(cannot: &str, error: &Error) -> CommandError {
                 .hint(hint)
                 .hint(what.clone())
         }
-        error => explain(cannot, error, true),
+        error => leaked(explain(cannot, error, true)),
     }
 }
 
 /// The exit status of `attach`, `detach` and `replace` if the pool refuses: the library's −1, as in
 /// OpenZFS.
-pub fn leaked(stop: Stop, cannot: &str) -> Stop {
-    match stop {
-        Stop::Failed(error) if error.message.starts_with(cannot) => {
-            CommandError { code: 255, ..error }.into()
-        }
+fn leaked(error: CommandError) -> CommandError {
+    CommandError { code: 255, ..error }
+}
+
+/// The same for what a step of them returns.
+pub fn leaking<T>(done: Outcome<T>) -> Outcome<T> {
+    done.map_err(|stop| match stop {
+        Stop::Failed(error) => leaked(error).into(),
         stop => stop,
-    }
+    })
 }
 
 /// Waits until no device is replaced or resilvered any more.

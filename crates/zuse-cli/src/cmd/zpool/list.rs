@@ -120,8 +120,13 @@ impl List {
         session.look_in(&self.devices.devices);
         let mut repeat = Repeat::take(&mut self.pools)?;
         let columns = properties(&self.output, canonical)?;
+        let mut asked = columns.clone();
+        if self.json && self.verbose {
+            let more = list(DEFAULT).into_iter().filter(|n| !columns.contains(n));
+            asked.extend(more);
+        }
         loop {
-            let mut rows = ask(session, &self.pools, Some(&columns))?;
+            let mut rows = ask(session, &self.pools, Some(&asked))?;
             rows.iter_mut().for_each(|row| self.names.put_on(row));
             self.report(session, &columns, &rows)?;
             repeat.show(session)?;
@@ -139,7 +144,7 @@ impl List {
                 .map(|r| {
                     (
                         json_key(r, self.json_pool_key_guid),
-                        self.json_row(r, exact),
+                        self.json_row(r, columns, exact),
                     )
                 })
                 .collect::<Vec<_>>();
@@ -189,8 +194,9 @@ impl List {
         Ok(())
     }
 
-    fn json_row(&self, row: &PoolRow, exact: bool) -> Json {
-        let properties = row.cells.iter().filter(|(n, _)| n != "name").map(|(n, c)| {
+    fn json_row(&self, row: &PoolRow, columns: &[String], exact: bool) -> Json {
+        let shown = |n: &String| n != "name" && columns.contains(n);
+        let properties = row.cells.iter().filter(|(n, _)| shown(n)).map(|(n, c)| {
             let value = pool_value(n, c.value.as_deref(), exact);
             (
                 n.clone(),
@@ -237,7 +243,7 @@ impl List {
             entries.push(("path".to_owned(), text(path)));
         }
         entries.push(("class".to_owned(), text(&vdev.class)));
-        entries.push(("state".to_owned(), text(&vdev.state)));
+        entries.push(("state".to_owned(), text(vdev.json_state())));
         let names = columns.iter().filter_map(|n| canonical(n).ok());
         let properties = names.filter(|n| n != "name").map(|n| {
             let value = vdev_cell(vdev, pool, level, &n, exact);

@@ -45,12 +45,11 @@ impl Replace {
             None => self.device.clone(),
         };
         let cannot = format!("cannot replace {} with {shown}", self.device);
-        let leaked = |stop| devices::leaked(stop, &cannot);
-        let old = devices::find(session, &pool, &self.device, &cannot).map_err(leaked)?;
+        let old = devices::leaking(devices::find(session, &pool, &self.device, &cannot))?;
         let path = self.new.as_ref().map(|p| devices::path_of(session, p));
         let take = devices::taking(session, self.force)?;
         pool.replace(old, path.as_deref(), &take)
-            .map_err(|e| leaked(devices::refusal(&cannot, &e).into()))?;
+            .map_err(|e| devices::refusal(&cannot, &e))?;
         session.remember_again(&pool, pool.guid())?;
         session.log(&pool);
         match self.wait {

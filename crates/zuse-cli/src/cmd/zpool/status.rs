@@ -8,15 +8,16 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
+use zuse::dedup::Histogram;
 
 use super::list::{ask_for, json_key};
 use super::repeat::{Repeat, Stamp, VdevNames};
-use crate::date;
 use crate::error::{CommandError, Outcome};
 use crate::json::{Json, envelope};
 use crate::nicenum::{nicebytes, nicenum};
 use crate::query::{DedupRow, Details, PoolRow, VdevRow, WorkRow};
 use crate::session::Session;
+use crate::{date, dedup_table};
 
 pub use reason::{MESSAGES, errata};
 
@@ -358,10 +359,11 @@ fn dedup_text(dedup: &DedupRow, exact: bool) -> String {
     }
     let size = |n: u64| if exact { n.to_string() } else { nicebytes(n) };
     let (on_disk, in_memory) = (size(dedup.on_disk), size(dedup.in_memory));
-    let (entries, table) = (dedup.entries, &dedup.histogram);
-    format!(
-        "\n dedup: DDT entries {entries}, size {on_disk} on disk, {in_memory} in core\n\n{table}"
-    )
+    let entries = dedup.entries;
+    let mut out =
+        format!("\n dedup: DDT entries {entries}, size {on_disk} on disk, {in_memory} in core\n\n");
+    dedup_table::rows(&mut out, &Histogram::parse(&dedup.histogram), true);
+    out
 }
 
 /// Width of the longest indented name.

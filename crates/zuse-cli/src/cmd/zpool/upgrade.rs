@@ -1,5 +1,6 @@
 //! `zpool upgrade`
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use clap::Args;
@@ -31,21 +32,17 @@ pub struct Upgrade {
     /// To this version: 1 to 28, or 5000, the one with features
     #[arg(short = 'V', id = "to", value_name = "VERSION")]
     to: Option<String>,
-    /// Without the first line: it was printed for all pools
-    #[arg(long, hide = true)]
-    one_of_many: bool,
     /// The pools
     #[arg(value_name = "POOL")]
     pools: Vec<String>,
 }
 
-/// How one process tells another that others do the rest.
-pub const ONE_OF_MANY: &str = "--one-of-many";
-
 const WELCOME: &str = "This system supports ZFS pool feature flags.\n";
 const ALL_MODERN: &str = "All pools are formatted using feature flags.\n";
 const ALL_ENABLED: &str =
     "Every feature flags pool has all supported and requested features enabled.";
+
+const ALL_DONE: &str = "All pools are already formatted using feature flags.\n\nEvery feature flags pool already has all supported and requested features enabled.";
 
 /// The changes of each version before features.
 const VERSIONS: [&str; 28] = [
@@ -98,24 +95,30 @@ impl Upgrade {
             }
             return list(session);
         }
-        let names = if self.all {
-            session.pool_names()?
-        } else {
-            self.pools.clone()
+        // In the order of their names, as OpenZFS's command.
+        let names: BTreeSet<String> = match self.all {
+            true => lacking(session, to)?,
+            false => self.pools.iter().cloned().collect(),
         };
         // Printed once, even if a separate process holds each pool and prints the rest.
         if names.len() > 1 || self.all {
             session.ui.line(WELCOME)?;
+        }
+        if names.is_empty() {
+            return Ok(session.ui.line(match to {
+                zuse::SPA_VERSION => ALL_DONE.to_owned(),
+                to => format!("All pools are already formatted with version {to} or higher."),
+            })?);
         }
         let mut failed = None;
         for name in &names {
             let done = match upgrade(session, name, to) {
                 Err(Stop::Held(guid)) if names.len() > 1 || self.all => {
                     let to = to.to_string();
-                    let words = ["zuse", "zpool", "upgrade", ONE_OF_MANY, "-V", &to, name];
+                    let words = ["zuse", "zpool", "upgrade", "-V", &to, name];
                     forward::command(session, guid, &words)
                 }
-                Ok(text) if names.len() > 1 || self.all || self.one_of_many => {
+                Ok(text) if names.len() > 1 || self.all || session.one_of_many => {
                     session.ui.line(text).map_err(Stop::from)
                 }
                 Ok(text) => session
@@ -139,6 +142,15 @@ impl Upgrade {
     }
 }
 
+/// The pools that an upgrade of all of them to a version changes.
+fn lacking(session: &mut Session, to: u64) -> Outcome<BTreeSet<String>> {
+    let is_old = |row: &PoolRow| row.legacy > 0 && row.legacy < to;
+    let lacks = |row: &PoolRow| to == zuse::SPA_VERSION && !row.features_to_enable.is_empty();
+    let rows = ask_pools(session, &[], None)?.into_iter();
+    let rows = rows.filter(|row| is_old(row) || lacks(row));
+    Ok(rows.map(|row| row.name).collect())
+}
+
 /// Upgrades a pool to a version, and enables missing features if that version has features. Returns
 /// the messages.
 fn upgrade(session: &mut Session, name: &str, to: u64) -> Outcome<String> {
@@ -147,12 +159,12 @@ fn upgrade(session: &mut Session, name: &str, to: u64) -> Outcome<String> {
     let (old, pool_name) = (pool.spa().version(), pool.name());
     if old == to && to < zuse::SPA_VERSION {
         return Ok(format!(
-            "Pool '{pool_name}' is already formatted using version {old}."
+            "Pool '{pool_name}' is already formatted using version {old}.\n"
         ));
     }
     if old > to {
         return Ok(format!(
-            "Pool '{pool_name}' is already formatted using more current version '{old}'."
+            "Pool '{pool_name}' is already formatted using more current version '{old}'.\n"
         ));
     }
     if to < zuse::SPA_VERSION {

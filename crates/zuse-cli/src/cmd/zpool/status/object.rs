@@ -1,6 +1,8 @@
 //! The JSON of `zpool status -j` for a pool: keys, their order and which are left out (chapter 06
 //! §1.6 of the format notes).
 
+use zuse::dedup::{Figures, Histogram};
+
 use super::super::list::head_json;
 use super::{Status, activity, reason};
 use crate::date;
@@ -23,14 +25,15 @@ impl Status {
             .filter(|(k, _)| k != "type")
             .collect();
         if let Some(reason) = reason::of(row) {
-            let plain = |words: &str| Json::Text(words.replace("\n\t", " "));
-            entries.push(("status".into(), plain(&reason.status)));
-            entries.push(("action".into(), plain(&reason.action)));
+            // With the line breaks of the printed text.
+            let lines = |words: &str| Json::Text(format!("{words}\n"));
+            entries.push(("status".into(), lines(&reason.status)));
+            entries.push(("action".into(), lines(&reason.action)));
             if let Some(id) = reason.message {
                 entries.push(("msgid".into(), text(id)));
                 entries.push((
                     "moreinfo".into(),
-                    plain(&format!("{}{id}", reason::MESSAGES)),
+                    text(&format!("{}{id}", reason::MESSAGES)),
                 ));
             }
         }
@@ -57,19 +60,44 @@ impl Status {
     }
 
     fn dedup_json(&self, dedup: &DedupRow) -> (String, Json) {
+        let count = ("obj_count", self.count_json(dedup.entries));
         if dedup.entries == 0 {
-            let none = Json::object(Vec::<(&str, Json)>::new());
-            let count = Json::number(0, self.json_int);
-            let empty = [("obj_count", count), ("ddt_object_stats", none)];
+            let none = Json::Object(Entries::new());
+            let empty = [count, ("ddt_object_stats", none)];
             return ("dedup_stats".to_owned(), Json::object(empty));
         }
-        let figures = [
-            ("entries", dedup.entries),
-            ("dspace", dedup.on_disk),
-            ("mspace", dedup.in_memory),
+        let histogram = Histogram::parse(&dedup.histogram);
+        let (stored, referenced) = histogram.total();
+        let rows = histogram.rows().map(|(references, stored, referenced)| {
+            let bucket = references.checked_ilog2().unwrap_or_default();
+            (bucket.to_string(), self.blocks_json(stored, referenced))
+        });
+        let tables = [
+            ("total", self.blocks_json(&stored, &referenced)),
+            ("histogram", Json::Object(rows.collect())),
         ];
-        let figures = figures.map(|(k, n)| (k, Json::number(n, self.json_int)));
-        ("dedup_stats".to_owned(), Json::object(figures))
+        let entries = [
+            count,
+            ("dspace", self.bytes_json(dedup.on_disk)),
+            ("mspace", self.bytes_json(dedup.in_memory)),
+            // No part of a table counts as cached here.
+            ("cspace", self.count_json(0)),
+            ("ddt_stats", Json::object(tables)),
+        ];
+        ("dedup_stats".to_owned(), Json::object(entries))
+    }
+
+    fn blocks_json(&self, stored: &Figures, referenced: &Figures) -> Json {
+        Json::object([
+            ("blocks", self.count_json(stored.blocks)),
+            ("logical_size", self.bytes_json(stored.lsize)),
+            ("physical_size", self.bytes_json(stored.psize)),
+            ("deflated_size", self.bytes_json(stored.dsize)),
+            ("ref_blocks", self.count_json(referenced.blocks)),
+            ("ref_lsize", self.bytes_json(referenced.lsize)),
+            ("ref_psize", self.bytes_json(referenced.psize)),
+            ("ref_dsize", self.bytes_json(referenced.dsize)),
+        ])
     }
 
     /// A number of bytes, for people or exact.
@@ -113,6 +141,7 @@ impl Status {
             children: Vec::new(),
             kind: "root".into(),
             state: row.state.clone(),
+            state_number: None,
             class: "normal".into(),
             space: Some((row.size, row.allocated)),
             ..row.vdevs.clone()
@@ -182,12 +211,14 @@ impl Status {
             ("guid".into(), Json::number(vdev.guid, self.json_int)),
         ];
         // A distributed spare lies on no device: its name stands for it.
-        let own_name = Some(&vdev.name).filter(|_| vdev.kind == "dspare");
+        let is_distributed = vdev.kind == "dspare";
+        let own_name = Some(&vdev.name).filter(|_| is_distributed);
         if let Some(path) = vdev.path.as_ref().or(own_name) {
             entries.push(("path".into(), text(path)));
         }
-        entries.push(("class".into(), text(&vdev.class)));
-        entries.push(("state".into(), text(&vdev.state)));
+        let class: &str = if is_distributed { "spare" } else { &vdev.class };
+        entries.push(("class".into(), text(class)));
+        entries.push(("state".into(), text(vdev.json_state())));
         if let Some(parent) = parent {
             entries.push(("parent".into(), text(parent)));
         }
@@ -207,15 +238,27 @@ impl Status {
             let names = ["read_errors", "write_errors", "checksum_errors"];
             let counts = names.into_iter().zip(vdev.errors);
             entries.extend(counts.map(|(k, n)| (k.to_owned(), self.count_json(n))));
-            if vdev.path.is_some() {
+            if vdev.path.is_some() || is_distributed {
                 entries.push(("slow_ios".into(), self.count_json(vdev.slow)));
             }
         }
+        entries.extend(self.reason_json(vdev));
         if self.direct {
             entries.push(("dio_verify_errors".into(), self.count_json(0)));
         }
         entries.extend(self.sweeps_json(vdev));
         entries
+    }
+
+    /// Where a missing device was, or why a vdev is not well.
+    fn reason_json(&self, vdev: &VdevRow) -> Entries {
+        if vdev.is_lost {
+            let was = text(vdev.path.as_deref().unwrap_or_default());
+            let missing = ("not_present".into(), self.count_json(1));
+            return vec![missing, ("was".into(), was)];
+        }
+        let aux = vdev.json_aux().map(|why| ("aux".into(), text(why)));
+        aux.into_iter().collect()
     }
 
     /// The progress of initialize and trim on a device, if requested.
@@ -233,9 +276,7 @@ impl Status {
         if self.trimmed {
             entries.extend(self.work_json(&TRIM, trim));
             if trim.state == 0 {
-                // A missing device cannot report whether it supports trim.
-                let unknown = u64::from(vdev.psize == 0);
-                entries.push(("trim_notsup".into(), Json::number(unknown, self.json_int)));
+                entries.push(("trim_notsup".into(), Json::number(0, self.json_int)));
             }
         }
         entries

@@ -78,7 +78,7 @@ fn is_faulted(v: &VdevRow) -> bool {
 
 /// A label is missing, or not the expected one.
 fn is_unlabeled(v: &VdevRow) -> bool {
-    v.unlabeled || matches!(v.note.as_str(), "corrupted data" | "invalid label")
+    v.unlabeled || v.has_bad_content()
 }
 
 fn is_missing(v: &VdevRow) -> bool {
