@@ -28,7 +28,7 @@ is "$(zpool add -nf tank mirror "$T/b" "$T/c" log mirror "$T/d" "$T/e" cache "$T
 
 # Refused without -f, and what cannot be at all.
 says "mismatched replication level: pool uses file and new vdev is mirror" zpool add tank mirror "$T/b" "$T/c"
-says "mirror contains devices of different sizes" zpool add tank log mirror "$T/b" "$T/big"
+says "mirror contains devices of different sizes" zpool add tank mirror "$T/b" "$T/big"
 says "$T/a is part of active pool 'tank'" zpool add tank "$T/a"
 says "invalid vdev specification: cache requires at least 1 devices" zpool add tank cache mirror "$T/b" "$T/c"
 says "invalid vdev specification: unsupported 'log' device: raidz" zpool add tank log raidz "$T/b" "$T/c"

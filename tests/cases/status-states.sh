@@ -5,21 +5,7 @@ HOSTS=1
 . "$(dirname "$0")/lib.sh"
 unset ZUSE_HOST_LINGER
 
-disks() { for d in "$@"; do rm -f "$T/$d"; disk "$d" 96M; done; }
-fill() { head -c "${1:-3000000}" /dev/urandom >"$T/content"; ok zuse cp -f "$T/content" t:/f; ok zpool sync t; }
-plainly() {
-    sed -E -e "s,$T/,/pools/,g" -e 's/(on|since) [A-Z][a-z]{2} [A-Z][a-z]{2} [ 0-9]{2} [0-9:]{8} [0-9]{4}/\1 TIME/; s/created [A-Z].* [0-9]{4},/created TIME,/' \
-        -e 's/[0-9]{2}:[0-9]{2}:[0-9]{2}/DURATION/; s/(resilvered|repaired) [0-9.]+[BKM]/\1 SIZE/; s/consumes [0-9.]+[BKM]/consumes SIZE/; s/[0-9.]+[BKM] (repaired|resilvered)/SIZE \1/' \
-        -e 's/[0-9]{15,}/GUID/; s/ +$//' -e 's/[0-9.]+[BKM] ?\/ ?[0-9.]+[BKM]/SIZE/g; s/[0-9.]+% done/PERCENT done/; s/ +(STATE|ONLINE|DEGRADED|UNAVAIL|OFFLINE|FAULTED|INUSE|AVAIL) */ \1 /; s/ +(READ|[0-9]+) +(WRITE|[0-9]+) +(CKSUM|[0-9]+)/ \1 \2 \3/; s/ +$//'
-}
-# Compares with what follows on the input.
-state() { # name, options
-    local name=$1
-    shift
-    zpool status "$@" t 2>&1 | plainly >got
-    plainly >wanted
-    cmp -s got wanted || differs "$name: $(diff wanted got)"
-}
+. "$CASES/states.inc"
 
 disks a b
 ok zpool create -m none t mirror "$T/a" "$T/b"

@@ -3,11 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use zuse::{
-    AuxList, BlockDevice, DeviceAccess, FileDevice, Shape, Storage, TopSpec, VdevClass, VdevKind,
-    VdevStatus,
+    AuxList, BlockDevice, DeviceAccess, FileDevice, Shape, Storage, TopSpec, VdevClass, VdevStatus,
 };
 
 use crate::error::{CommandError, Outcome};
+
+mod draid;
+mod redundancy;
+
+use redundancy::{Level, last_of};
 
 /// Devices in order, and how they form vdevs.
 #[derive(Debug, Default)]
@@ -44,46 +48,11 @@ fn word_of(text: &str) -> Option<Outcome<Word>> {
         "raidz3" => Word::Group(Shape::Raidz { nparity: 3 }),
         "spare" => Word::Aux(AuxList::Spares),
         "cache" => Word::Aux(AuxList::Cache),
-        _ => return text.strip_prefix("draid").map(draid),
-    }))
-}
-
-/// `draid[P][:Nd][:Nc][:Ns]`
-fn draid(rest: &str) -> Outcome<Word> {
-    let wrong = || {
-        invalid(format!(
-            "'draid{rest}' is no dRAID: draid[PARITY][:Nd][:Nc][:Ns]"
-        ))
-    };
-    let mut parts = rest.split(':');
-    let nparity = match parts.next().unwrap_or_default() {
-        "" => 1,
-        digits => digits.parse().map_err(|_| wrong())?,
-    };
-    let (mut ndata, mut children, mut nspares) = (None, None, 0);
-    for part in parts {
-        let (Some(digits), Some(unit)) = (
-            part.get(..part.len().saturating_sub(1)),
-            part.chars().last(),
-        ) else {
-            return Err(wrong().into());
-        };
-        match unit {
-            'd' => ndata = Some(digits.parse().map_err(|_| wrong())?),
-            'c' => children = Some(digits.parse().map_err(|_| wrong())?),
-            's' => nspares = digits.parse().map_err(|_| wrong())?,
-            _ => return Err(wrong().into()),
+        _ => {
+            let draid = draid::word_of(text)?;
+            return Some(draid.map(|(shape, said)| Word::Draid(shape, said)));
         }
-    }
-    if !(1..=3).contains(&nparity) {
-        return Err(invalid("draid has a parity of 1 to 3").into());
-    }
-    let shape = Shape::Draid {
-        nparity,
-        ndata,
-        nspares,
-    };
-    Ok(Word::Draid(shape, children))
+    }))
 }
 
 /// Differences in size that are not worth a message.
@@ -94,13 +63,20 @@ fn size_of(path: &Path) -> Option<u64> {
     Some(BlockDevice::size(&device))
 }
 
+/// Whether devices of one vdev differ in size.
+fn is_uneven(members: &[PathBuf], make: Option<u64>) -> bool {
+    let mut sizes = members.iter().filter_map(|path| size_of(path).or(make));
+    let Some(first) = sizes.next() else {
+        return false;
+    };
+    sizes.any(|size| size.abs_diff(first) > TOLERANCE)
+}
+
 fn name_of(shape: Shape) -> &'static str {
     match shape {
         Shape::Single => "disk",
         Shape::Mirror => "mirror",
-        Shape::Raidz { nparity: 1 } => "raidz",
-        Shape::Raidz { nparity: 2 } => "raidz2",
-        Shape::Raidz { .. } => "raidz3",
+        Shape::Raidz { .. } => "raidz",
         Shape::Draid { .. } => "draid",
     }
 }
@@ -112,114 +88,9 @@ fn word_for(list: AuxList) -> &'static str {
     }
 }
 
-/// The redundancy of a vdev for data, special or dedup.
-#[derive(Clone, Copy)]
-struct Level {
-    /// `disk`, `file`, `mirror`, `raidz`, `draid`.
-    kind: &'static str,
-    /// The number of devices that it can lose.
-    parity: usize,
-    devices: usize,
-}
-
-impl Level {
-    fn of_new(top: &TopSpec) -> Option<Self> {
-        let (kind, parity) = match top.shape {
-            Shape::Single => ("disk", 0),
-            Shape::Mirror => ("mirror", top.devices.saturating_sub(1)),
-            Shape::Raidz { nparity } => ("raidz", usize::from(nparity)),
-            Shape::Draid { nparity, .. } => ("draid", usize::from(nparity)),
-        };
-        (top.class != VdevClass::Log).then_some(Self {
-            kind,
-            parity,
-            devices: top.devices,
-        })
-    }
-
-    fn of_old(top: &VdevStatus) -> Option<Self> {
-        let devices = top.children.len();
-        let (kind, parity) = match &top.kind {
-            VdevKind::Disk => ("disk", 0),
-            VdevKind::File => ("file", 0),
-            VdevKind::Mirror => ("mirror", devices.saturating_sub(1)),
-            VdevKind::Raidz { nparity, .. } => ("raidz", usize::from(*nparity)),
-            VdevKind::Draid { nparity, .. } => ("draid", usize::from(*nparity)),
-            _ => return None,
-        };
-        (!top.is_log).then_some(Self {
-            kind,
-            parity,
-            devices,
-        })
-    }
-
-    fn is_lone(self) -> bool {
-        matches!(self.kind, "disk" | "file")
-    }
-
-    fn has_parity(self) -> bool {
-        matches!(self.kind, "raidz" | "draid")
-    }
-
-    /// The difference between a new vdev and this one of the pool.
-    fn against(&self, new: &Self) -> Option<String> {
-        if self.is_lone() && new.is_lone() {
-            return None;
-        }
-        if self.kind != new.kind && (self.is_lone() || new.is_lone() || self.parity != new.parity) {
-            return Some(format!(
-                "pool uses {} and new vdev is {}",
-                self.kind, new.kind
-            ));
-        }
-        if self.parity != new.parity && self.has_parity() {
-            return Some(format!(
-                "pool uses {} device parity and new vdev uses {}",
-                self.parity, new.parity
-            ));
-        }
-        (self.kind == new.kind && self.devices != new.devices).then(|| {
-            format!(
-                "pool uses {}-way {} and new vdev uses {}-way {}",
-                self.devices, self.kind, new.devices, new.kind
-            )
-        })
-    }
-}
-
-/// The difference between vdevs that are to form one pool.
-fn uneven_levels(all: &[Level]) -> Option<String> {
-    let (first, rest) = all.split_first()?;
-    rest.iter().find_map(|t| {
-        let (a, b) = (first.kind, t.kind);
-        if first.is_lone() && t.is_lone() {
-            return None;
-        }
-        if a != b {
-            // Groups of different kinds match if they tolerate the same losses.
-            let (p, q) = (first.parity, t.parity);
-            if first.is_lone() || t.is_lone() {
-                return Some(format!("both {a} and {b} vdevs"));
-            }
-            let ways = match b {
-                "mirror" => format!(" ({}-way)", t.devices),
-                _ => String::new(),
-            };
-            let what = format!("{a} and {b} vdevs with different redundancy");
-            return (p != q).then(|| format!("{what}, {p} vs. {q}{ways}"));
-        }
-        if first.has_parity() && first.parity != t.parity {
-            let (p, q) = (first.parity, t.parity);
-            return Some(format!("both {p} and {q} device parity {a} vdevs"));
-        }
-        (first.devices != t.devices)
-            .then(|| format!("both {}-way and {}-way {a} vdevs", first.devices, t.devices))
-    })
-}
-
 /// A group whose words are being parsed.
 struct Open {
+    word: String,
     shape: Shape,
     children: Option<usize>,
     from: usize,
@@ -237,12 +108,7 @@ impl VdevSpecs {
         for word in words {
             let path = path_of(word);
             let text = word.to_str().unwrap_or_default();
-            let keyword = match word_of(text) {
-                // A name that only begins as a dRAID's.
-                Some(Err(_)) if path.exists() => None,
-                word => word.transpose()?,
-            };
-            let Some(keyword) = keyword else {
+            let Some(keyword) = word_of(text).transpose()? else {
                 specs.device(path, class, aux, open.is_some());
                 continue;
             };
@@ -250,6 +116,9 @@ impl VdevSpecs {
             if let (Some(list), Word::Group(_) | Word::Draid(..)) = (aux, &keyword) {
                 let what = format!("{} requires at least 1 devices", word_for(list));
                 return Err(invalid(what).into());
+            }
+            if matches!(keyword, Word::Class(_) | Word::Aux(_)) {
+                specs.end_section(class, aux)?;
             }
             if matches!(text, "log" | "spare" | "cache") {
                 if seen.iter().any(|s| s == text) {
@@ -261,11 +130,12 @@ impl VdevSpecs {
             match keyword {
                 Word::Class(new) => (class, aux) = (new, None),
                 Word::Aux(list) => aux = Some(list),
-                Word::Group(shape) => open = Some(specs.begin(shape, None, class)?),
-                Word::Draid(shape, said) => open = Some(specs.begin(shape, said, class)?),
+                Word::Group(shape) => open = Some(specs.begin(text, shape, None, class)?),
+                Word::Draid(shape, said) => open = Some(specs.begin(text, shape, said, class)?),
             }
         }
         specs.end(open, class)?;
+        specs.end_section(class, aux)?;
         Ok(specs)
     }
 
@@ -286,24 +156,46 @@ impl VdevSpecs {
         }
     }
 
-    fn begin(&self, shape: Shape, children: Option<usize>, class: VdevClass) -> Outcome<Open> {
-        if class == VdevClass::Log && matches!(shape, Shape::Raidz { .. } | Shape::Draid { .. }) {
-            let what = format!("unsupported 'log' device: {}", name_of(shape));
+    fn begin(
+        &self,
+        word: &str,
+        shape: Shape,
+        children: Option<usize>,
+        class: VdevClass,
+    ) -> Outcome<Open> {
+        let has_parity = matches!(shape, Shape::Raidz { .. } | Shape::Draid { .. });
+        if class != VdevClass::Normal && has_parity {
+            // OpenZFS says so of vdevs for dedup tables too.
+            let class = match class {
+                VdevClass::Log => "log",
+                _ => "special",
+            };
+            let what = format!("unsupported '{class}' device: {}", name_of(shape));
             return Err(invalid(what).into());
         }
         Ok(Open {
+            word: word.to_owned(),
             shape,
             children,
             from: self.devices.len(),
         })
     }
 
-    /// Refuses vdevs for a new pool if none is for data.
-    pub fn check_has_data(&self) -> Outcome {
-        if self.layout.iter().any(|t| t.class == VdevClass::Normal) {
-            return Ok(());
-        }
-        Err(invalid("at least one toplevel vdev must be specified").into())
+    /// Refuses a section without a device.
+    fn end_section(&self, class: VdevClass, aux: Option<AuxList>) -> Outcome {
+        let has_log = || self.layout.iter().any(|t| t.class == VdevClass::Log);
+        let what = match aux {
+            Some(AuxList::Spares) if self.spares.is_empty() => "spare requires at least 1 devices",
+            Some(AuxList::Cache) if self.cache.is_empty() => "cache requires at least 1 devices",
+            None if class == VdevClass::Log && !has_log() => "log requires at least 1 device",
+            _ => return Ok(()),
+        };
+        Err(invalid(what).into())
+    }
+
+    /// Whether there is a vdev for data, without which no pool can be.
+    pub fn has_data(&self) -> bool {
+        self.layout.iter().any(|t| t.class == VdevClass::Normal)
     }
 
     /// All devices.
@@ -327,6 +219,7 @@ impl VdevSpecs {
 
     fn end(&mut self, open: Option<Open>, class: VdevClass) -> Outcome {
         let Some(Open {
+            word,
             shape,
             children,
             from,
@@ -335,18 +228,14 @@ impl VdevSpecs {
             return Ok(());
         };
         let devices = self.devices.len() - from;
-        if devices < shape.least() {
-            let what = format!(
-                "{} requires at least {} devices",
-                name_of(shape),
-                shape.least()
-            );
-            return Err(invalid(what).into());
+        let least = match shape {
+            Shape::Draid { nparity, .. } => usize::from(nparity) + 1,
+            shape => shape.least(),
+        };
+        if devices < least {
+            return Err(invalid(format!("{word} requires at least {least} devices")).into());
         }
-        if let Some(said) = children.filter(|said| *said != devices) {
-            let what = format!("the dRAID is to have {said} devices, and {devices} are given");
-            return Err(invalid(what).into());
-        }
+        draid::check(shape, children, devices)?;
         self.layout.push(TopSpec {
             shape,
             devices,
@@ -355,37 +244,35 @@ impl VdevSpecs {
         Ok(())
     }
 
-    /// Different redundancy among the vdevs of the pool, which is rarely intended. It may be among
-    /// the new ones, or between them and the existing ones.
-    pub fn mismatch(&self, there: Option<&VdevStatus>) -> Option<String> {
-        let new: Vec<Level> = self.layout.iter().filter_map(Level::of_new).collect();
-        if let Some(said) = uneven_levels(&new) {
-            return Some(format!("mismatched replication level: {said} are present"));
-        }
-        let first = new.first()?;
-        let old = there?.children.iter().filter_map(Level::of_old);
-        let old: Vec<Level> = old.collect();
-        // A pool that is uneven already may become more so.
-        let said = match uneven_levels(&old) {
-            None => old.first()?.against(first),
-            Some(_) => None,
-        }?;
-        Some(format!("mismatched replication level: {said}"))
-    }
-
-    /// Devices of one vdev that differ in size: the rest of the larger ones is lost. Missing ones
-    /// get `make` bytes.
-    pub fn uneven(&self, make: Option<u64>) -> Option<String> {
+    /// What is rarely intended, line by line. Devices of a vdev may differ in size: the rest of the
+    /// larger ones is lost. Vdevs may differ in redundancy, from each other or from those of the
+    /// pool. Missing devices get `make` bytes.
+    pub fn objections(&self, there: Option<&VdevStatus>, make: Option<u64>) -> Vec<String> {
+        let differs = |said: String| format!("mismatched replication level: {said}");
         let mut rest = self.devices.as_slice();
-        self.layout.iter().find_map(|top| {
-            let members;
-            (members, rest) = rest.split_at_checked(top.devices)?;
-            let mut sizes = members.iter().filter_map(|path| size_of(path).or(make));
-            let first = sizes.next()?;
-            let uneven = sizes.any(|size| size.abs_diff(first) > TOLERANCE);
-            let name = name_of(top.shape);
-            uneven.then(|| format!("{name} contains devices of different sizes"))
-        })
+        let mut lines = Vec::new();
+        let mut last: Option<Level> = None;
+        for top in &self.layout {
+            let (members, others) = rest.split_at_checked(top.devices).unwrap_or((rest, &[]));
+            rest = others;
+            let Some(level) = Level::of_new(top, members) else {
+                continue;
+            };
+            if is_uneven(members, make) {
+                lines.push(format!(
+                    "{} contains devices of different sizes",
+                    level.kind
+                ));
+            }
+            lines.extend(last.and_then(|last| level.beside(last)).map(differs));
+            last = Some(level);
+        }
+        if lines.is_empty()
+            && let (Some(last), Some(pool)) = (last, there.and_then(last_of))
+        {
+            lines.extend(last.against(pool).map(differs));
+        }
+        lines
     }
 
     /// The lines of a dry run, by class. `there`: the existing vdevs of the pool.
@@ -557,9 +444,22 @@ mod tests {
             ("mirror a", "mirror requires at least 2 devices"),
             ("a log b log c", "'log' can be specified only once"),
             ("a log raidz b c", "unsupported 'log' device"),
-            ("draid9 a b c", "parity"),
-            ("draid:4x a b c", "is no dRAID"),
-            ("draid1:2d:9c a b c", "to have 9 devices"),
+            ("raidz1 a", "raidz1 requires at least 2 devices"),
+            ("draid2:1d a b", "draid2:1d requires at least 3 devices"),
+            ("draid:4x a b c", "not 'draid:4x'"),
+            ("draid1: a b c", "expected [:<number><c|d|s>] not 'draid1:'"),
+            ("draid1:-1d a b c", "expected [:<number><c|d|s>] not"),
+            ("draid1:2d:9c a b c", "9 required but 3 provided"),
+            ("draid1:1d:5s a b c d", "dRAID spares 5; additional disks"),
+            ("draid1:3d a b c", "at most 2 disks are available for data"),
+            ("draid1:0d a b c", "per group 0 is too high"),
+            ("draid1:3s a b c d", "leaves no disks available for data"),
+            ("a special raidz b c", "unsupported 'special' device: raidz"),
+            ("a dedup draid b c", "unsupported 'special' device: draid"),
+            ("a log special b", "log requires at least 1 device"),
+            ("a log", "log requires at least 1 device"),
+            ("a spare log b", "spare requires at least 1 devices"),
+            ("a cache", "cache requires at least 1 devices"),
             ("a spare b spare c", "'spare' can be specified only once"),
             ("a cache mirror b c", "cache requires at least 1 devices"),
         ] {

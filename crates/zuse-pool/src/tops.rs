@@ -50,24 +50,36 @@ impl Pool {
     /// `Refused(ROFS)`.
     pub fn add_vdevs(self: &Arc<Self>, new: NewVdevs) -> Result<()> {
         let check = {
-            let classes: Vec<VdevClass> = new.layout.iter().map(|t| t.class).collect();
-            let has_draid = new.layout.iter().any(TopSpec::is_draid);
-            move |ctx: &SyncCtx<'_>| ctx.pool.check_add(&classes, has_draid)
+            let layout = new.layout.clone();
+            move |ctx: &SyncCtx<'_>| ctx.pool.check_add(&layout)
         };
         self.sync_task(check, move |ctx| ctx.pool.add_now(ctx, &new))?;
         // The allocator gets them in the next txg, so this waits for that one too.
         self.sync_now()
     }
 
-    fn check_add(&self, classes: &[VdevClass], has_draid: bool) -> Result<()> {
+    /// Looks whether devices can be added, and writes nothing.
+    ///
+    /// # Errors
+    /// As [`Self::add_vdevs`].
+    pub fn check_new(&self, new: &NewVdevs) -> Result<()> {
+        self.check_add(&new.layout)?;
+        for (spec, members) in layout::groups(&new.devices, &new.layout)? {
+            spec.config(0, members, &mut || 1)?;
+        }
+        let mut aux = new.spares.iter().chain(&new.cache);
+        aux.try_for_each(|spec| layout::measure(spec).map(drop))
+    }
+
+    fn check_add(&self, layout: &[TopSpec]) -> Result<()> {
         if self.vdevs.tops().iter().any(|top| top.is_removing()) {
             return Err(Error::refused(Errno::BUSY, "device removal in progress"));
         }
         let has_zaps = self.config.lock().has_per_vdev_zaps;
         let wants_classes = |c: &VdevClass| matches!(c, VdevClass::Special | VdevClass::Dedup);
         for (guid, wanted) in [
-            (CLASSES, classes.iter().any(wants_classes)),
-            (DRAID, has_draid),
+            (CLASSES, layout.iter().any(|t| wants_classes(&t.class))),
+            (DRAID, layout.iter().any(TopSpec::is_draid)),
         ] {
             if wanted && !(self.features.is_enabled(guid) && has_zaps) {
                 return Err(Error::refused(

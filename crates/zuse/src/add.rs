@@ -6,9 +6,9 @@ use zuse_base::{Errno, Error, Refusal, Result};
 use zuse_device::Storage;
 use zuse_format::property::PropertyValue;
 use zuse_pool::{NewVdevs, TopSpec, VdevSpec};
-use zuse_vdev::{VdevClass, VdevConfig};
+use zuse_vdev::VdevClass;
 
-use crate::create::Made;
+use crate::create::{Made, look_at};
 use crate::device::Taken;
 use crate::{DeviceUse, ImportedPool, NewDevice, NewPool, Pool, pool_property};
 
@@ -55,6 +55,25 @@ impl AuxList {
     }
 }
 
+/// The spares and cache devices of a pool, by what they lie on.
+pub(crate) struct OwnAux {
+    pool: String,
+    devices: Vec<(AuxList, Storage)>,
+}
+
+impl OwnAux {
+    /// What a device is for the pool, in words, if it is one of them.
+    pub fn of(&self, path: &Path) -> Option<String> {
+        let storage = Storage::of(path).ok()?;
+        let found = self.devices.iter().find(|(_, own)| storage.meets(own));
+        let (shown, pool) = (path.display(), &self.pool);
+        found.map(|(list, _)| match list {
+            AuxList::Spares => format!("{shown} is reserved as a hot spare for pool {pool}"),
+            AuxList::Cache => format!("{shown} is part of unknown pool '{pool}'"),
+        })
+    }
+}
+
 impl Pool {
     /// Adds devices; they are in use, or listed, on return.
     ///
@@ -64,11 +83,8 @@ impl Pool {
     /// for sectors unlike the pool's, `Refused(NOTSUP)` without a feature; `Refused(ROFS)`,
     /// `Device`.
     pub fn add(&self, new: &NewDevices) -> Result<()> {
-        self.check_unused(new)?;
-        let ashift = match new.ashift {
-            None => self.stored_ashift()?,
-            given => given,
-        };
+        self.check_add(new)?;
+        let ashift = self.ashift_for(new)?;
         let mut made = Made::default();
         let vdevs = NewVdevs {
             devices: made.open_all(&new.devices, ashift)?,
@@ -76,15 +92,41 @@ impl Pool {
             spares: made.open_all(&new.spares, ashift)?,
             cache: made.open_all(&new.cache, ashift)?,
         };
-        if !new.mixed_sectors {
-            self.check_sectors(&vdevs)?;
-        }
         let added = self.spa().add_vdevs(vdevs);
         // Of a pool that is suspended the devices may have come, although it cannot say so.
         if added.is_ok() || made.paths().any(|path| self.vdev_by_name(path).is_some()) {
             made.keep();
         }
         added
+    }
+
+    /// Looks whether devices can be added, and changes nothing.
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    pub fn check_add(&self, new: &NewDevices) -> Result<()> {
+        self.check_unused(new)?;
+        let ashift = self.ashift_for(new)?;
+        let look = |all: &[NewDevice]| -> Result<Vec<VdevSpec>> {
+            all.iter().map(|device| look_at(device, ashift)).collect()
+        };
+        let vdevs = NewVdevs {
+            devices: look(&new.devices)?,
+            layout: new.layout.clone(),
+            spares: look(&new.spares)?,
+            cache: look(&new.cache)?,
+        };
+        if !new.mixed_sectors {
+            self.check_sectors(&vdevs)?;
+        }
+        self.spa().check_new(&vdevs)
+    }
+
+    fn ashift_for(&self, new: &NewDevices) -> Result<Option<u8>> {
+        match new.ashift {
+            None => self.stored_ashift(),
+            given => Ok(given),
+        }
     }
 
     /// Gives a new pool its spares and cache devices.
@@ -105,14 +147,7 @@ impl Pool {
     /// As [`Self::add`].
     pub fn check_unused(&self, new: &NewDevices) -> Result<()> {
         let taken = Taken::of(&new.imported);
-        let own: Vec<(AuxList, Storage)> = AuxList::ALL
-            .into_iter()
-            .map(|list| Ok((list, self.spa().aux_devices(list.key())?)))
-            .collect::<Result<Vec<(AuxList, Vec<VdevConfig>)>>>()?
-            .into_iter()
-            .flat_map(|(list, all)| all.into_iter().map(move |c| (list, c)))
-            .filter_map(|(list, c)| Some((list, Storage::of(Path::new(c.path.as_ref()?)).ok()?)))
-            .collect();
+        let own = self.own_aux()?;
         let all = new.devices.iter().chain(&new.spares).chain(&new.cache);
         for device in all {
             let shown = device.path.display();
@@ -123,18 +158,7 @@ impl Pool {
                 let what = format!("cannot resolve path '{shown}'");
                 return Err(Error::refused(Errno::NOENT, what));
             }
-            let storage = Storage::of(&device.path).ok();
-            let listed = own
-                .iter()
-                .find(|(_, s)| storage.as_ref().is_some_and(|o| o.meets(s)));
-            if let Some((list, _)) = listed {
-                let name = self.name();
-                let what = match list {
-                    AuxList::Spares => {
-                        format!("{shown} is reserved as a hot spare for pool {name}")
-                    }
-                    AuxList::Cache => format!("{shown} is part of unknown pool '{name}'"),
-                };
+            if let Some(what) = own.of(&device.path) {
                 return Err(Error::refused(Errno::BUSY, what));
             }
             if !DeviceUse::of(&device.path)?.never_came(&device.path, self)? {
@@ -142,6 +166,21 @@ impl Pool {
             }
         }
         Ok(())
+    }
+
+    /// The spares and cache devices of the pool.
+    pub(crate) fn own_aux(&self) -> Result<OwnAux> {
+        let mut own = OwnAux {
+            pool: self.name(),
+            devices: Vec::new(),
+        };
+        for list in AuxList::ALL {
+            let all = self.spa().aux_devices(list.key())?;
+            let found = all.into_iter().filter_map(|config| config.path);
+            let found = found.filter_map(|path| Storage::of(Path::new(&path)).ok());
+            own.devices.extend(found.map(|storage| (list, storage)));
+        }
+        Ok(own)
     }
 
     /// The pool's property `ashift`, if it is set.

@@ -100,6 +100,26 @@ impl Drop for Made {
     }
 }
 
+/// A device as it is, opened so that nobody is disturbed. One that is to be made is memory of that
+/// size.
+pub(crate) fn look_at(device: &NewDevice, ashift: Option<u8>) -> Result<VdevSpec> {
+    let (is_disk, device): (_, Arc<dyn BlockDevice>) = match device.make {
+        Some(size) if !device.path.exists() => {
+            let path = device.path.display().to_string();
+            (false, Arc::new(MemDevice::new(path, size)))
+        }
+        _ => {
+            let open = FileDevice::open(&device.path, Access::Probe)?;
+            (open.is_block_device(), Arc::new(open))
+        }
+    };
+    Ok(VdevSpec {
+        is_disk,
+        device,
+        ashift,
+    })
+}
+
 impl NewPool {
     /// Looks whether the pool can be made, and changes nothing. A key is not asked for.
     ///
@@ -123,24 +143,7 @@ impl NewPool {
                 return Err(Error::refused(Errno::NOENT, what));
             }
         }
-        // A look disturbs nobody; what is not there yet is a device of that size.
-        let look = |device: &NewDevice| {
-            let (is_disk, device): (_, Arc<dyn BlockDevice>) = match device.make {
-                Some(size) if !device.path.exists() => {
-                    let path = device.path.display().to_string();
-                    (false, Arc::new(MemDevice::new(path, size)))
-                }
-                _ => {
-                    let open = FileDevice::open(&device.path, Access::Probe)?;
-                    (open.is_block_device(), Arc::new(open))
-                }
-            };
-            Ok(VdevSpec {
-                is_disk,
-                device,
-                ashift: wanted.ashift,
-            })
-        };
+        let look = |device: &NewDevice| look_at(device, wanted.ashift);
         let vdevs: Vec<_> = self.devices.iter().map(look).collect::<Result<_>>()?;
         let aux = self.spares.iter().chain(&self.cache).map(look);
         check_vdevs(&vdevs, &self.layout, &aux.collect::<Result<Vec<_>>>()?)

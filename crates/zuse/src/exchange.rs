@@ -200,6 +200,14 @@ impl Pool {
             let what = format!("cannot resolve path '{}'", path.display());
             return Err(Error::refused_for(Refusal::Whole, Errno::NOENT, what));
         }
+        // It would be in the tree and in a list: another device could be replaced by it then.
+        if let Some(what) = self.own_aux()?.of(path) {
+            let errno = match take.force {
+                true => Errno::BUSY,
+                false => Errno::EXIST,
+            };
+            return Err(Error::refused(errno, what));
+        }
         let used = DeviceUse::of(path)?;
         if let Some(own) = used.pool().filter(|pool| pool.pool_guid == self.guid()) {
             let seated = |leaf: &Arc<zuse_vdev::Leaf>| {

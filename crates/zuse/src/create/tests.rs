@@ -6,6 +6,8 @@ use zuse_base::Span;
 use zuse_device::{FaultyDevice, Op, Rule};
 use zuse_vdev::Labels;
 
+use zuse_pool::{NewVdevs, Newcomer, Purpose};
+
 use super::*;
 use crate::{AuxList, NewDevices};
 
@@ -154,5 +156,60 @@ fn devices_that_could_not_be_added_can_be_taken_again() {
         free(&c);
     }
     pool.add(&one(&[&b], None)).expect("added");
+    pool.export().expect("exported");
+}
+
+/// What a look cannot find out: a device fails while it gets its labels.
+#[test]
+fn devices_that_failed_on_their_way_into_a_pool_have_no_labels() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let a = device(dir.path(), "a", SIZE);
+    let new = NewPool {
+        name: "tank".into(),
+        devices: vec![a],
+        ..NewPool::default()
+    };
+    let pool = Pool::create(Environment::default(), &new).expect("made");
+    let seat = pool.config().vdev_tree.children[0].guid;
+    let disk = |name: &str| Arc::new(MemDevice::new(name, SIZE));
+    let spec = |device: Arc<dyn BlockDevice>| VdevSpec {
+        is_disk: false,
+        device,
+        ashift: None,
+    };
+    // From the last two of the four labels on.
+    let after = SIZE / 2;
+    let broken = || {
+        let broken = Arc::new(FaultyDevice::new(disk("broken")));
+        broken.add(Rule::broken(Op::Write).within(Span::new(after, SIZE - after)));
+        broken
+    };
+    let labels = |device: &FaultyDevice| {
+        device.clear();
+        Labels::read(device).good().count()
+    };
+    for place in 0..3 {
+        let (whole, fails) = (disk("whole"), broken());
+        let mut new = NewVdevs::default();
+        let list = match place {
+            0 => &mut new.devices,
+            1 => &mut new.spares,
+            _ => &mut new.cache,
+        };
+        list.extend([spec(whole.clone()), spec(fails.clone())]);
+        pool.spa().add_vdevs(new).expect_err("a device is broken");
+        assert_eq!(Labels::read(&*whole).good().count(), 0, "{place}");
+        assert_eq!(labels(&fails), 0, "{place}");
+    }
+    for purpose in [Purpose::Attach, Purpose::Replace] {
+        let fails = broken();
+        let new = Newcomer::Device {
+            device: fails.clone(),
+            is_disk: false,
+        };
+        let done = pool.spa().put_beside(seat, &new, purpose, false);
+        done.expect_err("the device is broken");
+        assert_eq!(labels(&fails), 0, "{purpose:?}");
+    }
     pool.export().expect("exported");
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use zuse::{Errno, NewDevice, NewDevices, Pool};
 
+use super::create::refused as not_without_force;
 use super::repeat::VdevNames;
 use crate::args::pair_of_option;
 use crate::error::{CommandError, Explain, Outcome, explain};
@@ -86,9 +87,9 @@ impl Add {
         pool.check_unused(&request)
             .map_err(|e| refused(&name, &e, request.force))?;
         if !self.force && !self.allow_replication_mismatch {
-            let there = pool.vdev_status();
-            if let Some(what) = specs.mismatch(Some(&there)).or_else(|| specs.uneven(None)) {
-                return Err(not_without_force(&what).into());
+            let odd = specs.objections(Some(&pool.vdev_status()), None);
+            if !odd.is_empty() {
+                return Err(not_without_force(self.allow_in_use, odd).into());
             }
         }
         if specs.has_twins() {
@@ -97,6 +98,8 @@ impl Add {
             return Err(CommandError::new(what).into());
         }
         if self.dry_run {
+            pool.check_add(&request)
+                .map_err(|e| refused(&name, &e, request.force))?;
             return self.show(session, &pool, &specs);
         }
         pool.add(&request)
@@ -162,26 +165,18 @@ fn tree_lines(vdev: &VdevRow, depth: usize, lines: &mut Vec<String>) {
         .for_each(|c| tree_lines(c, depth + 1, lines));
 }
 
-fn not_without_force(what: &str) -> CommandError {
-    CommandError::new("invalid vdev specification")
-        .hint("use '-f' to override the following errors:")
-        .hint(what)
-}
-
 fn refused(pool: &str, error: &zuse::Error, forced: bool) -> CommandError {
     match error {
         zuse::Error::Refused {
             errno: Errno::BUSY,
             what,
             ..
-        } if forced => CommandError::new("invalid vdev specification")
-            .hint("the following errors must be manually repaired:")
-            .hint(what.clone()),
+        } if forced => not_without_force(true, [what.clone()]),
         zuse::Error::Refused {
             errno: Errno::BUSY | Errno::EXIST,
             what,
             ..
-        } => not_without_force(what),
+        } => not_without_force(false, [what.clone()]),
         _ if error.is_for(zuse::Refusal::TooSmall) || error.is(Errno::OVERFLOW) => {
             CommandError::new(format!(
                 "cannot add to '{pool}': device is less than the minimum size (64M)"

@@ -93,15 +93,15 @@ impl Create {
         let (spares, cache) = (make(&specs.spares), make(&specs.cache));
         self.check_paths(&specs)?;
         self.check_mountpoint(&root_properties, passing.as_ref())?;
-        if self.dry_run {
-            return self.print_layout(session, &specs);
-        }
-        let root_key = self.root_key(session, &root_properties)?;
+        let root_key = match self.dry_run {
+            true => None,
+            false => self.root_key(session, &root_properties)?,
+        };
         let owner = (rustix::process::getuid().as_raw(), crate::caller::group());
         let new = NewPool {
             name: name.clone(),
             devices,
-            layout: specs.layout,
+            layout: specs.layout.clone(),
             spares,
             cache,
             features,
@@ -112,6 +112,10 @@ impl Create {
             force: self.force,
             imported: session.state.taken()?,
         };
+        self.check(&new, &specs)?;
+        if self.dry_run {
+            return self.print_layout(session, &specs);
+        }
         let pool =
             Pool::create(session.environment()?, &new).map_err(|e| self.refusal(&name, &e))?;
         session.adopt(pool.clone());
@@ -155,18 +159,37 @@ impl Create {
         Ok(())
     }
 
-    /// The vdevs as given. Refused without -f if their redundancy differs.
+    /// The vdevs as given.
     fn specs(&self, session: &Session) -> Outcome<VdevSpecs> {
         let specs = VdevSpecs::parse(&self.vdevs, &|v: &Path| session.path(v))?;
-        specs.check_has_data()?;
-        let odd = || specs.mismatch(None).or_else(|| specs.uneven(self.size));
-        if let Some(what) = odd().filter(|_| !self.force) {
-            return Err(CommandError::new("invalid vdev specification")
-                .hint("use '-f' to override the following errors:")
-                .hint(what)
-                .into());
+        match specs.has_data() {
+            true => Ok(specs),
+            false => {
+                let what = "at least one general top-level vdev must be specified".to_owned();
+                Err(refused(self.force, [what]).into())
+            }
         }
-        Ok(specs)
+    }
+
+    /// Refuses devices that are in use, then, without -f, vdevs that do not fit each other, then
+    /// what else cannot be.
+    fn check(&self, new: &NewPool, specs: &VdevSpecs) -> Outcome {
+        let refusal = |e: &zuse::Error| self.refusal(&self.pool, e);
+        let checked = new.check();
+        let in_use = |e: &zuse::Error| e.is(Errno::BUSY) || e.is(Errno::EXIST);
+        if let Err(e) = &checked
+            && in_use(e)
+        {
+            return Err(refusal(e).into());
+        }
+        let odd = match self.force {
+            true => Vec::new(),
+            false => specs.objections(None, self.size),
+        };
+        if !odd.is_empty() {
+            return Err(refused(false, odd).into());
+        }
+        checked.map_err(|e| refusal(&e).into())
     }
 
     /// Prints what would be created.
@@ -249,9 +272,7 @@ impl Create {
             ..
         } = error
         {
-            return CommandError::new("invalid vdev specification")
-                .hint("the following errors must be manually repaired:")
-                .hint(what.clone());
+            return refused(true, [what.clone()]);
         }
         if let zuse::Error::Refused {
             errno: Errno::EXIST,
@@ -259,9 +280,7 @@ impl Create {
             ..
         } = error
         {
-            return CommandError::new("invalid vdev specification")
-                .hint("use '-f' to override the following errors:")
-                .hint(what.clone());
+            return refused(false, [what.clone()]);
         }
         let mut said = explain(&format!("cannot create '{name}'"), error, true);
         if error.is_for(zuse::Refusal::TooSmall) || error.is(Errno::OVERFLOW) {
@@ -331,6 +350,17 @@ impl Create {
         }
         Ok((changed.then_some(chosen), properties))
     }
+}
+
+/// The message about vdevs that are refused; with `forced` even so.
+pub fn refused(forced: bool, lines: impl IntoIterator<Item = String>) -> CommandError {
+    let how = match forced {
+        true => "the following errors must be manually repaired:",
+        false => "use '-f' to override the following errors:",
+    };
+    let mut said = CommandError::new("invalid vdev specification").hint(how);
+    said.hints.extend(lines);
+    said
 }
 
 /// Adds a feature and those that it depends on.

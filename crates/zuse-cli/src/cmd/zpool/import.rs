@@ -9,7 +9,7 @@ use zuse::events::Event;
 use zuse::tools::Layers as _;
 use zuse::{
     Aux, DeviceUse, Environment, Errno, FoundPool, Health, Pool, PoolAccess, PoolState, Rewind,
-    Search, VdevConfig, VdevKind,
+    Search, VdevClass, VdevConfig, VdevKind, VdevState, VdevStatus,
 };
 
 use super::status::{MESSAGES, errata};
@@ -247,13 +247,7 @@ impl Import {
             without_logs: self.missing_log,
         };
         let opened = session.patiently(|_| Pool::open(env.clone(), found, &access));
-        let pool = opened.map_err(|e| {
-            let said = refusal(&name, found, host, &e);
-            match e.is(Errno::NXIO) && lacks_log_only(&env, found) {
-                true => said.hint(WITHOUT_LOG),
-                false => said,
-            }
-        })?;
+        let pool = opened.map_err(|e| refused_open(&env, (&name, found), host, &e))?;
         if self.missing_log && !read_only && has_lost_log(&pool) {
             session.ui.say(format!(
                 "warning: a log device of '{name}' is missing: what its intent logs had promised and was not in the pool yet is lost"
@@ -307,20 +301,54 @@ impl Import {
     }
 }
 
-/// What to do if a log device is missing.
-const WITHOUT_LOG: &str = "A log device is missing. 'zpool import -m' imports the pool without it: \
-    what its intent logs had promised and was not in the pool yet is lost then.";
-
-/// Whether all missing vdevs are log devices. To find out, the pool is opened read-only.
-fn lacks_log_only(env: &Environment, found: &FoundPool) -> bool {
-    let Ok(pool) = Pool::open(env.clone(), found, &PoolAccess::default()) else {
-        return false;
+/// Why a pool could not be opened.
+fn refused_open(
+    env: &Environment,
+    (name, found): (&str, &FoundPool),
+    host: u64,
+    error: &zuse::Error,
+) -> CommandError {
+    let logs = match error.is(Errno::NXIO) {
+        true => lost_logs(env, found),
+        false => Vec::new(),
     };
-    let tops = pool.vdev_status().children;
-    let lost = tops.iter().filter(|top| !top.health.state.is_usable());
-    let is_log: Vec<bool> = lost.map(|top| top.is_log).collect();
+    match logs.is_empty() {
+        true => refusal(name, found, host, error),
+        false => without_logs(name, &logs),
+    }
+}
+
+/// The message about a pool that lacks log devices only.
+fn without_logs(name: &str, logs: &[VdevStatus]) -> CommandError {
+    fn lines(vdev: &VdevStatus, level: usize, mark: &str, out: &mut Vec<String>) {
+        let name = &vdev.name;
+        out.push(format!("\t{}{name}{mark}", "  ".repeat(level)));
+        let children = vdev.children.iter();
+        children.for_each(|child| lines(child, level + 1, "", out));
+    }
+    let mut said = CommandError::new(format!(
+        "cannot import '{name}': one or more devices is currently unavailable"
+    ))
+    .hint("The devices below are missing or corrupted, use '-m' to import the pool anyway:");
+    for log in logs {
+        lines(log, 2, " [log]", &mut said.hints);
+    }
+    said.hint("")
+        .hint("What their intent logs promised and was not in the pool yet is lost then.")
+}
+
+/// The log vdevs that are missing, if nothing else is. To find out, the pool is opened read-only.
+fn lost_logs(env: &Environment, found: &FoundPool) -> Vec<VdevStatus> {
+    let Ok(pool) = Pool::open(env.clone(), found, &PoolAccess::default()) else {
+        return Vec::new();
+    };
+    let tops = pool.vdev_status().children.into_iter();
+    let lost: Vec<_> = tops.filter(|top| !top.health.state.is_usable()).collect();
     let _ = pool.close();
-    is_log.contains(&true) && !is_log.contains(&false)
+    match lost.iter().all(|top| top.is_log) {
+        true => lost,
+        false => Vec::new(),
+    }
 }
 
 /// Whether the pool can continue without a log vdev.
@@ -472,6 +500,25 @@ struct Inside {
     errata: u64,
     cache: Vec<String>,
     spares: Vec<String>,
+    /// A resilver was going on.
+    resilvers: bool,
+    /// Top-level vdevs for metadata or dedup tables, by guid.
+    classes: Vec<(u64, VdevClass)>,
+}
+
+impl Inside {
+    fn lacks_cache(&self) -> bool {
+        self.cache.iter().any(|path| !Path::new(path).exists())
+    }
+
+    fn class_of(&self, vdev: &VdevConfig) -> VdevClass {
+        let found = self.classes.iter().find(|(guid, _)| *guid == vdev.guid);
+        match found {
+            Some((_, class)) => *class,
+            None if vdev.top.as_ref().is_some_and(|top| top.is_log) => VdevClass::Log,
+            None => VdevClass::Normal,
+        }
+    }
 }
 
 /// A pool that nobody has is opened for reading.
@@ -503,14 +550,50 @@ fn inside(session: &Session, found: &FoundPool) -> Outcome<Inside> {
         },
         cache: names("l2cache"),
         spares: names("spares"),
+        resilvers: pool.is_resilvering(),
+        classes: pool
+            .vdev_status()
+            .children
+            .iter()
+            .map(|top| (top.guid, top.class))
+            .collect(),
     })
 }
 
+const BY_NAME: &str = "The pool can be imported using its name or numeric identifier";
+
+/// What is wrong with the devices of a pool that can be imported all the same; what to do; the
+/// number of OpenZFS's message.
+fn damage(found: &FoundPool, inside: &Inside) -> Option<(String, String, &'static str)> {
+    const MISSING: (&str, &str) = ("One or more devices are missing from the system.", "2Q");
+    let is = |what: &dyn Fn(&VdevConfig) -> bool| leaf_is(&found.config.vdev_tree, what);
+    let why = |vdev: &VdevConfig| health_of(found, vdev).why;
+    let degraded = health_of(found, &found.config.vdev_tree).word() == "DEGRADED";
+    let (status, message) = match () {
+        () if inside.resilvers => ("One or more devices were being resilvered.", ""),
+        () if !degraded && inside.lacks_cache() => MISSING,
+        () if !degraded => return None,
+        () if is(&|vdev| vdev.faulted) => ("One or more devices are faulted.", ""),
+        () if is(&|vdev| why(vdev) == Aux::OpenFailed) => MISSING,
+        () if is(&|vdev| matches!(why(vdev), Aux::BadLabel | Aux::CorruptData)) => {
+            ("One or more devices contains corrupted data.", "4J")
+        }
+        () if is(&|vdev| vdev.offline) => ("One or more devices are offlined.", ""),
+        () => MISSING,
+    };
+    let action = match degraded {
+        true => "The pool can be imported despite missing or damaged devices.  The\n\tfault tolerance of the pool may be compromised if imported.".to_owned(),
+        false => format!("{BY_NAME}."),
+    };
+    Some((status.to_owned(), action, message))
+}
+
 /// What the user should know before the import, and what to do.
-fn advice(found: &FoundPool, host: u64, number: u64) -> String {
-    const BY_NAME: &str = "The pool can be imported using its name or numeric identifier";
+fn advice(found: &FoundPool, host: u64, inside: &Inside) -> String {
+    let number = inside.errata;
+    let damaged = damage(found, inside);
     let config = &found.config;
-    let health = found.health();
+    let health = health_of(found, &config.vdev_tree);
     let held = Pool::holder_of(found);
     let foreign = config.state == PoolState::Active && config.hostid != 0 && config.hostid != host;
     let unknown = |guid: &&String| zuse_format::feature::by_guid(guid).is_none();
@@ -544,17 +627,7 @@ fn advice(found: &FoundPool, host: u64, number: u64) -> String {
             format!("{BY_NAME} and\n\tthe '-f' flag."),
             "EY",
         ),
-        () if health.word() == "DEGRADED" => {
-            let (status, message) = match is_unlabeled(found, &config.vdev_tree) {
-                true => ("One or more devices contains corrupted data.", "4J"),
-                false => ("One or more devices are missing from the system.", "2Q"),
-            };
-            (
-                status.to_owned(),
-                "The pool can be imported despite missing or damaged devices.  The\n\tfault tolerance of the pool may be compromised if imported.".to_owned(),
-                message,
-            )
-        }
+        () if damaged.is_some() => damaged.unwrap_or_default(),
         () if config.version < NEWEST => (
             "The pool is formatted using a legacy on-disk version.".to_owned(),
             format!(
@@ -576,27 +649,34 @@ fn advice(found: &FoundPool, host: u64, number: u64) -> String {
     format!("status: {status}\naction: {action}\n{see}")
 }
 
-/// How a vdev is. Of a device that was not found: what is at its place.
+/// How a vdev is. Of a device that was not found: what is at its place. One that was taken out is
+/// so still.
 fn health_of(found: &FoundPool, vdev: &VdevConfig) -> Health {
-    let health = found.health_of(vdev);
     match &vdev.path {
-        Some(path) if vdev.kind.is_device() && health.why == Aux::OpenFailed => {
-            Health::new(health.state, DeviceUse::instead(Path::new(path)))
+        _ if !vdev.children.is_empty() => {
+            let children = vdev.children.iter().map(|child| health_of(found, child));
+            Health::of_children(children, vdev.kind.spare_children(vdev.children.len()))
         }
-        _ => health,
+        _ if vdev.offline => Health::new(VdevState::Offline, Aux::None),
+        _ if vdev.faulted => Health::new(VdevState::Faulted, Aux::CorruptData),
+        Some(path) if found.health_of(vdev).why == Aux::OpenFailed && vdev.kind.is_device() => {
+            Health::new(
+                found.health_of(vdev).state,
+                DeviceUse::instead(Path::new(path)),
+            )
+        }
+        _ => found.health_of(vdev),
     }
 }
 
-/// Whether something else is where a device should be: of that vdev, or of any below it.
-fn is_unlabeled(found: &FoundPool, vdev: &VdevConfig) -> bool {
-    let instead = |why| matches!(why, Aux::BadLabel | Aux::CorruptData);
-    vdev.kind.is_device() && instead(health_of(found, vdev).why)
-        || vdev.children.iter().any(|child| is_unlabeled(found, child))
+/// Whether this is so of a device: of that vdev, or of any below it.
+fn leaf_is(vdev: &VdevConfig, what: &dyn Fn(&VdevConfig) -> bool) -> bool {
+    vdev.kind.is_device() && what(vdev) || vdev.children.iter().any(|child| leaf_is(child, what))
 }
 
 fn listing(found: &FoundPool, host: u64, inside: &Inside) -> String {
     let config = &found.config;
-    let health = found.health();
+    let health = health_of(found, &config.vdev_tree);
     let mut out = String::new();
     let destroyed = if config.state == PoolState::Destroyed {
         " (DESTROYED)"
@@ -610,13 +690,23 @@ fn listing(found: &FoundPool, host: u64, inside: &Inside) -> String {
         config.pool_guid,
         health.word()
     );
-    out.push_str(&advice(found, host, inside.errata));
+    out.push_str(&advice(found, host, inside));
     if let Some(comment) = &config.comment {
         let _ = writeln!(out, "comment: {comment}");
     }
     out.push_str("config:\n\n");
     let width = width(&config.vdev_tree, &config.name, 0);
-    lines(found, &config.vdev_tree, &config.name, 0, width, &mut out);
+    let all: Vec<_> = config
+        .vdev_tree
+        .children
+        .iter()
+        .filter(|top| shown(top))
+        .collect();
+    let of_class = |class: VdevClass| all.iter().filter(move |top| inside.class_of(top) == class);
+    line(health, &config.name, 0, width, &mut out);
+    for top in of_class(VdevClass::Normal) {
+        lines(found, top, 1, width, &mut out);
+    }
     for (title, names) in [("cache", &inside.cache), ("spares", &inside.spares)] {
         if !names.is_empty() {
             let _ = writeln!(out, "\t{title}");
@@ -625,23 +715,19 @@ fn listing(found: &FoundPool, host: u64, inside: &Inside) -> String {
             let _ = writeln!(out, "\t  {name}");
         }
     }
-    let logs: Vec<_> = config
-        .vdev_tree
-        .children
-        .iter()
-        .filter(|c| shown(c) && is_log(c))
-        .collect();
-    if !logs.is_empty() {
-        out.push_str("\tlogs\t\n");
-    }
-    for log in logs {
-        lines(found, log, &log.name(), 1, width, &mut out);
+    for (class, title) in [
+        (VdevClass::Dedup, "dedup"),
+        (VdevClass::Special, "special"),
+        (VdevClass::Log, "logs"),
+    ] {
+        if of_class(class).next().is_some() {
+            let _ = writeln!(out, "\t{title}\t");
+        }
+        for top in of_class(class) {
+            lines(found, top, 1, width, &mut out);
+        }
     }
     out
-}
-
-fn is_log(vdev: &VdevConfig) -> bool {
-    vdev.top.as_ref().is_some_and(|top| top.is_log)
 }
 
 fn shown(vdev: &VdevConfig) -> bool {
@@ -657,25 +743,18 @@ fn width(vdev: &VdevConfig, name: &str, level: usize) -> usize {
     children.fold(2 * level + name.chars().count(), usize::max)
 }
 
-fn lines(
-    found: &FoundPool,
-    vdev: &VdevConfig,
-    name: &str,
-    level: usize,
-    width: usize,
-    out: &mut String,
-) {
-    let health = health_of(found, vdev);
-    let note = health.why.note();
-    let note = if note.is_empty() {
-        String::new()
-    } else {
-        format!("  {note}")
+fn line(health: Health, name: &str, level: usize, width: usize, out: &mut String) {
+    let note = match health.why.note() {
+        "" => String::new(),
+        note => format!("  {note}"),
     };
     let indented = format!("{}{name}", "  ".repeat(level));
     let _ = writeln!(out, "\t{indented:<width$}  {}{note}", health.word());
-    // Those of the pool are told behind the others.
-    for child in vdev.children.iter().filter(|c| shown(c) && !is_log(c)) {
-        lines(found, child, &child.name(), level + 1, width, out);
+}
+
+fn lines(found: &FoundPool, vdev: &VdevConfig, level: usize, width: usize, out: &mut String) {
+    line(health_of(found, vdev), &vdev.name(), level, width, out);
+    for child in vdev.children.iter().filter(|c| shown(c)) {
+        lines(found, child, level + 1, width, out);
     }
 }

@@ -199,6 +199,7 @@ fn is_well(row: &PoolRow) -> bool {
         && row.warnings.is_empty()
         && row.lost_blocks == 0
         && row.errata == 0
+        && !row.cache.iter().any(|v| v.state == "UNAVAIL")
         && !any(&row.vdevs, &|v| v.errors != [0; 3])
 }
 

@@ -134,7 +134,8 @@ fn devices(row: &PoolRow) -> Option<Reason> {
             "Replace the faulted device, or use 'zpool clear' to mark the device\n\trepaired.",
         );
     }
-    if leaf_is(row, &is_missing) {
+    // A cache device too, although the pool is well without it.
+    if leaf_is(row, &is_missing) || row.cache.iter().any(is_missing) {
         return some(
             Some("ZFS-8000-2Q"),
             "One or more devices could not be opened.  Sufficient replicas exist for\n\tthe pool to continue functioning in a degraded state.",
