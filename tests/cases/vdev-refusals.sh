@@ -185,7 +185,7 @@ ok zpool destroy t
 
 # What only the real command found out before.
 ok zpool create -m none -o feature@allocation_classes=disabled t mirror "$T/a" "$T/b" spare "$T/s" cache "$T/r"
-ok zpool create -m none other "$T/c" spare "$T/q"
+ok zpool create -m none other "$T/c"
 ok zpool create -m none away "$T/d"
 ok zpool export away
 refused() { # text, words
@@ -213,12 +213,10 @@ says "less than the minimum size (64M)" zpool create -n x "$T/e" "$T/tiny"
 says "$T/d is part of exported pool 'away'" zpool create -n x mirror "$T/d" "$T/e" raidz2 "$T/f" "$T/g" "$T/h"
 ok zpool create -n -f x "$T/d"
 says "is part of active pool 'other'" zpool create -n -f x "$T/c"
-# Another pool's spare replaces nothing, and the pool's own one only as a spare. For that no -f is needed.
+# The pool's own spare replaces a device only as a spare. For that no -f is needed.
 says "cannot open 'nosuch'" zpool replace nosuch "$T/a" "$T/s"
 for how in "" -f; do
-    says "$T/q is reserved as a hot spare for pool other" zpool replace $how t "$T/a" "$T/q"
     says "$T/s is reserved as a hot spare for pool t" zpool attach $how t "$T/a" "$T/s"
-    says "$T/q is reserved as a hot spare for pool other" zpool create $how -n x "$T/q"
 done
 ok zpool replace -w t "$T/a" "$T/s"
 says "spare-0" zpool status t

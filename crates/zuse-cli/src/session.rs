@@ -319,6 +319,13 @@ impl Session {
         if let Some(there) = there.filter(|o| need == Need::Read || o.pool.is_writable()) {
             return Ok(there.pool.clone());
         }
+        // It was read before, and is opened again for writing.
+        if let Some(at) = self.opened.iter().position(|o| o.pool.name() == name) {
+            let reader = self.opened.remove(at).pool;
+            reader
+                .close()
+                .or_cannot_pool(|| format!("cannot open '{name}'"))?;
+        }
         if let Some(guid) = self.held_guid(name) {
             return Err(Stop::Held(guid));
         }

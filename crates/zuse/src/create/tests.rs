@@ -6,7 +6,7 @@ use zuse_base::Span;
 use zuse_device::{FaultyDevice, Op, Rule};
 use zuse_vdev::Labels;
 
-use zuse_pool::{NewVdevs, Newcomer, Purpose};
+use zuse_pool::{AttachDevice, NewVdevs, Purpose};
 
 use super::*;
 use crate::{AuxList, NewDevices};
@@ -203,7 +203,7 @@ fn devices_that_failed_on_their_way_into_a_pool_have_no_labels() {
     }
     for purpose in [Purpose::Attach, Purpose::Replace] {
         let fails = broken();
-        let new = Newcomer::Device {
+        let new = AttachDevice::Device {
             device: fails.clone(),
             is_disk: false,
         };
