@@ -41,7 +41,7 @@ rm d l1 l2
 
 rm copy/l1 copy/l2
 fails 1 zpool import -f -N -d copy p
-says "zpool import -m" zpool import -f -N -d copy p
+says "use '-m' to import the pool anyway" zpool import -f -N -d copy p
 says "had promised" zpool import -f -m -N -d copy p
 ok zuse mount -o "$options" p m
 is "$(echo m/*)" "m/begun" "without the log"

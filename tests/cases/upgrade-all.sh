@@ -2,6 +2,7 @@
 # 'zpool upgrade -a' said its first line again for each pool that has a host.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
+unset ZUSE_HOST_LINGER
 for d in a b; do
     disk $d 96M
     ok zpool create -d -m none $d "$T/$d"
