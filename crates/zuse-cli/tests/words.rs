@@ -176,7 +176,7 @@ fn sub_commands_and_options_that_are_missing_are_said_to_be() {
             (
                 "zpool iostat -c x",
                 2,
-                "'zpool iostat -c script[,...]' is refused\nno scripts",
+                "'zpool iostat -c script[,...]' is refused\nZuse runs no scripts",
             ),
         ],
     );
