@@ -300,19 +300,20 @@ fn check_place(parent: &VdevConfig, old: &VdevConfig, kind: &VdevKind) -> Result
     if !old.kind.is_leaf() {
         return Err(Error::refused(Errno::NOTSUP, "not a device"));
     }
-    let last = parent.children.last().map(|c| c.guid) == Some(old.guid);
     match (kind, &parent.kind) {
         (VdevKind::Mirror, VdevKind::Root | VdevKind::Mirror) => Ok(()),
         (VdevKind::Mirror, _) => Err(refused(
             Errno::NOTSUP,
             "can only attach to mirrors and top-level disks",
         )),
-        // If the replacement is itself replaced, the partly filled device leaves too.
-        (VdevKind::Replacing, VdevKind::Replacing) if last => Ok(()),
+        // Replaced again half-way, either side of it: all but the last one leave in the end.
+        (VdevKind::Replacing, VdevKind::Replacing) => Ok(()),
         (_, VdevKind::Replacing) => {
             Err(refused(Errno::NOTSUP, "cannot replace a replacing device"))
         }
-        (VdevKind::Spare, VdevKind::Spare) if !last => {
+        (VdevKind::Spare, VdevKind::Spare)
+            if parent.children.last().map(|c| c.guid) != Some(old.guid) =>
+        {
             Err(refused(Errno::NOTSUP, "device is in use as a spare"))
         }
         _ => Ok(()),

@@ -417,6 +417,7 @@ impl Pool {
         self.sweeps.stop.store(true, Relaxed);
         let thread = self.sweeps.thread.lock().take();
         if let Some(thread) = thread {
+            thread.thread().unpark();
             let _ = thread.join();
         }
         let dirty = self.sweeps.all.lock().iter().any(|s| s.dirty);

@@ -405,29 +405,18 @@ pub fn run_chains<W: Workload>(
             create(workload, r, 1000 + i as u64).unwrap_or_else(|e| panic!("create {r:?}: {e}"))
         })
         .collect();
-    let next = std::sync::atomic::AtomicU64::new(seeds.start);
     let all = zuse_base::sync::Mutex::new((Tally::default(), Vec::new()));
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end {
-                        return;
-                    }
-                    let which = (seed % rules.len() as u64) as usize;
-                    let result = chain(workload, &rules[which], &starts[which], seed);
-                    let mut all = all.lock();
-                    match result {
-                        Ok(t) => {
-                            all.0.cuts += t.cuts;
-                            all.0.advanced += t.advanced;
-                            all.0.opening += t.opening;
-                        }
-                        Err(e) => all.1.push(e),
-                    }
-                }
-            });
+    crate::seeds::each(seeds, 2, |seed| {
+        let which = (seed % rules.len() as u64) as usize;
+        let result = chain(workload, &rules[which], &starts[which], seed);
+        let mut all = all.lock();
+        match result {
+            Ok(t) => {
+                all.0.cuts += t.cuts;
+                all.0.advanced += t.advanced;
+                all.0.opening += t.opening;
+            }
+            Err(e) => all.1.push(e),
         }
     });
     all.into_inner()
