@@ -8,9 +8,9 @@
 //! - A batch of [`WorkPool::run_in_background`] runs beside the caller. [`WorkPool::finish`] helps
 //!   with the rest of it, and waits for its end.
 //! - While no caller waits for a result ([`WorkPool::set_awaited`]), batches of computations use at
-//!   most half of the processors. As soon as one waits, more threads help.
-//! - A panic in a job does not end its thread. It is counted and tears the pool's tripwire, and the
-//!   batch reports it to its caller.
+//!   most half of the processors. As soon as a caller waits, more threads help.
+//! - A panic in a job does not end its thread. It is counted and triggers the pool's tripwire, and
+//!   the batch reports it to its caller.
 //! - Dropping the pool runs the queued jobs, then joins the threads.
 
 use crate::sync::{Condvar, Mutex};

@@ -1,19 +1,19 @@
-//! A pool's tripwire. A thread tears it when it panics where it may have left something half
-//! changed. It is also torn when the pool's own accounting contradicts itself.
+//! A pool's tripwire. A thread triggers it when it panics where it may have left data half changed.
+//! It is also triggered when the pool's own accounting contradicts itself.
 //!
 //! ```text
-//!   a thread panics ─► what it holds is dropped, and a `Watch` among it tears the wire
-//!     ├─► the listener wakes those who wait
-//!     └─► the sync thread looks before each uberblock: none is written
+//!   a thread panics ─► its guards are dropped; a `Watch` among them triggers the tripwire
+//!     ├─► the listener wakes waiting threads
+//!     └─► the sync thread checks it before each uberblock, and writes none
 //! ```
-//! Why: a panic unwinds, locks open, and other threads go on. The data that the thread was changing
-//! may be inconsistent in memory. The next uberblock would make that permanent. The pool on disk as
-//! of its last uberblock is consistent, so it is left as it is.
+//! Why: a panic unwinds and releases locks, and other threads continue. The data that the thread
+//! was changing may be inconsistent in memory. The next uberblock would make that permanent. The
+//! pool on disk as of its last uberblock is consistent, so it is left as it is.
 //!
 //! Invariants
-//! - A torn wire stays torn: the pool has to be opened again. A `OnceLock` holds the reason.
-//! - A wire belongs to one pool; other pools of the process go on. Each pool creates its own wire,
-//!   and nothing here is static.
+//! - A triggered tripwire stays so until the pool is opened again. A `OnceLock` holds the reason.
+//! - A tripwire belongs to one pool; other pools of the process continue. Each pool creates its own
+//!   one, and nothing here is static.
 //!
 //! The listener runs while the thread unwinds, with the locks that the thread held. So it must take
 //! none of those (`zuse-sim/tests/panics.rs` panics under each of them).

@@ -1,4 +1,4 @@
-//! The error of a device: which device, which operation, which place, and the host's error number.
+//! The error of a device: which device, which operation, which offset, and the host's error number.
 
 use std::fmt;
 use std::io;

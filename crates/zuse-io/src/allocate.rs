@@ -1,4 +1,4 @@
-//! The seam between the write pipeline and the pool's allocator.
+//! The interface between the write pipeline and the pool's allocator.
 
 use zuse_base::{Result, Txg};
 use zuse_format::Dva;

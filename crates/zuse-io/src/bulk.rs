@@ -1,4 +1,5 @@
-//! Reading many blocks once, for sends. They use what the cache has, and leave nothing in it.
+//! Reading many blocks once, for sends. Blocks in the cache are used, and no block is added to the
+//! cache.
 //!
 //! ```text
 //!   pointers in stream order ─► runs of neighbours ─► one device read each ─► every block's checksum ─► slices

@@ -26,7 +26,7 @@
 //! - Loans are taken off `limit`, so that cache and loans together stay within the budget. They are
 //!   for copies of cached blocks that are being changed, and for values of extended attributes.
 //! - At most half is lent. Up to three quarters are lent to values, as long as no cached block has
-//!   to go for it.
+//!   to be evicted for that.
 //! - Values beyond that have a budget of their own ([`Cache::set_extra_budget`]), which is 0 unless
 //!   the owner sets it.
 //!

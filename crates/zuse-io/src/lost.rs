@@ -1,4 +1,4 @@
-//! Blocks that no copy could give: the pool's error log is written from these.
+//! Blocks of which no copy could be read. The pool's error log is written from these.
 //!
 //! ```text
 //!   a read fails ─► suspect ─► judged lost ─► new ─► a txg writes them into the log ─► known

@@ -7,12 +7,12 @@
 //! bytes are moved into the cache, not copied.
 //!
 //! Rules
-//! - A block is never overwritten once an uberblock names it. In-place rewrites happen only for
-//!   blocks born in the txg that is syncing (`WritePolicy::pass` ≥ 2), which no uberblock names
+//! - A block is never overwritten once an uberblock leads to it. In-place rewrites happen only for
+//!   blocks born in the txg that is syncing (`WritePolicy::pass` ≥ 2), to which no uberblock leads
 //!   yet.
 //! - A pointer from disk is validated before any of its fields is used.
 //!
-//! Here: the pipeline itself, its books and freeing. `read` and `write` have a file each.
+//! Here: the pipeline itself, its counters and freeing. `read` and `write` have a file each.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};

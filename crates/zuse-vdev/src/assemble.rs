@@ -1,9 +1,10 @@
-//! From devices to pools: whose labels belong together, and what is missing.
+//! From devices to pools: which labels belong together, and what is missing.
 //!
 //! Labels are grouped by pool guid. For each top-level vdev the label with the greatest txg gives
 //! its tree. The greatest txg of all labels gives the pool's own settings. A slot that no label
-//! describes is a hole (if listed as such) or `missing`. A `missing` slot is a lost device or a
-//! removed vdev, which has no devices. Only the config in the MOS tells which.
+//! describes is a hole (if listed as such) or `missing`. A `missing` slot is a lost device, or a
+//! removed vdev, which has no devices. Only the configuration in the MOS tells which of the two it
+//! is.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,13 +1,12 @@
 //! Mirrors over vdevs with parity: each branch of the mirror stores whole blocks in columns. No
-//! command makes such a vdev. But a pool may have one, and OpenZFS's torture test makes them by
-//! default.
+//! command makes such a vdev. But a pool may have one: OpenZFS's `ztest` makes them by default.
 //!
 //! - A branch is a child of the mirror: copies on leaves, or stripes with parity. All branches use
 //!   the same offsets.
-//! - A branch that cannot give the right bytes from its own redundancy is rewritten from another
-//!   branch.
-//! - A write succeeds if one branch takes it. The leaves of a failed branch are marked as lacking
-//!   blocks.
+//! - A branch that cannot reconstruct the right bytes from its own redundancy is rewritten from
+//!   another branch.
+//! - A write succeeds if it succeeds on one branch. The leaves of a failed branch are marked as
+//!   lacking blocks.
 
 use std::sync::Arc;
 

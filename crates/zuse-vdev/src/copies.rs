@@ -1,13 +1,13 @@
-//! Blocks stored whole on one or more leaves at the same offset. These are a lone disk, a mirror,
-//! and the `replacing` and `spare` vdevs that come and go inside mirrors.
+//! Blocks stored whole on one or more leaves at the same offset. These are a single disk, a mirror,
+//! and the `replacing` and `spare` vdevs that are inserted and removed inside mirrors.
 //!
-//! Nested mirrors are flat here: a block on mirror(a, replacing(b, c)) has the copies a, b, c.
+//! Nested mirrors are flattened here: a block on mirror(a, replacing(b, c)) has the copies a, b, c.
 //!
 //! - A read tries one copy after the other until the block's checksum agrees. Then the copies that
 //!   gave wrong bytes (or a read error) are rewritten with the right ones.
 //! - A write goes to every copy; one success is enough. A failure is marked on its leaf.
-//! - A leaf that may lack blocks (its DTL is not empty) is read last. Its wrong bytes are expected,
-//!   and not counted as checksum errors.
+//! - A leaf that may lack blocks (its dirty time log, DTL, is not empty) is read last. Its wrong
+//!   bytes are expected, and not counted as checksum errors.
 
 use std::io::IoSlice;
 use std::ops::Range;

@@ -11,9 +11,9 @@
 //! - The lock guards the seat: which device is open, and its health. It is held for a pointer copy,
 //!   never over I/O.
 //! - An I/O error is counted and returned, and does not close the device: a bad sector is not a bad
-//!   disk. Only an errno that says the device is gone does.
-//! - A write that failed while a sibling took it leaves a mark ([`Leaf::take_missed`]): the pool
-//!   puts the txg into the leaf's DTL.
+//!   disk. Only an error number that says that the device is gone closes it.
+//! - A write that failed here and succeeded on a sibling leaves a mark ([`Leaf::take_missed`]): the
+//!   pool puts the txg into the leaf's DTL.
 //! - A write is counted *after* it returned, and a flush covers those counted *before* it starts.
 //!   The other order would lose a write that ends in between.
 

@@ -1,12 +1,12 @@
 //! Locks that can still be taken after a panic.
 //!
-//! A panic unwinds and opens the locks that its thread held. The data behind them may be
-//! inconsistent. The standard library's locks then refuse every later caller. These locks do not.
-//! What a panic means for a pool is decided in one place:
+//! A panic unwinds and releases the locks that its thread held. The data that they protect may be
+//! inconsistent. The standard library's locks are poisoned then; these are not. What a panic means
+//! for a pool is decided in one place:
 //!
-//! - A thread that may hold a transaction tears the pool's tripwire ([`crate::tripwire`]) when it
-//!   panics. The sync thread then writes no uberblock, so nothing inconsistent reaches the disk.
-//! - Reads go on. Refusing them the lock would turn one panic into one at every reader.
+//! - A thread that may hold a transaction triggers the pool's tripwire ([`crate::tripwire`]) when
+//!   it panics. The sync thread then writes no uberblock, so nothing inconsistent reaches the disk.
+//! - Reads continue. With poisoned locks one panic would cause a panic in every reader.
 //! - The tripwire does not cover tables of a mount or the standard streams of a command. Such data
 //!   is valid at every step, or its owner has a flag of its own.
 //!

@@ -8,7 +8,8 @@
 //! ```
 //! - A node that replaces a top-level vdev takes over its keys and its ZAP.
 //! - An only child replaces its parent. If the parent was a top-level vdev the child gets its guid,
-//!   too. Every label names its top-level vdev by guid, and devices that were away must still fit.
+//!   too. Every label names its top-level vdev by guid, and devices that were absent must still
+//!   match.
 
 use super::{VdevConfig, VdevKind};
 
