@@ -94,7 +94,7 @@ impl Tripwire {
         }
     }
 
-    /// The reason, if it is torn.
+    /// The reason, if it was triggered.
     pub fn torn(&self) -> Option<&str> {
         self.torn.get().map(String::as_str)
     }
@@ -104,8 +104,8 @@ impl Tripwire {
         let _ = self.listener.set(Box::new(listener));
     }
 
-    /// Tears the wire if this thread panics before the returned guard is dropped. `at` follows "the
-    /// thread panicked".
+    /// Triggers the tripwire if this thread panics before the returned guard is dropped. `at`
+    /// follows "the thread panicked".
     pub fn watch(&self, at: &'static str) -> Watch<'_> {
         let watch = Watch {
             wire: self,
@@ -129,7 +129,7 @@ impl fmt::Debug for Tripwire {
     }
 }
 
-/// Tears the wire when a panic drops it.
+/// Triggers the tripwire when a panic drops it.
 pub struct Watch<'a> {
     wire: &'a Tripwire,
     at: &'static str,
@@ -147,7 +147,7 @@ impl Drop for Watch<'_> {
 
 /// A lock's guard that reports a panic of its holder.
 pub struct Watched<'a, G> {
-    // The wire is torn before the lock opens.
+    // The tripwire is triggered before the lock is released.
     watch: Option<Watch<'a>>,
     guard: G,
 }

@@ -5,7 +5,7 @@
 //!      unlinked set, extended attributes' directories ──────────────────┴► notes, by object
 //!   2. every object ──► its own attributes against its notes
 //! ```
-//! Memory: [`WINDOW`] objects are noted at a time. A file system with higher object numbers is
+//! Memory: notes for [`WINDOW`] objects at a time. A file system with higher object numbers is
 //! walked once per window.
 
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 //!   level 5 of a thousand trees ─► sorted by place, read ─► level 4 of them ─► … ─► level 0
 //! ```
 //! A caller that then reads the objects one after the other finds everything in the cache. It is
-//! only a hint: errors are ignored here, and reported by the read that meets them.
+//! only a hint: errors are ignored here, and the later read reports them.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;

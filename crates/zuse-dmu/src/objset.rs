@@ -11,7 +11,7 @@
 //! - `objects` has at most one live [`Dnode`] per number; asserted at insertion. A dnode that was
 //!   loaded from its block is inserted only if the meta dnode's tree is unchanged since. Otherwise
 //!   it is read again. Objects that a txg changed stay in memory until the new meta dnode is in
-//!   place, so no stale copy can return.
+//!   place. So an old copy cannot come back.
 //! - An object number is assigned only if its slots are free on disk and no object in memory has
 //!   it. Asserted where a number is chosen (`number`).
 //! - Only the MOS is written in more than one pass, and blocks written by a txg have its birth.

@@ -6,7 +6,7 @@
 //!   heads ─► tables of snapshots ─► snapshots ─► deadlists, object sets
 //! ```
 //! Blocks go into the block cache, the numbers inside object sets into the metadata tier. Errors
-//! are ignored here: the listing itself meets them again and reports them.
+//! are ignored here: the listing reads these blocks again and reports the errors.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

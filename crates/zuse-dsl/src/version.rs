@@ -8,9 +8,9 @@
 //!   13  parts of used bytes                           deadlists with keys, clones of directories
 //! ```
 //! Chapter 04 §10 of the format notes. A pool is upgraded on request only. Code that writes a
-//! version-dependent format asks [`Meta::version`] first. Existing data keeps its format, so an
-//! upgraded pool has old and new ones side by side. Before version 26 no frees are queued: a
-//! destroyed snapshot or head is freed in one txg.
+//! version-dependent format checks [`Meta::version`] first. Existing data keeps its format, so an
+//! upgraded pool has data of both formats. Before version 26 no frees are queued: a destroyed
+//! snapshot or head is freed in one txg.
 
 use zuse_base::{Errno, Error, Result};
 use zuse_dmu::zap::normalize::TOUPPER;

@@ -1,4 +1,4 @@
-//! Attaching a device to another one: as another side of a mirror, as its replacement, or as a
+//! Attaching a device to another one: as a further side of a mirror, as its replacement, or as a
 //! spare.
 //!
 //! ```text

@@ -1,12 +1,13 @@
-//! Devices that get their first labels. They are given back if the command that took them fails.
+//! Devices that get their first labels. The labels are wiped again if the command fails.
 //!
-//! Such a label says already that the device is of a pool. What a refused command left there would
-//! keep the next one from taking the device.
+//! Such a label already says that the device belongs to a pool. If a refused command left it there,
+//! the next command could not use the device.
 //!
 //! - The old content is lost with the first label, so the labels are wiped, not restored. A spare
-//!   is an idle one again.
+//!   becomes an idle spare again.
 //! - From the txg that publishes the devices on they are the pool's: [`FirstLabels::keep`].
-//! - After a crash the labels stay. The next open of the pool finds that the devices never came.
+//! - After a crash the labels stay. The next open of the pool finds that the devices were never
+//!   added.
 
 use std::sync::Arc;
 

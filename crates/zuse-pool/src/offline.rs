@@ -1,10 +1,11 @@
 //! Devices that are taken offline and brought back.
 //!
-//! - A device goes offline only if its siblings have every txg (`no valid replicas`). It goes in
-//!   the middle of a txg: its log gets that txg and all later ones.
+//! - A device goes offline only if its siblings have every txg (`no valid replicas`). It goes
+//!   offline in the middle of a txg: its dirty time log gets that txg and all later ones.
 //! - A log device may always go offline: the caller has made sure that no log is on it.
-//! - It goes for good (`offline`, or `faulted` with `aux_state` "external" in the configuration),
-//!   or until the next import. In the second case only its log shows it.
+//! - It stays offline permanently (`offline`, or `faulted` with `aux_state` "external" in the
+//!   configuration), or until the next import. In the second case only its dirty time log shows
+//!   that.
 //! - A device that comes back is never read before its siblings until it is resilvered. It does not
 //!   count as a copy for the txg in which it comes back.
 

@@ -339,7 +339,7 @@ impl Pool {
         events.set_most(self.limits().events_kept);
     }
 
-    /// Torn by a thread that panics where it may have left an inconsistent state.
+    /// Triggered by a thread that panics where it may have left an inconsistent state.
     pub fn tripwire(&self) -> &Arc<Tripwire> {
         self.vdevs.tripwire()
     }

@@ -1,6 +1,6 @@
 //! Suspension: the pool's state when devices fail writes.
 //!
-//! - A failed write leaves the sync thread waiting at that write, with all its pending work. After
+//! - After a failed write the sync thread waits at that write, with all its pending work. After
 //!   `zpool clear` the same write is tried again. Nothing was acknowledged in between.
 //! - A failed *flush* is different, because the host may have dropped data that it had accepted. So
 //!   the txg cannot be completed. The pool stays suspended until it is opened again from its last
@@ -49,7 +49,7 @@ impl Suspension {
         }
     }
 
-    /// The state; the first reader after the tripwire was torn marks the pool as lost.
+    /// The state; the first reader after the tripwire was triggered marks the pool as lost.
     fn lock(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
         if let Some(torn) = self.tripwire.torn()

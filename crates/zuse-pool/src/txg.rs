@@ -24,7 +24,7 @@
 //! DMU needs no state machine per buffer.
 //!
 //! A thread with a transaction must not wait here: a rule for callers ([`Tx`]). If it panics, it
-//! tears the pool's tripwire before its txg can close ([`TxgHold::broken`];
+//! triggers the pool's tripwire before its txg can close ([`TxgHold::broken`];
 //! `zuse-sim/tests/panics.rs`).
 //!
 //! While no caller waits for the syncing txg, it is written with at most half of the processors

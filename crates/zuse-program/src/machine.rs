@@ -10,8 +10,8 @@
 //! ```
 //! A separate thread, because some of Lua's C code cannot be interrupted. Examples are garbage
 //! collection, a chain of `__call`, and the compiler with a malicious text. The sync thread waits
-//! for an answer no longer than the program's time limit and then goes on without it. The thread
-//! left behind gets an error at its next instruction.
+//! for an answer no longer than the program's time limit, and then continues without it. The
+//! interpreter's thread gets an error at its next instruction.
 
 use std::cell::RefCell;
 use std::rc::Rc;

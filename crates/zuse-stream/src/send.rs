@@ -3,9 +3,9 @@
 //! ```text
 //!   walk (one thread) ─ batches of events ─► makers (read, verify, decompress) ─► in order ─► checksum, output
 //! ```
-//! Batches are numbered by their place in a bounded queue. The writer waits for the oldest, makers
-//! take any. So several device reads are in flight, and memory is bounded by the queue times a
-//! batch.
+//! Batches are numbered by their place in a bounded queue. The writer waits for the oldest; makers
+//! take any batch. So several device reads are in flight, and memory is bounded by the length of
+//! the queue times a batch.
 
 mod payload;
 pub(crate) mod walk;

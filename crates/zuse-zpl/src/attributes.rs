@@ -1,9 +1,9 @@
 //! The numeric attributes of an object, read from and written to the bonus.
 //!
-//! New objects of the common shapes are written with a remembered header, without a table look-up.
-//! The layout of a shape never changes once it exists. Legacy znodes (ZPL 1–4) are read and changed
-//! in place through the same view. In a file system of those versions new objects have that form
-//! too.
+//! New objects with a common set of attributes are written with a header that is kept, without a
+//! table look-up. The layout of such a set never changes once it exists. Legacy znodes (ZPL 1–4)
+//! are read and changed in place through the same view. In a file system of those versions new
+//! objects have that form too.
 
 use std::sync::{Arc, OnceLock};
 

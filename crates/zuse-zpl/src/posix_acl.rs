@@ -1,4 +1,5 @@
-//! POSIX ACLs in the kernel's extended-attribute form, and how they and the mode follow each other.
+//! POSIX ACLs in the kernel's extended-attribute form, and how an ACL and the mode change each
+//! other.
 //!
 //! ```text
 //!   0  u32  version 2

@@ -1,9 +1,10 @@
 //! Changing devices of an open pool: attach, replace, offline and online, and spares.
 //!
-//! - A new device is checked as one for a new pool is: its content is lost.
-//! - A device is resilvered for what it lacks. If another resilver is running, it waits in a pool
-//!   with the feature `resilver_defer`. Without the feature that resilver starts again with it, as
-//!   does one that has hardly begun ([`DEFER_PERCENT`]).
+//! - A new device is checked like a device for a new pool, because its content is lost.
+//! - A device is resilvered for the txgs that it lacks. If another resilver is running, the device
+//!   waits for the next one, in a pool with the feature `resilver_defer`. Without the feature the
+//!   running resilver starts again with the new device. So does one that has hardly begun
+//!   ([`DEFER_PERCENT`]).
 
 use std::path::Path;
 use std::sync::Arc;

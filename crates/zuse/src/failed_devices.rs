@@ -5,7 +5,7 @@
 //! - A spare replaces a failed or missing device, if the device's siblings can fill it. It does not
 //!   replace a device that the user took offline.
 //! - In a dRAID its own distributed spares are used first, because they are filled fastest.
-//! - An unusable device is tried again when something changed in its place.
+//! - An unusable device is tried again when the file or disk at its path has changed.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -8,8 +8,8 @@
 //!   add_expected ─► the entry
 //! ```
 //! In a directory of a million names, a name's leaf is rarely in the processor's caches. An add
-//! would wait for one cache line after the other: half a microsecond, a fifth of creating a file. A
-//! caller that creates a file can create the object meanwhile.
+//! would wait for one cache line after the other. That takes half a microsecond, a fifth of
+//! creating a file. A caller that creates a file can create the object during that time.
 //!
 //! It is a hint. It is used while the object's stamp ([`Dnode::stamp`]) is unchanged; otherwise the
 //! add searches again.

@@ -1,4 +1,4 @@
-//! Verifying the blocks that a walk collects, and noting the results.
+//! Verifying the blocks that a walk collects, and recording the results.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -9,8 +9,8 @@
 //! - The last link is the tail; it has no records. The header reaches the disk with the txg that
 //!   allocated the first link. Until then nothing is written ([`Chain::stalled`]).
 //! - A drain is done when all blocks up to its last one are written and flushed, in this order.
-//! - When blocks become void (one could not be written, or the log was removed) a new generation
-//!   begins. Waiters of an older one wait for the txg.
+//! - When blocks become invalid (one could not be written, or the log was removed) a new generation
+//!   begins. Callers of an older generation wait for the txg.
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -2,8 +2,8 @@
 //!
 //! It happens while a writable pool is opened and no txg is open yet; the first txg writes it.
 //! Blocks of a log may be born in txgs that never reached the disk. The first txg is later than all
-//! of them, so that no pointer is from the future. The header has the txg after the last one on
-//! disk instead, because records are judged by it.
+//! of them, so that no pointer is from the future. The header gets the txg after the last one on
+//! disk, because replay compares the records' txgs with it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! The intent log of a head in use: the interface for operations and commits.
 //!
-//! A commit is answered by a flush of log blocks. If the log cannot do that, the commit waits for
-//! the txg. Those cases are: no chain yet, no space, a failed device, and logs that are suspended
-//! while a log device is removed. The guarantee is the same.
+//! A commit returns after a flush of log blocks. If the log cannot be used, the commit waits for
+//! the txg. Reasons are: no chain yet, no space, a failed device, and logs that are suspended while
+//! a log device is removed. The guarantee is the same.
 
 use std::sync::atomic::{
     AtomicBool,

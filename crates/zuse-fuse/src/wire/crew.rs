@@ -16,7 +16,7 @@
 //! - While the crew is at rest no message is read: requests wait in the kernel. A worker that has
 //!   read one before answers it.
 //!
-//! Nothing is called with the table locked.
+//! No method of a server is called with the table locked.
 
 use std::collections::HashMap;
 use std::io;

@@ -7,7 +7,7 @@
 //!            ^   (polls for a moment, then sleeps in read)                                │ none reads
 //!            └────────────────────────────────────────────────────────────────────────────┘
 //! ```
-//! Why: most of the time of a message goes into waking a thread. Waking one on an idle core takes
+//! Why: most of the time of a message is spent on waking a thread. Waking one on an idle core takes
 //! 10 to 30 µs. So one worker is the reader, and serves the messages that it reads. It polls for
 //! the next message for a moment before it sleeps. A client with one request after the other is
 //! then served by one thread that stays awake.

@@ -1,4 +1,4 @@
-//! Space figures.
+//! Figures of space: allocated, deferred and free bytes of the pool and its classes.
 
 use std::sync::atomic::Ordering::Relaxed;
 

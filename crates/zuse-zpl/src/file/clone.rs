@@ -1,5 +1,5 @@
-//! Cloning blocks within a file system: whole blocks of a file that are on disk get another
-//! pointer, in another place.
+//! Cloning blocks within a file system: whole blocks of a file that are on disk get a further
+//! pointer, in another file or at another offset.
 //!
 //! - The range of the source is locked before the transaction begins. Otherwise a writer in the
 //!   previous, closing txg could free the block first. With the lock it changes the block in this
