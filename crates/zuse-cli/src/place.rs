@@ -1,4 +1,4 @@
-//! Which dataset a path of the host lies in, for `zfs list .` and `zfs get used /tank/home`.
+//! Which dataset a path of the host belongs to, for `zfs list .` and `zfs get used /tank/home`.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

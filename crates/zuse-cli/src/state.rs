@@ -1,4 +1,4 @@
-//! Where a user's state lives: the cache file, the sockets of mounts, this host's id.
+//! Where a user's state is stored: the cache file, the sockets of hosts and mounts, this host's id.
 //!
 //! `$XDG_STATE_HOME/zuse`, by default `~/.local/state/zuse`; mode 0700.
 

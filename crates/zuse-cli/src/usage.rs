@@ -1,5 +1,5 @@
-//! What `zfs` and `zpool` say when they are called with wrong arguments: the synopsis lines that
-//! scripts and clients look into, then what Zuse adds.
+//! The messages of `zfs` and `zpool` for wrong arguments: the synopsis lines, which scripts and
+//! clients parse, then what Zuse adds.
 //!
 //! The lines are those that OpenZFS's own commands print (`usage/*.txt`). Clients search them for
 //! features: zrepl looks for `receive_resume_token` in those of `zfs send`, for instance.

@@ -1,4 +1,4 @@
-//! The socket of a process that holds a pool, and how a command line gets there.
+//! The socket of a process that holds a pool, and how a command line is sent to it.
 //!
 //! ```text
 //!   client                                   holder

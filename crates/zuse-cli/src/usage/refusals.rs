@@ -1,5 +1,5 @@
-//! What is said of a call that lacks something, or has what does not go together, where OpenZFS's
-//! commands have words of their own (`refusals.txt`).
+//! Messages for a call with missing arguments, or with arguments that exclude each other. These are
+//! the cases for which OpenZFS's commands have messages of their own (`refusals.txt`).
 
 use super::{Usage, is_operand, openzfs};
 

@@ -1,9 +1,9 @@
 //! The redundancy of vdevs, compared as OpenZFS compares it: chapter 06 §2.1 of the format notes.
 //!
-//! - Vdevs that are to come together are compared with their neighbours, in order. Log vdevs are
-//!   left out: they may differ.
-//! - If those agree, the last of them is compared with the last one of the pool. A pool that is
-//!   uneven itself may become more so.
+//! - New vdevs of one command are compared with their neighbours, in order. Log vdevs are left out:
+//!   they may differ.
+//! - If those agree, the last of them is compared with the last vdev of the pool. If the pool's own
+//!   vdevs differ already, further ones may differ, too.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! Rules of the house that a reader of the sources can check.
 //!
-//! - A library has no state of the process or of a thread: who opens two pools has two of
-//!   everything. Tables that never change are no state. The command (`zuse-cli`) and this test
+//! - A library has no state of the process or of a thread: a program that opens two pools has two
+//!   of everything. Tables that never change are no state. The command (`zuse-cli`) and this test
 //!   bench may have some.
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! Cloning blocks within a file system: whole blocks of a file that are on disk get a further
+//! Cloning blocks within a file system. Whole blocks of a file that are on disk get a further
 //! pointer, in another file or at another offset.
 //!
 //! - The range of the source is locked before the transaction begins. Otherwise a writer in the
