@@ -93,7 +93,7 @@ pub enum RangeError {
     },
 }
 
-/// Additional data beside the ranges by place.
+/// Additional data next to the ranges by place.
 pub trait SizeIndex: Default {
     /// A range came to be.
     fn insert(&mut self, span: Span);

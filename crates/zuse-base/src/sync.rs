@@ -166,7 +166,7 @@ impl<T: ?Sized, const RANK: u32> RankedRwLock<T, RANK> {
         }
     }
 
-    /// Share the value if nobody owns it.
+    /// Share the value if no thread owns it.
     pub fn try_read(&self) -> Option<RankedReadGuard<'_, T>> {
         Some(RankedReadGuard {
             guard: self.0.try_read()?,
@@ -174,7 +174,7 @@ impl<T: ?Sized, const RANK: u32> RankedRwLock<T, RANK> {
         })
     }
 
-    /// Own the value if nobody has it.
+    /// Own the value if no thread shares or owns it.
     pub fn try_write(&self) -> Option<RankedWriteGuard<'_, T>> {
         Some(RankedWriteGuard {
             guard: self.0.try_write()?,

@@ -17,7 +17,7 @@ pub fn is_path(word: &str) -> bool {
         || word.starts_with("../")
 }
 
-/// The dataset that a path lies in.
+/// The dataset that a path belongs to.
 ///
 /// # Errors
 /// No dataset is mounted there.

@@ -158,7 +158,7 @@ impl Session {
     /// Sleeps, unless the client has disconnected.
     ///
     /// # Errors
-    /// Nobody does.
+    /// `Hangup`: the client has disconnected.
     pub fn pause(&self, time: Duration) -> Outcome {
         let until = Instant::now() + time;
         loop {

@@ -37,7 +37,7 @@ impl State {
                 .map(PathBuf::from)
                 .filter(|p| p.is_absolute())
         };
-        // mount(8) and service managers take HOME away.
+        // mount(8) and service managers unset `HOME`.
         let home = || var("HOME").or_else(home_by_passwd);
         let base = var("XDG_STATE_HOME").or_else(|| home().map(|h| h.join(".local/state")));
         let base = base.ok_or_else(|| {

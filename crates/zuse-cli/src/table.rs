@@ -44,7 +44,7 @@ pub enum Side {
 pub struct Column {
     /// Header, in capitals.
     pub header: String,
-    /// Where cells stand.
+    /// How cells are aligned.
     pub side: Side,
     /// Least width.
     pub least: usize,

@@ -24,7 +24,7 @@ use crate::args::Unfit;
 pub struct Usage {
     command: &'static str,
     sub: Option<String>,
-    /// What stands behind the sub-command.
+    /// The arguments after the sub-command.
     words: Vec<String>,
     /// The option in it that only `--json` gives a meaning.
     json_form: Option<&'static str>,
@@ -295,7 +295,7 @@ pub fn complaint(usage: &Usage, error: &clap::Error) -> String {
         {
             named(ContextKind::InvalidArg).and_then(|name| usage.without_value(&name))
         }
-        // What else may stand there is in the usage.
+        // The usage lists other possible arguments.
         ErrorKind::InvalidValue => Some(String::new()),
         ErrorKind::TooManyValues => Some(usage.too_many()),
         ErrorKind::ValueValidation => std::error::Error::source(error).map(|inner| {

@@ -142,7 +142,7 @@ impl Objset {
     }
 
     /// Prefetches all blocks of an object, in device order. Only if there are more than a few, they
-    /// take a small part of the cache, and nobody is changing the object. For a caller that will
+    /// take a small part of the cache, and no thread is changing the object. For a caller that will
     /// read all of them in another order. Returns when they are cached.
     pub fn gather_whole(&self, dnode: &Dnode) {
         if dnode.newest_dirty().is_some() {

@@ -537,7 +537,7 @@ impl Objset {
     /// The object in a dnode block.
     fn stored_in(&self, block: &zuse_io::Block, object: ObjectId) -> Result<Option<Synced>> {
         let slot = (object.0 % SLOTS_PER_BLOCK as u64) as usize;
-        // The client probably wants the next object too: its slot is prefetched into the
+        // The client will probably look up the next object too: its slot is prefetched into the
         // processor's cache.
         peek::ask_for(block, slot + 1);
         if starts_of(block) >> slot & 1 == 0 {

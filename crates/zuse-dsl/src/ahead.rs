@@ -74,7 +74,7 @@ enum Learned {
     Deadlist(Sizes),
 }
 
-/// A directory that a walk met.
+/// A directory that a walk found.
 pub(crate) struct Met {
     /// Levels below where the walk began.
     pub below: usize,

@@ -62,7 +62,7 @@ impl Ctx<'_> {
         })
     }
 
-    /// Nobody reads the MOS meanwhile, because each change is made under the lock.
+    /// No other thread reads the MOS meanwhile, because each change is made under the lock.
     fn assert_alone(&self) {
         assert!(
             self.dsl.config.try_read().is_none(),

@@ -41,7 +41,7 @@ pub(crate) const VERSION_SNAPSHOT_PROPERTIES: u64 = 12;
 pub(crate) const VERSION_BREAKDOWN: u64 = 13;
 /// Snapshots can be held, and destroyed later.
 pub(crate) const VERSION_HOLDS: u64 = 18;
-/// Received properties are apart.
+/// Received properties are stored separately.
 pub(crate) const VERSION_RECEIVED: u64 = 22;
 /// File systems have system attributes.
 pub(crate) const VERSION_ATTRIBUTES: u64 = 24;

@@ -1,4 +1,4 @@
-//! Prefetching many blocks into the cache, in the order in which they lie on the devices.
+//! Prefetching many blocks into the cache, in the order of their offsets on the devices.
 //!
 //! ```text
 //!   pointers in any order ─► sorted by place ─► runs ─► one device read each ─► every block's checksum ─► cache
@@ -53,7 +53,7 @@ const LONG: usize = 64 << 10;
 /// Bytes of runs that are kept.
 const KEPT: usize = 24 << 20;
 
-/// Bytes of a device that one read brought.
+/// Bytes of a device from one read.
 struct Run {
     vdev: u32,
     start: u64,
@@ -79,7 +79,7 @@ impl Run {
     }
 }
 
-/// A prefetcher: brings blocks into the cache, layer by layer.
+/// A prefetcher: reads blocks into the cache, layer by layer.
 pub struct Ahead {
     io: Arc<Pipeline>,
     work: Arc<WorkPool>,
@@ -294,8 +294,8 @@ impl Job {
         Some((first.vdev(), start, len))
     }
 
-    /// Where its blocks lie, relative to the first block. `None` unless they are for the cache,
-    /// long, and stored uncompressed.
+    /// The offsets of its blocks, relative to the first block. `None` unless they are for the
+    /// cache, long, and stored uncompressed.
     fn parts(&self) -> Option<Vec<Range<usize>>> {
         let (_, start, len) = self.place(0).filter(|_| self.keep)?;
         if len < LONG {
@@ -365,7 +365,7 @@ impl Pipeline {
         done
     }
 
-    /// Where a job's blocks lie, if they are to be read straight into their final memory.
+    /// The offsets of a job's blocks, if they are to be read straight into their final memory.
     fn parts(&self, job: &Job) -> Option<Vec<Range<usize>>> {
         let may = self.brings_around.load(Relaxed);
         may.then(|| job.parts()).flatten()

@@ -172,7 +172,7 @@ impl Pipeline {
         Ok(out)
     }
 
-    /// How many of the first pointers lie close together on one device, in order.
+    /// How many of the first pointers are close together on one device, in order.
     fn run_length(&self, bps: &[BlockPointer]) -> usize {
         let Some(first) = bps.first().filter(|bp| plain(bp)) else {
             return 1;

@@ -71,8 +71,8 @@ impl Key {
         }
     }
 
-    /// Key of the same block as readers without the dataset's key see it: unproved, with encrypted
-    /// bonuses in dnodes.
+    /// Key of the same block as readers without the dataset's key see it: not authenticated, and
+    /// with encrypted bonuses in dnodes.
     pub(crate) fn locked(self) -> Self {
         Self {
             sum: !self.sum,
@@ -544,7 +544,7 @@ impl Cache {
     }
 }
 
-/// Ends a flight that brought no block, also if the fetch panics.
+/// Ends a flight without a block, also if the fetch panics.
 struct Landing<'a> {
     cache: &'a Cache,
     key: Key,

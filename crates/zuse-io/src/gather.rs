@@ -48,7 +48,7 @@ use zuse_device::PAGE;
 
 /// Larger writes through the host's cache are not gathered: copying them costs more than a call.
 pub(crate) const SMALL: usize = 32 << 10;
-/// Larger writes go around the host's cache where the device can do that.
+/// Larger writes go past the host's page cache where the device supports that.
 pub(crate) const ASIDE: usize = 8 << 10;
 /// Larger writes always go through the host's cache, not gathered.
 pub(crate) const LARGE: usize = 1 << 20;
@@ -70,7 +70,7 @@ pub(crate) struct Run {
     pub vdev: u32,
     pub txg: Txg,
     pub start: u64,
-    /// A run of large blocks, to be written around the host's cache.
+    /// A run of large blocks, to be written past the host's page cache.
     bulk: bool,
     buffer: Vec<u8>,
     /// Bytes of the buffer before the first one.
@@ -117,7 +117,7 @@ impl Run {
         self.vdev == vdev && self.start < start + len as u64 && start < self.end()
     }
 
-    /// Where the bytes of a place lie in the buffer.
+    /// Where the bytes of a place are in the buffer.
     fn part(&self, vdev: u32, start: u64, len: usize) -> Option<std::ops::Range<usize>> {
         let from = usize::try_from(start.checked_sub(self.start)?).ok()? + self.lead;
         let to = from.checked_add(len)?;
@@ -224,7 +224,7 @@ impl Gather {
     }
 
     /// Adds the bytes of a block, for a place of `room` bytes that belongs to it alone. With `bulk`
-    /// they go into a run that goes around the host's cache. `write` writes a run.
+    /// they go into a run that is written past the host's page cache. `write` writes a run.
     pub fn put(
         &self,
         (txg, vdev, start): (Txg, u32, u64),
@@ -347,7 +347,7 @@ impl Gather {
         self.landed.wait(state)
     }
 
-    /// Waits until nothing is in flight for a place and no open run meets it. A place inside one
+    /// Waits until nothing is in flight for a place and no open run touches it. A place inside one
     /// open run is changed there if bytes are given. Then no guard is returned.
     fn apart(
         &self,

@@ -38,7 +38,7 @@ mod write;
 
 pub(crate) use write::{Squeezed, normal, seal};
 
-/// Where one copy of a pointer's block lies.
+/// Where one copy of a pointer's block is.
 pub(crate) fn address_of(dva: &Dva, bp: &BlockPointer) -> Address {
     Address::new(dva.vdev(), dva.offset(), Txg(bp.physical_birth()))
 }
@@ -125,7 +125,7 @@ pub struct Pipeline {
     pub(crate) workspaces: Shelf<Workspace>,
     gathers: AtomicBool,
     around: AtomicBool,
-    /// Long blocks are prefetched around the host's cache.
+    /// Long blocks are prefetched past the host's page cache.
     pub(crate) brings_around: AtomicBool,
 }
 
@@ -225,13 +225,13 @@ impl Pipeline {
         self.gathers.store(true, Relaxed);
     }
 
-    /// Whether large blocks are written around the host's cache, on devices that can do that.
+    /// Whether large blocks are written past the host's page cache, on devices that support it.
     pub fn write_around(&self, yes: bool) {
         self.around.store(yes, Relaxed);
     }
 
-    /// Whether long blocks are prefetched straight into the cache, around the host's cache, on
-    /// devices that can do that.
+    /// Whether long blocks are prefetched straight into the block cache, past the host's page
+    /// cache, on devices that support it.
     pub fn set_prefetch_direct(&self, yes: bool) {
         self.brings_around.store(yes, Relaxed);
     }
@@ -286,7 +286,7 @@ impl Pipeline {
         self.write_through(Address::new(vdev, start, txg), bytes)
     }
 
-    /// Writes pending bytes of a place that is about to be written around the host's cache.
+    /// Writes pending bytes of a place that is about to be written past the host's page cache.
     pub(crate) fn make_way_for(&self, dva: &Dva, len: usize) -> Result<()> {
         if !self.gathers.load(Relaxed) {
             return Ok(());

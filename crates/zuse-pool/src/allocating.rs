@@ -31,7 +31,7 @@ impl Pool {
     }
 
     /// Whether a data vdev could be closed to new blocks now. The others must have room for
-    /// everything allocated, and for the space promised to transactions.
+    /// everything allocated, and for the space reserved by transactions.
     ///
     /// # Errors
     /// `Refused(NOSPC)`; `Refused(ROFS)`.

@@ -189,7 +189,7 @@ impl Pool {
                 (leaf, Some(device.clone()))
             }
             AttachDevice::Spare(guid, device) => {
-                // One spare stands in for one device.
+                // One spare replaces one device.
                 if tree.find(*guid).is_some() {
                     return Err(refused(Errno::BUSY, "device is already in use"));
                 }

@@ -62,7 +62,7 @@ const NAME: &str = "com.fudosecurity:brt:vdev:";
 const WORDS: u8 = 195;
 /// Bytes of a table's header.
 const HEADER: u16 = 56;
-/// Bytes that one count of entries stands for.
+/// Bytes of a vdev that one count of entries covers.
 const RANGE: u64 = 16 << 20;
 /// Block size of the counts.
 const BLOCK: u32 = 32 << 10;

@@ -199,7 +199,8 @@ impl Pool {
             .into_iter()
             .collect();
         for top in self.vdevs.tops().iter().filter(|t| t.is_concrete()) {
-            // A lone leaf that fails stops the pool; nothing could be copied later.
+            // A single leaf that fails suspends the pool: there is no sibling from which blocks
+            // could be copied later.
             let leaves = top.leaves();
             let lacking = leaves.iter().filter(|l| !l.is_usable() || l.has_missed());
             // Its siblings have the blocks that this one missed.

@@ -16,7 +16,7 @@ use zuse_device::BlockDevice;
 use zuse_format::nvlist::NvList;
 use zuse_vdev::label;
 
-/// Devices that nobody has kept yet, spares with the label of an idle one.
+/// Devices that were not kept yet, spares with the label of an idle one.
 #[derive(Default)]
 pub(crate) struct FirstLabels(Vec<(Arc<dyn BlockDevice>, Option<NvList>)>);
 

@@ -258,7 +258,7 @@ impl Metaslab {
         self.state().broken.clone()
     }
 
-    /// Brings the free tree into memory.
+    /// Loads the free tree into memory.
     ///
     /// # Errors
     /// The map cannot be read or contradicts itself or the sets in memory. Nothing is allocated

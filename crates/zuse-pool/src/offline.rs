@@ -1,4 +1,4 @@
-//! Devices that are taken offline and brought back.
+//! Devices that are taken offline and brought online again.
 //!
 //! - A device goes offline only if its siblings have every txg (`no valid replicas`). It goes
 //!   offline in the middle of a txg: its dirty time log gets that txg and all later ones.
@@ -79,7 +79,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Brings a device back that was offline, failed or missing; returns its health then. On disk
+    /// Brings a device online that was offline, failed or missing. Returns its new health. On disk
     /// on return; missing blocks are resilvered later.
     ///
     /// # Errors
@@ -148,8 +148,8 @@ impl Pool {
         Ok(leaf.health())
     }
 
-    /// Devices brought back by `zpool clear` may lack blocks, which is not counted as an error any
-    /// more.
+    /// Devices that `zpool clear` brought online may lack blocks, which is not counted as an error
+    /// any more.
     pub(crate) fn doubt_lost_leaves(&self) {
         for leaf in self.vdevs.leaves() {
             if !leaf.is_usable() {

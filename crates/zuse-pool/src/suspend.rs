@@ -21,7 +21,7 @@ enum State {
     Running,
     /// Waiting for `zpool clear`; the failure.
     Waiting(String),
-    /// Cannot go on; the failure.
+    /// The pool cannot continue; the failure.
     Lost(String),
     /// The pool is being closed: waiters get an error.
     Closing,
@@ -33,8 +33,8 @@ pub(crate) struct Suspension {
     pool: Mutex<String>,
     state: Mutex<State>,
     changed: Condvar,
-    /// Failures are passed on at once, because nobody could run `zpool clear`: the pool is being
-    /// opened or closed, or a command has it for itself.
+    /// Failures are passed on at once, because no command could run `zpool clear`. The pool is
+    /// being opened or closed, or only one command uses it.
     impatient: AtomicBool,
     /// Called without a lock after every change, to wake other waiters.
     listener: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -83,7 +83,8 @@ impl Suspension {
         *self.pool.lock() = name.to_owned();
     }
 
-    /// Sets whether failures are passed on instead of waited for. Present waiters go on waiting.
+    /// Sets whether failures are passed on instead of waited for. Threads that wait already
+    /// continue to wait.
     pub fn set_impatient(&self, yes: bool) {
         self.impatient.store(yes, Ordering::Relaxed);
     }
@@ -114,7 +115,7 @@ impl Suspension {
         Some(self.suspended(what))
     }
 
-    /// Whether the pool cannot go on without being opened again.
+    /// Whether the pool has to be opened again before it can continue.
     pub fn is_lost(&self) -> bool {
         matches!(*self.lock(), State::Lost(_))
     }

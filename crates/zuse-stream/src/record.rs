@@ -13,7 +13,7 @@ use crate::error::Flaw;
 
 /// Size of a header.
 pub const HEADER: usize = 312;
-/// Where the running checksum stands.
+/// Offset of the running checksum.
 pub const TAIL_AT: usize = 280;
 /// BEGIN's magic number.
 pub const MAGIC: u64 = 0x2_f5ba_cbac;

@@ -224,7 +224,7 @@ fn write_list(dsl: &Arc<Dsl>, object: u64, whole: &Send, walks: &[Send]) -> Resu
                     }
                 });
                 ranges.end_object();
-                // If the other side failed, nobody waits any more.
+                // If the other side failed, no thread waits any more.
                 let _ = give.send(walked.map(|()| ranges.out));
             });
         }

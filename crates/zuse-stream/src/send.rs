@@ -93,8 +93,8 @@ pub struct Send {
 }
 
 impl Send {
-    /// Prepares a send of a snapshot (or of a head that nobody changes), with the name `name` in
-    /// the stream.
+    /// Prepares a send of a snapshot (or of a head that is not being changed), with the name `name`
+    /// in the stream.
     ///
     /// # Errors
     /// `Refused` for invalid options, `Refused(ACCES)` for an encrypted dataset whose key is not
@@ -258,7 +258,7 @@ impl Send {
                             ),
                             Err(e) => Err(e),
                         };
-                        // Nobody waits any more if the output failed.
+                        // If the output failed, no thread waits any more.
                         let _ = job.done.send(made);
                     }
                 });

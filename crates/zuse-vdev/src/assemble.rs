@@ -180,7 +180,7 @@ impl<'a> Group<'a> {
             self.newest = Some(label);
         }
         let of_top = self.tops.entry(top).or_insert(label);
-        // A device that was away has an old description of its vdev.
+        // A device that was absent has an old description of its vdev.
         if of_top.txg < label.txg {
             *of_top = label;
         }
@@ -230,7 +230,7 @@ impl<'a> Group<'a> {
                 )
             })
             .collect();
-        // Oldest first: should two vdevs claim a slot, the newer claim stands.
+        // Oldest first: if two vdevs claim a slot, the newer claim is used.
         let mut labels: Vec<_> = self.tops.into_values().collect();
         labels.sort_by_key(|l| l.txg);
         for label in labels {

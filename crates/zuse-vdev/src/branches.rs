@@ -176,7 +176,7 @@ impl Branches {
         Err(first.unwrap_or_else(|| Error::device("vdev", Errno::NXIO, "no device")))
     }
 
-    /// Where a range lies on one of the leaves.
+    /// Where a range is on one of the leaves.
     pub(crate) fn parts_on(&self, guid: u64, offset: u64, len: u64) -> Vec<Span> {
         let own = |b: &&Branch| b.leaves.iter().any(|l| l.guid() == guid);
         match self.0.iter().find(own).map(|b| &b.form) {

@@ -185,7 +185,7 @@ impl Copies {
         }
     }
 
-    /// Whether this is a lone disk whose large writes go around the host's cache.
+    /// Whether this is a single disk whose large writes go past the host's page cache.
     pub(crate) fn bypasses_cache(&self) -> bool {
         matches!(&*self.leaves, [leaf] if leaf.device().is_some_and(|d| d.bypasses_cache()))
     }

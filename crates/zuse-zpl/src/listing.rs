@@ -228,8 +228,9 @@ impl FileSystem {
         true
     }
 
-    /// Fetches the wanted data of a batch's objects, neighbours together. The directory of `in_all`
-    /// entries is listed in such batches. In a prepared batch only objects in memory are fetched.
+    /// Reads the requested attributes of a batch's objects, neighbours together. The directory of
+    /// `in_all` entries is listed in such batches. In a prepared batch only objects in memory are
+    /// fetched.
     pub(crate) fn fetch(&self, batch: &mut Batch, wanted: Wanted, in_all: u64) {
         let in_memory = |object| self.znode(object).map_or(Known::Nothing, Known::Object);
         if batch.known.len() >= batch.entries.len() {

@@ -100,8 +100,8 @@ impl Drop for Made {
     }
 }
 
-/// A device as it is, opened so that nobody is disturbed. One that is to be made is memory of that
-/// size.
+/// A device as it is, opened without a lock, so that no other process is disturbed. One that is to
+/// be made is memory of that size.
 pub(crate) fn look_at(device: &NewDevice, ashift: Option<u8>) -> Result<VdevSpec> {
     let (is_disk, device): (_, Arc<dyn BlockDevice>) = match device.make {
         Some(size) if !device.path.exists() => {

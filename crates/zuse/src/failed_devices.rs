@@ -95,7 +95,7 @@ impl Pool {
 
     /// The range of missing txgs for which no resilver was begun.
     fn waiting_range(&self) -> Option<(Txg, Txg)> {
-        // Without a resilver nobody waits for its end.
+        // Without a resilver there is no end to wait for.
         let range = self.spa().lacking_range()?;
         let waits = !self.is_scanning() && self.tried().is_new_range(range);
         waits.then_some(range)

@@ -69,7 +69,7 @@ impl OpenFileSystems {
             .filter_map(|(_, e)| e.fs.upgrade())
             .collect();
         for fs in all {
-            // Access times are not promised to anybody.
+            // `fsync` does not cover access times.
             let _ = fs.finish();
         }
     }

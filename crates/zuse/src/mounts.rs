@@ -25,8 +25,8 @@ pub trait Mounts: Send + Sync {
         change: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()>;
 
-    /// A dataset or snapshot is about to be destroyed. A mount of it is unmounted; nobody may be
-    /// inside a snapshot any more.
+    /// A dataset or snapshot is about to be destroyed. A mount of it is unmounted; no request may
+    /// be inside a snapshot any more.
     ///
     /// # Errors
     /// `Refused(BUSY)` unless `force`.

@@ -77,7 +77,7 @@ impl Pool {
     }
 
     /// Begins a resilver of what devices that are there lack, also of those that wait for the next
-    /// one. One that goes on begins again, and a scrub ends. Nothing happens where none lacks
+    /// one. A running resilver begins again, and a scrub ends. Nothing happens where none lacks
     /// anything.
     ///
     /// # Errors

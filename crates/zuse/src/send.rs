@@ -458,7 +458,7 @@ impl Pool {
             let impossible = source
                 .filter(|_| from.is_none() && at.is_some())
                 .map(|own| {
-                    // Without -R nobody looks behind the last snapshot.
+                    // Without -R only the last snapshot matters.
                     let is_known = request.recursive || at == Some(to);
                     why_impossible(&entry.name, tosnap, own, is_known)
                 });

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 pub use std::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
-/// The guard if nobody has the lock.
+/// The guard, if no thread has the lock.
 fn free<G>(result: TryLockResult<G>) -> Option<G> {
     match result {
         Ok(guard) => Some(guard),
@@ -87,12 +87,12 @@ impl<T: ?Sized> RwLock<T> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Share the value if nobody owns it.
+    /// Share the value if no thread owns it.
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         free(self.0.try_read())
     }
 
-    /// Own the value if nobody has it.
+    /// Own the value if no thread shares or owns it.
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         free(self.0.try_write())
     }
@@ -108,7 +108,7 @@ impl<T: ?Sized> RwLock<T> {
 pub struct Condvar(sync::Condvar);
 
 impl Condvar {
-    /// A condition nobody waits for.
+    /// A condition for which no thread waits.
     pub const fn new() -> Self {
         Self(sync::Condvar::new())
     }

@@ -57,7 +57,7 @@ impl Usage {
         own.or_else(|| self.refusal(&count))
     }
 
-    /// What is said of an option that means something beside another one only.
+    /// The message for an option that has a meaning only together with another one.
     pub(super) fn needs(&self, form: &str) -> Option<&'static str> {
         self.refusal(&format!("needs {form}"))
     }
@@ -81,7 +81,7 @@ impl Usage {
         of_letter(form).or_else(of_word)
     }
 
-    /// What is said of an option that stands last, without its value.
+    /// The message for an option at the end of the line, without its value.
     pub(super) fn without_value(&self, form: &str) -> Option<String> {
         let letter = self.letter_of(form)?;
         let own = self.refusal(&format!("-{letter}"));

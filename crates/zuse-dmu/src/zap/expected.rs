@@ -73,7 +73,7 @@ impl Zap {
         let stamp = self.dnode.stamp();
         if let What::Fat { header, .. } = known.fresh(&self.dnode)
             && name.len() < known.longest
-            // An error is ignored here: the add will meet it again and report it.
+            // An error is ignored here: the add has the same error and reports it.
             && let Ok(hash) = key::hash_of(header, name)
             && let Ok(target) = fat::expect(&self.blocks(), header, hash)
             && target.leaf != 0

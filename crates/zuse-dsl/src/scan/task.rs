@@ -257,8 +257,9 @@ impl Ctx<'_> {
         self.log_pool("scan setup", &text)
     }
 
-    /// While a scan goes on, blocks that some leaf did not take count as errors on disk. A
-    /// process that resumes the scan learns of them only so, and must not believe that leaf.
+    /// While a scan is running, blocks that could not be written to some leaf count as errors on
+    /// disk. A process that resumes the scan learns of them only so, and must not believe that
+    /// leaf.
     fn write_scan(&self, record: &Record, position: &Position) -> Result<()> {
         let mut stored = *record;
         if record.is_scanning() {
@@ -334,8 +335,8 @@ impl Ctx<'_> {
         self.write_scan(&record, &position)
     }
 
-    /// A resilver that was taken up, and in which something had gone wrong before, begins again:
-    /// nobody knows what is still to be filled.
+    /// A resilver that had errors before it was resumed begins again: no process knows which blocks
+    /// are still missing.
     pub(super) fn begin_again(&self) -> Result<()> {
         match self.dsl.scan.failed_before() {
             Some(_) => self.resilver_all(),
@@ -343,7 +344,7 @@ impl Ctx<'_> {
         }
     }
 
-    /// Begins a resilver of all that devices lack which are there. What goes on ends.
+    /// Begins a resilver of all that devices lack which are there. A running scan ends.
     fn resilver_all(&self) -> Result<()> {
         self.spa.0.end_deferral(&self.spa.sync_ctx(self.tx))?;
         let Some((min, max)) = self.spa.0.resilver_range() else {

@@ -180,7 +180,7 @@ impl Log {
         spa.wait_synced(until)
     }
 
-    /// Waits until nobody works on the chain.
+    /// Waits until no thread works on the chain.
     pub(super) fn wait_idle(&self) {
         let mut chain = self.chain.lock();
         while chain.led {

@@ -34,7 +34,7 @@ pub(crate) struct Log {
     pub(super) chain: Mutex<Chain>,
     /// Waiters for a drain of an even number, and of an odd one: the current and the next.
     waiting: [Condvar; 2],
-    /// Nobody leads.
+    /// No thread leads.
     pub(super) idle: Condvar,
     /// Buffers of written blocks, for reuse.
     pub(super) buffers: Mutex<Vec<Vec<u8>>>,

@@ -127,7 +127,7 @@ impl Line {
     }
 }
 
-/// The workers of a process. If it is dropped they go on until the last line has ended.
+/// The workers of a process. If it is dropped they continue until the last line has ended.
 pub struct Crew(Arc<House>);
 
 /// What the workers share.

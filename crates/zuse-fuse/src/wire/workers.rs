@@ -53,7 +53,7 @@ const SUREST: u8 = 16;
 /// If a check takes longer, another thread had the core. Then a sleeping worker is scheduled sooner
 /// than a polling one.
 const CROWDED: Duration = Duration::from_micros(200);
-/// How long nobody looks then.
+/// How long no worker polls then.
 const AFTER_CROWD: Duration = Duration::from_millis(50);
 
 /// Decides between polling and sleeping, from how soon messages came before.
@@ -380,7 +380,7 @@ mod tests {
             rustix::io::write(&kernel, &message(opcode)).expect("sent");
         };
         let idle = |_: &dyn Fn() -> bool| {
-            // Before the first question everybody may.
+            // Before the first message all workers may idle.
             let asked = answered.load(SeqCst) > 0;
             idled.fetch_add(usize::from(asked), SeqCst);
         };

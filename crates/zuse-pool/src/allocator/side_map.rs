@@ -90,7 +90,7 @@ impl SideMap {
         }
     }
 
-    /// Says where the map's number stands.
+    /// Sets the ZAP that has the map's object number.
     pub fn set_zap(&self, zap: ObjectId) {
         self.zap.store(zap.0, Relaxed);
     }

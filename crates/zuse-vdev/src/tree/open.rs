@@ -219,7 +219,7 @@ impl Vdevs {
         }
     }
 
-    /// Brings a leaf back that was offline or faulted. It may lack blocks: the pool sets its DTL.
+    /// Opens a leaf again that was offline or faulted. It may lack blocks: the pool sets its DTL.
     ///
     /// # Errors
     /// `Refused` (`NODEV`) for no such leaf. An unusable device is no error here: see its health.

@@ -219,8 +219,7 @@ impl Vdevs {
         }
     }
 
-    /// Whether a log vdev is missing although nobody took it offline. It may hold acknowledged
-    /// writes.
+    /// Whether a log vdev is missing that no command took offline. It may hold acknowledged writes.
     pub fn is_log_missing(&self, vdev: u32) -> bool {
         let taken_out = |leaf: &Arc<Leaf>| {
             matches!(leaf.health().state, VdevState::Offline | VdevState::Faulted)

@@ -217,7 +217,7 @@ fn prefetch_spaces(objset: &Arc<Objset>, gather: &mut Ahead, spaces: Vec<u64>) -
     files
 }
 
-/// Brings the blocks of small files.
+/// Prefetches the blocks of small files.
 fn prefetch_values(objset: &Arc<Objset>, gather: &mut Ahead, files: Vec<u64>) {
     let io = objset.io().clone();
     let mut values = Vec::new();

@@ -141,9 +141,9 @@ impl FileSystem {
     }
 
     /// Creates the hidden directory of an object without one, with its first value in it. Each of
-    /// the two is written once in its final form. They are not loaded into memory, because nobody
-    /// knows them yet. The caller stores the directory's number with the object. `None`, with
-    /// nothing done, in less simple cases.
+    /// the two is written once in its final form. They are not loaded into memory, because no other
+    /// thread knows them yet. The caller stores the directory's number with the object. `None`,
+    /// with nothing done, in less simple cases.
     pub(super) fn make_space_with(
         &self,
         tx: &Tx,

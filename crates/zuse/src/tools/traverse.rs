@@ -8,8 +8,8 @@
 //! indirect blocks deep. Level-0 blocks are visited by the thread that has read their pointers.
 //! Nothing goes into the block cache.
 //!
-//! Unreadable blocks are entries in the report, and the walk continues beside them. The pool must
-//! be idle.
+//! Unreadable blocks are entries in the report, and the walk continues after them. The pool must be
+//! idle.
 
 mod copies;
 mod space;
