@@ -88,7 +88,7 @@ pub enum RangeError {
     /// The span is empty or ends behind 2^64 - 1.
     #[error("range {asked} is empty or too long")]
     Invalid {
-        /// What was asked for.
+        /// The range of the call.
         asked: Span,
     },
 }

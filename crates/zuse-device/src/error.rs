@@ -80,7 +80,7 @@ impl Cause {
 pub struct DeviceError {
     /// The device.
     pub path: Arc<str>,
-    /// What it was asked to do.
+    /// The operation that failed.
     pub op: Op,
     /// First byte; 0 where the operation has no place.
     pub offset: u64,

@@ -93,7 +93,7 @@ struct State {
     /// The last class of dedup tables whose blocks are skipped in the trees.
     shared: u64,
     worker: Option<Worker>,
-    /// No worker is started any more: the pool is being closed.
+    /// No thread is started any more: the pool is being closed.
     closing: bool,
 }
 

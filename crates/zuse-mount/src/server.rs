@@ -116,7 +116,7 @@ pub struct MountServer {
     alone: bool,
     placed: bool,
     clears: bool,
-    /// The last options that the kernel was told.
+    /// The last options that the kernel was given.
     told: Mutex<MountOptions>,
 }
 
@@ -222,7 +222,7 @@ impl MountServer {
         &self.mounted
     }
 
-    /// The last options that the kernel was told.
+    /// The last options that the kernel was given.
     pub(crate) fn told(&self) -> MountOptions {
         self.told.lock().clone()
     }

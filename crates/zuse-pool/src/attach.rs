@@ -106,8 +106,8 @@ impl Pool {
         let mut leaf = plan.leaf;
         let (guid, is_spare) = (leaf.guid, leaf.is_spare);
         leaf.create_txg = Some(ctx.txg.0);
-        // A scan that ends before it reached the end of the leaf's log must not call it whole. A
-        // kernel looks at that only where this says that the leaf came.
+        // A scan that covers only a part of the leaf's log must not clear that log. OpenZFS checks
+        // this only for a leaf with this mark.
         leaf.resilver_txg = Some(ctx.txg.0);
         if !change
             .tree()

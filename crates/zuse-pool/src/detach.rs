@@ -84,7 +84,7 @@ impl Pool {
         change.publish()
     }
 
-    /// Gives the path of the leaving device back to the one that had to give way.
+    /// Gives the path of the leaving device back to the device that was renamed for it.
     fn give_place_back(&self, change: &mut TreeChange<'_>, parent: &VdevConfig, out: &Detached) {
         let stay = parent.children.iter().filter(|c| c.guid != out.node.guid);
         for sibling in stay {

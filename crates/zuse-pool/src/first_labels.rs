@@ -26,7 +26,7 @@ impl FirstLabels {
         self.put_over(device, list, None)
     }
 
-    /// As [`Self::put`]; a spare has its label for when it is given back.
+    /// As [`Self::put`]; `idle` is the label that an idle spare gets back if the command fails.
     pub fn put_over(
         &mut self,
         device: &Arc<dyn BlockDevice>,
@@ -47,7 +47,7 @@ impl FirstLabels {
 impl Drop for FirstLabels {
     fn drop(&mut self) {
         for (device, idle) in &self.0 {
-            // The command's own error is what counts.
+            // The command's own error is reported, not this one.
             let _ = match idle {
                 Some(list) => label::init(&**device, list),
                 None => label::clear(&**device),

@@ -27,7 +27,7 @@ enum State {
     Closing,
 }
 
-/// The pool's brake.
+/// Whether a pool is suspended. Callers wait here, or get an error.
 #[derive(Default)]
 pub(crate) struct Suspension {
     pool: Mutex<String>,

@@ -87,7 +87,7 @@ impl Branches {
             wrong.push(branch);
         }
         if outcome.is_ok() {
-            // The last branch asked may have failed and left half a buffer.
+            // The last branch that was read may have failed and filled only a part of the buffer.
             buf.resize(psize, 0);
         }
         outcome

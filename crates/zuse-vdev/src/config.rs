@@ -217,9 +217,9 @@ pub struct VdevConfig {
     pub faulted: bool,
     /// Degraded.
     pub degraded: bool,
-    /// Pulled.
+    /// The device was pulled out.
     pub removed: bool,
-    /// The spare is to be given back after the resilver.
+    /// The spare is to be detached after the resilver.
     pub unspare: bool,
     /// Txg of a resilver that must be continued.
     pub resilver_txg: Option<u64>,

@@ -129,8 +129,8 @@ impl Copies {
         }
     }
 
-    /// Reads one copy after the other. Returns the leaves that should have had the block, and had
-    /// not.
+    /// Reads one copy after the other. Returns the leaves that should have the block, and do not
+    /// have it.
     fn search(
         &self,
         offset: u64,
@@ -170,7 +170,7 @@ impl Copies {
             }
         }
         if matches!(outcome, Ok(ReadOutcome::BadChecksum)) && self.leaves.len() > 1 {
-            // The last copy asked may have failed and left half a buffer.
+            // The last copy that was read may have failed and filled only a part of the buffer.
             buf.truncate(psize);
         }
         outcome.map(|outcome| (outcome, blamed))
@@ -385,7 +385,7 @@ impl Copies {
         }
     }
 
-    /// Counts a wrong copy on its leaf, and rewrites it if asked.
+    /// Counts a wrong copy on its leaf, and rewrites it if requested.
     pub(crate) fn blame_and_heal(&self, copy: usize, offset: u64, right: &[u8], heal: bool) {
         let Some(leaf) = self.leaves.get(copy) else {
             return;

@@ -153,7 +153,7 @@ impl Leaf {
         let shift = u8::try_from(device.sector_shift()).unwrap_or(u8::MAX);
         self.sector_shift
             .store(shift.min(geometry::ASHIFT_MAX), Ordering::Relaxed);
-        // After everything that asks the device, so that the lock is not held over I/O.
+        // After all requests to the device, so that the lock is not held over I/O.
         let mut seat = self.change_seat();
         let before = seat.health;
         seat.path = Some(path);
@@ -178,7 +178,7 @@ impl Leaf {
         self.report_state(before);
     }
 
-    /// Asks the device for its size again. Returns whether it changed.
+    /// Reads the size of the device again. Returns whether it changed.
     pub fn look_again(&self) -> bool {
         let Some(device) = self.device() else {
             return false;
@@ -242,7 +242,7 @@ impl Leaf {
         self.seat.read().path.clone()
     }
 
-    /// How well it is.
+    /// Its health.
     pub fn health(&self) -> Health {
         self.seat.read().health
     }

@@ -272,7 +272,7 @@ impl Top {
         &self.node.config
     }
 
-    /// How well it is.
+    /// Its health.
     pub fn health(&self) -> Health {
         self.node.health()
     }

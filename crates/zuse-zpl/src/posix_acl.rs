@@ -146,7 +146,7 @@ impl PosixAcl {
         of(OWNER) << 6 | of(self.group_class()) << 3 | of(OTHER)
     }
 
-    /// Whether the mode says as much.
+    /// Whether the mode alone expresses the ACL.
     pub fn is_mode(&self) -> bool {
         self.entries.len() == 3
     }

@@ -52,7 +52,7 @@ pub(crate) type Failed = BTreeMap<u64, (u64, u64)>;
 #[derive(Default)]
 pub(crate) struct Short {
     pub failed: Failed,
-    /// Blocks that are good, and that a leaf which is there did not take.
+    /// Good blocks that could not be written to some present leaf.
     pub unfilled: u64,
     /// Blocks that were born up to here may be below a lost block, where the walk could not read
     /// pointers.
@@ -71,7 +71,7 @@ impl Short {
     }
 }
 
-/// How a block was found.
+/// The result of verifying a block.
 pub(crate) enum Proven {
     /// Its stored bytes; empty if nothing had to be read.
     Good(Vec<u8>),

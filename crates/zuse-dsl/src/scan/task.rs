@@ -94,8 +94,8 @@ impl Dsl {
         )
     }
 
-    /// Begins a resilver of what devices lack that are there, also of those that wait for the next
-    /// one. Another scan ends. Nothing happens where none lacks anything.
+    /// Begins a resilver of all txgs that present devices lack, including devices that wait for the
+    /// next resilver. Another scan ends. If no device lacks anything, nothing happens.
     ///
     /// # Errors
     /// `Refused(ROFS)`.
@@ -258,8 +258,8 @@ impl Ctx<'_> {
     }
 
     /// While a scan is running, blocks that could not be written to some leaf count as errors on
-    /// disk. A process that resumes the scan learns of them only so, and must not believe that
-    /// leaf.
+    /// disk. A process that resumes the scan knows of them only in this way, and must not trust
+    /// that leaf.
     fn write_scan(&self, record: &Record, position: &Position) -> Result<()> {
         let mut stored = *record;
         if record.is_scanning() {
@@ -344,7 +344,7 @@ impl Ctx<'_> {
         }
     }
 
-    /// Begins a resilver of all that devices lack which are there. A running scan ends.
+    /// Begins a resilver of all txgs that present devices lack. A running scan ends.
     fn resilver_all(&self) -> Result<()> {
         self.spa.0.end_deferral(&self.spa.sync_ctx(self.tx))?;
         let Some((min, max)) = self.spa.0.resilver_range() else {
@@ -356,7 +356,7 @@ impl Ctx<'_> {
         self.setup_scan(NewScan::Resilver(min, max))
     }
 
-    /// Takes over what a batch did, and says what is next.
+    /// Records the results of a batch, and returns the next step.
     pub(super) fn step_scan(&self, done: Option<Done>) -> Result<Next> {
         let io = self.spa.io();
         let Some(mut record) = self.dsl.scan.running().filter(|r| !r.paused) else {
@@ -494,7 +494,7 @@ impl Ctx<'_> {
         self.spa.io().unwatch_frees();
         self.spa.0.unwatch_shared();
         if record.function == Function::Resilver {
-            // However it ended: the next one is for all.
+            // However it ended: the next resilver is for all devices.
             self.spa.0.end_deferral(&self.spa.sync_ctx(self.tx))?;
         }
         let given_up = match end {
@@ -520,7 +520,8 @@ impl Ctx<'_> {
         self.log_pool("scan done", &format!("errors={}", record.errors))
     }
 
-    /// Devices lack nothing any more of what a complete scan visited, except what it noted.
+    /// After a complete scan devices lack no blocks that it visited, except those that it recorded
+    /// as missing.
     fn devices_are_filled(&self, record: &Record, short: Short) -> Result<()> {
         let failed: Vec<(u64, Span)> = short
             .failed

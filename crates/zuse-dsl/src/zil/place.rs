@@ -40,7 +40,7 @@ use crate::dataset::Dataset;
 const IMMEDIATE_MAX: u64 = 32 << 10;
 /// The same with `logbias=throughput`.
 const THROUGHPUT_MIN: u64 = 4096;
-/// A drain with more bytes is left to its txg.
+/// Callers of a drain with more bytes wait for its txg.
 const MOST: u64 = 64 << 20;
 
 /// A part of a write with its own record.

@@ -22,7 +22,7 @@ pub struct VdevStatus {
     pub guid: u64,
     /// Its name: a path, or `mirror-0`.
     pub name: String,
-    /// How well it is.
+    /// Its health.
     pub health: Health,
     /// Top-level: allocatable bytes.
     pub asize: u64,

@@ -42,7 +42,7 @@ const NEAR: u64 = 40;
 /// Attributes of one hidden directory that are read.
 const FILES: usize = 4;
 
-/// Where the asking is.
+/// Where a client is in its sequence of requests.
 pub(crate) struct XattrsAhead {
     last: AtomicU64,
     /// The first number that was not prefetched.

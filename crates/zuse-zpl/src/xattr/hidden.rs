@@ -49,7 +49,7 @@ impl FirstHidden {
     }
 }
 
-/// Hidden objects belong to whom the object belongs.
+/// Hidden objects have the owner of the object.
 fn owner_of(a: &Attributes) -> Credentials {
     Credentials {
         uid: a.uid as u32,

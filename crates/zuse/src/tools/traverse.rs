@@ -118,7 +118,7 @@ pub struct Report {
     pub leaks: Option<Vec<Leak>>,
     /// Bytes of all leaks, including those beyond the first million.
     pub leaked: u64,
-    /// Why the space maps could not be asked.
+    /// Why the space maps could not be read.
     pub no_space: Option<Error>,
     /// Allocated bytes by the space maps, and by their headers, for each vdev.
     pub allocated: Vec<(u32, u64, u64)>,
