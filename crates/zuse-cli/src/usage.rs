@@ -58,17 +58,17 @@ impl Usage {
         })
     }
 
-    /// What is said of an option that only JSON gives a meaning.
+    /// The message for an option that has a meaning with JSON only.
     fn without_json(&self) -> Option<String> {
         let form = match (self.sub.as_deref(), self.json_form?) {
-            // So it is said there.
+            // OpenZFS's message there has no dashes.
             (Some("status"), "--json-pool-key-guid") => "json-pool-key-guid",
             (_, form) => form,
         };
         Some(format!("'{form}' only works with '-j' option"))
     }
 
-    /// `zdb` says of an option what the C library's own function for it does.
+    /// The message of `zdb` for an option: that of the C library's `getopt`.
     fn of_getopt(&self, error: &clap::Error) -> Option<String> {
         let ContextValue::String(form) = error.get(ContextKind::InvalidArg)? else {
             return None;
@@ -155,7 +155,7 @@ impl Usage {
         format!("{}{pointers}", self.lines())
     }
 
-    /// Whether a value is refused as everything else is that cannot be done: without the usage.
+    /// Whether the refusal of a value is printed without the usage.
     pub fn is_plain(&self, error: &clap::Error) -> bool {
         let makes = matches!(
             self.sub.as_deref(),

@@ -222,8 +222,8 @@ impl FileSystem {
     }
 
     /// Notes that an extended attribute of an object's own list was set or, where `value` is
-    /// `None`, removed. What else the operation set is in `mask`: a mode and the ACL that says the
-    /// same are in one block.
+    /// `None`, removed. `mask` has other attributes that the operation set: a mode and the matching
+    /// ACL are in one block.
     pub(crate) fn note_xattr(
         &self,
         tx: &Tx,
