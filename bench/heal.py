@@ -54,7 +54,7 @@ def written(path):
 
 
 class Pool:
-    """A pool of some files, made by zfs-fuse where it is there: it does not come to the end of a scrub of others' pools."""
+    """A pool of some files, made by zfs-fuse where it is there: it ends a scrub of a pool that Zuse made too early."""
 
     def __init__(self, work, kind, devices, size, fuse):
         self.work, self.folder, self.mount = work, work / f"pool-{kind or 'file'}", work / "mnt"

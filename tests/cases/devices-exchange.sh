@@ -27,6 +27,8 @@ is "$(tree)" "p ONLINE, mirror-0 ONLINE, a ONLINE, b ONLINE" "a mirror"
 says "with 0 errors on" zpool status p
 ok zpool offline p "$T/a"
 is "$(tree)" "p DEGRADED, mirror-0 DEGRADED, a OFFLINE, b ONLINE" "one half is offline"
+size=$(zpool list -Hvpo name,size p | awk -v d="$T/a" '$1 == d { print $2 }')
+is "$size" "$(stat -c %s a)" "its size stays known as long as the pool is imported"
 says "status: One or more devices has been taken offline by the administrator." zpool status p
 says "cannot offline $T/b: no valid replicas" zpool offline p "$T/b"
 head -c 3000000 /dev/urandom >p/s

@@ -20,7 +20,7 @@ if [ -z "${CASE_INSIDE:-}" ]; then
 fi
 mount --make-rprivate /
 CASES=$(cd "$(dirname "$0")" && pwd)
-T=$(mktemp -d "${SUITE_TMP:-${TMPDIR:-/tmp}}/case.XXXXXX")
+T=$(mktemp -d "${SUITE_TMP:-${TMPDIR:-/tmp}}/case.XXXXXX") || exit 2
 mkdir -p "$T"/.own/{bin,home,state,run}
 chmod 755 "$T"
 chmod 700 "$T/.own/run"

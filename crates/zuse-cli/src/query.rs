@@ -504,12 +504,9 @@ fn vdevs_with_space(pool: &Pool, cells: &[(String, Cell)]) -> VdevRow {
     if cells.iter().any(|(name, _)| name == "expandsize") {
         tell_expandable(pool, &mut vdevs);
     }
-    // With a single vdev, the pool's own sums are the vdev's.
-    let by_maps = match vdevs.children.len() {
-        2.. if !pool.is_writable() => {
-            zuse::tools::traverse::space_by_maps(pool).unwrap_or_default()
-        }
-        _ => Default::default(),
+    let by_maps = match pool.is_writable() {
+        false => zuse::tools::traverse::space_by_maps(pool).unwrap_or_default(),
+        true => Default::default(),
     };
     let checkpoint = match cells.iter().any(|(name, _)| name == "checkpoint") {
         true => pool.checkpoint_space().unwrap_or_default(),

@@ -25,7 +25,7 @@ mod write;
 use zuse_base::{Result, Span};
 
 pub use draid::vdev_asize;
-pub(crate) use draid::{DraidMap, child_asize};
+pub(crate) use draid::{DraidMap, child_asize, replacement_asize};
 pub(crate) use members::{Child, Member};
 pub(crate) use raidz::RaidzMap;
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use zuse::{Aux, DeviceUse, VdevKind, VdevStatus};
+use zuse::{Aux, DeviceUse, VdevKind, VdevState, VdevStatus};
 
 use super::{WorkRow, room};
 
@@ -215,6 +215,14 @@ impl VdevRow {
             Aux::BadAshift,
         ];
         bad.iter().any(|aux| *aux as u8 == self.aux)
+    }
+
+    /// Whether its device was left closed since the pool was imported: it was offline or faulted
+    /// then. What such a device can do is not known.
+    pub fn was_never_opened(&self) -> bool {
+        let closed = [VdevState::Offline as u8, VdevState::Faulted as u8];
+        let is_closed = self.state_number.is_some_and(|n| closed.contains(&n));
+        self.path.is_some() && is_closed && self.psize == 0
     }
 
     /// What is known of a vdev.

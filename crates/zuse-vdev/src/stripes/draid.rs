@@ -40,6 +40,13 @@ pub(crate) fn child_asize(asize: u64, children: usize, nspares: u8) -> u64 {
         .unwrap_or(u64::MAX)
 }
 
+/// The minimum size of a child that replaces one, as OpenZFS reports it: unlike [`child_asize`],
+/// not in whole rows.
+pub(crate) fn replacement_asize(asize: u64, children: usize, nspares: u8) -> u64 {
+    let in_use = (children as u64).saturating_sub(u64::from(nspares)).max(1);
+    asize.div_ceil(in_use).saturating_add(RESERVE)
+}
+
 /// Bytes of a dRAID vdev whose smallest child has `child` bytes; `group` is its data and parity
 /// columns.
 pub fn vdev_asize(child: u64, children: usize, nspares: u8, group: u64) -> u64 {

@@ -8,7 +8,7 @@ use crate::config::VdevKind;
 use crate::health::{Aux, Health, VdevState};
 use crate::leaf::Leaf;
 use crate::op_figures::{OpCounters, OpFigures};
-use crate::stripes::child_asize;
+use crate::stripes::replacement_asize;
 
 /// A vdev's place in the tree, health, and counters. Counters of an interior vdev are the sums of
 /// its children, but its errors are its own.
@@ -180,7 +180,7 @@ impl VdevStatus {
         let count = self.children.len();
         let share = match self.kind {
             VdevKind::Raidz { .. } => least.div_ceil((count as u64).max(1)),
-            VdevKind::Draid { nspares, .. } => child_asize(least, count, nspares),
+            VdevKind::Draid { nspares, .. } => replacement_asize(least, count, nspares),
             _ => least,
         };
         for child in &mut self.children {

@@ -184,7 +184,7 @@ impl List {
                         lines.push(columns.iter().map(name).collect());
                     }
                     for child in vdevs {
-                        vdev_lines(child, row, 1, columns, exact, &mut lines);
+                        vdev_lines(child, 1, columns, exact, &mut lines);
                     }
                 }
             }
@@ -220,7 +220,7 @@ impl List {
                     other => other,
                 };
                 let all = vdevs.iter().map(|v| {
-                    let json = self.json_vdev(v, row, 1, exact);
+                    let json = self.json_vdev(v, 1, exact);
                     (v.name.clone(), json)
                 });
                 entries.push((title.to_owned(), Json::object(all.collect::<Vec<_>>())));
@@ -230,7 +230,7 @@ impl List {
     }
 
     /// A vdev with what is below it.
-    fn json_vdev(&self, vdev: &VdevRow, pool: &PoolRow, level: usize, exact: bool) -> Json {
+    fn json_vdev(&self, vdev: &VdevRow, level: usize, exact: bool) -> Json {
         let text = |t: &str| Json::Text(t.to_owned());
         // All of them, whatever columns are asked for of pools.
         let columns = list(DEFAULT);
@@ -246,7 +246,7 @@ impl List {
         entries.push(("state".to_owned(), text(vdev.json_state())));
         let names = columns.iter().filter_map(|n| canonical(n).ok());
         let properties = names.filter(|n| n != "name").map(|n| {
-            let value = vdev_cell(vdev, pool, level, &n, exact);
+            let value = vdev_cell(vdev, level, &n, exact);
             let value = Json::text(value.trim(), self.json_int);
             let json = Json::object([("value", value), ("source", source_json("-"))]);
             (n, json)
@@ -257,7 +257,7 @@ impl List {
         ));
         if !vdev.children.is_empty() {
             let below = vdev.children.iter().map(|child| {
-                let json = self.json_vdev(child, pool, level + 1, exact);
+                let json = self.json_vdev(child, level + 1, exact);
                 (child.name.clone(), json)
             });
             entries.push(("vdevs".to_owned(), Json::object(below.collect::<Vec<_>>())));
@@ -338,7 +338,6 @@ fn column(name: &str) -> Column {
 
 fn vdev_lines(
     vdev: &VdevRow,
-    pool: &PoolRow,
     level: usize,
     columns: &[String],
     exact: bool,
@@ -346,23 +345,17 @@ fn vdev_lines(
 ) {
     let cells = columns
         .iter()
-        .map(|name| vdev_cell(vdev, pool, level, name, exact));
+        .map(|name| vdev_cell(vdev, level, name, exact));
     out.push(cells.collect());
     for child in &vdev.children {
-        vdev_lines(child, pool, level + 1, columns, exact, out);
+        vdev_lines(child, level + 1, columns, exact, out);
     }
 }
 
 /// The cell of a column for a vdev.
-fn vdev_cell(vdev: &VdevRow, pool: &PoolRow, level: usize, name: &str, exact: bool) -> String {
-    let only = pool.vdevs.children.len() == 1 && level == 1 && vdev.asize > 0;
-    let space = if only {
-        Some((pool.size, pool.allocated))
-    } else {
-        vdev.space
-    };
+fn vdev_cell(vdev: &VdevRow, level: usize, name: &str, exact: bool) -> String {
     let number = |n: u64| if exact { n.to_string() } else { nicenum(n) };
-    match (name, space) {
+    match (name, vdev.space) {
         ("name", _) => format!("{}{}", "  ".repeat(level), vdev.name),
         // The size of a device, or the allocatable size of a group.
         ("size", _) if vdev.psize > 0 => number(vdev.psize),

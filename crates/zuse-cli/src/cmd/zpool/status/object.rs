@@ -274,9 +274,13 @@ impl Status {
             entries.extend(self.work_json(&INITIALIZE, initialize));
         }
         if self.trimmed {
-            entries.extend(self.work_json(&TRIM, trim));
+            let unknown = vdev.was_never_opened();
+            if !unknown {
+                entries.extend(self.work_json(&TRIM, trim));
+            }
             if trim.state == 0 {
-                entries.push(("trim_notsup".into(), Json::number(0, self.json_int)));
+                let value = Json::number(u64::from(unknown), self.json_int);
+                entries.push(("trim_notsup".into(), value));
             }
         }
         entries
