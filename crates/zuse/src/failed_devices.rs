@@ -27,8 +27,8 @@ pub(crate) struct Tried(Mutex<HashMap<u64, Stamp>>, Mutex<Option<(Txg, Txg)>>);
 type Stamp = (u64, Option<SystemTime>);
 
 impl Tried {
-    /// Whether no resilver of that range was begun before. One that could not fill everything is
-    /// not begun again and again.
+    /// Whether no resilver of that range was begun before. A resilver that could not fill
+    /// everything is not repeated endlessly.
     fn is_new_range(&self, range: (Txg, Txg)) -> bool {
         *self.1.lock() != Some(range)
     }
@@ -71,8 +71,8 @@ impl Pool {
         self.resilver_waiting()
     }
 
-    /// Begins the resilver that devices wait for, if there are any. A device may have missed what
-    /// was written while the last one ran.
+    /// Begins the resilver that devices wait for, if there are any. A device may have missed writes
+    /// while the last resilver ran.
     ///
     /// # Errors
     /// The pool cannot be changed now.

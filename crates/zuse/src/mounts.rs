@@ -36,7 +36,7 @@ pub trait Mounts: Send + Sync {
     /// those of mounts below it too.
     fn free_removed(&self, dataset: &str, recursive: bool);
 
-    /// A dataset or snapshot came to be: it may have to appear inside a mount.
+    /// A dataset or snapshot was created: it may have to appear inside a mount.
     fn created(&self, dataset: &str);
 
     /// A dataset or snapshot is gone.

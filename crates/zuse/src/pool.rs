@@ -195,8 +195,8 @@ impl Pool {
         }
     }
 
-    /// Sets whether a failed write waits for [`Self::clear`] (the default). Otherwise everything
-    /// fails from then on, and the pool stays on disk as of its last sync. For programs in which no
+    /// Sets whether a failed write waits for [`Self::clear`] (the default). Otherwise all changes
+    /// fail from then on, and the pool stays on disk as of its last sync. For programs in which no
     /// thread could call `clear`.
     pub fn set_wait_for_clear(&self, yes: bool) {
         self.spa.set_wait_for_clear(yes);

@@ -202,7 +202,7 @@ pub fn traverse(
     traverse_each(pool, options, progress, &|_, _| {})
 }
 
-/// As [`traverse`], and tells of each block.
+/// As [`traverse`], and calls `visitor` for each block.
 ///
 /// # Errors
 /// As there.
