@@ -95,9 +95,9 @@ pub enum RangeError {
 
 /// Additional data next to the ranges by place.
 pub trait SizeIndex: Default {
-    /// A range came to be.
+    /// A range was added.
     fn insert(&mut self, span: Span);
-    /// A range is no more.
+    /// A range was removed.
     fn remove(&mut self, span: Span);
     /// No ranges are left.
     fn clear(&mut self);

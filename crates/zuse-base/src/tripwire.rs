@@ -35,7 +35,7 @@ pub mod at {
     pub const OBJECT: &str = "while it held the lock of an object";
     /// The lock of a map of in-memory objects.
     pub const MAPS: &str = "while it held the lock of a map of datasets";
-    /// The lock of the blocks killed in a sync.
+    /// The lock of the blocks freed in a sync.
     pub const BOOKS: &str = "while it held the lock of a dataset's books";
     /// The lock of the references of cloned blocks.
     pub const CLONES: &str = "while it held the lock of the cloned blocks";
@@ -99,7 +99,7 @@ impl Tripwire {
         self.torn.get().map(String::as_str)
     }
 
-    /// Sets the listener for tearing; once only.
+    /// Sets the listener, which is called when the tripwire is triggered. Only once.
     pub fn on_tear(&self, listener: impl Fn() + Send + Sync + 'static) {
         let _ = self.listener.set(Box::new(listener));
     }
@@ -208,8 +208,8 @@ mod trap {
     }
 
     impl super::Tripwire {
-        /// Makes the thread panic that reaches `at` after `left` others; the wire watches it by
-        /// then.
+        /// Sets a trap: the thread panics that calls [`watch`](super::Tripwire::watch) with `at`
+        /// after `left` such calls. Its panic triggers the tripwire.
         pub fn set_trap(&self, at: &'static str, left: u64) {
             *self.trap.at.lock() = Some((at, left));
             self.trap.set.store(true, Relaxed);

@@ -17,7 +17,7 @@ pub enum Op {
     Write,
     /// Make written bytes durable.
     Flush,
-    /// Give space back.
+    /// Free space.
     Discard,
     /// Change its size.
     Resize,

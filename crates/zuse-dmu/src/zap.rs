@@ -15,11 +15,11 @@
 //!
 //! Lock: logical operations on one object exclude each other by one read-write lock, found through
 //! the object ([`Dnode::companion`]). So two [`Zap`]s of the same object share it. It is held
-//! across the reads of an operation. Facts about block 0 are kept next to the lock ([`known`]).
+//! across the reads of an operation. Facts about block 0 are kept next to the lock (`known`).
 //! They are valid as long as the object's stamp is unchanged, so a ZAP never disagrees with its
 //! object. Tests with several threads check both.
 //!
-//! A hostile ZAP causes a `Corrupt` error that names object and block ([`flaw`]). No walk is longer
+//! A hostile ZAP causes a `Corrupt` error that names object and block (`flaw`). No walk is longer
 //! than its block. No memory grows with the number of entries, except 8 bytes each in the index of
 //! a cached micro block (≤ 128 KiB; `tests/index_memory.rs`).
 //!

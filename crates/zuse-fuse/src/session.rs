@@ -219,7 +219,7 @@ impl Mounted {
     }
 
     /// Ends a session that continues after its mount was removed, because another mount namespace
-    /// has a copy. It gets [`COPIES`] to end by itself. Data changed through a copy is written,
+    /// has a copy. It gets `COPIES` to end by itself. Data changed through a copy is written,
     /// then the connection is aborted. Returns a message about the user of the copy, if it was
     /// aborted.
     ///

@@ -90,7 +90,7 @@ impl Pipeline {
             .flatten()
     }
 
-    /// Like [`Self::read_uncached`], for a dataset with that key.
+    /// The block from the cache, or read without being cached. `key` is the key of its dataset.
     ///
     /// # Errors
     /// As [`Self::read_keyed`].

@@ -219,7 +219,7 @@ impl Pipeline {
         }
     }
 
-    /// From now on small writes wait for their neighbours ([`crate::gather`]). Before a flush of
+    /// From now on small writes wait for their neighbours (`crate::gather`). Before a flush of
     /// the devices call [`Self::drain`].
     pub fn gather_writes(&self) {
         self.gathers.store(true, Relaxed);

@@ -65,7 +65,7 @@ pub(crate) struct Ended {
     pub(crate) stopped: bool,
 }
 
-/// The thread's side of the talk.
+/// The interpreter thread's channels to the sync thread.
 struct Talk {
     said: Sender<Said>,
     told: Receiver<Told>,
@@ -73,7 +73,7 @@ struct Talk {
 }
 
 impl Talk {
-    /// Has something done by the sync thread.
+    /// Sends a call to the sync thread, and waits for its answer.
     fn ask(&self, lua: &Lua, call: Call) -> LuaResult<Answered> {
         if let Some(why) = self.meter.charge(0) {
             return Err(self.meter.error(lua, why));

@@ -73,7 +73,7 @@ pub struct Begin {
 }
 
 impl Begin {
-    /// What it begins.
+    /// The kind of stream that it begins.
     pub fn header(&self) -> Header {
         match self.version_info & 3 {
             1 => Header::Substream,
@@ -177,7 +177,8 @@ pub struct EmbeddedRecord {
 }
 
 impl EmbeddedRecord {
-    /// Whether it is the object's spill block, which senders number −2 in units of its own length.
+    /// Whether it is the object's spill block. A sender gives it block number −2, in blocks of the
+    /// spill block's own length.
     pub fn is_spill(&self) -> bool {
         self.offset > i64::MAX as u64
     }

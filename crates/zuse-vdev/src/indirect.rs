@@ -50,7 +50,7 @@ impl Mapping {
     ///
     /// # Errors
     /// `Corrupt` when it is empty, not in whole sectors, overlaps or precedes the last one;
-    /// `Unsupported` beyond [`MAX_ENTRIES`].
+    /// `Unsupported` beyond `MAX_ENTRIES`.
     pub fn push(&mut self, moved: Moved) -> Result<()> {
         let place = "mapping of a removed vdev";
         let wrong = || {

@@ -39,7 +39,7 @@ pub struct Attributes {
     pub projid: u64,
     /// Device number as stored.
     pub rdev: u64,
-    /// Extended attribute directory: 0 for none, [`XATTR_UNREAD`] if an unread spill block may name
+    /// Extended attribute directory: 0 for none, `XATTR_UNREAD` if an unread spill block may name
     /// one.
     pub xattr: u64,
     /// Last access.

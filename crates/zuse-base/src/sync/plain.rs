@@ -155,7 +155,7 @@ impl Condvar {
         self.0.notify_one();
     }
 
-    /// Wake all who wait.
+    /// Wake all waiting threads.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }

@@ -110,7 +110,7 @@ pub struct Failure {
 pub struct Report {
     /// Blocks by type and level.
     pub figures: Figures,
-    /// Failures; at most [`MOST_FAILURES`].
+    /// Failures; at most `MOST_FAILURES`.
     pub errors: Vec<Failure>,
     /// All failures.
     pub failed: u64,
