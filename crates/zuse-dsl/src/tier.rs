@@ -18,7 +18,7 @@
 //! - `datasets` and `deadlists` follow the newest state of the MOS. Whatever changes or frees such
 //!   an object drops its entry afterwards ([`Tier::forget_object`]). Only listings use them; a
 //!   change reads the MOS itself.
-//! - `names` are guesses. Their user verifies the name in the parent's ZAP ([`Dsl::name_in`]).
+//! - `names` are guesses. Their user verifies the name in the parent's ZAP (`Dsl::name_in`).
 //! - `roots` is keyed by the address and birth of a block that never changes, so an entry stays
 //!   right.
 

@@ -9,7 +9,7 @@
 //! - the pool opens;
 //! - its content is the model at the end of its uberblock's txg, byte for byte. If a newer txg was
 //!   acknowledged, nothing changed between the two;
-//! - [`crate::check`] finds nothing.
+//! - [`zuse_check::check`] finds nothing.
 //!
 //! The seed chooses the operation at which the power fails, and the writes that the disks keep.
 //! Cuts are done in chains, each on the result of the one before, because damage may become visible

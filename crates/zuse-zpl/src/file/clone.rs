@@ -3,7 +3,7 @@
 //!
 //! - The range of the source is locked before the transaction begins. Otherwise a writer in the
 //!   previous, closing txg could free the block first. With the lock it changes the block in this
-//!   txg at the earliest, and frees of a txg come after its clones ([`zuse_io::Reference`]).
+//!   txg at the earliest, and frees of a txg come after its clones (`zuse_io::Reference`).
 //! - A block is cloned only if no txg that is not on disk yet changes it.
 //! - For two files the one with the smaller number is locked first.
 
