@@ -35,7 +35,7 @@ use crate::wire;
 /// How long a command waits for another process that has the pool open.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// After which time it says so.
+/// After this time it prints a message that it waits.
 const TELLING: Duration = Duration::from_secs(1);
 
 /// What a command is going to do with a pool.

@@ -9,7 +9,7 @@ use std::io;
 
 use crate::shown;
 
-/// For whom a table is.
+/// The reader of a table: a program or a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// Programs: exact, no headers.

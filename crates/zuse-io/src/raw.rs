@@ -165,7 +165,7 @@ impl Pipeline {
     }
 
     /// Writes a level-0 block of an encrypted dataset unchanged and returns its pointer. The caller
-    /// kills the old block. `policy` gives type, checksum, copies and class.
+    /// frees the old block. `policy` gives type, checksum, copies and class.
     ///
     /// # Errors
     /// `Refused(INVAL)` for sizes and numbers that no block can have; `Refused(NOSPC)`; `Device`.

@@ -1,4 +1,4 @@
-//! A mounted tree of file systems, and how it is told of changes in the pool.
+//! A mounted tree of file systems, and its methods for changes in the pool.
 //!
 //! ```text
 //!   mount ──> refresh, change, touched, snapshot_… ──> unmount ──> finish

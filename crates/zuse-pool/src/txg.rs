@@ -230,7 +230,7 @@ impl Txgs {
         self.changed.wait(state)
     }
 
-    /// The waiters for the syncing txg may have changed: tells the work pool.
+    /// The waiters for the syncing txg may have changed: wakes the work pool.
     fn wake_work_pool(&self, state: &State) {
         let awaited = |txg| {
             state.wanted >= txg

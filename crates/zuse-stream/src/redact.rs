@@ -28,7 +28,7 @@ type At = (u64, u64);
 /// A list that is searched in stream order.
 pub(crate) struct Cover {
     list: RedactionList,
-    /// Entries at hand, the next one first.
+    /// Entries that were read ahead, the next one first.
     ready: std::collections::VecDeque<RedactedBlocks>,
     read: u64,
 }
