@@ -355,7 +355,7 @@ impl<'a> Books<'a> {
         }
     }
 
-    /// Checks the sums of a dataset: referenced, killed and unique.
+    /// Checks the sums of a dataset: referenced, freed and unique.
     fn amounts(&mut self, dataset: &Found, place: &str, dead: Dead, is_head: bool) {
         let phys = &dataset.phys;
         let Some(prev) = self.datasets.get(&phys.prev_snap) else {

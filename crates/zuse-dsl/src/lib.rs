@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   Dsl ── names ──► Dataset (head or snapshot) ──► Objset          open context
-//!    │                  │ Ledger (what a txg gave birth to and killed)
+//!    │                  │ Ledger (blocks born and freed in a txg)
 //!    └── sync tasks ────┴──► dirs, deadlists, queues in the MOS      syncing context
 //! ```
 //! The state on disk is in the MOS, in bonus buffers and small ZAPs. Handles in memory pin objects,

@@ -1,7 +1,7 @@
 //! A bell wakes one thread when there is work for it.
 //!
-//! Invariant: no ring is lost, whether it comes before or during the wait. Several rings before the
-//! thread wakes count as one.
+//! Invariant: no signal is lost, whether it comes before or during the wait. Several signals before
+//! the thread wakes count as one.
 
 use std::time::Duration;
 use zuse_base::sync::{Condvar, Mutex};

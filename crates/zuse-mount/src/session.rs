@@ -50,7 +50,7 @@ pub(crate) struct Session {
     has_to_do: AtomicBool,
     /// There was a request since the last housekeeping.
     pub stirred: AtomicBool,
-    /// Whom to wake then.
+    /// The thread to wake then.
     pub rouse: OnceLock<Arc<Bell>>,
     /// Whether the kernel has a write-back cache.
     pub gathers_writes: bool,

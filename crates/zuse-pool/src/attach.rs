@@ -1,4 +1,4 @@
-//! Attaching a device to another one: as another side of a mirror, as its replacement, or as a
+//! Attaching a device to another one: as a further side of a mirror, as its replacement, or as a
 //! spare.
 //!
 //! ```text
@@ -106,8 +106,8 @@ impl Pool {
         let mut leaf = plan.leaf;
         let (guid, is_spare) = (leaf.guid, leaf.is_spare);
         leaf.create_txg = Some(ctx.txg.0);
-        // A scan that ends before it reached the end of the leaf's log must not call it whole. A
-        // kernel looks at that only where this says that the leaf came.
+        // A scan that covers only a part of the leaf's log must not clear that log. OpenZFS checks
+        // this only for a leaf with this mark.
         leaf.resilver_txg = Some(ctx.txg.0);
         if !change
             .tree()
@@ -189,7 +189,7 @@ impl Pool {
                 (leaf, Some(device.clone()))
             }
             AttachDevice::Spare(guid, device) => {
-                // One spare stands in for one device.
+                // One spare replaces one device.
                 if tree.find(*guid).is_some() {
                     return Err(refused(Errno::BUSY, "device is already in use"));
                 }

@@ -32,13 +32,13 @@ pub struct Rebuild {
     pub start: u64,
     /// Seconds since 1970 of its end; 0 while it runs.
     pub end: u64,
-    /// Bytes scanned, read, written; and the total.
+    /// Bytes scanned.
     pub scanned: u64,
-    /// See there.
+    /// Bytes read.
     pub issued: u64,
-    /// See there.
+    /// Bytes written.
     pub rebuilt: u64,
-    /// See there.
+    /// Bytes in all.
     pub estimate: u64,
     /// Segments that could not be rebuilt.
     pub errors: u64,

@@ -103,7 +103,7 @@ impl SweepState {
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SweepOrder {
-    /// Begin, or go on.
+    /// Begin, or continue.
     Start {
         /// Bytes per second at most; 0 for no limit.
         rate: u64,
@@ -142,7 +142,7 @@ pub(crate) struct Sweeps {
 }
 
 impl Sweeps {
-    /// Whether a txg is wanted.
+    /// Whether the work needs a txg.
     pub fn is_due(&self) -> bool {
         self.due.load(Relaxed)
     }
@@ -180,8 +180,8 @@ impl Pool {
         Ok(done)
     }
 
-    /// Bytes that are left of the active work of a kind, on the devices that can be reached. Nobody
-    /// is to wait for one that is away.
+    /// Bytes that are left of the active work of a kind, on the devices that can be reached. No
+    /// caller may wait for a device that is absent.
     pub fn left_to_sweep(&self, kind: SweepKind) -> u64 {
         let all = self.sweeps.all.lock().clone();
         let active = all

@@ -7,9 +7,9 @@
 //! ```
 //! What must be true after every cut:
 //! - the pool opens;
-//! - its content is the model at the end of its uberblock's txg, byte for byte. If the last
-//!   acknowledged txg is newer it is that one's (then nothing changed between the two);
-//! - [`crate::check`] finds nothing.
+//! - its content is the model at the end of its uberblock's txg, byte for byte. If a newer txg was
+//!   acknowledged, nothing changed between the two;
+//! - [`zuse_check::check`] finds nothing.
 //!
 //! The seed chooses the operation at which the power fails, and the writes that the disks keep.
 //! Cuts are done in chains, each on the result of the one before, because damage may become visible

@@ -1,6 +1,6 @@
 //! Devices are attached, replaced, removed and brought back while the pool is written, with the
-//! power cut at any moment. What was promised is there. Data that a device lacks is never read from
-//! it.
+//! power cut at any moment. Acknowledged writes are there. Data that a device lacks is never read
+//! from it.
 
 mod scrubbed;
 mod taken_up;

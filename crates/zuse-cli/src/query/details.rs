@@ -283,7 +283,7 @@ pub fn tell_doing(pool: &Pool, vdevs: &mut VdevRow) {
         children.for_each(|child| tell(child, guids, what));
     }
     tell(vdevs, &pool.spa().deferred(), "awaiting resilver");
-    // As OpenZFS has it, nobody is told so as long as nothing was written.
+    // As in OpenZFS, nothing is reported as long as nothing was written.
     if pool.is_resilvering() && pool.scan().is_some_and(|scan| scan.processed > 0) {
         tell(vdevs, &pool.spa().lacking(), "resilvering");
     }

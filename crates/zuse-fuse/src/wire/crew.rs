@@ -16,7 +16,7 @@
 //! - While the crew is at rest no message is read: requests wait in the kernel. A worker that has
 //!   read one before answers it.
 //!
-//! Nothing is called with the table locked.
+//! No method of a server is called with the table locked.
 
 use std::collections::HashMap;
 use std::io;
@@ -127,7 +127,7 @@ impl Line {
     }
 }
 
-/// The workers of a process. If it is dropped they go on until the last line has ended.
+/// The workers of a process. If it is dropped they continue until the last line has ended.
 pub struct Crew(Arc<House>);
 
 /// What the workers share.
