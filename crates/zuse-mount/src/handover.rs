@@ -19,7 +19,7 @@
 //! - a descriptor for each mount, and how it was mounted;
 //! - the slots of inode numbers;
 //! - the inodes that the kernel knows;
-//! - nameless objects that are open.
+//! - unlinked objects that are open.
 //!
 //! Open files, directory positions and locks are the kernel's; a handle contains everything needed
 //! ([`crate::data`]).
@@ -55,15 +55,15 @@ const ATTEMPT: Duration = Duration::from_millis(500);
 /// How long all is served between two attempts.
 const BETWEEN: Duration = Duration::from_millis(50);
 
-/// A nameless object that is open.
+/// An unlinked object that is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Nameless {
+struct UnlinkedObject {
     generation: u64,
-    may_get_name: bool,
+    linkable: bool,
 }
 
-/// Nameless objects, by the name of their dataset.
-type AllNameless = HashMap<String, HashMap<ObjectId, Nameless>>;
+/// Unlinked objects, by the name of their dataset.
+type UnlinkedByDataset = HashMap<String, HashMap<ObjectId, UnlinkedObject>>;
 
 /// The type of an inode in the stream.
 mod kind {

@@ -231,7 +231,7 @@ impl MountServer {
     pub(crate) fn claim(&self) {
         self.mounted.claim();
         for fs in shown(&self.session) {
-            fs.free_nameless_again();
+            fs.free_unlinked_again();
         }
     }
 
@@ -536,7 +536,7 @@ impl MountServer {
         self.mounted.cut_copies()
     }
 
-    /// Waits until the session has ended, then frees open nameless objects and writes pending
+    /// Waits until the session has ended, then frees open unlinked objects and writes pending
     /// changes. The file systems are released; the pool still has to be synced.
     ///
     /// # Errors

@@ -318,7 +318,7 @@ impl Session {
             _ => None,
         };
         drop(node);
-        // It may have been the last hold on a nameless object, which is freed later.
+        // It may have been the last hold on an unlinked object, which is freed later.
         if let Some(volume) = volume
             && let Ok(fs) = volume.enter()
         {

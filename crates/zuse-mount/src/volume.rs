@@ -177,7 +177,7 @@ impl Volume {
         is_root: bool,
         is_snapshot: bool,
     ) -> Arc<Self> {
-        fs.let_orphans_wait(MAY_WAIT);
+        fs.set_orphan_limit(MAY_WAIT);
         let facts = Facts {
             has_aliases: fs.has_aliases(),
             told_under: (fs.props().posix_acl, fs.shows_dot_zfs()),

@@ -529,7 +529,7 @@ impl FileSystem {
             // It was created without a name, or its last name was removed while this one is added.
             if state.attrs.links == 0 {
                 self.deferred()?.leave(&tx, znode.object())?;
-                state.nameless = false;
+                state.linkable = false;
                 // Its earlier changes are not in the log.
                 if let Some(log) = self.log() {
                     log.unlogged(&tx);
@@ -565,7 +565,7 @@ impl FileSystem {
     fn check_link(znode: &Znode, parent: &Attributes) -> Result<()> {
         let state = znode.read();
         let a = &state.attrs;
-        if znode.is_dead() || (a.links == 0 && !state.nameless) {
+        if znode.is_dead() || (a.links == 0 && !state.linkable) {
             return refuse(Errno::NOENT, "the object has lost its last name");
         }
         if a.links >= LINK_MAX {

@@ -206,9 +206,9 @@ impl FileSystem {
             return Err(Error::corrupt(fs.place(), "the root is not a directory"));
         }
         *fs.root_znode.lock() = Some(root);
-        let in_use = fs.backing.nameless_in_use();
+        let in_use = fs.backing.unlinked_in_use();
         if in_use.is_some() {
-            fs.leave_nameless();
+            fs.keep_unlinked_objects();
         }
         if !fs.is_read_only() {
             // An unreadable set is no reason to refuse the rest.
@@ -455,8 +455,8 @@ impl FileSystem {
         self.backing.wait_synced(self.backing.open_txg())
     }
 
-    /// Adds nameless objects in use to the unlinked set now, not when the txg closes.
-    pub(crate) fn remember_nameless(&self) -> Result<()> {
+    /// Adds unlinked objects in use to the unlinked set now, not when the txg closes.
+    pub(crate) fn store_unlinked(&self) -> Result<()> {
         if let Some(deferred) = self.deferred.as_ref().filter(|l| !l.is_empty()) {
             let change = self.begin_freeing(estimate::REMOVE)?;
             deferred.empty(&change);
@@ -465,7 +465,7 @@ impl FileSystem {
     }
 
     /// Before the dataset is closed: writes pending changes and releases the root. Objects still
-    /// held by others stay valid until dropped; nameless ones are freed at the next mount.
+    /// held by others stay valid until dropped; unlinked ones are freed at the next mount.
     ///
     /// # Errors
     /// Pending changes could not be written.
@@ -485,7 +485,7 @@ impl FileSystem {
         } else {
             self.write_atimes()
                 .and_then(|()| self.reap())
-                .and_then(|()| self.remember_nameless())
+                .and_then(|()| self.store_unlinked())
         };
         *self.root_znode.lock() = None;
         written

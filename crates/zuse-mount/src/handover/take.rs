@@ -12,7 +12,7 @@ use zuse_base::{Error, ObjectId, Result};
 use zuse_fuse::{Handed, MountOptions};
 use zuse_zpl::{FileSystem, Znode};
 
-use super::{AllNameless, Link, Nameless, kind, place};
+use super::{Link, UnlinkedByDataset, UnlinkedObject, kind, place};
 use crate::covers::{Covers, VirtualDir};
 use crate::number;
 use crate::pool::PoolMounts;
@@ -38,7 +38,7 @@ impl PoolMounts {
     /// # Errors
     /// The other end is closed or sends invalid data; or a mounted file system cannot be opened.
     pub fn take(&self, link: &mut Link) -> Taken<()> {
-        let nameless = self.take_nameless(link)?;
+        let unlinked = self.take_over_unlinked(link)?;
         for _ in 0..link.take()? {
             let name = link.take_text()?;
             self.note_unmounted(name);
@@ -50,29 +50,29 @@ impl PoolMounts {
         let staff = self.staff()?;
         staff.crew.rest(Duration::ZERO);
         for _ in 0..count {
-            let server = MountServer::take(link, &staff, &nameless, &|alone| self.tree(alone))?;
+            let server = MountServer::take(link, &staff, &unlinked, &|alone| self.tree(alone))?;
             self.add(Arc::new(server));
         }
         Ok(())
     }
 
-    fn take_nameless(&self, link: &mut Link) -> Taken<AllNameless> {
-        let mut all = AllNameless::new();
+    fn take_over_unlinked(&self, link: &mut Link) -> Taken<UnlinkedByDataset> {
+        let mut all = UnlinkedByDataset::new();
         for _ in 0..link.take()? {
             let dataset = link.take_text()?;
             let objects = all.entry(dataset).or_default();
             for _ in 0..link.take()? {
                 let object = ObjectId(link.take()?);
-                let nameless = Nameless {
+                let unlinked = UnlinkedObject {
                     generation: link.take()?,
-                    may_get_name: link.take_bool()?,
+                    linkable: link.take_bool()?,
                 };
-                objects.insert(object, nameless);
+                objects.insert(object, unlinked);
             }
         }
         for (dataset, objects) in &all {
             let numbers: HashSet<u64> = objects.keys().map(|object| object.0).collect();
-            self.pool().keep_nameless(dataset, numbers)?;
+            self.pool().keep_unlinked(dataset, numbers)?;
         }
         Ok(all)
     }
@@ -82,7 +82,7 @@ impl MountServer {
     fn take(
         link: &mut Link,
         staff: &Staff,
-        nameless: &AllNameless,
+        unlinked: &UnlinkedByDataset,
         tree: &dyn Fn(bool) -> Arc<dyn Tree>,
     ) -> Taken<Self> {
         let fd = link.take_descriptor()?;
@@ -113,7 +113,7 @@ impl MountServer {
             placed: link.take_bool()?,
             clears: link.take_bool()?,
         };
-        let session = take_session(link, tree(options.alone), nameless, &options.mount)?;
+        let session = take_session(link, tree(options.alone), unlinked, &options.mount)?;
         Self::go_on(Arc::new(session), fd, handed, options, told, staff)
     }
 }
@@ -121,13 +121,13 @@ impl MountServer {
 /// A file system of the session, with that of the pool if it could be opened.
 struct Place {
     volume: Arc<Volume>,
-    nameless: HashMap<ObjectId, Arc<Znode>>,
+    unlinked: HashMap<ObjectId, Arc<Znode>>,
 }
 
 fn take_session(
     link: &mut Link,
     tree: Arc<dyn Tree>,
-    nameless: &AllNameless,
+    unlinked: &UnlinkedByDataset,
     options: &MountOptions,
 ) -> Taken<Session> {
     let slots = Arc::new(Slots::default());
@@ -142,7 +142,7 @@ fn take_session(
             (_, opened) => opened.ok(),
         };
         let none = HashMap::new();
-        let handed = nameless.get(&name).unwrap_or(&none);
+        let handed = unlinked.get(&name).unwrap_or(&none);
         let held = fs.as_ref().map(|fs| hold(fs, handed));
         let made = (name, what == place::ROOT, what == place::SNAPSHOT);
         let volume = match fs {
@@ -161,7 +161,7 @@ fn take_session(
         }
         places.push(Place {
             volume,
-            nameless: held.unwrap_or_default(),
+            unlinked: held.unwrap_or_default(),
         });
     }
     let root = root.ok_or_else(|| broken("a mount without a file system"))?;
@@ -190,10 +190,13 @@ fn open(tree: &dyn Tree, what: u64, name: &str) -> Result<Arc<FileSystem>> {
     }
 }
 
-/// Takes over nameless objects before they can be freed.
-fn hold(fs: &FileSystem, handed: &HashMap<ObjectId, Nameless>) -> HashMap<ObjectId, Arc<Znode>> {
-    let take = |(object, nameless): (&ObjectId, &Nameless)| {
-        let taken = fs.take_nameless(*object, nameless.generation, nameless.may_get_name);
+/// Takes over unlinked objects before they can be freed.
+fn hold(
+    fs: &FileSystem,
+    handed: &HashMap<ObjectId, UnlinkedObject>,
+) -> HashMap<ObjectId, Arc<Znode>> {
+    let take = |(object, unlinked): (&ObjectId, &UnlinkedObject)| {
+        let taken = fs.take_over_unlinked(*object, unlinked.generation, unlinked.linkable);
         // An object that is gone is stale for those who have it open.
         taken.ok().map(|znode| (*object, znode))
     };
@@ -263,7 +266,7 @@ fn take_node(
         return Ok(None);
     }
     let what = link.take()?;
-    let Place { volume, nameless } = at(places, link.take()?)?;
+    let Place { volume, unlinked } = at(places, link.take()?)?;
     let (object, generation) = (link.take()?, link.take()?);
     let known = Known {
         lookups: link.take()?,
@@ -278,7 +281,7 @@ fn take_node(
             let fs = volume.enter().map_err(|e| Error::refused(e, "the root"))?;
             What::Object(of_volume, fs.root()?)
         }
-        kind::OBJECT => match nameless.get(&ObjectId(object)) {
+        kind::OBJECT => match unlinked.get(&ObjectId(object)) {
             Some(znode) if znode.generation() == generation => {
                 What::Object(of_volume, znode.clone())
             }

@@ -137,7 +137,7 @@ pub(super) fn root_names(volume: &Volume) -> Vec<Vec<u8>> {
     names
 }
 
-/// Frees nameless objects without holders, and writes access times. Failures are retried the next
+/// Frees unlinked objects without holders, and writes access times. Failures are retried the next
 /// time.
 pub(crate) fn settle(fs: &FileSystem) {
     if !fs.is_read_only() {
