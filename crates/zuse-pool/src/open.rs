@@ -207,7 +207,7 @@ impl Pool {
         };
         if let Err(error) = first
             .and_then(|()| self.undo_condense())
-            .and_then(|()| self.load_sweeps())
+            .and_then(|()| self.load_vdev_work())
         {
             // Threads must not outlive an open that failed.
             let _ = self.close(PoolState::Active);

@@ -34,7 +34,7 @@ impl Pool {
     fn anything_dirty(&self, txg: Txg) -> bool {
         self.config_dirty.load(Relaxed)
             || !self.new_tops.lock().is_empty()
-            || self.sweeps.is_due()
+            || self.vdev_work.is_due()
             || self.mos().is_dirty(txg)
             || self.hooks.is_dirty(txg)
             || self.frees_pending.load(Relaxed)
@@ -134,7 +134,7 @@ impl Pool {
         self.io.free_placed(txg)?;
         // The progress of initializing and trimming goes into the vdevs' ZAPs, which the MOS writes
         // below.
-        self.sync_sweeps(&ctx)?;
+        self.sync_vdev_work(&ctx)?;
         // After the tasks: blocks of a destroy in this txg can begin to be freed at once.
         self.process_frees(&ctx)?;
         self.discard_some(&ctx)?;

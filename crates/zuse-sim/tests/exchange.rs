@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zuse::tools::Layers as _;
-use zuse::{Credentials, FileSystem, Offline, PoolAccess, Shape, SweepKind, SweepOrder, TopSpec};
+use zuse::{
+    Credentials, FileSystem, Offline, PoolAccess, Shape, TopSpec, VdevWorkKind, VdevWorkOrder,
+};
 use zuse::{VdevClass, VdevKind};
 use zuse_base::{Entropy, Errno, SeededPrng, Span, Txg};
 use zuse_check::{Depth, check};
@@ -117,12 +119,12 @@ fn sound(pool: &zuse::Pool, what: &str) {
 fn quiet(pool: &zuse::Pool) {
     let leaves = pool.spa().vdevs().leaves();
     let guids: Vec<u64> = leaves.iter().map(|leaf| leaf.guid()).collect();
-    for (kind, guid) in [SweepKind::Initialize, SweepKind::Trim]
+    for (kind, guid) in [VdevWorkKind::Initialize, VdevWorkKind::Trim]
         .into_iter()
         .flat_map(|kind| guids.iter().map(move |guid| (kind, *guid)))
     {
         // Most of them have no effect.
-        let _ = pool.order_sweep(kind, SweepOrder::Suspend, &[guid]);
+        let _ = pool.order_vdev_work(kind, VdevWorkOrder::Suspend, &[guid]);
     }
     pool.finish_scan().expect("done");
     settle(pool);

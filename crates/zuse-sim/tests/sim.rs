@@ -43,6 +43,6 @@ mod rewind;
 mod round_trips;
 mod scrubs;
 mod streams;
-mod sweeps;
 mod sync_property;
 mod unlinked;
+mod vdev_work;

@@ -153,7 +153,7 @@ pub use zuse_format::{Uberblock, property as property_table};
 pub use zuse_pool::tunable::{self, TUNABLES, Tunable};
 pub use zuse_pool::{Environment, FailMode, Host, Limits, Offline, Shape, Space, TopSpec};
 pub use zuse_pool::{Rebuild, fragmentation};
-pub use zuse_pool::{SweepKind, SweepOrder, SweepState, VdevSpec};
+pub use zuse_pool::{VdevSpec, VdevWorkKind, VdevWorkOrder, VdevWorkState};
 pub use zuse_vdev::assemble::OpenDevices;
 pub use zuse_vdev::ring::read_ring;
 pub use zuse_vdev::{

@@ -52,17 +52,17 @@ impl Machine {
     }
 
     /// A device is initialized or trimmed, or that is canceled.
-    fn sweep(&self, pool: &zuse::Pool, device: u64) -> zuse::Result<()> {
+    fn order_work(&self, pool: &zuse::Pool, device: u64) -> zuse::Result<()> {
         let kind = match self.prng.below(2) {
-            0 => SweepKind::Initialize,
-            _ => SweepKind::Trim,
+            0 => VdevWorkKind::Initialize,
+            _ => VdevWorkKind::Trim,
         };
         let order = match self.prng.below(4) {
-            0 => SweepOrder::Cancel,
-            1 => SweepOrder::Suspend,
-            _ => SweepOrder::Start { rate: 1 << 20 },
+            0 => VdevWorkOrder::Cancel,
+            1 => VdevWorkOrder::Suspend,
+            _ => VdevWorkOrder::Start { rate: 1 << 20 },
         };
-        pool.order_sweep(kind, order, &[device]).map(drop)
+        pool.order_vdev_work(kind, order, &[device]).map(drop)
     }
 
     /// A spare is added, or replaces another device temporarily.
@@ -122,7 +122,7 @@ impl Machine {
                 1 => pool.pause_scrub(),
                 _ => pool.scrub(Txg::ZERO, None),
             },
-            (10, _) => self.sweep(pool, one),
+            (10, _) => self.order_work(pool, one),
             (11, free) => self.spare(pool, one, free, all),
             _ => Ok(()),
         };
