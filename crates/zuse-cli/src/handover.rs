@@ -211,7 +211,7 @@ impl Holder {
         session
             .ui
             .say(format!("nobody goes on with the mounts, which end: {why}"));
-        self.mounts().go_on();
+        self.mounts().resume();
         for server in self.servers() {
             // A mount that cannot be unmounted ends with this process.
             let _ = self.mounts().end(&server, true);
@@ -241,13 +241,13 @@ impl Holder {
         // Written while requests are still served, so that they wait less later.
         write(self).map_err(|e| e.to_string())?;
         // From here on requests of the kernel wait, so this comes as late as possible.
-        if !self.mounts().rest() {
+        if !self.mounts().pause() {
             return Err("what is asked of the mounts takes too long".to_owned());
         }
         // The rest is little, since most was written above.
         let written = write(self).and_then(|()| self.pool().dsl().wrapping_keys());
         written.map_err(|e| {
-            self.mounts().go_on();
+            self.mounts().resume();
             e.to_string()
         })
     }

@@ -368,7 +368,7 @@ impl Holder {
     pub fn end(&self) {
         self.ending.store(true, SeqCst);
         // After the flag: the main thread checks it when it wakes.
-        self.mounts.bell().ring();
+        self.mounts.wakeup().wake();
     }
 
     /// Tells the mounts that files were changed by a command.
@@ -427,7 +427,7 @@ impl Holder {
         if wire::hear(&mut heir).is_ok() {
             // The main thread hands over, because it owns the session.
             self.heirs.lock().push(heir);
-            self.mounts.bell().ring();
+            self.mounts.wakeup().wake();
         }
     }
 
@@ -492,7 +492,7 @@ impl Holder {
                     }
                     match listener.next_peer() {
                         Ok(Some(stream)) => me.serve(stream, &state),
-                        Ok(None) => me.mounts.bell().ring(),
+                        Ok(None) => me.mounts.wakeup().wake(),
                         Err(_) => std::thread::sleep(TICK),
                     }
                 }
@@ -552,7 +552,7 @@ impl Holder {
         let mut guid = self.pool.guid();
         let mut wait = TICK;
         loop {
-            self.mounts.bell().wait_for(wait);
+            self.mounts.wakeup().wait_for(wait);
             let now = self.pool.guid();
             // The pool has a new guid, and the command that changed it has created the new names.
             if now != guid && session.state.socket(now).exists() {
@@ -722,6 +722,6 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.0.commands.fetch_sub(1, SeqCst);
-        self.0.mounts.bell().ring();
+        self.0.mounts.wakeup().wake();
     }
 }

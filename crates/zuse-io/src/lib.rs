@@ -33,7 +33,7 @@ pub use allocate::{AllocClass, Allocate, Allocation};
 pub use block::{Block, BlockIndex};
 pub use bulk::StoredRun;
 pub use cache::{Cache, CacheStats, Loan, METADATA_PERCENT};
-pub use content::{Candidate, Contents, Dedup, Fate};
+pub use content::{Candidate, Contents, Dedup, DedupOutcome};
 pub use crypt::{CryptParams, DatasetKey};
 pub use log_block::{is_legacy_log_block, log_block_order, log_pointer, seal_log_block};
 pub use lost::{LOST_MAX, Lost, LostBlock};

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   the old process                                     the new one
-//!   rest: requests are answered, none is taken any more
+//!   pause: requests are answered, none is taken any more
 //!   release: all is written, no file system is open
 //!   (the pool is closed)            ── socket ──►       (the pool is opened)
 //!   give: descriptors, what the kernel knows            take: tables, file systems
 //!                                   ◄── it is whole ──
 //!   leave: the mounts are no longer its own
-//!                                   ── go on ──►        begin: the crew takes messages
+//!                                   ── go on ──►        begin: messages are taken
 //! ```
 //! *Why a socket, and not descriptors kept over exec*: after exec the old program is gone. If the
 //! new one fails, nothing could continue. With a socket the old process keeps all descriptors and
@@ -85,7 +85,7 @@ mod place {
 impl PoolMounts {
     /// Answers the requests that were read, and reads no more until [`Self::go_on`]. False if that
     /// takes too long: then serving continues as before.
-    pub fn rest(&self) -> bool {
+    pub fn pause(&self) -> bool {
         let until = Instant::now() + NOTICES;
         for server in self.servers() {
             let left = until.saturating_duration_since(Instant::now());
@@ -93,11 +93,11 @@ impl PoolMounts {
                 return false;
             }
         }
-        let Some(staff) = self.hired() else {
+        let Some(mount_threads) = self.started_threads() else {
             return true;
         };
         let until = Instant::now() + REQUESTS;
-        while !staff.crew.rest(ATTEMPT) {
+        while !mount_threads.thread_pool.pause(ATTEMPT) {
             if Instant::now() >= until {
                 return false;
             }
@@ -107,9 +107,9 @@ impl PoolMounts {
     }
 
     /// Takes messages again.
-    pub fn go_on(&self) {
-        if let Some(staff) = self.hired() {
-            staff.crew.work_again();
+    pub fn resume(&self) {
+        if let Some(mount_threads) = self.started_threads() {
+            mount_threads.thread_pool.resume();
         }
     }
 

@@ -17,11 +17,11 @@ use zuse_base::tripwire::at;
 use zuse_base::{Errno, Error, Result};
 use zuse_fuse::MountError;
 
-use crate::bell::Bell;
+use crate::mount_threads::MountThreads;
 use crate::place::is_redacted;
 use crate::server::{MountServer, ServeError, ServerOptions};
-use crate::staff::Staff;
 use crate::tree::{Child, SnapshotEntry, Tree};
+use crate::wakeup::Wakeup;
 
 /// Children that were unmounted by name.
 type Unmounted = Arc<Mutex<HashSet<String>>>;
@@ -199,9 +199,9 @@ pub struct PoolMounts {
     servers: Mutex<Vec<Arc<MountServer>>>,
     /// Number of changes to the contents of mounts.
     changes: AtomicU64,
-    staff: Mutex<Option<Arc<Staff>>>,
-    /// Rings whenever a session has ended.
-    bell: Arc<Bell>,
+    mount_threads: Mutex<Option<Arc<MountThreads>>>,
+    /// Is called whenever a session has ended.
+    wakeup: Arc<Wakeup>,
     /// Messages about side effects of unmounting, for the caller.
     said: Mutex<Vec<String>>,
 }
@@ -214,8 +214,8 @@ impl PoolMounts {
             unmounted: Unmounted::default(),
             servers: Mutex::default(),
             changes: AtomicU64::new(0),
-            staff: Mutex::default(),
-            bell: Arc::default(),
+            mount_threads: Mutex::default(),
+            wakeup: Arc::default(),
             said: Mutex::default(),
         });
         pool.set_mounts(Some(mounts.clone()));
@@ -233,8 +233,14 @@ impl PoolMounts {
         options: &ServerOptions,
     ) -> std::result::Result<Arc<MountServer>, ServeError> {
         let tree = self.tree(options.alone);
-        let staff = self.staff().map_err(MountError::Session)?;
-        let server = Arc::new(MountServer::mount(tree, dataset, at, options, &staff)?);
+        let mount_threads = self.mount_threads().map_err(MountError::Session)?;
+        let server = Arc::new(MountServer::mount(
+            tree,
+            dataset,
+            at,
+            options,
+            &mount_threads,
+        )?);
         self.add(server.clone());
         Ok(server)
     }
@@ -284,26 +290,26 @@ impl PoolMounts {
         self.unmounted.lock().insert(child);
     }
 
-    /// Rings whenever a session has ended.
-    pub fn bell(&self) -> &Bell {
-        &self.bell
+    /// Is called whenever a session has ended.
+    pub fn wakeup(&self) -> &Wakeup {
+        &self.wakeup
     }
 
     /// The threads that serve all mounts, if there are any.
-    pub(crate) fn hired(&self) -> Option<Arc<Staff>> {
-        self.staff.lock().clone()
+    pub(crate) fn started_threads(&self) -> Option<Arc<MountThreads>> {
+        self.mount_threads.lock().clone()
     }
 
     /// The threads that serve all mounts.
-    pub(crate) fn staff(&self) -> std::io::Result<Arc<Staff>> {
-        let mut staff = self.staff.lock();
-        if let Some(staff) = &*staff {
-            return Ok(staff.clone());
+    pub(crate) fn mount_threads(&self) -> std::io::Result<Arc<MountThreads>> {
+        let mut mount_threads = self.mount_threads.lock();
+        if let Some(mount_threads) = &*mount_threads {
+            return Ok(mount_threads.clone());
         }
-        let new = Arc::new(Staff::new()?);
-        let bell = self.bell.clone();
-        new.crew.tell_of_ends(move || bell.ring());
-        *staff = Some(new.clone());
+        let new = Arc::new(MountThreads::new()?);
+        let wakeup = self.wakeup.clone();
+        new.thread_pool.set_on_end(move || wakeup.wake());
+        *mount_threads = Some(new.clone());
         Ok(new)
     }
 

@@ -25,10 +25,10 @@ use zuse_fuse::{Handed, MountError, MountOptions, Mounted, Notifier, QueueFull, 
 use zuse_zpl::FileSystem;
 
 use crate::covers::Covers;
+use crate::mount_threads::MountThreads;
 use crate::number;
 use crate::pool::is_within;
 use crate::session::Session;
-use crate::staff::Staff;
 use crate::table::What;
 use crate::tree::Tree;
 use crate::volume::{Slots, Volume};
@@ -135,7 +135,7 @@ impl MountServer {
         dataset: &str,
         mountpoint: &Path,
         options: &ServerOptions,
-        staff: &Staff,
+        mount_threads: &MountThreads,
     ) -> std::result::Result<Self, ServeError> {
         let slots = Arc::new(Slots::default());
         let fs = tree.open(dataset)?;
@@ -162,9 +162,16 @@ impl MountServer {
             .into());
         }
         let told = effective(&asked, &shown);
-        let mounted = mount(session.clone(), mountpoint, &told, &staff.crew)?;
+        let mounted = mount(
+            session.clone(),
+            mountpoint,
+            &told,
+            &mount_threads.thread_pool,
+        )?;
         let _ = session.notifier.set(mounted.notifier());
-        staff.look_after(&session).map_err(MountError::Session)?;
+        mount_threads
+            .add_session(&session)
+            .map_err(MountError::Session)?;
         Ok(Self {
             session,
             mounted,
@@ -189,7 +196,7 @@ impl MountServer {
         handed: Handed,
         options: ServerOptions,
         told: MountOptions,
-        staff: &Staff,
+        mount_threads: &MountThreads,
     ) -> std::result::Result<Self, ServeError> {
         if !session.root().is_snapshot && !session.root().name().contains('@') {
             let (missing, _) = lay(&session, |_| true)?;
@@ -198,9 +205,17 @@ impl MountServer {
                 session.table.purge(volume);
             }
         }
-        let mounted = go_on(session.clone(), fd, handed, &told, &staff.crew)?;
+        let mounted = go_on(
+            session.clone(),
+            fd,
+            handed,
+            &told,
+            &mount_threads.thread_pool,
+        )?;
         let _ = session.notifier.set(mounted.notifier());
-        staff.look_after(&session).map_err(MountError::Session)?;
+        mount_threads
+            .add_session(&session)
+            .map_err(MountError::Session)?;
         Ok(Self {
             session,
             mounted,
@@ -463,7 +478,7 @@ impl MountServer {
     /// A user of the library changed something in a mounted file system. The kernel's caches of it
     /// are dropped. A file whose content was changed must be opened again.
     pub fn touched(&self, dataset: &str, change: Change<'_>) {
-        self.session.stir();
+        self.session.note_use();
         if let Some(volume) = self.head(dataset) {
             match change {
                 Change::Name { dir, name } => self.tell_name(volume.ino(dir), name),

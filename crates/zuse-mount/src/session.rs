@@ -10,12 +10,12 @@ use zuse_fuse::{Attr, Caller, MountOptions, Notifier};
 use zuse_zpl::{Credentials, FileSystem, Znode};
 
 use crate::attributes;
-use crate::bell::Bell;
 use crate::covers::{Cover, Covers, VirtualDir};
 use crate::number;
 use crate::table::{Listed, MAY_HOLD, Node, Table, What};
 use crate::tree::Tree;
 use crate::volume::{Slots, Volume};
+use crate::wakeup::Wakeup;
 
 pub(crate) type Answer<T> = Result<T, Errno>;
 
@@ -49,9 +49,9 @@ pub(crate) struct Session {
     /// Whether there are any.
     has_to_do: AtomicBool,
     /// There was a request since the last housekeeping.
-    pub stirred: AtomicBool,
+    pub was_used: AtomicBool,
     /// Whom to wake then.
-    pub rouse: OnceLock<Arc<Bell>>,
+    pub wakeup: OnceLock<Arc<Wakeup>>,
     /// Whether the kernel has a write-back cache.
     pub gathers_writes: bool,
     /// Whether access times are kept.
@@ -81,8 +81,8 @@ impl Session {
             over: AtomicBool::new(false),
             to_do: Mutex::default(),
             has_to_do: AtomicBool::new(false),
-            stirred: AtomicBool::new(true),
-            rouse: OnceLock::new(),
+            was_used: AtomicBool::new(true),
+            wakeup: OnceLock::new(),
             gathers_writes: options.writeback_cache,
             keeps_atime: options.atime,
             notifier: OnceLock::new(),
@@ -141,19 +141,19 @@ impl Session {
     pub fn end(&self) {
         self.over.store(true, Relaxed);
         self.table.clear();
-        if let Some(bell) = self.rouse.get() {
-            bell.ring();
+        if let Some(wakeup) = self.wakeup.get() {
+            wakeup.wake();
         }
     }
 
     /// Notes a request or change: there may be housekeeping to do.
-    pub fn stir(&self) {
-        if self.stirred.load(Relaxed) {
+    pub fn note_use(&self) {
+        if self.was_used.load(Relaxed) {
             return;
         }
-        self.stirred.store(true, SeqCst);
-        if let Some(bell) = self.rouse.get() {
-            bell.ring();
+        self.was_used.store(true, SeqCst);
+        if let Some(wakeup) = self.wakeup.get() {
+            wakeup.wake();
         }
     }
 

@@ -102,7 +102,7 @@ fn guid_of(pool: &zuse::Pool, path: &str) -> u64 {
 
 fn put(pool: &zuse::Pool, beside: &str, new: &AttachDevice, purpose: Purpose) -> Result<()> {
     let guid = guid_of(pool, beside);
-    pool.spa().put_beside(guid, new, purpose, false)
+    pool.spa().attach_device(guid, new, purpose, false)
 }
 
 fn newcomer(device: &Arc<dyn BlockDevice>) -> AttachDevice {

@@ -155,7 +155,8 @@ fn newcomer(device: &Device) -> AttachDevice {
 
 fn attach(pool: &zuse::Pool, beside: &str, new: &Device, purpose: Purpose) -> zuse::Result<()> {
     let guid = guid_of(pool, beside);
-    pool.spa().put_beside(guid, &newcomer(new), purpose, false)
+    pool.spa()
+        .attach_device(guid, &newcomer(new), purpose, false)
 }
 
 /// Kind and children of the only top-level vdev.
@@ -488,7 +489,8 @@ fn a_spare_stands_in_steps_back_and_may_stay() {
     let use_spare = |of: &str, guid, at: usize| {
         let spare = AttachDevice::Spare(guid, Some(all[at].clone()));
         let old = guid_of(&pool, of);
-        pool.spa().put_beside(old, &spare, Purpose::Replace, false)
+        pool.spa()
+            .attach_device(old, &spare, Purpose::Replace, false)
     };
     let b = guid_of(&pool, "/d/1");
     let how = Offline {
@@ -546,7 +548,7 @@ fn a_device_that_comes_during_a_resilver_waits_for_the_next_one() {
     let range = pool.spa().resilver_range();
     let a = guid_of(&pool, "/d/0");
     pool.spa()
-        .put_beside(a, &newcomer(&all[2]), Purpose::Attach, true)
+        .attach_device(a, &newcomer(&all[2]), Purpose::Attach, true)
         .expect("attached");
     let c = guid_of(&pool, "/d/2");
     assert_eq!(pool.spa().deferred(), [c]);

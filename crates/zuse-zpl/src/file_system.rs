@@ -78,7 +78,7 @@ pub struct FileSystem {
     pub(crate) xattrs_ahead: Arc<crate::xattr::ahead::XattrsAhead>,
     pending_atimes: Mutex<HashMap<u64, Arc<Znode>>>,
     pub(crate) quotas: crate::quota::Quotas,
-    keepers: RwLock<Vec<Weak<dyn Keeper>>>,
+    unlink_observers: RwLock<Vec<Weak<dyn UnlinkObserver>>>,
     /// The log for the records of operations.
     pub(crate) log: OnceLock<Arc<dyn IntentLog>>,
     /// A copy, because asking the pool takes a search per feature.
@@ -195,7 +195,7 @@ impl FileSystem {
             xattrs_ahead: Arc::default(),
             pending_atimes: Mutex::default(),
             quotas: crate::quota::Quotas::default(),
-            keepers: RwLock::default(),
+            unlink_observers: RwLock::default(),
             log: OnceLock::new(),
             features: RwLock::new(backing.features()),
             objset,
@@ -540,26 +540,26 @@ impl FileSystem {
         }
     }
 
-    /// From now on `keeper` is told of objects that lose their last name, while it exists.
-    pub fn add_keeper(&self, keeper: Weak<dyn Keeper>) {
-        let mut keepers = self.keepers.write();
-        keepers.retain(|k| k.strong_count() > 0);
-        keepers.push(keeper);
+    /// From now on `observer` is told of objects that lose their last name, while it exists.
+    pub fn add_unlink_observer(&self, observer: Weak<dyn UnlinkObserver>) {
+        let mut unlink_observers = self.unlink_observers.write();
+        unlink_observers.retain(|k| k.strong_count() > 0);
+        unlink_observers.push(observer);
     }
 
-    pub(crate) fn tell_keepers(&self, znode: &Arc<Znode>) {
-        let keepers = self.keepers.read();
-        for keeper in keepers.iter().filter_map(Weak::upgrade) {
-            keeper.last_name_goes(znode);
+    pub(crate) fn notify_unlink_observers(&self, znode: &Arc<Znode>) {
+        let unlink_observers = self.unlink_observers.read();
+        for observer in unlink_observers.iter().filter_map(Weak::upgrade) {
+            observer.on_last_unlink(znode);
         }
     }
 }
 
 /// A user of objects that does not hold them.
-pub trait Keeper: Send + Sync {
-    /// The last name of an object is being removed, by an open transaction. A keeper that holds the
+pub trait UnlinkObserver: Send + Sync {
+    /// The last name of an object is being removed, by an open transaction. An observer that holds the
     /// object when this returns keeps it usable. The file system must not be called here.
-    fn last_name_goes(&self, znode: &Arc<Znode>);
+    fn on_last_unlink(&self, znode: &Arc<Znode>);
 }
 
 /// Attributes, together with the object's space.

@@ -48,7 +48,8 @@ pub use diff::{Change, ChangeKind, diff, paths_of};
 pub use directory::{DOT_ZFS, DOT_ZFS_NAME, DirEntry, Found, Wanted};
 pub use file::{SIZE_MAX, Whence, WriteOptions};
 pub use file_system::{
-    Attr, CaseSensitivity, FileSystem, Keeper, MASTER_NODE, ZPL_VERSION, device_number, device_of,
+    Attr, CaseSensitivity, FileSystem, MASTER_NODE, UnlinkObserver, ZPL_VERSION, device_number,
+    device_of,
 };
 pub use format_new::{FormatOptions, format, upgrade};
 pub use manifest::{

@@ -182,7 +182,7 @@ impl FileSystem {
         if last {
             self.forget_access(&znode);
             // A mount releases its holds, so that the object can be freed in this very transaction.
-            self.tell_keepers(&znode);
+            self.notify_unlink_observers(&znode);
         }
         let block = u64::from(znode.dnode().block_size()).max(1);
         let small = (znode.is_dir() || size / block < FREE_AT_ONCE)

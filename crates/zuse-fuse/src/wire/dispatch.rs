@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::abi::{self, fattr, fopen, op};
-use super::crew::{Line, Serve};
 use super::listing::Listing;
 use super::message::{Fields, Malformed, Message, Out};
 use super::seeking::Seek;
+use super::thread_pool::{Connection, Serve};
 use super::walkers::Walkers;
 use super::{Channel, call};
 use crate::notifier::Notice;
@@ -113,15 +113,15 @@ impl<O: Ops> Serve for Server<O> {
         });
     }
 
-    fn answer(&self, line: &Arc<Line>, message: Message<'_>, out: &mut Out) {
-        self.answer_one(line, message, out);
+    fn answer(&self, connection: &Arc<Connection>, message: Message<'_>, out: &mut Out) {
+        self.answer_one(connection, message, out);
         self.ops.answered();
     }
 }
 
 impl<O: Ops> Server<O> {
-    fn answer_one(&self, line: &Arc<Line>, message: Message<'_>, out: &mut Out) {
-        let channel = &line.channel;
+    fn answer_one(&self, connection: &Arc<Connection>, message: Message<'_>, out: &mut Out) {
+        let channel = &connection.channel;
         out.0.clear();
         let unique = message.unique;
         match message.opcode {
@@ -130,7 +130,7 @@ impl<O: Ops> Server<O> {
                 let _ = self.call(|| self.forget(&message));
             }
             op::READ => self.read(channel, &message),
-            op::LSEEK => self.lseek(line, &message, out),
+            op::LSEEK => self.lseek(connection, &message, out),
             op::GETXATTR => self.getxattr(channel, &message),
             _ => match self.call(|| self.answer_into(&message, out)) {
                 Ok(()) if out.0.is_empty() => channel.send(0, unique, &[]),
@@ -559,12 +559,12 @@ impl<O: Ops> Server<O> {
         self.ops.fallocate(&m.caller, m.node, fh, mode, offset, len)
     }
 
-    fn lseek(&self, line: &Arc<Line>, m: &Message<'_>, out: &mut Out) {
-        let channel = &line.channel;
+    fn lseek(&self, connection: &Arc<Connection>, m: &Message<'_>, out: &mut Out) {
+        let channel = &connection.channel;
         let done = self.call(|| {
             let (fh, from, whence) = wanted_place(m.body)?;
             if self.ops.may_lag_behind(m.node) {
-                line.seek_later(Seek {
+                connection.seek_later(Seek {
                     unique: m.unique,
                     node: m.node,
                     fh,

@@ -14,11 +14,11 @@ use zuse_zpl::{FileSystem, Znode};
 
 use super::{Link, UnlinkedByDataset, UnlinkedObject, kind, place};
 use crate::covers::{Covers, VirtualDir};
+use crate::mount_threads::MountThreads;
 use crate::number;
 use crate::pool::PoolMounts;
 use crate::server::{MountServer, ServeError, ServerOptions};
 use crate::session::Session;
-use crate::staff::Staff;
 use crate::table::{Known, Listed, What};
 use crate::tree::Tree;
 use crate::volume::{Slots, Volume};
@@ -47,10 +47,11 @@ impl PoolMounts {
         if count == 0 {
             return Ok(());
         }
-        let staff = self.staff()?;
-        staff.crew.rest(Duration::ZERO);
+        let mount_threads = self.mount_threads()?;
+        mount_threads.thread_pool.pause(Duration::ZERO);
         for _ in 0..count {
-            let server = MountServer::take(link, &staff, &unlinked, &|alone| self.tree(alone))?;
+            let server =
+                MountServer::take(link, &mount_threads, &unlinked, &|alone| self.tree(alone))?;
             self.add(Arc::new(server));
         }
         Ok(())
@@ -81,7 +82,7 @@ impl PoolMounts {
 impl MountServer {
     fn take(
         link: &mut Link,
-        staff: &Staff,
+        mount_threads: &MountThreads,
         unlinked: &UnlinkedByDataset,
         tree: &dyn Fn(bool) -> Arc<dyn Tree>,
     ) -> Taken<Self> {
@@ -114,7 +115,7 @@ impl MountServer {
             clears: link.take_bool()?,
         };
         let session = take_session(link, tree(options.alone), unlinked, &options.mount)?;
-        Self::go_on(Arc::new(session), fd, handed, options, told, staff)
+        Self::go_on(Arc::new(session), fd, handed, options, told, mount_threads)
     }
 }
 

@@ -78,7 +78,8 @@ impl Machine {
             (Some(spare), _) => {
                 let device = all.iter().find(|d| *d.path() == *spare.name).cloned();
                 let spare = AttachDevice::Spare(spare.guid, device);
-                pool.spa().put_beside(one, &spare, Purpose::Replace, false)
+                pool.spa()
+                    .attach_device(one, &spare, Purpose::Replace, false)
             }
             (None, Some(device)) => {
                 let guid = 1 << 20 | self.prng.below(1 << 20);
@@ -103,11 +104,11 @@ impl Machine {
         let _ = match (self.prng.below(13), free) {
             (0, Some(device)) => {
                 pool.spa()
-                    .put_beside(one, &newcomer(device), Purpose::Attach, false)
+                    .attach_device(one, &newcomer(device), Purpose::Attach, false)
             }
             (1, Some(device)) => {
                 pool.spa()
-                    .put_beside(one, &newcomer(device), Purpose::Replace, false)
+                    .attach_device(one, &newcomer(device), Purpose::Replace, false)
             }
             (2, _) => pool.detach(one),
             (3, _) => pool.offline(one, how),

@@ -190,7 +190,7 @@ impl Vdevs {
     /// `Refused`: `NODEV` for no such leaf, `BUSY` if its top-level vdev needs it and is no log
     /// vdev.
     pub fn offline(&self, guid: u64) -> Result<()> {
-        self.take_out(guid, Health::new(VdevState::Offline, Aux::None))
+        self.take_out_of_service(guid, Health::new(VdevState::Offline, Aux::None))
     }
 
     /// Takes a leaf out as faulted.
@@ -198,7 +198,7 @@ impl Vdevs {
     /// # Errors
     /// As [`Vdevs::offline`].
     pub fn fault(&self, guid: u64, why: Aux) -> Result<()> {
-        self.take_out(guid, Health::new(VdevState::Faulted, why))
+        self.take_out_of_service(guid, Health::new(VdevState::Faulted, why))
     }
 
     /// Takes out leaves whose labels are gone or belong to another pool: the device was
@@ -213,7 +213,7 @@ impl Vdevs {
                 if let Err(why) = check_label(&labels, leaf.guid(), self.pool_guid()) {
                     let health = Health::new(VdevState::CantOpen, why);
                     // Refused if it is needed.
-                    let _ = self.take_out(leaf.guid(), health);
+                    let _ = self.take_out_of_service(leaf.guid(), health);
                 }
             }
         }
@@ -263,7 +263,7 @@ impl Vdevs {
         }
     }
 
-    fn take_out(&self, guid: u64, health: Health) -> Result<()> {
+    fn take_out_of_service(&self, guid: u64, health: Health) -> Result<()> {
         let tops = self.tops();
         let (top, leaf) = tops
             .iter()
