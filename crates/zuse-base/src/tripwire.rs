@@ -48,7 +48,7 @@ pub mod at {
     /// The lock of the mapping of a removed vdev.
     pub const MAPPING: &str = "while it held the lock of a removed vdev";
     /// The lock of a leaf's device.
-    pub const SEAT: &str = "while it held the lock of a device";
+    pub const DEVICE: &str = "while it held the lock of a device";
     /// Blocks of an intent log, on their way to a device.
     pub const LOG: &str = "while it wrote an intent log";
     /// A transaction.

@@ -19,6 +19,7 @@ mod gang;
 mod gather;
 mod log_block;
 mod lost;
+mod object_pool;
 mod pipeline;
 mod placed;
 mod policy;
@@ -26,7 +27,6 @@ mod prove;
 mod raw;
 mod repair;
 mod shared;
-mod shelf;
 
 pub use ahead::Ahead;
 pub use allocate::{AllocClass, Allocate, Allocation};

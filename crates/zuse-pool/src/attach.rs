@@ -117,7 +117,7 @@ impl Pool {
         leaf.resilver_txg = Some(ctx.txg.0);
         if !change
             .tree()
-            .attach_device(target, plan.kind, plan.above, leaf)
+            .attach_child(target, plan.kind, plan.above, leaf)
         {
             return Err(refused(Errno::NODEV, "no such device in pool"));
         }

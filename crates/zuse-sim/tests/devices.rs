@@ -144,9 +144,9 @@ fn spare_in(pool: &Arc<zuse::Pool>, devices: &Devices) -> Result<()> {
 }
 
 fn come_back(pool: &Arc<zuse::Pool>, devices: &Devices) -> Result<()> {
-    let shelf = devices.clone();
+    let known = devices.clone();
     pool.spa()
-        .set_reopen(move |_, path| shelf.iter().find(|d| Some(d.path()) == path).cloned());
+        .set_reopen(move |_, path| known.iter().find(|d| Some(d.path()) == path).cloned());
     pool.online(guid_of(pool, "sim1"))?;
     resilver(pool)
 }

@@ -215,10 +215,10 @@ impl Pool {
         }
         let used = DeviceUse::of(path)?;
         if let Some(own) = used.pool().filter(|pool| pool.pool_guid == self.guid()) {
-            let seated = |leaf: &Arc<zuse_vdev::Leaf>| {
+            let has_device = |leaf: &Arc<zuse_vdev::Leaf>| {
                 Some(leaf.guid()) == own.guid && leaf.device().is_some()
             };
-            if spa.vdevs().leaves().iter().any(seated) {
+            if spa.vdevs().leaves().iter().any(has_device) {
                 return Err(refused(Errno::BUSY, format!("{} is busy", path.display())));
             }
             if !take.force && !used.never_came(path, self)? {

@@ -32,9 +32,9 @@ impl Machine {
         let fs = pool.file_system("tank").expect("file system");
         verify(&fs, 0..written, "after the power went");
         pool.set_wait_for_clear(false);
-        let shelf = all.clone();
+        let known = all.clone();
         pool.spa()
-            .set_reopen(move |_, path| shelf.iter().find(|d| Some(d.path()) == path).cloned());
+            .set_reopen(move |_, path| known.iter().find(|d| Some(d.path()) == path).cloned());
         power.cut_after(20 + self.prng.below(600));
         let mut done = written;
         while power.is_on() {
@@ -132,9 +132,9 @@ impl Machine {
 
 /// All present devices are resilvered; then any one device can be missing.
 fn whole_again(pool: &Arc<zuse::Pool>, disks: &[Device], what: &str) {
-    let shelf = disks.to_vec();
+    let known = disks.to_vec();
     pool.spa()
-        .set_reopen(move |_, path| shelf.iter().find(|d| Some(d.path()) == path).cloned());
+        .set_reopen(move |_, path| known.iter().find(|d| Some(d.path()) == path).cloned());
     for leaf in pool.spa().vdevs().leaves() {
         // A complete replacement may end meanwhile, and removes a device.
         if let Err(e) = pool.online(leaf.guid()) {

@@ -52,7 +52,7 @@ impl Disks {
                 .map(|i| {
                     let device = Arc::new(MemDevice::new(format!("/d/{i}"), SIZE));
                     let leaf = Arc::new(Leaf::closed(i as u64 + 1, None));
-                    leaf.seat(device.clone());
+                    leaf.set_device(device.clone());
                     (leaf, device)
                 })
                 .collect(),

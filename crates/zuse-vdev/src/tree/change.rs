@@ -171,7 +171,7 @@ impl Node {
     }
 }
 
-/// Refuses a new device that could not be seated.
+/// Refuses a new device that could not be opened.
 fn check_seated(tops: &Tops, guid: u64) -> Result<()> {
     let leaf = tops.iter().flat_map(|t| t.leaves());
     let Some(leaf) = leaf.into_iter().find(|l| l.guid() == guid) else {

@@ -231,7 +231,7 @@ impl Vdevs {
                 if leaf.is_usable() {
                     leaf.set_degraded(None);
                 } else {
-                    seat(leaf, config, &top.fit(self.pool_guid(), true), devices);
+                    find_device(leaf, config, &top.fit(self.pool_guid(), true), devices);
                 }
                 return Ok(());
             }
@@ -317,7 +317,7 @@ fn clear_node(
                 }
                 // The user took it offline, which is no error to clear.
                 None if leaf.health().state == VdevState::Offline => {}
-                None => seat(leaf, &node.config, fit, devices),
+                None => find_device(leaf, &node.config, fit, devices),
             }
         }
     }
@@ -525,7 +525,7 @@ impl Builder<'_> {
         } else if config.faulted && config.aux_state.as_deref() == Some("external") {
             leaf.unseat(Health::new(VdevState::Faulted, Aux::External));
         } else if !leaf.is_usable() {
-            seat(&leaf, config, fit, self.devices);
+            find_device(&leaf, config, fit, self.devices);
         }
         leaf
     }
@@ -624,8 +624,8 @@ fn is_copies(config: &VdevConfig) -> bool {
     config.kind.is_device() || config.kind.is_mirror_like() && config.children.iter().all(is_copies)
 }
 
-/// Finds a leaf's device and seats it, if it is the right one.
-fn seat(leaf: &Leaf, config: &VdevConfig, fit: &Fit, devices: Devices<'_>) {
+/// Finds a leaf's device, and opens the leaf with it if it is the right one.
+fn find_device(leaf: &Leaf, config: &VdevConfig, fit: &Fit, devices: Devices<'_>) {
     let cannot = |why| leaf.unseat(Health::new(VdevState::CantOpen, why));
     // Whatever an older label of its device says.
     if config.split_off {
@@ -642,7 +642,7 @@ fn seat(leaf: &Leaf, config: &VdevConfig, fit: &Fit, devices: Devices<'_>) {
     if device.sector_shift() > u32::from(fit.ashift) {
         return cannot(Aux::AshiftTooBig);
     }
-    leaf.seat(device);
+    leaf.set_device(device);
     if leaf.is_usable() && leaf.asize() < fit.asize {
         cannot(Aux::BadLabel);
     }

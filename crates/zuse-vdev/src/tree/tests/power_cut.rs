@@ -55,7 +55,7 @@ fn crashed(
     labels: bool,
 ) -> (Vec<Arc<dyn BlockDevice>>, bool) {
     let power = PowerSupply::new();
-    let shelf = Shelf::default();
+    let devices = TestDevices::default();
     let mut disks = Vec::new();
     for (guid, image) in LEAVES.into_iter().zip(start) {
         let disk = Arc::new(SimDisk::with_content(
@@ -63,10 +63,10 @@ fn crashed(
             image,
             power.clone(),
         ));
-        shelf.put(guid, disk.clone());
+        devices.put(guid, disk.clone());
         disks.push(disk);
     }
-    let vdevs = shelf.open(config, OpenMode::import(true));
+    let vdevs = devices.open(config, OpenMode::import(true));
     power.cut_after(cut);
     let done = write_and_commit(&vdevs, config, 5, &NEW, labels).is_ok();
     let prng = SeededPrng::new(seed);
