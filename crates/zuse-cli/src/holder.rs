@@ -356,12 +356,12 @@ impl Holder {
     pub fn end_gone(self: &Arc<Self>) -> Outcome<Vec<String>> {
         self.while_running(|me| me.mounts.end_gone())
             .map_err(|error| explain("cannot end an earlier mount", &error, false))?;
-        Ok(self.mounts.take_said())
+        Ok(self.mounts.take_messages())
     }
 
     /// Messages of unmounting.
-    pub fn take_said(&self) -> Vec<String> {
-        self.mounts.take_said()
+    pub fn take_messages(&self) -> Vec<String> {
+        self.mounts.take_messages()
     }
 
     /// Lets the process end after the running command.
@@ -396,7 +396,7 @@ impl Holder {
     /// afterwards. An invalidation may wait for a page that is being read. So this ends with the
     /// pool's suspension, or after a time limit.
     fn settle(&self) {
-        self.mounts.tell_block_counts();
+        self.mounts.notify_block_counts();
         let until = Instant::now() + SETTLE;
         for server in self.mounts.servers() {
             while !server.is_over()

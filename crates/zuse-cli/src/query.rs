@@ -22,7 +22,7 @@ mod asked;
 mod aux_devices;
 mod carry;
 mod details;
-mod room;
+mod sizes;
 mod vdev_row;
 
 pub use carry::answer_here;
@@ -500,9 +500,9 @@ fn pool_cells(pool: &Pool, properties: Option<&[String]>) -> zuse::Result<Vec<(S
 fn vdevs_with_space(pool: &Pool, cells: &[(String, Cell)]) -> VdevRow {
     let mut vdevs = VdevRow::of(&pool.vdev_status());
     vdevs.name = pool.name();
-    details::tell_doing(pool, &mut vdevs);
+    details::set_doing(pool, &mut vdevs);
     if cells.iter().any(|(name, _)| name == "expandsize") {
-        tell_expandable(pool, &mut vdevs);
+        set_expandable(pool, &mut vdevs);
     }
     let by_maps = match pool.is_writable() {
         false => zuse::tools::traverse::space_by_maps(pool).unwrap_or_default(),
@@ -517,7 +517,7 @@ fn vdevs_with_space(pool: &Pool, cells: &[(String, Cell)]) -> VdevRow {
         if let (Some(row), Ok(id)) = (row, u32::try_from(status.id)) {
             let by_map = || by_maps.get(&id).copied();
             row.space = pool.spa().vdev_space(id).or_else(by_map);
-            room::tell(pool, row, id);
+            sizes::set_deflated(pool, row, id);
             if cells.iter().any(|(name, _)| name == "fragmentation") {
                 row.fragmentation = pool.spa().fragmentation_of(id).ok().flatten();
             }
@@ -532,10 +532,10 @@ fn vdevs_with_space(pool: &Pool, cells: &[(String, Cell)]) -> VdevRow {
 }
 
 /// Sets by how much each vdev below could grow.
-fn tell_expandable(pool: &Pool, vdev: &mut VdevRow) {
+fn set_expandable(pool: &Pool, vdev: &mut VdevRow) {
     for child in &mut vdev.children {
         child.expandable = pool.spa().expandable(child.guid);
-        tell_expandable(pool, child);
+        set_expandable(pool, child);
     }
 }
 

@@ -141,7 +141,7 @@ fn visit(session: &Session, writes_atimes: bool) -> bool {
     volumes.push(session.root());
     let mut left = false;
     for volume in volumes {
-        session.tell_block_counts(&volume, None);
+        session.notify_block_counts(&volume, None);
         left |= !volume.growing.lock().is_empty();
         let Ok(fs) = volume.enter() else { continue };
         if fs.is_read_only() {

@@ -203,7 +203,7 @@ pub struct PoolMounts {
     /// Is called whenever a session has ended.
     wakeup: Arc<Wakeup>,
     /// Messages about side effects of unmounting, for the caller.
-    said: Mutex<Vec<String>>,
+    messages: Mutex<Vec<String>>,
 }
 
 impl PoolMounts {
@@ -216,7 +216,7 @@ impl PoolMounts {
             changes: AtomicU64::new(0),
             mount_threads: Mutex::default(),
             wakeup: Arc::default(),
-            said: Mutex::default(),
+            messages: Mutex::default(),
         });
         pool.set_mounts(Some(mounts.clone()));
         mounts
@@ -352,9 +352,9 @@ impl PoolMounts {
     }
 
     /// Notifies the kernel of block counts that the last txg has changed.
-    pub fn tell_block_counts(&self) {
+    pub fn notify_block_counts(&self) {
         for server in self.servers() {
-            server.tell_block_counts();
+            server.notify_block_counts();
         }
     }
 
@@ -382,8 +382,8 @@ impl PoolMounts {
             done.map_err(|e| busy(&e))?;
         }
         if !force {
-            let said = server.cut_copies().map_err(|e| busy(&e))?;
-            self.said.lock().extend(said);
+            let messages = server.cut_copies().map_err(|e| busy(&e))?;
+            self.messages.lock().extend(messages);
         }
         let done = if !force || server.is_over() {
             server.finish().map_err(|e| busy(&e))
@@ -408,8 +408,8 @@ impl PoolMounts {
     }
 
     /// The messages about side effects of unmounting since the last call.
-    pub fn take_said(&self) -> Vec<String> {
-        std::mem::take(&mut *self.said.lock())
+    pub fn take_messages(&self) -> Vec<String> {
+        std::mem::take(&mut *self.messages.lock())
     }
 
     /// Whether a dataset is a child that appears inside a mount.

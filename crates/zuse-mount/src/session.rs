@@ -267,7 +267,7 @@ impl Session {
 
     /// Notifies the kernel of files whose cached block counts have changed: they are known once a
     /// txg is written. Never call it for all of them from a thread that serves requests.
-    pub fn tell_block_counts(&self, volume: &Arc<Volume>, only: Option<u64>) {
+    pub fn notify_block_counts(&self, volume: &Arc<Volume>, only: Option<u64>) {
         let inodes: Vec<u64> = match only {
             Some(ino) => vec![ino],
             None => volume.growing.lock().keys().copied().collect(),
@@ -275,7 +275,7 @@ impl Session {
         if inodes.is_empty() {
             return;
         }
-        // The kernel is told outside of the gate: see the rules of the gate.
+        // The kernel is known outside of the gate: see the rules of the gate.
         for ino in self.with_other_counts(volume, inodes) {
             self.attributes_changed(ino);
         }
@@ -295,9 +295,9 @@ impl Session {
             if znode.as_ref().is_some_and(|z| z.dnode().is_dirty()) {
                 continue;
             }
-            let told = volume.growing.lock().remove(&ino);
-            if let (Some(znode), Some(told)) = (znode, told)
-                && fs.getattr(&znode).blocks != told
+            let known = volume.growing.lock().remove(&ino);
+            if let (Some(znode), Some(known)) = (znode, known)
+                && fs.getattr(&znode).blocks != known
             {
                 out.push(ino);
             }

@@ -78,7 +78,7 @@ impl Pool {
             match self.dtls.note_late(guid, txg) {
                 true => self.config_changed(),
                 // Its missing txgs are recorded already.
-                false => self.tell_missing(guid),
+                false => self.set_leaf_missing(guid),
             }
         }
         let targets = match &config {

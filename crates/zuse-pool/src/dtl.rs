@@ -119,7 +119,7 @@ impl Pool {
             let ranges = self.read_dtl(object)?;
             self.dtls.0.lock().leaves.insert(guid, ranges);
             // Before the first read of data that only a sibling has.
-            self.tell_missing(guid);
+            self.set_leaf_missing(guid);
         }
         Ok(())
     }
@@ -227,13 +227,13 @@ impl Pool {
                 [] => self.free_dtl(ctx, guid)?,
                 spans => self.write_dtl(ctx, guid, spans)?,
             }
-            self.tell_missing(guid);
+            self.set_leaf_missing(guid);
         }
         Ok(())
     }
 
     /// Passes the content of its log to a leaf.
-    pub(crate) fn tell_missing(&self, guid: u64) {
+    pub(crate) fn set_leaf_missing(&self, guid: u64) {
         let spans = self.dtls.spans(guid);
         self.vdevs.set_outdated(guid, !spans.is_empty());
         if let Some(leaf) = self.vdevs.leaf(guid) {

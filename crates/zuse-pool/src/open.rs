@@ -98,7 +98,7 @@ impl Pool {
             ));
         }
         // Before the MOS is read: the place of its blocks depends on the progress of an expansion.
-        tell_reflow(&name, &vdevs, &choice.uberblock, options.writable)?;
+        load_reflow(&name, &vdevs, &choice.uberblock, options.writable)?;
         if options.writable {
             check_writing(&env, labels, &choice.uberblock, options)?;
         }
@@ -474,7 +474,7 @@ impl Pool {
 }
 
 /// A raidz that is being expanded needs its progress before the first block is read.
-fn tell_reflow(name: &str, vdevs: &Vdevs, uberblock: &Uberblock, writable: bool) -> Result<()> {
+fn load_reflow(name: &str, vdevs: &Vdevs, uberblock: &Uberblock, writable: bool) -> Result<()> {
     let scratch = match uberblock.reflow_state() {
         ReflowState::ScratchValid => true,
         ReflowState::Unknown(state) => {

@@ -361,7 +361,7 @@ impl Pool {
             .filter(|t| t.is_concrete() && t.metaslab_shift() > 0)
             .collect();
         let all: u64 = plain.iter().map(|t| t.asize() >> t.metaslab_shift()).sum();
-        let (mut done, mut told) = (0, 0);
+        let (mut done, mut discarded) = (0, 0);
         for top in plain {
             for m in 0..top.asize() >> top.metaslab_shift() {
                 for span in allocator.free_spans(top.id(), m)? {
@@ -371,7 +371,7 @@ impl Pool {
                     let mut result = self.suspension.check_whole();
                     for part in parts.iter().filter(|_| result.is_ok()) {
                         match self.vdevs.discard(top.id(), part.start, part.size) {
-                            Ok(true) => told += part.size,
+                            Ok(true) => discarded += part.size,
                             Ok(false) => {}
                             Err(e) => {
                                 result = Err(e);
@@ -388,6 +388,6 @@ impl Pool {
                 progress(done, all);
             }
         }
-        Ok(told)
+        Ok(discarded)
     }
 }

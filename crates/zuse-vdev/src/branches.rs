@@ -189,7 +189,7 @@ impl Branches {
 
     /// Discards a range on every branch; false if no branch can.
     pub(crate) fn discard(&self, offset: u64, len: u64) -> Result<bool> {
-        let mut told = false;
+        let mut discarded = false;
         let mut failed = None;
         for branch in &self.0 {
             let result = match &branch.form {
@@ -197,13 +197,13 @@ impl Branches {
                 Form::Stripes(stripes) => stripes.discard(offset, len),
             };
             match result {
-                Ok(done) => told |= done,
+                Ok(done) => discarded |= done,
                 Err(error) => failed = Some(error),
             }
         }
         match failed {
-            Some(error) if !told => Err(error),
-            _ => Ok(told),
+            Some(error) if !discarded => Err(error),
+            _ => Ok(discarded),
         }
     }
 }

@@ -458,7 +458,7 @@ impl Copies {
         let mut failed = None;
         for leaf in self.leaves.iter().filter(|l| l.is_usable()) {
             match leaf.discard(offset, len) {
-                Ok(told) => done |= told,
+                Ok(discarded) => done |= discarded,
                 Err(error) => failed = Some(error),
             }
         }

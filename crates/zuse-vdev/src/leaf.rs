@@ -581,12 +581,12 @@ impl Leaf {
         let at = self.place(offset, fits, asize)?;
         let ops = &self.counters.ops.trims;
         // A device without discard performs no operation, so none is counted.
-        let told = ops.time(fits, 1, || match device.discard(at, len) {
+        let result = ops.time(fits, 1, || match device.discard(at, len) {
             Ok(true) => Ok(()),
             Ok(false) => Err(None),
             Err(error) => Err(Some(error)),
         });
-        match told {
+        match result {
             Ok(()) => Ok(true),
             Err(None) => Ok(false),
             Err(Some(error)) => Err(self.failed(error)),

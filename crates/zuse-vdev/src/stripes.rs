@@ -125,7 +125,7 @@ impl Stripes {
             self.children.each(self.draid(), child, offset, |leaf, _| {
                 if leaf.is_usable() {
                     match leaf.discard(offset, len) {
-                        Ok(told) => done |= told,
+                        Ok(discarded) => done |= discarded,
                         Err(error) => failed = Some(error),
                     }
                 }

@@ -211,7 +211,7 @@ impl Pool {
         let root = self.vdev_status();
         let all = Place::all(&root);
         let config = self.config();
-        let room = Room::of(self, &root)?;
+        let spaces = SpaceByVdev::of(self, &root)?;
         let mut out = Vec::new();
         for guid in vdevs {
             let place = all.iter().find(|p| p.status.guid == *guid);
@@ -223,8 +223,8 @@ impl Pool {
                 place,
                 config: place.config(&config),
                 stored: self.stored_on(zap_of(place.config(&config)))?,
-                space: room.space(place),
-                usable: room.usable(place),
+                space: spaces.space(place),
+                usable: spaces.usable(place),
                 expandable: match place.is_root() {
                     true => self.expandable(),
                     false => self.spa().expandable(*guid),
@@ -374,7 +374,7 @@ fn parse(name: &str, text: &str) -> Result<Option<ZapValue>> {
 }
 
 /// The space of the vdevs of a pool.
-struct Room<'a> {
+struct SpaceByVdev<'a> {
     pool: &'a Pool,
     root: &'a VdevStatus,
     figures: PoolFigures,
@@ -382,7 +382,7 @@ struct Room<'a> {
     by_maps: BTreeMap<u32, (u64, u64)>,
 }
 
-impl<'a> Room<'a> {
+impl<'a> SpaceByVdev<'a> {
     fn of(pool: &'a Pool, root: &'a VdevStatus) -> Result<Self> {
         let by_maps = match shown_children(root).count() {
             2.. if !pool.is_writable() => {

@@ -19,7 +19,7 @@ use zuse_zpl::Hashing;
 use self::members::Place;
 use self::sources::Sources;
 use super::cp::{How, copy_all_out, copy_one_out};
-use super::zstream::{input, said};
+use super::zstream::{input, stream_failure};
 use crate::cmd;
 use crate::copy::{Below, Manner, Report};
 use crate::error::{CommandError, Explain, Outcome, Stop};
@@ -236,7 +236,7 @@ impl Info {
             let item = match reader.next_record() {
                 Ok(Some(item)) => item,
                 Ok(None) => return Ok(()),
-                Err(e) => return Err(said(e)),
+                Err(e) => return Err(stream_failure(e)),
             };
             match &item.record {
                 Record::Begin(b) => {
@@ -317,7 +317,7 @@ impl Verify {
                     return Err(CommandError::new("the stream ends without its END").into());
                 }
                 Ok(None) => break,
-                Err(e) => return Err(said(e)),
+                Err(e) => return Err(stream_failure(e)),
             }
         }
         let bytes = reader.offset();

@@ -37,7 +37,7 @@ use zuse::{Pool, Search};
 use crate::args::pair;
 use crate::cache_file::{CacheFile, Cached, device_paths};
 use crate::cmd::At;
-use crate::error::{CommandError, Explain, Meaning, Outcome, Stop, said_by_host};
+use crate::error::{CommandError, Explain, Meaning, Outcome, Stop, host_error_text};
 use crate::session::{Need, Session};
 use crate::target::pool_of;
 
@@ -312,7 +312,7 @@ impl Zdb {
             return Err(CommandError::usage(what).into());
         }
         if let Err(e) = file.metadata() {
-            let why = said_by_host(&e);
+            let why = host_error_text(&e);
             session
                 .ui
                 .line(format!("cannot open '{}': {why}", file.display()))?;

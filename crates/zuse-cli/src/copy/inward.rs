@@ -249,7 +249,7 @@ impl Inward<'_> {
             .mkdir(&self.maker(meta), dir, name, meta.mode() & 0o1777)
         {
             Ok(znode) => {
-                self.tell(dir, dir_is_new, name);
+                self.notify_name(dir, dir_is_new, name);
                 self.progress.object();
                 Ok((znode, true))
             }
@@ -268,7 +268,7 @@ impl Inward<'_> {
         }
     }
 
-    fn tell(&self, dir: &Arc<Znode>, dir_is_new: bool, name: &[u8]) {
+    fn notify_name(&self, dir: &Arc<Znode>, dir_is_new: bool, name: &[u8]) {
         if let Some(holder) = self.notify.filter(|_| !dir_is_new) {
             holder.touched(
                 self.dataset,
@@ -318,7 +318,7 @@ impl Inward<'_> {
         if shared {
             self.end_links(key, &znode, stays, read.is_ok())?;
         }
-        self.tell(at.dir, at.new, name);
+        self.notify_name(at.dir, at.new, name);
         self.progress.object();
         done?;
         read.map_err(|stop| self.incomplete(&path, stop))
@@ -341,7 +341,7 @@ impl Inward<'_> {
         if let Link::Copying(_, names) = link {
             names.push((at.dir.clone(), name.to_vec(), path.to_owned()));
         }
-        self.tell(at.dir, at.new, name);
+        self.notify_name(at.dir, at.new, name);
         Ok(())
     }
 
@@ -414,7 +414,7 @@ impl Inward<'_> {
                 let gone = self.fs.unlink(&self.me, &dir, &name);
                 let cannot = || format!("cannot remove '{}'", self.shown(&path));
                 self.report.take(gone.or_cannot(cannot))?;
-                self.tell(&dir, false, &name);
+                self.notify_name(&dir, false, &name);
             }
             let path = self.shown(&path);
             self.report

@@ -404,10 +404,10 @@ impl Outward<'_> {
             };
         }
         let set = self.keeping.set(self.fs, znode, &Target::Open(&file));
-        self.tell_attributes(path, set);
+        self.report_attributes(path, set);
         let identity = made.identity;
         made.keep().map_err(in_the_way).or_cannot(cannot)?;
-        if let Some(why) = missing.said() {
+        if let Some(why) = missing.message() {
             self.incomplete(path, &why);
         }
         Ok(Copied {
@@ -416,7 +416,7 @@ impl Outward<'_> {
         })
     }
 
-    fn tell_attributes(&self, path: &[u8], set: io::Result<()>) {
+    fn report_attributes(&self, path: &[u8], set: io::Result<()>) {
         if let Err(e) = set {
             let path = self.shown(path);
             self.report
@@ -459,7 +459,7 @@ impl Outward<'_> {
         };
         let made = made.map_err(in_the_way).or_cannot(cannot)?;
         let set = self.keeping.set(self.fs, znode, &Target::Closed(&made));
-        self.tell_attributes(path, set);
+        self.report_attributes(path, set);
         let identity = made.identity;
         made.keep().map_err(in_the_way).or_cannot(cannot)?;
         Ok(Copied {
@@ -581,7 +581,7 @@ impl Missing {
         self.bytes += bytes;
     }
 
-    fn said(&self) -> Option<String> {
+    fn message(&self) -> Option<String> {
         let (bytes, first, why) = (self.bytes, self.first, &self.why);
         (bytes != 0).then(|| format!("{bytes} bytes are missing, the first at {first}: {why}"))
     }

@@ -13,7 +13,7 @@ use super::prover::{Counts, Prover, Short};
 use super::record::{Bookmark, Function, NOWHERE, Position, Record};
 use super::stop::Stop;
 use super::task::Next;
-use super::walk::{Item, Room, Turn, Walk, Walker};
+use super::walk::{BatchLimits, Item, Turn, Walk, Walker};
 use super::{State, Worker};
 use crate::context::Dsl;
 use crate::meta::Meta;
@@ -224,7 +224,7 @@ impl Dsl {
         };
         let mut prover = Prover::new(spa, record, &counts);
         prover.passes_over = passes_over;
-        let mut room = Room {
+        let mut limits = BatchLimits {
             blocks: usize::try_from(speed.blocks).unwrap_or(usize::MAX),
             bytes: speed.bytes,
         };
@@ -232,9 +232,9 @@ impl Dsl {
         let mut items: Vec<Item> = met.map(|bp| Item { bp, name: None }).collect();
         // Until the tables are done nothing in the trees may be skipped.
         if items.is_empty() && self.ahead(epoch, |p| p.tables) == Some(SharedAt::END) {
-            self.collect(&prover, epoch, &mut items, &mut room, stop)?;
+            self.collect(&prover, epoch, &mut items, &mut limits, stop)?;
         }
-        let bytes = speed.bytes - room.bytes;
+        let bytes = speed.bytes - limits.bytes;
         prove_all(&prover, items, stop);
         let blind = spa.io().watch_is_blind();
         speed.blocks = match blind {
@@ -264,11 +264,11 @@ impl Dsl {
         prover: &Prover<'_>,
         epoch: u64,
         items: &mut Vec<Item>,
-        room: &mut Room,
+        limits: &mut BatchLimits,
         stop: &Stop,
     ) -> Result<()> {
         while let Some(turn) = self.turn(prover, epoch)? {
-            match Walker::new(prover, turn, items, room, stop).tree() {
+            match Walker::new(prover, turn, items, limits, stop).tree() {
                 Walk::Done => self.dataset_done(prover, epoch)?,
                 Walk::Paused(object, blkid) => {
                     self.ahead(epoch, |position| {
@@ -282,7 +282,7 @@ impl Dsl {
                     break;
                 }
             }
-            if stop.is_set() || room.bytes == 0 || items.len() >= room.blocks {
+            if stop.is_set() || limits.bytes == 0 || items.len() >= limits.blocks {
                 break;
             }
         }
@@ -453,15 +453,15 @@ fn prove_all(prover: &Prover<'_>, mut items: Vec<Item>, stop: &Stop) {
         rest = after;
     }
     // A run is announced while those before it are verified.
-    let tell = |run: Option<&&[Item]>| {
+    let announce_run = |run: Option<&&[Item]>| {
         if let Some(run) = run.filter(|_| !stop.is_set()) {
             announce(prover, run);
         }
     };
-    (0..THREADS).for_each(|at| tell(runs.get(at)));
+    (0..THREADS).for_each(|at| announce_run(runs.get(at)));
     run_all_borrowed(THREADS, (0..runs.len()).collect(), |at| {
         let (began, asked) = (Instant::now(), prover.spa.io().vdevs().asked());
-        tell(runs.get(at + THREADS));
+        announce_run(runs.get(at + THREADS));
         let run = runs.get(at).copied().unwrap_or(&[]);
         for item in run {
             if stop.is_set() {

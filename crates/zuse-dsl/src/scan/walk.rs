@@ -68,7 +68,7 @@ pub(crate) struct Turn {
 
 /// How much is collected at once.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
+pub(crate) struct BatchLimits {
     pub blocks: usize,
     pub bytes: u64,
 }
@@ -78,7 +78,7 @@ pub(crate) struct Walker<'a> {
     pub prover: &'a Prover<'a>,
     pub turn: Turn,
     pub items: &'a mut Vec<Item>,
-    pub room: &'a mut Room,
+    pub limits: &'a mut BatchLimits,
     pub stop: &'a Stop,
     /// The last place where it could have paused.
     last: (u64, u64),
@@ -89,14 +89,14 @@ impl<'a> Walker<'a> {
         prover: &'a Prover<'a>,
         turn: Turn,
         items: &'a mut Vec<Item>,
-        room: &'a mut Room,
+        limits: &'a mut BatchLimits,
         stop: &'a Stop,
     ) -> Self {
         Self {
             prover,
             turn,
             items,
-            room,
+            limits,
             stop,
             last: turn.from.unwrap_or_default(),
         }
@@ -200,7 +200,7 @@ impl<'a> Walker<'a> {
             if let Met::Block(bp) = met {
                 blocks.push(*bp);
             }
-            Ok(blocks.len() < self.room.blocks)
+            Ok(blocks.len() < self.limits.blocks)
         });
         // The last one may never have been written.
         blocks.pop();
@@ -216,12 +216,12 @@ impl<'a> Walker<'a> {
     }
 
     fn take(&mut self, item: Item) {
-        self.room.bytes = self.room.bytes.saturating_sub(item.bp.psize());
+        self.limits.bytes = self.limits.bytes.saturating_sub(item.bp.psize());
         self.items.push(item);
     }
 
     fn is_full(&self) -> bool {
-        self.items.len() >= self.room.blocks || self.room.bytes == 0 || self.stop.is_set()
+        self.items.len() >= self.limits.blocks || self.limits.bytes == 0 || self.stop.is_set()
     }
 
     fn dnode(&mut self, dnode: &DnodePhys, owner: Owner) -> Walk {

@@ -33,7 +33,7 @@ const MAX_LISTING: usize = 1 << 20;
 type Done = Result<(), Errno>;
 
 /// The answer to a request for bytes with a size limit.
-enum InRoom {
+enum SizedReply {
     /// The bytes.
     All,
     /// Their number: `fuse_getxattr_out`.
@@ -41,15 +41,15 @@ enum InRoom {
 }
 
 /// `size` is the client's buffer size; 0 asks for the needed size.
-fn in_room(size: u32, bytes: &[u8]) -> Result<InRoom, Errno> {
+fn sized_reply(size: u32, bytes: &[u8]) -> Result<SizedReply, Errno> {
     match u32::try_from(bytes.len()) {
         Ok(len) if size == 0 => {
             let mut out = Out::default();
             out.u32(len);
             out.u32(0);
-            Ok(InRoom::Size(out))
+            Ok(SizedReply::Size(out))
         }
-        Ok(len) if len <= size => Ok(InRoom::All),
+        Ok(len) if len <= size => Ok(SizedReply::All),
         _ => Err(Errno::RANGE),
     }
 }
@@ -514,9 +514,9 @@ impl<O: Ops> Server<O> {
             let (size, _) = (body.u32()?, body.u32()?);
             let mut send = |value: &[u8]| {
                 if !std::mem::replace(&mut answered, true) {
-                    match in_room(size, value) {
-                        Ok(InRoom::All) => channel.send(0, m.unique, &[value]),
-                        Ok(InRoom::Size(size)) => channel.send(0, m.unique, &[&size.0]),
+                    match sized_reply(size, value) {
+                        Ok(SizedReply::All) => channel.send(0, m.unique, &[value]),
+                        Ok(SizedReply::Size(size)) => channel.send(0, m.unique, &[&size.0]),
                         Err(errno) => channel.refuse(m.unique, errno),
                     }
                 }
@@ -534,9 +534,9 @@ impl<O: Ops> Server<O> {
     fn listxattr(&self, m: &Message<'_>, out: &mut Out) -> Done {
         let size = m.body.clone().u32()?;
         let names = self.ops.listxattr(&m.caller, m.node)?;
-        match in_room(size, &names)? {
-            InRoom::All => out.0 = names,
-            InRoom::Size(size) => *out = size,
+        match sized_reply(size, &names)? {
+            SizedReply::All => out.0 = names,
+            SizedReply::Size(size) => *out = size,
         }
         Ok(())
     }

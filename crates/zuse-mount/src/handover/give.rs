@@ -96,16 +96,16 @@ impl MountServer {
         }
         let options = self.options();
         put_options(link, &options.mount)?;
-        put_options(link, &self.told())?;
+        put_options(link, &self.kernel_options())?;
         let ServerOptions {
             mount: _,
-            said,
+            overridden,
             alone,
             placed,
             clears,
         } = options;
-        link.put(said.len() as u64)?;
-        for (property, value) in said {
+        link.put(overridden.len() as u64)?;
+        for (property, value) in overridden {
             link.put_bytes(property.as_bytes())?;
             link.put_bytes(value.as_bytes())?;
         }
@@ -142,9 +142,9 @@ fn give_session(session: &Session, link: &mut Link) -> io::Result<()> {
         // The new process reports their block counts to the kernel.
         let growing = volume.growing.lock().clone();
         link.put(growing.len() as u64)?;
-        for (ino, told) in growing {
+        for (ino, block_count) in growing {
             link.put(ino)?;
-            link.put(told)?;
+            link.put(block_count)?;
         }
     }
     give_covers(session, &places, link)?;

@@ -98,24 +98,31 @@ impl MountServer {
             gone,
             expires,
         };
-        let (asked, told) = (take_options(link)?, take_options(link)?);
-        let mut said = Vec::new();
+        let (asked, kernel_options) = (take_options(link)?, take_options(link)?);
+        let mut overridden = Vec::new();
         for _ in 0..link.take()? {
             let pair = (link.take_text()?, link.take_text()?);
             // Options that this version does not know are not shown any more.
             let known = ServerOptions::SAID.iter();
             let known = known.filter(|(p, v)| *p == pair.0 && *v == pair.1);
-            said.extend(known.copied());
+            overridden.extend(known.copied());
         }
         let options = ServerOptions {
             mount: asked,
-            said,
+            overridden,
             alone: link.take_bool()?,
             placed: link.take_bool()?,
             clears: link.take_bool()?,
         };
         let session = take_session(link, tree(options.alone), unlinked, &options.mount)?;
-        Self::go_on(Arc::new(session), fd, handed, options, told, mount_threads)
+        Self::go_on(
+            Arc::new(session),
+            fd,
+            handed,
+            options,
+            kernel_options,
+            mount_threads,
+        )
     }
 }
 
@@ -152,8 +159,8 @@ fn take_session(
         };
         volume.set_above(above);
         for _ in 0..link.take()? {
-            let (ino, told) = (link.take()?, link.take()?);
-            volume.growing.lock().insert(ino, told);
+            let (ino, block_count) = (link.take()?, link.take()?);
+            volume.growing.lock().insert(ino, block_count);
         }
         match what {
             place::ROOT => root = Some(volume.clone()),

@@ -135,7 +135,7 @@ impl Pool {
         });
         drop(state);
         for guid in &whole {
-            self.tell_missing(*guid);
+            self.set_leaf_missing(*guid);
         }
         let mut forget = |node: &mut VdevConfig| {
             if whole.contains(&node.guid) {

@@ -50,7 +50,7 @@ impl Vdevs {
         self.pool_guid.store(root.guid, Ordering::Relaxed);
         // Before the tree becomes visible: a block's columns depend on the progress of the
         // expansion.
-        self.tell_reflow(&tops);
+        self.publish_reflow(&tops);
         // Reads under way go on with the old tree, which has the same leaves.
         *self.tripwire.hold(at::TREE, self.tops.write()) = tops;
         let now = self.leaves();

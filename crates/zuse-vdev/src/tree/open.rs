@@ -161,7 +161,7 @@ impl Vdevs {
         };
         let tops = builder.tops(root)?;
         self.pool_guid.store(root.guid, Ordering::Relaxed);
-        self.tell_reflow(&tops);
+        self.publish_reflow(&tops);
         *self.tripwire.hold(at::TREE, self.tops.write()) = tops;
         Ok(())
     }

@@ -148,7 +148,7 @@ impl Get {
         let columns: Vec<Column> = fields
             .iter()
             .map(|f| Column {
-                least: if f == "value" { width } else { 0 },
+                min_width: if f == "value" { width } else { 0 },
                 exact: f == "value",
                 ..Column::new(f, Side::Left)
             })

@@ -346,14 +346,14 @@ fn column(name: &str, parsable: bool) -> Column {
         && name != "creation";
     let header = known.map_or(name, |p| p.column());
     match known {
-        _ if right => Column::new(header, Side::Right).at_least(5),
+        _ if right => Column::new(header, Side::Right).min_width(5),
         _ if name == "creation" && !parsable => Column {
             exact: true,
-            ..Column::new(header, Side::Left).at_least(date::MINUTES)
+            ..Column::new(header, Side::Left).min_width(date::MINUTES)
         },
         Some(p) if p.kind == PropertyKind::Index => {
             let longest = p.words.iter().map(|(w, _)| w.len()).max().unwrap_or(0);
-            Column::new(header, Side::Left).at_least(longest)
+            Column::new(header, Side::Left).min_width(longest)
         }
         _ => Column::new(header, Side::Left),
     }

@@ -229,7 +229,7 @@ impl Status {
                 ("alloc_space", allocated),
                 ("total_space", total),
                 ("def_space", vdev.deflated),
-                ("rep_dev_size", vdev.least),
+                ("rep_dev_size", vdev.min_size),
                 ("self_healed", vdev.repaired),
                 ("phys_space", vdev.psize),
             ];
