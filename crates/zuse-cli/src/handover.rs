@@ -26,7 +26,7 @@
 //!   takes the pool for one without a host.
 //! - Keys are sent only through the socket, and their buffers are wiped.
 //! - Neither side waits for ever. The new one is notified at once when the old one ends. The old
-//!   one kills a new one that takes too long ([`Patience`]), or whose pulse stops, because requests
+//!   one kills a new one that takes too long ([`HandoverLimits`]), or whose pulse stops, because requests
 //!   of the kernel wait meanwhile. It waits longer for the process of its own program, since there
 //!   is no further fallback.
 //!
@@ -56,9 +56,9 @@ use crate::session::{Session, Taken};
 use crate::tuning::Tuning;
 use crate::wire::{self, Asked, Listener};
 
-mod heir;
+mod successor;
 
-use heir::{Heir, Patience, pulse};
+use successor::{HandoverLimits, Successor, pulse};
 
 /// Version of the protocol on the socket. Any change of it, or of what `zuse_mount` sends, needs a
 /// new number.
@@ -150,13 +150,13 @@ impl Holder {
     /// process continues.
     pub fn hand_over(
         self: &Arc<Self>,
-        heir: UnixStream,
+        successor: UnixStream,
         listener: &Listener,
         session: &mut Session,
     ) -> Option<Ended> {
-        let mut link = Link::new(heir);
+        let mut link = Link::new(successor);
         // If the new process does not start, nothing has been changed yet.
-        let process = match Heir::hello(&mut link) {
+        let process = match Successor::hello(&mut link) {
             Ok(process) => process,
             Err(why) => {
                 session
@@ -193,15 +193,15 @@ impl Holder {
         session.release(pool);
         let closed = pool.close().map_err(|e| e.to_string());
         let done = closed.and_then(|()| {
-            self.offer(link, process, &offer, Patience::OF_ANOTHER)
+            self.offer(link, process, &offer, HandoverLimits::OF_ANOTHER)
                 .or_else(|why| {
                     session
                         .ui
                         .say(format!("the mounts were not handed over: {why}"));
                     let link = successor().map_err(|e| format!("cannot start this program: {e}"));
                     let mut link = link?;
-                    let process = Heir::hello(&mut link)?;
-                    self.offer(link, process, &offer, Patience::OF_OURS)
+                    let process = Successor::hello(&mut link)?;
+                    self.offer(link, process, &offer, HandoverLimits::OF_OURS)
                 })
         });
         let Err(why) = done else {
@@ -257,26 +257,26 @@ impl Holder {
     fn offer(
         &self,
         mut link: Link,
-        heir: Heir,
+        successor: Successor,
         offer: &Offer<'_>,
-        patience: Patience,
+        limits: HandoverLimits,
     ) -> Result<(), String> {
-        let mut heir = heir.watched(patience);
-        let done = limit(&link, patience.whole)
+        let mut successor = successor.watched(limits);
+        let done = limit(&link, limits.total)
             .and_then(|()| self.send(&mut link, offer))
             .and_then(|()| match link.take()? {
                 WHOLE => Ok(()),
                 _ => Err(io::ErrorKind::InvalidData.into()),
             })
             .and_then(|()| {
-                heir.let_be()?;
+                successor.let_be()?;
                 // Before the other side begins: two processes must not read from one connection.
                 self.mounts().leave();
                 link.put(GO_ON)?;
                 link.flush()
             });
         done.map_err(|e| {
-            let why = heir.end();
+            let why = successor.end();
             // The new process has ended by now, so the connections belong to this one again.
             self.mounts().keep();
             format!("the new process: {}", why.unwrap_or_else(|| e.to_string()))

@@ -72,7 +72,7 @@ pub struct Holder {
     begun: AtomicUsize,
     connections: Arc<AtomicUsize>,
     /// Processes that ask to replace this one.
-    heirs: Mutex<Vec<UnixStream>>,
+    successors: Mutex<Vec<UnixStream>>,
     /// Former guids of the pool whose names still lead here.
     former: Mutex<Vec<u64>>,
     /// The listening socket, while there is one.
@@ -107,7 +107,7 @@ impl Holder {
             commands: AtomicUsize::new(0),
             begun: AtomicUsize::new(0),
             connections: Arc::default(),
-            heirs: Mutex::default(),
+            successors: Mutex::default(),
             former: Mutex::default(),
             door: Mutex::new(Weak::new()),
         })
@@ -423,10 +423,10 @@ impl Holder {
     }
 
     /// A process asks to replace this one.
-    pub fn ask_to_hand_over(&self, mut heir: UnixStream) {
-        if wire::hear(&mut heir).is_ok() {
+    pub fn ask_to_hand_over(&self, mut successor: UnixStream) {
+        if wire::hear(&mut successor).is_ok() {
             // The main thread hands over, because it owns the session.
-            self.heirs.lock().push(heir);
+            self.successors.lock().push(successor);
             self.mounts.wakeup().wake();
         }
     }
@@ -497,8 +497,8 @@ impl Holder {
                     }
                 }
             })?;
-        while let Some(heir) = self.watch(&listener, session) {
-            if let Some(ended) = self.hand_over(heir, &listener, session) {
+        while let Some(successor) = self.watch(&listener, session) {
+            if let Some(ended) = self.hand_over(successor, &listener, session) {
                 handle.close();
                 let _ = watcher.join();
                 return Ok(ended);
@@ -584,8 +584,8 @@ impl Holder {
             if self.ending.load(SeqCst) && (!busy || self.interrupted.load(SeqCst)) {
                 return None;
             }
-            if let Some(heir) = self.heirs.lock().pop() {
-                return Some(heir);
+            if let Some(successor) = self.successors.lock().pop() {
+                return Some(successor);
             }
             let scans = self.pool.is_scanning() && self.life == Life::Imported;
             let scans = scans && self.pool.suspended().is_none();

@@ -25,7 +25,7 @@ use zuse_dmu::zap::ZapValue;
 use zuse_io::DatasetKey;
 
 use crate::context::Dsl;
-use crate::key_material::{KeyFormat, KeyMaterial, Patience};
+use crate::key_material::{DerivationLimit, KeyFormat, KeyMaterial};
 use crate::property::{Found, Value};
 use crate::table::Table;
 
@@ -342,8 +342,8 @@ impl Dsl {
             };
             let (dir, (format, salt, rounds)) = asked;
             // This takes seconds, so no lock is held.
-            let patience = Patience::while_wanted(self.spa()?.limits().pbkdf2_rounds, go_on);
-            let wrapping = material.wrapping_key(format, salt, rounds, &patience)?;
+            let limit = DerivationLimit::while_wanted(self.spa()?.limits().pbkdf2_rounds, go_on);
+            let wrapping = material.wrapping_key(format, salt, rounds, &limit)?;
             let _config = self.read_config();
             let (now, object) = self.root_for_keys(name)?;
             if now == dir && self.derivation(dir)? == (format, salt, rounds) {

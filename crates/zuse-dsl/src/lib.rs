@@ -86,7 +86,7 @@ pub use delegation::Grant;
 pub use dir::DirEntry;
 pub use error_log::ErrorLog;
 pub use key_change::{NewEncryption, NewKey};
-pub use key_material::{KEY_MATERIAL_MAX, KeyFormat, KeyMaterial, Patience};
+pub use key_material::{DerivationLimit, KEY_MATERIAL_MAX, KeyFormat, KeyMaterial};
 pub use keyring::EncryptionInfo;
 pub use listing::{Entry, Which};
 pub use receive::{
