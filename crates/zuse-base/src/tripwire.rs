@@ -36,7 +36,7 @@ pub mod at {
     /// The lock of a map of in-memory objects.
     pub const MAPS: &str = "while it held the lock of a map of datasets";
     /// The lock of the blocks killed in a sync.
-    pub const BOOKS: &str = "while it held the lock of a dataset's books";
+    pub const ACCOUNTING: &str = "while it held the lock of a dataset's books";
     /// The lock of the references of cloned blocks.
     pub const CLONES: &str = "while it held the lock of the cloned blocks";
     /// The lock of the dedup tables.

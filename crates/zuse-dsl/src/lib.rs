@@ -21,13 +21,12 @@
 //! - A feature's count changes in the txg in which its use begins or ends.
 #![forbid(unsafe_code)]
 
-mod accounted;
+mod accounting;
 mod accounting_check;
 mod admission;
 mod ahead;
 mod batch;
 mod bookmark;
-mod books;
 mod bpobj;
 mod bptree;
 mod clone;
@@ -51,6 +50,7 @@ mod listing;
 mod livelist;
 mod meta;
 mod name;
+mod owner_property;
 mod pending;
 mod pool_seam;
 mod promote;

@@ -11,8 +11,8 @@ use zuse_dmu::{Objset, ObjsetEnv};
 use zuse_format::dsl::{BookmarkPhys, DslDatasetPhys};
 use zuse_format::{BlockPointer, ObjsetType};
 
+use crate::accounting::HeadAccounting;
 use crate::ahead::{HEADS_AT_ONCE, Needs, root_key};
-use crate::books::Books;
 use crate::context::Dsl;
 use crate::dataset::Kind;
 use crate::meta::is_public;
@@ -276,7 +276,7 @@ impl Dsl {
             io: spa.io().clone(),
             work: spa.work().clone(),
             place: Place::new("a dataset"),
-            ledger: Arc::new(Books::new(spa.io().clone(), None, 0)),
+            ledger: Arc::new(HeadAccounting::new(spa.io().clone(), None, 0)),
             meter: spa.meter().clone(),
             settings: spa.base_settings(),
             key: None,

@@ -124,9 +124,9 @@ impl Pool {
         Ok(())
     }
 
-    /// Trusts leaves whose log is empty, like those without a log. Leaves with an unreadable log
-    /// stay in doubt.
-    pub(crate) fn believe_whole_leaves(&self) {
+    /// Leaves whose log is empty are not outdated, as those without a log. Leaves with an unreadable
+    /// log stay outdated.
+    pub(crate) fn clear_outdated_leaves(&self) {
         let tree = self.config.lock().vdev_tree.clone();
         let leaves = self.vdevs.leaves();
         tree.visit(&mut |node| {

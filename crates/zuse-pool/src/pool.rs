@@ -662,11 +662,11 @@ impl Pool {
                 .and_then(|open| open(config.guid, config.path.as_deref()))
         };
         if self.writable {
-            self.doubt_lost_leaves();
+            self.mark_lost_leaves_outdated();
         }
         self.vdevs.clear(guid, &devices)?;
         if self.writable {
-            self.forgive();
+            self.clear_faulted_marks();
         }
         if self.suspension.is_lost() {
             return Err(self

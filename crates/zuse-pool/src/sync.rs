@@ -88,7 +88,7 @@ impl Pool {
     }
 
     fn write_txg(self: &Arc<Self>, txg: Txg) -> Result<()> {
-        self.suspension.check_whole()?;
+        self.suspension.check_no_panic()?;
         self.wait_for_logs(txg)?;
         if !self.anything_dirty(txg) {
             // No uberblock, because the one on disk has the same state. Changes that were counted
@@ -326,7 +326,7 @@ impl Pool {
         };
         for r in released {
             // In a suspended pool the free space is not certain.
-            if self.suspension.check_whole().is_err() {
+            if self.suspension.check_no_panic().is_err() {
                 return;
             }
             // Held, so that the space cannot be allocated between the check and the discard.
@@ -368,7 +368,7 @@ impl Pool {
                     // It may have been allocated since the list was made: only space that is still
                     // free is held.
                     let parts = allocator.hold_free(top.id(), span)?;
-                    let mut result = self.suspension.check_whole();
+                    let mut result = self.suspension.check_no_panic();
                     for part in parts.iter().filter(|_| result.is_ok()) {
                         match self.vdevs.discard(top.id(), part.start, part.size) {
                             Ok(true) => discarded += part.size,

@@ -205,7 +205,9 @@ impl Pool {
         properties::check(request)?;
         let top = &request.target;
         if request.naming != Naming::Exact && !self.exists(top)? {
-            return Err(whole(format!("specified fs ({top}) does not exist")));
+            return Err(receive_failure(format!(
+                "specified fs ({top}) does not exist"
+            )));
         }
         let mut reader = StreamReader::new(input);
         let first = match reader.next_record() {
@@ -512,7 +514,7 @@ impl Pool {
 }
 
 /// A failure of the whole receive, before any snapshot.
-fn whole(why: impl std::fmt::Display) -> Error {
+fn receive_failure(why: impl std::fmt::Display) -> Error {
     let text = format!("cannot receive: {why}");
     Error::refused_for(Refusal::Whole, Errno::INVAL, text)
 }

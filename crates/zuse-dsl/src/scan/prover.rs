@@ -196,7 +196,7 @@ impl<'a> Prover<'a> {
         let birth = bp.physical_birth();
         match name {
             Some(name) => self.note_lost(LostBlock { birth, ..name }),
-            None => self.spa.0.doubt_shared(bp),
+            None => self.spa.0.mark_unverified(bp),
         }
         Proven::Lost
     }

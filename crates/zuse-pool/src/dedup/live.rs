@@ -39,7 +39,7 @@ use zuse_io::{Candidate, Contents, DedupOutcome};
 use zuse_vdev::{VdevClass, Vdevs};
 
 use super::log::Logs;
-use super::proved::{Doubts, total};
+use super::proved::{Unverified, total};
 use super::{CHECKSUMS, CLASSES, Entry, Histogram, Key, Shared, damaged, tables, value};
 use crate::Pool;
 
@@ -136,7 +136,7 @@ pub(crate) struct Dedup {
     claimed: Mutex<HashSet<(u8, Key)>>,
     released: Condvar,
     /// Blocks that a scan must not skip.
-    pub(super) doubts: Mutex<Doubts>,
+    pub(super) unverified: Mutex<Unverified>,
     /// New tables have the new form.
     fast: AtomicBool,
     quota: AtomicU64,
@@ -165,7 +165,7 @@ impl Dedup {
             state: Mutex::default(),
             claimed: Mutex::default(),
             released: Condvar::default(),
-            doubts: Mutex::default(),
+            unverified: Mutex::default(),
             fast: AtomicBool::new(false),
             quota: AtomicU64::new(AUTO),
             size: AtomicU64::new(0),
