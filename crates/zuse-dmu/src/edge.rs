@@ -19,7 +19,7 @@ const SPILLS_MAX: usize = 1024;
 /// Objects from this number on do not come from a stream.
 const OWN: u64 = 1 << 48;
 
-/// How far an object set is proved.
+/// How far an object set has been received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edge {
     /// The last object whose dnode has arrived.
@@ -111,7 +111,7 @@ mod tests {
     use super::Edge;
 
     #[test]
-    fn what_came_is_proved_and_what_was_announced_is_not() {
+    fn what_came_is_received_and_what_was_announced_is_not() {
         let mut edge = Edge::default();
         edge.dnode(1, false);
         edge.dnode(2, true);

@@ -74,7 +74,6 @@ mod undo;
 mod version;
 mod zil;
 
-pub use accounted::is_accounted;
 pub use accounting_check::check_accounting;
 pub use admission::Estimate;
 pub use ahead::Needs;
@@ -89,6 +88,7 @@ pub use key_change::{NewEncryption, NewKey};
 pub use key_material::{DerivationLimit, KEY_MATERIAL_MAX, KeyFormat, KeyMaterial};
 pub use keyring::EncryptionInfo;
 pub use listing::{Entry, Which};
+pub use owner_property::is_accounted;
 pub use receive::{
     RawReceive, ReceiveBegin, ReceiveProgress, ReceivedEncryption, Receiving, ResumeState,
 };

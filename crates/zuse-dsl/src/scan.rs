@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   sync task          state as of here on disk, watch of freed places begins
-//!   scan thread        walk ─► blocks collected ─► sorted by place ─► each one proved
+//!   scan thread        walk ─► blocks collected ─► sorted by place ─► each verified
 //!   sync task          position and figures of that batch on disk; the next one …  or the end
 //! ```
 //! - A batch is a part of the walk: some thousand blocks, some seconds. Everything before the
@@ -16,7 +16,7 @@
 //!   same txg. That applies to the position on disk and to that of the current batch
 //!   ([`Position`]).
 //! - A batch whose dataset was destroyed, or in which more was freed than is noted, is thrown away.
-//! - Blocks that a dedup table shares are proved with the table, once, before the trees are walked.
+//! - Blocks that a dedup table shares are verified with the table, once, before the trees are walked.
 //!   The walk skips them. A block that becomes shared meanwhile is not skipped, nor one that was
 //!   found lost: its pointers have names. From the first such block on the state says that nothing
 //!   may be skipped (`ddt_class_max` 0). A process that resumes the scan does not know which blocks
@@ -27,13 +27,13 @@
 
 mod engine;
 mod error_scrub;
-mod prover;
 mod record;
 mod report;
 mod state;
 mod status;
 mod stop;
 mod task;
+mod verifier;
 mod walk;
 
 use std::sync::Arc;
@@ -41,9 +41,9 @@ use std::sync::Arc;
 use zuse_base::Txg;
 use zuse_base::sync::Mutex;
 
-use prover::{Counts, Short};
 use record::{Position, Record};
 use stop::Stop;
+use verifier::{Counts, Short};
 
 pub use error_scrub::ErrorScrub;
 pub use record::Function;

@@ -23,10 +23,10 @@ mod object_pool;
 mod pipeline;
 mod placed;
 mod policy;
-mod prove;
 mod raw;
 mod repair;
 mod shared;
+mod verify;
 
 pub use ahead::Ahead;
 pub use allocate::{AllocClass, Allocate, Allocation};

@@ -17,9 +17,9 @@ mod draid;
 mod members;
 mod permutation;
 mod plan;
-mod prove;
 mod raidz;
 mod read;
+mod verify;
 mod write;
 
 use zuse_base::{Result, Span};

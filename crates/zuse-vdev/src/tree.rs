@@ -20,9 +20,9 @@ mod change;
 mod commit;
 mod durable;
 mod open;
-mod prove;
 mod status;
 mod uberblocks;
+mod verify;
 
 pub use blocks::Address;
 pub use change::Change;

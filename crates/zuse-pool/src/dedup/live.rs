@@ -39,7 +39,7 @@ use zuse_io::{Candidate, Contents, DedupOutcome};
 use zuse_vdev::{VdevClass, Vdevs};
 
 use super::log::Logs;
-use super::proved::{Unverified, total};
+use super::verified::{Unverified, total};
 use super::{CHECKSUMS, CLASSES, Entry, Histogram, Key, Shared, damaged, tables, value};
 use crate::Pool;
 

@@ -123,12 +123,12 @@ fn a_leaf_with_too_many_wrong_blocks_is_degraded_and_still_read() {
     for i in 0..2 {
         assert_eq!(word(&vdevs, 21).0, "ONLINE");
         spoil(&devices.get(21).unwrap(), i << 14);
-        let mut judge = Judge {
+        let mut check = BlockCheck {
             verify: &mut |b| b == content(i),
             is_live: &|| true,
             fills: false,
         };
-        let found = vdevs.prove(at(0, i << 14), &mut buf, 4096, &mut judge);
+        let found = vdevs.verify_block(at(0, i << 14), &mut buf, 4096, &mut check);
         let found = found.unwrap();
         assert_eq!((found.good, found.repaired), (true, 4096));
     }

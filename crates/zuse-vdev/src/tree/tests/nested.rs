@@ -99,17 +99,17 @@ fn a_check_of_all_copies_counts_and_repairs_branches() {
     vdevs.write(at(0, 0), &content(3)).unwrap();
     spoil_whole(&devices, &[41, 42, 43]);
     let mut buf = Vec::new();
-    let mut prove = || {
-        let mut judge = Judge {
+    let mut verify_block = || {
+        let mut check = BlockCheck {
             verify: &mut |b| b == content(3),
             is_live: &|| true,
             fills: false,
         };
-        let found = vdevs.prove(at(0, 0), &mut buf, 20_000, &mut judge);
+        let found = vdevs.verify_block(at(0, 0), &mut buf, 20_000, &mut check);
         found.unwrap()
     };
-    let found = prove();
+    let found = verify_block();
     assert!(found.good && found.repaired > 0, "{found:?}");
-    let found = prove();
+    let found = verify_block();
     assert!(found.good && found.repaired == 0, "{found:?}");
 }

@@ -119,13 +119,13 @@ fn cut_everywhere(labels: bool, few: u32) {
         let data = if txg == TXG { &OLD } else { &NEW };
         for vdev in [0, 1] {
             let mut buf = Vec::new();
-            let mut judge = Judge {
+            let mut check = BlockCheck {
                 verify: &mut |b| b == data,
                 is_live: &|| true,
                 fills: false,
             };
             let place = at(vdev, txg << 16);
-            let found = vdevs.prove(place, &mut buf, data.len(), &mut judge);
+            let found = vdevs.verify_block(place, &mut buf, data.len(), &mut check);
             let found = found.unwrap();
             assert!(
                 found.good && !found.stale && found.repaired == 0,

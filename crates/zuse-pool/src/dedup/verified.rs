@@ -122,8 +122,8 @@ impl Pool {
     }
 
     /// Whether the block of a pointer was verified with the tables.
-    pub fn was_proved_shared(&self, bp: &BlockPointer) -> bool {
-        bp.dedup() && self.dedup.was_proved(bp)
+    pub fn was_shared_verified(&self, bp: &BlockPointer) -> bool {
+        bp.dedup() && self.dedup.was_verified(bp)
     }
 
     /// A batch of blocks with more than one reference, and the position of the next one. In syncing
@@ -161,7 +161,7 @@ impl Dedup {
         }
     }
 
-    fn was_proved(&self, bp: &BlockPointer) -> bool {
+    fn was_verified(&self, bp: &BlockPointer) -> bool {
         let key = Key::of(bp);
         let Ok(known) = self.known(bp.checksum_kind(), &key) else {
             return false;
