@@ -54,7 +54,7 @@ use crate::error::{CommandError, Explain, Outcome};
 use crate::holder::{Ended, Holder, Life};
 use crate::session::{Session, Taken};
 use crate::tuning::Tuning;
-use crate::wire::{self, Asked, Listener};
+use crate::wire::{self, HandoverAnswer, Listener};
 
 mod successor;
 
@@ -103,9 +103,9 @@ pub fn start(session: &mut Session, pool: &str, guid: u64, host: u32) -> Outcome
     // The old host is asked before the new process starts. A host with another protocol version
     // must not be disturbed.
     let stream = match wire::ask_to_hand_over(&socket, FORMAT).or_cannot(cannot)? {
-        Asked::FollowedEvents(stream) => stream,
-        Asked::Strange => return Ok(false),
-        Asked::Nobody => {
+        HandoverAnswer::Agreed(stream) => stream,
+        HandoverAnswer::Strange => return Ok(false),
+        HandoverAnswer::Nobody => {
             return Err(CommandError::new(format!("{}: it has just ended", cannot())).into());
         }
     };
@@ -124,7 +124,7 @@ pub fn start(session: &mut Session, pool: &str, guid: u64, host: u32) -> Outcome
     // The old host refuses this version: only whether it answers counts.
     let goes_on = wire::ask_to_hand_over(&socket, NO_FORMAT);
     let after = match goes_on {
-        Ok(Asked::Strange) => "the old version goes on".to_owned(),
+        Ok(HandoverAnswer::Strange) => "the old version goes on".to_owned(),
         _ => format!("its log is '{}'", session.state.log(guid).display()),
     };
     Err(CommandError::new(format!("{}: {why}", cannot()))

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use zuse::property_table::{Home, dataset_property};
 use zuse::tools::Layers as _;
-use zuse::{Entry, Kind, Needs, Pool, Which};
+use zuse::{Entry, Kind, ListedKinds, Needs, Pool};
 
 use crate::error::{CommandError, Explain, Meaning, Outcome, Stop};
 use crate::forward;
@@ -299,7 +299,7 @@ impl Question {
         else {
             return Ok(());
         };
-        let which = Which {
+        let which = ListedKinds {
             filesystems: *filesystems,
             volumes: *volumes,
             snapshots: *snapshots,

@@ -21,7 +21,7 @@ use zuse::{
 };
 
 use crate::cache_file::{Extra, device_paths};
-use crate::cmd::At;
+use crate::cmd::PastState;
 use crate::error::{CommandError, Explain, Meaning, Outcome, Stop, explain};
 use crate::forward::PAUSE;
 use crate::holder::Holder;
@@ -84,7 +84,7 @@ pub struct Session {
     /// The files of these keys.
     pub key_files: Vec<PathBuf>,
     /// The state of pools to open, if it is not the newest.
-    pub at: Option<At>,
+    pub at: Option<PastState>,
     /// Suffix of the pool's name, if the opened state must not be mistaken for the present one.
     pub suffix: Option<&'static str>,
     /// Tunables of the command line.
@@ -411,10 +411,10 @@ impl Session {
             label_name: passing.as_ref().and_then(|p| p.label_name.clone()),
             new_name: rename,
             rewind_to: match self.at {
-                Some(At::Txg(txg)) => Some(txg),
+                Some(PastState::Txg(txg)) => Some(txg),
                 _ => None,
             },
-            checkpoint: self.at == Some(At::Checkpoint),
+            checkpoint: self.at == Some(PastState::Checkpoint),
             ..PoolAccess::default()
         };
         let pool = Pool::open(env, found, &access)?;

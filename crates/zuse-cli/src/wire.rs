@@ -141,22 +141,22 @@ pub fn forward(socket: &Path, request: &Request, streams: &[OwnedFd; 3]) -> io::
 }
 
 /// The answer of a holder that is asked to hand over.
-pub enum Asked {
+pub enum HandoverAnswer {
     /// Nobody listens (any more).
     Nobody,
     /// It does not know how, or not in this version.
     Strange,
     /// It is about to, over this connection.
-    FollowedEvents(UnixStream),
+    Agreed(UnixStream),
 }
 
 /// Asks the listening process to hand over its pool, in a protocol version.
 ///
 /// # Errors
 /// Another user listens.
-pub fn ask_to_hand_over(socket: &Path, format: u32) -> io::Result<Asked> {
+pub fn ask_to_hand_over(socket: &Path, format: u32) -> io::Result<HandoverAnswer> {
     let Some(mut stream) = connect(socket)? else {
-        return Ok(Asked::Nobody);
+        return Ok(HandoverAnswer::Nobody);
     };
     // A process that does not know this request may run this command line.
     let argv = ["zuse", "version"].map(|word| word.as_bytes().to_vec());
@@ -171,11 +171,11 @@ pub fn ask_to_hand_over(socket: &Path, format: u32) -> io::Result<Asked> {
     let streams = [null.try_clone()?, null.try_clone()?, null].map(OwnedFd::from);
     let mut answer = [0];
     if !send(&mut stream, &request, &streams)? || stream.read_exact(&mut answer).is_err() {
-        return Ok(Asked::Nobody);
+        return Ok(HandoverAnswer::Nobody);
     }
     Ok(match answer {
-        [HEARD] => Asked::FollowedEvents(stream),
-        _ => Asked::Strange,
+        [HEARD] => HandoverAnswer::Agreed(stream),
+        _ => HandoverAnswer::Strange,
     })
 }
 

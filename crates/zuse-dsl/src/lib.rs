@@ -87,7 +87,7 @@ pub use error_log::ErrorLog;
 pub use key_change::{NewEncryption, NewKey};
 pub use key_material::{DerivationLimit, KEY_MATERIAL_MAX, KeyFormat, KeyMaterial};
 pub use keyring::EncryptionInfo;
-pub use listing::{Entry, Which};
+pub use listing::{Entry, ListedKinds};
 pub use owner_property::is_accounted;
 pub use receive::{
     RawReceive, ReceiveBegin, ReceiveProgress, ReceivedEncryption, Receiving, ResumeState,

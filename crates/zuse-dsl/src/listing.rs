@@ -21,7 +21,7 @@ use crate::tier::Root;
 
 /// Which kinds a listing includes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Which {
+pub struct ListedKinds {
     /// Filesystems.
     pub filesystems: bool,
     /// Volumes.
@@ -32,7 +32,7 @@ pub struct Which {
     pub bookmarks: bool,
 }
 
-impl Which {
+impl ListedKinds {
     /// Filesystems and volumes.
     pub const HEADS: Self = Self {
         filesystems: true,
@@ -113,7 +113,7 @@ impl Dsl {
         &self,
         root: &str,
         depth: Option<usize>,
-        which: Which,
+        which: ListedKinds,
         f: &mut dyn FnMut(Entry) -> Result<()>,
     ) -> Result<()> {
         self.walk_for(root, depth, which, Needs::default(), f)
@@ -127,7 +127,7 @@ impl Dsl {
         &self,
         root: &str,
         depth: Option<usize>,
-        which: Which,
+        which: ListedKinds,
         needs: Needs,
         f: &mut dyn FnMut(Entry) -> Result<()>,
     ) -> Result<()> {
@@ -154,7 +154,7 @@ impl Dsl {
                 let _config = self.read_config();
                 let heads: Vec<u64> = some.iter().map(|met| met.head).collect();
                 let deeper = some.iter().any(|met| depth.is_none_or(|d| met.below < d));
-                let which = Which {
+                let which = ListedKinds {
                     snapshots: which.snapshots && deeper,
                     bookmarks: which.bookmarks && deeper,
                     ..which
@@ -191,7 +191,7 @@ impl Dsl {
         &self,
         name: &str,
         head: u64,
-        which: Which,
+        which: ListedKinds,
         only_snapshots: bool,
         deeper: bool,
         out: &mut Vec<Entry>,

@@ -36,7 +36,7 @@ use crate::{AllocClass, Allocate, Block, Cache, Lost, WritePolicy};
 mod read;
 mod write;
 
-pub(crate) use write::{Squeezed, normal, seal};
+pub(crate) use write::{CompressedForm, normal, seal};
 
 /// Where one copy of a pointer's block lies.
 pub(crate) fn address_of(dva: &Dva, bp: &BlockPointer) -> Address {

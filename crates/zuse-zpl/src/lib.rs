@@ -42,7 +42,7 @@ mod znode;
 
 pub use attributes::Attributes;
 pub use backing::{AclMode, Backing, MountProps, PoolFeatures, SnapDir, SpaceFacts, XattrPlace};
-pub use create::{NewObject, Remade};
+pub use create::{LoggedObject, NewObject};
 pub use credentials::{Credentials, MAY_EXEC, MAY_READ, MAY_WRITE};
 pub use diff::{Change, ChangeKind, diff, paths_of};
 pub use directory::{DOT_ZFS, DOT_ZFS_NAME, DirEntry, Found, Wanted};

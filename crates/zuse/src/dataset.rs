@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::upgrade::newest_zpl;
 use zuse_base::{Errno, Error, Result, Timestamp};
 use zuse_dsl::property::Value;
-use zuse_dsl::{CreateOptions, Dataset as Handle, Fill, Kind, Stat, Which};
+use zuse_dsl::{CreateOptions, Dataset as Handle, Fill, Kind, ListedKinds, Stat};
 use zuse_zpl::{CaseSensitivity, FormatOptions, PoolFeatures};
 
 use crate::backing::pool_features;
@@ -202,9 +202,9 @@ impl Pool {
     /// # Errors
     /// `Refused(NOENT)`; the pool cannot be read.
     pub fn list(&self, name: &str, depth: Option<usize>, snapshots: bool) -> Result<Vec<Listing>> {
-        let which = Which {
+        let which = ListedKinds {
             snapshots,
-            ..Which::HEADS
+            ..ListedKinds::HEADS
         };
         let mut out = Vec::new();
         self.dsl().walk(name, depth, which, &mut |entry| {

@@ -144,7 +144,7 @@ pub use zuse_device::{
 };
 pub use zuse_dsl::property::{Shown, Source, Text, Value};
 pub use zuse_dsl::{EncryptionInfo, KEY_MATERIAL_MAX, KeyFormat, KeyMaterial};
-pub use zuse_dsl::{Entry, Grant, Kind, LogItem, Needs, Stat, Which};
+pub use zuse_dsl::{Entry, Grant, Kind, ListedKinds, LogItem, Needs, Stat};
 pub use zuse_dsl::{ErrorScrub, Function as ScanFunction, ScanState, ScanStatus as LastScan};
 pub use zuse_format::compatibility::{self, Compatibility};
 pub use zuse_format::feature::{self, Feature};

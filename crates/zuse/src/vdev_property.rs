@@ -218,7 +218,7 @@ impl Pool {
             let place = place.ok_or_else(|| {
                 Error::refused(Errno::NODEV, format!("no such device in pool: {guid}"))
             })?;
-            let of = Of {
+            let of = VdevValues {
                 pool: self.name(),
                 place,
                 config: place.config(&config),
@@ -437,7 +437,7 @@ impl<'a> SpaceByVdev<'a> {
 }
 
 /// The data for one vdev's properties.
-struct Of<'a> {
+struct VdevValues<'a> {
     /// The pool's name.
     pool: String,
     place: &'a Place<'a>,
@@ -450,7 +450,7 @@ struct Of<'a> {
     fragmentation: Option<u64>,
 }
 
-impl Of<'_> {
+impl VdevValues<'_> {
     fn properties(&self, names: Option<&[String]>) -> Vec<PoolProperty> {
         let Some(names) = names else {
             let late = |n: &str| matches!(n, "raidz_expanding" | "sit_out" | "autosit");

@@ -33,7 +33,7 @@ enum Job {
 
 /// How to copy.
 #[derive(Clone, Copy, Debug)]
-pub struct In {
+pub struct CopyInOptions {
     /// Directories with all that is in them.
     pub recursive: bool,
     /// Keep the readable part of a file that cannot be read completely.
@@ -61,7 +61,7 @@ struct Inward<'a> {
     notify: Option<&'a Arc<Holder>>,
     progress: &'a Progress,
     report: &'a Report,
-    manner: In,
+    options: CopyInOptions,
     /// Owners are kept.
     as_root: bool,
     me: Credentials,
@@ -80,7 +80,7 @@ pub fn copy_in(
     (progress, report): (&Progress, &Report),
     from: &Path,
     (dir, name): (&Arc<Znode>, &[u8]),
-    manner: In,
+    options: CopyInOptions,
 ) -> Outcome {
     let uid = rustix::process::geteuid();
     let copy = Inward {
@@ -89,7 +89,7 @@ pub fn copy_in(
         notify: notify.filter(|h| h.serves(dataset)),
         progress,
         report,
-        manner,
+        options,
         as_root: uid.is_root(),
         me: Credentials::judged(uid.as_raw(), crate::caller::group(), 0),
         links: Mutex::default(),
@@ -98,7 +98,7 @@ pub fn copy_in(
     let meta =
         fs::symlink_metadata(from).or_cannot(|| format!("cannot copy '{}'", from.display()))?;
     let first = if meta.is_dir() {
-        if !manner.recursive {
+        if !options.recursive {
             return Err(CommandError::new(format!(
                 "cannot copy '{}': it is a directory",
                 from.display()
@@ -292,7 +292,7 @@ impl Inward<'_> {
         let path = at.host.join(OsStr::from_bytes(from));
         let cannot = || format!("cannot copy '{}'", self.shown(&path));
         let kind = meta.file_type();
-        if !self.manner.special && !kind.is_file() && !kind.is_symlink() {
+        if !self.options.special && !kind.is_file() && !kind.is_symlink() {
             return Ok(());
         }
         let shared = meta.nlink() > 1;
@@ -310,7 +310,7 @@ impl Inward<'_> {
             true => self.data(&znode, &path, meta, buffer),
             false => Ok(()),
         };
-        let stays = read.is_ok() || self.manner.keep_going;
+        let stays = read.is_ok() || self.options.keep_going;
         let done = match stays {
             true => self.finish(&znode, meta, &path),
             false => self.fs.unlink(&self.me, at.dir, name).or_cannot(cannot),
@@ -382,7 +382,7 @@ impl Inward<'_> {
         let Stop::Failed(error) = stop else {
             return stop;
         };
-        let kept = match self.manner.keep_going {
+        let kept = match self.options.keep_going {
             true => "what could be read is kept",
             false => "nothing of it is kept (-k keeps what can be read)",
         };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use zuse_base::{Result, Txg, ZEROS};
 
 use super::Stripes;
-use super::plan::{Column, Plan, Spot};
+use super::plan::{ChildOffset, Column, Plan};
 use super::read::{Reading, Seen, parity_at};
 use super::write::Part;
 use crate::leaf::Leaf;
@@ -159,13 +159,13 @@ impl Stripes {
             let ([(child, first, _), ..], [.., (_, last, len)]) = (run, run) else {
                 continue;
             };
-            let spot = Spot {
+            let on_child = ChildOffset {
                 child: *child,
                 offset: *first,
                 boot: false,
             };
             let len = last.saturating_sub(*first).saturating_add(*len as u64);
-            if let Some((leaf, _)) = self.children.best(self.draid(), spot)
+            if let Some((leaf, _)) = self.children.best(self.draid(), on_child)
                 && let Ok(len) = usize::try_from(len)
             {
                 leaf.will_read(*first, len);
@@ -355,11 +355,11 @@ impl<'a> Found<'a> {
     /// Whether there are other bytes than zeros after a short column of dRAID.
     fn has_noise(&self, column: usize, leaf: &Leaf, data: &[u8]) -> bool {
         let part = self.part(column, data);
-        if part.zeros == 0 || part.spot.boot {
+        if part.zeros == 0 || part.on_child.boot {
             return false;
         }
         let mut rest = vec![0; part.zeros];
-        let at = part.spot.offset + part.bytes.len() as u64;
+        let at = part.on_child.offset + part.bytes.len() as u64;
         leaf.read(at, &mut rest).is_err() || rest.iter().any(|b| *b != 0)
     }
 
@@ -367,11 +367,11 @@ impl<'a> Found<'a> {
     /// blame.
     fn ask(&self, column: usize, leaf: &Leaf, data: &[u8]) -> (bool, bool) {
         let part = self.part(column, data);
-        if part.spot.boot {
+        if part.on_child.boot {
             return (false, false);
         }
         let mut bytes = vec![0; part.bytes.len() + part.zeros];
-        match leaf.read(part.spot.offset, &mut bytes) {
+        match leaf.read(part.on_child.offset, &mut bytes) {
             Err(_) => (true, false),
             Ok(()) => {
                 let (front, rest) = bytes.split_at(part.bytes.len());
@@ -388,7 +388,7 @@ impl<'a> Found<'a> {
                 wrong.leaf.note_checksum_error();
             }
             let part = self.part(wrong.column, data);
-            if self.good && !part.spot.boot && write_part(wrong.leaf, &part).is_ok() {
+            if self.good && !part.on_child.boot && write_part(wrong.leaf, &part).is_ok() {
                 wrong.leaf.counters().repaired.bump();
                 verified.repaired += (part.bytes.len() + part.zeros) as u64;
             } else {
@@ -407,5 +407,5 @@ fn write_part(leaf: &Leaf, part: &Part<'_>) -> Result<()> {
         left -= n;
     }
     slices.retain(|s| !s.is_empty());
-    leaf.write(part.spot.offset, &slices)
+    leaf.write(part.on_child.offset, &slices)
 }
