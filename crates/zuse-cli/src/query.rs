@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use zuse::property_table::{Home, dataset_property};
 use zuse::tools::Layers as _;
-use zuse::{Entry, Kind, ListedKinds, Needs, Pool};
+use zuse::{DatasetKind, ListedDataset, ListedKinds, Needs, Pool};
 
 use crate::error::{CommandError, Explain, Meaning, Outcome, Stop};
 use crate::forward;
@@ -387,7 +387,7 @@ fn beside(name: &str) -> bool {
 
 fn dataset_row(
     pool: &Arc<Pool>,
-    entry: &Entry,
+    entry: &ListedDataset,
     properties: Option<&[&str]>,
     received: bool,
 ) -> zuse::Result<DatasetRow> {
@@ -412,10 +412,10 @@ fn dataset_row(
         cells.push((name, cell));
     }
     let kind = match entry.kind {
-        Kind::Filesystem => "filesystem",
-        Kind::Volume => "volume",
-        Kind::Snapshot => "snapshot",
-        Kind::Bookmark => "bookmark",
+        DatasetKind::Filesystem => "filesystem",
+        DatasetKind::Volume => "volume",
+        DatasetKind::Snapshot => "snapshot",
+        DatasetKind::Bookmark => "bookmark",
     };
     Ok(DatasetRow {
         name: entry.name.clone(),

@@ -22,7 +22,7 @@ use crate::meta::ds_of;
 
 /// The kind of a dataset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum DatasetKind {
     /// A filesystem.
     Filesystem,
     /// A volume.
@@ -241,14 +241,14 @@ impl Dataset {
     ///
     /// # Errors
     /// The objset block cannot be read.
-    pub fn kind(&self) -> Result<Kind> {
+    pub fn kind(&self) -> Result<DatasetKind> {
         if self.snapshot {
-            return Ok(Kind::Snapshot);
+            return Ok(DatasetKind::Snapshot);
         }
         Ok(if self.objset_type()? == ObjsetType::Zvol {
-            Kind::Volume
+            DatasetKind::Volume
         } else {
-            Kind::Filesystem
+            DatasetKind::Filesystem
         })
     }
 

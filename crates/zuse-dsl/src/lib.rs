@@ -80,14 +80,14 @@ pub use ahead::Needs;
 pub use batch::{Batch, Operation, Outcome};
 pub use context::{Dsl, Fill};
 pub use create::CreateOptions;
-pub use dataset::{Dataset, Kind, Owner};
+pub use dataset::{Dataset, DatasetKind, Owner};
 pub use delegation::Grant;
 pub use dir::DirEntry;
 pub use error_log::ErrorLog;
 pub use key_change::{NewEncryption, NewKey};
 pub use key_material::{DerivationLimit, KEY_MATERIAL_MAX, KeyFormat, KeyMaterial};
 pub use keyring::EncryptionInfo;
-pub use listing::{Entry, ListedKinds};
+pub use listing::{ListedDataset, ListedKinds};
 pub use owner_property::is_accounted;
 pub use receive::{
     RawReceive, ReceiveBegin, ReceiveProgress, ReceivedEncryption, Receiving, ResumeState,

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use zuse_base::sync::Mutex;
 
 use zuse::tools::Layers as _;
-use zuse::{FileSystem, Kind, Mounts, Pool};
+use zuse::{DatasetKind, FileSystem, Mounts, Pool};
 use zuse_base::tripwire::at;
 use zuse_base::{Errno, Error, Result};
 use zuse_fuse::MountError;
@@ -57,7 +57,7 @@ impl Tree for PoolTree {
         let mut out = Vec::new();
         for listing in self.pool.list(root, None, false)? {
             let name = &listing.name;
-            if listing.kind != Kind::Filesystem || name == root {
+            if listing.kind != DatasetKind::Filesystem || name == root {
                 continue;
             }
             let encryption = self.pool.encryption(name);

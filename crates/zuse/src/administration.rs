@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use zuse_base::{Errno, Error, Result};
-use zuse_dsl::Kind;
+use zuse_dsl::DatasetKind;
 use zuse_dsl::property::Value;
 use zuse_pool::{VdevWorkKind, VdevWorkOrder};
 use zuse_vdev::VdevState;
@@ -36,9 +36,9 @@ impl Pool {
     ) -> Result<()> {
         let dataset = self.dsl().dataset(snapshot)?;
         let kind = if dataset.is_volume()? {
-            Kind::Volume
+            DatasetKind::Volume
         } else {
-            Kind::Filesystem
+            DatasetKind::Filesystem
         };
         drop(dataset);
         let values = properties

@@ -143,8 +143,8 @@ pub use zuse_device::{
     Access as DeviceAccess, BlockDevice, FileDevice, Foreign, MIN_DEVICE_SIZE, Storage, foreign,
 };
 pub use zuse_dsl::property::{Shown, Source, Text, Value};
+pub use zuse_dsl::{DatasetKind, Grant, ListedDataset, ListedKinds, LogItem, Needs, Stat};
 pub use zuse_dsl::{EncryptionInfo, KEY_MATERIAL_MAX, KeyFormat, KeyMaterial};
-pub use zuse_dsl::{Entry, Grant, Kind, ListedKinds, LogItem, Needs, Stat};
 pub use zuse_dsl::{ErrorScrub, Function as ScanFunction, ScanState, ScanStatus as LastScan};
 pub use zuse_format::compatibility::{self, Compatibility};
 pub use zuse_format::feature::{self, Feature};

@@ -379,8 +379,8 @@ impl Pool {
         let is_top = dataset_of(&begin.to_name) == dataset_of(&package.top);
         let sent = package.properties(dataset_of(&begin.to_name));
         let kind = match begin.objset_type {
-            ZVOL => zuse_dsl::Kind::Volume,
-            _ => zuse_dsl::Kind::Filesystem,
+            ZVOL => zuse_dsl::DatasetKind::Volume,
+            _ => zuse_dsl::DatasetKind::Filesystem,
         };
         if begin.features() & zuse_stream::features::RAW != 0 {
             properties::check_raw(request)?;

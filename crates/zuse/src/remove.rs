@@ -4,7 +4,7 @@ use std::path::Path;
 
 use zuse_base::{Errno, Error, Refusal, Result};
 use zuse_device::{Access, FileDevice};
-use zuse_dsl::Kind;
+use zuse_dsl::DatasetKind;
 use zuse_vdev::{LabelConfig, Labels, VdevStatus, label};
 
 use crate::{AuxList, Pool};
@@ -101,7 +101,7 @@ impl Pool {
     fn datasets_with_logs(&self) -> Result<Vec<String>> {
         let mut out = Vec::new();
         for entry in self.list(&self.name(), None, false)? {
-            let is_head = matches!(entry.kind, Kind::Filesystem | Kind::Volume);
+            let is_head = matches!(entry.kind, DatasetKind::Filesystem | DatasetKind::Volume);
             if is_head
                 && self
                     .dsl()

@@ -367,7 +367,7 @@ fn a_snapshot_is_taken_of_a_dataset() {
     let pool = lab.pool("tank");
     let head = pool.dataset("tank").expect("a dataset");
     let monday = head.snapshot("monday").expect("a snapshot");
-    assert_eq!(monday.kind().expect("a kind"), zuse::Kind::Snapshot);
+    assert_eq!(monday.kind().expect("a kind"), zuse::DatasetKind::Snapshot);
     let refused = |result: zuse::Result<zuse::Dataset>, errno| {
         let error = result.map(drop).expect_err("refused");
         assert!(error.is(errno), "{error:?}");

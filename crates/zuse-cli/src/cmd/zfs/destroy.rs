@@ -84,7 +84,7 @@ impl Destroy {
             .plan_destroy(name, recursive)
             .or_cannot(|| format!("cannot open '{name}'"))?;
         let kind = match pool.dataset(name).and_then(|d| d.kind()) {
-            Ok(zuse::Kind::Volume) => "volume",
+            Ok(zuse::DatasetKind::Volume) => "volume",
             _ => "filesystem",
         };
         self.check_dependents(&plan, kind)?;
