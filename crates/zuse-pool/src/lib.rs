@@ -62,7 +62,7 @@ pub use logs::{CommitPause, LogFigures, Logs, Writing};
 pub use offline::Offline;
 pub use open::OpenOptions;
 pub use pool::{Environment, FailMode, Host, Pool, Space};
-pub use rebuild::Rebuild;
+pub use rebuild::{Rebuild, RebuildState};
 pub use split::SplitOff;
 pub use tops::NewVdevs;
 pub use tree_change::{MissingBlocks, TreeChange};

@@ -152,7 +152,7 @@ pub use zuse_format::uberblock::{SPA_VERSION, is_spa_version};
 pub use zuse_format::{Uberblock, property as property_table};
 pub use zuse_pool::tunable::{self, TUNABLES, Tunable};
 pub use zuse_pool::{Environment, FailMode, Host, Limits, Offline, Shape, Space, TopSpec};
-pub use zuse_pool::{Rebuild, fragmentation};
+pub use zuse_pool::{Rebuild, RebuildState, fragmentation};
 pub use zuse_pool::{VdevSpec, VdevWorkKind, VdevWorkOrder, VdevWorkState};
 pub use zuse_vdev::assemble::OpenDevices;
 pub use zuse_vdev::ring::read_ring;

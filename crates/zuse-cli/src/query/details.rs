@@ -245,7 +245,15 @@ fn rebuild_words(r: &zuse::Rebuild) -> [u64; 9] {
     let bytes = [r.scanned, r.issued, r.rebuilt, r.estimate];
     let [scanned, issued, rebuilt, all] = bytes;
     [
-        r.vdev, r.state, r.start, r.end, scanned, issued, rebuilt, all, r.errors,
+        r.vdev,
+        r.state.number(),
+        r.start,
+        r.end,
+        scanned,
+        issued,
+        rebuilt,
+        all,
+        r.errors,
     ]
 }
 
