@@ -32,24 +32,20 @@ const MAX_PASSES: u32 = 40;
 
 impl Pool {
     fn anything_dirty(&self, txg: Txg) -> bool {
-        self.config_dirty.load(Relaxed)
-            || !self.new_tops.lock().is_empty()
-            || self.vdev_work.is_due()
-            || self.mos().is_dirty(txg)
-            || self.hooks.is_dirty(txg)
-            || self.frees_pending.load(Relaxed)
-            || self.clones.is_dirty(txg)
-            // A discarded checkpoint's map is freed in parts: each takes a txg, even without
-            // writers.
-            || self.is_discarding()
-            || self.dedup.is_dirty()
-            || self
-                .allocator
-                .get()
-                // Log space maps are flushed partly in every txg: without new ones they shrink to
-                // nothing.
-                .is_some_and(|a| a.is_dirty(txg) || a.has_logs())
-            || self.tasks.lock().iter().any(|t| t.txg <= txg)
+        let config = self.config_dirty.load(Relaxed) || !self.new_tops.lock().is_empty();
+        let datasets = self.mos().is_dirty(txg) || self.hooks.is_dirty(txg);
+        let tables = self.clones.is_dirty(txg) || self.dedup.is_dirty();
+        config || datasets || tables || self.has_work(txg)
+    }
+
+    /// Whether work waits for a txg, even if nothing is dirty.
+    fn has_work(&self, txg: Txg) -> bool {
+        // A discarded checkpoint's map is freed in parts: each takes a txg, even without writers.
+        let frees = self.frees_pending.load(Relaxed) || self.is_discarding();
+        // Log space maps are flushed partly in every txg: without new ones they shrink to nothing.
+        let maps = |a: &Arc<Allocator>| a.is_dirty(txg) || a.has_logs();
+        let tasks = || self.tasks.lock().iter().any(|t| t.txg <= txg);
+        frees || self.vdev_work.is_due() || self.allocator.get().is_some_and(maps) || tasks()
     }
 
     pub(crate) fn fail_tasks(&self, error: &Error) {

@@ -50,12 +50,17 @@ impl FileSystem {
         // A partial last block must be the last one of the target as well.
         let ends = from_at + len >= from.size() && to_at + len >= to.size();
         let blocks = if ends { len.div_ceil(size) } else { len / size }.min(AT_ONCE);
+        // Only the block size of a file of one block can change.
         let grows = u64::from(target.block_size()) != size;
-        let may_grow = target.max_block() == 0
-            && u64::from(target.block_size()) < size
-            && to.size() <= size
-            && (size == u64::from(props.record_size) || to_at == 0 && source.max_block() == 0);
-        if blocks == 0 || grows && !may_grow || to_at > 0 && !size.is_power_of_two() {
+        let one_block = target.max_block() == 0 && to.size() <= size;
+        let may_grow = one_block && u64::from(target.block_size()) < size;
+        // That of a file with more blocks is the record size.
+        let stays_one_block = to_at == 0 && source.max_block() == 0;
+        let size_fits = size == u64::from(props.record_size) || stays_one_block;
+        if grows && !(may_grow && size_fits) {
+            return Ok(0);
+        }
+        if blocks == 0 || to_at > 0 && !size.is_power_of_two() {
             return Ok(0);
         }
         if grows && to.size() > 0 {
