@@ -26,9 +26,9 @@
 //!   takes the pool for one without a host.
 //! - Keys are sent only through the socket, and their buffers are wiped.
 //! - Neither side waits for ever. The new one is notified at once when the old one ends. The old
-//!   one kills a new one that takes too long ([`HandoverLimits`]), or whose pulse stops, because requests
-//!   of the kernel wait meanwhile. It waits longer for the process of its own program, since there
-//!   is no further fallback.
+//!   one kills a new one that takes too long ([`HandoverLimits`]), or whose pulse stops, because
+//!   requests of the kernel wait meanwhile. It waits longer for the process of its own program,
+//!   since there is no further fallback.
 //!
 //! Not handed over: the device I/O counters since the pool was opened.
 
@@ -168,11 +168,7 @@ impl Holder {
         let keys = match self.get_ready() {
             Ok(keys) => keys,
             Err(why) => {
-                // If the new process has ended, it need not receive the refusal.
-                let told = link
-                    .put(REFUSED)
-                    .and_then(|()| link.put_bytes(why.as_bytes()));
-                drop(told.and_then(|()| link.flush()));
+                refuse(&mut link, &why);
                 return None;
             }
         };
@@ -198,7 +194,8 @@ impl Holder {
                     session
                         .ui
                         .say(format!("the mounts were not handed over: {why}"));
-                    let link = successor().map_err(|e| format!("cannot start this program: {e}"));
+                    let link =
+                        start_successor().map_err(|e| format!("cannot start this program: {e}"));
                     let mut link = link?;
                     let process = Successor::hello(&mut link)?;
                     self.offer(link, process, &offer, HandoverLimits::OF_OURS)
@@ -341,8 +338,16 @@ fn tuned(pool: &Pool) -> Vec<(&'static str, String)> {
         .collect()
 }
 
+/// Refuses to hand over. If the new process has ended, it need not receive that.
+fn refuse(link: &mut Link, why: &str) {
+    let refused = link
+        .put(REFUSED)
+        .and_then(|()| link.put_bytes(why.as_bytes()));
+    drop(refused.and_then(|()| link.flush()));
+}
+
 /// Starts this program again, in the version with which this process began, to replace it.
-fn successor() -> io::Result<Link> {
+fn start_successor() -> io::Result<Link> {
     let (ours, theirs) = UnixStream::pair()?;
     Command::new("/proc/self/exe")
         // By its inode: an update may have replaced or removed the file.

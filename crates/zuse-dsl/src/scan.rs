@@ -16,11 +16,11 @@
 //!   same txg. That applies to the position on disk and to that of the current batch
 //!   ([`Position`]).
 //! - A batch whose dataset was destroyed, or in which more was freed than is noted, is thrown away.
-//! - Blocks that a dedup table shares are verified with the table, once, before the trees are walked.
-//!   The walk skips them. A block that becomes shared meanwhile is not skipped, nor one that was
-//!   found lost: its pointers have names. From the first such block on the state says that nothing
-//!   may be skipped (`ddt_class_max` 0). A process that resumes the scan does not know which blocks
-//!   these are.
+//! - Blocks that a dedup table shares are verified with the table, once, before the trees are
+//!   walked. The walk skips them. A block that becomes shared meanwhile is not skipped, nor one
+//!   that was found lost: its pointers have names. From the first such block on the state says that
+//!   nothing may be skipped (`ddt_class_max` 0). A process that resumes the scan does not know
+//!   which blocks these are.
 //! - What a leaf did not take is known only to the scan that wrote it. On disk such blocks count as
 //!   errors until the scan ends. A resilver with errors that is taken up begins again.
 //! - `Scan`'s lock is a leaf: nothing is read or waited for under it.

@@ -133,7 +133,7 @@ impl Pipeline {
         scratch: &mut Vec<u8>,
     ) -> Result<Option<(BlockPointer, Mark)>> {
         let unit = self.allocator()?.min_allocation();
-        let compression = match self.compress_for_write(policy, unit, data, scratch) {
+        let compression = match self.compress(policy, unit, data, scratch) {
             CompressedForm::Plain => Compression::Off,
             CompressedForm::Embed(_) => return Ok(None),
             CompressedForm::Stored => policy.compression,

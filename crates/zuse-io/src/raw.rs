@@ -117,8 +117,7 @@ impl Pipeline {
         let policy = policy.encrypted();
         let mut scratch = Vec::new();
         let unit = self.allocator()?.min_allocation();
-        let (stored, compression) = match self.compress_for_write(&policy, unit, data, &mut scratch)
-        {
+        let (stored, compression) = match self.compress(&policy, unit, data, &mut scratch) {
             CompressedForm::Stored => (&scratch[..], policy.compression),
             CompressedForm::Plain | CompressedForm::Embed(_) => (data, Compression::Off),
         };

@@ -97,7 +97,7 @@ impl PoolMounts {
             return true;
         };
         let until = Instant::now() + REQUESTS;
-        while !mount_threads.thread_pool.pause(ATTEMPT) {
+        while !mount_threads.workers.pause(ATTEMPT) {
             if Instant::now() >= until {
                 return false;
             }
@@ -109,7 +109,7 @@ impl PoolMounts {
     /// Takes messages again.
     pub fn resume(&self) {
         if let Some(mount_threads) = self.started_threads() {
-            mount_threads.thread_pool.resume();
+            mount_threads.workers.resume();
         }
     }
 
@@ -130,6 +130,6 @@ impl PoolMounts {
     /// The mounts belong to this process from now on, and are served.
     pub fn begin(&self) {
         self.servers().iter().for_each(|server| server.claim());
-        self.go_on();
+        self.resume();
     }
 }

@@ -31,7 +31,7 @@ const IDLE_TICKS: u32 = ATIME_TICKS + 2;
 /// Threads for mounts; they belong to no mount in particular.
 #[derive(Debug)]
 pub struct MountThreads {
-    pub(crate) thread_pool: ThreadPool,
+    pub(crate) workers: ThreadPool,
     housekeeping: Arc<Mutex<Housekeeping>>,
     wakeup: Arc<Wakeup>,
 }
@@ -62,7 +62,7 @@ impl MountThreads {
     /// The system gives no descriptors.
     pub fn new() -> std::io::Result<Self> {
         Ok(Self {
-            thread_pool: ThreadPool::new()?,
+            workers: ThreadPool::new()?,
             housekeeping: Arc::default(),
             wakeup: Arc::default(),
         })

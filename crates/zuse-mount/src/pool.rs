@@ -308,7 +308,7 @@ impl PoolMounts {
         }
         let new = Arc::new(MountThreads::new()?);
         let wakeup = self.wakeup.clone();
-        new.thread_pool.set_on_end(move || wakeup.wake());
+        new.workers.set_on_end(move || wakeup.wake());
         *mount_threads = Some(new.clone());
         Ok(new)
     }

@@ -135,7 +135,7 @@ impl MountServer {
         dataset: &str,
         mountpoint: &Path,
         options: &ServerOptions,
-        mount_threads: &MountThreads,
+        threads: &MountThreads,
     ) -> std::result::Result<Self, ServeError> {
         let slots = Arc::new(Slots::default());
         let fs = tree.open(dataset)?;
@@ -161,17 +161,10 @@ impl MountServer {
             )
             .into());
         }
-        let kernel_options = effective(&asked, &shown);
-        let mounted = mount(
-            session.clone(),
-            mountpoint,
-            &kernel_options,
-            &mount_threads.thread_pool,
-        )?;
+        let given = effective(&asked, &shown);
+        let mounted = mount(session.clone(), mountpoint, &given, &threads.workers)?;
         let _ = session.notifier.set(mounted.notifier());
-        mount_threads
-            .add_session(&session)
-            .map_err(MountError::Session)?;
+        threads.add_session(&session).map_err(MountError::Session)?;
         Ok(Self {
             session,
             mounted,
@@ -181,7 +174,7 @@ impl MountServer {
             alone: options.alone,
             placed: options.placed,
             clears: options.clears,
-            kernel_options: Mutex::new(kernel_options),
+            kernel_options: Mutex::new(given),
         })
     }
 
@@ -195,8 +188,8 @@ impl MountServer {
         fd: OwnedFd,
         handed: Handed,
         options: ServerOptions,
-        kernel_options: MountOptions,
-        mount_threads: &MountThreads,
+        given: MountOptions,
+        threads: &MountThreads,
     ) -> std::result::Result<Self, ServeError> {
         if !session.root().is_snapshot && !session.root().name().contains('@') {
             let (missing, _) = lay(&session, |_| true)?;
@@ -205,17 +198,9 @@ impl MountServer {
                 session.table.purge(volume);
             }
         }
-        let mounted = go_on(
-            session.clone(),
-            fd,
-            handed,
-            &kernel_options,
-            &mount_threads.thread_pool,
-        )?;
+        let mounted = go_on(session.clone(), fd, handed, &given, &threads.workers)?;
         let _ = session.notifier.set(mounted.notifier());
-        mount_threads
-            .add_session(&session)
-            .map_err(MountError::Session)?;
+        threads.add_session(&session).map_err(MountError::Session)?;
         Ok(Self {
             session,
             mounted,
@@ -225,7 +210,7 @@ impl MountServer {
             alone: options.alone,
             placed: options.placed,
             clears: options.clears,
-            kernel_options: Mutex::new(kernel_options),
+            kernel_options: Mutex::new(given),
         })
     }
 
@@ -706,13 +691,13 @@ impl MountServer {
     /// Tells the kernel whether the root is writable now. Without the permission for that the file
     /// system itself refuses.
     fn follow_read_only(&self, fs: &FileSystem) {
-        let mut kernel_options = self.kernel_options.lock();
+        let mut current = self.kernel_options.lock();
         let new = MountOptions {
             read_only: self.asked.read_only || fs.is_read_only(),
-            ..kernel_options.clone()
+            ..current.clone()
         };
-        if kernel_options.read_only != new.read_only && self.mounted.set_read_only(&new).is_ok() {
-            *kernel_options = new;
+        if current.read_only != new.read_only && self.mounted.set_read_only(&new).is_ok() {
+            *current = new;
         }
     }
 
@@ -721,20 +706,20 @@ impl MountServer {
     /// honours no more than allowed.
     fn follow_honoured(&self, all: &[Arc<FileSystem>], before: bool) -> bool {
         let new = effective(&self.asked, all);
-        let mut kernel_options = self.kernel_options.lock();
+        let mut current = self.kernel_options.lock();
         let less = |was: bool, is: bool| is && (was || !before);
         let next = MountOptions {
-            suid: less(kernel_options.suid, new.suid),
-            dev: less(kernel_options.dev, new.dev),
-            exec: less(kernel_options.exec, new.exec),
-            ..kernel_options.clone()
+            suid: less(current.suid, new.suid),
+            dev: less(current.dev, new.dev),
+            exec: less(current.exec, new.exec),
+            ..current.clone()
         };
         let honoured = |o: &MountOptions| (o.suid, o.dev, o.exec);
-        if honoured(&next) != honoured(&kernel_options) {
+        if honoured(&next) != honoured(&current) {
             if self.mounted.set_honoured(&next).is_err() {
-                return kernel_options.suid <= new.suid && kernel_options.dev <= new.dev;
+                return current.suid <= new.suid && current.dev <= new.dev;
             }
-            *kernel_options = next;
+            *current = next;
         }
         true
     }

@@ -124,8 +124,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Leaves whose log is empty are not outdated, as those without a log. Leaves with an unreadable
-    /// log stay outdated.
+    /// Leaves whose log is empty are not outdated, as those without a log. Leaves with an
+    /// unreadable log stay outdated.
     pub(crate) fn clear_outdated_leaves(&self) {
         let tree = self.config.lock().vdev_tree.clone();
         let leaves = self.vdevs.leaves();

@@ -8,8 +8,8 @@
 //!      └─ bad label ► Offline, Faulted, Removed, CantOpen ──┘
 //! ```
 //!
-//! - The lock guards the state: which device is open, and its health. It is held for a pointer copy,
-//!   never over I/O.
+//! - The lock guards the state: which device is open, and its health. It is held for a pointer
+//!   copy, never over I/O.
 //! - An I/O error is counted and returned, and does not close the device: a bad sector is not a bad
 //!   disk. Only an errno that says the device is gone does.
 //! - A write that failed while a sibling took it leaves a mark ([`Leaf::take_missed`]): the pool

@@ -4,8 +4,8 @@
 //! - A leaf whose dirty time log has the block's birth is not read but rewritten.
 //! - Before anything is counted or written, the caller says whether the block still exists. Its
 //!   space may have been freed since its pointer was read, and may belong to another block.
-//! - A resilver reads no more than it needs to fill the missing parts ([`BlockCheck::fills`]). Other
-//!   errors are left to a scrub, unless the block cannot be read without repair.
+//! - A resilver reads no more than it needs to fill the missing parts ([`BlockCheck::fills`]).
+//!   Other errors are left to a scrub, unless the block cannot be read without repair.
 //! - A leaf that did not get the right bytes is reported: its dirty time log keeps the birth.
 
 /// How to verify the block, and whether it still exists.

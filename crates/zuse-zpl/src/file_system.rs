@@ -557,8 +557,8 @@ impl FileSystem {
 
 /// A user of objects that does not hold them.
 pub trait UnlinkObserver: Send + Sync {
-    /// The last name of an object is being removed, by an open transaction. An observer that holds the
-    /// object when this returns keeps it usable. The file system must not be called here.
+    /// The last name of an object is being removed, by an open transaction. An observer that holds
+    /// the object when this returns keeps it usable. The file system must not be called here.
     fn on_last_unlink(&self, znode: &Arc<Znode>);
 }
 

@@ -7,9 +7,9 @@
 //!                                                               free_unlinked_again, once it is its own
 //! ```
 //! Invariants
-//! - Between [`FileSystem::keep_unlinked_objects`] and [`FileSystem::free_unlinked_again`] no object
-//!   is freed because its last holder is gone. So if either process fails, the other one finds the
-//!   objects in the unlinked set, intact.
+//! - Between [`FileSystem::keep_unlinked_objects`] and [`FileSystem::free_unlinked_again`] no
+//!   object is freed because its last holder is gone. So if either process fails, the other one
+//!   finds the objects in the unlinked set, intact.
 //! - An object that nobody takes over is freed at the next open.
 
 use std::sync::Arc;

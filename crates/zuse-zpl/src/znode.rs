@@ -192,7 +192,8 @@ pub(crate) struct ZnodeCache {
     pub orphans: Mutex<Vec<(ObjectId, u64)>>,
     /// How many may wait.
     pub orphan_limit: AtomicUsize,
-    /// Unlinked objects without holders are freed by another process ([`crate::unlinked_handover`]).
+    /// Unlinked objects without holders are freed by another process
+    /// ([`crate::unlinked_handover`]).
     pub keep_unlinked: AtomicBool,
     /// Held by the thread that frees them.
     pub reaping: Mutex<()>,

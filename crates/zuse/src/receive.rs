@@ -305,13 +305,13 @@ impl Pool {
         report: &mut dyn FnMut(&ReceivedSnapshot),
     ) -> Result<()> {
         let begin = check_begin(item)?;
-        let (target, snapshot) = name_here(&package.top, begin, request).ok_or_else(|| {
+        let (target, name) = name_here(&package.top, begin, request).ok_or_else(|| {
             let what = format!("'{}' is no snapshot below '{}'", begin.to_name, package.top);
             Error::from(item.invalid(what))
         })?;
         let mut snapshot = ReceivedSnapshot {
             from: begin.to_name.clone(),
-            to: format!("{target}@{snapshot}"),
+            to: format!("{target}@{name}"),
             incremental: begin.from_guid != 0,
             skipped: false,
             bytes: None,
@@ -340,7 +340,7 @@ impl Pool {
         }
         let exists = self.dsl().dataset(&target).is_ok();
         let (options, late) = self.options_for(begin, package, request, &target, exists)?;
-        let received = receive(self.dsl(), reader, item, &target, &snapshot, &options)?;
+        let received = receive(self.dsl(), reader, item, &target, &name, &options)?;
         snapshot.bytes = Some(received.bytes);
         let mut received = received;
         let flaw = received.flaw.take();

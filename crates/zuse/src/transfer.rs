@@ -114,8 +114,8 @@ impl Pool {
         }
     }
 
-    /// Calls `report` for each object that changed from a snapshot to a later one, or to its dataset
-    /// as it is now.
+    /// Calls `report` for each object that changed from a snapshot to a later one, or to its
+    /// dataset as it is now.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

@@ -1,6 +1,6 @@
 //! Idle spares and cache devices: listed with their pool, and not used by it.
 
-use super::{VdevRow, room};
+use super::{VdevRow, sizes};
 
 /// The row of one of them; its path shows whether it exists.
 pub fn row(config: &zuse::VdevConfig, list: &str, tree: &VdevRow) -> VdevRow {

@@ -390,8 +390,8 @@ impl Shared {
         inbox: &mut [u8],
     ) -> Option<(ConnectionUse, usize)> {
         let in_use = ConnectionUse::new(connection);
-        // Counted first: a thread that pauses the pool sees either this count, or that no message is
-        // read.
+        // Counted first: a thread that pauses the pool sees either this count, or that no message
+        // is read.
         if self.paused.load(SeqCst) {
             return None;
         }

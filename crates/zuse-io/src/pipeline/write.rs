@@ -101,18 +101,17 @@ impl Pipeline {
             !rewrite || key.is_none(),
             "an encrypted block must not be rewritten in place"
         );
-        let compression =
-            match self.compress_for_write(policy, allocator.min_allocation(), data, scratch) {
-                CompressedForm::Plain => Compression::Off,
-                CompressedForm::Embed(len) if !rewrite => {
-                    return embedded(txg, policy, &scratch[..len], data.len());
-                }
-                CompressedForm::Embed(len) => {
-                    pad(scratch, len, allocator.min_allocation() as usize);
-                    policy.compression
-                }
-                CompressedForm::Stored => policy.compression,
-            };
+        let compression = match self.compress(policy, allocator.min_allocation(), data, scratch) {
+            CompressedForm::Plain => Compression::Off,
+            CompressedForm::Embed(len) if !rewrite => {
+                return embedded(txg, policy, &scratch[..len], data.len());
+            }
+            CompressedForm::Embed(len) => {
+                pad(scratch, len, allocator.min_allocation() as usize);
+                policy.compression
+            }
+            CompressedForm::Stored => policy.compression,
+        };
         if rewrite
             && let Some(written) =
                 self.keep_place(txg, policy, old, data, fill, compression, scratch)?
@@ -279,7 +278,7 @@ impl Pipeline {
         Ok(Written { bp, in_place: true })
     }
 
-    pub(crate) fn compress_for_write(
+    pub(crate) fn compress(
         &self,
         policy: &WritePolicy,
         unit: u64,

@@ -48,7 +48,7 @@ impl PoolMounts {
             return Ok(());
         }
         let mount_threads = self.mount_threads()?;
-        mount_threads.thread_pool.pause(Duration::ZERO);
+        mount_threads.workers.pause(Duration::ZERO);
         for _ in 0..count {
             let server =
                 MountServer::take(link, &mount_threads, &unlinked, &|alone| self.tree(alone))?;

@@ -8,10 +8,11 @@
 //! ```
 //! # Invariant
 //!
-//! Skipped blocks must have been verified since the scan began. A key is unverified, and its block is
-//! verified at each pointer, in two cases. Its second pointer came after the scan's begin, or its
-//! block was found lost: only pointers have names to report. The caller is told that there are
-//! unverified keys, and records that on disk in the same txg. The keys themselves are known only here.
+//! Skipped blocks must have been verified since the scan began. A key is unverified, and its block
+//! is verified at each pointer, in two cases. Its second pointer came after the scan's begin, or
+//! its block was found lost: only pointers have names to report. The caller is told that there are
+//! unverified keys, and records that on disk in the same txg. The keys themselves are known only
+//! here.
 //!
 //! A batch is read in syncing context. No entry moves from a log into a store meanwhile.
 

@@ -201,7 +201,7 @@ fn a_mirror_heals_a_wrong_copy_and_counts_it() {
         (1, 1)
     );
     let mut buf = Vec::new();
-    assert_eq!(verify_block(&vdevs, &mut buf, &[5; 4096]), whole(0));
+    assert_eq!(verify(&vdevs, &mut buf, &[5; 4096]), whole(0));
     let status = vdevs.status();
     assert_eq!(
         (
@@ -221,21 +221,20 @@ fn a_scrub_repairs_the_copy_that_no_read_would_meet() {
     vdevs.write(at(0, 0), &[5; 4096]).unwrap();
     spoil(&devices.get(23).unwrap(), 0);
     let mut buf = Vec::new();
-    assert_eq!(verify_block(&vdevs, &mut buf, &[5; 4096]), whole(4096));
+    assert_eq!(verify(&vdevs, &mut buf, &[5; 4096]), whole(4096));
     assert_eq!(buf, [5; 4096]);
-    assert_eq!(verify_block(&vdevs, &mut buf, &[5; 4096]), whole(0));
+    assert_eq!(verify(&vdevs, &mut buf, &[5; 4096]), whole(0));
 }
 
-fn verify_block(vdevs: &Vdevs, buf: &mut Vec<u8>, block: &[u8]) -> Verified {
+fn verify(vdevs: &Vdevs, buf: &mut Vec<u8>, block: &[u8]) -> Verified {
     let mut check = BlockCheck {
         verify: &mut |bytes| bytes == block,
         is_live: &|| true,
         fills: false,
     };
     let place = at(0, 0);
-    vdevs
-        .verify_block(place, buf, block.len(), &mut check)
-        .unwrap()
+    let found = vdevs.verify_block(place, buf, block.len(), &mut check);
+    found.unwrap()
 }
 
 fn whole(repaired: u64) -> Verified {
@@ -638,7 +637,7 @@ fn an_outdated_leaf_is_read_last_and_its_old_bytes_are_no_error() {
     assert_eq!(vdevs.leaf(21).unwrap().counters().reads.get(), 0);
     let mut buf = Vec::new();
     // A scan does not read it either, but writes it.
-    assert_eq!(verify_block(&vdevs, &mut buf, &[5; 4096]), whole(4096));
+    assert_eq!(verify(&vdevs, &mut buf, &[5; 4096]), whole(4096));
     let leaf = vdevs.leaf(21).unwrap();
     let counters = leaf.counters();
     assert_eq!(
@@ -649,7 +648,7 @@ fn an_outdated_leaf_is_read_last_and_its_old_bytes_are_no_error() {
     leaf.set_missing(&[Span::new(90, 10)]);
     assert!(leaf.lacks(Txg(90)) && leaf.lacks(Txg(99)));
     assert!(!leaf.lacks(Txg(89)) && !leaf.lacks(Txg(100)));
-    assert_eq!(verify_block(&vdevs, &mut buf, &[5; 4096]), whole(0));
+    assert_eq!(verify(&vdevs, &mut buf, &[5; 4096]), whole(0));
     assert_eq!(counters.reads.get(), 1);
 }
 
