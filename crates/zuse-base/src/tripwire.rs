@@ -36,7 +36,7 @@ pub mod at {
     /// The lock of a map of in-memory objects.
     pub const MAPS: &str = "while it held the lock of a map of datasets";
     /// The lock of the blocks freed in a sync.
-    pub const BOOKS: &str = "while it held the lock of a dataset's books";
+    pub const ACCOUNTING: &str = "while it held the lock of a dataset's books";
     /// The lock of the references of cloned blocks.
     pub const CLONES: &str = "while it held the lock of the cloned blocks";
     /// The lock of the dedup tables.
@@ -48,7 +48,7 @@ pub mod at {
     /// The lock of the mapping of a removed vdev.
     pub const MAPPING: &str = "while it held the lock of a removed vdev";
     /// The lock of a leaf's device.
-    pub const SEAT: &str = "while it held the lock of a device";
+    pub const DEVICE: &str = "while it held the lock of a device";
     /// Blocks of an intent log, on their way to a device.
     pub const LOG: &str = "while it wrote an intent log";
     /// A transaction.

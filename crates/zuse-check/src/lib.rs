@@ -22,7 +22,7 @@
 //! - [`zpl::WINDOW`] objects of one file system, 16 bytes each.
 #![forbid(unsafe_code)]
 
-mod books;
+mod accounting;
 mod claims;
 mod clones;
 mod contents;
@@ -179,7 +179,7 @@ impl Check<'_> {
             self.claims.compare(self.report);
         }
         self.begin("datasets");
-        books::check(self.pool, &self.dirs, &self.datasets, self.report);
+        accounting::check(self.pool, &self.dirs, &self.datasets, self.report);
         let done = features::check(self.pool, &self.datasets, self.report);
         self.note("features", done);
         contents::mos(self.pool, self.report);

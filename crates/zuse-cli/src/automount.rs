@@ -25,14 +25,14 @@ use crate::target::pool_of;
 
 /// Messages of mounting.
 #[derive(Default)]
-pub struct Said {
+pub struct MountMessages {
     /// One line each.
     pub lines: Vec<String>,
     /// Something that this user may mount could not be mounted.
     pub failed: bool,
 }
 
-impl Said {
+impl MountMessages {
     fn of(error: CommandError) -> Self {
         let mut lines = vec![error.message];
         lines.extend(error.hints);
@@ -43,7 +43,7 @@ impl Said {
     }
 
     /// Prints it.
-    pub fn tell(&self, session: &mut Session) {
+    pub fn print(&self, session: &mut Session) {
         self.lines.iter().for_each(|line| session.ui.say(line));
     }
 }
@@ -70,7 +70,7 @@ fn why_not(path: &Path, below_root: bool) -> Option<String> {
 impl Holder {
     /// Mounts all file systems of the pool that are to be mounted. Dead mounts of a killed process
     /// are unmounted first.
-    pub fn mount_all(&self) -> Said {
+    pub fn mount_all(&self) -> MountMessages {
         let name = self.pool().name();
         let mut dead = orphan::orphans(|source, _| pool_of(source) == name);
         // Unmounting an outer mount would remove those inside.
@@ -78,29 +78,29 @@ impl Holder {
         for gone in &dead {
             let _ = gone.take_away();
         }
-        let said = self.mount_below(&name);
+        let messages = self.mount_below(&name);
         // Mounting so many file systems used memory that is probably not needed again soon.
         self.give_memory_back();
-        said
+        messages
     }
 
     /// Mounts a file system and those below it, as far as they are to be mounted.
-    pub fn mount_below(&self, root: &str) -> Said {
+    pub fn mount_below(&self, root: &str) -> MountMessages {
         match places(self.pool(), root) {
             Ok(all) => self.mount_wanted(&all),
-            Err(e) => Said::of(CommandError::new(format!("cannot mount '{root}': {e}"))),
+            Err(e) => MountMessages::of(CommandError::new(format!("cannot mount '{root}': {e}"))),
         }
     }
 
     /// Mounts those of new file systems that are to be mounted.
-    pub fn mount_new(&self, datasets: &[String]) -> Said {
+    pub fn mount_new(&self, datasets: &[String]) -> MountMessages {
         let place = |name: &String| place_of(self.pool(), name).ok();
         let all: Vec<Place> = datasets.iter().filter_map(place).collect();
         self.mount_wanted(&all)
     }
 
-    fn mount_wanted(&self, all: &[Place]) -> Said {
-        let mut said = Said::default();
+    fn mount_wanted(&self, all: &[Place]) -> MountMessages {
+        let mut messages = MountMessages::default();
         let mut more = 0usize;
         let mut present = Present::default();
         for place in all {
@@ -125,18 +125,19 @@ impl Holder {
                 },
             };
             let Err((error, failed)) = done else { continue };
-            said.failed |= failed;
-            if said.lines.is_empty() {
-                said.lines = Said::of(error).lines;
+            messages.failed |= failed;
+            if messages.lines.is_empty() {
+                messages.lines = MountMessages::of(error).lines;
             } else {
                 more += 1;
             }
         }
         if more > 0 {
-            said.lines
+            messages
+                .lines
                 .push(format!("and {more} others are not mounted"));
         }
-        said
+        messages
     }
 
     /// Why a file system is not mounted at its mountpoint, if this user may not mount there.
@@ -211,14 +212,14 @@ impl Holder {
     /// Call it after mountpoints or names of a file system, or of those below it, have changed.
     /// Mounts at an old place are moved or unmounted. The file system itself is mounted `newly` if
     /// it was not before.
-    pub fn follow_places(self: &Arc<Self>, root: &str, newly: bool) -> Said {
+    pub fn follow_places(self: &Arc<Self>, root: &str, newly: bool) -> MountMessages {
         let all = match places(self.pool(), root) {
             Ok(all) => all,
             Err(e) => {
-                return Said::of(CommandError::new(format!("cannot mount '{root}': {e}")));
+                return MountMessages::of(CommandError::new(format!("cannot mount '{root}': {e}")));
             }
         };
-        let mut said = Said::default();
+        let mut messages = MountMessages::default();
         let mut moved = Vec::new();
         // The deepest first, since others may contain them.
         for place in all.iter().rev() {
@@ -248,14 +249,14 @@ impl Holder {
                     }
                     moved.push(again);
                 }
-                Err(e) => said = Said::of(not_unmounted(&at, &e)),
+                Err(e) => messages = MountMessages::of(not_unmounted(&at, &e)),
             }
         }
         moved.reverse();
         let mounted = self.mount_wanted(&moved);
-        said.lines.extend(mounted.lines);
-        said.failed |= mounted.failed;
-        said
+        messages.lines.extend(mounted.lines);
+        messages.failed |= mounted.failed;
+        messages
     }
 }
 
@@ -272,9 +273,9 @@ pub fn made(session: &mut Session, datasets: &[String], unmounted: bool) -> Outc
         datasets.iter().for_each(|name| holder.keep_out(name));
         return Ok(());
     }
-    let said = holder.mount_new(datasets);
-    said.tell(session);
-    match said.failed {
+    let messages = holder.mount_new(datasets);
+    messages.print(session);
+    match messages.failed {
         true => Err(CommandError::new("filesystem successfully created, but not mounted").into()),
         false => Ok(()),
     }
@@ -328,9 +329,9 @@ pub fn follow(session: &mut Session, dataset: &str, newly: bool) -> Outcome {
     let Some(holder) = session.holder.clone().filter(|h| h.mounts_by_itself()) else {
         return Ok(());
     };
-    let said = holder.follow_places(dataset, newly);
-    said.tell(session);
-    match said.failed {
+    let messages = holder.follow_places(dataset, newly);
+    messages.print(session);
+    match messages.failed {
         true => {
             let what = "property may be set but unable to remount filesystem";
             Err(CommandError::new(what).into())

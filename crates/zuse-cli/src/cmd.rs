@@ -48,7 +48,7 @@ pub struct Cli {
     pub keys: Vec<PathBuf>,
     /// Open pools as of this transaction group, or of their 'checkpoint', for reading only
     #[arg(long, global = true, value_name = "TXG|checkpoint", value_parser = at)]
-    pub at: Option<At>,
+    pub at: Option<PastState>,
     /// Set a tunable for the pools that this command opens (may be repeated; 'zuse tunables' lists
     /// them)
     #[arg(long = "tune", global = true, value_name = "NAME=VALUE", value_parser = pair)]
@@ -106,19 +106,19 @@ enum Command {
 
 /// A state that a pool has left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum At {
+pub enum PastState {
     /// Of this transaction group, or the newest one before it.
     Txg(u64),
     /// Of its checkpoint.
     Checkpoint,
 }
 
-fn at(text: &str) -> Result<At, String> {
+fn at(text: &str) -> Result<PastState, String> {
     if text == "checkpoint" {
-        return Ok(At::Checkpoint);
+        return Ok(PastState::Checkpoint);
     }
     text.parse()
-        .map(At::Txg)
+        .map(PastState::Txg)
         .map_err(|_| "a transaction group or 'checkpoint' is needed".to_owned())
 }
 

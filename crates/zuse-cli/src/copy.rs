@@ -18,8 +18,8 @@ use std::collections::VecDeque;
 use zuse_base::sync::{Condvar, Mutex, MutexGuard};
 
 pub use below::{Below, Replace};
-pub use inward::{In, copy_in};
-pub use outward::{Manner, copy_out, in_the_way};
+pub use inward::{CopyInOptions, copy_in};
+pub use outward::{CopyOutOptions, copy_out, in_the_way};
 pub use report::Report;
 
 use crate::error::{Outcome, Stop};

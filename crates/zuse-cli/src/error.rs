@@ -154,7 +154,7 @@ impl<T> Explain<T> for zuse_base::Result<T> {
 impl<T> Explain<T> for std::io::Result<T> {
     fn or_cannot(self, action: impl FnOnce() -> String) -> Outcome<T> {
         self.map_err(|e| {
-            let text = said_by_host(&e);
+            let text = host_error_text(&e);
             let meaning = match e.kind() {
                 ErrorKind::StorageFull
                 | ErrorKind::QuotaExceeded
@@ -173,7 +173,7 @@ impl<T> Explain<T> for std::io::Result<T> {
 }
 
 /// The host's text for an error, without its number.
-pub fn said_by_host(error: &std::io::Error) -> String {
+pub fn host_error_text(error: &std::io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next();
     text.unwrap_or_default().to_owned()

@@ -26,9 +26,9 @@
 //!   takes the pool for one without a host.
 //! - Keys are sent only through the socket, and their buffers are wiped.
 //! - Neither side waits for ever. The new one is notified at once when the old one ends. The old
-//!   one kills a new one that takes too long ([`Patience`]), or whose pulse stops, because requests
-//!   of the kernel wait meanwhile. It waits longer for the process of its own program, since there
-//!   is no further fallback.
+//!   one kills a new one that takes too long ([`HandoverLimits`]), or whose pulse stops, because
+//!   requests of the kernel wait meanwhile. It waits longer for the process of its own program,
+//!   since there is no further fallback.
 //!
 //! Not handed over: the device I/O counters since the pool was opened.
 
@@ -54,11 +54,11 @@ use crate::error::{CommandError, Explain, Outcome};
 use crate::holder::{Ended, Holder, Life};
 use crate::session::{Session, Taken};
 use crate::tuning::Tuning;
-use crate::wire::{self, Asked, Listener};
+use crate::wire::{self, HandoverAnswer, Listener};
 
-mod heir;
+mod successor;
 
-use heir::{Heir, Patience, pulse};
+use successor::{HandoverLimits, Successor, pulse};
 
 /// Version of the protocol on the socket. Any change of it, or of what `zuse_mount` sends, needs a
 /// new number.
@@ -104,9 +104,9 @@ pub fn start(session: &mut Session, pool: &str, guid: u64, host: u32) -> Outcome
     // The old host is asked before the new process starts. A host with another protocol version
     // must not be disturbed.
     let stream = match wire::ask_to_hand_over(&socket, FORMAT).or_cannot(cannot)? {
-        Asked::FollowedEvents(stream) => stream,
-        Asked::Strange => return Ok(false),
-        Asked::Nobody => {
+        HandoverAnswer::Agreed(stream) => stream,
+        HandoverAnswer::Strange => return Ok(false),
+        HandoverAnswer::Nobody => {
             return Err(CommandError::new(format!("{}: it has just ended", cannot())).into());
         }
     };
@@ -125,7 +125,7 @@ pub fn start(session: &mut Session, pool: &str, guid: u64, host: u32) -> Outcome
     // The old host refuses this version: only whether it answers counts.
     let goes_on = wire::ask_to_hand_over(&socket, NO_FORMAT);
     let after = match goes_on {
-        Ok(Asked::Strange) => "the old version goes on".to_owned(),
+        Ok(HandoverAnswer::Strange) => "the old version goes on".to_owned(),
         _ => format!("its log is '{}'", session.state.log(guid).display()),
     };
     Err(CommandError::new(format!("{}: {why}", cannot()))
@@ -151,13 +151,13 @@ impl Holder {
     /// process continues.
     pub fn hand_over(
         self: &Arc<Self>,
-        heir: UnixStream,
+        successor: UnixStream,
         listener: &Listener,
         session: &mut Session,
     ) -> Option<Ended> {
-        let mut link = Link::new(heir);
+        let mut link = Link::new(successor);
         // If the new process does not start, nothing has been changed yet.
-        let process = match Heir::hello(&mut link) {
+        let process = match Successor::hello(&mut link) {
             Ok(process) => process,
             Err(why) => {
                 session
@@ -169,11 +169,7 @@ impl Holder {
         let keys = match self.get_ready() {
             Ok(keys) => keys,
             Err(why) => {
-                // If the new process has ended, it need not receive the refusal.
-                let told = link
-                    .put(REFUSED)
-                    .and_then(|()| link.put_bytes(why.as_bytes()));
-                drop(told.and_then(|()| link.flush()));
+                refuse(&mut link, &why);
                 return None;
             }
         };
@@ -194,15 +190,16 @@ impl Holder {
         session.release(pool);
         let closed = pool.close().map_err(|e| e.to_string());
         let done = closed.and_then(|()| {
-            self.offer(link, process, &offer, Patience::OF_ANOTHER)
+            self.offer(link, process, &offer, HandoverLimits::OF_ANOTHER)
                 .or_else(|why| {
                     session
                         .ui
                         .say(format!("the mounts were not handed over: {why}"));
-                    let link = successor().map_err(|e| format!("cannot start this program: {e}"));
+                    let link =
+                        start_successor().map_err(|e| format!("cannot start this program: {e}"));
                     let mut link = link?;
-                    let process = Heir::hello(&mut link)?;
-                    self.offer(link, process, &offer, Patience::OF_OURS)
+                    let process = Successor::hello(&mut link)?;
+                    self.offer(link, process, &offer, HandoverLimits::OF_OURS)
                 })
         });
         let Err(why) = done else {
@@ -212,7 +209,7 @@ impl Holder {
         session
             .ui
             .say(format!("nobody goes on with the mounts, which end: {why}"));
-        self.mounts().go_on();
+        self.mounts().resume();
         for server in self.servers() {
             // A mount that cannot be unmounted ends with this process.
             let _ = self.mounts().end(&server, true);
@@ -242,13 +239,13 @@ impl Holder {
         // Written while requests are still served, so that they wait less later.
         write(self).map_err(|e| e.to_string())?;
         // From here on requests of the kernel wait, so this comes as late as possible.
-        if !self.mounts().rest() {
+        if !self.mounts().pause() {
             return Err("what is asked of the mounts takes too long".to_owned());
         }
         // The rest is little, since most was written above.
         let written = write(self).and_then(|()| self.pool().dsl().wrapping_keys());
         written.map_err(|e| {
-            self.mounts().go_on();
+            self.mounts().resume();
             e.to_string()
         })
     }
@@ -258,26 +255,26 @@ impl Holder {
     fn offer(
         &self,
         mut link: Link,
-        heir: Heir,
+        successor: Successor,
         offer: &Offer<'_>,
-        patience: Patience,
+        limits: HandoverLimits,
     ) -> Result<(), String> {
-        let mut heir = heir.watched(patience);
-        let done = limit(&link, patience.whole)
+        let mut successor = successor.watched(limits);
+        let done = limit(&link, limits.total)
             .and_then(|()| self.send(&mut link, offer))
             .and_then(|()| match link.take()? {
                 WHOLE => Ok(()),
                 _ => Err(io::ErrorKind::InvalidData.into()),
             })
             .and_then(|()| {
-                heir.let_be()?;
+                successor.let_be()?;
                 // Before the other side begins: two processes must not read from one connection.
                 self.mounts().leave();
                 link.put(GO_ON)?;
                 link.flush()
             });
         done.map_err(|e| {
-            let why = heir.end();
+            let why = successor.end();
             // The new process has ended by now, so the connections belong to this one again.
             self.mounts().keep();
             format!("the new process: {}", why.unwrap_or_else(|| e.to_string()))
@@ -342,8 +339,16 @@ fn tuned(pool: &Pool) -> Vec<(&'static str, String)> {
         .collect()
 }
 
+/// Refuses to hand over. If the new process has ended, it need not receive that.
+fn refuse(link: &mut Link, why: &str) {
+    let refused = link
+        .put(REFUSED)
+        .and_then(|()| link.put_bytes(why.as_bytes()));
+    drop(refused.and_then(|()| link.flush()));
+}
+
 /// Starts this program again, in the version with which this process began, to replace it.
-fn successor() -> io::Result<Link> {
+fn start_successor() -> io::Result<Link> {
     let (ours, theirs) = UnixStream::pair()?;
     Command::new("/proc/self/exe")
         // By its inode: an update may have replaced or removed the file.

@@ -72,7 +72,7 @@ pub struct Holder {
     begun: AtomicUsize,
     connections: Arc<AtomicUsize>,
     /// Processes that ask to replace this one.
-    heirs: Mutex<Vec<UnixStream>>,
+    successors: Mutex<Vec<UnixStream>>,
     /// Former guids of the pool whose names still lead here.
     former: Mutex<Vec<u64>>,
     /// The listening socket, while there is one.
@@ -107,7 +107,7 @@ impl Holder {
             commands: AtomicUsize::new(0),
             begun: AtomicUsize::new(0),
             connections: Arc::default(),
-            heirs: Mutex::default(),
+            successors: Mutex::default(),
             former: Mutex::default(),
             door: Mutex::new(Weak::new()),
         })
@@ -356,19 +356,19 @@ impl Holder {
     pub fn end_gone(self: &Arc<Self>) -> Outcome<Vec<String>> {
         self.while_running(|me| me.mounts.end_gone())
             .map_err(|error| explain("cannot end an earlier mount", &error, false))?;
-        Ok(self.mounts.take_said())
+        Ok(self.mounts.take_messages())
     }
 
     /// Messages of unmounting.
-    pub fn take_said(&self) -> Vec<String> {
-        self.mounts.take_said()
+    pub fn take_messages(&self) -> Vec<String> {
+        self.mounts.take_messages()
     }
 
     /// Lets the process end after the running command.
     pub fn end(&self) {
         self.ending.store(true, SeqCst);
         // After the flag: the main thread checks it when it wakes.
-        self.mounts.bell().ring();
+        self.mounts.wakeup().wake();
     }
 
     /// Tells the mounts that files were changed by a command.
@@ -396,7 +396,7 @@ impl Holder {
     /// afterwards. An invalidation may wait for a page that is being read. So this ends with the
     /// pool's suspension, or after a time limit.
     fn settle(&self) {
-        self.mounts.tell_block_counts();
+        self.mounts.notify_block_counts();
         let until = Instant::now() + SETTLE;
         for server in self.mounts.servers() {
             while !server.is_over()
@@ -423,11 +423,11 @@ impl Holder {
     }
 
     /// A process asks to replace this one.
-    pub fn ask_to_hand_over(&self, mut heir: UnixStream) {
-        if wire::hear(&mut heir).is_ok() {
+    pub fn ask_to_hand_over(&self, mut successor: UnixStream) {
+        if wire::hear(&mut successor).is_ok() {
             // The main thread hands over, because it owns the session.
-            self.heirs.lock().push(heir);
-            self.mounts.bell().ring();
+            self.successors.lock().push(successor);
+            self.mounts.wakeup().wake();
         }
     }
 
@@ -492,13 +492,13 @@ impl Holder {
                     }
                     match listener.next_peer() {
                         Ok(Some(stream)) => me.serve(stream, &state),
-                        Ok(None) => me.mounts.bell().ring(),
+                        Ok(None) => me.mounts.wakeup().wake(),
                         Err(_) => std::thread::sleep(TICK),
                     }
                 }
             })?;
-        while let Some(heir) = self.watch(&listener, session) {
-            if let Some(ended) = self.hand_over(heir, &listener, session) {
+        while let Some(successor) = self.watch(&listener, session) {
+            if let Some(ended) = self.hand_over(successor, &listener, session) {
                 handle.close();
                 let _ = watcher.join();
                 return Ok(ended);
@@ -552,7 +552,7 @@ impl Holder {
         let mut guid = self.pool.guid();
         let mut wait = TICK;
         loop {
-            self.mounts.bell().wait_for(wait);
+            self.mounts.wakeup().wait_for(wait);
             let now = self.pool.guid();
             // The pool has a new guid, and the command that changed it has created the new names.
             if now != guid && session.state.socket(now).exists() {
@@ -584,8 +584,8 @@ impl Holder {
             if self.ending.load(SeqCst) && (!busy || self.interrupted.load(SeqCst)) {
                 return None;
             }
-            if let Some(heir) = self.heirs.lock().pop() {
-                return Some(heir);
+            if let Some(successor) = self.successors.lock().pop() {
+                return Some(successor);
             }
             let scans = self.pool.is_scanning() && self.life == Life::Imported;
             let scans = scans && self.pool.suspended().is_none();
@@ -722,6 +722,6 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.0.commands.fetch_sub(1, SeqCst);
-        self.0.mounts.bell().ring();
+        self.0.mounts.wakeup().wake();
     }
 }

@@ -18,10 +18,10 @@ const LOOK: Timespec = Timespec {
 /// Watches for an interruption until it is dropped.
 pub struct Interruption {
     flag: Arc<AtomicBool>,
-    by: By,
+    by: InterruptedBy,
 }
 
-enum By {
+enum InterruptedBy {
     Signal(signal_hook::SigId),
     /// The watching thread ends when the other end of this is closed.
     Client(Option<(UnixStream, JoinHandle<()>)>),
@@ -32,7 +32,7 @@ impl Interruption {
     pub fn of(client: Option<&UnixStream>) -> io::Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
         let by = match client {
-            None => By::Signal(signal_hook::flag::register(
+            None => InterruptedBy::Signal(signal_hook::flag::register(
                 signal_hook::consts::SIGINT,
                 flag.clone(),
             )?),
@@ -46,7 +46,7 @@ impl Interruption {
                             gone.store(true, Relaxed);
                         }
                     })?;
-                By::Client(Some((ours, thread)))
+                InterruptedBy::Client(Some((ours, thread)))
             }
         };
         Ok(Self { flag, by })
@@ -138,10 +138,10 @@ fn is_gone(client: &UnixStream, over: &UnixStream) -> bool {
 impl Drop for Interruption {
     fn drop(&mut self) {
         match &mut self.by {
-            By::Signal(id) => {
+            InterruptedBy::Signal(id) => {
                 signal_hook::low_level::unregister(*id);
             }
-            By::Client(watch) => {
+            InterruptedBy::Client(watch) => {
                 if let Some((ours, thread)) = watch.take() {
                     drop(ours);
                     let _ = thread.join();

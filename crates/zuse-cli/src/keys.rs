@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use zuse::{KEY_MATERIAL_MAX, KeyFormat, KeyMaterial};
 
-use crate::error::{CommandError, Outcome, said_by_host};
+use crate::error::{CommandError, Outcome, host_error_text};
 use crate::session::Session;
 
 /// Reads a key from a file. Of a file too long for a key only as much is read as shows that.
@@ -68,7 +68,7 @@ pub fn obtain(
         }
         return read_file(Path::new(path)).map_err(|e| {
             let why = match e.raw_os_error() {
-                Some(_) => format!("Failed to open key material file: {}", said_by_host(&e)),
+                Some(_) => format!("Failed to open key material file: {}", host_error_text(&e)),
                 None => e.to_string(),
             };
             CommandError::new(format!("{what}: {why}"))

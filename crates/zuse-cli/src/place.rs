@@ -45,7 +45,10 @@ pub fn target_at(session: &mut Session, word: &str) -> Outcome<Target> {
 fn located(session: &mut Session, word: &str, path: &Path) -> Outcome<(String, PathBuf)> {
     let Some((source, mount)) = mount_of(path) else {
         let what = match path.symlink_metadata() {
-            Err(e) => format!("cannot open '{word}': {}", crate::error::said_by_host(&e)),
+            Err(e) => format!(
+                "cannot open '{word}': {}",
+                crate::error::host_error_text(&e)
+            ),
             Ok(_) => format!("'{word}': not a ZFS filesystem"),
         };
         return Err(CommandError::new(what).into());

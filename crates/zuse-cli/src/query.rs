@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use zuse::property_table::{Home, dataset_property};
 use zuse::tools::Layers as _;
-use zuse::{Entry, Kind, Needs, Pool, Which};
+use zuse::{DatasetKind, ListedDataset, ListedKinds, Needs, Pool};
 
 use crate::error::{CommandError, Explain, Meaning, Outcome, Stop};
 use crate::forward;
@@ -22,7 +22,7 @@ mod asked;
 mod aux_devices;
 mod carry;
 mod details;
-mod room;
+mod sizes;
 mod vdev_row;
 
 pub use carry::answer_here;
@@ -299,7 +299,7 @@ impl Question {
         else {
             return Ok(());
         };
-        let which = Which {
+        let which = ListedKinds {
             filesystems: *filesystems,
             volumes: *volumes,
             snapshots: *snapshots,
@@ -387,7 +387,7 @@ fn beside(name: &str) -> bool {
 
 fn dataset_row(
     pool: &Arc<Pool>,
-    entry: &Entry,
+    entry: &ListedDataset,
     properties: Option<&[&str]>,
     received: bool,
 ) -> zuse::Result<DatasetRow> {
@@ -412,10 +412,10 @@ fn dataset_row(
         cells.push((name, cell));
     }
     let kind = match entry.kind {
-        Kind::Filesystem => "filesystem",
-        Kind::Volume => "volume",
-        Kind::Snapshot => "snapshot",
-        Kind::Bookmark => "bookmark",
+        DatasetKind::Filesystem => "filesystem",
+        DatasetKind::Volume => "volume",
+        DatasetKind::Snapshot => "snapshot",
+        DatasetKind::Bookmark => "bookmark",
     };
     Ok(DatasetRow {
         name: entry.name.clone(),
@@ -500,9 +500,9 @@ fn pool_cells(pool: &Pool, properties: Option<&[String]>) -> zuse::Result<Vec<(S
 fn vdevs_with_space(pool: &Pool, cells: &[(String, Cell)]) -> VdevRow {
     let mut vdevs = VdevRow::of(&pool.vdev_status());
     vdevs.name = pool.name();
-    details::tell_doing(pool, &mut vdevs);
+    details::set_doing(pool, &mut vdevs);
     if cells.iter().any(|(name, _)| name == "expandsize") {
-        tell_expandable(pool, &mut vdevs);
+        set_expandable(pool, &mut vdevs);
     }
     let by_maps = match pool.is_writable() {
         false => zuse::tools::traverse::space_by_maps(pool).unwrap_or_default(),
@@ -517,7 +517,7 @@ fn vdevs_with_space(pool: &Pool, cells: &[(String, Cell)]) -> VdevRow {
         if let (Some(row), Ok(id)) = (row, u32::try_from(status.id)) {
             let by_map = || by_maps.get(&id).copied();
             row.space = pool.spa().vdev_space(id).or_else(by_map);
-            room::tell(pool, row, id);
+            sizes::set_deflated(pool, row, id);
             if cells.iter().any(|(name, _)| name == "fragmentation") {
                 row.fragmentation = pool.spa().fragmentation_of(id).ok().flatten();
             }
@@ -532,10 +532,10 @@ fn vdevs_with_space(pool: &Pool, cells: &[(String, Cell)]) -> VdevRow {
 }
 
 /// Sets by how much each vdev below could grow.
-fn tell_expandable(pool: &Pool, vdev: &mut VdevRow) {
+fn set_expandable(pool: &Pool, vdev: &mut VdevRow) {
     for child in &mut vdev.children {
         child.expandable = pool.spa().expandable(child.guid);
-        tell_expandable(pool, child);
+        set_expandable(pool, child);
     }
 }
 

@@ -21,7 +21,7 @@ use zuse::{
 };
 
 use crate::cache_file::{Extra, device_paths};
-use crate::cmd::At;
+use crate::cmd::PastState;
 use crate::error::{CommandError, Explain, Meaning, Outcome, Stop, explain};
 use crate::forward::PAUSE;
 use crate::holder::Holder;
@@ -84,7 +84,7 @@ pub struct Session {
     /// The files of these keys.
     pub key_files: Vec<PathBuf>,
     /// The state of pools to open, if it is not the newest.
-    pub at: Option<At>,
+    pub at: Option<PastState>,
     /// Suffix of the pool's name, if the opened state must not be mistaken for the present one.
     pub suffix: Option<&'static str>,
     /// Tunables of the command line.
@@ -330,7 +330,7 @@ impl Session {
             return Err(Stop::Held(guid));
         }
         let limits = self.tuning()?.limits;
-        let mut patience = Patience::new();
+        let mut lock_wait = LockWait::new();
         loop {
             let (found, cached) = self.find(name)?;
             let guid = found.config.pool_guid;
@@ -342,7 +342,7 @@ impl Session {
                 return Err(Stop::Held(guid));
             }
             match self.open(name, &found, cached, need, limits) {
-                Err(error) if patience.lasts(&error, &mut self.ui) => {}
+                Err(error) if lock_wait.lasts(&error, &mut self.ui) => {}
                 Err(error) if is_held(&error) => {
                     return Err(CommandError::new(format!("cannot open '{name}': {error}"))
                         .hint("wait for the other command to end, or unmount what holds the pool")
@@ -411,10 +411,10 @@ impl Session {
             label_name: passing.as_ref().and_then(|p| p.label_name.clone()),
             new_name: rename,
             rewind_to: match self.at {
-                Some(At::Txg(txg)) => Some(txg),
+                Some(PastState::Txg(txg)) => Some(txg),
                 _ => None,
             },
-            checkpoint: self.at == Some(At::Checkpoint),
+            checkpoint: self.at == Some(PastState::Checkpoint),
             ..PoolAccess::default()
         };
         let pool = Pool::open(env, found, &access)?;
@@ -551,10 +551,10 @@ impl Session {
 
     /// Tries again while devices are locked by another process that may be about to end.
     pub fn patiently<T>(&mut self, mut f: impl FnMut(&Self) -> zuse::Result<T>) -> zuse::Result<T> {
-        let mut patience = Patience::new();
+        let mut lock_wait = LockWait::new();
         loop {
             match f(self) {
-                Err(error) if patience.lasts(&error, &mut self.ui) => {}
+                Err(error) if lock_wait.lasts(&error, &mut self.ui) => {}
                 result => return result,
             }
         }
@@ -694,16 +694,16 @@ pub fn is_held(error: &zuse::Error) -> bool {
 }
 
 /// The patience with another process that has devices locked and may be about to end.
-struct Patience {
+struct LockWait {
     begun: Instant,
-    told: bool,
+    user_knows: bool,
 }
 
-impl Patience {
+impl LockWait {
     fn new() -> Self {
         Self {
             begun: Instant::now(),
-            told: false,
+            user_knows: false,
         }
     }
 
@@ -713,9 +713,9 @@ impl Patience {
         if !is_held(error) || waited >= PATIENCE {
             return false;
         }
-        if waited >= TELLING && !self.told && ui.is_watched() {
+        if waited >= TELLING && !self.user_knows && ui.is_watched() {
             ui.say(format!("waiting: {error}"));
-            self.told = true;
+            self.user_knows = true;
         }
         std::thread::sleep(PAUSE);
         true

@@ -46,16 +46,16 @@ pub struct Column {
     pub header: String,
     /// How cells are aligned.
     pub side: Side,
-    /// Least width.
-    pub least: usize,
-    /// `least` is its width: no cell needs to be measured.
+    /// Minimum width.
+    pub min_width: usize,
+    /// `min_width` is its width: no cell needs to be measured.
     pub exact: bool,
 }
 
 impl Column {
-    /// At least that wide.
-    pub fn at_least(self, least: usize) -> Self {
-        Self { least, ..self }
+    /// Sets the minimum width.
+    pub fn min_width(self, min_width: usize) -> Self {
+        Self { min_width, ..self }
     }
 
     /// A column as wide as its longest cell.
@@ -63,7 +63,7 @@ impl Column {
         Self {
             header: header.to_uppercase(),
             side,
-            least: 0,
+            min_width: 0,
             exact: false,
         }
     }
@@ -113,7 +113,7 @@ pub fn stream<'a, L: Copy + 'a>(
     let last = columns.len().saturating_sub(1);
     let mut widths: Vec<usize> = columns
         .iter()
-        .map(|c| c.least.max(c.header.chars().count()))
+        .map(|c| c.min_width.max(c.header.chars().count()))
         .collect();
     if !scripted {
         for line in lines.clone() {

@@ -228,12 +228,12 @@ impl VdevSpecs {
             return Ok(());
         };
         let devices = self.devices.len() - from;
-        let least = match shape {
+        let minimum = match shape {
             Shape::Draid { nparity, .. } => usize::from(nparity) + 1,
-            shape => shape.least(),
+            shape => shape.min_devices(),
         };
-        if devices < least {
-            return Err(invalid(format!("{word} requires at least {least} devices")).into());
+        if devices < minimum {
+            return Err(invalid(format!("{word} requires at least {minimum} devices")).into());
         }
         draid::check(shape, children, devices)?;
         self.layout.push(TopSpec {

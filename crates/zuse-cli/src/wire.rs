@@ -141,22 +141,22 @@ pub fn forward(socket: &Path, request: &Request, streams: &[OwnedFd; 3]) -> io::
 }
 
 /// The answer of a holder that is asked to hand over.
-pub enum Asked {
+pub enum HandoverAnswer {
     /// No process listens (any more).
     Nobody,
     /// It does not know how, or not in this version.
     Strange,
     /// It is about to, over this connection.
-    FollowedEvents(UnixStream),
+    Agreed(UnixStream),
 }
 
 /// Asks the listening process to hand over its pool, in a protocol version.
 ///
 /// # Errors
 /// Another user listens.
-pub fn ask_to_hand_over(socket: &Path, format: u32) -> io::Result<Asked> {
+pub fn ask_to_hand_over(socket: &Path, format: u32) -> io::Result<HandoverAnswer> {
     let Some(mut stream) = connect(socket)? else {
-        return Ok(Asked::Nobody);
+        return Ok(HandoverAnswer::Nobody);
     };
     // A process that does not know this request may run this command line.
     let argv = ["zuse", "version"].map(|word| word.as_bytes().to_vec());
@@ -171,11 +171,11 @@ pub fn ask_to_hand_over(socket: &Path, format: u32) -> io::Result<Asked> {
     let streams = [null.try_clone()?, null.try_clone()?, null].map(OwnedFd::from);
     let mut answer = [0];
     if !send(&mut stream, &request, &streams)? || stream.read_exact(&mut answer).is_err() {
-        return Ok(Asked::Nobody);
+        return Ok(HandoverAnswer::Nobody);
     }
     Ok(match answer {
-        [HEARD] => Asked::FollowedEvents(stream),
-        _ => Asked::Strange,
+        [HEARD] => HandoverAnswer::Agreed(stream),
+        _ => HandoverAnswer::Strange,
     })
 }
 
@@ -272,9 +272,9 @@ pub struct Listener {
     /// Another process listens there now.
     given: AtomicBool,
     /// Wakes a thread that waits for a peer.
-    bell: OwnedFd,
+    wakeup: OwnedFd,
     /// Watches the socket's name, if the system permits it.
-    eyes: Option<OwnedFd>,
+    watch: Option<OwnedFd>,
 }
 
 /// Connections that wait to be accepted.
@@ -304,20 +304,20 @@ impl Listener {
     fn new(listener: UnixListener, path: &Path, given: bool) -> io::Result<Self> {
         use rustix::event::{EventfdFlags, eventfd};
         use rustix::fs::inotify;
-        let eyes = || {
+        let watch = || {
             let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
-            let eyes = inotify::init(flags).ok()?;
+            let watch = inotify::init(flags).ok()?;
             // Removing the name changes the link count.
             let what = inotify::WatchFlags::ATTRIB | inotify::WatchFlags::MOVE_SELF;
-            inotify::add_watch(&eyes, path, what).ok().map(|_| eyes)
+            inotify::add_watch(&watch, path, what).ok().map(|_| watch)
         };
         Ok(Self {
             listener,
             path: Mutex::new(path.to_owned()),
             inode: inode_of(path),
             given: AtomicBool::new(given),
-            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-            eyes: eyes(),
+            wakeup: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            watch: watch(),
         })
     }
 
@@ -367,7 +367,7 @@ impl Listener {
 
     /// Wakes the thread that waits in [`Self::next_peer`].
     pub fn wake(&self) {
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.wakeup, &1u64.to_ne_bytes());
     }
 
     /// Waits for the next peer; none if it was woken, or the socket's name has changed.
@@ -376,7 +376,7 @@ impl Listener {
     /// No more files can be opened.
     pub fn next_peer(&self) -> io::Result<Option<UnixStream>> {
         use rustix::event::{PollFd, PollFlags, poll};
-        let wakers = std::iter::once(&self.bell).chain(&self.eyes);
+        let wakers = std::iter::once(&self.wakeup).chain(&self.watch);
         let mut polled: Vec<PollFd<'_>> = vec![PollFd::new(&self.listener, PollFlags::IN)];
         polled.extend(wakers.clone().map(|fd| PollFd::new(fd, PollFlags::IN)));
         match poll(&mut polled, None) {

@@ -6,7 +6,7 @@ pub fn memory() -> Option<u64> {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let machine = of_machine(&read("/proc/meminfo")?)?;
     let groups = read("/proc/self/cgroup").unwrap_or_default();
-    Some(least_of_groups(&groups, &read).map_or(machine, |group| group.min(machine)))
+    Some(lowest_limit(&groups, &read).map_or(machine, |group| group.min(machine)))
 }
 
 /// `MemTotal:       24576000 kB`
@@ -18,8 +18,8 @@ fn of_machine(text: &str) -> Option<u64> {
 
 /// The lowest limit of the process's cgroup and its parents. Lines are `0::/path` (version 2), or
 /// `N:memory:/path` (version 1).
-fn least_of_groups(groups: &str, read: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
-    let mut least = None;
+fn lowest_limit(groups: &str, read: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
+    let mut lowest = None;
     for line in groups.lines() {
         let mut fields = line.splitn(3, ':');
         let (Some(_), Some(kinds), Some(path)) = (fields.next(), fields.next(), fields.next())
@@ -38,7 +38,7 @@ fn least_of_groups(groups: &str, read: &dyn Fn(&str) -> Option<String>) -> Optio
             // "max" is not a number: there is no limit here.
             let here = read(&format!("{root}{path}/{file}"));
             if let Some(bound) = here.and_then(|text| text.trim().parse::<u64>().ok()) {
-                least = Some(least.map_or(bound, |least: u64| least.min(bound)));
+                lowest = Some(lowest.map_or(bound, |lowest: u64| lowest.min(bound)));
             }
             match path.rfind('/') {
                 Some(at) => path = &path[..at],
@@ -46,12 +46,12 @@ fn least_of_groups(groups: &str, read: &dyn Fn(&str) -> Option<String>) -> Optio
             }
         }
     }
-    least
+    lowest
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{least_of_groups, of_machine};
+    use super::{lowest_limit, of_machine};
 
     #[test]
     fn the_memory_of_a_machine_is_in_kib() {
@@ -76,11 +76,11 @@ mod tests {
             let found = files.iter().find(|(name, _)| *name == path);
             found.map(|(_, text)| (*text).to_string())
         };
-        assert_eq!(least_of_groups("0::/a/b\n", &read), Some(1_000_000));
-        assert_eq!(least_of_groups("0::/\n", &read), Some(2_000_000));
+        assert_eq!(lowest_limit("0::/a/b\n", &read), Some(1_000_000));
+        assert_eq!(lowest_limit("0::/\n", &read), Some(2_000_000));
         let older = "5:cpu,memory:/old\n2:cpuset:/\n0::/elsewhere/deep";
-        assert_eq!(least_of_groups(older, &read), Some(500_000));
-        assert_eq!(least_of_groups("", &read), None);
-        assert_eq!(least_of_groups("nonsense\n1:memory", &read), None);
+        assert_eq!(lowest_limit(older, &read), Some(500_000));
+        assert_eq!(lowest_limit("", &read), None);
+        assert_eq!(lowest_limit("nonsense\n1:memory", &read), None);
     }
 }

@@ -42,9 +42,9 @@ pub struct Tally {
     /// Bytes in discards.
     pub discarded_bytes: u64,
     /// Prefetch hints; they are not listed.
-    pub told: u64,
+    pub prefetches: u64,
     /// Bytes in such hints.
-    pub told_bytes: u64,
+    pub prefetched_bytes: u64,
 }
 
 /// A wrapper that counts operations and, while recording, lists them.
@@ -57,7 +57,7 @@ pub struct RecordingDevice {
     reads: (Counter, Counter),
     writes: (Counter, Counter),
     discards: (Counter, Counter),
-    told: (Counter, Counter),
+    prefetches: (Counter, Counter),
     flushes: Counter,
 }
 
@@ -74,7 +74,7 @@ impl RecordingDevice {
             reads: Default::default(),
             writes: Default::default(),
             discards: Default::default(),
-            told: Default::default(),
+            prefetches: Default::default(),
             flushes: Counter::default(),
         }
     }
@@ -104,15 +104,15 @@ impl RecordingDevice {
             flushes: self.flushes.get(),
             discards: self.discards.0.get(),
             discarded_bytes: self.discards.1.get(),
-            told: self.told.0.get(),
-            told_bytes: self.told.1.get(),
+            prefetches: self.prefetches.0.get(),
+            prefetched_bytes: self.prefetches.1.get(),
         }
     }
 
     /// Start over: no list, all counts zero.
     pub fn reset(&self) {
         self.log().clear();
-        for counter in [&self.reads, &self.writes, &self.discards, &self.told]
+        for counter in [&self.reads, &self.writes, &self.discards, &self.prefetches]
             .into_iter()
             .flat_map(|(a, b)| [a, b])
         {
@@ -210,8 +210,8 @@ impl BlockDevice for RecordingDevice {
     }
 
     fn will_read(&self, offset: u64, len: u64) {
-        self.told.0.bump();
-        self.told.1.add(len);
+        self.prefetches.0.bump();
+        self.prefetches.1.add(len);
         self.inner.will_read(offset, len);
     }
 

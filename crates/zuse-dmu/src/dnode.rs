@@ -15,8 +15,8 @@
 
 pub(crate) mod blocks;
 mod companions;
-mod proved;
 mod ranges;
+mod received;
 pub(crate) mod shortcuts;
 mod stale;
 pub(crate) mod sync;

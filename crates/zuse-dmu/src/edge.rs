@@ -111,7 +111,7 @@ mod tests {
     use super::Edge;
 
     #[test]
-    fn what_came_is_proved_and_what_was_announced_is_not() {
+    fn what_came_is_received_and_what_was_announced_is_not() {
         let mut edge = Edge::default();
         edge.dnode(1, false);
         edge.dnode(2, true);

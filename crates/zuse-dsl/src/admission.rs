@@ -102,16 +102,16 @@ impl Dataset {
             .write_bytes
             .saturating_mul(copies)
             .saturating_add(TX_OVERHEAD);
-        let mut patience = 4;
+        let mut limit = 4;
         loop {
             match self.verdict(bytes, estimate.frees)? {
                 Verdict::Fine => break,
                 Verdict::No(errno, why) => return Err(Error::refused(errno, why)),
-                Verdict::Regain if patience == 0 => {
+                Verdict::Regain if limit == 0 => {
                     return Err(Error::refused(Errno::NOSPC, "the pool has no space left"));
                 }
                 Verdict::Regain => {
-                    patience -= 1;
+                    limit -= 1;
                     spa.note_frees();
                     spa.wait_synced(spa.open_txg())?;
                 }

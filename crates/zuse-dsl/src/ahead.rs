@@ -20,7 +20,7 @@ use zuse_format::object_type as ot;
 use zuse_format::{BlockPointer, ObjsetType};
 
 use crate::context::{Ctx, Dsl};
-use crate::listing::Which;
+use crate::listing::ListedKinds;
 use crate::meta::{Meta, is_public};
 use crate::name::split_snapshot;
 use crate::receive::TEMPORARY;
@@ -193,7 +193,7 @@ impl Dsl {
         &self,
         gather: &mut Ahead,
         heads: &[u64],
-        which: Which,
+        which: ListedKinds,
         needs: Needs,
     ) -> Result<usize> {
         let meta = self.meta()?;

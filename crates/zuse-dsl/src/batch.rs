@@ -23,8 +23,8 @@ use crate::admission::Reserve;
 use crate::ahead::Upcoming;
 use crate::bookmark::NOT_AN_ANCESTOR;
 use crate::context::{Ctx, Dsl};
-use crate::dataset::Kind;
-use crate::listing::Entry;
+use crate::dataset::DatasetKind;
+use crate::listing::ListedDataset;
 use crate::meta::is_public;
 use crate::name::split_snapshot;
 use crate::property::{Source, Text, Value};
@@ -171,10 +171,10 @@ impl Batch<'_> {
     ///
     /// # Errors
     /// The MOS cannot be read.
-    pub fn entry(&self, name: &str) -> Result<Option<Entry>> {
+    pub fn entry(&self, name: &str) -> Result<Option<ListedDataset>> {
         let found = self.ctx.dsl.entry_unlocked(name);
         self.note(match found {
-            Ok(e) if e.kind == Kind::Bookmark => Ok(None),
+            Ok(e) if e.kind == DatasetKind::Bookmark => Ok(None),
             Ok(e) => Ok(Some(e)),
             Err(e) if e.is(Errno::NOENT) => Ok(None),
             Err(e) => Err(e),
@@ -185,7 +185,11 @@ impl Batch<'_> {
     ///
     /// # Errors
     /// The MOS cannot be read.
-    pub fn property(&self, entry: &Entry, name: &str) -> Result<Option<crate::property::Shown>> {
+    pub fn property(
+        &self,
+        entry: &ListedDataset,
+        name: &str,
+    ) -> Result<Option<crate::property::Shown>> {
         self.note(self.ctx.dsl.show_unlocked(entry, name))
     }
 
@@ -193,7 +197,7 @@ impl Batch<'_> {
     ///
     /// # Errors
     /// The MOS cannot be read.
-    pub fn native_properties(&self, entry: &Entry) -> Result<Vec<&'static str>> {
+    pub fn native_properties(&self, entry: &ListedDataset) -> Result<Vec<&'static str>> {
         self.note(self.ctx.dsl.native_unlocked(entry))
     }
 
@@ -201,7 +205,7 @@ impl Batch<'_> {
     ///
     /// # Errors
     /// The MOS cannot be read.
-    pub fn user_properties(&self, entry: &Entry) -> Result<Vec<(Text, Text, Source)>> {
+    pub fn user_properties(&self, entry: &ListedDataset) -> Result<Vec<(Text, Text, Source)>> {
         self.note(self.ctx.dsl.user_unlocked(entry))
     }
 
@@ -258,7 +262,7 @@ impl Batch<'_> {
     ///
     /// # Errors
     /// The MOS cannot be read.
-    pub fn children(&self, entry: &Entry) -> Result<Vec<String>> {
+    pub fn children(&self, entry: &ListedDataset) -> Result<Vec<String>> {
         let read = || {
             let meta = self.ctx.meta;
             let dir = meta.dir(meta.ds(entry.object.0)?.dir)?;
@@ -275,7 +279,7 @@ impl Batch<'_> {
     ///
     /// # Errors
     /// The MOS cannot be read.
-    pub fn snapshots(&self, entry: &Entry) -> Result<Vec<String>> {
+    pub fn snapshots(&self, entry: &ListedDataset) -> Result<Vec<String>> {
         let read = || {
             let meta = self.ctx.meta;
             let head = meta.ds(entry.object.0)?;
@@ -295,7 +299,7 @@ impl Batch<'_> {
     ///
     /// # Errors
     /// The MOS cannot be read.
-    pub fn clones(&self, entry: &Entry) -> Result<Vec<String>> {
+    pub fn clones(&self, entry: &ListedDataset) -> Result<Vec<String>> {
         let read = || {
             let phys = self.ctx.meta.ds(entry.object.0)?;
             self.ctx.dsl.clones_of(entry.object.0, &phys)
@@ -307,7 +311,7 @@ impl Batch<'_> {
     ///
     /// # Errors
     /// The MOS cannot be read.
-    pub fn bookmarks(&self, entry: &Entry) -> Result<Vec<String>> {
+    pub fn bookmarks(&self, entry: &ListedDataset) -> Result<Vec<String>> {
         let all = self.note(self.ctx.dsl.bookmarks_of(entry.object.0))?;
         Ok(all
             .into_iter()
@@ -319,7 +323,7 @@ impl Batch<'_> {
     ///
     /// # Errors
     /// The MOS cannot be read.
-    pub fn holds(&self, entry: &Entry) -> Result<Vec<(String, u64)>> {
+    pub fn holds(&self, entry: &ListedDataset) -> Result<Vec<(String, u64)>> {
         let read = || {
             let phys = self.ctx.meta.ds(entry.object.0)?;
             if phys.userrefs == 0 {

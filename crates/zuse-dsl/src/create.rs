@@ -14,7 +14,7 @@ use zuse_format::{BlockPointer, ObjsetType, object_type as ot};
 use crate::admission::Reserve;
 use crate::bpobj;
 use crate::context::{Ctx, Dsl, Fill, Open};
-use crate::dataset::{Dataset, Kind};
+use crate::dataset::{Dataset, DatasetKind};
 use crate::deadlist::{Deadlist, chain_keys};
 use crate::key_change::NewEncryption;
 use crate::meta::{DIRECTORY, Fixed, Meta};
@@ -248,7 +248,7 @@ impl Ctx<'_> {
         let head = self
             .dsl
             .dataset_by_object(zuse_base::ObjectId(phys.head_dataset))?;
-        if head.kind()? != Kind::Filesystem {
+        if head.kind()? != DatasetKind::Filesystem {
             return Err(Error::refused(
                 Errno::INVAL,
                 format!("'{parent}' is not a filesystem"),

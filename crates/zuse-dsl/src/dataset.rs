@@ -15,14 +15,14 @@ use zuse_format::dsl::{DS_FLAG_INCONSISTENT, DslDatasetPhys};
 use zuse_format::{BlockPointer, ObjsetType};
 use zuse_io::DatasetKey;
 
-use crate::books::Books;
+use crate::accounting::HeadAccounting;
 use crate::context::Dsl;
 use crate::dir::DirState;
 use crate::meta::ds_of;
 
 /// The kind of a dataset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum DatasetKind {
     /// A filesystem.
     Filesystem,
     /// A volume.
@@ -37,7 +37,7 @@ pub enum Kind {
 pub struct Dataset {
     pub(crate) dsl: Arc<Dsl>,
     pub(crate) dnode: Arc<Dnode>,
-    pub(crate) books: Arc<Books>,
+    pub(crate) accounting: Arc<HeadAccounting>,
     objset: RankedMutex<Option<Arc<Objset>>, 200>,
     owned: AtomicBool,
     /// The intent log is replayed, at least in memory.
@@ -108,7 +108,7 @@ impl Dsl {
         let phys = ds_of(&dnode)?;
         let made = Arc::new(Dataset {
             dsl: self.arc()?,
-            books: Arc::new(Books::new(
+            accounting: Arc::new(HeadAccounting::new(
                 meta.io.clone(),
                 Some(object.0),
                 phys.prev_snap_txg,
@@ -241,14 +241,14 @@ impl Dataset {
     ///
     /// # Errors
     /// The objset block cannot be read.
-    pub fn kind(&self) -> Result<Kind> {
+    pub fn kind(&self) -> Result<DatasetKind> {
         if self.snapshot {
-            return Ok(Kind::Snapshot);
+            return Ok(DatasetKind::Snapshot);
         }
         Ok(if self.objset_type()? == ObjsetType::Zvol {
-            Kind::Volume
+            DatasetKind::Volume
         } else {
-            Kind::Filesystem
+            DatasetKind::Filesystem
         })
     }
 
@@ -408,7 +408,7 @@ impl Dataset {
             io: spa.io().clone(),
             work: spa.work().clone(),
             place: name.into(),
-            ledger: self.books.clone(),
+            ledger: self.accounting.clone(),
             meter: spa.meter().clone(),
             settings: self.dsl.settings_of(self.object().0)?,
             key,

@@ -20,7 +20,7 @@ use zuse_format::object_type as ot;
 use zuse_io::DatasetKey;
 
 use crate::context::{Ctx, Dsl};
-use crate::key_material::{KeyFormat, KeyMaterial, Patience};
+use crate::key_material::{DerivationLimit, KeyFormat, KeyMaterial};
 use crate::key_root::Follower;
 use crate::keyring::{
     ENCRYPTION, FORMAT, GUID, HMAC, IV, KEY_OBJECT, KeyObject, MAC, MASTER, ROOT, ROUNDS, SALT,
@@ -75,7 +75,7 @@ impl NewKey {
         rounds: Option<u64>,
         location: &str,
         random: impl FnOnce() -> u64,
-        patience: &Patience<'_>,
+        limit: &DerivationLimit<'_>,
     ) -> Result<Self> {
         material.check_new(format)?;
         check_location(location)?;
@@ -88,7 +88,7 @@ impl NewKey {
                         format!("pbkdf2iters must be at least {PBKDF2_MIN}"),
                     );
                 }
-                patience.check(rounds)?;
+                limit.check(rounds)?;
                 (random().max(1), rounds)
             }
             (_, Some(_)) => {
@@ -100,7 +100,7 @@ impl NewKey {
             (_, None) => (0, 0),
         };
         Ok(Self {
-            wrapping: material.wrapping_key(format, salt, rounds, patience)?,
+            wrapping: material.wrapping_key(format, salt, rounds, limit)?,
             format,
             salt,
             rounds,
@@ -123,15 +123,8 @@ impl Dsl {
         go_on: &dyn Fn() -> bool,
     ) -> Result<NewKey> {
         let spa = self.spa()?;
-        let patience = Patience::while_wanted(spa.limits().pbkdf2_rounds, go_on);
-        NewKey::derive(
-            material,
-            format,
-            rounds,
-            location,
-            || spa.random(),
-            &patience,
-        )
+        let limit = DerivationLimit::while_wanted(spa.limits().pbkdf2_rounds, go_on);
+        NewKey::derive(material, format, rounds, location, || spa.random(), &limit)
     }
 
     /// Changes the key of a dataset and of those that inherit it. It becomes an encryption root if

@@ -38,12 +38,12 @@ pub const KEY_MATERIAL_MAX: usize = 4096;
 
 /// Bound on deriving a key from a passphrase. The number of PBKDF2 rounds comes from the pool or a
 /// stream, whose author may have chosen a number that takes hours.
-pub struct Patience<'a> {
+pub struct DerivationLimit<'a> {
     rounds: u64,
     go_on: &'a dyn Fn() -> bool,
 }
 
-impl Patience<'static> {
+impl DerivationLimit<'static> {
     /// At most that many rounds.
     pub fn new(rounds: u64) -> Self {
         Self {
@@ -53,7 +53,7 @@ impl Patience<'static> {
     }
 }
 
-impl<'a> Patience<'a> {
+impl<'a> DerivationLimit<'a> {
     /// At most that many rounds, and only while `go_on` returns true.
     pub fn while_wanted(rounds: u64, go_on: &'a dyn Fn() -> bool) -> Self {
         Self { rounds, go_on }
@@ -129,7 +129,7 @@ impl KeyMaterial {
         format: KeyFormat,
         salt: u64,
         iterations: u64,
-        patience: &Patience<'_>,
+        limit: &DerivationLimit<'_>,
     ) -> Result<WrappingKey> {
         match format {
             KeyFormat::Raw if self.0.len() < 32 => Err(refused("Raw key too short (expected 32).")),
@@ -144,8 +144,8 @@ impl KeyMaterial {
             KeyFormat::Hex => WrappingKey::from_hex(self.line())
                 .map_err(|_| refused("Invalid hex character detected.")),
             KeyFormat::Passphrase => {
-                let rounds = patience.check(iterations)?;
-                WrappingKey::from_passphrase(self.line(), salt, rounds, patience.go_on)
+                let rounds = limit.check(iterations)?;
+                WrappingKey::from_passphrase(self.line(), salt, rounds, limit.go_on)
                     .ok_or_else(|| Error::refused(Errno::INTR, "interrupted"))
             }
         }
@@ -158,7 +158,7 @@ impl KeyMaterial {
     pub(crate) fn check_new(&self, format: KeyFormat) -> Result<()> {
         if format != KeyFormat::Passphrase {
             return self
-                .wrapping_key(format, 0, 0, &Patience::new(0))
+                .wrapping_key(format, 0, 0, &DerivationLimit::new(0))
                 .map(|_| ());
         }
         match self.line().len() {

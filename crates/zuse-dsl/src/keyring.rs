@@ -25,7 +25,7 @@ use zuse_dmu::zap::ZapValue;
 use zuse_io::DatasetKey;
 
 use crate::context::Dsl;
-use crate::key_material::{KeyFormat, KeyMaterial, Patience};
+use crate::key_material::{DerivationLimit, KeyFormat, KeyMaterial};
 use crate::property::{Found, Value};
 use crate::table::Table;
 
@@ -342,12 +342,12 @@ impl Dsl {
             };
             let (dir, (format, salt, rounds)) = asked;
             // This takes seconds, so no lock is held.
-            let patience = Patience::while_wanted(self.spa()?.limits().pbkdf2_rounds, go_on);
-            let wrapping = material.wrapping_key(format, salt, rounds, &patience)?;
+            let limit = DerivationLimit::while_wanted(self.spa()?.limits().pbkdf2_rounds, go_on);
+            let wrapping = material.wrapping_key(format, salt, rounds, &limit)?;
             let _config = self.read_config();
             let (now, object) = self.root_for_keys(name)?;
             if now == dir && self.derivation(dir)? == (format, salt, rounds) {
-                return self.prove_key(name, dir, &object, wrapping, check_only);
+                return self.verify_key(name, dir, &object, wrapping, check_only);
             }
             // The key was changed meanwhile.
         }
@@ -364,7 +364,7 @@ impl Dsl {
         }
     }
 
-    fn prove_key(
+    fn verify_key(
         &self,
         name: &str,
         dir: u64,
@@ -408,7 +408,7 @@ impl Dsl {
     pub fn take_wrapping_key(&self, name: &str, wrapping: WrappingKey) -> Result<()> {
         let _config = self.read_config();
         let (dir, object) = self.root_for_keys(name)?;
-        self.prove_key(name, dir, &object, wrapping, false)
+        self.verify_key(name, dir, &object, wrapping, false)
     }
 
     /// Directory and key object of a dataset on which `load-key` and `unload-key` work.

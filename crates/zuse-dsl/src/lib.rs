@@ -21,13 +21,12 @@
 //! - A feature's count changes in the txg in which its use begins or ends.
 #![forbid(unsafe_code)]
 
-mod accounted;
+mod accounting;
 mod accounting_check;
 mod admission;
 mod ahead;
 mod batch;
 mod bookmark;
-mod books;
 mod bpobj;
 mod bptree;
 mod clone;
@@ -51,6 +50,7 @@ mod listing;
 mod livelist;
 mod meta;
 mod name;
+mod owner_property;
 mod pending;
 mod pool_seam;
 mod promote;
@@ -74,21 +74,21 @@ mod undo;
 mod version;
 mod zil;
 
-pub use accounted::is_accounted;
 pub use accounting_check::check_accounting;
 pub use admission::Estimate;
 pub use ahead::Needs;
 pub use batch::{Batch, Operation, Outcome};
 pub use context::{Dsl, Fill};
 pub use create::CreateOptions;
-pub use dataset::{Dataset, Kind, Owner};
+pub use dataset::{Dataset, DatasetKind, Owner};
 pub use delegation::Grant;
 pub use dir::DirEntry;
 pub use error_log::ErrorLog;
 pub use key_change::{NewEncryption, NewKey};
-pub use key_material::{KEY_MATERIAL_MAX, KeyFormat, KeyMaterial, Patience};
+pub use key_material::{DerivationLimit, KEY_MATERIAL_MAX, KeyFormat, KeyMaterial};
 pub use keyring::EncryptionInfo;
-pub use listing::{Entry, Which};
+pub use listing::{ListedDataset, ListedKinds};
+pub use owner_property::is_accounted;
 pub use receive::{
     RawReceive, ReceiveBegin, ReceiveProgress, ReceivedEncryption, Receiving, ResumeState,
 };

@@ -11,17 +11,17 @@ use zuse_dmu::{Objset, ObjsetEnv};
 use zuse_format::dsl::{BookmarkPhys, DslDatasetPhys};
 use zuse_format::{BlockPointer, ObjsetType};
 
+use crate::accounting::HeadAccounting;
 use crate::ahead::{HEADS_AT_ONCE, Needs, root_key};
-use crate::books::Books;
 use crate::context::Dsl;
-use crate::dataset::Kind;
+use crate::dataset::DatasetKind;
 use crate::meta::is_public;
 use crate::name::split_snapshot;
 use crate::tier::Root;
 
 /// Which kinds a listing includes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Which {
+pub struct ListedKinds {
     /// Filesystems.
     pub filesystems: bool,
     /// Volumes.
@@ -32,7 +32,7 @@ pub struct Which {
     pub bookmarks: bool,
 }
 
-impl Which {
+impl ListedKinds {
     /// Filesystems and volumes.
     pub const HEADS: Self = Self {
         filesystems: true,
@@ -51,18 +51,18 @@ impl Which {
 
 /// A listed dataset, snapshot or bookmark.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct ListedDataset {
     /// Full name.
     pub name: String,
     /// The dataset object; for a bookmark, that of its head.
     pub object: ObjectId,
     /// What it is.
-    pub kind: Kind,
+    pub kind: DatasetKind,
     /// The bookmark's data.
     pub bookmark: Option<Arc<BookmarkPhys>>,
 }
 
-impl Entry {
+impl ListedDataset {
     /// Name of the filesystem or volume that it is or belongs to.
     pub fn dataset_name(&self) -> &str {
         self.name.split(['@', '#']).next().unwrap_or(&self.name)
@@ -74,12 +74,12 @@ impl Dsl {
     ///
     /// # Errors
     /// `Refused(NOENT)`; the MOS cannot be read.
-    pub fn entry(&self, name: &str) -> Result<Entry> {
+    pub fn entry(&self, name: &str) -> Result<ListedDataset> {
         let _config = self.read_config();
         self.entry_unlocked(name)
     }
 
-    pub(crate) fn entry_unlocked(&self, name: &str) -> Result<Entry> {
+    pub(crate) fn entry_unlocked(&self, name: &str) -> Result<ListedDataset> {
         if let Some((dataset, bookmark)) = name.split_once('#') {
             let head = self.find_ds(dataset)?;
             let all = self.bookmarks_of(head)?;
@@ -87,16 +87,16 @@ impl Dsl {
             let (_, phys) = found.ok_or_else(|| {
                 Error::refused(Errno::NOENT, format!("bookmark '{name}' does not exist"))
             })?;
-            return Ok(Entry {
+            return Ok(ListedDataset {
                 name: name.to_owned(),
                 object: ObjectId(head),
-                kind: Kind::Bookmark,
+                kind: DatasetKind::Bookmark,
                 bookmark: Some(Arc::new(phys)),
             });
         }
         let object = self.find_ds(name)?;
         let kind = if split_snapshot(name).1.is_some() {
-            Kind::Snapshot
+            DatasetKind::Snapshot
         } else {
             self.head_kind(object)?
         };
@@ -113,8 +113,8 @@ impl Dsl {
         &self,
         root: &str,
         depth: Option<usize>,
-        which: Which,
-        f: &mut dyn FnMut(Entry) -> Result<()>,
+        which: ListedKinds,
+        f: &mut dyn FnMut(ListedDataset) -> Result<()>,
     ) -> Result<()> {
         self.walk_for(root, depth, which, Needs::default(), f)
     }
@@ -127,9 +127,9 @@ impl Dsl {
         &self,
         root: &str,
         depth: Option<usize>,
-        which: Which,
+        which: ListedKinds,
         needs: Needs,
-        f: &mut dyn FnMut(Entry) -> Result<()>,
+        f: &mut dyn FnMut(ListedDataset) -> Result<()>,
     ) -> Result<()> {
         if root.contains(['@', '#']) {
             let entry = self.entry(root)?;
@@ -154,7 +154,7 @@ impl Dsl {
                 let _config = self.read_config();
                 let heads: Vec<u64> = some.iter().map(|met| met.head).collect();
                 let deeper = some.iter().any(|met| depth.is_none_or(|d| met.below < d));
-                let which = Which {
+                let which = ListedKinds {
                     snapshots: which.snapshots && deeper,
                     bookmarks: which.bookmarks && deeper,
                     ..which
@@ -191,14 +191,14 @@ impl Dsl {
         &self,
         name: &str,
         head: u64,
-        which: Which,
+        which: ListedKinds,
         only_snapshots: bool,
         deeper: bool,
-        out: &mut Vec<Entry>,
+        out: &mut Vec<ListedDataset>,
     ) -> Result<()> {
         if !only_snapshots {
             let kind = self.head_kind(head)?;
-            if if kind == Kind::Volume {
+            if if kind == DatasetKind::Volume {
                 which.volumes
             } else {
                 which.filesystems
@@ -210,29 +210,33 @@ impl Dsl {
             let phys = self.meta()?.listed_ds(head)?;
             for (snap, object) in self.snapshots_of(&phys)? {
                 if is_public(&snap) {
-                    out.push(plain(format!("{name}@{snap}"), object, Kind::Snapshot));
+                    out.push(plain(
+                        format!("{name}@{snap}"),
+                        object,
+                        DatasetKind::Snapshot,
+                    ));
                 }
             }
         }
         if deeper && which.bookmarks {
             let mut all = self.bookmarks_of(head)?;
             all.sort_by(|a, b| (a.1.creation_txg, &a.0).cmp(&(b.1.creation_txg, &b.0)));
-            out.extend(all.into_iter().map(|(bookmark, phys)| Entry {
+            out.extend(all.into_iter().map(|(bookmark, phys)| ListedDataset {
                 name: format!("{name}#{bookmark}"),
                 object: ObjectId(head),
-                kind: Kind::Bookmark,
+                kind: DatasetKind::Bookmark,
                 bookmark: Some(Arc::new(phys)),
             }));
         }
         Ok(())
     }
 
-    fn head_kind(&self, head: u64) -> Result<Kind> {
+    fn head_kind(&self, head: u64) -> Result<DatasetKind> {
         let phys = self.meta()?.listed_ds(head)?;
         Ok(if self.root_of(&phys)?.kind == ObjsetType::Zvol {
-            Kind::Volume
+            DatasetKind::Volume
         } else {
-            Kind::Filesystem
+            DatasetKind::Filesystem
         })
     }
 
@@ -276,7 +280,7 @@ impl Dsl {
             io: spa.io().clone(),
             work: spa.work().clone(),
             place: Place::new("a dataset"),
-            ledger: Arc::new(Books::new(spa.io().clone(), None, 0)),
+            ledger: Arc::new(HeadAccounting::new(spa.io().clone(), None, 0)),
             meter: spa.meter().clone(),
             settings: spa.base_settings(),
             key: None,
@@ -285,8 +289,8 @@ impl Dsl {
     }
 }
 
-fn plain(name: String, object: u64, kind: Kind) -> Entry {
-    Entry {
+fn plain(name: String, object: u64, kind: DatasetKind) -> ListedDataset {
+    ListedDataset {
         name,
         object: ObjectId(object),
         kind,

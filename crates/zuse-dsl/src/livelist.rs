@@ -29,7 +29,7 @@ use zuse_format::dsl::UsedKind;
 use zuse_format::object_type as ot;
 use zuse_format::{BlockPointer, BpKind};
 
-use crate::books::Sums;
+use crate::accounting::Sums;
 use crate::bpobj::{self, Bpobj};
 use crate::context::Ctx;
 use crate::deadlist::Deadlist;

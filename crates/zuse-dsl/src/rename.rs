@@ -6,7 +6,7 @@ use zuse_format::dsl::UsedKind;
 use crate::admission::Reserve;
 use crate::context::{Ctx, Dsl};
 use crate::create::{FS_COUNT, LIMITS, SNAP_COUNT};
-use crate::dataset::Kind;
+use crate::dataset::DatasetKind;
 use crate::name::{check_dataset, check_snapshot, split_last, split_snapshot};
 use crate::sizes::Sizes;
 
@@ -148,7 +148,7 @@ impl Ctx<'_> {
         let head = self
             .dsl
             .dataset_by_object(zuse_base::ObjectId(parent_phys.head_dataset))?;
-        if head.kind()? != Kind::Filesystem {
+        if head.kind()? != DatasetKind::Filesystem {
             return Err(Error::refused(
                 Errno::INVAL,
                 format!("'{parent}' is not a filesystem"),

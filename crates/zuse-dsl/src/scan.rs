@@ -28,13 +28,13 @@
 
 mod engine;
 mod error_scrub;
-mod prover;
 mod record;
 mod report;
 mod state;
 mod status;
 mod stop;
 mod task;
+mod verifier;
 mod walk;
 
 use std::sync::Arc;
@@ -42,9 +42,9 @@ use std::sync::Arc;
 use zuse_base::Txg;
 use zuse_base::sync::Mutex;
 
-use prover::{Counts, Short};
 use record::{Position, Record};
 use stop::Stop;
+use verifier::{Counts, Short};
 
 pub use error_scrub::ErrorScrub;
 pub use record::Function;

@@ -120,8 +120,8 @@ impl DslHooks for Dsl {
     }
 
     fn pointers_counted(&self, ctx: &SyncCtx<'_>) -> Result<()> {
-        // Taken even without a scan: the doubts apply only to a scan that is running.
-        match ctx.pool.has_new_doubts() {
+        // Taken even without a scan: the unverified blocks apply only to a scan that is running.
+        match ctx.pool.has_new_unverified() {
             true => self.ctx(ctx.tx)?.stop_passing_over(),
             false => Ok(()),
         }
@@ -274,15 +274,15 @@ impl Ctx<'_> {
         let before = ds.phys()?;
         // The ledger uses it to decide whether a dead block is in a snapshot. It must be that of
         // this txg.
-        ds.books.set_prev_snap_txg(before.prev_snap_txg);
+        ds.accounting.set_prev_snap_txg(before.prev_snap_txg);
         let list = self.livelist_of(before.dir)?;
-        ds.books.set_listed_since(list.map(|l| l.since));
+        ds.accounting.set_listed_since(list.map(|l| l.since));
         // The blocks are written here. Everything below updates the sums.
         let Some(done) = os.sync(self.tx.txg(), pass)? else {
             return Ok(());
         };
         self.sync_progress(ds)?;
-        let sums = ds.books.take();
+        let sums = ds.accounting.take();
         let old_unique = self.meta.unique_of(&before)?;
         // Before the head's sums change, because space moves from HEAD to SNAP by the old ones.
         let dead = self.note_dead(object, &before, &sums.dead)?;

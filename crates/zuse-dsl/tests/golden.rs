@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use zuse_device::{Access, BlockDevice, FileDevice, RecordingDevice};
 use zuse_dsl::property::{Source, Text};
-use zuse_dsl::{Dsl, Needs, Which, check_accounting};
+use zuse_dsl::{Dsl, ListedKinds, Needs, check_accounting};
 use zuse_pool::{Environment, OpenOptions, Pool};
 use zuse_vdev::{PoolState, assemble};
 
@@ -87,7 +87,7 @@ fn list(dir: &Path, gathered: bool) -> (Vec<Row>, u64) {
     let before = reads();
     let mut rows = Vec::new();
     let root = pool.name();
-    dsl.walk_for(&root, None, Which::ALL, Needs::ALL, &mut |entry| {
+    dsl.walk_for(&root, None, ListedKinds::ALL, Needs::ALL, &mut |entry| {
         let all = dsl.entry_properties(&entry)?.into_iter();
         let all = all.map(|(name, value, source)| (name.into(), value.into(), source));
         rows.push((entry.name.clone(), all.collect()));

@@ -16,12 +16,12 @@ const WRITING: Duration = Duration::from_secs(10);
 
 /// A process in a namespace that has a copy.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct CopyHolder {
     pid: u32,
     name: String,
 }
 
-impl std::fmt::Display for Keeper {
+impl std::fmt::Display for CopyHolder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "process {} ({})", self.pid, self.name)
     }
@@ -29,7 +29,7 @@ impl std::fmt::Display for Keeper {
 
 /// One process for each other namespace that has a mount of this device (`major:minor`), as far as
 /// this user may see it.
-pub(crate) fn keepers(device: &str) -> Vec<Keeper> {
+pub(crate) fn copy_holders(device: &str) -> Vec<CopyHolder> {
     let mut known = BTreeSet::new();
     known.extend(fs::read_link("/proc/self/ns/mnt"));
     let Ok(processes) = fs::read_dir("/proc") else {
@@ -52,7 +52,7 @@ pub(crate) fn keepers(device: &str) -> Vec<Keeper> {
             .any(|line| line.split(' ').nth(2) == Some(device))
         {
             let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
-            found.push(Keeper {
+            found.push(CopyHolder {
                 pid,
                 name: name.trim().to_owned(),
             });
@@ -62,10 +62,10 @@ pub(crate) fn keepers(device: &str) -> Vec<Keeper> {
 }
 
 /// Makes the kernel write data changed through a copy. `path` is where the mount was.
-pub(crate) fn write_out(keeper: &Keeper, path: &Path) {
+pub(crate) fn write_out(holder: &CopyHolder, path: &Path) {
     let below = path.strip_prefix("/").unwrap_or(path);
     let there = Path::new("/proc")
-        .join(keeper.pid.to_string())
+        .join(holder.pid.to_string())
         .join("root")
         .join(below);
     let (send, receive) = mpsc::channel();

@@ -56,5 +56,5 @@ pub use ops::{
 };
 pub use options::{FOREVER, MountOptions};
 pub use session::{Handed, Mounted, go_on, mount};
-pub use wire::Crew;
+pub use wire::ThreadPool;
 pub use zuse_base::Errno;

@@ -399,7 +399,7 @@ pub trait Ops: Send + Sync + 'static {
         Err(Errno::ROFS)
     }
 
-    /// Creates and opens a nameless file (`O_TMPFILE`). `NOTSUP` if that is not supported.
+    /// Creates and opens an unnamed file (`O_TMPFILE`). `NOTSUP` if that is not supported.
     fn tmpfile(&self, caller: &Caller, dir: u64, mode: u32, flags: u32) -> Result<(Attr, Opened)> {
         Err(Errno::NOTSUP)
     }

@@ -8,9 +8,9 @@
 //! later if it is still in use (lazy unmount) or another mount namespace holds a copy.
 //! [`Mounted::join`] waits for that.
 //!
-//! A session can be handed to another process while its crew is at rest ([`Mounted::hand_over`],
-//! [`go_on`]). The mount belongs to one process at a time: the other one does not unmount it when
-//! it ends.
+//! A session can be handed to another process while its thread pool is paused
+//! ([`Mounted::hand_over`], [`go_on`]). The mount belongs to one process at a time: the other one
+//! does not unmount it when it ends.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use zuse_base::sync::{Condvar, Mutex};
 use rustix::mount::UnmountFlags;
 
 use crate::mount_point::{self, MountError, MountPoint};
-use crate::wire::{Channel, Crew};
+use crate::wire::{Channel, ThreadPool};
 use crate::{MountOptions, Notifier, Ops, copies, wire};
 
 /// How long a session may continue after its mount was removed.
@@ -75,7 +75,7 @@ pub struct Mounted {
     ending: Arc<Ending>,
 }
 
-/// Mounts a file system, and serves it with a crew.
+/// Mounts a file system, and serves it with a thread pool.
 ///
 /// As root by asking the kernel directly, otherwise through `fusermount3`.
 ///
@@ -85,7 +85,7 @@ pub fn mount<O: Ops>(
     ops: Arc<O>,
     mountpoint: &Path,
     options: &MountOptions,
-    crew: &Crew,
+    thread_pool: &ThreadPool,
 ) -> Result<Mounted, MountError> {
     let (point, fd) = mount_point::attach(mountpoint, options)?;
     let session = match wire::open(ops, fd, options) {
@@ -96,7 +96,7 @@ pub fn mount<O: Ops>(
             return Err(MountError::Session(e));
         }
     };
-    let mounted = serve(session, point, crew)?;
+    let mounted = serve(session, point, thread_pool)?;
     mounted.point.set_readahead(options.max_readahead);
     Ok(mounted)
 }
@@ -111,16 +111,16 @@ pub fn go_on<O: Ops>(
     fd: OwnedFd,
     handed: Handed,
     options: &MountOptions,
-    crew: &Crew,
+    thread_pool: &ThreadPool,
 ) -> Result<Mounted, MountError> {
     let session = wire::go_on(ops, fd, options, handed.expires);
-    serve(session, MountPoint::handed(handed), crew)
+    serve(session, MountPoint::handed(handed), thread_pool)
 }
 
 fn serve<O: Ops>(
     session: wire::Session<O>,
     point: MountPoint,
-    crew: &Crew,
+    thread_pool: &ThreadPool,
 ) -> Result<Mounted, MountError> {
     let (channel, expires) = session.connection();
     let mounted = Mounted {
@@ -133,7 +133,7 @@ fn serve<O: Ops>(
     mounted.notifier.opened(Arc::new(session.sender()));
     let (ending, notifier) = (Arc::clone(&mounted.ending), mounted.notifier.clone());
     session
-        .serve_by(crew, move |result| {
+        .serve_by(thread_pool, move |result| {
             notifier.close();
             ending.declare(result.map_err(|e| e.to_string()));
         })
@@ -167,8 +167,8 @@ impl Mounted {
         self.point.device()
     }
 
-    /// The descriptor and the data for continuing the session in another process. Its crew must be
-    /// at rest.
+    /// The descriptor and the data for continuing the session in another process. Its thread pool
+    /// must be paused.
     pub fn hand_over(&self) -> (BorrowedFd<'_>, Handed) {
         (self.channel.as_fd(), self.point.hand_over(self.expires))
     }
@@ -215,7 +215,7 @@ impl Mounted {
             && self.point.is_gone()
             && self
                 .device()
-                .is_some_and(|d| !copies::keepers(d).is_empty())
+                .is_some_and(|d| !copies::copy_holders(d).is_empty())
     }
 
     /// Ends a session that continues after its mount was removed, because another mount namespace
@@ -232,14 +232,14 @@ impl Mounted {
         let Some(device) = self.device() else {
             return Ok(None);
         };
-        let keepers = copies::keepers(device);
+        let copy_holders = copies::copy_holders(device);
         // Without a copy it ends by itself. It is slow, or a file is still open, whose data must
         // not be lost.
-        let Some(who) = keepers.first().map(ToString::to_string) else {
+        let Some(who) = copy_holders.first().map(ToString::to_string) else {
             return Ok(None);
         };
-        for keeper in &keepers {
-            copies::write_out(keeper, self.mount_point());
+        for holder in &copy_holders {
+            copies::write_out(holder, self.mount_point());
         }
         if !copies::cut(device) || !self.ending.wait_for(COPIES) {
             return Err(MountError::Kept(self.mount_point().to_owned(), who));

@@ -8,16 +8,16 @@
 //! - One message, one answer; FORGET, BATCH_FORGET and INTERRUPT have none. A message that is too
 //!   short for its type, or a method that panics, fails that one request with `EIO`.
 //! - A worker reads one message at a time into a buffer of its own, which the message borrows until
-//!   it is answered. Workers serve all connections of the process (`crew`).
+//!   it is answered. Workers serve all connections of the process (`thread_pool`).
 //! - An answer that the kernel refuses, because the client was killed, is dropped.
 //! - Requests cannot be interrupted; the kernel is told so once.
 
 mod abi;
-mod crew;
 mod dispatch;
 mod listing;
 mod message;
 mod seeking;
+mod thread_pool;
 mod walkers;
 mod workers;
 
@@ -30,9 +30,9 @@ use rustix::io::Errno as OsErrno;
 
 use crate::notifier::Notice;
 use crate::{Errno, MountOptions, Ops};
-pub use crew::Crew;
 use dispatch::Server;
 use message::{Fields, Malformed, Message, Out};
+pub use thread_pool::ThreadPool;
 
 /// The kernel requires a buffer of at least this size.
 const MIN_BUFFER: usize = 8192;
@@ -297,10 +297,11 @@ impl<O: Ops> Session<O> {
         move |notice| send_notice(&channel, notice, how)
     }
 
-    /// Serves it with a crew until the kernel ends the session; then calls `ended` with the result.
+    /// Serves it with a thread pool until the kernel ends the session; then calls `ended` with the
+    /// result.
     pub(crate) fn serve_by(
         self,
-        crew: &Crew,
+        thread_pool: &ThreadPool,
         ended: impl Fn(io::Result<()>) + Send + Sync + 'static,
     ) -> io::Result<()> {
         let Self {
@@ -309,7 +310,7 @@ impl<O: Ops> Session<O> {
             options,
             ..
         } = self;
-        crew.add(channel, Box::new(server), options.threads, Box::new(ended))
+        thread_pool.add(channel, Box::new(server), options.threads, Box::new(ended))
     }
 }
 

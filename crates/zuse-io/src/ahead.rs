@@ -354,7 +354,7 @@ impl Pipeline {
             return self.read_job(job, before, f);
         }
         let keys = job.blocks.iter().map(|(_, bp)| Key::of(bp));
-        let taken = self.cache().take_up(keys);
+        let taken = self.cache().claim_blocks(keys);
         job.blocks.retain(|(_, bp)| taken.has(&Key::of(bp)));
         if self.prefetch_direct(&job) {
             taken.wait();

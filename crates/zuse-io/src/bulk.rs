@@ -190,13 +190,12 @@ impl Pipeline {
         let mut n = 1;
         for bp in &bps[1..] {
             let dva = bp.dva(0);
-            let fits = plain(bp)
-                && !self.gather.may_hold(bp.physical_birth())
-                && dva.vdev() == start.vdev()
-                && dva.offset() >= end
-                && dva.offset() - end <= GAP
-                && dva.offset().saturating_add(bp.psize()) - start.offset() <= RUN;
-            if !fits {
+            if !plain(bp) || self.gather.may_hold(bp.physical_birth()) {
+                break;
+            }
+            let is_behind = dva.vdev() == start.vdev()
+                && (end..=end.saturating_add(GAP)).contains(&dva.offset());
+            if !is_behind || dva.offset().saturating_add(bp.psize()) - start.offset() > RUN {
                 break;
             }
             end = dva.offset() + bp.psize();

@@ -211,14 +211,14 @@ pub struct Cache {
     beside: AtomicUsize,
     most_beside: AtomicUsize,
     metadata: AtomicUsize,
-    looks: Looks,
+    looks: LookupCounters,
 }
 
 /// Counters of lookups. They have cache lines of their own: inserting threads on other cores change
 /// the fields above all the time.
 #[derive(Default)]
 #[repr(align(128))]
-struct Looks {
+struct LookupCounters {
     hits: AtomicU64,
     misses: AtomicU64,
 }
@@ -256,7 +256,7 @@ impl Cache {
             beside: AtomicUsize::new(0),
             most_beside: AtomicUsize::new(0),
             metadata: AtomicUsize::new(0),
-            looks: Looks::default(),
+            looks: LookupCounters::default(),
         };
         cache.set_limit(limit, METADATA_PERCENT);
         cache
@@ -376,7 +376,7 @@ impl Cache {
             }
         };
         self.looks.misses.fetch_add(1, Relaxed);
-        let mut landing = Landing {
+        let mut landing = FlightEnd {
             cache: self,
             key,
             flight: &flight,
@@ -399,8 +399,8 @@ impl Cache {
 
     /// Claims those blocks for the caller that are neither cached nor being read: the caller will
     /// read them.
-    pub(crate) fn take_up(&self, keys: impl IntoIterator<Item = Key>) -> TakenUp<'_> {
-        let mut taken = TakenUp {
+    pub(crate) fn claim_blocks(&self, keys: impl IntoIterator<Item = Key>) -> ClaimedBlocks<'_> {
+        let mut taken = ClaimedBlocks {
             cache: self,
             own: KeyMap::default(),
             others: Vec::new(),
@@ -545,14 +545,14 @@ impl Cache {
 }
 
 /// Ends a flight without a block, also if the fetch panics.
-struct Landing<'a> {
+struct FlightEnd<'a> {
     cache: &'a Cache,
     key: Key,
     flight: &'a Arc<Flight>,
     end: Option<End>,
 }
 
-impl Drop for Landing<'_> {
+impl Drop for FlightEnd<'_> {
     fn drop(&mut self) {
         if let Some(end) = self.end.take() {
             self.cache.end_without(&self.key, self.flight, end);
@@ -562,13 +562,13 @@ impl Drop for Landing<'_> {
 
 /// Blocks that a caller has claimed and is going to [`Cache::insert`]. Blocks that are missing when
 /// this is dropped are given up.
-pub(crate) struct TakenUp<'a> {
+pub(crate) struct ClaimedBlocks<'a> {
     cache: &'a Cache,
     own: KeyMap<Arc<Flight>>,
     others: Vec<Arc<Flight>>,
 }
 
-impl TakenUp<'_> {
+impl ClaimedBlocks<'_> {
     /// Whether this block is one of them.
     pub(crate) fn has(&self, key: &Key) -> bool {
         self.own.contains_key(key)
@@ -585,7 +585,7 @@ impl TakenUp<'_> {
     }
 }
 
-impl Drop for TakenUp<'_> {
+impl Drop for ClaimedBlocks<'_> {
     fn drop(&mut self) {
         for (key, flight) in self.own.drain() {
             self.cache.end_without(&key, &flight, End::GivenUp);

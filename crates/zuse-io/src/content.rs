@@ -28,7 +28,7 @@ pub enum Dedup {
 
 /// What a table did with a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fate {
+pub enum DedupOutcome {
     /// The pointer leads to the block, and the table counts it.
     Counted,
     /// The table has other bytes under the same checksum.
@@ -66,7 +66,7 @@ pub trait Contents: Send + Sync {
         bp: &mut BlockPointer,
         copies: u8,
         block: &dyn Candidate,
-    ) -> Result<Fate>;
+    ) -> Result<DedupOutcome>;
 
     /// Drops a reference. True: the table had counted it, and frees the space with the last
     /// reference. False: the table does not know the block, because it was pruned.
@@ -77,7 +77,7 @@ pub trait Contents: Send + Sync {
 }
 
 /// The stored bytes of a block, and how to compare them with others.
-struct OnItsWay<'a> {
+struct NewBlock<'a> {
     io: &'a Pipeline,
     txg: Txg,
     policy: &'a WritePolicy,
@@ -85,7 +85,7 @@ struct OnItsWay<'a> {
     same: &'a dyn Fn(&BlockPointer) -> Result<bool>,
 }
 
-impl Candidate for OnItsWay<'_> {
+impl Candidate for NewBlock<'_> {
     fn place(&self, bp: &mut BlockPointer, copies: u8, whole: bool) -> Result<bool> {
         let policy = WritePolicy {
             copies,
@@ -143,7 +143,7 @@ impl Pipeline {
     ) -> Result<()> {
         let trusted = policy.dedup == Dedup::Trust && policy.checksum.is_dedup_capable();
         let yes = |_: &BlockPointer| Ok(true);
-        let block = OnItsWay {
+        let block = NewBlock {
             io: self,
             txg,
             policy,
@@ -158,14 +158,14 @@ impl Pipeline {
             bp.set_dedup(true);
             // The table locks the key meanwhile, so a second writer of the same content waits here.
             match contents.count(txg, bp, policy.copies, &block)? {
-                Fate::Counted => return Ok(()),
+                DedupOutcome::Counted => return Ok(()),
                 // Two blocks with the same weak checksum: a strong checksum distinguishes them.
-                Fate::Differs if !kind.is_dedup_capable() => {
+                DedupOutcome::Differs if !kind.is_dedup_capable() => {
                     kind = ChecksumKind::Sha256;
                     bp.set_checksum_kind(kind as u8);
                     self.sum(kind, bp, stored)?;
                 }
-                Fate::Differs | Fate::Refused => break,
+                DedupOutcome::Differs | DedupOutcome::Refused => break,
             }
         }
         // A pointer with the dedup bit, unknown to every table, would never be freed.

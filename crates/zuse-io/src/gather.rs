@@ -78,6 +78,13 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    /// Whether it touches another run of the same kind, and both together are not too long.
+    fn can_join(&self, other: &Self) -> bool {
+        let is_alike = self.vdev == other.vdev && self.txg == other.txg && self.bulk == other.bulk;
+        let touches = self.end() == other.start || other.end() == self.start;
+        is_alike && touches && self.len() + other.len() <= 2 * self.full()
+    }
+
     fn new(txg: Txg, vdev: u32, start: u64, bulk: bool, mut buffer: Vec<u8>) -> Self {
         let mut lead = 0;
         if bulk {
@@ -145,14 +152,7 @@ impl State {
     /// last full page stay open and wait for more.
     fn take(&mut self, at: usize, whole: bool) -> Arc<Run> {
         let mut run = self.open.remove(at);
-        let touches = |run: &Run, other: &Run| {
-            run.vdev == other.vdev
-                && run.txg == other.txg
-                && run.bulk == other.bulk
-                && run.len() + other.len() <= 2 * run.full()
-                && (run.end() == other.start || other.end() == run.start)
-        };
-        while let Some(next) = self.open.iter().position(|r| touches(&run, r)) {
+        while let Some(next) = self.open.iter().position(|r| run.can_join(r)) {
             let mut next = self.open.remove(next);
             if next.end() == run.start {
                 std::mem::swap(&mut run, &mut next);

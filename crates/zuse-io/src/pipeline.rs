@@ -28,15 +28,15 @@ use crate::cache::{Class, Key};
 use crate::content::Contents;
 use crate::freed::Freed;
 use crate::gather::{ASIDE, Gather, LARGE, Run, SMALL};
+use crate::object_pool::ObjectPool;
 use crate::placed::Places;
 use crate::shared::{Reference, Shared};
-use crate::shelf::Shelf;
 use crate::{AllocClass, Allocate, Block, Cache, Lost, WritePolicy};
 
 mod read;
 mod write;
 
-pub(crate) use write::{Squeezed, normal, seal};
+pub(crate) use write::{CompressedForm, normal, seal};
 
 /// Where one copy of a pointer's block is.
 pub(crate) fn address_of(dva: &Dva, bp: &BlockPointer) -> Address {
@@ -121,8 +121,8 @@ pub struct Pipeline {
     pub(crate) places: Places,
     pub(crate) spare: Arc<Spare>,
     /// Buffers for encoding and decoding blocks.
-    pub(crate) scratch: Shelf<Vec<u8>>,
-    pub(crate) workspaces: Shelf<Workspace>,
+    pub(crate) scratch: ObjectPool<Vec<u8>>,
+    pub(crate) workspaces: ObjectPool<Workspace>,
     gathers: AtomicBool,
     around: AtomicBool,
     /// Long blocks are prefetched past the host's page cache.
@@ -145,8 +145,8 @@ impl Pipeline {
             large_gang_headers: AtomicBool::new(false),
             written: AtomicU64::new(0),
             spare: Arc::default(),
-            scratch: Shelf::default(),
-            workspaces: Shelf::default(),
+            scratch: ObjectPool::default(),
+            workspaces: ObjectPool::default(),
             gather: Gather::default(),
             lost: Lost::default(),
             places: Places::default(),

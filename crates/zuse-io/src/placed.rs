@@ -20,7 +20,7 @@ use zuse_codec::Compression;
 use zuse_format::{BlockPointer, object_type};
 use zuse_vdev::Mark;
 
-use crate::pipeline::{Squeezed, address_of, normal, seal};
+use crate::pipeline::{CompressedForm, address_of, normal, seal};
 use crate::{DatasetKey, Dedup, FeatureUse, Pipeline, WritePolicy};
 
 /// Txgs that may have placed blocks.
@@ -133,10 +133,10 @@ impl Pipeline {
         scratch: &mut Vec<u8>,
     ) -> Result<Option<(BlockPointer, Mark)>> {
         let unit = self.allocator()?.min_allocation();
-        let compression = match self.squeeze(policy, unit, data, scratch) {
-            Squeezed::Plain => Compression::Off,
-            Squeezed::Embed(_) => return Ok(None),
-            Squeezed::Stored => policy.compression,
+        let compression = match self.compress(policy, unit, data, scratch) {
+            CompressedForm::Plain => Compression::Off,
+            CompressedForm::Embed(_) => return Ok(None),
+            CompressedForm::Stored => policy.compression,
         };
         let packed = compression != Compression::Off;
         let len = if packed { scratch.len() } else { data.len() };

@@ -15,7 +15,7 @@ use zuse_format::{BlockPointer, BpKind, BpProps};
 use crate::cache::{Class, Key};
 use crate::crypt::{CryptParams, indirect_mac};
 use crate::gang::is_truncated;
-use crate::pipeline::Squeezed;
+use crate::pipeline::CompressedForm;
 use crate::{Block, DatasetKey, Pipeline, WritePolicy};
 
 /// A block as it was stored in another pool.
@@ -117,9 +117,9 @@ impl Pipeline {
         let policy = policy.encrypted();
         let mut scratch = Vec::new();
         let unit = self.allocator()?.min_allocation();
-        let (stored, compression) = match self.squeeze(&policy, unit, data, &mut scratch) {
-            Squeezed::Stored => (&scratch[..], policy.compression),
-            Squeezed::Plain | Squeezed::Embed(_) => (data, Compression::Off),
+        let (stored, compression) = match self.compress(&policy, unit, data, &mut scratch) {
+            CompressedForm::Stored => (&scratch[..], policy.compression),
+            CompressedForm::Plain | CompressedForm::Embed(_) => (data, Compression::Off),
         };
         let mut bp = BlockPointer::with_props(BpProps {
             lsize: data.len() as u64,

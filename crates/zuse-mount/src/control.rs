@@ -84,7 +84,7 @@ impl Session {
     }
 
     /// Whether a user may create and destroy snapshots: root, and the user of this process.
-    fn check_keeper(&self, caller: &Caller) -> Answer<()> {
+    fn check_snapshot_permission(&self, caller: &Caller) -> Answer<()> {
         let own = rustix::process::geteuid().as_raw();
         match caller.uid == 0 || caller.uid == own {
             true => Ok(()),
@@ -99,7 +99,7 @@ impl Session {
         volume: &Arc<Volume>,
         name: &[u8],
     ) -> Answer<Attr> {
-        self.check_keeper(caller)?;
+        self.check_snapshot_permission(caller)?;
         self.tree.make_snapshot(&volume.name(), name).map_err(no)?;
         self.snapshot(volume, name)
     }
@@ -111,7 +111,7 @@ impl Session {
         volume: &Arc<Volume>,
         name: &[u8],
     ) -> Answer<()> {
-        self.check_keeper(caller)?;
+        self.check_snapshot_permission(caller)?;
         self.tree.destroy_snapshot(&volume.name(), name).map_err(no)
     }
 
@@ -122,7 +122,7 @@ impl Session {
         volume: &Arc<Volume>,
         (from, to): (&[u8], &[u8]),
     ) -> Answer<()> {
-        self.check_keeper(caller)?;
+        self.check_snapshot_permission(caller)?;
         self.tree
             .rename_snapshot(&volume.name(), from, to)
             .map_err(no)

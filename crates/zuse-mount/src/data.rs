@@ -89,7 +89,7 @@ impl Session {
         match &node.what {
             What::Object(volume, znode) => {
                 volume.enter()?.fsync(znode).map_err(no)?;
-                self.tell_block_counts(volume, Some(ino));
+                self.notify_block_counts(volume, Some(ino));
                 Ok(())
             }
             What::Listed(..) | What::Gone(..) => Err(Errno::STALE),

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   the old process                                     the new one
-//!   rest: requests are answered, none is taken any more
+//!   pause: requests are answered, none is taken any more
 //!   release: all is written, no file system is open
 //!   (the pool is closed)            ── socket ──►       (the pool is opened)
 //!   give: descriptors, what the kernel knows            take: tables, file systems
 //!                                   ◄── it is whole ──
 //!   leave: the mounts are no longer its own
-//!                                   ── go on ──►        begin: the crew takes messages
+//!                                   ── go on ──►        begin: messages are taken
 //! ```
 //! *Why a socket, and not descriptors kept over exec*: after exec the old program is gone. If the
 //! new one fails, nothing could continue. With a socket the old process keeps all descriptors and
@@ -19,7 +19,7 @@
 //! - a descriptor for each mount, and how it was mounted;
 //! - the slots of inode numbers;
 //! - the inodes that the kernel knows;
-//! - nameless objects that are open.
+//! - unlinked objects that are open.
 //!
 //! Open files, directory positions and locks are the kernel's; a handle contains everything needed
 //! ([`crate::data`]).
@@ -56,15 +56,15 @@ const ATTEMPT: Duration = Duration::from_millis(500);
 /// How long all is served between two attempts.
 const BETWEEN: Duration = Duration::from_millis(50);
 
-/// A nameless object that is open.
+/// An unlinked object that is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Nameless {
+struct UnlinkedObject {
     generation: u64,
-    may_get_name: bool,
+    linkable: bool,
 }
 
-/// Nameless objects, by the name of their dataset.
-type AllNameless = HashMap<String, HashMap<ObjectId, Nameless>>;
+/// Unlinked objects, by the name of their dataset.
+type UnlinkedByDataset = HashMap<String, HashMap<ObjectId, UnlinkedObject>>;
 
 /// The type of an inode in the stream.
 mod kind {
@@ -86,7 +86,7 @@ mod place {
 impl PoolMounts {
     /// Answers the requests that were read, and reads no more until [`Self::go_on`]. False if that
     /// takes too long: then serving continues as before.
-    pub fn rest(&self) -> bool {
+    pub fn pause(&self) -> bool {
         let until = Instant::now() + NOTICES;
         for server in self.servers() {
             let left = until.saturating_duration_since(Instant::now());
@@ -94,11 +94,11 @@ impl PoolMounts {
                 return false;
             }
         }
-        let Some(staff) = self.hired() else {
+        let Some(mount_threads) = self.started_threads() else {
             return true;
         };
         let until = Instant::now() + REQUESTS;
-        while !staff.crew.rest(ATTEMPT) {
+        while !mount_threads.workers.pause(ATTEMPT) {
             if Instant::now() >= until {
                 return false;
             }
@@ -108,9 +108,9 @@ impl PoolMounts {
     }
 
     /// Takes messages again.
-    pub fn go_on(&self) {
-        if let Some(staff) = self.hired() {
-            staff.crew.work_again();
+    pub fn resume(&self) {
+        if let Some(mount_threads) = self.started_threads() {
+            mount_threads.workers.resume();
         }
     }
 
@@ -131,6 +131,6 @@ impl PoolMounts {
     /// The mounts belong to this process from now on, and are served.
     pub fn begin(&self) {
         self.servers().iter().for_each(|server| server.claim());
-        self.go_on();
+        self.resume();
     }
 }

@@ -20,13 +20,13 @@
 #![forbid(unsafe_code)]
 
 mod attributes;
-mod bell;
 mod control;
 mod covers;
 mod data;
 mod handover;
 mod ioctl;
 mod listing;
+mod mount_threads;
 mod names;
 mod number;
 mod ops;
@@ -34,16 +34,16 @@ mod place;
 mod pool;
 mod server;
 mod session;
-mod staff;
 mod table;
 mod tree;
 mod volume;
+mod wakeup;
 
-pub use bell::Bell;
 pub use handover::{Link, ReleasedMounts};
+pub use mount_threads::MountThreads;
 pub use place::{Place, place_of, places};
 pub use pool::{PoolMounts, Present};
 pub use server::{Change, MountServer, ServeError, ServerOptions};
-pub use staff::Staff;
 pub use tree::{Child, SnapshotEntry, Tree};
+pub use wakeup::Wakeup;
 pub use zuse_fuse::{MountError, MountOptions};

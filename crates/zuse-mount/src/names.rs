@@ -110,7 +110,7 @@ impl Session {
         })
     }
 
-    /// Creates a nameless file and gives the kernel a reference to it.
+    /// Creates an unlinked file and gives the kernel a reference to it.
     pub fn tmpfile(&self, caller: &Caller, parent: u64, mode: u32) -> Answer<Attr> {
         let node = self.node(parent)?;
         let (volume, dir) = object(&node)?;

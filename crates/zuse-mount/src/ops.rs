@@ -48,7 +48,7 @@ impl Ops for Session {
     }
 
     fn answered(&self) {
-        self.stir();
+        self.note_use();
     }
 
     fn getattr(&self, ino: u64, _fh: Option<u64>) -> Answer<Attr> {

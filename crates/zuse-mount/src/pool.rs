@@ -12,16 +12,16 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use zuse_base::sync::Mutex;
 
 use zuse::tools::Layers as _;
-use zuse::{FileSystem, Kind, Mounts, Pool};
+use zuse::{DatasetKind, FileSystem, Mounts, Pool};
 use zuse_base::tripwire::at;
 use zuse_base::{Errno, Error, Result};
 use zuse_fuse::MountError;
 
-use crate::bell::Bell;
+use crate::mount_threads::MountThreads;
 use crate::place::is_redacted;
 use crate::server::{MountServer, ServeError, ServerOptions};
-use crate::staff::Staff;
 use crate::tree::{Child, SnapshotEntry, Tree};
+use crate::wakeup::Wakeup;
 
 /// Children that were unmounted by name.
 type Unmounted = Arc<Mutex<HashSet<String>>>;
@@ -57,7 +57,7 @@ impl Tree for PoolTree {
         let mut out = Vec::new();
         for listing in self.pool.list(root, None, false)? {
             let name = &listing.name;
-            if listing.kind != Kind::Filesystem || name == root {
+            if listing.kind != DatasetKind::Filesystem || name == root {
                 continue;
             }
             let encryption = self.pool.encryption(name);
@@ -199,11 +199,11 @@ pub struct PoolMounts {
     servers: Mutex<Vec<Arc<MountServer>>>,
     /// Number of changes to the contents of mounts.
     changes: AtomicU64,
-    staff: Mutex<Option<Arc<Staff>>>,
-    /// Rings whenever a session has ended.
-    bell: Arc<Bell>,
+    mount_threads: Mutex<Option<Arc<MountThreads>>>,
+    /// Is called whenever a session has ended.
+    wakeup: Arc<Wakeup>,
     /// Messages about side effects of unmounting, for the caller.
-    said: Mutex<Vec<String>>,
+    messages: Mutex<Vec<String>>,
 }
 
 impl PoolMounts {
@@ -214,9 +214,9 @@ impl PoolMounts {
             unmounted: Unmounted::default(),
             servers: Mutex::default(),
             changes: AtomicU64::new(0),
-            staff: Mutex::default(),
-            bell: Arc::default(),
-            said: Mutex::default(),
+            mount_threads: Mutex::default(),
+            wakeup: Arc::default(),
+            messages: Mutex::default(),
         });
         pool.set_mounts(Some(mounts.clone()));
         mounts
@@ -233,8 +233,14 @@ impl PoolMounts {
         options: &ServerOptions,
     ) -> std::result::Result<Arc<MountServer>, ServeError> {
         let tree = self.tree(options.alone);
-        let staff = self.staff().map_err(MountError::Session)?;
-        let server = Arc::new(MountServer::mount(tree, dataset, at, options, &staff)?);
+        let mount_threads = self.mount_threads().map_err(MountError::Session)?;
+        let server = Arc::new(MountServer::mount(
+            tree,
+            dataset,
+            at,
+            options,
+            &mount_threads,
+        )?);
         self.add(server.clone());
         Ok(server)
     }
@@ -284,26 +290,26 @@ impl PoolMounts {
         self.unmounted.lock().insert(child);
     }
 
-    /// Rings whenever a session has ended.
-    pub fn bell(&self) -> &Bell {
-        &self.bell
+    /// Is called whenever a session has ended.
+    pub fn wakeup(&self) -> &Wakeup {
+        &self.wakeup
     }
 
     /// The threads that serve all mounts, if there are any.
-    pub(crate) fn hired(&self) -> Option<Arc<Staff>> {
-        self.staff.lock().clone()
+    pub(crate) fn started_threads(&self) -> Option<Arc<MountThreads>> {
+        self.mount_threads.lock().clone()
     }
 
     /// The threads that serve all mounts.
-    pub(crate) fn staff(&self) -> std::io::Result<Arc<Staff>> {
-        let mut staff = self.staff.lock();
-        if let Some(staff) = &*staff {
-            return Ok(staff.clone());
+    pub(crate) fn mount_threads(&self) -> std::io::Result<Arc<MountThreads>> {
+        let mut mount_threads = self.mount_threads.lock();
+        if let Some(mount_threads) = &*mount_threads {
+            return Ok(mount_threads.clone());
         }
-        let new = Arc::new(Staff::new()?);
-        let bell = self.bell.clone();
-        new.crew.tell_of_ends(move || bell.ring());
-        *staff = Some(new.clone());
+        let new = Arc::new(MountThreads::new()?);
+        let wakeup = self.wakeup.clone();
+        new.workers.set_on_end(move || wakeup.wake());
+        *mount_threads = Some(new.clone());
         Ok(new)
     }
 
@@ -346,9 +352,9 @@ impl PoolMounts {
     }
 
     /// Notifies the kernel of block counts that the last txg has changed.
-    pub fn tell_block_counts(&self) {
+    pub fn notify_block_counts(&self) {
         for server in self.servers() {
-            server.tell_block_counts();
+            server.notify_block_counts();
         }
     }
 
@@ -376,8 +382,8 @@ impl PoolMounts {
             done.map_err(|e| busy(&e))?;
         }
         if !force {
-            let said = server.cut_copies().map_err(|e| busy(&e))?;
-            self.said.lock().extend(said);
+            let messages = server.cut_copies().map_err(|e| busy(&e))?;
+            self.messages.lock().extend(messages);
         }
         let done = if !force || server.is_over() {
             server.finish().map_err(|e| busy(&e))
@@ -402,8 +408,8 @@ impl PoolMounts {
     }
 
     /// The messages about side effects of unmounting since the last call.
-    pub fn take_said(&self) -> Vec<String> {
-        std::mem::take(&mut *self.said.lock())
+    pub fn take_messages(&self) -> Vec<String> {
+        std::mem::take(&mut *self.messages.lock())
     }
 
     /// Whether a dataset is a child that appears inside a mount.

@@ -25,10 +25,10 @@ use zuse_fuse::{Handed, MountError, MountOptions, Mounted, Notifier, QueueFull, 
 use zuse_zpl::FileSystem;
 
 use crate::covers::Covers;
+use crate::mount_threads::MountThreads;
 use crate::number;
 use crate::pool::is_within;
 use crate::session::Session;
-use crate::staff::Staff;
 use crate::table::What;
 use crate::tree::Tree;
 use crate::volume::{Slots, Volume};
@@ -56,7 +56,7 @@ pub struct ServerOptions {
     /// `exec`, `atime`, `acltype`) can only restrict them.
     pub mount: MountOptions,
     /// Properties that mount options override, with these values: shown as temporary ones.
-    pub said: Vec<(&'static str, &'static str)>,
+    pub overridden: Vec<(&'static str, &'static str)>,
     /// The file systems below it have their own mounts, and do not appear inside. Only the places
     /// of those without a loaded key are closed.
     pub alone: bool,
@@ -112,12 +112,12 @@ pub struct MountServer {
     changes: Mutex<()>,
     /// Asked for with the mount.
     asked: MountOptions,
-    said: Vec<(&'static str, &'static str)>,
+    overridden: Vec<(&'static str, &'static str)>,
     alone: bool,
     placed: bool,
     clears: bool,
     /// The last options that the kernel was given.
-    told: Mutex<MountOptions>,
+    kernel_options: Mutex<MountOptions>,
 }
 
 fn closed(errno: zuse_base::Errno) -> Error {
@@ -135,13 +135,13 @@ impl MountServer {
         dataset: &str,
         mountpoint: &Path,
         options: &ServerOptions,
-        staff: &Staff,
+        threads: &MountThreads,
     ) -> std::result::Result<Self, ServeError> {
         let slots = Arc::new(Slots::default());
         let fs = tree.open(dataset)?;
         let is_snapshot = dataset.contains('@');
         let asked = options.mount.clone();
-        let said = options.said.clone();
+        let overridden = options.overridden.clone();
         let root =
             Volume::new(&slots, fs, dataset.to_owned(), true, is_snapshot).map_err(closed)?;
         let session = Arc::new(Session::new(tree, slots, root.clone(), &asked));
@@ -161,20 +161,20 @@ impl MountServer {
             )
             .into());
         }
-        let told = effective(&asked, &shown);
-        let mounted = mount(session.clone(), mountpoint, &told, &staff.crew)?;
+        let given = effective(&asked, &shown);
+        let mounted = mount(session.clone(), mountpoint, &given, &threads.workers)?;
         let _ = session.notifier.set(mounted.notifier());
-        staff.look_after(&session).map_err(MountError::Session)?;
+        threads.add_session(&session).map_err(MountError::Session)?;
         Ok(Self {
             session,
             mounted,
             changes: Mutex::new(()),
             asked,
-            said,
+            overridden,
             alone: options.alone,
             placed: options.placed,
             clears: options.clears,
-            told: Mutex::new(told),
+            kernel_options: Mutex::new(given),
         })
     }
 
@@ -188,8 +188,8 @@ impl MountServer {
         fd: OwnedFd,
         handed: Handed,
         options: ServerOptions,
-        told: MountOptions,
-        staff: &Staff,
+        given: MountOptions,
+        threads: &MountThreads,
     ) -> std::result::Result<Self, ServeError> {
         if !session.root().is_snapshot && !session.root().name().contains('@') {
             let (missing, _) = lay(&session, |_| true)?;
@@ -198,19 +198,19 @@ impl MountServer {
                 session.table.purge(volume);
             }
         }
-        let mounted = go_on(session.clone(), fd, handed, &told, &staff.crew)?;
+        let mounted = go_on(session.clone(), fd, handed, &given, &threads.workers)?;
         let _ = session.notifier.set(mounted.notifier());
-        staff.look_after(&session).map_err(MountError::Session)?;
+        threads.add_session(&session).map_err(MountError::Session)?;
         Ok(Self {
             session,
             mounted,
             changes: Mutex::new(()),
             asked: options.mount,
-            said: options.said,
+            overridden: options.overridden,
             alone: options.alone,
             placed: options.placed,
             clears: options.clears,
-            told: Mutex::new(told),
+            kernel_options: Mutex::new(given),
         })
     }
 
@@ -223,15 +223,15 @@ impl MountServer {
     }
 
     /// The last options that the kernel was given.
-    pub(crate) fn told(&self) -> MountOptions {
-        self.told.lock().clone()
+    pub(crate) fn kernel_options(&self) -> MountOptions {
+        self.kernel_options.lock().clone()
     }
 
     /// The mount belongs to this process from now on.
     pub(crate) fn claim(&self) {
         self.mounted.claim();
         for fs in shown(&self.session) {
-            fs.free_nameless_again();
+            fs.free_unlinked_again();
         }
     }
 
@@ -267,8 +267,8 @@ impl MountServer {
 
     /// The value of a property that the mount's options override.
     pub fn overridden(&self, property: &str) -> Option<&'static str> {
-        let said = self.said.iter().find(|(name, _)| *name == property);
-        said.map(|(_, value)| *value)
+        let overridden = self.overridden.iter().find(|(name, _)| *name == property);
+        overridden.map(|(_, value)| *value)
     }
 
     /// The mount point of a dataset, if it is mounted.
@@ -352,17 +352,17 @@ impl MountServer {
     pub fn write_back(&self, dataset: &str) {
         if let Some(volume) = self.head(dataset) {
             for ino in self.session.table.of_volume(&volume) {
-                self.tell_inode(ino);
+                self.notify_inode(ino);
             }
             self.settle_cache();
         }
     }
 
     /// Notifies the kernel of files whose block counts have changed since a txg was written.
-    pub fn tell_block_counts(&self) {
+    pub fn notify_block_counts(&self) {
         let children: Vec<_> = self.session.children.lock().values().cloned().collect();
         for volume in children.iter().chain([&self.session.root()]) {
-            self.session.tell_block_counts(volume, None);
+            self.session.notify_block_counts(volume, None);
         }
     }
 
@@ -439,7 +439,7 @@ impl MountServer {
     pub fn snapshot_made(&self, dataset: &str, name: &[u8]) {
         let _one = self.changes.lock();
         if let Some(volume) = self.head(dataset) {
-            self.tell_name(number::snapshots(volume.slot), name);
+            self.notify_name(number::snapshots(volume.slot), name);
         }
     }
 
@@ -456,25 +456,25 @@ impl MountServer {
             if let Some(snapshot) = there {
                 self.retire(&snapshot);
             }
-            self.tell_name(number::snapshots(volume.slot), name);
+            self.notify_name(number::snapshots(volume.slot), name);
         }
     }
 
     /// A user of the library changed something in a mounted file system. The kernel's caches of it
     /// are dropped. A file whose content was changed must be opened again.
     pub fn touched(&self, dataset: &str, change: Change<'_>) {
-        self.session.stir();
+        self.session.note_use();
         if let Some(volume) = self.head(dataset) {
             match change {
-                Change::Name { dir, name } => self.tell_name(volume.ino(dir), name),
-                Change::Attributes { object } => self.tell_inode(volume.ino(object)),
+                Change::Name { dir, name } => self.notify_name(volume.ino(dir), name),
+                Change::Attributes { object } => self.notify_inode(volume.ino(object)),
                 Change::Content { object, dir, name } => {
                     if let Ok(node) = self.session.node(volume.ino(object)) {
                         node.replaced
                             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                     }
-                    self.tell_inode(volume.ino(object));
-                    self.tell_name(volume.ino(dir), name);
+                    self.notify_inode(volume.ino(object));
+                    self.notify_name(volume.ino(dir), name);
                 }
             }
         }
@@ -521,7 +521,7 @@ impl MountServer {
     pub(crate) fn options(&self) -> ServerOptions {
         ServerOptions {
             mount: self.asked.clone(),
-            said: self.said.clone(),
+            overridden: self.overridden.clone(),
             alone: self.alone,
             placed: self.placed,
             clears: self.clears,
@@ -536,7 +536,7 @@ impl MountServer {
         self.mounted.cut_copies()
     }
 
-    /// Waits until the session has ended, then frees open nameless objects and writes pending
+    /// Waits until the session has ended, then frees open unlinked objects and writes pending
     /// changes. The file systems are released; the pool still has to be synced.
     ///
     /// # Errors
@@ -654,15 +654,15 @@ impl MountServer {
             known.extend(session.table.inherit(old, new));
         }
         for ino in known {
-            self.tell_inode(ino);
+            self.notify_inode(ino);
         }
-        self.tell_names(&old_covers, if replaced { names } else { Vec::new() });
+        self.notify_names(&old_covers, if replaced { names } else { Vec::new() });
         Ok(())
     }
 
     /// Tells the kernel which names lead elsewhere now: those with a mount, now or before, and
     /// those of a replaced root.
-    fn tell_names(&self, old_covers: &Covers, mut names: Vec<Vec<u8>>) {
+    fn notify_names(&self, old_covers: &Covers, mut names: Vec<Vec<u8>>) {
         let session = &self.session;
         let mut dirs = BTreeSet::new();
         for (dir, name) in old_covers.differences(&session.covers()) {
@@ -684,20 +684,20 @@ impl MountServer {
             self.notify_kernel(|n| n.inval_entry(root, zuse_zpl::DOT_ZFS_NAME));
         }
         for dir in dirs {
-            self.tell_inode(dir);
+            self.notify_inode(dir);
         }
     }
 
     /// Tells the kernel whether the root is writable now. Without the permission for that the file
     /// system itself refuses.
     fn follow_read_only(&self, fs: &FileSystem) {
-        let mut told = self.told.lock();
+        let mut current = self.kernel_options.lock();
         let new = MountOptions {
             read_only: self.asked.read_only || fs.is_read_only(),
-            ..told.clone()
+            ..current.clone()
         };
-        if told.read_only != new.read_only && self.mounted.set_read_only(&new).is_ok() {
-            *told = new;
+        if current.read_only != new.read_only && self.mounted.set_read_only(&new).is_ok() {
+            *current = new;
         }
     }
 
@@ -706,20 +706,20 @@ impl MountServer {
     /// honours no more than allowed.
     fn follow_honoured(&self, all: &[Arc<FileSystem>], before: bool) -> bool {
         let new = effective(&self.asked, all);
-        let mut told = self.told.lock();
+        let mut current = self.kernel_options.lock();
         let less = |was: bool, is: bool| is && (was || !before);
         let next = MountOptions {
-            suid: less(told.suid, new.suid),
-            dev: less(told.dev, new.dev),
-            exec: less(told.exec, new.exec),
-            ..told.clone()
+            suid: less(current.suid, new.suid),
+            dev: less(current.dev, new.dev),
+            exec: less(current.exec, new.exec),
+            ..current.clone()
         };
         let honoured = |o: &MountOptions| (o.suid, o.dev, o.exec);
-        if honoured(&next) != honoured(&told) {
+        if honoured(&next) != honoured(&current) {
             if self.mounted.set_honoured(&next).is_err() {
-                return told.suid <= new.suid && told.dev <= new.dev;
+                return current.suid <= new.suid && current.dev <= new.dev;
             }
-            *told = next;
+            *current = next;
         }
         true
     }
@@ -769,12 +769,12 @@ impl MountServer {
         }
     }
 
-    fn tell_name(&self, dir: u64, name: &[u8]) {
+    fn notify_name(&self, dir: u64, name: &[u8]) {
         self.notify_kernel(|n| n.inval_entry(dir, name));
-        self.tell_inode(dir);
+        self.notify_inode(dir);
     }
 
-    fn tell_inode(&self, ino: u64) {
+    fn notify_inode(&self, ino: u64) {
         self.notify_kernel(|n| n.inval_inode(ino, 0, 0));
     }
 

@@ -10,12 +10,12 @@ use zuse_fuse::{Attr, Caller, MountOptions, Notifier};
 use zuse_zpl::{Credentials, FileSystem, Znode};
 
 use crate::attributes;
-use crate::bell::Bell;
 use crate::covers::{Cover, Covers, VirtualDir};
 use crate::number;
 use crate::table::{Listed, MAY_HOLD, Node, Table, What};
 use crate::tree::Tree;
 use crate::volume::{Slots, Volume};
+use crate::wakeup::Wakeup;
 
 pub(crate) type Answer<T> = Result<T, Errno>;
 
@@ -49,9 +49,9 @@ pub(crate) struct Session {
     /// Whether there are any.
     has_to_do: AtomicBool,
     /// There was a request since the last housekeeping.
-    pub stirred: AtomicBool,
+    pub was_used: AtomicBool,
     /// The thread to wake then.
-    pub rouse: OnceLock<Arc<Bell>>,
+    pub wakeup: OnceLock<Arc<Wakeup>>,
     /// Whether the kernel has a write-back cache.
     pub gathers_writes: bool,
     /// Whether access times are kept.
@@ -81,8 +81,8 @@ impl Session {
             over: AtomicBool::new(false),
             to_do: Mutex::default(),
             has_to_do: AtomicBool::new(false),
-            stirred: AtomicBool::new(true),
-            rouse: OnceLock::new(),
+            was_used: AtomicBool::new(true),
+            wakeup: OnceLock::new(),
             gathers_writes: options.writeback_cache,
             keeps_atime: options.atime,
             notifier: OnceLock::new(),
@@ -141,19 +141,19 @@ impl Session {
     pub fn end(&self) {
         self.over.store(true, Relaxed);
         self.table.clear();
-        if let Some(bell) = self.rouse.get() {
-            bell.ring();
+        if let Some(wakeup) = self.wakeup.get() {
+            wakeup.wake();
         }
     }
 
     /// Notes a request or change: there may be housekeeping to do.
-    pub fn stir(&self) {
-        if self.stirred.load(Relaxed) {
+    pub fn note_use(&self) {
+        if self.was_used.load(Relaxed) {
             return;
         }
-        self.stirred.store(true, SeqCst);
-        if let Some(bell) = self.rouse.get() {
-            bell.ring();
+        self.was_used.store(true, SeqCst);
+        if let Some(wakeup) = self.wakeup.get() {
+            wakeup.wake();
         }
     }
 
@@ -267,7 +267,7 @@ impl Session {
 
     /// Notifies the kernel of files whose cached block counts have changed: they are known once a
     /// txg is written. Never call it for all of them from a thread that serves requests.
-    pub fn tell_block_counts(&self, volume: &Arc<Volume>, only: Option<u64>) {
+    pub fn notify_block_counts(&self, volume: &Arc<Volume>, only: Option<u64>) {
         let inodes: Vec<u64> = match only {
             Some(ino) => vec![ino],
             None => volume.growing.lock().keys().copied().collect(),
@@ -275,7 +275,7 @@ impl Session {
         if inodes.is_empty() {
             return;
         }
-        // The kernel is told outside of the gate: see the rules of the gate.
+        // The kernel is known outside of the gate: see the rules of the gate.
         for ino in self.with_other_counts(volume, inodes) {
             self.attributes_changed(ino);
         }
@@ -295,9 +295,9 @@ impl Session {
             if znode.as_ref().is_some_and(|z| z.dnode().is_dirty()) {
                 continue;
             }
-            let told = volume.growing.lock().remove(&ino);
-            if let (Some(znode), Some(told)) = (znode, told)
-                && fs.getattr(&znode).blocks != told
+            let known = volume.growing.lock().remove(&ino);
+            if let (Some(znode), Some(known)) = (znode, known)
+                && fs.getattr(&znode).blocks != known
             {
                 out.push(ino);
             }
@@ -318,7 +318,7 @@ impl Session {
             _ => None,
         };
         drop(node);
-        // It may have been the last hold on a nameless object, which is freed later.
+        // It may have been the last hold on an unlinked object, which is freed later.
         if let Some(volume) = volume
             && let Ok(fs) = volume.enter()
         {

@@ -10,7 +10,7 @@
 //! released first (second chance, by shard); its next use loads it again.
 //!
 //! Invariants
-//! - A nameless object, or one that a request is using, is never released. That is checked before
+//! - An unlinked object, or one that a request is using, is never released. That is checked before
 //!   ([`Node::released_state`]).
 //! - `lookups` grows under the shard's lock (shared or not) and shrinks under the exclusive one. So
 //!   a node is never dropped while a request is being given it. It never shrinks below 0, which is
@@ -403,9 +403,9 @@ impl Table {
     }
 
     /// Releases every object of a volume whose gate is closed; they stay known by their numbers.
-    /// Returns the nameless ones.
+    /// Returns the unlinked ones.
     pub fn lay_down(&self, volume: &Arc<Volume>) -> Vec<Arc<Znode>> {
-        let mut nameless = Vec::new();
+        let mut unlinked = Vec::new();
         for shard in &self.shards {
             let mut dropped = Vec::new();
             let mut shard = shard.write();
@@ -417,7 +417,7 @@ impl Table {
                     continue;
                 }
                 if znode.attributes().links == 0 {
-                    nameless.push(znode.clone());
+                    unlinked.push(znode.clone());
                 }
                 let listed = Listed {
                     object: znode.object(),
@@ -429,7 +429,7 @@ impl Table {
             shard.held.clear();
             drop(shard);
         }
-        nameless
+        unlinked
     }
 
     /// Visits every inode that the kernel knows.

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use zuse_base::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use zuse_base::{Errno, ObjectId};
-use zuse_zpl::{FileSystem, Keeper, Znode};
+use zuse_zpl::{FileSystem, UnlinkObserver, Znode};
 
 use crate::number;
 use crate::table::Table;
@@ -90,7 +90,7 @@ pub(crate) struct Volume {
     pub snapshots: Mutex<HashMap<Vec<u8>, Weak<Volume>>>,
     /// Notified of objects that lose their last name, once some were returned to the kernel without
     /// being held.
-    keeper: OnceLock<Arc<Holds>>,
+    unlink_observer: OnceLock<Arc<HoldUnlinked>>,
 }
 
 /// Properties of a file system that are read once.
@@ -105,13 +105,13 @@ struct Facts {
 const MAY_WAIT: usize = 256;
 
 /// Holds an object known from a listing when its last name is removed, because it may be open.
-struct Holds {
+struct HoldUnlinked {
     table: Weak<Table>,
     volume: Weak<Volume>,
 }
 
-impl Keeper for Holds {
-    fn last_name_goes(&self, znode: &Arc<Znode>) {
+impl UnlinkObserver for HoldUnlinked {
+    fn on_last_unlink(&self, znode: &Arc<Znode>) {
         if let (Some(table), Some(volume)) = (self.table.upgrade(), self.volume.upgrade()) {
             table.promote(volume.ino(znode.object()), &volume, znode);
         }
@@ -178,7 +178,7 @@ impl Volume {
         is_root: bool,
         is_snapshot: bool,
     ) -> Arc<Self> {
-        fs.let_orphans_wait(MAY_WAIT);
+        fs.set_orphan_limit(MAY_WAIT);
         let facts = Facts {
             has_aliases: fs.has_aliases(),
             told_under: (fs.props().posix_acl, fs.shows_dot_zfs()),
@@ -219,19 +219,19 @@ impl Volume {
             above: AtomicU64::new(root),
             gate: RwLock::new(fs),
             snapshots: Mutex::default(),
-            keeper: OnceLock::new(),
+            unlink_observer: OnceLock::new(),
         })
     }
 
     /// Called before an object is given to the kernel without being held.
     pub fn keep(self: &Arc<Self>, fs: &FileSystem, table: &Arc<Table>) {
-        self.keeper.get_or_init(|| {
-            let holds = Arc::new(Holds {
+        self.unlink_observer.get_or_init(|| {
+            let holds = Arc::new(HoldUnlinked {
                 table: Arc::downgrade(table),
                 volume: Arc::downgrade(self),
             });
-            let weak: Weak<Holds> = Arc::downgrade(&holds);
-            fs.add_keeper(weak);
+            let weak: Weak<HoldUnlinked> = Arc::downgrade(&holds);
+            fs.add_unlink_observer(weak);
             holds
         });
     }

@@ -64,7 +64,7 @@ impl Pool {
     /// `Refused`, with OpenZFS's messages: there is no such device, or nothing can be attached to
     /// it. Also if the new one is too small, its sectors are too large, or a checkpoint exists.
     /// `Device` if it does not accept labels.
-    pub fn put_beside(
+    pub fn attach_device(
         self: &Arc<Self>,
         target: u64,
         new: &AttachDevice,
@@ -78,7 +78,7 @@ impl Pool {
             // A smaller device would not have room for the end of its sibling.
             self.vdevs.check_fits(target, &**device)?;
             let mut tree = self.config.lock().vdev_tree.clone();
-            tree.put_beside(target, plan.kind.clone(), plan.above, plan.leaf.clone());
+            tree.attach_child(target, plan.kind.clone(), plan.above, plan.leaf.clone());
             let guid = plan.leaf.guid;
             let top = tree.children.iter().find(|top| top.find(guid).is_some());
             if let Some((top, leaf)) = top.and_then(|top| Some((top, top.find(guid)?))) {
@@ -94,14 +94,20 @@ impl Pool {
             // Checked again on the sync thread: the tree may have changed since.
             move |ctx| ctx.pool.plan(target, &new, purpose).map(drop),
             move |ctx| {
-                ctx.pool.put_beside_in(ctx, target, plan, defer)?;
+                ctx.pool.attach_device_in(ctx, target, plan, defer)?;
                 labels.keep();
                 Ok(())
             },
         )
     }
 
-    fn put_beside_in(&self, ctx: &SyncCtx<'_>, target: u64, plan: Plan, defer: bool) -> Result<()> {
+    fn attach_device_in(
+        &self,
+        ctx: &SyncCtx<'_>,
+        target: u64,
+        plan: Plan,
+        defer: bool,
+    ) -> Result<()> {
         let mut change = TreeChange::begin(ctx);
         let mut leaf = plan.leaf;
         let (guid, is_spare) = (leaf.guid, leaf.is_spare);
@@ -111,7 +117,7 @@ impl Pool {
         leaf.resilver_txg = Some(ctx.txg.0);
         if !change
             .tree()
-            .put_beside(target, plan.kind, plan.above, leaf)
+            .attach_child(target, plan.kind, plan.above, leaf)
         {
             return Err(refused(Errno::NODEV, "no such device in pool"));
         }
@@ -122,7 +128,7 @@ impl Pool {
         }
         // The last check that may refuse; after it the MOS is changed.
         change.check()?;
-        self.step_aside(&mut change, target, guid);
+        self.rename_old_path(&mut change, target, guid);
         let zap = change.make_zap()?;
         // The mark and the feature's count change in one txg, so no uberblock has only one of them.
         let defer = defer && self.count_deferred(ctx, 1)?;
@@ -140,21 +146,21 @@ impl Pool {
     }
 
     /// If a new device takes a device's path, the old one is renamed to `…/old`, as in OpenZFS.
-    fn step_aside(&self, change: &mut TreeChange<'_>, old: u64, new: u64) {
+    fn rename_old_path(&self, change: &mut TreeChange<'_>, old: u64, new: u64) {
         let path = |node: Option<&mut VdevConfig>| node.and_then(|n| n.path.clone());
         let place = path(change.tree().find_mut(new));
         let Some(place) = place.filter(|p| path(change.tree().find_mut(old)).as_ref() == Some(p))
         else {
             return;
         };
-        let aside = format!("{place}{OLD}");
+        let old_path = format!("{place}{OLD}");
         if let Some(leaf) = self.vdevs.leaf(old) {
             // With two leaves of one path, both would be taken for the new device at the next
             // import.
-            leaf.set_path(&aside);
+            leaf.set_path(&old_path);
         }
         if let Some(node) = change.tree().find_mut(old) {
-            node.path = Some(aside);
+            node.path = Some(old_path);
         }
     }
 

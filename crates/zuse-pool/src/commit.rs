@@ -67,7 +67,7 @@ impl Pool {
             self.io.is_drained(),
             "blocks are on their way to the devices"
         );
-        self.suspension.check_whole()?;
+        self.suspension.check_no_panic()?;
         // A failed flush cannot be retried: the host may have dropped the data.
         self.vdevs.flush_written()?;
         // A leaf that missed a write of its siblings is read last from now on.
@@ -78,7 +78,7 @@ impl Pool {
             match self.dtls.note_late(guid, txg) {
                 true => self.config_changed(),
                 // Its missing txgs are recorded already.
-                false => self.tell_missing(guid),
+                false => self.set_leaf_missing(guid),
             }
         }
         let targets = match &config {
@@ -91,7 +91,7 @@ impl Pool {
         };
         // Up to here the old uberblock leads to the whole old state; from here on there is no way
         // back.
-        self.suspension.check_whole()?;
+        self.suspension.check_no_panic()?;
         self.io
             .insist(|| self.vdevs.commit_uberblock(&uberblock, false, targets))?;
         if let Some(config) = &config {

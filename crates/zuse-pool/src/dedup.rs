@@ -16,10 +16,10 @@ mod form;
 mod histogram;
 mod live;
 mod log;
-mod proved;
 mod prune;
 #[cfg(test)]
 mod tests;
+mod verified;
 
 use std::collections::BTreeMap;
 
@@ -35,8 +35,8 @@ use zuse_io::Pipeline;
 use crate::Pool;
 pub use histogram::{Figures, Histogram};
 pub(crate) use live::Dedup;
-pub use proved::SharedAt;
 pub use prune::Prune;
+pub use verified::SharedAt;
 
 /// Checksums that can have a table: name, number.
 const CHECKSUMS: [(&str, u8); 6] = [

@@ -2,7 +2,7 @@
 //!
 //! - It may leave only if its siblings have every txg, otherwise `no valid replicas`. That is
 //!   checked on the sync thread, when each block of the txg is on the siblings or noted as missed.
-//! - A vdev with one child left is replaced by that child ([`VdevConfig::take_out`]).
+//! - A vdev with one child left is replaced by that child ([`VdevConfig::detach_child`]).
 //! - A detached spare stays in the list of spares and is idle. If the replaced device is detached
 //!   instead, the spare becomes an ordinary device and leaves the list.
 
@@ -69,7 +69,7 @@ impl Pool {
             let out = parent.children.iter().find(|c| c.guid == guid);
             self.settle_spares(ctx, &mut change, &parent, out.ok_or_else(gone)?)?;
         }
-        let out = change.tree().take_out(guid).ok_or_else(gone)?;
+        let out = change.tree().detach_child(guid).ok_or_else(gone)?;
         for node in leaves(&out.node) {
             change.drop_zap(node.zap_leaf)?;
             // Objects that only the old configuration refers to would leak.

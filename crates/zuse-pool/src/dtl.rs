@@ -119,14 +119,14 @@ impl Pool {
             let ranges = self.read_dtl(object)?;
             self.dtls.0.lock().leaves.insert(guid, ranges);
             // Before the first read of data that only a sibling has.
-            self.tell_missing(guid);
+            self.set_leaf_missing(guid);
         }
         Ok(())
     }
 
-    /// Trusts leaves whose log is empty, like those without a log. Leaves with an unreadable log
-    /// stay in doubt.
-    pub(crate) fn believe_whole_leaves(&self) {
+    /// Leaves whose log is empty are not outdated, as those without a log. Leaves with an
+    /// unreadable log stay outdated.
+    pub(crate) fn clear_outdated_leaves(&self) {
         let tree = self.config.lock().vdev_tree.clone();
         let leaves = self.vdevs.leaves();
         tree.visit(&mut |node| {
@@ -228,13 +228,13 @@ impl Pool {
                 [] => self.free_dtl(ctx, guid)?,
                 spans => self.write_dtl(ctx, guid, spans)?,
             }
-            self.tell_missing(guid);
+            self.set_leaf_missing(guid);
         }
         Ok(())
     }
 
     /// Passes the content of its log to a leaf.
-    pub(crate) fn tell_missing(&self, guid: u64) {
+    pub(crate) fn set_leaf_missing(&self, guid: u64) {
         let spans = self.dtls.spans(guid);
         self.vdevs.set_outdated(guid, !spans.is_empty());
         if let Some(leaf) = self.vdevs.leaf(guid) {

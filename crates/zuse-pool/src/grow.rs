@@ -50,7 +50,7 @@ impl Pool {
             }
         }
         let shift = top.metaslab_shift();
-        let now = self.room_of(top);
+        let now = self.capacity_of(top);
         if shift == 0 || now >> shift <= top.asize() >> shift || top.metaslab_array() == 0 {
             return Ok(0);
         }
@@ -100,7 +100,7 @@ impl Pool {
             return 0;
         };
         let (has, takes) = match top.leaves().iter().find(|leaf| leaf.guid() == guid) {
-            _ if top.guid() == guid => (self.room_of(top), top.asize()),
+            _ if top.guid() == guid => (self.capacity_of(top), top.asize()),
             Some(leaf) => match (share(top.config(), top.asize()), leaf.asize()) {
                 (Some(takes), has) => (has, takes),
                 _ => return 0,
@@ -112,10 +112,10 @@ impl Pool {
     }
 
     /// Bytes that a vdev could have with its devices; its present size if one of them is missing.
-    pub fn room_of(&self, top: &Top) -> u64 {
+    pub fn capacity_of(&self, top: &Top) -> u64 {
         let leaves = top.leaves();
         let size = |guid| leaves.iter().find(|l| l.guid() == guid).map(|l| l.asize());
-        room(top.config(), &size).unwrap_or(0).max(top.asize())
+        capacity(top.config(), &size).unwrap_or(0).max(top.asize())
     }
 }
 
@@ -129,13 +129,13 @@ fn share(top: &VdevConfig, asize: u64) -> Option<u64> {
 }
 
 /// Size of a vdev, from the sizes of its devices; `None` if one is unknown.
-fn room(node: &VdevConfig, size: &dyn Fn(u64) -> Option<u64>) -> Option<u64> {
+fn capacity(node: &VdevConfig, size: &dyn Fn(u64) -> Option<u64>) -> Option<u64> {
     if node.kind.is_device() {
         return size(node.guid).filter(|bytes| *bytes > 0);
     }
     let mut smallest = u64::MAX;
     for child in &node.children {
-        smallest = smallest.min(room(child, size)?);
+        smallest = smallest.min(capacity(child, size)?);
     }
     let children = node.children.len();
     match &node.kind {

@@ -34,7 +34,7 @@ pub enum Shape {
 
 impl Shape {
     /// Minimum number of devices.
-    pub fn least(self) -> usize {
+    pub fn min_devices(self) -> usize {
         match self {
             Self::Single => 1,
             Self::Mirror => 2,
@@ -81,7 +81,7 @@ impl TopSpec {
     fn kind(&self) -> Result<VdevKind> {
         let n = self.devices;
         let refuse = |what: String| Err(Error::refused(Errno::INVAL, what));
-        if n < self.shape.least() || n > 255 {
+        if n < self.shape.min_devices() || n > 255 {
             return refuse(format!("{n} devices cannot make up a {:?}", self.shape));
         }
         Ok(match self.shape {

@@ -83,7 +83,7 @@ impl Pool {
         let hole = VdevConfig::new(VdevKind::Hole, u64::from(id), 0);
         let old = std::mem::replace(slot, hole);
         // Nothing is changed on disk before this has succeeded.
-        let objects = allocator.take_out(id)?;
+        let objects = allocator.remove_vdev(id)?;
         let mos = self.mos();
         let mut histograms = 0;
         for (map, histogram) in objects.maps {

@@ -150,7 +150,7 @@ impl Pool {
 
     /// Devices that `zpool clear` brought online may lack blocks, which is not counted as an error
     /// any more.
-    pub(crate) fn doubt_lost_leaves(&self) {
+    pub(crate) fn mark_lost_leaves_outdated(&self) {
         for leaf in self.vdevs.leaves() {
             if !leaf.is_usable() {
                 leaf.set_outdated(true);
@@ -161,7 +161,7 @@ impl Pool {
 
     /// After `zpool clear`: a working device is not marked as faulted in the configuration any
     /// more. A spare is detached once its device is complete.
-    pub(crate) fn forgive(&self) {
+    pub(crate) fn clear_faulted_marks(&self) {
         let mut config = self.config.lock();
         let mut spared = Vec::new();
         config.vdev_tree.visit(&mut |node: &VdevConfig| {

@@ -98,7 +98,7 @@ impl Pool {
             ));
         }
         // Before the MOS is read: the place of its blocks depends on the progress of an expansion.
-        tell_reflow(&name, &vdevs, &choice.uberblock, options.writable)?;
+        load_reflow(&name, &vdevs, &choice.uberblock, options.writable)?;
         if options.writable {
             check_writing(&env, labels, &choice.uberblock, options)?;
         }
@@ -207,7 +207,7 @@ impl Pool {
         };
         if let Err(error) = first
             .and_then(|()| self.undo_condense())
-            .and_then(|()| self.load_sweeps())
+            .and_then(|()| self.load_vdev_work())
         {
             // Threads must not outlive an open that failed.
             let _ = self.close(PoolState::Active);
@@ -250,7 +250,7 @@ impl Pool {
         self.count_space_as(&directory)?;
         // Blocks of removed vdevs are found through these; anything read later may be one.
         self.load_mappings(&directory)?;
-        self.believe_whole_leaves();
+        self.clear_outdated_leaves();
         self.load_classes()?;
         let health = self.vdevs.health();
         // Data that does not need the missing devices can still be read.
@@ -474,7 +474,7 @@ impl Pool {
 }
 
 /// A raidz that is being expanded needs its progress before the first block is read.
-fn tell_reflow(name: &str, vdevs: &Vdevs, uberblock: &Uberblock, writable: bool) -> Result<()> {
+fn load_reflow(name: &str, vdevs: &Vdevs, uberblock: &Uberblock, writable: bool) -> Result<()> {
     let scratch = match uberblock.reflow_state() {
         ReflowState::ScratchValid => true,
         ReflowState::Unknown(state) => {

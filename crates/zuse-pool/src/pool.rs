@@ -120,7 +120,7 @@ pub struct Pool {
     pub(crate) tasks: Mutex<VecDeque<Task>>,
     /// Top-level vdevs that the allocator gets once their txg is on disk.
     pub(crate) new_tops: Mutex<Vec<(Txg, u32)>>,
-    pub(crate) sweeps: crate::sweep::Sweeps,
+    pub(crate) vdev_work: crate::vdev_work::VdevWorkList,
     /// A task failed in the middle of its changes: its txg must not be committed.
     pub(crate) half_done: Mutex<Option<Error>>,
     pub(crate) uberblock: Mutex<Uberblock>,
@@ -208,7 +208,7 @@ impl Pool {
             hooks: crate::hooks::Hooks::new(hooks),
             tasks: Mutex::new(VecDeque::new()),
             new_tops: Mutex::default(),
-            sweeps: Default::default(),
+            vdev_work: Default::default(),
             half_done: Mutex::new(None),
             uberblock: Mutex::new(uberblock),
             suspension,
@@ -662,11 +662,11 @@ impl Pool {
                 .and_then(|open| open(config.guid, config.path.as_deref()))
         };
         if self.writable {
-            self.doubt_lost_leaves();
+            self.mark_lost_leaves_outdated();
         }
         self.vdevs.clear(guid, &devices)?;
         if self.writable {
-            self.forgive();
+            self.clear_faulted_marks();
         }
         if self.suspension.is_lost() {
             return Err(self
@@ -695,7 +695,7 @@ impl Pool {
             return Ok(());
         }
         let mut result = Ok(());
-        self.stop_sweeps();
+        self.stop_vdev_work();
         if self.writable {
             if let Some(error) = self.suspension.error() {
                 result = Err(error);

@@ -19,26 +19,67 @@ use crate::{Pool, SyncCtx};
 const KEY: &[u8] = b"org.openzfs:vdev_rebuild";
 const FEATURE: &str = "org.openzfs:device_rebuild";
 const WORDS: usize = 12;
-const ACTIVE: u64 = 1;
+
+/// What a rebuild is doing, or how it ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RebuildState {
+    /// There was none yet.
+    #[default]
+    None,
+    /// It is running, or was when the pool was last used.
+    Active,
+    /// It was canceled.
+    Canceled,
+    /// It has ended.
+    Complete,
+    /// A number of the pool that has no known meaning.
+    Unknown(u64),
+}
+
+impl RebuildState {
+    /// The state for its number on disk.
+    pub fn of(number: u64) -> Self {
+        match number {
+            0 => Self::None,
+            1 => Self::Active,
+            2 => Self::Canceled,
+            3 => Self::Complete,
+            other => Self::Unknown(other),
+        }
+    }
+
+    /// Its number on disk.
+    pub fn number(self) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Active => 1,
+            Self::Canceled => 2,
+            Self::Complete => 3,
+            Self::Unknown(number) => number,
+        }
+    }
+}
 
 /// The last rebuild of a top-level vdev.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Rebuild {
     /// Guid of the vdev.
     pub vdev: u64,
-    /// 1 active, 2 canceled, 3 complete.
-    pub state: u64,
-    /// Seconds since 1970.
+    /// Whether it runs, or how it ended.
+    pub state: RebuildState,
+    /// Seconds since 1970 of its begin.
     pub start: u64,
     /// Seconds since 1970 of its end; 0 while it runs.
     pub end: u64,
-    /// Bytes scanned.
+    /// Bytes of allocated space that were visited.
     pub scanned: u64,
     /// Bytes read.
     pub issued: u64,
     /// Bytes written.
     pub rebuilt: u64,
-    /// Bytes in all.
+    /// Bytes to be visited, as estimated at the start.
     pub estimate: u64,
     /// Segments that could not be rebuilt.
     pub errors: u64,
@@ -63,7 +104,8 @@ impl Rebuild {
         else {
             return None;
         };
-        (state != 0).then_some(Self {
+        let state = RebuildState::of(state);
+        (state != RebuildState::None).then_some(Self {
             vdev,
             state,
             start,
@@ -105,7 +147,7 @@ impl Pool {
                 };
                 zap.update(ctx.tx, KEY, &zeros)?;
             }
-            if rebuild.state == ACTIVE && self.features.is_active(FEATURE) {
+            if rebuild.state == RebuildState::Active && self.features.is_active(FEATURE) {
                 self.features.add(ctx, FEATURE, -1)?;
             }
         }
@@ -122,5 +164,27 @@ impl Pool {
             }
         }
         Ok(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Rebuild, RebuildState};
+
+    #[test]
+    fn every_number_of_a_state_comes_back() {
+        for number in (0..6).chain([u64::MAX]) {
+            assert_eq!(RebuildState::of(number).number(), number);
+        }
+    }
+
+    #[test]
+    fn words_without_a_rebuild_or_of_another_length_are_none() {
+        let words = [3, 0, 0, 0, 10, 20, 0, 4, 5, 6, 7, 1];
+        let found = Rebuild::parse(9, &words).expect("a rebuild");
+        assert_eq!((found.vdev, found.state), (9, RebuildState::Complete));
+        assert_eq!((found.start, found.end, found.errors), (10, 20, 1));
+        assert_eq!(Rebuild::parse(9, &words[..11]), None);
+        assert_eq!(Rebuild::parse(9, &[0; 12]), None);
     }
 }

@@ -176,7 +176,7 @@ impl Pool {
         let leaves: Vec<_> = chosen.iter().filter_map(|g| self.vdevs.leaf(*g)).collect();
         let mut change = TreeChange::begin(ctx);
         for guid in chosen {
-            let out = change.tree().take_out(*guid);
+            let out = change.tree().detach_child(*guid);
             let out = out.ok_or_else(|| refused(Errno::BUSY, "no valid replicas"))?;
             change.drop_zap(out.node.zap_leaf)?;
             self.free_dtl_object(ctx, out.node.dtl)?;

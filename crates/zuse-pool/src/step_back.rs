@@ -67,7 +67,7 @@ impl Pool {
         };
         let lone = node.children.len() < 2;
         let fits = whole.kind.is_leaf() && leaves.kind.is_leaf() && !lone;
-        let may = fits && self.is_whole(whole.guid) && !self.is_needed(leaves.guid);
+        let may = fits && self.is_complete(whole.guid) && !self.is_needed(leaves.guid);
         may.then_some(leaves.guid)
     }
 }

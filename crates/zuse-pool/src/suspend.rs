@@ -62,7 +62,7 @@ impl Suspension {
 
     /// The error before making changes durable, if a thread panicked that may have left some
     /// incomplete.
-    pub fn check_whole(&self) -> Result<()> {
+    pub fn check_no_panic(&self) -> Result<()> {
         match self.tripwire.torn() {
             Some(_) => Err(self.error().unwrap_or_else(|| self.closing())),
             None => Ok(()),

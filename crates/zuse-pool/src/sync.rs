@@ -32,24 +32,20 @@ const MAX_PASSES: u32 = 40;
 
 impl Pool {
     fn anything_dirty(&self, txg: Txg) -> bool {
-        self.config_dirty.load(Relaxed)
-            || !self.new_tops.lock().is_empty()
-            || self.sweeps.is_due()
-            || self.mos().is_dirty(txg)
-            || self.hooks.is_dirty(txg)
-            || self.frees_pending.load(Relaxed)
-            || self.clones.is_dirty(txg)
-            // A discarded checkpoint's map is freed in parts: each takes a txg, even without
-            // writers.
-            || self.is_discarding()
-            || self.dedup.is_dirty()
-            || self
-                .allocator
-                .get()
-                // Log space maps are flushed partly in every txg: without new ones they shrink to
-                // nothing.
-                .is_some_and(|a| a.is_dirty(txg) || a.has_logs())
-            || self.tasks.lock().iter().any(|t| t.txg <= txg)
+        let config = self.config_dirty.load(Relaxed) || !self.new_tops.lock().is_empty();
+        let datasets = self.mos().is_dirty(txg) || self.hooks.is_dirty(txg);
+        let tables = self.clones.is_dirty(txg) || self.dedup.is_dirty();
+        config || datasets || tables || self.has_work(txg)
+    }
+
+    /// Whether work waits for a txg, even if nothing is dirty.
+    fn has_work(&self, txg: Txg) -> bool {
+        // A discarded checkpoint's map is freed in parts: each takes a txg, even without writers.
+        let frees = self.frees_pending.load(Relaxed) || self.is_discarding();
+        // Log space maps are flushed partly in every txg: without new ones they shrink to nothing.
+        let maps = |a: &Arc<Allocator>| a.is_dirty(txg) || a.has_logs();
+        let tasks = || self.tasks.lock().iter().any(|t| t.txg <= txg);
+        frees || self.vdev_work.is_due() || self.allocator.get().is_some_and(maps) || tasks()
     }
 
     pub(crate) fn fail_tasks(&self, error: &Error) {
@@ -88,7 +84,7 @@ impl Pool {
     }
 
     fn write_txg(self: &Arc<Self>, txg: Txg) -> Result<()> {
-        self.suspension.check_whole()?;
+        self.suspension.check_no_panic()?;
         self.wait_for_logs(txg)?;
         if !self.anything_dirty(txg) {
             // No uberblock, because the one on disk has the same state. Changes that were counted
@@ -134,7 +130,7 @@ impl Pool {
         self.io.free_placed(txg)?;
         // The progress of initializing and trimming goes into the vdevs' ZAPs, which the MOS writes
         // below.
-        self.sync_sweeps(&ctx)?;
+        self.sync_vdev_work(&ctx)?;
         // After the tasks: blocks of a destroy in this txg can begin to be freed at once.
         self.process_frees(&ctx)?;
         self.discard_some(&ctx)?;
@@ -326,7 +322,7 @@ impl Pool {
         };
         for r in released {
             // In a suspended pool the free space is not certain.
-            if self.suspension.check_whole().is_err() {
+            if self.suspension.check_no_panic().is_err() {
                 return;
             }
             // Held, so that the space cannot be allocated between the check and the discard.
@@ -361,17 +357,17 @@ impl Pool {
             .filter(|t| t.is_concrete() && t.metaslab_shift() > 0)
             .collect();
         let all: u64 = plain.iter().map(|t| t.asize() >> t.metaslab_shift()).sum();
-        let (mut done, mut told) = (0, 0);
+        let (mut done, mut discarded) = (0, 0);
         for top in plain {
             for m in 0..top.asize() >> top.metaslab_shift() {
                 for span in allocator.free_spans(top.id(), m)? {
                     // It may have been allocated since the list was made: only space that is still
                     // free is held.
                     let parts = allocator.hold_free(top.id(), span)?;
-                    let mut result = self.suspension.check_whole();
+                    let mut result = self.suspension.check_no_panic();
                     for part in parts.iter().filter(|_| result.is_ok()) {
                         match self.vdevs.discard(top.id(), part.start, part.size) {
-                            Ok(true) => told += part.size,
+                            Ok(true) => discarded += part.size,
                             Ok(false) => {}
                             Err(e) => {
                                 result = Err(e);
@@ -388,6 +384,6 @@ impl Pool {
                 progress(done, all);
             }
         }
-        Ok(told)
+        Ok(discarded)
     }
 }

@@ -21,12 +21,12 @@ impl Pool {
         let tree = self.config.lock().vdev_tree.clone();
         for top in &tree.children {
             let above = self.stored_thresholds(top.zap_top)?;
-            self.tell_thresholds(top, &above)?;
+            self.set_leaf_thresholds(top, &above)?;
         }
         Ok(())
     }
 
-    fn tell_thresholds(&self, node: &VdevConfig, above: &Stored) -> Result<()> {
+    fn set_leaf_thresholds(&self, node: &VdevConfig, above: &Stored) -> Result<()> {
         if let Some(leaf) = self.vdevs.leaf(node.guid) {
             let own = self.stored_thresholds(node.zap_leaf)?;
             let number = |i: usize| own[i].or(above[i]);
@@ -42,7 +42,7 @@ impl Pool {
         }
         node.children
             .iter()
-            .try_for_each(|child| self.tell_thresholds(child, above))
+            .try_for_each(|child| self.set_leaf_thresholds(child, above))
     }
 
     fn stored_thresholds(&self, zap: Option<u64>) -> Result<Stored> {

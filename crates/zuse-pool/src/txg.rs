@@ -366,6 +366,16 @@ impl Txgs {
         state.untouched && state.syncing.is_none() && state.quiesced.is_none()
     }
 
+    /// Whether the open txg is to be closed now.
+    fn is_due(&self, state: &State) -> bool {
+        if state.wanted >= state.open || state.opened_at.elapsed() >= state.timeout {
+            return true;
+        }
+        // While another txg syncs, more changes can join this one.
+        let can_sync = state.syncing.is_none() && self.meter.of(state.open) > 0;
+        can_sync && (state.streams || state.bounds.enough(&self.meter, state.open))
+    }
+
     /// The quiesce thread: closes the open txg and waits for its transactions. False when the pool
     /// closes.
     pub fn quiesce_next(self: &Arc<Self>) -> bool {
@@ -375,15 +385,9 @@ impl Txgs {
             if state.stop || state.failed.is_some() {
                 return false;
             }
-            let dirty = self.meter.of(state.open);
-            let due = state.wanted >= state.open
-                || state.syncing.is_none()
-                    && dirty > 0
-                    && (state.streams || state.bounds.enough(&self.meter, state.open))
-                || state.opened_at.elapsed() >= state.timeout;
             // One quiesced at a time: blocks have four slots, one each for these three txgs and the
             // one just synced.
-            if due && state.quiesced.is_none() {
+            if state.quiesced.is_none() && self.is_due(&state) {
                 break;
             }
             let left = state

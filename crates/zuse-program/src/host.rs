@@ -1,7 +1,7 @@
 //! The implementation of the `zfs.*` functions: runs on the sync thread, with the program's batch.
 
 use zuse_dsl::property::Source;
-use zuse_dsl::{Batch, Entry, Kind, Operation};
+use zuse_dsl::{Batch, DatasetKind, ListedDataset, Operation};
 use zuse_format::property::{PropertyKind, dataset_property, is_user_property};
 
 const NOT_IN_DRY_RUN: &str = "running functions from the zfs.sync submodule requires passing sync=TRUE to lzc_channel_program() (i.e. do not specify the \"-n\" command line argument)";
@@ -97,7 +97,7 @@ fn in_pool(batch: &Batch<'_>, name: &str) -> bool {
 }
 
 /// The entry that a function works on, or the message that it does not exist.
-fn target(batch: &Batch<'_>, name: &str, function: &str) -> Result<Entry, String> {
+fn target(batch: &Batch<'_>, name: &str, function: &str) -> Result<ListedDataset, String> {
     let bad = |why: String| format!("bad argument #1 to '{function}' ({why})");
     if !in_pool(batch, name) {
         return Err(bad(format!(
@@ -173,7 +173,7 @@ fn number(text: &str, none: zuse_format::property::NoneMeans) -> i64 {
 
 fn list(batch: &Batch<'_>, what: &str, name: &str) -> Answered {
     let entry = target(batch, name, what)?;
-    let snapshot = entry.kind == Kind::Snapshot;
+    let snapshot = entry.kind == DatasetKind::Snapshot;
     let bad = |why: String| Err(format!("bad argument #1 to '{what}' ({why})"));
     match what {
         "clones" | "holds" if !snapshot => return bad(format!("{name} is not a snapshot")),

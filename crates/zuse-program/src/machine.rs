@@ -46,14 +46,14 @@ const ORDER_VALUES: usize = 100_000;
 const READ: u64 = 8;
 
 /// Messages from the interpreter.
-pub(crate) enum Said {
+pub(crate) enum FromProgram {
     Ready,
     Ask(Call),
     Done(Ended),
 }
 
 /// Messages to the interpreter.
-pub(crate) enum Told {
+pub(crate) enum ToProgram {
     Go(Instant),
     Answer(Answered),
 }
@@ -66,20 +66,20 @@ pub(crate) struct Ended {
 }
 
 /// The interpreter thread's channels to the sync thread.
-struct Talk {
-    said: Sender<Said>,
-    told: Receiver<Told>,
+struct HostLink {
+    to_host: Sender<FromProgram>,
+    from_host: Receiver<ToProgram>,
     meter: Rc<Meter>,
 }
 
-impl Talk {
+impl HostLink {
     /// Sends a call to the sync thread, and waits for its answer.
     fn ask(&self, lua: &Lua, call: Call) -> LuaResult<Answered> {
         if let Some(why) = self.meter.charge(0) {
             return Err(self.meter.error(lua, why));
         }
-        if self.said.send(Said::Ask(call)).is_ok()
-            && let Ok(Told::Answer(answered)) = self.told.recv()
+        if self.to_host.send(FromProgram::Ask(call)).is_ok()
+            && let Ok(ToProgram::Answer(answered)) = self.from_host.recv()
         {
             return Ok(answered);
         }
@@ -91,38 +91,44 @@ impl Talk {
 pub(crate) fn run(
     text: &[u8],
     program: &Program,
-    said: Sender<Said>,
-    told: Receiver<Told>,
+    to_host: Sender<FromProgram>,
+    from_host: Receiver<ToProgram>,
     left: Arc<AtomicBool>,
 ) {
     let cancel = program.cancel.clone();
     let meter = Rc::new(Meter::new(program.limits.instructions, cancel, left));
-    let talk = Rc::new(Talk { said, told, meter });
-    let machine = match Machine::new(talk.clone()) {
+    let link = Rc::new(HostLink {
+        to_host,
+        from_host,
+        meter,
+    });
+    let machine = match Machine::new(link.clone()) {
         Ok(machine) => machine,
-        Err(e) => return done(&talk, Err(plain(&e))),
+        Err(e) => return done(&link, Err(plain(&e))),
     };
     let ready = match machine.load(text, program) {
         Ok(ready) => ready,
-        Err(e) => return done(&talk, Err(plain(&e))),
+        Err(e) => return done(&link, Err(plain(&e))),
     };
-    if talk.said.send(Said::Ready).is_err() {
+    if link.to_host.send(FromProgram::Ready).is_err() {
         return;
     }
-    let Ok(Told::Go(deadline)) = talk.told.recv() else {
+    let Ok(ToProgram::Go(deadline)) = link.from_host.recv() else {
         return;
     };
-    talk.meter.begin(deadline);
+    link.meter.begin(deadline);
     let ran = machine.run(ready, program);
-    let ended = ran.unwrap_or_else(|e| Err(talk.meter.said().unwrap_or_else(|| plain(&e))));
-    done(&talk, ended);
+    let ended = ran.unwrap_or_else(|e| Err(link.meter.message().unwrap_or_else(|| plain(&e))));
+    done(&link, ended);
 }
 
-fn done(talk: &Talk, result: Result<Option<Tree>, String>) {
+fn done(link: &HostLink, result: Result<Option<Tree>, String>) {
     let full = result.as_ref().is_err_and(|why| why == NO_MEMORY);
-    let stopped = talk.meter.stopped().is_some() || full;
+    let stopped = link.meter.stopped().is_some() || full;
     // A caller that has ended needs no answer.
-    let _ = talk.said.send(Said::Done(Ended { result, stopped }));
+    let _ = link
+        .to_host
+        .send(FromProgram::Done(Ended { result, stopped }));
 }
 
 fn plain(error: &LuaError) -> String {
@@ -139,16 +145,16 @@ type Ready = (Function, Function, Table);
 
 struct Machine {
     lua: Lua,
-    talk: Rc<Talk>,
+    link: Rc<HostLink>,
 }
 
 impl Machine {
-    fn new(talk: Rc<Talk>) -> LuaResult<Self> {
+    fn new(link: Rc<HostLink>) -> LuaResult<Self> {
         let lua = Lua::new_with(
             StdLib::TABLE | StdLib::STRING | StdLib::COROUTINE,
             LuaOptions::new().catch_rust_panics(false),
         )?;
-        Ok(Self { lua, talk })
+        Ok(Self { lua, link })
     }
 
     /// Sets up the program's environment and compiles the program in it, within its memory limit.
@@ -190,50 +196,50 @@ impl Machine {
     /// Functions that the pool implements.
     fn offer_pool(&self, host: &Table) -> LuaResult<()> {
         let lua = &self.lua;
-        let talk = self.talk.clone();
+        let link = self.link.clone();
         host.set(
             "exists",
             lua.create_function(move |lua, name: String| {
-                answer(lua, talk.ask(lua, Call::Exists(name))?)
+                answer(lua, link.ask(lua, Call::Exists(name))?)
             })?,
         )?;
-        let talk = self.talk.clone();
+        let link = self.link.clone();
         host.set(
             "there",
             lua.create_function(move |lua, name: String| {
-                let answered = talk.ask(lua, Call::There(name))?;
+                let answered = link.ask(lua, Call::There(name))?;
                 Ok(answered.is_ok_and(|a| matches!(a.first(), Some(Given::Boolean(true)))))
             })?,
         )?;
         host.set("debug", lua.create_function(|_, _: LuaString| Ok(true))?)?;
-        let talk = self.talk.clone();
+        let link = self.link.clone();
         host.set(
             "get_prop",
             lua.create_function(move |lua, (name, property): (String, String)| {
-                answer(lua, talk.ask(lua, Call::GetProperty(name, property))?)
+                answer(lua, link.ask(lua, Call::GetProperty(name, property))?)
             })?,
         )?;
-        let talk = self.talk.clone();
+        let link = self.link.clone();
         host.set(
             "list",
             lua.create_function(move |lua, (what, name): (String, String)| {
-                answer(lua, talk.ask(lua, Call::List(what, name))?)
+                answer(lua, link.ask(lua, Call::List(what, name))?)
             })?,
         )?;
-        let talk = self.talk.clone();
+        let link = self.link.clone();
         type Operated = (String, bool, bool, Variadic<Option<String>>);
         host.set(
             "operate",
             lua.create_function(move |lua, (name, doing, defer, args): Operated| {
                 let args = args.into_iter().collect();
-                answer(lua, talk.ask(lua, Call::Operate(name, doing, defer, args))?)
+                answer(lua, link.ask(lua, Call::Operate(name, doing, defer, args))?)
             })?,
         )
     }
 
     /// The name of an operand of a translated operator.
     fn offer_names(&self, host: &Table, text: Vec<u8>) -> LuaResult<()> {
-        let meter = self.talk.meter.clone();
+        let meter = self.link.meter.clone();
         let name = self
             .lua
             .create_function(move |lua, (number, right): (usize, bool)| {
@@ -257,13 +263,13 @@ impl Machine {
         // Also for a proxy of another table.
         let metatable = |_: &Lua, of: Table| Ok(of.metatable());
         host.set("metatable", lua.create_function(metatable)?)?;
-        let meter = self.talk.meter.clone();
+        let meter = self.link.meter.clone();
         type Sought = (LuaString, LuaString, i64, bool, Option<i64>);
         host.set(
             "search",
             lua.create_function(move |lua, sought: Sought| search(lua, &meter, &sought))?,
         )?;
-        let meter = self.talk.meter.clone();
+        let meter = self.link.meter.clone();
         host.set(
             "plain",
             lua.create_function(
@@ -278,12 +284,12 @@ impl Machine {
                 },
             )?,
         )?;
-        let meter = self.talk.meter.clone();
+        let meter = self.link.meter.clone();
         host.set(
             "order",
             lua.create_function(move |lua, (all, n): (Table, usize)| order(lua, &meter, all, n))?,
         )?;
-        let meter = self.talk.meter.clone();
+        let meter = self.link.meter.clone();
         host.set(
             "stopping",
             lua.create_function(move |_, ()| Ok(meter.charge(0).is_some()))?,
@@ -292,7 +298,7 @@ impl Machine {
 
     /// Begins to count.
     fn watch(&self) -> LuaResult<()> {
-        let meter = self.talk.meter.clone();
+        let meter = self.link.meter.clone();
         let every = HookTriggers::new().every_nth_instruction(TICK);
         self.lua.set_global_hook(every, move |lua, _| {
             let Some(why) = meter.charge(u64::from(TICK)) else {
@@ -320,7 +326,7 @@ impl Machine {
 
     fn outcome(&self, results: Vec<Value>, memory: u64) -> Result<Option<Tree>, String> {
         // Also if the program caught that error and ended: it did not complete.
-        if let Some(text) = self.talk.meter.said() {
+        if let Some(text) = self.link.meter.message() {
             return Err(text);
         }
         let mut results = results.into_iter();
@@ -341,16 +347,16 @@ impl Machine {
             };
         }
         let error = results.next().unwrap_or(Value::Nil);
-        let said = match &error {
+        let message = match &error {
             Value::String(s) => s.to_string_lossy(),
             _ => String::new(),
         };
         let trace = match results.next() {
-            Some(Value::String(s)) => words::traceback(&s.to_string_lossy(), &said),
+            Some(Value::String(s)) => words::traceback(&s.to_string_lossy(), &message),
             _ => "stack traceback:".into(),
         };
         let message = match &error {
-            Value::String(_) => words::message(&said),
+            Value::String(_) => words::message(&message),
             Value::Integer(n) => n.to_string(),
             Value::Error(e) => {
                 let text = plain(e);

@@ -116,7 +116,7 @@ impl Meter {
     }
 
     /// The message for a program that was stopped.
-    pub(crate) fn said(&self) -> Option<String> {
+    pub(crate) fn message(&self) -> Option<String> {
         let why = self.stop.get()?;
         let place = self.place.borrow();
         let trace = words::traceback(place.as_deref().unwrap_or_default(), "");

@@ -10,7 +10,7 @@ use zuse_dsl::{Batch, Dsl};
 
 use crate::dialect::translate;
 use crate::host;
-use crate::machine::{self, Ended, Said, Told};
+use crate::machine::{self, Ended, FromProgram, ToProgram};
 use crate::meter::Stop;
 use crate::tree::Tree;
 
@@ -121,8 +121,8 @@ pub fn run(dsl: &Dsl, program: Program) -> Result<std::result::Result<Option<Tre
 
 /// The thread of a program, seen from outside. If this is dropped, the thread ends by itself soon.
 struct Interpreter {
-    said: Receiver<Said>,
-    told: Sender<Told>,
+    from_program: Receiver<FromProgram>,
+    to_program: Sender<ToProgram>,
     left: Arc<AtomicBool>,
     cancel: Arc<AtomicBool>,
     time: Duration,
@@ -130,11 +130,11 @@ struct Interpreter {
 
 impl Interpreter {
     fn start(text: Vec<u8>, program: Program) -> Result<Self> {
-        let (say, said) = channel();
-        let (told, hear) = channel();
+        let (to_host, from_program) = channel();
+        let (to_program, from_host) = channel();
         let me = Self {
-            said,
-            told,
+            from_program,
+            to_program,
             left: Arc::default(),
             cancel: program.cancel.clone(),
             time: program.limits.time(),
@@ -143,7 +143,7 @@ impl Interpreter {
         std::thread::Builder::new()
             .name("zuse-program".into())
             .stack_size(STACK)
-            .spawn(move || machine::run(&text, &program, say, hear, left))
+            .spawn(move || machine::run(&text, &program, to_host, from_host, left))
             .map_err(|e| Error::refused(Errno::AGAIN, format!("no thread: {e}")))?;
         Ok(me)
     }
@@ -151,8 +151,8 @@ impl Interpreter {
     /// Waits until the program can run; then returns nothing.
     fn compile(&mut self) -> Option<Ended> {
         let deadline = Instant::now() + self.time;
-        match self.hear(deadline) {
-            Ok(Said::Done(ended)) => Some(ended),
+        match self.next_message(deadline) {
+            Ok(FromProgram::Done(ended)) => Some(ended),
             Ok(_) => None,
             Err(ended) => Some(ended),
         }
@@ -161,25 +161,25 @@ impl Interpreter {
     /// Runs it, and executes its calls.
     fn run(&mut self, batch: &Batch<'_>) -> Ended {
         let deadline = Instant::now() + self.time;
-        let mut next = Told::Go(deadline);
+        let mut next = ToProgram::Go(deadline);
         loop {
             // If the thread has ended, there is nothing more to receive.
-            let _ = self.told.send(next);
-            match self.hear(deadline) {
-                Ok(Said::Ask(call)) => next = Told::Answer(host::serve(batch, call)),
-                Ok(Said::Done(ended)) => return ended,
-                Ok(Said::Ready) => next = Told::Go(deadline),
+            let _ = self.to_program.send(next);
+            match self.next_message(deadline) {
+                Ok(FromProgram::Ask(call)) => next = ToProgram::Answer(host::serve(batch, call)),
+                Ok(FromProgram::Done(ended)) => return ended,
+                Ok(FromProgram::Ready) => next = ToProgram::Go(deadline),
                 Err(ended) => return ended,
             }
         }
     }
 
     /// Its next message, or the reason to stop waiting.
-    fn hear(&self, deadline: Instant) -> std::result::Result<Said, Ended> {
+    fn next_message(&self, deadline: Instant) -> std::result::Result<FromProgram, Ended> {
         let mut over: Option<(Instant, Stop)> = None;
         loop {
-            match self.said.recv_timeout(LOOK) {
-                Ok(said) => return Ok(said),
+            match self.from_program.recv_timeout(LOOK) {
+                Ok(message) => return Ok(message),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(left("internal error: the interpreter panicked".into()));

@@ -65,14 +65,14 @@ fn reworded(text: &str) -> Option<String> {
         return Some(format!("{before}unfinished long string{near}"));
     }
     if text.contains("escape")
-        && let Some((said, near)) = text.split_once(" near '")
+        && let Some((message, near)) = text.split_once(" near '")
     {
-        return Some(format!("{said} near '{}'", escape(near)?));
+        return Some(format!("{message} near '{}'", escape(near)?));
     }
     // Numbers were rewritten (dialect.rs).
-    if let Some((said, near)) = text.split_once(" near '0x") {
+    if let Some((message, near)) = text.split_once(" near '0x") {
         let number = u64::from_str_radix(near.strip_suffix('\'')?, 16).ok()?;
-        return Some(format!("{said} near '{number}'"));
+        return Some(format!("{message} near '{number}'"));
     }
     let (place, rest) = text.split_at(text.rfind("bad 'for' ")?);
     let (what, _) = rest.strip_prefix("bad ")?.split_once(" (number expected")?;
@@ -159,7 +159,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The frames of the program itself, innermost first. `said` is the message that it ended with.
+/// The frames of the program itself, innermost first. `message` is the message that it ended with.
 ///
 /// ```text
 /// [C]:235: in function <[C]:234>       what makes the traceback, and a frame of C behind it
@@ -169,7 +169,7 @@ impl<'a> Frame<'a> {
 /// [string "channel program"]:1: in main chunk
 /// [C]: in function 'xpcall'            what started it
 /// ```
-pub(crate) fn traceback(text: &str, said: &str) -> String {
+pub(crate) fn traceback(text: &str, message: &str) -> String {
     let lines = text.lines().map(str::trim_start).skip(1);
     let mut frames: Vec<Frame<'_>> = lines
         .map(Frame::parse)
@@ -179,7 +179,7 @@ pub(crate) fn traceback(text: &str, said: &str) -> String {
         .collect();
     // In 5.4 a value that could not be called has a frame.
     let is_called = |f: &Frame<'_>| f.place == "[C]:" && f.kind != "function";
-    if said.contains("attempt to call ") && frames.first().is_some_and(is_called) {
+    if message.contains("attempt to call ") && frames.first().is_some_and(is_called) {
         frames.remove(0);
     }
     // An error inside one of our functions is reported as raised by that function.
@@ -248,10 +248,10 @@ mod tests {
     const MAIN: &str = "\n\t[string \"p\"]:2: in main chunk";
 
     /// With the surrounding lines.
-    fn traced(frames: &str, said: &str) -> String {
+    fn traced(frames: &str, message: &str) -> String {
         let ends = "\n\t[C]: in function 'xpcall'\n\t[C]:244: in function <[C]:237>";
         let maker = "stack traceback:\n\t[C]:235: in function <[C]:234>\n\t[C]: in ?";
-        let text = traceback(&format!("{maker}{frames}{ends}"), said);
+        let text = traceback(&format!("{maker}{frames}{ends}"), message);
         text.strip_prefix("stack traceback:")
             .unwrap_or("?")
             .to_owned()
@@ -291,8 +291,11 @@ mod tests {
 
     #[test]
     fn what_could_not_be_called_has_no_frame_and_metamethods_have_their_names() {
-        let said = "attempt to call a nil value (local 'x')";
-        assert_eq!(traced(&format!("\n\t[C]: in local 'x'{MAIN}"), said), MAIN);
+        let message = "attempt to call a nil value (local 'x')";
+        assert_eq!(
+            traced(&format!("\n\t[C]: in local 'x'{MAIN}"), message),
+            MAIN
+        );
         let frames = format!("\n\t[C]: in local 'co'{MAIN}");
         assert_eq!(
             traced(&frames, "boom"),

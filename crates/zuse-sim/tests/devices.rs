@@ -102,7 +102,7 @@ fn guid_of(pool: &zuse::Pool, path: &str) -> u64 {
 
 fn put(pool: &zuse::Pool, beside: &str, new: &AttachDevice, purpose: Purpose) -> Result<()> {
     let guid = guid_of(pool, beside);
-    pool.spa().put_beside(guid, new, purpose, false)
+    pool.spa().attach_device(guid, new, purpose, false)
 }
 
 fn newcomer(device: &Arc<dyn BlockDevice>) -> AttachDevice {
@@ -144,9 +144,9 @@ fn spare_in(pool: &Arc<zuse::Pool>, devices: &Devices) -> Result<()> {
 }
 
 fn come_back(pool: &Arc<zuse::Pool>, devices: &Devices) -> Result<()> {
-    let shelf = devices.clone();
+    let known = devices.clone();
     pool.spa()
-        .set_reopen(move |_, path| shelf.iter().find(|d| Some(d.path()) == path).cloned());
+        .set_reopen(move |_, path| known.iter().find(|d| Some(d.path()) == path).cloned());
     pool.online(guid_of(pool, "sim1"))?;
     resilver(pool)
 }

@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zuse::tools::Layers as _;
-use zuse::{Credentials, FileSystem, Offline, PoolAccess, Shape, SweepKind, SweepOrder, TopSpec};
+use zuse::{
+    Credentials, FileSystem, Offline, PoolAccess, Shape, TopSpec, VdevWorkKind, VdevWorkOrder,
+};
 use zuse::{VdevClass, VdevKind};
 use zuse_base::{Entropy, Errno, SeededPrng, Span, Txg};
 use zuse_check::{Depth, check};
@@ -117,12 +119,12 @@ fn sound(pool: &zuse::Pool, what: &str) {
 fn quiet(pool: &zuse::Pool) {
     let leaves = pool.spa().vdevs().leaves();
     let guids: Vec<u64> = leaves.iter().map(|leaf| leaf.guid()).collect();
-    for (kind, guid) in [SweepKind::Initialize, SweepKind::Trim]
+    for (kind, guid) in [VdevWorkKind::Initialize, VdevWorkKind::Trim]
         .into_iter()
         .flat_map(|kind| guids.iter().map(move |guid| (kind, *guid)))
     {
         // Most of them have no effect.
-        let _ = pool.order_sweep(kind, SweepOrder::Suspend, &[guid]);
+        let _ = pool.order_vdev_work(kind, VdevWorkOrder::Suspend, &[guid]);
     }
     pool.finish_scan().expect("done");
     settle(pool);
@@ -153,7 +155,8 @@ fn newcomer(device: &Device) -> AttachDevice {
 
 fn attach(pool: &zuse::Pool, beside: &str, new: &Device, purpose: Purpose) -> zuse::Result<()> {
     let guid = guid_of(pool, beside);
-    pool.spa().put_beside(guid, &newcomer(new), purpose, false)
+    pool.spa()
+        .attach_device(guid, &newcomer(new), purpose, false)
 }
 
 /// Kind and children of the only top-level vdev.
@@ -487,7 +490,8 @@ fn a_spare_stands_in_steps_back_and_may_stay() {
     let use_spare = |of: &str, guid, at: usize| {
         let spare = AttachDevice::Spare(guid, Some(all[at].clone()));
         let old = guid_of(&pool, of);
-        pool.spa().put_beside(old, &spare, Purpose::Replace, false)
+        pool.spa()
+            .attach_device(old, &spare, Purpose::Replace, false)
     };
     let b = guid_of(&pool, "/d/1");
     let how = Offline {
@@ -545,7 +549,7 @@ fn a_device_that_comes_during_a_resilver_waits_for_the_next_one() {
     let range = pool.spa().resilver_range();
     let a = guid_of(&pool, "/d/0");
     pool.spa()
-        .put_beside(a, &newcomer(&all[2]), Purpose::Attach, true)
+        .attach_device(a, &newcomer(&all[2]), Purpose::Attach, true)
         .expect("attached");
     let c = guid_of(&pool, "/d/2");
     assert_eq!(pool.spa().deferred(), [c]);

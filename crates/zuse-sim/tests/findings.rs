@@ -382,7 +382,7 @@ cases! {
     a_file_without_a_name: with(Orphan, &[DirSize], |lab, s| {
         lab::sub(lab, s, "x1", &mut |slot| slot.fill(0))
     });
-    a_nameless_file_that_does_not_wait: with(NotUnlinked, &[DirSize], |lab, s| {
+    an_unlinked_file_that_is_not_in_the_set: with(NotUnlinked, &[DirSize], |lab, s| {
         lab::sub(lab, s, "x1", &mut |slot| slot.fill(0))?;
         let s = s.again()?;
         lab::attribute(&lab.kept(&s)?, &s, lab.x1, LINKS, &|_| 0)

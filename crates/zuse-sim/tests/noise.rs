@@ -332,7 +332,7 @@ fn a_distributed_spare_holds_what_a_failed_device_had() {
     assert!(spare.is_distributed && !spare.in_use, "{spare:?}");
     let stand_in = AttachDevice::Spare(spare.guid, None);
     pool.spa()
-        .put_beside(failed, &stand_in, Purpose::Replace, false)
+        .attach_device(failed, &stand_in, Purpose::Replace, false)
         .expect("it stands in");
     resilver(&pool);
     assert!(pool.spares().expect("spares")[0].in_use);

@@ -22,7 +22,7 @@ const PLACES: [&str; 10] = [
     at::ZAP,
     at::OBJECT,
     at::MAPS,
-    at::BOOKS,
+    at::ACCOUNTING,
     at::CLONES,
     at::DEDUP,
     at::METASLAB,

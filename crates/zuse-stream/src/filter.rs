@@ -88,7 +88,7 @@ fn unpacked(item: &Item, w: &WriteRecord, kind: Compression) -> StreamResult<Vec
     Ok(plain)
 }
 
-/// Decompresses the named WRITEs; calls `tell` for each.
+/// Decompresses the named WRITEs; calls `warn` for each.
 ///
 /// # Errors
 /// An error in the stream, a block that does not decompress, or the output's error.
@@ -96,7 +96,7 @@ pub fn decompress_named(
     input: impl Read,
     out: impl Write,
     names: &[Named],
-    tell: &mut dyn FnMut(&str),
+    warn: &mut dyn FnMut(&str),
 ) -> StreamResult<()> {
     let mut reader = StreamReader::new(input);
     copy(&mut reader, out, &mut |item| {
@@ -113,7 +113,7 @@ pub fn decompress_named(
             None | Some(Compression::Off) => item.payload.clone(),
             Some(kind) => unpacked(item, w, kind)?,
         };
-        tell(&format!(
+        warn(&format!(
             "Resetting compression type to off for ino {} offset {}",
             w.object, w.offset
         ));
@@ -127,7 +127,7 @@ pub fn decompress_named(
     })
 }
 
-/// Drops the WRITEs at these objects and offsets; calls `tell` for each.
+/// Drops the WRITEs at these objects and offsets; calls `warn` for each.
 ///
 /// # Errors
 /// As [`decompress_named`].
@@ -135,13 +135,13 @@ pub fn drop_named(
     input: impl Read,
     out: impl Write,
     names: &[(u64, u64)],
-    tell: &mut dyn FnMut(&str),
+    warn: &mut dyn FnMut(&str),
 ) -> StreamResult<()> {
     let mut reader = StreamReader::new(input);
     copy(&mut reader, out, &mut |item| match &item.record {
         Record::Write(w) if names.contains(&(w.object, w.offset)) => {
             let (object, offset) = (w.object, w.offset);
-            tell(&format!(
+            warn(&format!(
                 "Dropping WRITE record for object {object} offset {offset}"
             ));
             Ok(Verdict::Gone)

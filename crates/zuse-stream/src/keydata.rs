@@ -48,18 +48,8 @@ pub(crate) fn parse(item: &Item, list: &NvList) -> StreamResult<RawReceive> {
         compress: byte("mdn_compress")?,
         portable_mac: bytes(item, keys, "portable_mac")?,
     };
-    // Object numbers have 48 bits, a block holds 32 dnodes.
-    let reach = u32::from(shape.indirect_shift.saturating_sub(7))
-        * u32::from(shape.levels.saturating_sub(1));
-    let fits = (1..=12).contains(&shape.levels)
-        && (12..=17).contains(&shape.indirect_shift)
-        && reach <= 60
-        && shape.max_block < 1 << 43
-        && shape.checksum < 9
-        && shape.compress < 15
-        && number("mdn_blksz")? == 16384
-        && number("mdn_nblkptr")? == 3;
-    if !fits {
+    let of_all_pools = number("mdn_blksz")? == 16384 && number("mdn_nblkptr")? == 3;
+    if !of_all_pools || !is_meta_dnode(&shape) {
         return Err(item.invalid("the meta dnode is none"));
     }
     Ok(RawReceive {
@@ -121,4 +111,14 @@ fn bytes<const N: usize>(item: &Item, list: &NvList, name: &str) -> StreamResult
     found
         .try_into()
         .map_err(|_| item.invalid(format!("{name} is not {N} bytes")))
+}
+
+/// Whether the meta dnode of an object set can have that shape.
+fn is_meta_dnode(shape: &MetaShape) -> bool {
+    let in_bounds = (1..=12).contains(&shape.levels) && (12..=17).contains(&shape.indirect_shift);
+    let known_kinds = shape.checksum < 9 && shape.compress < 15;
+    // Object numbers have 48 bits, a block holds 32 dnodes.
+    let reach = u32::from(shape.indirect_shift.saturating_sub(7))
+        * u32::from(shape.levels.saturating_sub(1));
+    in_bounds && known_kinds && reach <= 60 && shape.max_block < 1 << 43
 }

@@ -112,7 +112,7 @@ pub fn assemble(scanned: &[Scanned]) -> Scan {
             group.add(label, &device.path);
             let members = device.labels.good().filter_map(|(_, l)| l.member());
             let own = members.filter(|l| l.pool_guid == label.pool_guid && l.txg != 0);
-            own.for_each(|older| group.seat(older, &device.path));
+            own.for_each(|older| group.note_leaf(older, &device.path));
         } else if let Some((_, LabelConfig::Aux(aux))) =
             device.labels.good().find(|(_, l)| l.member().is_none())
         {
@@ -184,18 +184,18 @@ impl<'a> Group<'a> {
         if of_top.txg < label.txg {
             *of_top = label;
         }
-        self.seat(label, path);
+        self.note_leaf(label, path);
     }
 
     /// Notes where a leaf is. A mirror that has shrunk to one device leaves that device with two
     /// guids. Only the pool's last uberblock tells which of them the pool uses.
-    fn seat(&mut self, label: &'a PoolConfig, path: &'a str) {
+    fn note_leaf(&mut self, label: &'a PoolConfig, path: &'a str) {
         let Some(leaf) = label.guid else { return };
         // Two devices with the same leaf: a copy of a disk, or a disk and its first partition. The
         // newer one wins.
-        let seat = self.leaves.entry(leaf).or_insert((label.txg, path));
-        if seat.0 < label.txg {
-            *seat = (label.txg, path);
+        let newest = self.leaves.entry(leaf).or_insert((label.txg, path));
+        if newest.0 < label.txg {
+            *newest = (label.txg, path);
         }
     }
 

@@ -14,8 +14,8 @@ use zuse_base::{Errno, Error, Result, Span, Txg};
 
 use crate::copies::{Copies, ReadOutcome};
 use crate::leaf::Leaf;
-use crate::prove::{Judge, Proof};
 use crate::stripes::Stripes;
+use crate::verify::{BlockCheck, Verified};
 
 /// How a branch holds its copy.
 #[derive(Debug)]
@@ -95,20 +95,20 @@ impl Branches {
 
     /// Reads and verifies every copy. Rewrites copies that are wrong or may lack the block. Leaves
     /// the block in `buf` if any copy was good.
-    pub(crate) fn prove(
+    pub(crate) fn verify_block(
         &self,
         (offset, birth): (u64, Txg),
         buf: &mut Vec<u8>,
         psize: usize,
-        judge: &mut Judge<'_>,
-    ) -> Proof {
-        let mut all = Proof::default();
+        check: &mut BlockCheck<'_>,
+    ) -> Verified {
+        let mut all = Verified::default();
         let mut good = None;
         let mut wrong = Vec::new();
         for branch in &self.0 {
             let found = match &branch.form {
-                Form::Copies(copies) => copies.prove(offset, birth, buf, psize, judge),
-                Form::Stripes(stripes) => stripes.prove(offset, birth, buf, psize, judge),
+                Form::Copies(copies) => copies.verify_block(offset, birth, buf, psize, check),
+                Form::Stripes(stripes) => stripes.verify_block(offset, birth, buf, psize, check),
             };
             if !found.good {
                 wrong.push((branch, found));
@@ -123,10 +123,10 @@ impl Branches {
         for (branch, found) in wrong {
             let bytes = good
                 .as_deref()
-                .filter(|_| !found.stale && (judge.is_live)());
+                .filter(|_| !found.stale && (check.is_live)());
             match bytes.map(|bytes| branch.write((offset, birth.0), bytes)) {
                 Some(Ok(())) => all.repaired += psize as u64,
-                _ => all.add(Proof {
+                _ => all.add(Verified {
                     good: all.good,
                     ..found
                 }),
@@ -139,11 +139,11 @@ impl Branches {
     }
 
     /// A hint that all copies of a range will be read soon.
-    pub(crate) fn will_prove(&self, offset: u64, len: u64) {
+    pub(crate) fn will_verify(&self, offset: u64, len: u64) {
         for branch in &self.0 {
             match &branch.form {
-                Form::Copies(copies) => copies.will_prove(offset, len),
-                Form::Stripes(stripes) => stripes.will_prove(offset, len),
+                Form::Copies(copies) => copies.will_verify(offset, len),
+                Form::Stripes(stripes) => stripes.will_verify(offset, len),
             }
         }
     }
@@ -188,7 +188,7 @@ impl Branches {
 
     /// Discards a range on every branch; false if no branch can.
     pub(crate) fn discard(&self, offset: u64, len: u64) -> Result<bool> {
-        let mut told = false;
+        let mut discarded = false;
         let mut failed = None;
         for branch in &self.0 {
             let result = match &branch.form {
@@ -196,13 +196,13 @@ impl Branches {
                 Form::Stripes(stripes) => stripes.discard(offset, len),
             };
             match result {
-                Ok(done) => told |= done,
+                Ok(done) => discarded |= done,
                 Err(error) => failed = Some(error),
             }
         }
         match failed {
-            Some(error) if !told => Err(error),
-            _ => Ok(told),
+            Some(error) if !discarded => Err(error),
+            _ => Ok(discarded),
         }
     }
 }

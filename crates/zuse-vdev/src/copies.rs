@@ -18,7 +18,7 @@ use zuse_device::Fresh;
 
 use crate::geometry::round_up;
 use crate::leaf::Leaf;
-use crate::prove::{Judge, Proof};
+use crate::verify::{BlockCheck, Verified};
 
 /// What a read found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,25 +200,25 @@ impl Copies {
 
     /// Reads and verifies every copy. Rewrites copies that are wrong or may lack the block. Leaves
     /// the block in `buf` if any copy was good.
-    pub(crate) fn prove(
+    pub(crate) fn verify_block(
         &self,
         offset: u64,
         birth: Txg,
         buf: &mut Vec<u8>,
         psize: usize,
-        judge: &mut Judge<'_>,
-    ) -> Proof {
-        if judge.fills
-            && let Some(proof) = self.fill(offset, birth, buf, psize, judge)
+        check: &mut BlockCheck<'_>,
+    ) -> Verified {
+        if check.fills
+            && let Some(verified) = self.fill(offset, birth, buf, psize, check)
         {
-            return proof;
+            return verified;
         }
-        let mut proof = Proof::default();
+        let mut verified = Verified::default();
         let (mut wrong, mut blamed) = (Set::default(), Set::default());
         let mut good: Option<Vec<u8>> = None;
         for (i, leaf) in self.leaves.iter().enumerate() {
             if !leaf.is_usable() {
-                proof.lacking.push(leaf.guid());
+                verified.lacking.push(leaf.guid());
                 continue;
             }
             // Not read at all: its bytes are older than the block.
@@ -230,7 +230,7 @@ impl Copies {
                 Ok(()) => match &good {
                     // Bytes equal to the verified block need no second checksum.
                     Some(block) if block == buf => {}
-                    None if (judge.verify)(buf) => good = Some(std::mem::take(buf)),
+                    None if (check.verify)(buf) => good = Some(std::mem::take(buf)),
                     _ => {
                         wrong.insert(i);
                         if !leaf.is_outdated() {
@@ -244,20 +244,20 @@ impl Copies {
         // Its dirty time log may list too much. Bytes that pass the checksum are right, whichever
         // leaf they come from.
         if good.is_none() {
-            good = self.last_resort(offset, birth, buf, psize, judge);
+            good = self.last_resort(offset, birth, buf, psize, check);
         }
-        proof.good = good.is_some();
+        verified.good = good.is_some();
         // Freed meanwhile: other bytes in this place are no damage and must not be overwritten.
-        if !wrong.is_empty() && !(judge.is_live)() {
-            proof.stale = true;
+        if !wrong.is_empty() && !(check.is_live)() {
+            verified.stale = true;
         } else {
             self.blame(blamed);
-            self.put_right(offset, good.as_deref(), wrong, &mut proof);
+            self.put_right(offset, good.as_deref(), wrong, &mut verified);
         }
         if let Some(block) = good {
             *buf = block;
         }
-        proof
+        verified
     }
 
     /// Copies the block from one good leaf to those that may lack it. `None` if that leaf does not
@@ -268,29 +268,29 @@ impl Copies {
         birth: Txg,
         buf: &mut Vec<u8>,
         psize: usize,
-        judge: &mut Judge<'_>,
-    ) -> Option<Proof> {
+        check: &mut BlockCheck<'_>,
+    ) -> Option<Verified> {
         let source = self.source(offset, |leaf| leaf.lacks(birth))?;
         read_leaf(source, offset, buf, psize).ok()?;
-        (judge.verify)(buf).then_some(())?;
-        let mut proof = Proof {
+        (check.verify)(buf).then_some(())?;
+        let mut verified = Verified {
             good: true,
-            ..Proof::default()
+            ..Verified::default()
         };
         let mut lacking = Set::default();
         for (i, leaf) in self.leaves.iter().enumerate() {
             match leaf.is_usable() {
-                false => proof.lacking.push(leaf.guid()),
+                false => verified.lacking.push(leaf.guid()),
                 true if leaf.lacks(birth) => lacking.insert(i),
                 true => {}
             }
         }
-        if !lacking.is_empty() && !(judge.is_live)() {
-            proof.stale = true;
+        if !lacking.is_empty() && !(check.is_live)() {
+            verified.stale = true;
         } else {
-            self.put_right(offset, Some(buf), lacking, &mut proof);
+            self.put_right(offset, Some(buf), lacking, &mut verified);
         }
-        Some(proof)
+        Some(verified)
     }
 
     /// The leaf that fills the others. Leaves with all blocks take turns, in ranges as long as one
@@ -324,17 +324,17 @@ impl Copies {
         birth: Txg,
         buf: &mut Vec<u8>,
         psize: usize,
-        judge: &mut Judge<'_>,
+        check: &mut BlockCheck<'_>,
     ) -> Option<Vec<u8>> {
         let mut outdated = self.leaves.iter().filter(|leaf| leaf.lacks(birth));
         outdated.find_map(|leaf| {
             read_leaf(leaf, offset, buf, psize).ok()?;
-            (judge.verify)(buf).then(|| std::mem::take(buf))
+            (check.verify)(buf).then(|| std::mem::take(buf))
         })
     }
 
     /// Rewrites a set of copies, if the right bytes are known.
-    fn put_right(&self, offset: u64, block: Option<&[u8]>, wrong: Set, proof: &mut Proof) {
+    fn put_right(&self, offset: u64, block: Option<&[u8]>, wrong: Set, verified: &mut Verified) {
         for (i, leaf) in self
             .leaves
             .iter()
@@ -344,16 +344,16 @@ impl Copies {
             match block {
                 Some(bytes) if self.write_leaf(leaf, offset, bytes).is_ok() => {
                     leaf.counters().repaired.bump();
-                    proof.repaired += bytes.len().next_multiple_of(1 << self.ashift) as u64;
+                    verified.repaired += bytes.len().next_multiple_of(1 << self.ashift) as u64;
                 }
                 // Reported as lacking, so that the resilver does not count it as done.
-                _ => proof.lacking.push(self.leaves[i].guid()),
+                _ => verified.lacking.push(self.leaves[i].guid()),
             }
         }
     }
 
     /// A hint that all copies of a range will be read soon.
-    pub(crate) fn will_prove(&self, offset: u64, len: u64) {
+    pub(crate) fn will_verify(&self, offset: u64, len: u64) {
         let Ok(len) = usize::try_from(len) else {
             return;
         };
@@ -458,7 +458,7 @@ impl Copies {
         let mut failed = None;
         for leaf in self.leaves.iter().filter(|l| l.is_usable()) {
             match leaf.discard(offset, len) {
-                Ok(told) => done |= told,
+                Ok(discarded) => done |= discarded,
                 Err(error) => failed = Some(error),
             }
         }

@@ -8,8 +8,8 @@
 //!      └─ bad label ► Offline, Faulted, Removed, CantOpen ──┘
 //! ```
 //!
-//! - The lock guards the seat: which device is open, and its health. It is held for a pointer copy,
-//!   never over I/O.
+//! - The lock guards the state: which device is open, and its health. It is held for a pointer
+//!   copy, never over I/O.
 //! - An I/O error is counted and returned, and does not close the device: a bad sector is not a bad
 //!   disk. Only an error number that says that the device is gone closes it.
 //! - A write that failed here and succeeded on a sibling leaves a mark ([`Leaf::take_missed`]): the
@@ -34,8 +34,8 @@ use crate::health::{Aux, Health, VdevState};
 use crate::op_figures::{AllOps, OpCounters};
 use crate::watch::{Kind, Thresholds, Watch};
 
-/// Rank of the seat's lock: nothing is taken below it.
-const SEAT_RANK: u32 = 950;
+/// Rank of the lock of the state: nothing is taken below it.
+const STATE_RANK: u32 = 950;
 
 /// Errors and operations since the last `zpool clear`.
 #[derive(Debug, Default)]
@@ -73,7 +73,7 @@ impl Counters {
 pub struct Leaf {
     /// Changes when a mirror shrinks to this leaf.
     guid: AtomicU64,
-    seat: RankedRwLock<Seat, SEAT_RANK>,
+    state: RankedRwLock<State, STATE_RANK>,
     counters: Counters,
     pending: AtomicU32,
     sector_shift: AtomicU8,
@@ -99,7 +99,7 @@ pub struct Leaf {
     pub(crate) events: OnceLock<Arc<Events>>,
 }
 
-struct Seat {
+struct State {
     device: Option<Arc<dyn BlockDevice>>,
     /// Bytes of the data area of the device.
     asize: u64,
@@ -114,7 +114,7 @@ impl Leaf {
     pub fn closed(guid: u64, path: Option<&str>) -> Self {
         Self {
             guid: AtomicU64::new(guid),
-            seat: RankedRwLock::new(Seat {
+            state: RankedRwLock::new(State {
                 device: None,
                 asize: 0,
                 psize: 0,
@@ -140,13 +140,13 @@ impl Leaf {
         }
     }
 
-    fn change_seat(&self) -> Watched<'_, RankedWriteGuard<'_, Seat>> {
+    fn change_state(&self) -> Watched<'_, RankedWriteGuard<'_, State>> {
         let wire = self.tripwire.get().map(|wire| &**wire);
-        Watched::of(wire, at::SEAT, self.seat.write())
+        Watched::of(wire, at::DEVICE, self.state.write())
     }
 
-    /// Seats a device. A device too small for a leaf is rejected.
-    pub fn seat(&self, device: Arc<dyn BlockDevice>) {
+    /// Sets the device. One that is too small for a leaf is rejected.
+    pub fn set_device(&self, device: Arc<dyn BlockDevice>) {
         let path: Arc<str> = Arc::from(device.path());
         let psize = device.size();
         let asize = geometry::leaf_asize(psize);
@@ -154,27 +154,27 @@ impl Leaf {
         self.sector_shift
             .store(shift.min(geometry::ASHIFT_MAX), Ordering::Relaxed);
         // After all requests to the device, so that the lock is not held over I/O.
-        let mut seat = self.change_seat();
-        let before = seat.health;
-        seat.path = Some(path);
+        let mut state = self.change_state();
+        let before = state.health;
+        state.path = Some(path);
         match asize {
             _ if shift > geometry::ASHIFT_MAX => {
-                seat.device = None;
-                seat.health = Health::new(VdevState::CantOpen, Aux::AshiftTooBig);
+                state.device = None;
+                state.health = Health::new(VdevState::CantOpen, Aux::AshiftTooBig);
             }
             Some(asize) => {
-                seat.asize = asize;
-                seat.psize = psize;
-                seat.device = Some(device);
-                seat.health = Health::GOOD;
+                state.asize = asize;
+                state.psize = psize;
+                state.device = Some(device);
+                state.health = Health::GOOD;
             }
             None => {
-                seat.device = None;
-                seat.health = Health::new(VdevState::CantOpen, Aux::TooSmall);
+                state.device = None;
+                state.health = Health::new(VdevState::CantOpen, Aux::TooSmall);
             }
         }
         // Released first: a reader of the event may look at this leaf.
-        drop(seat);
+        drop(state);
         self.report_state(before);
     }
 
@@ -186,11 +186,11 @@ impl Leaf {
         let Some(asize) = geometry::leaf_asize(device.look_again()) else {
             return false;
         };
-        let mut seat = self.change_seat();
+        let mut state = self.change_state();
         // A device that shrank keeps its recorded size: access to its end gives errors.
-        let grew = seat.device.is_some() && asize > seat.asize;
+        let grew = state.device.is_some() && asize > state.asize;
         if grew {
-            seat.asize = asize;
+            state.asize = asize;
         }
         grew
     }
@@ -202,9 +202,9 @@ impl Leaf {
             self.note_missed();
         }
         let (gone, before) = {
-            let mut seat = self.change_seat();
-            let before = std::mem::replace(&mut seat.health, health);
-            (seat.device.take(), before)
+            let mut state = self.change_state();
+            let before = std::mem::replace(&mut state.health, health);
+            (state.device.take(), before)
         };
         // After the lock is released: closing a device may block.
         drop(gone);
@@ -213,12 +213,12 @@ impl Leaf {
 
     /// Marks the leaf as degraded, or as healthy again. A leaf without a device keeps its state.
     pub fn set_degraded(&self, why: Option<Aux>) {
-        let mut seat = self.change_seat();
-        let before = seat.health;
-        if seat.device.is_some() {
-            seat.health = why.map_or(Health::GOOD, |why| Health::new(VdevState::Degraded, why));
+        let mut state = self.change_state();
+        let before = state.health;
+        if state.device.is_some() {
+            state.health = why.map_or(Health::GOOD, |why| Health::new(VdevState::Degraded, why));
         }
-        drop(seat);
+        drop(state);
         self.report_state(before);
     }
 
@@ -229,7 +229,7 @@ impl Leaf {
 
     /// Changes its path: a new device has taken the old one's place.
     pub fn set_path(&self, path: &str) {
-        self.change_seat().path = Some(Arc::from(path));
+        self.change_state().path = Some(Arc::from(path));
     }
 
     /// Changes its guid to that of the mirror whose last child it is.
@@ -239,38 +239,42 @@ impl Leaf {
 
     /// Where the device is, or was.
     pub fn path(&self) -> Option<Arc<str>> {
-        self.seat.read().path.clone()
+        self.state.read().path.clone()
     }
 
     /// Its health.
     pub fn health(&self) -> Health {
-        self.seat.read().health
+        self.state.read().health
     }
 
     /// Whether it can be read and written.
     pub fn is_usable(&self) -> bool {
-        let seat = self.seat.read();
-        seat.device.is_some() && seat.health.state.is_usable()
+        let state = self.state.read();
+        state.device.is_some() && state.health.state.is_usable()
     }
 
-    /// The seated device.
+    /// The device, if it is open.
     pub fn device(&self) -> Option<Arc<dyn BlockDevice>> {
-        self.seat.read().device.clone()
+        self.state.read().device.clone()
     }
 
     /// Bytes of the device's data area; 0 without a device.
     pub fn asize(&self) -> u64 {
-        let seat = self.seat.read();
-        if seat.device.is_some() { seat.asize } else { 0 }
+        let state = self.state.read();
+        if state.device.is_some() {
+            state.asize
+        } else {
+            0
+        }
     }
 
     /// Bytes of the whole device, if it is there or was taken out by this process; 0 of others.
     pub fn psize(&self) -> u64 {
-        let seat = self.seat.read();
-        match &seat.device {
+        let state = self.state.read();
+        match &state.device {
             Some(device) => device.size(),
-            None if matches!(seat.health.state, VdevState::Offline | VdevState::Faulted) => {
-                seat.psize
+            None if matches!(state.health.state, VdevState::Offline | VdevState::Faulted) => {
+                state.psize
             }
             None => 0,
         }
@@ -418,13 +422,13 @@ impl Leaf {
         }
     }
 
-    fn take_seat(&self) -> Result<(Arc<dyn BlockDevice>, u64)> {
-        let seat = self.seat.read();
-        match &seat.device {
-            Some(device) => Ok((device.clone(), seat.asize)),
+    fn open_device(&self) -> Result<(Arc<dyn BlockDevice>, u64)> {
+        let state = self.state.read();
+        match &state.device {
+            Some(device) => Ok((device.clone(), state.asize)),
             None => {
-                let what = format!("{} {}", seat.health.word(), seat.health.why);
-                drop(seat);
+                let what = format!("{} {}", state.health.word(), state.health.why);
+                drop(state);
                 Err(Error::device(self.name(), Errno::NXIO, what.trim_end()))
             }
         }
@@ -446,7 +450,7 @@ impl Leaf {
     /// # Errors
     /// `Device` when the device is missing or refuses, `Corrupt` for a range outside it.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let (device, asize) = self.take_seat()?;
+        let (device, asize) = self.open_device()?;
         let at = self.place(offset, buf.len(), asize)?;
         self.pending.fetch_add(1, Ordering::Relaxed);
         let ops = &self.counters.ops.reads;
@@ -469,7 +473,7 @@ impl Leaf {
     /// errors.
     pub(crate) fn read_apart(&self, offset: u64, parts: &[Range<usize>]) -> Option<Vec<Fresh>> {
         let len = parts.last()?.end;
-        let (device, asize) = self.take_seat().ok()?;
+        let (device, asize) = self.open_device().ok()?;
         let at = self.place(offset, len, asize).ok()?;
         self.pending.fetch_add(1, Ordering::Relaxed);
         let ops = &self.counters.ops.reads;
@@ -484,7 +488,7 @@ impl Leaf {
 
     /// A hint that bytes of the data area will be read soon.
     pub(crate) fn will_read(&self, offset: u64, len: usize) {
-        if let Ok((device, asize)) = self.take_seat()
+        if let Ok((device, asize)) = self.open_device()
             && let Ok(at) = self.place(offset, len, asize)
         {
             device.will_read(at, len as u64);
@@ -496,7 +500,7 @@ impl Leaf {
     /// # Errors
     /// `Device` when the device is missing or refuses.
     pub(crate) fn read_raw(&self, at: u64, buf: &mut [u8]) -> Result<()> {
-        let (device, _) = self.take_seat()?;
+        let (device, _) = self.open_device()?;
         device.read_at(buf, at).map_err(|error| {
             self.counters.read_errors.bump();
             self.failed(error)
@@ -509,7 +513,7 @@ impl Leaf {
     /// As [`Leaf::read`].
     pub fn write(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
         let len = parts.iter().map(|p| p.len()).sum();
-        let (device, asize) = self.take_seat()?;
+        let (device, asize) = self.open_device()?;
         let at = self.place(offset, len, asize)?;
         self.pending.fetch_add(1, Ordering::Relaxed);
         let ops = &self.counters.ops.writes;
@@ -538,7 +542,7 @@ impl Leaf {
     /// # Errors
     /// `Device` when the device is missing or refuses.
     pub(crate) fn write_raw(&self, at: u64, bytes: &[u8]) -> Result<()> {
-        let (device, _) = self.take_seat()?;
+        let (device, _) = self.open_device()?;
         let ops = &self.counters.ops.labels;
         let result = ops.time(bytes.len(), 1, || device.write_at(bytes, at));
         self.written.fetch_add(1, Ordering::AcqRel);
@@ -553,7 +557,7 @@ impl Leaf {
     /// # Errors
     /// `Device` when the device is missing or refuses; the leaf stays unflushed.
     pub fn flush(&self) -> Result<()> {
-        let (device, _) = self.take_seat()?;
+        let (device, _) = self.open_device()?;
         let written = self.written.load(Ordering::Acquire);
         let done = device.flush().map_err(|error| {
             self.counters.write_errors.bump();
@@ -571,25 +575,25 @@ impl Leaf {
     /// # Errors
     /// As [`Leaf::read`].
     pub fn discard(&self, offset: u64, len: u64) -> Result<bool> {
-        let (device, asize) = self.take_seat()?;
+        let (device, asize) = self.open_device()?;
         let fits = usize::try_from(len)
             .map_err(|_| Error::corrupt(self.name(), format!("discard of {len} bytes")))?;
         let at = self.place(offset, fits, asize)?;
         let ops = &self.counters.ops.trims;
         // A device without discard performs no operation, so none is counted.
-        let told = ops.time(fits, 1, || match device.discard(at, len) {
+        let result = ops.time(fits, 1, || match device.discard(at, len) {
             Ok(true) => Ok(()),
             Ok(false) => Err(None),
             Err(error) => Err(Some(error)),
         });
-        match told {
+        match result {
             Ok(()) => Ok(true),
             Err(None) => Ok(false),
             Err(Some(error)) => Err(self.failed(error)),
         }
     }
 
-    /// Converts the error; a device that is gone leaves its seat.
+    /// Converts the error; a device that is gone is closed.
     fn failed(&self, error: impl Into<Error>) -> Error {
         let error = error.into();
         if matches!(error.errno(), Errno::NXIO | Errno::NODEV) {

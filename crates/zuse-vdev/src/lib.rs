@@ -19,12 +19,12 @@ mod indirect;
 pub mod label;
 mod leaf;
 mod op_figures;
-mod prove;
 mod report;
 pub mod ring;
 mod size;
 mod stripes;
 mod tree;
+mod verify;
 mod watch;
 
 pub use assemble::{FoundPool, Scan, Scanned};
@@ -38,7 +38,6 @@ pub use indirect::{Mapping, Moved};
 pub use label::{LabelPair, Labels};
 pub use leaf::{Counters, Leaf};
 pub use op_figures::{AllOps, OpCounters, OpFigures};
-pub use prove::{Judge, Proof};
 pub use ring::RingEntry;
 pub use size::SizeRule;
 pub use stripes::vdev_asize as draid_asize;
@@ -46,4 +45,5 @@ pub use tree::{
     Address, Change, Choice, Devices, Mark, OpenMode, Top, UberblockTargets, VdevClass, VdevStatus,
     Vdevs,
 };
+pub use verify::{BlockCheck, Verified};
 pub use watch::{Threshold, Thresholds};

@@ -17,9 +17,9 @@ mod draid;
 mod members;
 mod permutation;
 mod plan;
-mod prove;
 mod raidz;
 mod read;
+mod verify;
 mod write;
 
 use zuse_base::{Result, Span};
@@ -125,7 +125,7 @@ impl Stripes {
             self.children.each(self.draid(), child, offset, |leaf, _| {
                 if leaf.is_usable() {
                     match leaf.discard(offset, len) {
-                        Ok(told) => done |= told,
+                        Ok(discarded) => done |= discarded,
                         Err(error) => failed = Some(error),
                     }
                 }

@@ -20,9 +20,9 @@ mod change;
 mod commit;
 mod durable;
 mod open;
-mod prove;
 mod status;
 mod uberblocks;
+mod verify;
 
 pub use blocks::Address;
 pub use change::Change;
@@ -47,7 +47,7 @@ use crate::leaf::Leaf;
 use crate::size::SizeRule;
 use crate::stripes::Stripes;
 
-/// Rank of the lock of the array of tops. Under it only a leaf's seat is locked.
+/// Rank of the lock of the array of tops. Under it only a leaf's state is locked.
 const TREE_RANK: u32 = 940;
 
 /// Largest block that is read or written.

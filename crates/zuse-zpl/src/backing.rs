@@ -185,7 +185,7 @@ pub trait Backing: Send + Sync {
 
     /// Objects without a name that are in use, although no holder exists yet. The previous process
     /// of the mount has handed them over. They are not freed when the file system is opened.
-    fn nameless_in_use(&self) -> Option<Arc<HashSet<u64>>> {
+    fn unlinked_in_use(&self) -> Option<Arc<HashSet<u64>>> {
         None
     }
 }

@@ -32,12 +32,12 @@ pub struct NewObject<'a> {
     /// Target, for symbolic links.
     pub target: Option<&'a [u8]>,
     /// Its former state, if the intent log recreates it.
-    pub remade: Option<Remade>,
+    pub logged: Option<LoggedObject>,
 }
 
 /// The intent log's description of an object: nothing of it is chosen or inherited.
 #[derive(Clone, Copy, Debug)]
-pub struct Remade {
+pub struct LoggedObject {
     /// Its number.
     pub object: ObjectId,
     /// Number of slots of its dnode.
@@ -376,8 +376,8 @@ impl FileSystem {
             u64::from(who.gid)
         };
         let mut gid = gid;
-        if let Some(remade) = &new.remade {
-            (mode, gid) = (new.mode, remade.gid);
+        if let Some(logged) = &new.logged {
+            (mode, gid) = (new.mode, logged.gid);
         }
         let acl = TrivialAcl::of(mode);
         let mut fl = flags::ACL_TRIVIAL | parent.flags & flags::XATTR;
@@ -407,8 +407,8 @@ impl FileSystem {
             } else {
                 new.target.map_or(0, |t| t.len() as u64)
             },
-            generation: new.remade.map_or(tx.txg().0, |r| r.generation),
-            uid: new.remade.map_or(u64::from(who.uid), |r| r.uid),
+            generation: new.logged.map_or(tx.txg().0, |r| r.generation),
+            uid: new.logged.map_or(u64::from(who.uid), |r| r.uid),
             gid,
             parent: parent_id.0,
             flags: fl,
@@ -446,8 +446,8 @@ impl FileSystem {
         now: Timestamp,
     ) -> Result<(Arc<Dnode>, Attributes)> {
         let (attrs, acl) = self.attributes_of_new(tx, parent, parent_id, who, mode, new, now);
-        let slots = new.remade.map_or_else(|| self.slots_of_new(), |r| r.slots);
-        let allocate = |spec: &DnodeSpec| match &new.remade {
+        let slots = new.logged.map_or_else(|| self.slots_of_new(), |r| r.slots);
+        let allocate = |spec: &DnodeSpec| match &new.logged {
             None => self.objset.allocate(tx, spec),
             Some(r) if r.in_memory => self.objset.allocate_over(tx, r.object, spec),
             Some(r) => self.objset.allocate_at(tx, r.object, spec),
@@ -529,7 +529,7 @@ impl FileSystem {
             // It was created without a name, or its last name was removed while this one is added.
             if state.attrs.links == 0 {
                 self.deferred()?.leave(&tx, znode.object())?;
-                state.nameless = false;
+                state.linkable = false;
                 // Its earlier changes are not in the log.
                 if let Some(log) = self.log() {
                     log.unlogged(&tx);
@@ -565,7 +565,7 @@ impl FileSystem {
     fn check_link(znode: &Znode, parent: &Attributes) -> Result<()> {
         let state = znode.read();
         let a = &state.attrs;
-        if znode.is_dead() || (a.links == 0 && !state.nameless) {
+        if znode.is_dead() || (a.links == 0 && !state.linkable) {
             return refuse(Errno::NOENT, "the object has lost its last name");
         }
         if a.links >= LINK_MAX {

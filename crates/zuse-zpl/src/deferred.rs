@@ -1,4 +1,4 @@
-//! Nameless objects that are not in the unlinked set yet.
+//! Unlinked objects that are not in the unlinked set yet.
 //!
 //! ```text
 //!   last name goes, it is still held  ──> deferred ──last holder goes──> freed, in the same txg:
@@ -9,8 +9,8 @@
 //! mount, for example, releases each file right after removing it. Adding and removing an entry in
 //! the set would be two useless changes.
 //!
-//! When a txg has closed, each of its nameless objects is in the set or freed. After a crash the
-//! result is the same as if the entry had been added with the removal (`zuse-sim/tests/nameless.rs`
+//! When a txg has closed, each of its unlinked objects is in the set or freed. After a crash the
+//! result is the same as if the entry had been added with the removal (`zuse-sim/tests/unlinked.rs`
 //! cuts the power there).
 //!
 //! Invariant: an object is here only while the txg in which it lost its name is open. If the set
@@ -55,7 +55,7 @@ impl Deferred {
         let mut inside = self.inside.lock();
         debug_assert!(
             inside.asked.is_none_or(|txg| txg == tx.txg()),
-            "txg {:?} closed, and its nameless objects are not in the set",
+            "txg {:?} closed, and its unlinked objects are not in the set",
             inside.asked
         );
         // Registered once per txg. If that txg is closing already, the set is changed at once

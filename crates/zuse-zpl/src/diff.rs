@@ -150,7 +150,7 @@ pub fn paths_of(fs: &FileSystem, objects: &[ObjectId]) -> Vec<Option<Vec<u8>>> {
 /// The changes of one object.
 fn of_object(before: &mut Side<'_>, after: &mut Side<'_>, object: ObjectId) -> Result<Vec<Change>> {
     let (was, is) = (before.attributes(object)?, after.attributes(object)?);
-    let tell = |kind, a: &Attributes, path| Change {
+    let change = |kind, a: &Attributes, path| Change {
         kind,
         file: a.mode & mode::TYPE,
         ctime: a.ctime,
@@ -158,11 +158,11 @@ fn of_object(before: &mut Side<'_>, after: &mut Side<'_>, object: ObjectId) -> R
     };
     Ok(match (was, is) {
         (None, None) => Vec::new(),
-        (None, Some(a)) => vec![tell(ChangeKind::Added, &a, after.path(object, &a)?)],
-        (Some(a), None) => vec![tell(ChangeKind::Removed, &a, before.path(object, &a)?)],
+        (None, Some(a)) => vec![change(ChangeKind::Added, &a, after.path(object, &a)?)],
+        (Some(a), None) => vec![change(ChangeKind::Removed, &a, before.path(object, &a)?)],
         (Some(a), Some(b)) if a.generation != b.generation || a.kind() != b.kind() => vec![
-            tell(ChangeKind::Removed, &a, before.path(object, &a)?),
-            tell(ChangeKind::Added, &b, after.path(object, &b)?),
+            change(ChangeKind::Removed, &a, before.path(object, &a)?),
+            change(ChangeKind::Added, &b, after.path(object, &b)?),
         ],
         (Some(a), Some(b)) if a.ctime == b.ctime => Vec::new(),
         (Some(a), Some(b)) => {
@@ -171,13 +171,13 @@ fn of_object(before: &mut Side<'_>, after: &mut Side<'_>, object: ObjectId) -> R
                 let more = b.links as i64 - a.links as i64;
                 // The directory recorded in the object may belong to a removed name.
                 let path = if more > 0 { from.or(to) } else { to.or(from) };
-                return Ok(vec![tell(ChangeKind::Links(more), &b, path)]);
+                return Ok(vec![change(ChangeKind::Links(more), &b, path)]);
             }
             vec![match (from, to) {
                 (Some(from), Some(to)) if from != to => {
-                    tell(ChangeKind::Renamed(to), &b, Some(from))
+                    change(ChangeKind::Renamed(to), &b, Some(from))
                 }
-                (from, to) => tell(ChangeKind::Modified, &b, to.or(from)),
+                (from, to) => change(ChangeKind::Modified, &b, to.or(from)),
             }]
         }
     })

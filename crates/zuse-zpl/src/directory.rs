@@ -122,7 +122,8 @@ impl FileSystem {
     }
 
     /// As [`Self::lookup`], without loading a file into memory: many callers only need its `stat`
-    /// data. Nothing holds such a file, like those of a listing ([`FileSystem::add_keeper`]).
+    /// data. Nothing holds such a file, like those of a listing
+    /// ([`FileSystem::add_unlink_observer`]).
     ///
     /// # Errors
     /// As [`Self::lookup`].

@@ -16,7 +16,7 @@ pub(crate) const ATTRIBUTES: u64 = DNODE + 4 * 1024;
 pub(crate) const CREATE: u64 = 2 * DNODE + ZAP;
 /// Removing a name: object, directory, entry, perhaps unlinked set.
 pub(crate) const REMOVE: u64 = 2 * DNODE + ZAP;
-/// Freeing one more nameless object in a transaction that frees several: they are adjacent, 32 to a
+/// Freeing one more unlinked object in a transaction that frees several: they are adjacent, 32 to a
 /// dnode block.
 pub(crate) const FREE_SHARE: u64 = 1024;
 /// Moving names.

@@ -78,7 +78,7 @@ pub struct FileSystem {
     pub(crate) xattrs_ahead: Arc<crate::xattr::ahead::XattrsAhead>,
     pending_atimes: Mutex<HashMap<u64, Arc<Znode>>>,
     pub(crate) quotas: crate::quota::Quotas,
-    keepers: RwLock<Vec<Weak<dyn Keeper>>>,
+    unlink_observers: RwLock<Vec<Weak<dyn UnlinkObserver>>>,
     /// The log for the records of operations.
     pub(crate) log: OnceLock<Arc<dyn IntentLog>>,
     /// A copy, because asking the pool takes a search per feature.
@@ -195,7 +195,7 @@ impl FileSystem {
             xattrs_ahead: Arc::default(),
             pending_atimes: Mutex::default(),
             quotas: crate::quota::Quotas::default(),
-            keepers: RwLock::default(),
+            unlink_observers: RwLock::default(),
             log: OnceLock::new(),
             features: RwLock::new(backing.features()),
             objset,
@@ -206,9 +206,9 @@ impl FileSystem {
             return Err(Error::corrupt(fs.place(), "the root is not a directory"));
         }
         *fs.root_znode.lock() = Some(root);
-        let in_use = fs.backing.nameless_in_use();
+        let in_use = fs.backing.unlinked_in_use();
         if in_use.is_some() {
-            fs.leave_nameless();
+            fs.keep_unlinked_objects();
         }
         if !fs.is_read_only() {
             // An unreadable set is no reason to refuse the rest.
@@ -455,8 +455,8 @@ impl FileSystem {
         self.backing.wait_synced(self.backing.open_txg())
     }
 
-    /// Adds nameless objects in use to the unlinked set now, not when the txg closes.
-    pub(crate) fn remember_nameless(&self) -> Result<()> {
+    /// Adds unlinked objects in use to the unlinked set now, not when the txg closes.
+    pub(crate) fn store_unlinked(&self) -> Result<()> {
         if let Some(deferred) = self.deferred.as_ref().filter(|l| !l.is_empty()) {
             let change = self.begin_freeing(estimate::REMOVE)?;
             deferred.empty(&change);
@@ -465,7 +465,7 @@ impl FileSystem {
     }
 
     /// Before the dataset is closed: writes pending changes and releases the root. Objects still
-    /// held by others stay valid until dropped; nameless ones are freed at the next mount.
+    /// held by others stay valid until dropped; unlinked ones are freed at the next mount.
     ///
     /// # Errors
     /// Pending changes could not be written.
@@ -485,7 +485,7 @@ impl FileSystem {
         } else {
             self.write_atimes()
                 .and_then(|()| self.reap())
-                .and_then(|()| self.remember_nameless())
+                .and_then(|()| self.store_unlinked())
         };
         *self.root_znode.lock() = None;
         written
@@ -540,26 +540,26 @@ impl FileSystem {
         }
     }
 
-    /// From now on `keeper` is told of objects that lose their last name, while it exists.
-    pub fn add_keeper(&self, keeper: Weak<dyn Keeper>) {
-        let mut keepers = self.keepers.write();
-        keepers.retain(|k| k.strong_count() > 0);
-        keepers.push(keeper);
+    /// From now on `observer` is told of objects that lose their last name, while it exists.
+    pub fn add_unlink_observer(&self, observer: Weak<dyn UnlinkObserver>) {
+        let mut unlink_observers = self.unlink_observers.write();
+        unlink_observers.retain(|k| k.strong_count() > 0);
+        unlink_observers.push(observer);
     }
 
-    pub(crate) fn tell_keepers(&self, znode: &Arc<Znode>) {
-        let keepers = self.keepers.read();
-        for keeper in keepers.iter().filter_map(Weak::upgrade) {
-            keeper.last_name_goes(znode);
+    pub(crate) fn notify_unlink_observers(&self, znode: &Arc<Znode>) {
+        let unlink_observers = self.unlink_observers.read();
+        for observer in unlink_observers.iter().filter_map(Weak::upgrade) {
+            observer.on_last_unlink(znode);
         }
     }
 }
 
 /// A user of objects that does not hold them.
-pub trait Keeper: Send + Sync {
-    /// The last name of an object is being removed, by an open transaction. A keeper that holds the
-    /// object when this returns keeps it usable. The file system must not be called here.
-    fn last_name_goes(&self, znode: &Arc<Znode>);
+pub trait UnlinkObserver: Send + Sync {
+    /// The last name of an object is being removed, by an open transaction. An observer that holds
+    /// the object when this returns keeps it usable. The file system must not be called here.
+    fn on_last_unlink(&self, znode: &Arc<Znode>);
 }
 
 /// Attributes, together with the object's space.

@@ -26,7 +26,6 @@ mod log;
 mod manifest;
 pub mod mode;
 mod name;
-mod nameless;
 mod nfs4_acl;
 mod posix_acl;
 mod quota;
@@ -36,19 +35,21 @@ mod rename;
 mod replay;
 mod setattr;
 mod statfs;
+mod unlinked_handover;
 mod walk;
 mod xattr;
 mod znode;
 
 pub use attributes::Attributes;
 pub use backing::{AclMode, Backing, MountProps, PoolFeatures, SnapDir, SpaceFacts, XattrPlace};
-pub use create::{NewObject, Remade};
+pub use create::{LoggedObject, NewObject};
 pub use credentials::{Credentials, MAY_EXEC, MAY_READ, MAY_WRITE};
 pub use diff::{Change, ChangeKind, diff, paths_of};
 pub use directory::{DOT_ZFS, DOT_ZFS_NAME, DirEntry, Found, Wanted};
 pub use file::{SIZE_MAX, Whence, WriteOptions};
 pub use file_system::{
-    Attr, CaseSensitivity, FileSystem, Keeper, MASTER_NODE, ZPL_VERSION, device_number, device_of,
+    Attr, CaseSensitivity, FileSystem, MASTER_NODE, UnlinkObserver, ZPL_VERSION, device_number,
+    device_of,
 };
 pub use format_new::{FormatOptions, format, upgrade};
 pub use manifest::{

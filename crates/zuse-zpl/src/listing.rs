@@ -132,14 +132,14 @@ impl Drop for Change<'_> {
 }
 
 /// The expected next request of a listing.
-struct Wish {
+struct ExpectedRequest {
     dir: Weak<Znode>,
     from: u64,
     wanted: Wanted,
     some: usize,
 }
 
-struct Made {
+struct PreparedBatch {
     dir: ObjectId,
     from: u64,
     /// Number of changes completed before it was begun.
@@ -150,8 +150,8 @@ struct Made {
 /// The expected next requests of listings, and the prepared batches.
 #[derive(Default)]
 pub(crate) struct Ready {
-    wishes: Mutex<VecDeque<Wish>>,
-    made: Mutex<VecDeque<Made>>,
+    expected: Mutex<VecDeque<ExpectedRequest>>,
+    prepared: Mutex<VecDeque<PreparedBatch>>,
 }
 
 fn push<T>(queue: &mut VecDeque<T>, item: T) {
@@ -168,21 +168,23 @@ impl FileSystem {
         if from == ZAP_END {
             return;
         }
-        let wish = Wish {
+        let request = ExpectedRequest {
             dir: Arc::downgrade(dir),
             from,
             wanted,
             some: some.clamp(FEW, batch_of(wanted)),
         };
-        push(&mut self.ready.wishes.lock(), wish);
+        push(&mut self.ready.expected.lock(), request);
     }
 
     /// The batch prepared for a position, if it is still valid.
     pub(crate) fn take_ready(&self, dir: ObjectId, from: u64) -> Option<Batch> {
         let mut found = {
-            let mut made = self.ready.made.lock();
-            let at = made.iter().position(|m| m.dir == dir && m.from == from)?;
-            made.remove(at)?
+            let mut prepared = self.ready.prepared.lock();
+            let at = prepared
+                .iter()
+                .position(|m| m.dir == dir && m.from == from)?;
+            prepared.remove(at)?
         };
         // In this order: a writer of access times counts a change before it removes them from the
         // pending ones.
@@ -199,32 +201,32 @@ impl FileSystem {
     /// Reads the expected next batch of a listing, unless it was read already: for idle time.
     /// Errors are left to the request that needs the batch.
     pub fn prefetch_listing(&self) -> bool {
-        let Some(wish) = self.ready.wishes.lock().pop_front() else {
+        let Some(request) = self.ready.expected.lock().pop_front() else {
             return false;
         };
-        let Some(dir) = wish.dir.upgrade() else {
+        let Some(dir) = request.dir.upgrade() else {
             return true;
         };
         let changes = self.changes.so_far();
         let mut batch = Batch::default();
-        if batch.list(&dir, wish.from, wish.some).is_err() {
+        if batch.list(&dir, request.from, request.some).is_err() {
             return true;
         }
-        if wish.wanted != Wanted::Names {
-            self.fetch(&mut batch, wish.wanted, dir.size());
+        if request.wanted != Wanted::Names {
+            self.fetch(&mut batch, request.wanted, dir.size());
             for known in &mut batch.known {
                 if matches!(known, Known::Object(_)) {
                     *known = Known::InMemory;
                 }
             }
         }
-        let made = Made {
+        let prepared = PreparedBatch {
             dir: dir.object(),
-            from: wish.from,
+            from: request.from,
             changes,
             batch,
         };
-        push(&mut self.ready.made.lock(), made);
+        push(&mut self.ready.prepared.lock(), prepared);
         true
     }
 

@@ -10,7 +10,7 @@
 //! | hidden files of extended attributes: durable with the next commit | [`Order::Names`] |
 //! | data, size, mode, owner, times, attributes in the object's own list | [`Order::Object`] |
 //!
-//! Not noted: nameless objects, and their hidden files. If such an object gets a name, its earlier
+//! Not noted: unlinked objects, and their hidden files. If such an object gets a name, its earlier
 //! changes cannot be logged any more. So the next commit waits for its txg
 //! ([`IntentLog::unlogged`]).
 //!

@@ -24,7 +24,7 @@ use zuse_dmu::zap::MatchType;
 /// Files with more blocks are freed in several transactions.
 const FREE_AT_ONCE: u64 = 20_480;
 
-/// Most nameless objects that are freed in one transaction.
+/// Most unlinked objects that are freed in one transaction.
 const REAP_AT_ONCE: usize = 1024;
 
 /// Objects to free, with their generation if known.
@@ -182,7 +182,7 @@ impl FileSystem {
         if last {
             self.forget_access(&znode);
             // A mount releases its holds, so that the object can be freed in this very transaction.
-            self.tell_keepers(&znode);
+            self.notify_unlink_observers(&znode);
         }
         let block = u64::from(znode.dnode().block_size()).max(1);
         let small = (znode.is_dir() || size / block < FREE_AT_ONCE)
@@ -219,7 +219,7 @@ impl FileSystem {
             .store(tx, znode.dnode(), &state.attrs, field::LINKS | field::CTIME)
     }
 
-    /// Frees nameless objects without holders. Called by operations that may leave some; no lock is
+    /// Frees unlinked objects without holders. Called by operations that may leave some; no lock is
     /// held.
     ///
     /// # Errors
@@ -239,17 +239,17 @@ impl FileSystem {
     /// in the set. One thread at a time. So at most one of the threads that forget files can get
     /// stuck on a suspended pool.
     pub fn try_reap(&self) {
-        if self.cache.orphans.lock().len() > self.cache.may_wait.load(Relaxed)
+        if self.cache.orphans.lock().len() > self.cache.orphan_limit.load(Relaxed)
             && let Some(_one) = self.cache.reaping.try_lock()
         {
             let _ = self.reap();
         }
     }
 
-    /// From now on up to `n` nameless objects may wait for [`Self::reap`], which a thread calls
+    /// From now on up to `n` unlinked objects may wait for [`Self::reap`], which a thread calls
     /// regularly, instead of being freed by operations.
-    pub fn let_orphans_wait(&self, n: usize) {
-        self.cache.may_wait.store(n, Relaxed);
+    pub fn set_orphan_limit(&self, n: usize) {
+        self.cache.orphan_limit.store(n, Relaxed);
     }
 
     /// Releases an object, and frees it if it has no name and no other holder.
@@ -295,7 +295,7 @@ impl FileSystem {
         }
     }
 
-    /// Frees nameless objects, as many per transaction as fit. Returns how many are done, and the
+    /// Frees unlinked objects, as many per transaction as fit. Returns how many are done, and the
     /// first failure.
     ///
     /// Why not one by one: if the pool is nearly full, each transaction waits until the one before
@@ -311,7 +311,7 @@ impl FileSystem {
                 match self.is_simple(object, generation) {
                     Ok(Some(znode)) => simple.push((znode, generation)),
                     // With attribute space, or large: in its own transactions.
-                    Ok(None) => match self.free_nameless(object, generation) {
+                    Ok(None) => match self.free_unlinked(object, generation) {
                         Ok(()) => freed += 1,
                         failed => result = result.and(failed),
                     },
@@ -345,7 +345,7 @@ impl FileSystem {
         (freed, result)
     }
 
-    /// A nameless object without other holders, if it can be freed in a transaction with others.
+    /// An unlinked object without other holders, if it can be freed in a transaction with others.
     /// One that is freed already, or has a holder or a name again, counts as simple: nothing is
     /// left to do.
     fn is_simple(&self, object: ObjectId, generation: Option<u64>) -> Result<Option<Arc<Znode>>> {
@@ -369,7 +369,7 @@ impl FileSystem {
     /// again.
     fn free_simple(&self, tx: &Tx, znode: &Arc<Znode>) -> Result<()> {
         // A file that may get a name again stays for its holder.
-        let held = znode.read().nameless && Arc::strong_count(znode) > 1;
+        let held = znode.read().linkable && Arc::strong_count(znode) > 1;
         if held || !self.cache.kill_if_alone(znode) {
             return Ok(());
         }
@@ -405,7 +405,7 @@ impl FileSystem {
     /// Frees one object of the unlinked set, with its attribute space.
     ///
     /// The generation shows whether the number still belongs to that object, or was reused.
-    fn free_nameless(&self, object: ObjectId, generation: Option<u64>) -> Result<()> {
+    fn free_unlinked(&self, object: ObjectId, generation: Option<u64>) -> Result<()> {
         let mut waiting = vec![(object, generation)];
         while let Some((object, generation)) = waiting.pop() {
             let znode = match self.znode(object) {
@@ -415,7 +415,7 @@ impl FileSystem {
             };
             if generation.is_some_and(|g| g != znode.generation())
                 || znode.read().attrs.links != 0
-                || znode.read().nameless && Arc::strong_count(&znode) > 1
+                || znode.read().linkable && Arc::strong_count(&znode) > 1
             {
                 continue;
             }

@@ -12,7 +12,7 @@ use zuse_dmu::Tx;
 use zuse_format::zil::{Body, Create};
 
 use crate::attributes::field;
-use crate::create::{NewObject, Remade};
+use crate::create::{LoggedObject, NewObject};
 use crate::credentials::{Credentials, MAY_EXEC, MAY_WRITE};
 use crate::file_system::{FileSystem, refuse};
 use crate::znode::Znode;
@@ -34,13 +34,17 @@ pub struct RenameFlags {
 
 /// A name in a directory.
 #[derive(Clone, Copy)]
-struct Spot<'a> {
+struct NamePlace<'a> {
     dir: &'a Arc<Znode>,
     name: &'a [u8],
 }
 
 /// The directories whose names must not change, in locking order.
-fn in_order(from: Spot<'_>, to: Spot<'_>, target: Option<&Arc<Znode>>) -> Vec<Arc<Znode>> {
+fn in_order(
+    from: NamePlace<'_>,
+    to: NamePlace<'_>,
+    target: Option<&Arc<Znode>>,
+) -> Vec<Arc<Znode>> {
     let mut dirs = vec![from.dir.clone(), to.dir.clone()];
     // A directory that is to be replaced must stay empty.
     dirs.extend(target.filter(|t| t.is_dir()).cloned());
@@ -52,8 +56,8 @@ fn in_order(from: Spot<'_>, to: Spot<'_>, target: Option<&Arc<Znode>>) -> Vec<Ar
 
 /// A rename as a log record.
 fn renamed<'a>(
-    from: Spot<'a>,
-    to: Spot<'a>,
+    from: NamePlace<'a>,
+    to: NamePlace<'a>,
     how: RenameFlags,
     hole: Option<&Create<'a>>,
 ) -> Body<'a> {
@@ -95,7 +99,7 @@ impl FileSystem {
         to_dir: &Arc<Znode>,
         to_name: &[u8],
         how: RenameFlags,
-        hole: Option<Remade>,
+        hole: Option<LoggedObject>,
     ) -> Result<()> {
         self.check_writable()?;
         if how.exchange && (how.no_replace || how.whiteout) {
@@ -111,11 +115,11 @@ impl FileSystem {
         self.check_access(who, from_dir, MAY_WRITE | MAY_EXEC)?;
         self.check_access(who, to_dir, MAY_WRITE | MAY_EXEC)?;
         let (from, to) = (
-            Spot {
+            NamePlace {
                 dir: from_dir,
                 name: from_name,
             },
-            Spot {
+            NamePlace {
                 dir: to_dir,
                 name: to_name,
             },
@@ -136,10 +140,10 @@ impl FileSystem {
     fn try_rename(
         &self,
         who: &Credentials,
-        from: Spot<'_>,
-        to: Spot<'_>,
+        from: NamePlace<'_>,
+        to: NamePlace<'_>,
         how: RenameFlags,
-        remade: Option<Remade>,
+        logged: Option<LoggedObject>,
     ) -> Result<bool> {
         let seen = (self.find(from.dir, from.name)?, self.find(to.dir, to.name)?);
         let Some((source_id, _)) = seen.0 else {
@@ -176,7 +180,7 @@ impl FileSystem {
                 // The new name first: an error leaves the object with two names, not with none.
                 self.set_entry(&tx, to, target.as_ref(), &source)?;
                 let hole = if how.whiteout {
-                    Some(self.leave_whiteout(&tx, who, from, &source, remade, now)?)
+                    Some(self.leave_whiteout(&tx, who, from, &source, logged, now)?)
                 } else {
                     self.remove_entry(&tx, from.dir, from.name)?;
                     None
@@ -215,8 +219,8 @@ impl FileSystem {
     /// so that there is nothing to do.
     fn meet_target(
         &self,
-        from: Spot<'_>,
-        to: Spot<'_>,
+        from: NamePlace<'_>,
+        to: NamePlace<'_>,
         source: &Arc<Znode>,
         target: Option<&Arc<Znode>>,
         how: RenameFlags,
@@ -259,8 +263,8 @@ impl FileSystem {
     fn swap_entries(
         &self,
         tx: &Tx,
-        from: Spot<'_>,
-        to: Spot<'_>,
+        from: NamePlace<'_>,
+        to: NamePlace<'_>,
         source: &Arc<Znode>,
         target: &Arc<Znode>,
         now: Timestamp,
@@ -286,14 +290,14 @@ impl FileSystem {
         &self,
         tx: &Tx,
         who: &Credentials,
-        from: Spot<'_>,
+        from: NamePlace<'_>,
         source: &Arc<Znode>,
-        remade: Option<Remade>,
+        logged: Option<LoggedObject>,
         now: Timestamp,
     ) -> Result<Create<'static>> {
         let new = NewObject {
             mode: mode::CHARACTER,
-            remade,
+            logged,
             ..NewObject::default()
         };
         let parent = from.dir.attributes();
@@ -317,7 +321,7 @@ impl FileSystem {
     fn count_move(
         &self,
         tx: &Tx,
-        (from, to): (Spot<'_>, Spot<'_>),
+        (from, to): (NamePlace<'_>, NamePlace<'_>),
         is_dir: i64,
         target: Option<&Arc<Znode>>,
         how: RenameFlags,
@@ -340,8 +344,8 @@ impl FileSystem {
     fn check_move(
         &self,
         who: &Credentials,
-        from: Spot<'_>,
-        to: Spot<'_>,
+        from: NamePlace<'_>,
+        to: NamePlace<'_>,
         source: &Arc<Znode>,
         target: Option<&Arc<Znode>>,
         how: RenameFlags,
@@ -404,7 +408,7 @@ impl FileSystem {
     fn set_entry(
         &self,
         tx: &Tx,
-        spot: Spot<'_>,
+        spot: NamePlace<'_>,
         old: Option<&Arc<Znode>>,
         znode: &Znode,
     ) -> Result<()> {
@@ -421,7 +425,7 @@ impl FileSystem {
     }
 
     /// A name of which only the spelling changes.
-    fn respell(&self, from: Spot<'_>, to: Spot<'_>, source: &Arc<Znode>) -> Result<()> {
+    fn respell(&self, from: NamePlace<'_>, to: NamePlace<'_>, source: &Arc<Znode>) -> Result<()> {
         let tx = self.begin(estimate::RENAME)?;
         let now = self.now();
         self.remove_entry(&tx, from.dir, from.name)?;

@@ -14,7 +14,7 @@ use zuse_format::zil::{Body, Create, LoggedAcl, Record, SetAttr as Logged, Xattr
 use zuse_format::{BlockPointer, BpKind};
 
 use crate::attributes::{Attributes, field};
-use crate::create::{NewObject, Remade};
+use crate::create::{LoggedObject, NewObject};
 use crate::credentials::Credentials;
 use crate::file::{SIZE_MAX, WriteOptions};
 use crate::file_system::{FileSystem, refuse};
@@ -74,7 +74,7 @@ impl FileSystem {
                 exchange,
                 whiteout,
             } => {
-                let hole = whiteout.as_ref().map(|w| remade(w, in_memory));
+                let hole = whiteout.as_ref().map(|w| logged(w, in_memory));
                 let (from_dir, to_dir) = (znode(*from_dir)?, znode(*to_dir)?);
                 self.rename_again((&from_dir, from), (&to_dir, to), *exchange, hole)
             }
@@ -143,7 +143,7 @@ impl FileSystem {
         (from_dir, from): (&Arc<Znode>, &[u8]),
         (to_dir, to): (&Arc<Znode>, &[u8]),
         exchange: bool,
-        hole: Option<Remade>,
+        hole: Option<LoggedObject>,
     ) -> Result<()> {
         let how = RenameFlags {
             exchange,
@@ -174,7 +174,7 @@ impl FileSystem {
             mode,
             rdev: if mode::is_device(mode) { new.rdev } else { 0 },
             target: (mode & mode::TYPE == mode::SYMLINK).then_some(new.target),
-            remade: Some(remade(new, in_memory)),
+            logged: Some(logged(new, in_memory)),
         };
         let tx = self.begin_freeing(estimate::CREATE)?;
         let who = Credentials::root();
@@ -230,7 +230,7 @@ impl FileSystem {
         };
         let object = NewObject {
             mode,
-            remade: Some(remade(new, in_memory)),
+            logged: Some(logged(new, in_memory)),
             ..NewObject::default()
         };
         let tx = self.begin_freeing(estimate::CREATE)?;
@@ -512,8 +512,8 @@ impl FileSystem {
     }
 }
 
-fn remade(new: &Create<'_>, in_memory: bool) -> Remade {
-    Remade {
+fn logged(new: &Create<'_>, in_memory: bool) -> LoggedObject {
+    LoggedObject {
         object: ObjectId(new.object),
         slots: new.slots,
         generation: new.generation,

@@ -69,6 +69,15 @@ pub const SETTABLE_FLAGS: u64 = flags::IMMUTABLE
     | flags::ARCHIVE
     | flags::READONLY;
 
+/// Whether flags of an object forbid a change of its attributes.
+fn is_protected(own: u64, set: &SetAttr) -> bool {
+    let changes_access = set.mode.is_some() || set.uid.is_some() || set.gid.is_some();
+    if own & flags::IMMUTABLE != 0 {
+        return changes_access || set.mtime.is_some();
+    }
+    own & flags::APPENDONLY != 0 && changes_access
+}
+
 impl FileSystem {
     /// Changes attributes: all of them or, except for the size, none.
     ///
@@ -77,11 +86,7 @@ impl FileSystem {
     pub fn setattr(&self, who: &Credentials, znode: &Arc<Znode>, set: &SetAttr) -> Result<Attr> {
         self.check_writable()?;
         let a = znode.attributes();
-        let only_times_now = set.mode.is_none() && set.uid.is_none() && set.gid.is_none();
-        if a.flags & (flags::IMMUTABLE | flags::APPENDONLY) != 0
-            && (a.flags & flags::IMMUTABLE != 0 || !only_times_now)
-            && (set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || set.mtime.is_some())
-        {
+        if is_protected(a.flags, set) {
             return refuse(Errno::PERM, "the object is immutable");
         }
         self.check_setattr(who, znode, set)?;

@@ -65,7 +65,7 @@ pub struct Walk<'a> {
 }
 
 impl FileSystem {
-    /// A file that is named by its number from outside of the pool: a file handle. Nameless
+    /// A file that is named by its number from outside of the pool: a file handle. Unlinked
     /// objects, and those of another file's extended attributes, are not found.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! An object of a file system in memory, and the cache of them.
 //!
 //! One [`Znode`] per object exists at a time, found through a weak map. A holder keeps the object
-//! usable, even after its last name is removed ("open"). When a nameless object loses its last
+//! usable, even after its last name is removed ("open"). When an unlinked object loses its last
 //! holder, it is queued for freeing. A drop must not begin a transaction, so the next operation
 //! frees it.
 //!
@@ -33,7 +33,7 @@ pub(crate) struct State {
     /// The access time is newer than on disk.
     pub atime_pending: bool,
     /// Created without a name, and may still get one.
-    pub nameless: bool,
+    pub linkable: bool,
 }
 
 /// An object of a mounted file system.
@@ -169,7 +169,7 @@ impl Drop for Znode {
     fn drop(&mut self) {
         self.cache.forget(self.object);
         let state = self.state.get_mut();
-        let ours = !self.cache.nameless_stay.load(Relaxed);
+        let ours = !self.cache.keep_unlinked.load(Relaxed);
         if state.attrs.links == 0 && !*self.dead.get_mut() && ours {
             self.cache
                 .orphans
@@ -188,12 +188,13 @@ impl fmt::Debug for Znode {
 /// The objects in memory.
 pub(crate) struct ZnodeCache {
     shards: [Mutex<Shard>; NUMBER_SHARDS],
-    /// Nameless objects without holders.
+    /// Unlinked objects without holders.
     pub orphans: Mutex<Vec<(ObjectId, u64)>>,
     /// How many may wait.
-    pub may_wait: AtomicUsize,
-    /// Nameless objects without holders are freed by another process ([`crate::nameless`]).
-    pub nameless_stay: AtomicBool,
+    pub orphan_limit: AtomicUsize,
+    /// Unlinked objects without holders are freed by another process
+    /// ([`crate::unlinked_handover`]).
+    pub keep_unlinked: AtomicBool,
     /// Held by the thread that frees them.
     pub reaping: Mutex<()>,
 }
@@ -203,8 +204,8 @@ impl ZnodeCache {
         Arc::new(Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             orphans: Mutex::default(),
-            may_wait: AtomicUsize::new(0),
-            nameless_stay: AtomicBool::new(false),
+            orphan_limit: AtomicUsize::new(0),
+            keep_unlinked: AtomicBool::new(false),
             reaping: Mutex::default(),
         })
     }
@@ -229,7 +230,7 @@ impl ZnodeCache {
         self: &Arc<Self>,
         dnode: Arc<Dnode>,
         attrs: Attributes,
-        nameless: bool,
+        linkable: bool,
     ) -> Result<Arc<Znode>> {
         let kind = attrs.mode & mode::TYPE;
         if !mode::is_valid(attrs.mode) {
@@ -250,7 +251,7 @@ impl ZnodeCache {
             state: RwLock::new(State {
                 attrs,
                 atime_pending: false,
-                nameless,
+                linkable,
             }),
             dead: AtomicBool::new(false),
             entries,
@@ -337,14 +338,14 @@ impl ZnodeCache {
     }
 
     /// Inserts a newly created object. Another thread may have found its number before and inserted
-    /// it. Then only its namelessness is set there.
+    /// it. Then only whether it is linkable is set there.
     pub fn insert(
         self: &Arc<Self>,
         dnode: Arc<Dnode>,
         attrs: Attributes,
-        nameless: bool,
+        linkable: bool,
     ) -> Result<Arc<Znode>> {
-        let znode = self.build(dnode, attrs, nameless)?;
+        let znode = self.build(dnode, attrs, linkable)?;
         let mut shard = self.shard(znode.object);
         let there = shard.get(&znode.object.0).and_then(Weak::upgrade);
         if let Some(there) = &there
@@ -354,10 +355,10 @@ impl ZnodeCache {
             drop(shard);
             znode.dead.store(true, Relaxed);
             // It was read after its creator had written all of it. It may have changed since.
-            if nameless {
+            if linkable {
                 let mut state = there.write();
                 state.attrs.links = attrs.links;
-                state.nameless = true;
+                state.linkable = true;
             }
             return Ok(there.clone());
         }

@@ -5,7 +5,7 @@
 use std::error::Error;
 use std::ffi::OsString;
 
-use zuse::Kind;
+use zuse::DatasetKind;
 use zuse::fs::FileType;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let pool = zuse::OpenOptions::new().open_in(&devices)?;
     for dataset in pool.list(&pool.name(), None, true)? {
         println!("{}", dataset.name);
-        if dataset.kind == Kind::Volume || pool.dataset(&dataset.name)?.is_inconsistent()? {
+        if dataset.kind == DatasetKind::Volume || pool.dataset(&dataset.name)?.is_inconsistent()? {
             continue;
         }
         let files = match pool.files(&dataset.name) {

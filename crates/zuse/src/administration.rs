@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use zuse_base::{Errno, Error, Result};
-use zuse_dsl::Kind;
+use zuse_dsl::DatasetKind;
 use zuse_dsl::property::Value;
-use zuse_pool::{SweepKind, SweepOrder};
+use zuse_pool::{VdevWorkKind, VdevWorkOrder};
 use zuse_vdev::VdevState;
 
 use crate::Pool;
@@ -36,9 +36,9 @@ impl Pool {
     ) -> Result<()> {
         let dataset = self.dsl().dataset(snapshot)?;
         let kind = if dataset.is_volume()? {
-            Kind::Volume
+            DatasetKind::Volume
         } else {
-            Kind::Filesystem
+            DatasetKind::Filesystem
         };
         drop(dataset);
         let values = properties
@@ -65,13 +65,13 @@ impl Pool {
     ///
     /// # Errors
     /// `Refused(ROFS)`; the MOS cannot be changed.
-    pub fn order_sweep(
+    pub fn order_vdev_work(
         &self,
-        kind: SweepKind,
-        order: SweepOrder,
+        kind: VdevWorkKind,
+        order: VdevWorkOrder,
         devices: &[u64],
     ) -> Result<Vec<Result<()>>> {
-        self.spa().order_sweep(kind, order, devices)
+        self.spa().order_vdev_work(kind, order, devices)
     }
 
     /// Lets the vdev of a device, or all vdevs, use new space on their devices. Returns the number

@@ -29,7 +29,7 @@ pub(crate) struct DatasetBacking {
 }
 
 impl DatasetBacking {
-    /// `in_use`: see [`Backing::nameless_in_use`].
+    /// `in_use`: see [`Backing::unlinked_in_use`].
     pub fn open(
         pool: &Pool,
         dataset: Arc<Dataset>,
@@ -216,7 +216,7 @@ impl Backing for DatasetBacking {
         self.dataset.note_longname();
     }
 
-    fn nameless_in_use(&self) -> Option<Arc<HashSet<u64>>> {
+    fn unlinked_in_use(&self) -> Option<Arc<HashSet<u64>>> {
         self.in_use.clone()
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::upgrade::newest_zpl;
 use zuse_base::{Errno, Error, Result, Timestamp};
 use zuse_dsl::property::Value;
-use zuse_dsl::{CreateOptions, Dataset as Handle, Fill, Kind, Stat, Which};
+use zuse_dsl::{CreateOptions, Dataset as Handle, DatasetKind, Fill, ListedKinds, Stat};
 use zuse_zpl::{CaseSensitivity, FormatOptions, PoolFeatures};
 
 use crate::backing::pool_features;
@@ -31,7 +31,7 @@ pub struct Listing {
     /// Full name.
     pub name: String,
     /// What it is.
-    pub kind: Kind,
+    pub kind: DatasetKind,
 }
 
 /// Options of a new file system.
@@ -55,7 +55,7 @@ impl NewFileSystem {
             ..Self::default()
         };
         for (name, text) in properties {
-            let (name, value) = parse(name, text, Kind::Filesystem)?;
+            let (name, value) = parse(name, text, DatasetKind::Filesystem)?;
             match (name.as_str(), &value) {
                 ("normalization", Value::Number(n)) => new.format.normalization = *n,
                 ("utf8only", Value::Number(n)) => new.format.utf8_only = *n != 0,
@@ -148,7 +148,7 @@ impl Dataset {
     ///
     /// # Errors
     /// The pool cannot be read.
-    pub fn kind(&self) -> Result<Kind> {
+    pub fn kind(&self) -> Result<DatasetKind> {
         self.handle.kind()
     }
 
@@ -202,9 +202,9 @@ impl Pool {
     /// # Errors
     /// `Refused(NOENT)`; the pool cannot be read.
     pub fn list(&self, name: &str, depth: Option<usize>, snapshots: bool) -> Result<Vec<Listing>> {
-        let which = Which {
+        let which = ListedKinds {
             snapshots,
-            ..Which::HEADS
+            ..ListedKinds::HEADS
         };
         let mut out = Vec::new();
         self.dsl().walk(name, depth, which, &mut |entry| {
@@ -276,7 +276,7 @@ impl Pool {
         }
         let is_size = |n: &str| matches!(n, "volblocksize" | "volblock");
         for (name, text) in others.iter().filter(|(n, _)| !is_size(n)) {
-            parse(name, text, Kind::Volume)?;
+            parse(name, text, DatasetKind::Volume)?;
         }
         Ok(())
     }
@@ -324,7 +324,7 @@ impl Pool {
         };
         self.dsl().create_dataset(name, options)?;
         for (property, text) in &limits {
-            if let Err(e) = self.set_limit(name, property, text, Kind::Filesystem) {
+            if let Err(e) = self.set_limit(name, property, text, DatasetKind::Filesystem) {
                 // Without its limits the new dataset would not be what the user asked for.
                 self.dsl().destroy(name, false, false)?;
                 return Err(e);

@@ -2,7 +2,7 @@
 
 use zuse_base::{Errno, Error, Result};
 use zuse_codec::crypt::Suite;
-use zuse_dsl::{EncryptionInfo, KeyFormat, KeyMaterial, NewEncryption, NewKey, Patience};
+use zuse_dsl::{DerivationLimit, EncryptionInfo, KeyFormat, KeyMaterial, NewEncryption, NewKey};
 
 use crate::{Environment, Pool};
 
@@ -204,7 +204,7 @@ pub(crate) fn root_encryption(
         r.rounds,
         &r.location,
         || env.entropy.u64(),
-        &Patience::new(env.limits.pbkdf2_rounds),
+        &DerivationLimit::new(env.limits.pbkdf2_rounds),
     )?;
     Ok(Some(NewEncryption {
         suite,

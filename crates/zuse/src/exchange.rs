@@ -90,9 +90,9 @@ impl Pool {
     ///
     /// # Errors
     /// `Refused` with OpenZFS's words.
-    pub fn attach(self: &Arc<Self>, beside: u64, path: &Path, take: &AttachOptions) -> Result<()> {
-        let new = self.device_to_attach(beside, path, take)?;
-        self.put_beside(beside, &new, Purpose::Attach)
+    pub fn attach(self: &Arc<Self>, target: u64, path: &Path, take: &AttachOptions) -> Result<()> {
+        let new = self.device_to_attach(target, path, take)?;
+        self.attach_device(target, &new, Purpose::Attach)
     }
 
     /// `zpool replace`: replaces a device by another one or a spare. Without a path, by the device
@@ -121,7 +121,7 @@ impl Pool {
             Some(spare) => self.spare_to_attach(&spare)?,
             None => self.device_to_attach(old, path, take)?,
         };
-        self.put_beside(old, &new, Purpose::Replace)
+        self.attach_device(old, &new, Purpose::Replace)
     }
 
     /// `zpool detach`.
@@ -164,9 +164,14 @@ impl Pool {
         Ok(health)
     }
 
-    fn put_beside(self: &Arc<Self>, old: u64, new: &AttachDevice, purpose: Purpose) -> Result<()> {
+    fn attach_device(
+        self: &Arc<Self>,
+        old: u64,
+        new: &AttachDevice,
+        purpose: Purpose,
+    ) -> Result<()> {
         let defer = self.defers();
-        self.spa().put_beside(old, new, purpose, defer)?;
+        self.spa().attach_device(old, new, purpose, defer)?;
         self.fill(defer)
     }
 
@@ -193,7 +198,7 @@ impl Pool {
     /// A device that may be used for this pool.
     fn device_to_attach(
         &self,
-        beside: u64,
+        target: u64,
         path: &Path,
         take: &AttachOptions,
     ) -> Result<AttachDevice> {
@@ -213,10 +218,10 @@ impl Pool {
         }
         let used = DeviceUse::of(path)?;
         if let Some(own) = used.pool().filter(|pool| pool.pool_guid == self.guid()) {
-            let seated = |leaf: &Arc<zuse_vdev::Leaf>| {
+            let has_device = |leaf: &Arc<zuse_vdev::Leaf>| {
                 Some(leaf.guid()) == own.guid && leaf.device().is_some()
             };
-            if spa.vdevs().leaves().iter().any(seated) {
+            if spa.vdevs().leaves().iter().any(has_device) {
                 return Err(refused(Errno::BUSY, format!("{} is busy", path.display())));
             }
             if !take.force && !used.never_came(path, self)? {
@@ -231,14 +236,14 @@ impl Pool {
         let device = FileDevice::open(path, Access::Write)?;
         let is_disk = device.is_block_device();
         let device: Arc<dyn BlockDevice> = Arc::new(device);
-        spa.vdevs().check_fits(beside, &*device)?;
+        spa.vdevs().check_fits(target, &*device)?;
         Ok(AttachDevice::Device { device, is_disk })
     }
 
     /// Replaces a device by a spare.
     pub(crate) fn replace_by_spare(self: &Arc<Self>, old: u64, spare: &Spare) -> Result<()> {
         let new = self.spare_to_attach(spare)?;
-        self.put_beside(old, &new, Purpose::Replace)
+        self.attach_device(old, &new, Purpose::Replace)
     }
 
     fn spare_to_attach(&self, spare: &Spare) -> Result<AttachDevice> {

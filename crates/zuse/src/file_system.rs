@@ -24,7 +24,7 @@ pub(crate) struct OpenFileSystems {
     all: Mutex<HashMap<u64, Entry>>,
     /// Held while a volume's log is applied.
     volumes: Mutex<()>,
-    /// Nameless objects that another process has handed over, by dataset object: until their file
+    /// Unlinked objects that another process has handed over, by dataset object: until their file
     /// system is opened.
     in_use: Mutex<HashMap<u64, Arc<HashSet<u64>>>>,
 }
@@ -127,13 +127,13 @@ impl Pool {
         Ok(fs)
     }
 
-    /// Says which nameless objects are in use in a dataset that will be opened: another process has
-    /// handed them over. Its file system frees no nameless objects until
-    /// [`FileSystem::free_nameless_again`].
+    /// Says which unlinked objects are in use in a dataset that will be opened: another process has
+    /// handed them over. Its file system frees no unlinked objects until
+    /// [`FileSystem::free_unlinked_again`].
     ///
     /// # Errors
     /// `Refused(NOENT)`; or it cannot be read.
-    pub fn keep_nameless(&self, dataset: &str, objects: HashSet<u64>) -> Result<()> {
+    pub fn keep_unlinked(&self, dataset: &str, objects: HashSet<u64>) -> Result<()> {
         let dataset = self.dsl().dataset(dataset)?;
         let mut all = self.open_file_systems().in_use.lock();
         all.insert(dataset.object().0, Arc::new(objects));

@@ -143,8 +143,8 @@ pub use zuse_device::{
     Access as DeviceAccess, BlockDevice, FileDevice, Foreign, MIN_DEVICE_SIZE, Storage, foreign,
 };
 pub use zuse_dsl::property::{Shown, Source, Text, Value};
+pub use zuse_dsl::{DatasetKind, Grant, ListedDataset, ListedKinds, LogItem, Needs, Stat};
 pub use zuse_dsl::{EncryptionInfo, KEY_MATERIAL_MAX, KeyFormat, KeyMaterial};
-pub use zuse_dsl::{Entry, Grant, Kind, LogItem, Needs, Stat, Which};
 pub use zuse_dsl::{ErrorScrub, Function as ScanFunction, ScanState, ScanStatus as LastScan};
 pub use zuse_format::compatibility::{self, Compatibility};
 pub use zuse_format::feature::{self, Feature};
@@ -152,8 +152,8 @@ pub use zuse_format::uberblock::{SPA_VERSION, is_spa_version};
 pub use zuse_format::{Uberblock, property as property_table};
 pub use zuse_pool::tunable::{self, TUNABLES, Tunable};
 pub use zuse_pool::{Environment, FailMode, Host, Limits, Offline, Shape, Space, TopSpec};
-pub use zuse_pool::{Rebuild, fragmentation};
-pub use zuse_pool::{SweepKind, SweepOrder, SweepState, VdevSpec};
+pub use zuse_pool::{Rebuild, RebuildState, fragmentation};
+pub use zuse_pool::{VdevSpec, VdevWorkKind, VdevWorkOrder, VdevWorkState};
 pub use zuse_vdev::assemble::OpenDevices;
 pub use zuse_vdev::ring::read_ring;
 pub use zuse_vdev::{

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use zuse_base::{Errno, Error, Result};
-use zuse_dsl::Kind;
+use zuse_dsl::DatasetKind;
 use zuse_format::property::parse_number;
 use zuse_zpl::{QuotaKind, QuotaOwner};
 
@@ -157,7 +157,7 @@ impl Pool {
         dataset: &str,
         name: &str,
         text: &str,
-        kind: Kind,
+        kind: DatasetKind,
     ) -> Result<()> {
         fn refuse<T>(why: String) -> Result<T> {
             Err(Error::refused(Errno::INVAL, why))
@@ -168,7 +168,7 @@ impl Pool {
         if !what.limit {
             return refuse(format!("'{name}' is readonly"));
         }
-        if kind != Kind::Filesystem {
+        if kind != DatasetKind::Filesystem {
             return refuse(format!("'{name}' does not apply to datasets of this type"));
         }
         let limit = match text {

@@ -2,7 +2,7 @@
 
 use zuse_base::{Errno, Error, Result};
 use zuse_dsl::property::{SetAs, Shown, Source, Text, Value};
-use zuse_dsl::{Entry, Kind};
+use zuse_dsl::{DatasetKind, ListedDataset};
 use zuse_format::property::{self as table, Home, dataset_property, is_user_property};
 
 use crate::owner_property::OwnerProperty;
@@ -38,7 +38,7 @@ fn refuse<T>(why: impl Into<String>) -> Result<T> {
 ///
 /// # Errors
 /// `Refused(INVAL)` in the words of `zfs set`.
-pub(crate) fn parse(name: &str, text: &str, kind: Kind) -> Result<(String, Value)> {
+pub(crate) fn parse(name: &str, text: &str, kind: DatasetKind) -> Result<(String, Value)> {
     let Some(known) = dataset_property(name) else {
         if is_user_property(name) {
             if text.len() >= table::VALUE_LIMIT {
@@ -53,9 +53,9 @@ pub(crate) fn parse(name: &str, text: &str, kind: Kind) -> Result<(String, Value
     };
     let name = known.name;
     let mask = match kind {
-        Kind::Filesystem => table::F,
-        Kind::Volume => table::V,
-        Kind::Snapshot | Kind::Bookmark => {
+        DatasetKind::Filesystem => table::F,
+        DatasetKind::Volume => table::V,
+        DatasetKind::Snapshot | DatasetKind::Bookmark => {
             return refuse("this property can not be modified for snapshots");
         }
     };
@@ -140,7 +140,7 @@ impl Dataset {
         let mut inside = Vec::new();
         for (name, text) in properties {
             let known = dataset_property(name);
-            if known.is_some_and(|p| p.name == "volsize") && kind == Kind::Volume {
+            if known.is_some_and(|p| p.name == "volsize") && kind == DatasetKind::Volume {
                 size = Some(table::parse_number(text).or_else(|e| refuse(e.to_string()))?);
                 continue;
             }
@@ -151,12 +151,12 @@ impl Dataset {
                 inside.push((known.name, text));
                 continue;
             }
-            if known.is_some_and(|p| p.name == "keylocation") && kind != Kind::Snapshot {
+            if known.is_some_and(|p| p.name == "keylocation") && kind != DatasetKind::Snapshot {
                 self.check_key_location(text)?;
             }
             if known.is_some_and(|p| p.name == "refreservation")
                 && text == "auto"
-                && kind == Kind::Volume
+                && kind == DatasetKind::Volume
             {
                 let bytes = self.computed_refreservation()?;
                 values.push(("refreservation".to_owned(), Value::Number(bytes)));
@@ -238,7 +238,7 @@ impl Pool {
     /// The pool cannot be read.
     pub fn properties_of(
         &self,
-        entry: &Entry,
+        entry: &ListedDataset,
         names: Option<&[&str]>,
     ) -> Result<Vec<(Text, Option<Shown>)>> {
         let Some(names) = names else {
@@ -286,7 +286,7 @@ impl Pool {
     }
 
     /// The redaction snapshots.
-    fn redact_property(&self, entry: &Entry, name: &str) -> Result<Option<Shown>> {
+    fn redact_property(&self, entry: &ListedDataset, name: &str) -> Result<Option<Shown>> {
         let Some(snaps) = self.redact_snaps(entry)? else {
             return Ok(None);
         };
@@ -296,15 +296,15 @@ impl Pool {
                 let texts: Vec<String> = snaps.iter().map(u64::to_string).collect();
                 texts.join(",")
             }
-            "redacted" if entry.kind != Kind::Bookmark => "1".to_owned(),
+            "redacted" if entry.kind != DatasetKind::Bookmark => "1".to_owned(),
             _ => return Ok(None),
         };
         Ok(Some((value.into(), Source::None)))
     }
 
     /// The token for resuming an interrupted receive.
-    fn token_property(&self, entry: &Entry) -> Result<Option<Shown>> {
-        if !matches!(entry.kind, Kind::Filesystem | Kind::Volume) {
+    fn token_property(&self, entry: &ListedDataset) -> Result<Option<Shown>> {
+        if !matches!(entry.kind, DatasetKind::Filesystem | DatasetKind::Volume) {
             return Ok(None);
         }
         let state = self.dsl().resume_state(&entry.name)?;
@@ -313,11 +313,11 @@ impl Pool {
     }
 
     /// `userused@1000`, `groupquota@50`, …: source is always local.
-    fn accounted(&self, entry: &Entry, name: &str) -> Result<Option<Shown>> {
+    fn accounted(&self, entry: &ListedDataset, name: &str) -> Result<Option<Shown>> {
         let Some(column) = OwnerProperty::parse(name) else {
             return Ok(None);
         };
-        if entry.kind == Kind::Bookmark || entry.kind == Kind::Volume {
+        if entry.kind == DatasetKind::Bookmark || entry.kind == DatasetKind::Volume {
             return Ok(None);
         }
         let value = match self.accounted_value(&entry.name, &column) {
@@ -328,9 +328,11 @@ impl Pool {
         Ok(Some((value.to_string().into(), Source::Local)))
     }
 
-    fn finish(&self, entry: &Entry, name: &str, (value, source): Shown) -> Shown {
+    fn finish(&self, entry: &ListedDataset, name: &str, (value, source): Shown) -> Shown {
         if matches!(name, "readonly" | "atime" | "devices" | "exec" | "setuid") {
-            let mounts = self.mounts().filter(|_| entry.kind == Kind::Filesystem);
+            let mounts = self
+                .mounts()
+                .filter(|_| entry.kind == DatasetKind::Filesystem);
             let said = mounts.and_then(|m| m.overridden(&entry.name, name));
             return match said {
                 Some(said) if value != said => (said.into(), Source::Temporary),

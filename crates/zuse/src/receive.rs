@@ -191,7 +191,7 @@ fn is_storable(name: &str) -> bool {
 }
 
 impl Pool {
-    /// Receives everything in a stream. Calls `tell` for each snapshot before (`bytes` is `None`)
+    /// Receives everything in a stream. Calls `report` for each snapshot before (`bytes` is `None`)
     /// and after it is received.
     ///
     /// # Errors
@@ -200,12 +200,14 @@ impl Pool {
         self: &Arc<Self>,
         input: impl Read,
         request: &ReceiveRequest,
-        tell: &mut dyn FnMut(&ReceivedSnapshot),
+        report: &mut dyn FnMut(&ReceivedSnapshot),
     ) -> Result<()> {
         properties::check(request)?;
         let top = &request.target;
         if request.naming != Naming::Exact && !self.exists(top)? {
-            return Err(whole(format!("specified fs ({top}) does not exist")));
+            return Err(receive_failure(format!(
+                "specified fs ({top}) does not exist"
+            )));
         }
         let mut reader = StreamReader::new(input);
         let first = match reader.next_record() {
@@ -226,7 +228,7 @@ impl Pool {
         if begin.header() != Header::Package {
             let mut package = Package::new(&begin.to_name, NvList::new());
             package.on_top = self.is_there(&package, request);
-            return self.substream(&mut reader, &first, &package, request, tell);
+            return self.substream(&mut reader, &first, &package, request, report);
         }
         let list = if first.payload.is_empty() {
             NvList::new()
@@ -257,7 +259,7 @@ impl Pool {
                 self.align(&package, request)?;
                 return self.align_roots(&package, request);
             }
-            self.substream(&mut reader, &item, &package, request, tell)?;
+            self.substream(&mut reader, &item, &package, request, report)?;
         }
     }
 
@@ -300,32 +302,36 @@ impl Pool {
         item: &Item,
         package: &Package,
         request: &ReceiveRequest,
-        tell: &mut dyn FnMut(&ReceivedSnapshot),
+        report: &mut dyn FnMut(&ReceivedSnapshot),
     ) -> Result<()> {
         let begin = check_begin(item)?;
-        let (target, snapshot) = name_here(&package.top, begin, request).ok_or_else(|| {
+        let (target, name) = name_here(&package.top, begin, request).ok_or_else(|| {
             let what = format!("'{}' is no snapshot below '{}'", begin.to_name, package.top);
             Error::from(item.invalid(what))
         })?;
-        let mut told = ReceivedSnapshot {
+        let mut snapshot = ReceivedSnapshot {
             from: begin.to_name.clone(),
-            to: format!("{target}@{snapshot}"),
+            to: format!("{target}@{name}"),
             incremental: begin.from_guid != 0,
             skipped: false,
             bytes: None,
             refused: Vec::new(),
         };
         // A single full stream is never received into an existing dataset.
-        let may_be_there = told.incremental || !package.list.is_empty();
-        let there = self.dsl().dataset(&told.to).ok().filter(|_| may_be_there);
+        let may_be_there = snapshot.incremental || !package.list.is_empty();
+        let there = self
+            .dsl()
+            .dataset(&snapshot.to)
+            .ok()
+            .filter(|_| may_be_there);
         if let Some(there) = there
             && there.guid()? == begin.to_guid
         {
-            told.skipped = true;
-            tell(&told);
+            snapshot.skipped = true;
+            report(&snapshot);
             return Ok(skip(reader)?);
         }
-        tell(&told);
+        report(&snapshot);
         if request.dry_run {
             return Ok(skip(reader)?);
         }
@@ -334,28 +340,28 @@ impl Pool {
         }
         let exists = self.dsl().dataset(&target).is_ok();
         let (options, late) = self.options_for(begin, package, request, &target, exists)?;
-        let received = receive(self.dsl(), reader, item, &target, &snapshot, &options)?;
-        told.bytes = Some(received.bytes);
+        let received = receive(self.dsl(), reader, item, &target, &name, &options)?;
+        snapshot.bytes = Some(received.bytes);
         let mut received = received;
         let flaw = received.flaw.take();
-        told.refused = received.refused().to_vec();
+        snapshot.refused = received.refused().to_vec();
         self.put_in_place(received)?;
         if let Some(late) = late {
             let done = self.dsl().receive_properties(&target, &late)?;
-            told.refused.extend(done.refused);
+            snapshot.refused.extend(done.refused);
         }
         if !exists && let Some(mounts) = self.mounts() {
             mounts.created(&target);
         }
         if let Some(mounts) = self.mounts() {
-            mounts.created(&told.to);
+            mounts.created(&snapshot.to);
         }
-        self.after_snapshot(begin, &told, package, request, !exists)?;
-        tell(&told);
+        self.after_snapshot(begin, &snapshot, package, request, !exists)?;
+        report(&snapshot);
         let Some((error, edge)) = flaw else {
             return Ok(());
         };
-        for name in [told.to.as_str(), dataset_of(&told.to)] {
+        for name in [snapshot.to.as_str(), dataset_of(&snapshot.to)] {
             self.note_edge(&*self.dsl().dataset(name)?, edge.clone());
         }
         Err(error)
@@ -373,8 +379,8 @@ impl Pool {
         let is_top = dataset_of(&begin.to_name) == dataset_of(&package.top);
         let sent = package.properties(dataset_of(&begin.to_name));
         let kind = match begin.objset_type {
-            ZVOL => zuse_dsl::Kind::Volume,
-            _ => zuse_dsl::Kind::Filesystem,
+            ZVOL => zuse_dsl::DatasetKind::Volume,
+            _ => zuse_dsl::DatasetKind::Filesystem,
         };
         if begin.features() & zuse_stream::features::RAW != 0 {
             properties::check_raw(request)?;
@@ -412,7 +418,7 @@ impl Pool {
     fn after_snapshot(
         self: &Arc<Self>,
         begin: &Begin,
-        told: &ReceivedSnapshot,
+        snapshot: &ReceivedSnapshot,
         package: &Package,
         request: &ReceiveRequest,
         is_new: bool,
@@ -424,18 +430,18 @@ impl Pool {
             .unwrap_or((&begin.to_name, ""));
         let values = package.snapshot_properties(sent, own, &request.exclude);
         if !values.is_empty() {
-            dsl.set_properties(&told.to, &values, SetAs::Received)?;
+            dsl.set_properties(&snapshot.to, &values, SetAs::Received)?;
         }
         if !request.no_holds {
             for tag in package.holds(sent, own) {
-                match dsl.hold(std::slice::from_ref(&told.to), &tag) {
+                match dsl.hold(std::slice::from_ref(&snapshot.to), &tag) {
                     Err(e) if e.is(Errno::EXIST) => {}
                     other => other?,
                 }
             }
         }
         if is_new && package.is_raw() {
-            let target = dataset_of(&told.to);
+            let target = dataset_of(&snapshot.to);
             let Some(fs) = package.dataset(sent) else {
                 return Ok(());
             };
@@ -508,7 +514,7 @@ impl Pool {
 }
 
 /// A failure of the whole receive, before any snapshot.
-fn whole(why: impl std::fmt::Display) -> Error {
+fn receive_failure(why: impl std::fmt::Display) -> Error {
     let text = format!("cannot receive: {why}");
     Error::refused_for(Refusal::Whole, Errno::INVAL, text)
 }

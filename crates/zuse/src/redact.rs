@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use zuse_base::{Errno, Error, Result};
-use zuse_dsl::{Entry, Kind};
+use zuse_dsl::{DatasetKind, ListedDataset};
 use zuse_format::dsl::BookmarkPhys;
 
 use crate::Pool;
@@ -56,13 +56,13 @@ impl Pool {
     }
 
     /// The guids in `redact_snaps`.
-    pub(crate) fn redact_snaps(&self, entry: &Entry) -> Result<Option<Vec<u64>>> {
+    pub(crate) fn redact_snaps(&self, entry: &ListedDataset) -> Result<Option<Vec<u64>>> {
         match (&entry.bookmark, entry.kind) {
             (Some(mark), _) => Ok(self
                 .dsl()
                 .redaction_list(mark)?
                 .map(|list| list.snapshots().to_vec())),
-            (None, Kind::Bookmark) => Ok(None),
+            (None, DatasetKind::Bookmark) => Ok(None),
             (None, _) => self.dsl().redacted_by(entry.object),
         }
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use zuse_base::{Errno, Error, Refusal, Result};
 use zuse_device::{Access, FileDevice};
-use zuse_dsl::Kind;
+use zuse_dsl::DatasetKind;
 use zuse_vdev::{LabelConfig, Labels, VdevStatus, label};
 
 use crate::{AuxList, Pool};
@@ -101,7 +101,7 @@ impl Pool {
     fn datasets_with_logs(&self) -> Result<Vec<String>> {
         let mut out = Vec::new();
         for entry in self.list(&self.name(), None, false)? {
-            let is_head = matches!(entry.kind, Kind::Filesystem | Kind::Volume);
+            let is_head = matches!(entry.kind, DatasetKind::Filesystem | DatasetKind::Volume);
             if is_head
                 && self
                     .dsl()
@@ -119,12 +119,15 @@ impl Pool {
 /// Whether a name matches a device of a list.
 fn is_named(device: &zuse_vdev::VdevConfig, name: &str) -> bool {
     let path = device.path.as_deref().unwrap_or_default();
-    let last = path.rsplit('/').next();
+    if name == path || device.guid.to_string() == name {
+        return true;
+    }
+    if !name.contains('/') {
+        return path.rsplit('/').next() == Some(name);
+    }
+    // Another name of the same device.
     let real = |path: &str| std::fs::canonicalize(path).ok();
-    name == path
-        || device.guid.to_string() == name
-        || !name.contains('/') && last == Some(name)
-        || name.contains('/') && real(name).is_some_and(|n| real(path) == Some(n))
+    real(name).is_some_and(|n| real(path) == Some(n))
 }
 
 /// Wipes the labels of a device that was a spare or cache device, if they still are its own.

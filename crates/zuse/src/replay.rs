@@ -135,7 +135,7 @@ pub(crate) fn file_system(
     replaying.start(spa);
     let done = FileSystem::open(backing.clone()).and_then(|fs| {
         if spa.is_writable() {
-            // Only then the numbers of nameless objects are free.
+            // Only then the numbers of unlinked objects are free.
             spa.sync_now()?;
         }
         let name = dataset.name()?;

@@ -46,7 +46,7 @@ impl Pool {
             if !extreme && i as u64 > KEPT {
                 break;
             }
-            match Self::is_whole(env, found, uberblock, extreme) {
+            match Self::check_state_at(env, found, uberblock, extreme) {
                 Ok(()) => {
                     return Ok(Rewind {
                         uberblock: *uberblock,
@@ -65,7 +65,7 @@ impl Pool {
         }))
     }
 
-    fn is_whole(
+    fn check_state_at(
         env: &Environment,
         found: &FoundPool,
         uberblock: &Uberblock,

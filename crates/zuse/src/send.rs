@@ -94,7 +94,7 @@ impl SendPlan {
         self.streams.iter().map(|s| s.estimate).sum()
     }
 
-    /// Writes it. Calls `tell` before each substream.
+    /// Writes it. Calls `report` before each substream.
     ///
     /// # Errors
     /// A block cannot be read, or the output's error.
@@ -102,7 +102,7 @@ impl SendPlan {
         &self,
         out: &mut StreamWriter<W>,
         progress: &SendProgress,
-        tell: &mut dyn FnMut(&PlannedStream),
+        report: &mut dyn FnMut(&PlannedStream),
     ) -> Result<()> {
         if let Some((name, list, features)) = &self.front {
             let payload = list.as_ref().map(NvList::encode_xdr).unwrap_or_default();
@@ -120,7 +120,7 @@ impl SendPlan {
             })?;
         }
         for stream in &self.streams {
-            tell(stream);
+            report(stream);
             let send = stream.send.as_ref().ok_or_else(|| {
                 let what = format!("only the size of '{}' was asked for", stream.to);
                 Error::refused(Errno::INVAL, what)

@@ -114,8 +114,8 @@ impl Pool {
         }
     }
 
-    /// Calls `tell` for each object that changed from a snapshot to a later one, or to its dataset
-    /// as it is now.
+    /// Calls `report` for each object that changed from a snapshot to a later one, or to its
+    /// dataset as it is now.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -138,12 +138,12 @@ impl Pool {
     ///
     /// # Errors
     /// `Refused(NOENT)`; `Refused(XDEV)` if `from` is no earlier snapshot of the same history. An
-    /// error of `tell`, which ends it; at the end the first object that cannot be read.
+    /// error of `report`, which ends it; at the end the first object that cannot be read.
     pub fn diff(
         self: &Arc<Self>,
         from: &str,
         to: &str,
-        mut tell: impl FnMut(Change) -> Result<()>,
+        mut report: impl FnMut(Change) -> Result<()>,
     ) -> Result<()> {
         let (old, new) = (self.dataset(from)?, self.dataset(to)?);
         if !self.dsl().descends_from(new.handle(), old.handle())? {
@@ -153,7 +153,7 @@ impl Pool {
         // The trees on disk are compared.
         self.sync()?;
         let (old, new) = (self.file_system(from)?, self.file_system(to)?);
-        zuse_zpl::diff(&old, &new, &mut tell)
+        zuse_zpl::diff(&old, &new, &mut report)
     }
 
     /// Verifies the pool with the offline checker: it reads every block, or all metadata, and

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use zuse_base::{Errno, Error, Result};
-use zuse_dsl::{Estimate, Kind};
+use zuse_dsl::{DatasetKind, Estimate};
 use zuse_format::property::{dataset_property, parse_number};
 use zuse_zpl::{QuotaKind, QuotaOwner};
 
@@ -45,8 +45,8 @@ fn refuse<T>(errno: Errno, why: String) -> Result<T> {
 
 impl Dataset {
     /// Sets a property of the master node.
-    pub(crate) fn set_inside(&self, name: &str, text: &str, kind: Kind) -> Result<()> {
-        if kind != Kind::Filesystem {
+    pub(crate) fn set_inside(&self, name: &str, text: &str, kind: DatasetKind) -> Result<()> {
+        if kind != DatasetKind::Filesystem {
             let why = format!("'{name}' does not apply to datasets of this type");
             return refuse(Errno::INVAL, why);
         }

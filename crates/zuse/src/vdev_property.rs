@@ -211,20 +211,20 @@ impl Pool {
         let root = self.vdev_status();
         let all = Place::all(&root);
         let config = self.config();
-        let room = Room::of(self, &root)?;
+        let spaces = SpaceByVdev::of(self, &root)?;
         let mut out = Vec::new();
         for guid in vdevs {
             let place = all.iter().find(|p| p.status.guid == *guid);
             let place = place.ok_or_else(|| {
                 Error::refused(Errno::NODEV, format!("no such device in pool: {guid}"))
             })?;
-            let of = Of {
+            let of = VdevValues {
                 pool: self.name(),
                 place,
                 config: place.config(&config),
                 stored: self.stored_on(zap_of(place.config(&config)))?,
-                space: room.space(place),
-                usable: room.usable(place),
+                space: spaces.space(place),
+                usable: spaces.usable(place),
                 expandable: match place.is_root() {
                     true => self.expandable(),
                     false => self.spa().expandable(*guid),
@@ -374,7 +374,7 @@ fn parse(name: &str, text: &str) -> Result<Option<ZapValue>> {
 }
 
 /// The space of the vdevs of a pool.
-struct Room<'a> {
+struct SpaceByVdev<'a> {
     pool: &'a Pool,
     root: &'a VdevStatus,
     figures: PoolFigures,
@@ -382,7 +382,7 @@ struct Room<'a> {
     by_maps: BTreeMap<u32, (u64, u64)>,
 }
 
-impl<'a> Room<'a> {
+impl<'a> SpaceByVdev<'a> {
     fn of(pool: &'a Pool, root: &'a VdevStatus) -> Result<Self> {
         let by_maps = match shown_children(root).count() {
             2.. if !pool.is_writable() => {
@@ -437,7 +437,7 @@ impl<'a> Room<'a> {
 }
 
 /// The data for one vdev's properties.
-struct Of<'a> {
+struct VdevValues<'a> {
     /// The pool's name.
     pool: String,
     place: &'a Place<'a>,
@@ -450,7 +450,7 @@ struct Of<'a> {
     fragmentation: Option<u64>,
 }
 
-impl Of<'_> {
+impl VdevValues<'_> {
     fn properties(&self, names: Option<&[String]>) -> Vec<PoolProperty> {
         let Some(names) = names else {
             let late = |n: &str| matches!(n, "raidz_expanding" | "sit_out" | "autosit");

@@ -4,7 +4,7 @@
 use zuse_base::{ObjectId, Result};
 use zuse_dmu::zap::{Zap, ZapValue};
 use zuse_format::label::leaf_asize;
-use zuse_pool::{SweepKind, SweepState};
+use zuse_pool::{VdevWorkKind, VdevWorkState};
 
 use crate::Pool;
 
@@ -13,7 +13,7 @@ use crate::Pool;
 #[non_exhaustive]
 pub struct VdevWork {
     /// Whether it runs, stopped or is complete.
-    pub state: SweepState,
+    pub state: VdevWorkState,
     /// Bytes done so far.
     pub done: u64,
     /// Bytes of the device for data.
@@ -53,17 +53,17 @@ impl Pool {
         };
         let work = |kind, [state, done, since]: [&str; 3]| -> Result<VdevWork> {
             // Running work is ahead of the position on disk.
-            let now = self.spa().swept(kind, number);
+            let now = self.spa().vdev_work_position(kind, number);
             Ok(VdevWork {
-                state: SweepState::of(value(state)?),
+                state: VdevWorkState::of(value(state)?),
                 done: now.map_or_else(|| value(done), Ok)?,
                 size: leaf_asize(psize),
                 since: value(since)?,
             })
         };
         Ok([
-            work(SweepKind::Initialize, INITIALIZE)?,
-            work(SweepKind::Trim, TRIM)?,
+            work(VdevWorkKind::Initialize, INITIALIZE)?,
+            work(VdevWorkKind::Trim, TRIM)?,
         ])
     }
 }
@@ -72,7 +72,7 @@ impl Pool {
 mod tests {
     use zuse_base::ObjectId;
     use zuse_dmu::zap::{Zap, ZapValue};
-    use zuse_pool::SweepState;
+    use zuse_pool::VdevWorkState;
 
     use super::{INITIALIZE, TRIM, VdevWork};
     use crate::{Environment, NewDevice, NewPool, Pool};
@@ -111,7 +111,7 @@ mod tests {
         };
         pool.spa().sync_task(|_| Ok(()), write).expect("written");
         let of = |state, done, since| VdevWork {
-            state: SweepState::of(state),
+            state: VdevWorkState::of(state),
             done,
             since,
             ..none

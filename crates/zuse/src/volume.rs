@@ -14,7 +14,7 @@ use zuse_dmu::{
     Dnode, DnodeSpec, Intent, IntentData, IntentLog, Objset, Order, SyncMode, Tx, WriteState,
 };
 use zuse_dsl::property::{SetAs, Value};
-use zuse_dsl::{CreateOptions, Dataset as Handle, Estimate, Fill, Kind, Owner};
+use zuse_dsl::{CreateOptions, Dataset as Handle, DatasetKind, Estimate, Fill, Owner};
 use zuse_format::object_type::{ZVOL, ZVOL_PROP};
 use zuse_format::zil::Body;
 use zuse_format::{BlockPointer, ObjsetType};
@@ -155,7 +155,7 @@ impl Pool {
         let mut values = Vec::new();
         let mut copies = 1;
         for (name, text) in &new.properties {
-            let (name, value) = parse(name, text, Kind::Volume)?;
+            let (name, value) = parse(name, text, DatasetKind::Volume)?;
             if let ("copies", Value::Number(n)) = (name.as_str(), &value) {
                 copies = *n;
             }

@@ -10,7 +10,9 @@ use zuse::tools::Layers as _;
 use zuse::{Credentials, Errno};
 
 use crate::args::Devices;
-use crate::copy::{Below, In, Manner, Replace, Report, copy_in, copy_out, in_the_way};
+use crate::copy::{
+    Below, CopyInOptions, CopyOutOptions, Replace, Report, copy_in, copy_out, in_the_way,
+};
 use crate::error::{CommandError, Explain, Outcome};
 use crate::progress::Progress;
 use crate::session::{Need, Session};
@@ -37,7 +39,7 @@ pub struct Cp {
     #[arg(short = 'a', short_alias = 'p')]
     archive: bool,
     #[command(flatten)]
-    how: How,
+    how: CopyOptions,
     #[command(flatten)]
     devices: Devices,
     /// What to copy, then where to
@@ -47,7 +49,7 @@ pub struct Cp {
 
 /// What is asked of a copy besides.
 #[derive(Args, Debug, Clone, Copy)]
-pub struct How {
+pub struct CopyOptions {
     /// Keep what can be read of a file that cannot be read whole, with zeros for the rest
     #[arg(short = 'k', long)]
     pub keep_going: bool,
@@ -62,14 +64,14 @@ pub struct How {
     pub no_special: bool,
 }
 
-impl How {
+impl CopyOptions {
     /// How to copy to the host, for sources of a command line (`trusted`) or of a stream.
-    pub fn outward(self, recursive: bool, trusted: bool) -> Manner {
+    pub fn outward(self, recursive: bool, trusted: bool) -> CopyOutOptions {
         let replace = match self.force {
             true => Replace::FilesAndLinks,
             false => Replace::Nothing,
         };
-        Manner {
+        CopyOutOptions {
             recursive,
             keep_going: self.keep_going,
             owners: !self.no_same_owner,
@@ -96,15 +98,15 @@ impl Cp {
         match Target::parse(to) {
             Some(place) if targets.iter().all(Option::is_none) => {
                 let is_dir = to.as_bytes().ends_with(b"/");
-                let manner = In { recursive, keep_going: self.how.keep_going,
+                let options = CopyInOptions { recursive, keep_going: self.how.keep_going,
                     special: !self.how.no_special, is_dir };
-                copy_all_in(session, sources, &place, manner)
+                copy_all_in(session, sources, &place, options)
             }
             None if targets.iter().all(Option::is_some) => {
                 let to = session.path(to.as_ref());
-                let manner = self.how.outward(recursive, true);
+                let options = self.how.outward(recursive, true);
                 copy_all_out(session, &targets.into_iter().flatten().collect::<Vec<_>>(), &to,
-                    manner)
+                    options)
             }
             Some(_) => Err(CommandError::usage("cannot copy from dataset to dataset").hint("copy out to the host first, or mount both").into()),
             None => Err(CommandError::usage("cannot copy: neither side is in a dataset")
@@ -114,7 +116,12 @@ impl Cp {
     }
 }
 
-fn copy_all_in(session: &mut Session, sources: &[OsString], to: &Target, manner: In) -> Outcome {
+fn copy_all_in(
+    session: &mut Session,
+    sources: &[OsString],
+    to: &Target,
+    options: CopyInOptions,
+) -> Outcome {
     let pool = session.pool_for(&to.dataset, Need::Write)?;
     session.writes = true;
     let cannot = || format!("cannot copy to '{to}'");
@@ -130,7 +137,7 @@ fn copy_all_in(session: &mut Session, sources: &[OsString], to: &Target, manner:
         Err(e) => return Err(e).or_cannot(cannot),
     };
     let into = there.clone().filter(|z| z.is_dir());
-    if into.is_none() && (sources.len() > 1 || manner.is_dir && !manner.recursive) {
+    if into.is_none() && (sources.len() > 1 || options.is_dir && !options.recursive) {
         return Err(CommandError::new(format!("{}: it is not a directory", cannot())).into());
     }
     let progress = Progress::new(&session.ui, session.holder.is_some());
@@ -146,7 +153,7 @@ fn copy_all_in(session: &mut Session, sources: &[OsString], to: &Target, manner:
                 (dir, name.to_vec())
             }
         };
-        if into.is_none() && manner.is_dir && !from.is_dir() {
+        if into.is_none() && options.is_dir && !from.is_dir() {
             return Err(CommandError::new(format!("{}: it is not a directory", cannot())).into());
         }
         let copied = copy_in(
@@ -156,7 +163,7 @@ fn copy_all_in(session: &mut Session, sources: &[OsString], to: &Target, manner:
             (&progress, &report),
             &from,
             (&dir, &name),
-            manner,
+            options,
         );
         report.take(copied)?;
     }
@@ -191,11 +198,11 @@ pub fn copy_all_out(
     session: &mut Session,
     sources: &[Target],
     to: &Path,
-    manner: Manner,
+    options: CopyOutOptions,
 ) -> Outcome {
     let into = to.is_dir();
     let one_file = sources.len() == 1 && !to.as_os_str().as_bytes().ends_with(b"/");
-    if !(into || one_file || sources.len() == 1 && manner.recursive) {
+    if !(into || one_file || sources.len() == 1 && options.recursive) {
         return Err(CommandError::new(format!(
             "cannot copy to '{}': it is not a directory",
             to.display()
@@ -219,7 +226,7 @@ pub fn copy_all_out(
             (&progress, &report),
             source,
             (&below, top, name),
-            manner,
+            options,
         )?;
     }
     report.finish()
@@ -241,7 +248,7 @@ pub fn copy_one_out(
     (progress, report): (&Progress, &Report),
     source: &Target,
     (below, top, name): (&Below, &Path, &[u8]),
-    manner: Manner,
+    options: CopyOutOptions,
 ) -> Outcome {
     let cannot = || format!("cannot copy '{source}'");
     let pool = session.pool_for(&source.dataset, Need::Read)?;
@@ -253,13 +260,13 @@ pub fn copy_one_out(
             name => name,
         };
         let shown = top.join(OsStr::from_bytes(name));
-        return report.take(volume_out(&pool, source, (below, name, &shown), manner));
+        return report.take(volume_out(&pool, source, (below, name, &shown), options));
     }
     let fs = pool.file_system(&source.dataset).or_cannot(cannot)?;
     let from = fs
         .resolve(&Credentials::root(), &source.path)
         .map_err(|e| super::ls::missing(&cannot(), &e))?;
-    copy_out(&fs, progress, report, &from, (below, top, name), manner)
+    copy_out(&fs, progress, report, &from, (below, top, name), options)
 }
 
 /// Copies a volume out as one file, created like any other file. A named disk is overwritten.
@@ -267,18 +274,18 @@ fn volume_out(
     pool: &zuse::Pool,
     source: &Target,
     (below, name, shown): (&Below, &[u8], &Path),
-    manner: Manner,
+    options: CopyOutOptions,
 ) -> Outcome {
     let cannot = || format!("cannot create '{}'", shown.display());
     let (parent, name) = split(name);
     let dir = below.dir(parent).or_cannot(cannot)?;
-    let place = below.place(&dir, name, manner.replace_named);
+    let place = below.place(&dir, name, options.replace_named);
     if let Some(mut disk) = place.disk().or_cannot(cannot)? {
-        return read_volume(pool, source, manner.keep_going, &mut disk);
+        return read_volume(pool, source, options.keep_going, &mut disk);
     }
     let (mut file, made) = place.file().map_err(in_the_way).or_cannot(cannot)?;
-    let done = read_volume(pool, source, manner.keep_going, &mut file);
-    if done.is_err() && !manner.keep_going {
+    let done = read_volume(pool, source, options.keep_going, &mut file);
+    if done.is_err() && !options.keep_going {
         made.drop_it();
         return done;
     }

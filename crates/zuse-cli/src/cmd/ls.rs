@@ -173,7 +173,7 @@ impl Ls {
             bad += self.lines(session, fs, (&shown, &entries))?;
             if let Err(e) = flaw {
                 bad += 1;
-                tell(session, &name, &e);
+                report(session, &name, &e);
             }
             if !self.recursive {
                 continue;
@@ -189,7 +189,7 @@ impl Ls {
                 } else {
                     bad += 1;
                     let what = "its directory lists it twice";
-                    tell(session, &path, &zuse::Error::corrupt(shown.as_str(), what));
+                    report(session, &path, &zuse::Error::corrupt(shown.as_str(), what));
                 }
             }
             if let Some(new) = waiting.get_mut(from..) {
@@ -232,7 +232,7 @@ impl Ls {
                     Ok(target) => line.extend_from_slice(&session.ui.name(&target)),
                     Err(e) => {
                         bad += 1;
-                        tell(session, &joined(dir, name), &e);
+                        report(session, &joined(dir, name), &e);
                     }
                 }
             }
@@ -258,7 +258,7 @@ impl Ls {
             };
             let znode = znode.unwrap_or_else(|e| {
                 bad += 1;
-                tell(session, &joined(dir, name), &e);
+                report(session, &joined(dir, name), &e);
                 None
             });
             all.push((name.as_slice(), *object, znode));
@@ -349,7 +349,7 @@ fn joined(dir: &str, name: &[u8]) -> Vec<u8> {
 }
 
 /// Reports what could not be listed.
-fn tell(session: &mut Session, path: &[u8], error: &zuse::Error) {
+fn report(session: &mut Session, path: &[u8], error: &zuse::Error) {
     let path = String::from_utf8_lossy(&shown::name(path)).into_owned();
     session.ui.say(format!("cannot list '{path}': {error}"));
 }

@@ -66,7 +66,7 @@ impl MountArgs {
             ("nosuid", !mount.suid, "setuid", "off"),
         ] {
             if holds && given(word) {
-                options.said.push((property, value));
+                options.overridden.push((property, value));
             }
         }
         Ok(options)
@@ -207,8 +207,8 @@ pub fn mount(session: &mut Session, mount: &MountArgs, foreground: bool) -> Outc
         .clone()
         .filter(|h| h.pool().name() == pool_of(&mount.dataset))
     {
-        for said in holder.end_gone()? {
-            session.ui.say(said);
+        for message in holder.end_gone()? {
+            session.ui.say(message);
         }
         let already = holder
             .mounted()

@@ -78,8 +78,8 @@ impl Serve {
             return match begun {
                 // The process that started it prints this error itself.
                 Err(Stop::Failed(error)) if !self.foreground => {
-                    let said = serde_json::to_string(&error).map_err(std::io::Error::from)?;
-                    session.ui.print(said)?;
+                    let text = serde_json::to_string(&error).map_err(std::io::Error::from)?;
+                    session.ui.print(text)?;
                     Err(CommandError::silent(error.code).into())
                 }
                 other => other,
@@ -137,22 +137,22 @@ pub fn spawn(
     let mut child = command
         .spawn()
         .or_cannot(|| "cannot start the process that holds the pool".into())?;
-    let mut said = String::new();
+    let mut output = String::new();
     // Its output ends when it is ready or has ended, which covers both cases.
     if let Some(mut out) = child.stdout.take() {
-        std::io::Read::read_to_string(&mut out, &mut said)?;
+        std::io::Read::read_to_string(&mut out, &mut output)?;
     }
-    Ok((said, child))
+    Ok((output, child))
 }
 
 /// Starts this program again with these arguments as a server, and waits until it has mounted.
 pub fn start_as(session: &mut Session, words: &[OsString], input: Stdio) -> Outcome {
     let [_, _, err] = session.ui.streams()?;
-    let (said, mut child) = spawn(session, words, input, Stdio::from(err))?;
-    if said == READY {
+    let (output, mut child) = spawn(session, words, input, Stdio::from(err))?;
+    if output == READY {
         return Ok(());
     }
-    if said == READY_IN_PART {
+    if output == READY_IN_PART {
         // The command's exit status reports that the stream was damaged.
         session.flawed = true;
         return Ok(());
@@ -184,13 +184,13 @@ pub fn host(session: &mut Session, name: &str, foreground: bool) -> Outcome {
     };
     let holder = Holder::new(pool.clone(), Life::Imported);
     // Before the ready message: the waiting command may use the mounts next.
-    let said = holder.mount_all();
+    let messages = holder.mount_all();
     drop(pool);
     if !foreground {
         let log = session.state.log(claim.guid);
         go_quiet(session, &log)?;
     }
-    said.tell(session);
+    messages.print(session);
     claim.hold(session, &holder)
 }
 
@@ -265,9 +265,9 @@ fn first(session: &mut Session, socket: &Path) -> Outcome {
         }
     }
     if command.code == 0 && command.session.mounts {
-        let said = holder.mount_all();
-        said.tell(&mut command.session);
-        command.code = u8::from(said.failed);
+        let messages = holder.mount_all();
+        messages.print(&mut command.session);
+        command.code = u8::from(messages.failed);
     }
     drop(pool);
     // The first command ends here; the rest prepares for the next one.

@@ -18,10 +18,10 @@ use zuse_zpl::Hashing;
 
 use self::members::Place;
 use self::sources::Sources;
-use super::cp::{How, copy_all_out, copy_one_out};
-use super::zstream::{input, said};
+use super::cp::{CopyOptions, copy_all_out, copy_one_out};
+use super::zstream::{input, stream_failure};
 use crate::cmd;
-use crate::copy::{Below, Manner, Report};
+use crate::copy::{Below, CopyOutOptions, Report};
 use crate::error::{CommandError, Explain, Outcome, Stop};
 use crate::progress::Progress;
 use crate::session::Session;
@@ -145,7 +145,7 @@ struct Extract {
     #[arg(short = 'C', long = "to", default_value = ".", value_name = "DIR")]
     to: PathBuf,
     #[command(flatten)]
-    how: How,
+    how: CopyOptions,
     #[command(flatten)]
     sources: Sources,
 }
@@ -156,14 +156,14 @@ impl Extract {
         let places = self.path.iter().map(|p| members.tree(p));
         let places: Vec<Place> = places.collect::<Outcome<Vec<_>>>()?.concat();
         let to = session.path(&self.to);
-        let manner = self.how.outward(true, false);
+        let options = self.how.outward(true, false);
         if let [one] = &places[..]
             && one.below.is_empty()
             && one.target.path.is_empty()
             && !one.is_volume
         {
             // The directory becomes the copy of the dataset's root.
-            return copy_all_out(session, std::slice::from_ref(&one.target), &to, manner);
+            return copy_all_out(session, std::slice::from_ref(&one.target), &to, options);
         }
         // Existing directories are not changed. New ones get the attributes of the roots, also if a
         // dataset covers a directory.
@@ -177,12 +177,12 @@ impl Extract {
         let report = Report::new(&session.ui)?;
         let below = Below::open(&to).or_cannot(|| format!("cannot open '{}'", to.display()))?;
         for (place, is_new) in places.iter().zip(new) {
-            let manner = Manner {
+            let options = CopyOutOptions {
                 change_existing: is_new,
-                ..manner
+                ..options
             };
             let there = (&below, to.as_path(), place.below.as_bytes());
-            let done = copy_one_out(session, (&progress, &report), &place.target, there, manner);
+            let done = copy_one_out(session, (&progress, &report), &place.target, there, options);
             report.take(done)?;
         }
         report.finish()
@@ -236,7 +236,7 @@ impl Info {
             let item = match reader.next_record() {
                 Ok(Some(item)) => item,
                 Ok(None) => return Ok(()),
-                Err(e) => return Err(said(e)),
+                Err(e) => return Err(stream_failure(e)),
             };
             match &item.record {
                 Record::Begin(b) => {
@@ -317,7 +317,7 @@ impl Verify {
                     return Err(CommandError::new("the stream ends without its END").into());
                 }
                 Ok(None) => break,
-                Err(e) => return Err(said(e)),
+                Err(e) => return Err(stream_failure(e)),
             }
         }
         let bytes = reader.offset();

@@ -44,8 +44,8 @@ pub fn unmount(session: &mut Session, what: &std::ffi::OsStr, force: bool) -> Ou
     if let Some(holder) = session.holder.clone() {
         let done =
             holder.unmount(what, force)? || is_path && holder.unmount(path.as_os_str(), force)?;
-        for said in holder.take_said() {
-            session.ui.say(said);
+        for message in holder.take_messages() {
+            session.ui.say(message);
         }
         if done {
             return Ok(());

@@ -36,8 +36,8 @@ use zuse::{Pool, Search};
 
 use crate::args::pair;
 use crate::cache_file::{CacheFile, Cached, device_paths};
-use crate::cmd::At;
-use crate::error::{CommandError, Explain, Meaning, Outcome, Stop, said_by_host};
+use crate::cmd::PastState;
+use crate::error::{CommandError, Explain, Meaning, Outcome, Stop, host_error_text};
 use crate::session::{Need, Session};
 use crate::target::pool_of;
 
@@ -312,7 +312,7 @@ impl Zdb {
             return Err(CommandError::usage(what).into());
         }
         if let Err(e) = file.metadata() {
-            let why = said_by_host(&e);
+            let why = host_error_text(&e);
             session
                 .ui
                 .line(format!("cannot open '{}': {why}", file.display()))?;
@@ -326,11 +326,11 @@ impl Zdb {
         let by_name = by_guid(session, named);
         let named = by_name.as_str();
         if let Some(txg) = self.txg {
-            session.at = Some(At::Txg(txg));
+            session.at = Some(PastState::Txg(txg));
         }
         let mut at_checkpoint = None;
         if self.checkpoint {
-            session.at = Some(At::Checkpoint);
+            session.at = Some(PastState::Checkpoint);
             session.suffix = Some(UNIVERSE);
             let name = pool_of(named);
             let rest = named.strip_prefix(name).unwrap_or_default();

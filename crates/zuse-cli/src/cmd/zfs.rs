@@ -31,7 +31,7 @@ mod zone;
 pub use keys::LoadKey;
 
 use clap::{Args, Subcommand};
-use zuse::{Kind, Pool, QuotaOwner};
+use zuse::{DatasetKind, Pool, QuotaOwner};
 
 use std::sync::Arc;
 
@@ -50,9 +50,9 @@ pub(super) fn check_file_system(pool: &Arc<Pool>, name: &str, snapshots: bool) -
         .and_then(|d| d.kind())
         .or_cannot(cannot)?
     {
-        Kind::Filesystem => return Ok(()),
-        Kind::Snapshot if snapshots => return Ok(()),
-        Kind::Snapshot => NO_SNAPSHOT,
+        DatasetKind::Filesystem => return Ok(()),
+        DatasetKind::Snapshot if snapshots => return Ok(()),
+        DatasetKind::Snapshot => NO_SNAPSHOT,
         _ => WRONG_KIND,
     };
     Err(CommandError::new(format!("{}: {why}", cannot())).into())

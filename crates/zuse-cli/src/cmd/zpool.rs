@@ -30,10 +30,10 @@ mod scrub;
 mod set;
 mod split;
 mod status;
-mod sweep;
 mod sync;
 mod trim;
 mod upgrade;
+mod vdev_work;
 mod version;
 mod wait;
 

@@ -71,7 +71,7 @@ impl Dump {
         };
         let done = dump(input, &options, session.ui.out());
         session.ui.out().flush()?;
-        done.map_err(said)
+        done.map_err(stream_failure)
     }
 }
 
@@ -86,7 +86,7 @@ pub fn input(session: &Session, file: Option<&std::path::Path>) -> Outcome<Box<d
 }
 
 /// A stream's error as the command's.
-pub fn said(error: StreamError) -> Stop {
+pub fn stream_failure(error: StreamError) -> Stop {
     match &error {
         StreamError::Io { errno: 32, .. } => Stop::Hangup,
         _ => CommandError::new(error.to_string()).into(),
@@ -125,10 +125,10 @@ fn method(name: &str) -> Outcome<Compression> {
         .filter_map(Compression::from_u8)
         .find(|c| c.name() == name && (c.is_storable() || *c == Compression::Off))
         .ok_or_else(|| {
-            let mut said = CommandError::new(format!("Invalid compression type {name}."));
-            said.code = 2;
+            let mut failure = CommandError::new(format!("Invalid compression type {name}."));
+            failure.code = 2;
             // It is no usage error, which would have another exit status here.
-            said.meaning(Meaning::NotFound).into()
+            failure.meaning(Meaning::NotFound).into()
         })
 }
 
@@ -169,7 +169,7 @@ impl Decompress {
                 ui.say(text);
             }
         })
-        .map_err(said)
+        .map_err(stream_failure)
     }
 }
 
@@ -194,7 +194,7 @@ impl Recompress {
         };
         let source = input(session, None)?;
         let out = session.ui.raw_out()?.try_clone()?;
-        filter::recompress(source, out, kind, level).map_err(said)
+        filter::recompress(source, out, kind, level).map_err(stream_failure)
     }
 }
 
@@ -214,7 +214,7 @@ impl Redup {
         let file = File::open(&path)
             .or_cannot(|| format!("Error while opening file '{}'", self.file.display()))?;
         let out = session.ui.raw_out()?.try_clone()?;
-        let replaced = filter::redup(BufReader::new(file), out).map_err(said)?;
+        let replaced = filter::redup(BufReader::new(file), out).map_err(stream_failure)?;
         if self.verbose {
             session.ui.say(format!(
                 "converted stream with {replaced} DRR_WRITE_BYREF records"
@@ -257,6 +257,6 @@ impl DropRecord {
                 ui.say(text);
             }
         })
-        .map_err(said)
+        .map_err(stream_failure)
     }
 }

@@ -33,7 +33,7 @@ enum Job {
 
 /// How to copy.
 #[derive(Clone, Copy, Debug)]
-pub struct In {
+pub struct CopyInOptions {
     /// Directories with all that is in them.
     pub recursive: bool,
     /// Keep the readable part of a file that cannot be read completely.
@@ -61,7 +61,7 @@ struct Inward<'a> {
     notify: Option<&'a Arc<Holder>>,
     progress: &'a Progress,
     report: &'a Report,
-    manner: In,
+    options: CopyInOptions,
     /// Owners are kept.
     as_root: bool,
     me: Credentials,
@@ -80,7 +80,7 @@ pub fn copy_in(
     (progress, report): (&Progress, &Report),
     from: &Path,
     (dir, name): (&Arc<Znode>, &[u8]),
-    manner: In,
+    options: CopyInOptions,
 ) -> Outcome {
     let uid = rustix::process::geteuid();
     let copy = Inward {
@@ -89,7 +89,7 @@ pub fn copy_in(
         notify: notify.filter(|h| h.serves(dataset)),
         progress,
         report,
-        manner,
+        options,
         as_root: uid.is_root(),
         me: Credentials::judged(uid.as_raw(), crate::caller::group(), 0),
         links: Mutex::default(),
@@ -98,7 +98,7 @@ pub fn copy_in(
     let meta =
         fs::symlink_metadata(from).or_cannot(|| format!("cannot copy '{}'", from.display()))?;
     let first = if meta.is_dir() {
-        if !manner.recursive {
+        if !options.recursive {
             return Err(CommandError::new(format!(
                 "cannot copy '{}': it is a directory",
                 from.display()
@@ -249,7 +249,7 @@ impl Inward<'_> {
             .mkdir(&self.maker(meta), dir, name, meta.mode() & 0o1777)
         {
             Ok(znode) => {
-                self.tell(dir, dir_is_new, name);
+                self.notify_name(dir, dir_is_new, name);
                 self.progress.object();
                 Ok((znode, true))
             }
@@ -268,7 +268,7 @@ impl Inward<'_> {
         }
     }
 
-    fn tell(&self, dir: &Arc<Znode>, dir_is_new: bool, name: &[u8]) {
+    fn notify_name(&self, dir: &Arc<Znode>, dir_is_new: bool, name: &[u8]) {
         if let Some(holder) = self.notify.filter(|_| !dir_is_new) {
             holder.touched(
                 self.dataset,
@@ -292,7 +292,7 @@ impl Inward<'_> {
         let path = at.host.join(OsStr::from_bytes(from));
         let cannot = || format!("cannot copy '{}'", self.shown(&path));
         let kind = meta.file_type();
-        if !self.manner.special && !kind.is_file() && !kind.is_symlink() {
+        if !self.options.special && !kind.is_file() && !kind.is_symlink() {
             return Ok(());
         }
         let shared = meta.nlink() > 1;
@@ -310,7 +310,7 @@ impl Inward<'_> {
             true => self.data(&znode, &path, meta, buffer),
             false => Ok(()),
         };
-        let stays = read.is_ok() || self.manner.keep_going;
+        let stays = read.is_ok() || self.options.keep_going;
         let done = match stays {
             true => self.finish(&znode, meta, &path),
             false => self.fs.unlink(&self.me, at.dir, name).or_cannot(cannot),
@@ -318,7 +318,7 @@ impl Inward<'_> {
         if shared {
             self.end_links(key, &znode, stays, read.is_ok())?;
         }
-        self.tell(at.dir, at.new, name);
+        self.notify_name(at.dir, at.new, name);
         self.progress.object();
         done?;
         read.map_err(|stop| self.incomplete(&path, stop))
@@ -341,7 +341,7 @@ impl Inward<'_> {
         if let Link::Copying(_, names) = link {
             names.push((at.dir.clone(), name.to_vec(), path.to_owned()));
         }
-        self.tell(at.dir, at.new, name);
+        self.notify_name(at.dir, at.new, name);
         Ok(())
     }
 
@@ -382,7 +382,7 @@ impl Inward<'_> {
         let Stop::Failed(error) = stop else {
             return stop;
         };
-        let kept = match self.manner.keep_going {
+        let kept = match self.options.keep_going {
             true => "what could be read is kept",
             false => "nothing of it is kept (-k keeps what can be read)",
         };
@@ -414,7 +414,7 @@ impl Inward<'_> {
                 let gone = self.fs.unlink(&self.me, &dir, &name);
                 let cannot = || format!("cannot remove '{}'", self.shown(&path));
                 self.report.take(gone.or_cannot(cannot))?;
-                self.tell(&dir, false, &name);
+                self.notify_name(&dir, false, &name);
             }
             let path = self.shown(&path);
             self.report

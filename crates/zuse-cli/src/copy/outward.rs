@@ -6,7 +6,7 @@
 //!
 //! Other users cannot enter a new directory until its content is complete. Its final mode is set at
 //! the end, deepest first, also if the copy fails. A file is complete or absent, unless
-//! [`Manner::keep_going`] keeps the readable part.
+//! [`CopyOutOptions::keep_going`] keeps the readable part.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -30,7 +30,7 @@ use crate::progress::Progress;
 
 /// How to copy.
 #[derive(Clone, Copy, Debug)]
-pub struct Manner {
+pub struct CopyOutOptions {
     /// Directories with all that is in them.
     pub recursive: bool,
     /// Keep a file that cannot be read completely, with holes for the rest.
@@ -85,7 +85,7 @@ struct Outward<'a> {
     fs: &'a Arc<FileSystem>,
     progress: &'a Progress,
     report: &'a Report,
-    manner: Manner,
+    options: CopyOutOptions,
     keeping: Keeping,
     below: &'a Below,
     /// How the top is called in messages.
@@ -107,14 +107,14 @@ pub fn copy_out(
     report: &Report,
     from: &Arc<Znode>,
     (below, top, name): (&Below, &Path, &[u8]),
-    manner: Manner,
+    options: CopyOutOptions,
 ) -> Outcome {
     let copy = Outward {
         fs,
         progress,
         report,
-        manner,
-        keeping: Keeping::new(manner.owners),
+        options,
+        keeping: Keeping::new(options.owners),
         below,
         top,
         start: from.object(),
@@ -126,12 +126,12 @@ pub fn copy_out(
         let done = copy.one(
             &Arc::default(),
             &entry,
-            manner.replace_named,
+            options.replace_named,
             &mut Vec::new(),
         );
         return report.take(done);
     }
-    if !manner.recursive {
+    if !options.recursive {
         return Err(CommandError::new("cannot copy: it is a directory")
             .hint("-r copies directories with all that is in them")
             .into());
@@ -182,7 +182,7 @@ impl Outward<'_> {
                 self.report.take(result)
             }
             Job::Files(dir, files) => files.iter().try_for_each(|entry| {
-                let done = self.one(&dir, entry, self.manner.replace, buffer);
+                let done = self.one(&dir, entry, self.options.replace, buffer);
                 self.report.take(done)
             }),
         }
@@ -263,7 +263,7 @@ impl Outward<'_> {
     }
 
     fn finish_dir(&self, dir: &Dir) -> Outcome {
-        if !dir.is_new && !self.manner.change_existing {
+        if !dir.is_new && !self.options.change_existing {
             return Ok(());
         }
         let cannot = || format!("cannot set the attributes of '{}'", self.shown(&dir.path));
@@ -290,7 +290,7 @@ impl Outward<'_> {
             .listed_as(*object, *kind)
             .map_err(|e| CommandError::new(not_there(e)))?;
         let is_special = !matches!(znode.kind(), mode::REGULAR | mode::SYMLINK);
-        if is_special && !self.manner.special {
+        if is_special && !self.options.special {
             return Ok(());
         }
         let host = self.below.dir(dir).or_cannot(cannot)?;
@@ -404,10 +404,10 @@ impl Outward<'_> {
             };
         }
         let set = self.keeping.set(self.fs, znode, &Target::Open(&file));
-        self.tell_attributes(path, set);
+        self.report_attributes(path, set);
         let identity = made.identity;
         made.keep().map_err(in_the_way).or_cannot(cannot)?;
-        if let Some(why) = missing.said() {
+        if let Some(why) = missing.message() {
             self.incomplete(path, &why);
         }
         Ok(Copied {
@@ -416,7 +416,7 @@ impl Outward<'_> {
         })
     }
 
-    fn tell_attributes(&self, path: &[u8], set: io::Result<()>) {
+    fn report_attributes(&self, path: &[u8], set: io::Result<()>) {
         if let Err(e) = set {
             let path = self.shown(path);
             self.report
@@ -459,7 +459,7 @@ impl Outward<'_> {
         };
         let made = made.map_err(in_the_way).or_cannot(cannot)?;
         let set = self.keeping.set(self.fs, znode, &Target::Closed(&made));
-        self.tell_attributes(path, set);
+        self.report_attributes(path, set);
         let identity = made.identity;
         made.keep().map_err(in_the_way).or_cannot(cannot)?;
         Ok(Copied {
@@ -478,7 +478,7 @@ impl Outward<'_> {
         let size = znode.size();
         let sparse = self.fs.getattr(znode).blocks * 512 < size;
         let mut at = 0;
-        if sparse || self.manner.keep_going {
+        if sparse || self.options.keep_going {
             file.set_len(size)?;
         }
         while at < size {
@@ -488,7 +488,7 @@ impl Outward<'_> {
                     Ok(Some((from, to))) => (at, end) = (from, to),
                     Ok(None) => break,
                     // Holes cannot be found here; reading will find the data.
-                    Err(_) if self.manner.keep_going => {}
+                    Err(_) if self.options.keep_going => {}
                     Err(e) => return Err(Trouble::There(e)),
                 }
             }
@@ -534,7 +534,7 @@ impl Outward<'_> {
                 self.progress.add(got as u64);
                 return Ok(got as u64);
             }
-            Err(e) if !self.manner.keep_going => return Err(Trouble::There(e)),
+            Err(e) if !self.options.keep_going => return Err(Trouble::There(e)),
             Err(_) => {}
         }
         // Block by block: most of the part may be readable.
@@ -581,7 +581,7 @@ impl Missing {
         self.bytes += bytes;
     }
 
-    fn said(&self) -> Option<String> {
+    fn message(&self) -> Option<String> {
         let (bytes, first, why) = (self.bytes, self.first, &self.why);
         (bytes != 0).then(|| format!("{bytes} bytes are missing, the first at {first}: {why}"))
     }

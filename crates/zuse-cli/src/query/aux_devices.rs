@@ -1,6 +1,6 @@
 //! Idle spares and cache devices: listed with their pool, and not used by it.
 
-use super::{VdevRow, room};
+use super::{VdevRow, sizes};
 
 /// The row of one of them; its path shows whether it exists.
 pub fn row(config: &zuse::VdevConfig, list: &str, tree: &VdevRow) -> VdevRow {
@@ -29,10 +29,10 @@ pub fn row(config: &zuse::VdevConfig, list: &str, tree: &VdevRow) -> VdevRow {
         _ => ("ONLINE", ""),
     };
     // No data is stored on a cache device here, but its size is known.
-    let (space, least) = match list {
+    let (space, min_size) = match list {
         "l2cache" if there => {
-            let (total, least) = room::of_cache(psize);
-            (Some((total, 0)), least)
+            let (total, min_size) = sizes::of_cache(psize);
+            (Some((total, 0)), min_size)
         }
         _ => (None, 0),
     };
@@ -59,7 +59,7 @@ pub fn row(config: &zuse::VdevConfig, list: &str, tree: &VdevRow) -> VdevRow {
         traffic: [0; 4],
         space,
         deflated: 0,
-        least,
+        min_size,
         repaired: 0,
         fragmentation: space.map(|_| 0),
         ops: Vec::new(),

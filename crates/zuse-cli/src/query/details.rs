@@ -172,7 +172,7 @@ impl Details {
 /// Read errors become warnings, because the other information about a damaged pool is needed all
 /// the more.
 fn activity(pool: &Pool, warnings: &mut Vec<String>) -> ActivityRow {
-    fn told<T>(found: zuse::Result<Option<T>>, warnings: &mut Vec<String>) -> Option<T> {
+    fn or_warning<T>(found: zuse::Result<Option<T>>, warnings: &mut Vec<String>) -> Option<T> {
         found.unwrap_or_else(|e| {
             warnings.push(e.to_string());
             None
@@ -216,7 +216,7 @@ fn activity(pool: &Pool, warnings: &mut Vec<String>) -> ActivityRow {
                     u64::from(e.paused),
                 ]
             }),
-        removal: told(pool.removal(), warnings).map(|r| {
+        removal: or_warning(pool.removal(), warnings).map(|r| {
             [
                 r.state.number(),
                 r.vdev,
@@ -228,8 +228,8 @@ fn activity(pool: &Pool, warnings: &mut Vec<String>) -> ActivityRow {
                 r.mappings,
             ]
         }),
-        checkpoint: told(pool.checkpoint(), warnings).map(|c| [c.since, c.bytes]),
-        expansion: told(pool.expansion(), warnings)
+        checkpoint: or_warning(pool.checkpoint(), warnings).map(|c| [c.since, c.bytes]),
+        expansion: or_warning(pool.expansion(), warnings)
             .map(|e| [e.state.number(), guid(e.vdev), e.start, e.end, e.copied]),
         rebuilds: pool
             .spa()
@@ -245,7 +245,15 @@ fn rebuild_words(r: &zuse::Rebuild) -> [u64; 9] {
     let bytes = [r.scanned, r.issued, r.rebuilt, r.estimate];
     let [scanned, issued, rebuilt, all] = bytes;
     [
-        r.vdev, r.state, r.start, r.end, scanned, issued, rebuilt, all, r.errors,
+        r.vdev,
+        r.state.number(),
+        r.start,
+        r.end,
+        scanned,
+        issued,
+        rebuilt,
+        all,
+        r.errors,
     ]
 }
 
@@ -274,18 +282,18 @@ fn work(pool: &Pool, vdev: &mut VdevRow) -> zuse::Result<()> {
 }
 
 /// Adds to each device the work on it, or the pending work.
-pub fn tell_doing(pool: &Pool, vdevs: &mut VdevRow) {
-    fn tell(vdev: &mut VdevRow, guids: &[u64], what: &str) {
+pub fn set_doing(pool: &Pool, vdevs: &mut VdevRow) {
+    fn set(vdev: &mut VdevRow, guids: &[u64], what: &str) {
         if vdev.doing.is_empty() && guids.contains(&vdev.guid) {
             what.clone_into(&mut vdev.doing);
         }
         let children = vdev.children.iter_mut();
-        children.for_each(|child| tell(child, guids, what));
+        children.for_each(|child| set(child, guids, what));
     }
-    tell(vdevs, &pool.spa().deferred(), "awaiting resilver");
+    set(vdevs, &pool.spa().deferred(), "awaiting resilver");
     // As in OpenZFS, nothing is reported as long as nothing was written.
     if pool.is_resilvering() && pool.scan().is_some_and(|scan| scan.processed > 0) {
-        tell(vdevs, &pool.spa().lacking(), "resilvering");
+        set(vdevs, &pool.spa().lacking(), "resilvering");
     }
 }
 

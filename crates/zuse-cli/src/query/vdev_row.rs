@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use zuse::{Aux, DeviceUse, VdevKind, VdevState, VdevStatus};
 
-use super::{WorkRow, room};
+use super::{WorkRow, sizes};
 
 /// A vdev.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -56,7 +56,8 @@ pub struct VdevRow {
     pub deflated: u64,
     /// Minimum size of a replacement; 0 if not known.
     #[serde(default)]
-    pub least: u64,
+    #[serde(rename = "least")]
+    pub min_size: u64,
     /// Blocks that were repaired.
     #[serde(default)]
     pub repaired: u64,
@@ -271,7 +272,7 @@ impl VdevRow {
             ],
             space: None,
             deflated: 0,
-            least: room::least(status),
+            min_size: sizes::min_size(status),
             repaired: status.repaired,
             fragmentation: None,
             ops: status.ops.iter().map(OpRow::of).collect(),

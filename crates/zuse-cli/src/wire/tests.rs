@@ -109,7 +109,10 @@ fn a_holder_of_another_version_says_so_and_runs_nothing() {
 fn who_is_asked_to_hand_over_says_whether_it_can() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("1.sock");
-    assert!(matches!(ask_to_hand_over(&path, 1), Ok(Asked::Nobody)));
+    assert!(matches!(
+        ask_to_hand_over(&path, 1),
+        Ok(HandoverAnswer::Nobody)
+    ));
     let listener = Listener::bind(&path).unwrap();
     let server = std::thread::spawn(move || {
         for _ in 0..2 {
@@ -123,8 +126,11 @@ fn who_is_asked_to_hand_over_says_whether_it_can() {
         }
         listener
     });
-    assert!(matches!(ask_to_hand_over(&path, 2), Ok(Asked::Strange)));
-    let Ok(Asked::FollowedEvents(mut stream)) = ask_to_hand_over(&path, 1) else {
+    assert!(matches!(
+        ask_to_hand_over(&path, 2),
+        Ok(HandoverAnswer::Strange)
+    ));
+    let Ok(HandoverAnswer::Agreed(mut stream)) = ask_to_hand_over(&path, 1) else {
         panic!("it can");
     };
     let mut more = [0; 4];

@@ -216,7 +216,7 @@ impl Dnode {
         blkid: u64,
         soon: usize,
     ) -> Result<Option<Arc<Block>>> {
-        self.check_proved(blkid, tree.head.block_size)?;
+        self.check_received(blkid, tree.head.block_size)?;
         if tree.levels < 2 {
             let bp = self.lookup_bp(tree, 0, blkid)?;
             return self.read_child(&tree.head, blkid, &bp);
@@ -444,7 +444,7 @@ impl Dnode {
                     Err(e) => Err(e),
                 },
                 Found::Hole => {
-                    self.check_proved(blkid, size as u32)?;
+                    self.check_received(blkid, size as u32)?;
                     Ok(with_zeros(size, f))
                 }
             };

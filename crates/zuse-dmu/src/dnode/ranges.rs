@@ -105,7 +105,7 @@ impl Dnode {
             let take = (size - from as u64).min(end - at) as usize;
             let slice = match found {
                 Found::Hole => {
-                    self.check_proved(blkid, size as u32)?;
+                    self.check_received(blkid, size as u32)?;
                     SharedSlice::Zeros(take)
                 }
                 Found::Dirty(block) => self.slice_of(&block, blkid, from, take)?,
@@ -267,7 +267,7 @@ impl Dnode {
             let found = self.read_state().find(blkid);
             let (is_hole, span) = match found {
                 // Data that the stream did not contain; a read reports that it is missing.
-                _ if !self.is_proved(blkid, size as u32) => (false, 1),
+                _ if !self.is_received(blkid, size as u32) => (false, 1),
                 Found::Dirty(_) => (false, 1),
                 Found::Hole => (true, 1),
                 Found::Tree(tree) => match self.tree_extent(&tree, blkid) {
@@ -284,7 +284,7 @@ impl Dnode {
             blkid = self.next_stop(blkid, span);
         }
         let behind = ((last + 1) * size).max(offset);
-        if !self.is_proved(behind / size, size as u32) {
+        if !self.is_received(behind / size, size as u32) {
             // Missing data must not be taken for a hole either.
             return Ok((!hole).then_some(behind));
         }

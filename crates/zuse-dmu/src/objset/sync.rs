@@ -37,7 +37,7 @@ type Changes = Vec<(ObjectId, SyncedObject)>;
 
 /// How objects are written.
 #[derive(Clone, Copy)]
-struct How {
+struct WriteParams {
     txg: Txg,
     pass: u32,
     /// Flags for their dnodes.
@@ -58,17 +58,17 @@ struct Done {
 }
 
 impl Done {
-    fn sync(&mut self, dnodes: &[Arc<Dnode>], how: How) -> Result<()> {
+    fn sync(&mut self, dnodes: &[Arc<Dnode>], params: WriteParams) -> Result<()> {
         self.changes.reserve(dnodes.len());
         for dnode in dnodes {
-            if let Some(change) = dnode.sync(how.txg, how.pass, how.flags)? {
-                self.note(dnode.object(), change, how);
+            if let Some(change) = dnode.sync(params.txg, params.pass, params.flags)? {
+                self.note(dnode.object(), change, params);
             }
         }
         Ok(())
     }
 
-    fn note(&mut self, object: ObjectId, change: SyncedObject, how: How) {
+    fn note(&mut self, object: ObjectId, change: SyncedObject, params: WriteParams) {
         self.features |= change.features.0;
         if let Some(after) = &change.after {
             self.large_dnodes |= after.head.slots > 1;
@@ -79,8 +79,8 @@ impl Done {
                     Some(object_type::SwapClass::Zap)
                 );
         }
-        if how.counted {
-            let objects = how.flags & zuse_format::dnode::FLAG_USEROBJUSED_ACCOUNTED != 0;
+        if params.counted {
+            let objects = params.flags & zuse_format::dnode::FLAG_USEROBJUSED_ACCOUNTED != 0;
             self.sums.add(&change, objects);
         }
         self.changes.push((object, change));
@@ -138,13 +138,13 @@ impl Objset {
             .filter(|d| d.object().0 != 0 && d.object().0 <= u64::MAX - 3)
             .collect();
         // They stay in memory until their dnode blocks are written.
-        let how = How {
+        let params = WriteParams {
             txg,
             pass,
             flags,
             counted,
         };
-        let (pinned, done) = self.sync_dnodes(ordinary, how)?;
+        let (pinned, done) = self.sync_dnodes(ordinary, params)?;
         let Done {
             changes,
             sums,
@@ -216,12 +216,12 @@ impl Objset {
     fn sync_dnodes(
         &self,
         dnodes: Vec<Arc<Dnode>>,
-        how: How,
+        params: WriteParams,
     ) -> Result<(Vec<Vec<Arc<Dnode>>>, Done)> {
         let mut all = Done::default();
         // For so few, a job for other threads costs more than it saves.
         if dnodes.len() <= 2 {
-            all.sync(&dnodes, how)?;
+            all.sync(&dnodes, params)?;
             return Ok((vec![dnodes], all));
         }
         all.changes.reserve(dnodes.len());
@@ -239,7 +239,7 @@ impl Objset {
                 batches,
                 move |batch: Vec<Arc<Dnode>>| {
                     let mut done = Done::default();
-                    let result = done.sync(&batch, how);
+                    let result = done.sync(&batch, params);
                     (batch, result.map(|()| done))
                 },
             )

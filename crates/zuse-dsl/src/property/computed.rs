@@ -18,9 +18,9 @@ use zuse_format::property::{
 
 use super::{Found, From, Resolved, Source, Value, decoded};
 use crate::context::Dsl;
-use crate::dataset::{Dataset, Kind};
+use crate::dataset::{Dataset, DatasetKind};
 use crate::deadlist::Deadlist;
-use crate::listing::{Entry, read_numbers};
+use crate::listing::{ListedDataset, read_numbers};
 
 /// A text; most are words of a table.
 pub type Text = Cow<'static, str>;
@@ -44,8 +44,8 @@ impl Dsl {
     ///
     /// # Errors
     /// The MOS cannot be read.
-    pub fn entry_of(&self, ds: &Dataset) -> Result<Entry> {
-        Ok(Entry {
+    pub fn entry_of(&self, ds: &Dataset) -> Result<ListedDataset> {
+        Ok(ListedDataset {
             name: ds.name()?,
             object: ds.object(),
             kind: ds.kind()?,
@@ -73,7 +73,7 @@ impl Dsl {
     ///
     /// # Errors
     /// As [`Self::property`].
-    pub fn entry_property(&self, entry: &Entry, name: &str) -> Result<Option<Shown>> {
+    pub fn entry_property(&self, entry: &ListedDataset, name: &str) -> Result<Option<Shown>> {
         let _config = self.read_config();
         View::of(self, entry)?.show(name)
     }
@@ -82,7 +82,7 @@ impl Dsl {
     ///
     /// # Errors
     /// As [`Self::property`].
-    pub fn entry_some(&self, entry: &Entry, names: &[&str]) -> Result<Vec<Option<Shown>>> {
+    pub fn entry_some(&self, entry: &ListedDataset, names: &[&str]) -> Result<Vec<Option<Shown>>> {
         let _config = self.read_config();
         let view = View::of(self, entry)?;
         names.iter().map(|name| view.show(name)).collect()
@@ -92,16 +92,16 @@ impl Dsl {
     ///
     /// # Errors
     /// As [`Self::property`].
-    pub fn entry_properties(&self, entry: &Entry) -> Result<Vec<(Text, Text, Source)>> {
+    pub fn entry_properties(&self, entry: &ListedDataset) -> Result<Vec<(Text, Text, Source)>> {
         let _config = self.read_config();
         View::of(self, entry)?.all()
     }
 
-    pub(crate) fn show_unlocked(&self, entry: &Entry, name: &str) -> Result<Option<Shown>> {
+    pub(crate) fn show_unlocked(&self, entry: &ListedDataset, name: &str) -> Result<Option<Shown>> {
         View::of(self, entry)?.show(name)
     }
 
-    pub(crate) fn native_unlocked(&self, entry: &Entry) -> Result<Vec<&'static str>> {
+    pub(crate) fn native_unlocked(&self, entry: &ListedDataset) -> Result<Vec<&'static str>> {
         let view = View::of(self, entry)?;
         let mut out = Vec::new();
         for known in DATASET_PROPERTIES.iter().filter(|p| p.in_all) {
@@ -116,7 +116,7 @@ impl Dsl {
         Ok(out)
     }
 
-    pub(crate) fn user_unlocked(&self, entry: &Entry) -> Result<Vec<(Text, Text, Source)>> {
+    pub(crate) fn user_unlocked(&self, entry: &ListedDataset) -> Result<Vec<(Text, Text, Source)>> {
         let view = View::of(self, entry)?;
         let mut out = Vec::new();
         for name in view.user_names()? {
@@ -131,7 +131,7 @@ impl Dsl {
     ///
     /// # Errors
     /// The MOS cannot be read.
-    pub fn received_value(&self, entry: &Entry, name: &str) -> Result<Option<String>> {
+    pub fn received_value(&self, entry: &ListedDataset, name: &str) -> Result<Option<String>> {
         let _config = self.read_config();
         if entry.bookmark.is_some() {
             return Ok(None);
@@ -159,7 +159,7 @@ impl Dsl {
     ///
     /// # Errors
     /// The MOS cannot be read.
-    pub fn create_txg(&self, entry: &Entry) -> Result<u64> {
+    pub fn create_txg(&self, entry: &ListedDataset) -> Result<u64> {
         match &entry.bookmark {
             Some(b) => Ok(b.creation_txg),
             None => Ok(self.meta()?.listed_ds(entry.object.0)?.creation_txg),
@@ -173,7 +173,7 @@ type Numbers = Arc<Vec<(String, u64)>>;
 /// An entry with the parts that were read.
 struct View<'a> {
     dsl: &'a Dsl,
-    entry: &'a Entry,
+    entry: &'a ListedDataset,
     phys: DslDatasetPhys,
     dir: OnceCell<DslDirPhys>,
     volume: OnceCell<bool>,
@@ -197,7 +197,7 @@ fn once<T>(cell: &OnceCell<T>, read: impl FnOnce() -> Result<T>) -> Result<&T> {
 }
 
 impl<'a> View<'a> {
-    fn of(dsl: &'a Dsl, entry: &'a Entry) -> Result<Self> {
+    fn of(dsl: &'a Dsl, entry: &'a ListedDataset) -> Result<Self> {
         Ok(Self {
             dsl,
             entry,
@@ -242,8 +242,8 @@ impl<'a> View<'a> {
 
     fn is_volume(&self) -> Result<bool> {
         match self.entry.kind {
-            Kind::Filesystem => Ok(false),
-            Kind::Volume => Ok(true),
+            DatasetKind::Filesystem => Ok(false),
+            DatasetKind::Volume => Ok(true),
             _ => once(&self.volume, || self.dsl.is_volume(&self.phys)).copied(),
         }
     }
@@ -252,10 +252,10 @@ impl<'a> View<'a> {
     /// has, too.
     fn has(&self, known: &Property) -> Result<bool> {
         Ok(match self.entry.kind {
-            Kind::Filesystem => known.valid_on(F),
-            Kind::Volume => known.valid_on(V),
-            Kind::Bookmark => known.valid_on(B),
-            Kind::Snapshot => {
+            DatasetKind::Filesystem => known.valid_on(F),
+            DatasetKind::Volume => known.valid_on(V),
+            DatasetKind::Bookmark => known.valid_on(B),
+            DatasetKind::Snapshot => {
                 known.valid_on(S)
                     && (!known.valid_on(F | V)
                         || known.valid_on(F) && known.valid_on(V)
@@ -268,7 +268,7 @@ impl<'a> View<'a> {
         match dataset_property(name) {
             Some(known) if self.has(known)? => self.native(known),
             Some(_) => Ok(None),
-            None if self.entry.kind == Kind::Bookmark => Ok(None),
+            None if self.entry.kind == DatasetKind::Bookmark => Ok(None),
             None => match name.split_once(['@', '#']) {
                 Some(("written", since)) => {
                     let sign = if name.contains('#') { '#' } else { '@' };
@@ -288,7 +288,7 @@ impl<'a> View<'a> {
                 out.push((known.name.into(), text, source));
             }
         }
-        if self.entry.kind == Kind::Bookmark {
+        if self.entry.kind == DatasetKind::Bookmark {
             return Ok(out);
         }
         for name in self.user_names()? {
@@ -470,10 +470,10 @@ impl<'a> View<'a> {
         let word = |w: &'static str| Ok(Some(Text::Borrowed(w)));
         match name {
             "type" => word(match self.entry.kind {
-                Kind::Filesystem => "filesystem",
-                Kind::Volume => "volume",
-                Kind::Snapshot => "snapshot",
-                Kind::Bookmark => "bookmark",
+                DatasetKind::Filesystem => "filesystem",
+                DatasetKind::Volume => "volume",
+                DatasetKind::Snapshot => "snapshot",
+                DatasetKind::Bookmark => "bookmark",
             }),
             "name" => Ok(Some(self.entry.name.clone().into())),
             "creation" => number(p.creation_time),

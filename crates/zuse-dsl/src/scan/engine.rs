@@ -9,11 +9,11 @@ use zuse_format::BlockPointer;
 use zuse_io::LostBlock;
 use zuse_pool::dedup::SharedAt;
 
-use super::prover::{Counts, Prover, Short};
 use super::record::{Bookmark, Function, NOWHERE, Position, Record};
 use super::stop::Stop;
 use super::task::Next;
-use super::walk::{Item, Room, Turn, Walk, Walker};
+use super::verifier::{Counts, Short, Verifier};
+use super::walk::{BatchLimits, Item, Turn, Walk, Walker};
 use super::{State, Worker};
 use crate::context::Dsl;
 use crate::meta::Meta;
@@ -222,20 +222,20 @@ impl Dsl {
             let state = self.scan.state.lock();
             (state.counts.clone(), state.shared > 0)
         };
-        let mut prover = Prover::new(spa, record, &counts);
-        prover.passes_over = passes_over;
-        let mut room = Room {
+        let mut verifier = Verifier::new(spa, record, &counts);
+        verifier.passes_over = passes_over;
+        let mut limits = BatchLimits {
             blocks: usize::try_from(speed.blocks).unwrap_or(usize::MAX),
             bytes: speed.bytes,
         };
-        let met = shared.into_iter().filter(|bp| prover.meet(bp));
+        let met = shared.into_iter().filter(|bp| verifier.meet(bp));
         let mut items: Vec<Item> = met.map(|bp| Item { bp, name: None }).collect();
         // Until the tables are done nothing in the trees may be skipped.
         if items.is_empty() && self.ahead(epoch, |p| p.tables) == Some(SharedAt::END) {
-            self.collect(&prover, epoch, &mut items, &mut room, stop)?;
+            self.collect(&verifier, epoch, &mut items, &mut limits, stop)?;
         }
-        let bytes = speed.bytes - room.bytes;
-        prove_all(&prover, items, stop);
+        let bytes = speed.bytes - limits.bytes;
+        verify_all(&verifier, items, stop);
         let blind = spa.io().watch_is_blind();
         speed.blocks = match blind {
             true => (speed.blocks / 2).max(ITEMS.0),
@@ -249,7 +249,7 @@ impl Dsl {
                 .unwrap_or(u64::MAX)
                 .clamp(LEAST_BYTES, speed.bytes.saturating_mul(4)),
         };
-        let (lost, short) = prover.end();
+        let (lost, short) = verifier.end();
         Ok((!stop.is_set()).then_some(Done { epoch, lost, short }))
     }
 
@@ -261,15 +261,15 @@ impl Dsl {
     /// Walks until there is enough.
     fn collect(
         &self,
-        prover: &Prover<'_>,
+        verifier: &Verifier<'_>,
         epoch: u64,
         items: &mut Vec<Item>,
-        room: &mut Room,
+        limits: &mut BatchLimits,
         stop: &Stop,
     ) -> Result<()> {
-        while let Some(turn) = self.turn(prover, epoch)? {
-            match Walker::new(prover, turn, items, room, stop).tree() {
-                Walk::Done => self.dataset_done(prover, epoch)?,
+        while let Some(turn) = self.turn(verifier, epoch)? {
+            match Walker::new(verifier, turn, items, limits, stop).tree() {
+                Walk::Done => self.dataset_done(verifier, epoch)?,
                 Walk::Paused(object, blkid) => {
                     self.ahead(epoch, |position| {
                         position.bookmark = Bookmark {
@@ -282,7 +282,7 @@ impl Dsl {
                     break;
                 }
             }
-            if stop.is_set() || room.bytes == 0 || items.len() >= room.blocks {
+            if stop.is_set() || limits.bytes == 0 || items.len() >= limits.blocks {
                 break;
             }
         }
@@ -299,11 +299,11 @@ impl Dsl {
     }
 
     /// The next tree to walk, `None` at the end.
-    fn turn(&self, prover: &Prover<'_>, epoch: u64) -> Result<Option<Turn>> {
+    fn turn(&self, verifier: &Verifier<'_>, epoch: u64) -> Result<Option<Turn>> {
         // No dataset is created or destroyed between reading the position and reading the dataset.
         let _config = self.read_config();
         let (meta, spa) = (self.meta()?, self.spa()?);
-        let (min, max) = (prover.record.min_txg, prover.record.max_txg);
+        let (min, max) = (verifier.record.min_txg, verifier.record.max_txg);
         loop {
             let Some(at) = self.ahead(epoch, |position| {
                 if position.bookmark.objset == NOWHERE {
@@ -338,8 +338,8 @@ impl Dsl {
             }
             let Ok(phys) = meta.ds(bookmark.objset) else {
                 // It cannot be read, so everything below it is lost, whatever its birth.
-                prover.note_hidden(max);
-                prover.note_lost(LostBlock {
+                verifier.note_hidden(max);
+                verifier.note_lost(LostBlock {
                     dataset: 0,
                     object: bookmark.objset,
                     level: 0,
@@ -367,7 +367,7 @@ impl Dsl {
     }
 
     /// A tree is done: its successors are queued.
-    fn dataset_done(&self, prover: &Prover<'_>, epoch: u64) -> Result<()> {
+    fn dataset_done(&self, verifier: &Verifier<'_>, epoch: u64) -> Result<()> {
         let _config = self.read_config();
         let meta = self.meta()?;
         let Some((objset, again)) = self.ahead(epoch, |p| (p.bookmark.objset, p.again)) else {
@@ -389,7 +389,7 @@ impl Dsl {
                     Ok(clones) => {
                         next.extend(clones.into_iter().map(|ds| (ds, phys.creation_txg)));
                     }
-                    Err(_) => prover.note_hidden(prover.record.max_txg),
+                    Err(_) => verifier.note_hidden(verifier.record.max_txg),
                 }
             }
         }
@@ -436,7 +436,7 @@ fn oldest_of_each(meta: &Meta) -> Result<Vec<(u64, u64)>> {
 
 /// Verifies blocks in the order of their places, with several threads. Each run is announced to the
 /// devices before it is read block by block, so that they read it in one go.
-fn prove_all(prover: &Prover<'_>, mut items: Vec<Item>, stop: &Stop) {
+fn verify_all(verifier: &Verifier<'_>, mut items: Vec<Item>, stop: &Stop) {
     items.sort_unstable_by_key(|item| place(item).0);
     let mut runs: Vec<&[Item]> = Vec::new();
     let mut rest = items.as_slice();
@@ -453,24 +453,24 @@ fn prove_all(prover: &Prover<'_>, mut items: Vec<Item>, stop: &Stop) {
         rest = after;
     }
     // A run is announced while those before it are verified.
-    let tell = |run: Option<&&[Item]>| {
+    let announce_run = |run: Option<&&[Item]>| {
         if let Some(run) = run.filter(|_| !stop.is_set()) {
-            announce(prover, run);
+            announce(verifier, run);
         }
     };
-    (0..THREADS).for_each(|at| tell(runs.get(at)));
+    (0..THREADS).for_each(|at| announce_run(runs.get(at)));
     run_all_borrowed(THREADS, (0..runs.len()).collect(), |at| {
-        let (began, asked) = (Instant::now(), prover.spa.io().vdevs().asked());
-        tell(runs.get(at + THREADS));
+        let (began, asked) = (Instant::now(), verifier.spa.io().vdevs().asked());
+        announce_run(runs.get(at + THREADS));
         let run = runs.get(at).copied().unwrap_or(&[]);
         for item in run {
             if stop.is_set() {
                 return;
             }
-            prover.prove_data(&item.bp, item.name);
+            verifier.verify_data(&item.bp, item.name);
         }
         // If other threads read or write, they get the devices most of the time.
-        if prover.spa.io().vdevs().asked() != asked {
+        if verifier.spa.io().vdevs().asked() != asked {
             stop.sleep((began.elapsed() * GIVES_WAY).min(LONGEST_PAUSE));
         }
     });
@@ -484,10 +484,10 @@ fn place(item: &Item) -> ((u32, u64), u64) {
 }
 
 /// Tells the devices of a run.
-fn announce(prover: &Prover<'_>, run: &[Item]) {
-    let vdevs = prover.spa.io().vdevs();
-    if prover.record.function == Function::Resilver {
-        let wanted = run.iter().filter(|item| prover.reads_data(&item.bp));
+fn announce(verifier: &Verifier<'_>, run: &[Item]) {
+    let vdevs = verifier.spa.io().vdevs();
+    if verifier.record.function == Function::Resilver {
+        let wanted = run.iter().filter(|item| verifier.reads_data(&item.bp));
         let block = |item: &Item| (item.bp.dva(0).offset(), item.bp.psize() as usize);
         let blocks: Vec<_> = wanted.map(block).collect();
         if let Some(first) = run.first() {
@@ -499,7 +499,7 @@ fn announce(prover: &Prover<'_>, run: &[Item]) {
         return;
     };
     let ((vdev, start), end) = (place(first).0, place(last).1);
-    vdevs.will_prove(vdev, start, end.saturating_sub(start));
+    vdevs.will_verify(vdev, start, end.saturating_sub(start));
 }
 
 /// Figures of a batch.

@@ -13,10 +13,10 @@ use zuse_format::{BlockPointer, BpKind, DnodePhys, ObjsetPhys};
 use zuse_io::{LostBlock, Pipeline};
 
 use super::ERROR_SCRUB;
-use super::prover::{Counts, Proven, Prover, ROOT_LEVEL};
 use super::record::{Function, Record};
 use super::state::ScanState;
 use super::stop::Stop;
+use super::verifier::{Counts, ROOT_LEVEL, VerifiedBlock, Verifier};
 use crate::context::{Ctx, Dsl};
 
 const SPILL: u64 = u64::MAX - 1;
@@ -165,11 +165,11 @@ impl Dsl {
                 max_txg: u64::MAX,
                 ..Record::default()
             };
-            let prover = Prover::new(spa, record, &counts);
+            let verifier = Verifier::new(spa, record, &counts);
             let mut repaired = BTreeSet::new();
             let mut lost = 0;
             for block in some {
-                match self.look_again(&prover, block, log.by_head) {
+                match self.look_again(&verifier, block, log.by_head) {
                     true => lost += 1,
                     false => {
                         repaired.insert(*block);
@@ -209,13 +209,13 @@ impl Dsl {
     }
 
     /// Whether a block of the log is still lost. A block that no dataset has any more is not.
-    fn look_again(&self, prover: &Prover<'_>, block: &LostBlock, by_head: bool) -> bool {
+    fn look_again(&self, verifier: &Verifier<'_>, block: &LostBlock, by_head: bool) -> bool {
         let mut is_lost = false;
         for (dataset, root) in self.roots(block, by_head) {
             let name = LostBlock { dataset, ..*block };
-            match find(prover.spa.io(), &root, block) {
+            match find(verifier.spa.io(), &root, block) {
                 Ok(Some(bp)) if block.birth == 0 || bp.physical_birth() == block.birth => {
-                    is_lost |= matches!(prover.prove_pointers(&bp, name), Proven::Lost);
+                    is_lost |= matches!(verifier.verify_pointers(&bp, name), VerifiedBlock::Lost);
                 }
                 Ok(_) => {}
                 // The block above it is lost itself.

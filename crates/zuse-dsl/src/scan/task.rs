@@ -10,9 +10,9 @@ use zuse_io::LostBlock;
 use zuse_pool::dedup::SharedAt;
 
 use super::engine::Done;
-use super::prover::Short;
 use super::record::{Bookmark, CANCELED, FINISHED, Function, Position, Record, SCANNING};
 use super::report::Step;
+use super::verifier::Short;
 use super::{ERROR_SCRUB, ErrorScrub, KEY, LAST_SCRUBBED, NewScan, Pass};
 use crate::context::{Ctx, Dsl};
 use crate::error_log::{LAST, SCRUB};

@@ -11,8 +11,8 @@ use zuse_format::dnode::{SLOTS_PER_BLOCK, scan_block};
 use zuse_format::{BlockPointer, BpKind, DnodePhys, ObjsetPhys};
 use zuse_io::LostBlock;
 
-use super::prover::{Proven, Prover, ROOT_LEVEL};
 use super::stop::Stop;
+use super::verifier::{ROOT_LEVEL, VerifiedBlock, Verifier};
 use crate::bptree::lies_before;
 use crate::zil::{self, Met};
 
@@ -68,17 +68,17 @@ pub(crate) struct Turn {
 
 /// How much is collected at once.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
+pub(crate) struct BatchLimits {
     pub blocks: usize,
     pub bytes: u64,
 }
 
 /// A walk of one tree.
 pub(crate) struct Walker<'a> {
-    pub prover: &'a Prover<'a>,
+    pub verifier: &'a Verifier<'a>,
     pub turn: Turn,
     pub items: &'a mut Vec<Item>,
-    pub room: &'a mut Room,
+    pub limits: &'a mut BatchLimits,
     pub stop: &'a Stop,
     /// The last place where it could have paused.
     last: (u64, u64),
@@ -86,17 +86,17 @@ pub(crate) struct Walker<'a> {
 
 impl<'a> Walker<'a> {
     pub fn new(
-        prover: &'a Prover<'a>,
+        verifier: &'a Verifier<'a>,
         turn: Turn,
         items: &'a mut Vec<Item>,
-        room: &'a mut Room,
+        limits: &'a mut BatchLimits,
         stop: &'a Stop,
     ) -> Self {
         Self {
-            prover,
+            verifier,
             turn,
             items,
-            room,
+            limits,
             stop,
             last: turn.from.unwrap_or_default(),
         }
@@ -123,19 +123,19 @@ impl<'a> Walker<'a> {
 
     /// Reads an indirect or dnode block. `Err` skips everything below it.
     fn read(&self, bp: &BlockPointer, name: LostBlock) -> Result<Vec<u8>, Walk> {
-        let stored = match self.prover.prove_pointers(bp, name) {
-            Proven::Good(stored) => stored,
-            Proven::Lost => {
-                self.prover.note_hidden(bp.physical_birth());
+        let stored = match self.verifier.verify_pointers(bp, name) {
+            VerifiedBlock::Good(stored) => stored,
+            VerifiedBlock::Lost => {
+                self.verifier.note_hidden(bp.physical_birth());
                 return Err(Walk::Done);
             }
-            Proven::Gone => return Err(self.pause()),
+            VerifiedBlock::Gone => return Err(self.pause()),
         };
         let place = Place::new("a scan");
-        let decoded = self.prover.spa.io().decode(bp, None, stored, &place);
+        let decoded = self.verifier.spa.io().decode(bp, None, stored, &place);
         decoded.map_err(|_| {
-            self.prover.note_hidden(bp.physical_birth());
-            self.prover.note_lost(LostBlock {
+            self.verifier.note_hidden(bp.physical_birth());
+            self.verifier.note_lost(LostBlock {
                 birth: bp.physical_birth(),
                 ..name
             });
@@ -145,9 +145,9 @@ impl<'a> Walker<'a> {
 
     /// Counts a block that was verified on the way.
     fn count_verified(&self, bp: &BlockPointer) {
-        if bp.physical_birth() <= self.turn.cur_max && self.prover.meet(bp) {
-            let bytes = super::prover::asize(bp);
-            let issued = &self.prover.counts.issued;
+        if bp.physical_birth() <= self.turn.cur_max && self.verifier.meet(bp) {
+            let bytes = super::verifier::asize(bp);
+            let issued = &self.verifier.counts.issued;
             issued.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
         }
     }
@@ -163,8 +163,8 @@ impl<'a> Walker<'a> {
             Err(walk) => return walk,
         };
         let Ok(phys) = ObjsetPhys::parse(&bytes) else {
-            self.prover.note_hidden(root.physical_birth());
-            self.prover.note_lost(self.name(0, ROOT_LEVEL, 0));
+            self.verifier.note_hidden(root.physical_birth());
+            self.verifier.note_lost(self.name(0, ROOT_LEVEL, 0));
             return Walk::Done;
         };
         if self.turn.is_head && self.turn.from.is_none() {
@@ -196,16 +196,16 @@ impl<'a> Walker<'a> {
         };
         let mut blocks = Vec::new();
         // An unreadable block ends the log.
-        let _ = zil::walk(self.prover.spa.io(), &header, None, &mut |met| {
+        let _ = zil::walk(self.verifier.spa.io(), &header, None, &mut |met| {
             if let Met::Block(bp) = met {
                 blocks.push(*bp);
             }
-            Ok(blocks.len() < self.room.blocks)
+            Ok(blocks.len() < self.limits.blocks)
         });
         // The last one may never have been written.
         blocks.pop();
         for bp in blocks {
-            if self.prover.meet(&bp) {
+            if self.verifier.meet(&bp) {
                 let block = bp.checksum()[3];
                 self.take(Item {
                     bp,
@@ -216,12 +216,12 @@ impl<'a> Walker<'a> {
     }
 
     fn take(&mut self, item: Item) {
-        self.room.bytes = self.room.bytes.saturating_sub(item.bp.psize());
+        self.limits.bytes = self.limits.bytes.saturating_sub(item.bp.psize());
         self.items.push(item);
     }
 
     fn is_full(&self) -> bool {
-        self.items.len() >= self.room.blocks || self.room.bytes == 0 || self.stop.is_set()
+        self.items.len() >= self.limits.blocks || self.limits.bytes == 0 || self.stop.is_set()
     }
 
     fn dnode(&mut self, dnode: &DnodePhys, owner: Owner) -> Walk {
@@ -325,8 +325,8 @@ impl<'a> Walker<'a> {
                 return self.pause();
             }
         }
-        let is_new = bp.physical_birth() <= self.turn.cur_max && !self.prover.was_proved(bp);
-        if is_new && self.prover.meet(bp) {
+        let is_new = bp.physical_birth() <= self.turn.cur_max && !self.verifier.was_verified(bp);
+        if is_new && self.verifier.meet(bp) {
             let name = Some(self.name(owner.object(), 0, blkid));
             self.take(Item { bp: *bp, name });
         }

@@ -72,7 +72,7 @@ struct Candidate {
 
 /// Which blocks of a head are placed.
 struct Rule {
-    least: u64,
+    min_length: u64,
     /// Larger ones are not.
     largest: u64,
 }
@@ -85,7 +85,7 @@ impl Rule {
         let settings = objset.settings();
         if settings.log_throughput {
             return Ok(Some(Self {
-                least: THROUGHPUT_MIN,
+                min_length: THROUGHPUT_MIN,
                 largest: u64::MAX,
             }));
         }
@@ -96,7 +96,7 @@ impl Rule {
         // Special vdevs can hold the log, so data not meant for them stays in it.
         let special = tops.iter().any(|t| t.class() == VdevClass::Special);
         Ok(Some(Self {
-            least: IMMEDIATE_MAX,
+            min_length: IMMEDIATE_MAX,
             largest: match special {
                 true => settings.special_small_blocks.into(),
                 false => u64::MAX,
@@ -106,7 +106,7 @@ impl Rule {
 
     /// Whether that many bytes of a block make it worth writing the whole block.
     fn takes(&self, length: u64, block_size: u64) -> bool {
-        block_size <= self.largest && length >= self.least && length >= block_size / 2
+        block_size <= self.largest && length >= self.min_length && length >= block_size / 2
     }
 }
 

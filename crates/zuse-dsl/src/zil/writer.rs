@@ -350,13 +350,16 @@ impl Log {
         let old = header.log;
         let mut new = log_pointer(old.lsize(), verifier, key);
         let avoided = !takes_log_vdevs(&ds.dsl, &objset)?;
-        let usable = is_log_block(&old)
+        let same_form = is_log_block(&old)
             && old.props() == new.props()
             && old.lsize().is_multiple_of(BLOCK_MIN as u64)
-            && old.dvas().count() == 1
-            && !(avoided && is_log_vdev(&ds.dsl, old.dva(0).vdev()))
-            && read_block(&io, &old, &mut Vec::new())?.is_none();
-        if !usable {
+            && old.dvas().count() == 1;
+        if !same_form || avoided && is_log_vdev(&ds.dsl, old.dva(0).vdev()) {
+            return Ok(None);
+        }
+        // Records in it belong to the old log, and must not be replayed as those of the new one.
+        let is_empty = read_block(&io, &old, &mut Vec::new())?.is_none();
+        if !is_empty {
             return Ok(None);
         }
         new.set_dva(0, old.dva(0));

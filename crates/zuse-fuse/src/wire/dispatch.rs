@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::abi::{self, fattr, fopen, op};
-use super::crew::{Line, Serve};
 use super::listing::Listing;
 use super::message::{Fields, Malformed, Message, Out};
 use super::seeking::Seek;
+use super::thread_pool::{Connection, Serve};
 use super::walkers::Walkers;
 use super::{Channel, call};
 use crate::notifier::Notice;
@@ -33,7 +33,7 @@ const MAX_LISTING: usize = 1 << 20;
 type Done = Result<(), Errno>;
 
 /// The answer to a request for bytes with a size limit.
-enum InRoom {
+enum SizedReply {
     /// The bytes.
     All,
     /// Their number: `fuse_getxattr_out`.
@@ -41,15 +41,15 @@ enum InRoom {
 }
 
 /// `size` is the client's buffer size; 0 asks for the needed size.
-fn in_room(size: u32, bytes: &[u8]) -> Result<InRoom, Errno> {
+fn sized_reply(size: u32, bytes: &[u8]) -> Result<SizedReply, Errno> {
     match u32::try_from(bytes.len()) {
         Ok(len) if size == 0 => {
             let mut out = Out::default();
             out.u32(len);
             out.u32(0);
-            Ok(InRoom::Size(out))
+            Ok(SizedReply::Size(out))
         }
-        Ok(len) if len <= size => Ok(InRoom::All),
+        Ok(len) if len <= size => Ok(SizedReply::All),
         _ => Err(Errno::RANGE),
     }
 }
@@ -113,15 +113,15 @@ impl<O: Ops> Serve for Server<O> {
         });
     }
 
-    fn answer(&self, line: &Arc<Line>, message: Message<'_>, out: &mut Out) {
-        self.answer_one(line, message, out);
+    fn answer(&self, connection: &Arc<Connection>, message: Message<'_>, out: &mut Out) {
+        self.answer_one(connection, message, out);
         self.ops.answered();
     }
 }
 
 impl<O: Ops> Server<O> {
-    fn answer_one(&self, line: &Arc<Line>, message: Message<'_>, out: &mut Out) {
-        let channel = &line.channel;
+    fn answer_one(&self, connection: &Arc<Connection>, message: Message<'_>, out: &mut Out) {
+        let channel = &connection.channel;
         out.0.clear();
         let unique = message.unique;
         match message.opcode {
@@ -130,7 +130,7 @@ impl<O: Ops> Server<O> {
                 let _ = self.call(|| self.forget(&message));
             }
             op::READ => self.read(channel, &message),
-            op::LSEEK => self.lseek(line, &message, out),
+            op::LSEEK => self.lseek(connection, &message, out),
             op::GETXATTR => self.getxattr(channel, &message),
             _ => match self.call(|| self.answer_into(&message, out)) {
                 Ok(()) if out.0.is_empty() => channel.send(0, unique, &[]),
@@ -514,9 +514,9 @@ impl<O: Ops> Server<O> {
             let (size, _) = (body.u32()?, body.u32()?);
             let mut send = |value: &[u8]| {
                 if !std::mem::replace(&mut answered, true) {
-                    match in_room(size, value) {
-                        Ok(InRoom::All) => channel.send(0, m.unique, &[value]),
-                        Ok(InRoom::Size(size)) => channel.send(0, m.unique, &[&size.0]),
+                    match sized_reply(size, value) {
+                        Ok(SizedReply::All) => channel.send(0, m.unique, &[value]),
+                        Ok(SizedReply::Size(size)) => channel.send(0, m.unique, &[&size.0]),
                         Err(errno) => channel.refuse(m.unique, errno),
                     }
                 }
@@ -534,9 +534,9 @@ impl<O: Ops> Server<O> {
     fn listxattr(&self, m: &Message<'_>, out: &mut Out) -> Done {
         let size = m.body.clone().u32()?;
         let names = self.ops.listxattr(&m.caller, m.node)?;
-        match in_room(size, &names)? {
-            InRoom::All => out.0 = names,
-            InRoom::Size(size) => *out = size,
+        match sized_reply(size, &names)? {
+            SizedReply::All => out.0 = names,
+            SizedReply::Size(size) => *out = size,
         }
         Ok(())
     }
@@ -559,12 +559,12 @@ impl<O: Ops> Server<O> {
         self.ops.fallocate(&m.caller, m.node, fh, mode, offset, len)
     }
 
-    fn lseek(&self, line: &Arc<Line>, m: &Message<'_>, out: &mut Out) {
-        let channel = &line.channel;
+    fn lseek(&self, connection: &Arc<Connection>, m: &Message<'_>, out: &mut Out) {
+        let channel = &connection.channel;
         let done = self.call(|| {
             let (fh, from, whence) = wanted_place(m.body)?;
             if self.ops.may_lag_behind(m.node) {
-                line.seek_later(Seek {
+                connection.seek_later(Seek {
                     unique: m.unique,
                     node: m.node,
                     fh,

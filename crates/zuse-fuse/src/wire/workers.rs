@@ -46,7 +46,7 @@ const SLOW_TICK: Duration = Duration::from_millis(10);
 const QUIET: u32 = 200;
 /// How long a worker polls for the next message before it sleeps.
 const LOOK: Duration = Duration::from_micros(50);
-/// The confidence that polling pays off; see [`Patience`].
+/// The confidence that polling pays off; see [`PollPolicy`].
 const SURE: u8 = 4;
 const SUREST: u8 = 16;
 
@@ -58,12 +58,12 @@ const AFTER_CROWD: Duration = Duration::from_millis(50);
 
 /// Decides between polling and sleeping, from how soon messages came before.
 #[derive(Debug)]
-struct Patience {
+struct PollPolicy {
     sure: u8,
     not_before: Option<Instant>,
 }
 
-impl Patience {
+impl PollPolicy {
     /// Messages soon after the last answer increase the confidence, others reduce it.
     fn learn(&mut self, soon: bool) {
         self.sure = if soon {
@@ -92,16 +92,16 @@ fn is_forget(message: &[u8]) -> bool {
 /// The source of messages.
 pub(super) trait Queue: Sync {
     /// Identifies the source of a message.
-    type Guest;
+    type Source;
 
     /// Whether a message waits.
     fn is_there_more(&self) -> bool;
 
     /// Waits for a message, and returns its source and length; none if the queue is closed.
-    fn receive(&self, inbox: &mut [u8]) -> io::Result<Option<(Self::Guest, usize)>>;
+    fn receive(&self, inbox: &mut [u8]) -> io::Result<Option<(Self::Source, usize)>>;
 
     /// Starts one more worker, if allowed.
-    fn hire(&self);
+    fn start_worker(&self);
 }
 
 /// A parked worker, which waits to be called.
@@ -128,7 +128,7 @@ pub(super) struct Workers {
 pub(super) struct Worker<'a, D: Queue> {
     all: &'a Workers,
     queue: &'a D,
-    patience: Patience,
+    poll_policy: PollPolicy,
     number: u64,
     /// The last message was answered: the client needs a moment before its next request.
     answered: bool,
@@ -146,7 +146,7 @@ impl Workers {
         Worker {
             all: self,
             queue,
-            patience: Patience {
+            poll_policy: PollPolicy {
                 sure: 0,
                 not_before: None,
             },
@@ -164,7 +164,7 @@ impl Workers {
         let next = self.parked().pop();
         match next {
             Some(next) => next.thread.unpark(),
-            None => queue.hire(),
+            None => queue.start_worker(),
         }
     }
 
@@ -224,7 +224,7 @@ impl<D: Queue> Worker<'_, D> {
         &mut self,
         inbox: &'b mut [u8],
         idle: Idle<'_>,
-    ) -> io::Result<Option<(D::Guest, &'b [u8])>> {
+    ) -> io::Result<Option<(D::Source, &'b [u8])>> {
         let asked = Cell::new(false);
         if self.answered {
             idle(&|| {
@@ -245,7 +245,7 @@ impl<D: Queue> Worker<'_, D> {
         }
         let received = self.queue.receive(inbox);
         let others = self.all.waiting.fetch_sub(1, SeqCst) - 1;
-        self.patience.learn(since.elapsed() < LOOK);
+        self.poll_policy.learn(since.elapsed() < LOOK);
         self.all.taken.fetch_add(1, SeqCst);
         if self.all.watch_sleeps.load(SeqCst) {
             self.all.wake_watch();
@@ -298,7 +298,7 @@ impl<D: Queue> Worker<'_, D> {
 
     /// Polls for a message for a while, if that pays off; returns whether there is one.
     fn polls(&mut self, since: Instant) -> bool {
-        if !self.patience.is_worth_it(since) {
+        if !self.poll_policy.is_worth_it(since) {
             return false;
         }
         let mut last = since;
@@ -306,7 +306,7 @@ impl<D: Queue> Worker<'_, D> {
             thread::yield_now();
             let now = Instant::now();
             if now - last > CROWDED {
-                self.patience.not_before = Some(now + AFTER_CROWD);
+                self.poll_policy.not_before = Some(now + AFTER_CROWD);
                 return false;
             }
             if now - since > LOOK {
@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     impl Queue for Channel {
-        type Guest = ();
+        type Source = ();
         fn is_there_more(&self) -> bool {
             let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
             poll(&mut fds, Some(&Timespec::default())).is_ok_and(|n| n > 0)
@@ -340,7 +340,7 @@ mod tests {
             let len = rustix::io::read(&self.0, &mut *inbox)?;
             Ok(Some(((), len)))
         }
-        fn hire(&self) {}
+        fn start_worker(&self) {}
     }
 
     const ROW: usize = 100;

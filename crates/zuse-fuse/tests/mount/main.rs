@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use memory::MemoryFs;
-use zuse_fuse::{Crew, MountError, MountOptions, Mounted, mount};
+use zuse_fuse::{MountError, MountOptions, Mounted, ThreadPool, mount};
 
 /// A mounted file system, unmounted at the end of the test.
 struct Fixture {
@@ -83,7 +83,13 @@ fn fixture_with(change: impl FnOnce(&mut MountOptions)) -> Option<Fixture> {
         ..MountOptions::default()
     };
     change(&mut options);
-    let mounted = mount(Arc::clone(&fs), dir.path(), &options, &Crew::new().unwrap()).unwrap();
+    let mounted = mount(
+        Arc::clone(&fs),
+        dir.path(),
+        &options,
+        &ThreadPool::new().unwrap(),
+    )
+    .unwrap();
     Some(Fixture {
         fs,
         mounted: Some(mounted),

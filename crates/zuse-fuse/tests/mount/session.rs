@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use zuse_fuse::{Crew, MountError, MountOptions, mount};
+use zuse_fuse::{MountError, MountOptions, ThreadPool, mount};
 
 fn mountinfo_of(path: &Path) -> Option<String> {
     let text = fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -66,7 +66,7 @@ fn a_mount_on_top_of_ours_is_left_alone() {
         Arc::new(MemoryFs::new()),
         f.root(),
         &MountOptions::default(),
-        &Crew::new().unwrap(),
+        &ThreadPool::new().unwrap(),
     )
     .unwrap();
     assert!(matches!(f.mounted().unmount(), Err(MountError::Busy(_))));
@@ -85,7 +85,7 @@ fn a_mount_that_took_our_place_is_left_alone() {
         Arc::new(MemoryFs::new()),
         f.root(),
         &MountOptions::default(),
-        &Crew::new().unwrap(),
+        &ThreadPool::new().unwrap(),
     )
     .unwrap();
     ours.unmount().unwrap();
@@ -160,7 +160,7 @@ fn a_missing_mount_point_is_named() {
         Arc::new(MemoryFs::new()),
         Path::new("/no/such/place"),
         &MountOptions::default(),
-        &Crew::new().unwrap(),
+        &ThreadPool::new().unwrap(),
     )
     .unwrap_err();
     assert!(error.to_string().contains("/no/such/place"), "{error}");
@@ -246,7 +246,7 @@ fn mount_write_unmount(point: &Path) {
         Arc::new(MemoryFs::new()),
         point,
         &options,
-        &Crew::new().unwrap(),
+        &ThreadPool::new().unwrap(),
     )
     .unwrap();
     fs::write(point.join("a"), "x").unwrap();

@@ -250,9 +250,9 @@ fn until_waited_for_by(cache: &Cache, key: &Key, waiters: usize) {
 }
 
 #[test]
-fn who_needs_a_block_that_is_taken_up_gets_it_from_the_taker() {
+fn who_needs_a_block_that_is_claimed_gets_it_from_the_claimer() {
     let cache = Arc::new(Cache::new(1 << 20));
-    let taken = cache.take_up([key(1), key(2)]);
+    let taken = cache.claim_blocks([key(1), key(2)]);
     assert!(taken.has(&key(1)) && taken.has(&key(2)));
     let reader = {
         let cache = cache.clone();
@@ -276,7 +276,7 @@ fn who_needs_a_block_that_is_taken_up_gets_it_from_the_taker() {
 #[test]
 fn who_waits_for_a_block_that_is_given_up_fetches_it() {
     let cache = Arc::new(Cache::new(1 << 20));
-    let taken = cache.take_up([key(1)]);
+    let taken = cache.claim_blocks([key(1)]);
     let reader = {
         let cache = cache.clone();
         std::thread::spawn(move || {
@@ -291,14 +291,14 @@ fn who_waits_for_a_block_that_is_given_up_fetches_it() {
 }
 
 #[test]
-fn what_is_here_or_on_its_way_is_not_taken_up_but_waited_for() {
+fn what_is_here_or_on_its_way_is_not_claimed_but_waited_for() {
     let cache = Arc::new(Cache::new(1 << 20));
     cache.insert(key(1), Class::Data, block(512));
-    let first = cache.take_up([key(2)]);
+    let first = cache.claim_blocks([key(2)]);
     let second = {
         let cache = cache.clone();
         std::thread::spawn(move || {
-            let taken = cache.take_up([key(1), key(2), key(3)]);
+            let taken = cache.claim_blocks([key(1), key(2), key(3)]);
             let own = [1, 2, 3].map(|n| taken.has(&key(n)));
             taken.wait();
             (own, cache.get(&key(2)).is_some())

@@ -88,7 +88,7 @@ fn bench(longest: u64, room: u64) -> Bench {
     Bench { io, space, device }
 }
 
-fn over(seat: Arc<dyn BlockDevice>, longest: u64, room: u64) -> (Pipeline, Arc<Ledger>) {
+fn over(device: Arc<dyn BlockDevice>, longest: u64, room: u64) -> (Pipeline, Arc<Ledger>) {
     let mut top = VdevConfig::new(VdevKind::Disk, 0, 7);
     top.path = Some("/disk".into());
     top.top = Some(TopConfig {
@@ -99,7 +99,7 @@ fn over(seat: Arc<dyn BlockDevice>, longest: u64, room: u64) -> (Pipeline, Arc<L
         ..TopConfig::default()
     });
     let root = VdevConfig::root(1, vec![top]);
-    let vdevs = Vdevs::open(&root, &|_| Some(seat.clone()), OpenMode::CREATE).expect("vdevs");
+    let vdevs = Vdevs::open(&root, &|_| Some(device.clone()), OpenMode::CREATE).expect("vdevs");
     let io = Pipeline::new(Arc::new(vdevs), Arc::new(Cache::new(1 << 20)));
     let space = Arc::new(Ledger {
         taken: Mutex::default(),
@@ -420,8 +420,8 @@ fn encrypted_blocks_go_round_gangs_and_raw_copies_included() {
 #[test]
 fn long_neighbours_come_in_one_read_and_what_is_rotten_among_them_does_not() {
     let disk = Arc::new(MemDevice::new("/disk", SIZE));
-    let seat = Arc::new(RecordingDevice::new(disk.clone()));
-    let (io, _space) = over(seat.clone(), u64::MAX, SIZE / 2);
+    let device = Arc::new(RecordingDevice::new(disk.clone()));
+    let (io, _space) = over(device.clone(), u64::MAX, SIZE / 2);
     io.cache().set_limit(16 << 20, METADATA_PERCENT);
     let (io, plain) = (Arc::new(io), policy(1, Compression::Off));
     let work = Arc::new(WorkPool::new("test", 2, 64).expect("threads"));
@@ -440,7 +440,7 @@ fn long_neighbours_come_in_one_read_and_what_is_rotten_among_them_does_not() {
     let (between, _) = blocks.remove(1);
     blocks.reverse();
     io.cache().clear();
-    seat.reset();
+    device.reset();
     let wanted = blocks.iter().map(|(bp, _)| *bp).chain([rotten]);
     let ahead = || Ahead::new(&io, &work);
     let mut around = ahead();
@@ -451,7 +451,7 @@ fn long_neighbours_come_in_one_read_and_what_is_rotten_among_them_does_not() {
         offset: start,
         len: 8 * (64 << 10),
     };
-    assert_eq!(seat.take(), [read]);
+    assert_eq!(device.take(), [read]);
     for (bp, data) in &blocks {
         assert_eq!(io.peek(bp).expect("it came").bytes(), data);
     }

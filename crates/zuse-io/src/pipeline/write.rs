@@ -101,16 +101,16 @@ impl Pipeline {
             !rewrite || key.is_none(),
             "an encrypted block must not be rewritten in place"
         );
-        let compression = match self.squeeze(policy, allocator.min_allocation(), data, scratch) {
-            Squeezed::Plain => Compression::Off,
-            Squeezed::Embed(len) if !rewrite => {
+        let compression = match self.compress(policy, allocator.min_allocation(), data, scratch) {
+            CompressedForm::Plain => Compression::Off,
+            CompressedForm::Embed(len) if !rewrite => {
                 return embedded(txg, policy, &scratch[..len], data.len());
             }
-            Squeezed::Embed(len) => {
+            CompressedForm::Embed(len) => {
                 pad(scratch, len, allocator.min_allocation() as usize);
                 policy.compression
             }
-            Squeezed::Stored => policy.compression,
+            CompressedForm::Stored => policy.compression,
         };
         if rewrite
             && let Some(written) =
@@ -278,15 +278,15 @@ impl Pipeline {
         Ok(Written { bp, in_place: true })
     }
 
-    pub(crate) fn squeeze(
+    pub(crate) fn compress(
         &self,
         policy: &WritePolicy,
         unit: u64,
         data: &[u8],
         scratch: &mut Vec<u8>,
-    ) -> Squeezed {
+    ) -> CompressedForm {
         if matches!(policy.compression, Compression::Off | Compression::Empty) {
-            return Squeezed::Plain;
+            return CompressedForm::Plain;
         }
         let unit = unit.max(512) as usize;
         let len = data.len();
@@ -302,17 +302,17 @@ impl Pipeline {
         // No sector can be saved: the block is embedded in its pointer, or stored uncompressed.
         let whole = limit == EMBEDDED_MAX && len <= unit;
         if whole && !policy.embed {
-            return Squeezed::Plain;
+            return CompressedForm::Plain;
         }
         let (kind, level) = (policy.compression, policy.zstd_level);
         let n = self
             .workspaces
             .with(|w| w.compress(kind, level, data, scratch, limit));
         let Some(n) = n else {
-            return Squeezed::Plain;
+            return CompressedForm::Plain;
         };
         if n <= EMBEDDED_MAX && policy.embed {
-            return Squeezed::Embed(n);
+            return CompressedForm::Embed(n);
         }
         // Whole sectors are allocated: the rest of the last one is zeros.
         let size = if n <= unit {
@@ -322,14 +322,14 @@ impl Pipeline {
         };
         // Rounding up to sectors may leave no saving.
         if size >= len {
-            return Squeezed::Plain;
+            return CompressedForm::Plain;
         }
         pad(scratch, n, size);
-        Squeezed::Stored
+        CompressedForm::Stored
     }
 }
 
-pub(crate) enum Squeezed {
+pub(crate) enum CompressedForm {
     Plain,
     Embed(usize),
     Stored,

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use zuse_fuse::MountOptions;
 
-use super::{AllNameless, Link, Nameless, kind, place};
+use super::{Link, UnlinkedByDataset, UnlinkedObject, kind, place};
 use crate::covers::{Cover, VirtualDir};
 use crate::number;
 use crate::pool::PoolMounts;
@@ -20,7 +20,7 @@ use crate::volume::Volume;
 /// The data of mounts whose file systems were released.
 #[derive(Debug, Default)]
 pub struct ReleasedMounts {
-    nameless: AllNameless,
+    unlinked: UnlinkedByDataset,
 }
 
 /// Numbers of a session's file systems in the stream.
@@ -42,16 +42,12 @@ impl PoolMounts {
     /// # Errors
     /// The other end is closed.
     pub fn give(&self, released: &ReleasedMounts, link: &mut Link) -> io::Result<()> {
-        link.put(released.nameless.len() as u64)?;
-        for (dataset, objects) in &released.nameless {
+        link.put(released.unlinked.len() as u64)?;
+        for (dataset, objects) in &released.unlinked {
             link.put_bytes(dataset.as_bytes())?;
             link.put(objects.len() as u64)?;
-            for (object, nameless) in objects {
-                for n in [
-                    object.0,
-                    nameless.generation,
-                    u64::from(nameless.may_get_name),
-                ] {
+            for (object, unlinked) in objects {
+                for n in [object.0, unlinked.generation, u64::from(unlinked.linkable)] {
                     link.put(n)?;
                 }
             }
@@ -75,16 +71,16 @@ impl MountServer {
             let mut gate = volume.close();
             let Some(fs) = gate.take() else { continue };
             drop(gate);
-            // Nameless objects without a holder are freed now; the new process frees the others.
+            // Unlinked objects without a holder are freed now; the new process frees the others.
             settle(&fs);
-            fs.leave_nameless();
+            fs.keep_unlinked_objects();
             for znode in session.table.lay_down(volume) {
-                let nameless = Nameless {
+                let unlinked = UnlinkedObject {
                     generation: znode.generation(),
-                    may_get_name: znode.may_get_name(),
+                    linkable: znode.is_linkable(),
                 };
-                let of_dataset = all.nameless.entry(volume.name()).or_default();
-                of_dataset.insert(znode.object(), nameless);
+                let of_dataset = all.unlinked.entry(volume.name()).or_default();
+                of_dataset.insert(znode.object(), unlinked);
             }
         }
     }
@@ -100,16 +96,16 @@ impl MountServer {
         }
         let options = self.options();
         put_options(link, &options.mount)?;
-        put_options(link, &self.told())?;
+        put_options(link, &self.kernel_options())?;
         let ServerOptions {
             mount: _,
-            said,
+            overridden,
             alone,
             placed,
             clears,
         } = options;
-        link.put(said.len() as u64)?;
-        for (property, value) in said {
+        link.put(overridden.len() as u64)?;
+        for (property, value) in overridden {
             link.put_bytes(property.as_bytes())?;
             link.put_bytes(value.as_bytes())?;
         }
@@ -146,9 +142,9 @@ fn give_session(session: &Session, link: &mut Link) -> io::Result<()> {
         // The new process reports their block counts to the kernel.
         let growing = volume.growing.lock().clone();
         link.put(growing.len() as u64)?;
-        for (ino, told) in growing {
+        for (ino, block_count) in growing {
             link.put(ino)?;
-            link.put(told)?;
+            link.put(block_count)?;
         }
     }
     give_covers(session, &places, link)?;

@@ -12,13 +12,13 @@ use zuse_base::{Error, ObjectId, Result};
 use zuse_fuse::{Handed, MountOptions};
 use zuse_zpl::{FileSystem, Znode};
 
-use super::{AllNameless, Link, Nameless, kind, place};
+use super::{Link, UnlinkedByDataset, UnlinkedObject, kind, place};
 use crate::covers::{Covers, VirtualDir};
+use crate::mount_threads::MountThreads;
 use crate::number;
 use crate::pool::PoolMounts;
 use crate::server::{MountServer, ServeError, ServerOptions};
 use crate::session::Session;
-use crate::staff::Staff;
 use crate::table::{Known, Listed, What};
 use crate::tree::Tree;
 use crate::volume::{Slots, Volume};
@@ -38,7 +38,7 @@ impl PoolMounts {
     /// # Errors
     /// The other end is closed or sends invalid data; or a mounted file system cannot be opened.
     pub fn take(&self, link: &mut Link) -> Taken<()> {
-        let nameless = self.take_nameless(link)?;
+        let unlinked = self.take_over_unlinked(link)?;
         for _ in 0..link.take()? {
             let name = link.take_text()?;
             self.note_unmounted(name);
@@ -47,32 +47,33 @@ impl PoolMounts {
         if count == 0 {
             return Ok(());
         }
-        let staff = self.staff()?;
-        staff.crew.rest(Duration::ZERO);
+        let mount_threads = self.mount_threads()?;
+        mount_threads.workers.pause(Duration::ZERO);
         for _ in 0..count {
-            let server = MountServer::take(link, &staff, &nameless, &|alone| self.tree(alone))?;
+            let server =
+                MountServer::take(link, &mount_threads, &unlinked, &|alone| self.tree(alone))?;
             self.add(Arc::new(server));
         }
         Ok(())
     }
 
-    fn take_nameless(&self, link: &mut Link) -> Taken<AllNameless> {
-        let mut all = AllNameless::new();
+    fn take_over_unlinked(&self, link: &mut Link) -> Taken<UnlinkedByDataset> {
+        let mut all = UnlinkedByDataset::new();
         for _ in 0..link.take()? {
             let dataset = link.take_text()?;
             let objects = all.entry(dataset).or_default();
             for _ in 0..link.take()? {
                 let object = ObjectId(link.take()?);
-                let nameless = Nameless {
+                let unlinked = UnlinkedObject {
                     generation: link.take()?,
-                    may_get_name: link.take_bool()?,
+                    linkable: link.take_bool()?,
                 };
-                objects.insert(object, nameless);
+                objects.insert(object, unlinked);
             }
         }
         for (dataset, objects) in &all {
             let numbers: HashSet<u64> = objects.keys().map(|object| object.0).collect();
-            self.pool().keep_nameless(dataset, numbers)?;
+            self.pool().keep_unlinked(dataset, numbers)?;
         }
         Ok(all)
     }
@@ -81,8 +82,8 @@ impl PoolMounts {
 impl MountServer {
     fn take(
         link: &mut Link,
-        staff: &Staff,
-        nameless: &AllNameless,
+        mount_threads: &MountThreads,
+        unlinked: &UnlinkedByDataset,
         tree: &dyn Fn(bool) -> Arc<dyn Tree>,
     ) -> Taken<Self> {
         let fd = link.take_descriptor()?;
@@ -97,37 +98,44 @@ impl MountServer {
             gone,
             expires,
         };
-        let (asked, told) = (take_options(link)?, take_options(link)?);
-        let mut said = Vec::new();
+        let (asked, kernel_options) = (take_options(link)?, take_options(link)?);
+        let mut overridden = Vec::new();
         for _ in 0..link.take()? {
             let pair = (link.take_text()?, link.take_text()?);
             // Options that this version does not know are not shown any more.
             let known = ServerOptions::SAID.iter();
             let known = known.filter(|(p, v)| *p == pair.0 && *v == pair.1);
-            said.extend(known.copied());
+            overridden.extend(known.copied());
         }
         let options = ServerOptions {
             mount: asked,
-            said,
+            overridden,
             alone: link.take_bool()?,
             placed: link.take_bool()?,
             clears: link.take_bool()?,
         };
-        let session = take_session(link, tree(options.alone), nameless, &options.mount)?;
-        Self::go_on(Arc::new(session), fd, handed, options, told, staff)
+        let session = take_session(link, tree(options.alone), unlinked, &options.mount)?;
+        Self::go_on(
+            Arc::new(session),
+            fd,
+            handed,
+            options,
+            kernel_options,
+            mount_threads,
+        )
     }
 }
 
 /// A file system of the session, with that of the pool if it could be opened.
 struct Place {
     volume: Arc<Volume>,
-    nameless: HashMap<ObjectId, Arc<Znode>>,
+    unlinked: HashMap<ObjectId, Arc<Znode>>,
 }
 
 fn take_session(
     link: &mut Link,
     tree: Arc<dyn Tree>,
-    nameless: &AllNameless,
+    unlinked: &UnlinkedByDataset,
     options: &MountOptions,
 ) -> Taken<Session> {
     let slots = Arc::new(Slots::default());
@@ -142,7 +150,7 @@ fn take_session(
             (_, opened) => opened.ok(),
         };
         let none = HashMap::new();
-        let handed = nameless.get(&name).unwrap_or(&none);
+        let handed = unlinked.get(&name).unwrap_or(&none);
         let held = fs.as_ref().map(|fs| hold(fs, handed));
         let made = (name, what == place::ROOT, what == place::SNAPSHOT);
         let volume = match fs {
@@ -151,8 +159,8 @@ fn take_session(
         };
         volume.set_above(above);
         for _ in 0..link.take()? {
-            let (ino, told) = (link.take()?, link.take()?);
-            volume.growing.lock().insert(ino, told);
+            let (ino, block_count) = (link.take()?, link.take()?);
+            volume.growing.lock().insert(ino, block_count);
         }
         match what {
             place::ROOT => root = Some(volume.clone()),
@@ -161,7 +169,7 @@ fn take_session(
         }
         places.push(Place {
             volume,
-            nameless: held.unwrap_or_default(),
+            unlinked: held.unwrap_or_default(),
         });
     }
     let root = root.ok_or_else(|| broken("a mount without a file system"))?;
@@ -190,10 +198,13 @@ fn open(tree: &dyn Tree, what: u64, name: &str) -> Result<Arc<FileSystem>> {
     }
 }
 
-/// Takes over nameless objects before they can be freed.
-fn hold(fs: &FileSystem, handed: &HashMap<ObjectId, Nameless>) -> HashMap<ObjectId, Arc<Znode>> {
-    let take = |(object, nameless): (&ObjectId, &Nameless)| {
-        let taken = fs.take_nameless(*object, nameless.generation, nameless.may_get_name);
+/// Takes over unlinked objects before they can be freed.
+fn hold(
+    fs: &FileSystem,
+    handed: &HashMap<ObjectId, UnlinkedObject>,
+) -> HashMap<ObjectId, Arc<Znode>> {
+    let take = |(object, unlinked): (&ObjectId, &UnlinkedObject)| {
+        let taken = fs.take_over_unlinked(*object, unlinked.generation, unlinked.linkable);
         // An object that is gone is stale for those who have it open.
         taken.ok().map(|znode| (*object, znode))
     };
@@ -263,7 +274,7 @@ fn take_node(
         return Ok(None);
     }
     let what = link.take()?;
-    let Place { volume, nameless } = at(places, link.take()?)?;
+    let Place { volume, unlinked } = at(places, link.take()?)?;
     let (object, generation) = (link.take()?, link.take()?);
     let known = Known {
         lookups: link.take()?,
@@ -278,7 +289,7 @@ fn take_node(
             let fs = volume.enter().map_err(|e| Error::refused(e, "the root"))?;
             What::Object(of_volume, fs.root()?)
         }
-        kind::OBJECT => match nameless.get(&ObjectId(object)) {
+        kind::OBJECT => match unlinked.get(&ObjectId(object)) {
             Some(znode) if znode.generation() == generation => {
                 What::Object(of_volume, znode.clone())
             }

@@ -47,7 +47,7 @@ pub(super) fn shown(session: &Session) -> Vec<Arc<FileSystem>> {
 }
 
 /// A file system that is not in the session any more, and its successor.
-pub(super) type Heir = (Arc<Volume>, Arc<Volume>);
+pub(super) type Successor = (Arc<Volume>, Arc<Volume>);
 
 /// Builds the map of mounts from the tree. Returns the file systems that are not in it any more,
 /// and the replaced ones with their successors.
@@ -57,7 +57,7 @@ pub(super) type Heir = (Arc<Volume>, Arc<Volume>);
 pub(super) fn lay(
     session: &Session,
     may_show: impl FnOnce(&[Arc<FileSystem>]) -> bool,
-) -> Result<(Vec<Arc<Volume>>, Vec<Heir>)> {
+) -> Result<(Vec<Arc<Volume>>, Vec<Successor>)> {
     let root = session.root();
     let children = session.tree.children(&root.name())?;
     let old: HashMap<String, Arc<Volume>> = session.children.lock().clone();
@@ -137,7 +137,7 @@ pub(super) fn root_names(volume: &Volume) -> Vec<Vec<u8>> {
     names
 }
 
-/// Frees nameless objects without holders, and writes access times. Failures are retried the next
+/// Frees unlinked objects without holders, and writes access times. Failures are retried the next
 /// time.
 pub(crate) fn settle(fs: &FileSystem) {
     if !fs.is_read_only() {

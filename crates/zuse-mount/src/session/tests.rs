@@ -86,8 +86,8 @@ fn most_of_what_the_kernel_knows_is_not_held() {
     for i in 1_000..2_000 {
         make(i);
     }
-    let nameless = session.node(ino).unwrap();
-    assert_eq!(nameless.object().unwrap().1.attributes().links, 0);
-    drop((nameless, session, volume, root, fs));
+    let unlinked = session.node(ino).unwrap();
+    assert_eq!(unlinked.object().unwrap().1.attributes().links, 0);
+    drop((unlinked, session, volume, root, fs));
     pool.export().unwrap();
 }

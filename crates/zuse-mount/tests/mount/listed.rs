@@ -128,7 +128,7 @@ fn what_was_listed_of_a_file_system_that_was_rolled_back_is_stale() {
     list(&f.path("child"));
     let mut held = File::open(f.path("child/b")).unwrap();
     f.pool().rollback("tank/child@s", false).unwrap();
-    f.told();
+    f.settle_caches();
     assert_eq!(crate::errno(held.read(&mut [0; 8])), 116);
     drop(held);
     assert_eq!(fs::read(f.path("child/a")).unwrap(), b"old");

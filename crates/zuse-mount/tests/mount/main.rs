@@ -53,14 +53,14 @@ impl Fixture {
         self.pool()
             .create_filesystem(dataset, &properties, (0, 0))
             .unwrap();
-        self.told();
+        self.settle_caches();
     }
 
     fn snapshot(&self, name: &str) {
         self.pool()
             .snapshot(&[name.to_owned()], false, &[])
             .unwrap();
-        self.told();
+        self.settle_caches();
     }
 
     fn set(&self, dataset: &str, property: &str, value: &str) {
@@ -69,11 +69,11 @@ impl Fixture {
             .unwrap()
             .set(&[(property.into(), value.into())])
             .unwrap();
-        self.told();
+        self.settle_caches();
     }
 
     /// Waits until the kernel has all notices.
-    fn told(&self) {
+    fn settle_caches(&self) {
         for server in self.mounts().servers() {
             server.settle_cache();
         }

@@ -52,7 +52,7 @@ fn snapshots_come_and_go_while_dot_zfs_is_in_use() {
     f.pool()
         .destroy_dataset("tank@s", false, false, false)
         .unwrap();
-    f.told();
+    f.settle_caches();
     assert_eq!(errno(fs::metadata(f.path(".zfs/snapshot/s"))), 2);
     assert!(names(f.path(".zfs/snapshot")).is_empty());
 }
@@ -99,7 +99,7 @@ fn after_a_rollback_the_mount_shows_the_old_content() {
     }
     f.pool().rollback("tank@s", false).unwrap();
     f.pool().rollback("tank/c@s", false).unwrap();
-    f.told();
+    f.settle_caches();
     for dir in ["", "c/"] {
         assert_eq!(
             fs::read(f.path(&format!("{dir}x"))).unwrap(),
@@ -128,7 +128,7 @@ fn snapshots_that_were_listed_are_listed_after_a_rollback() {
         f.snapshot(&format!("{dataset}@two"));
         assert!(names(snapshot("two")).contains(&"x".to_owned()));
         f.pool().rollback(&format!("{dataset}@two"), false).unwrap();
-        f.told();
+        f.settle_caches();
         for name in ["one", "two"] {
             assert!(names(snapshot(name)).contains(&"x".to_owned()), "{name}");
         }

@@ -48,7 +48,7 @@ impl Allocator {
     ///
     /// # Errors
     /// `Refused(BUSY)` if anything is allocated there.
-    pub(crate) fn take_out(&self, vdev: u32) -> Result<SpaceObjects> {
+    pub(crate) fn remove_vdev(&self, vdev: u32) -> Result<SpaceObjects> {
         let space = self.vdev(vdev)?;
         if !self.is_vacant(vdev) || space.kept.object().is_some() {
             let what = "log device has unplayed intent logs";

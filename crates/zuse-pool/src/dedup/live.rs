@@ -35,11 +35,11 @@ use zuse_base::{Error, ObjectId, Result, Txg};
 use zuse_dmu::Objset;
 use zuse_dmu::zap::{Zap, ZapValue};
 use zuse_format::BlockPointer;
-use zuse_io::{Candidate, Contents, Fate};
+use zuse_io::{Candidate, Contents, DedupOutcome};
 use zuse_vdev::{VdevClass, Vdevs};
 
 use super::log::Logs;
-use super::proved::{Doubts, total};
+use super::verified::{Unverified, total};
 use super::{CHECKSUMS, CLASSES, Entry, Histogram, Key, Shared, damaged, tables, value};
 use crate::Pool;
 
@@ -136,7 +136,7 @@ pub(crate) struct Dedup {
     claimed: Mutex<HashSet<(u8, Key)>>,
     released: Condvar,
     /// Blocks that a scan must not skip.
-    pub(super) doubts: Mutex<Doubts>,
+    pub(super) unverified: Mutex<Unverified>,
     /// New tables have the new form.
     fast: AtomicBool,
     quota: AtomicU64,
@@ -165,7 +165,7 @@ impl Dedup {
             state: Mutex::default(),
             claimed: Mutex::default(),
             released: Condvar::default(),
-            doubts: Mutex::default(),
+            unverified: Mutex::default(),
             fast: AtomicBool::new(false),
             quota: AtomicU64::new(AUTO),
             size: AtomicU64::new(0),
@@ -423,17 +423,17 @@ impl Contents for Dedup {
         bp: &mut BlockPointer,
         copies: u8,
         block: &dyn Candidate,
-    ) -> Result<Fate> {
+    ) -> Result<DedupOutcome> {
         let found = CHECKSUMS.iter().find(|c| c.1 == bp.checksum_kind());
         let Some(&checksum) = found else {
-            return Ok(Fate::Refused);
+            return Ok(DedupOutcome::Refused);
         };
         let key = Key::of(bp);
         let _claim = self.claim(checksum.1, key);
         let flat = self.is_flat(checksum.1);
         let mut known = match self.known(checksum.1, &key) {
             // A damaged table gets no more references; the data is written as an ordinary block.
-            Err(Error::Corrupt { .. }) => return Ok(Fate::Refused),
+            Err(Error::Corrupt { .. }) => return Ok(DedupOutcome::Refused),
             other => other?,
         };
         let before = total(&known.now);
@@ -442,7 +442,7 @@ impl Contents for Dedup {
         if let Some(any) = known.now.iter_mut().find(usable)
             && !block.is_same(&any.pointer(&key, checksum.1))?
         {
-            return Ok(Fate::Differs);
+            return Ok(DedupOutcome::Differs);
         }
         let slot = if flat { 0 } else { usize::from(copies) };
         match known.now.iter_mut().find(|s| s.slot == slot) {
@@ -451,7 +451,7 @@ impl Contents for Dedup {
                 let enough = !flat || have >= copies;
                 let room = shared.references < u64::MAX;
                 if !room || have == 0 || !enough && !extend(shared, (have, copies), bp, block)? {
-                    return Ok(Fate::Refused);
+                    return Ok(DedupOutcome::Refused);
                 }
                 shared.references += 1;
                 let named = if flat { copies } else { have };
@@ -460,7 +460,7 @@ impl Contents for Dedup {
                 }
                 bp.set_birth(txg.0, shared.birth);
             }
-            None if self.is_full() => return Ok(Fate::Refused),
+            None if self.is_full() => return Ok(DedupOutcome::Refused),
             None => {
                 let new = self.write_new(txg, bp, (copies, slot), block)?;
                 known.now.push(new);
@@ -469,7 +469,7 @@ impl Contents for Dedup {
         }
         self.note_sharing((checksum.1, key), before, &known.now);
         self.put(checksum, key, known);
-        Ok(Fate::Counted)
+        Ok(DedupOutcome::Counted)
     }
 
     fn drop_reference(&self, bp: &BlockPointer) -> Result<bool> {

@@ -76,7 +76,7 @@ impl Pool {
     }
 
     /// Whether a leaf is present and lacks nothing.
-    pub(crate) fn is_whole(&self, guid: u64) -> bool {
+    pub(crate) fn is_complete(&self, guid: u64) -> bool {
         self.vdevs.is_usable(guid)
             && self.dtls.spans(guid).is_empty()
             && !self.vdevs.leaf(guid).is_some_and(|leaf| leaf.has_missed())
@@ -127,15 +127,15 @@ impl Pool {
             for (_, span) in failed.iter().filter(|(guid, _)| *guid == node.guid) {
                 ranges.add_missing(*span);
             }
-            let is_whole = ranges.is_empty();
+            let is_complete = ranges.is_empty();
             state.changed.insert(node.guid);
-            if is_whole {
+            if is_complete {
                 whole.push(node.guid);
             }
         });
         drop(state);
         for guid in &whole {
-            self.tell_missing(*guid);
+            self.set_leaf_missing(*guid);
         }
         let mut forget = |node: &mut VdevConfig| {
             if whole.contains(&node.guid) {

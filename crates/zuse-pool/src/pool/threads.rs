@@ -40,7 +40,7 @@ impl Pool {
             let caught = catch_unwind(AssertUnwindSafe(|| self.sync_txg(txg)));
             let result = caught.unwrap_or_else(|_| {
                 self.tripwire().tear(at::CHANGE);
-                self.suspension.check_whole()
+                self.suspension.check_no_panic()
             });
             match result {
                 Ok(()) => self.txgs.done(txg),

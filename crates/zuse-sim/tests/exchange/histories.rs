@@ -34,9 +34,9 @@ impl Machine {
         let fs = pool.file_system("tank").expect("file system");
         verify(&fs, 0..written, "after the power went");
         pool.set_wait_for_clear(false);
-        let shelf = all.clone();
+        let known = all.clone();
         pool.spa()
-            .set_reopen(move |_, path| shelf.iter().find(|d| Some(d.path()) == path).cloned());
+            .set_reopen(move |_, path| known.iter().find(|d| Some(d.path()) == path).cloned());
         power.cut_after(20 + self.prng.below(600));
         let mut done = written;
         while power.is_on() {
@@ -54,17 +54,17 @@ impl Machine {
     }
 
     /// A device is initialized or trimmed, or that is canceled.
-    fn sweep(&self, pool: &zuse::Pool, device: u64) -> zuse::Result<()> {
+    fn order_work(&self, pool: &zuse::Pool, device: u64) -> zuse::Result<()> {
         let kind = match self.prng.below(2) {
-            0 => SweepKind::Initialize,
-            _ => SweepKind::Trim,
+            0 => VdevWorkKind::Initialize,
+            _ => VdevWorkKind::Trim,
         };
         let order = match self.prng.below(4) {
-            0 => SweepOrder::Cancel,
-            1 => SweepOrder::Suspend,
-            _ => SweepOrder::Start { rate: 1 << 20 },
+            0 => VdevWorkOrder::Cancel,
+            1 => VdevWorkOrder::Suspend,
+            _ => VdevWorkOrder::Start { rate: 1 << 20 },
         };
-        pool.order_sweep(kind, order, &[device]).map(drop)
+        pool.order_vdev_work(kind, order, &[device]).map(drop)
     }
 
     /// A spare is added, or replaces another device temporarily.
@@ -80,7 +80,8 @@ impl Machine {
             (Some(spare), _) => {
                 let device = all.iter().find(|d| *d.path() == *spare.name).cloned();
                 let spare = AttachDevice::Spare(spare.guid, device);
-                pool.spa().put_beside(one, &spare, Purpose::Replace, false)
+                pool.spa()
+                    .attach_device(one, &spare, Purpose::Replace, false)
             }
             (None, Some(device)) => {
                 let guid = 1 << 20 | self.prng.below(1 << 20);
@@ -105,11 +106,11 @@ impl Machine {
         let _ = match (self.prng.below(13), free) {
             (0, Some(device)) => {
                 pool.spa()
-                    .put_beside(one, &newcomer(device), Purpose::Attach, false)
+                    .attach_device(one, &newcomer(device), Purpose::Attach, false)
             }
             (1, Some(device)) => {
                 pool.spa()
-                    .put_beside(one, &newcomer(device), Purpose::Replace, false)
+                    .attach_device(one, &newcomer(device), Purpose::Replace, false)
             }
             (2, _) => pool.detach(one),
             (3, _) => pool.offline(one, how),
@@ -124,7 +125,7 @@ impl Machine {
                 1 => pool.pause_scrub(),
                 _ => pool.scrub(Txg::ZERO, None),
             },
-            (10, _) => self.sweep(pool, one),
+            (10, _) => self.order_work(pool, one),
             (11, free) => self.spare(pool, one, free, all),
             _ => Ok(()),
         };
@@ -133,9 +134,9 @@ impl Machine {
 
 /// All present devices are resilvered; then any one device can be missing.
 fn whole_again(pool: &Arc<zuse::Pool>, disks: &[Device], what: &str) {
-    let shelf = disks.to_vec();
+    let known = disks.to_vec();
     pool.spa()
-        .set_reopen(move |_, path| shelf.iter().find(|d| Some(d.path()) == path).cloned());
+        .set_reopen(move |_, path| known.iter().find(|d| Some(d.path()) == path).cloned());
     for leaf in pool.spa().vdevs().leaves() {
         // A complete replacement may end meanwhile, and removes a device.
         if let Err(e) = pool.online(leaf.guid()) {

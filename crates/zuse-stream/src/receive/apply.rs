@@ -106,7 +106,7 @@ impl<'a> Applier<'a> {
         let result = batch.items.into_iter().try_for_each(|item| {
             let record = item.record.clone();
             self.item(item)?;
-            self.note_proved(&record);
+            self.note_received(&record);
             Ok(())
         });
         if result.is_ok() {
@@ -166,7 +166,7 @@ impl<'a> Applier<'a> {
         self.receiving.wait()
     }
 
-    fn note_proved(&mut self, record: &Record) {
+    fn note_received(&mut self, record: &Record) {
         match record {
             Record::Object(o) => self.edge.dnode(o.object, o.flags & OBJECT_SPILL != 0),
             Record::FreeObjects { first, count, .. } => self.edge.no_objects(*first, *count),

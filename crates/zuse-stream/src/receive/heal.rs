@@ -193,12 +193,12 @@ impl Healer {
             let Crypt { salt, iv, mac } = w.crypt;
             let same = CryptParams { salt, iv, mac } == CryptParams::of(bp);
             let place = format!("object {}, offset {}", w.object, w.offset);
-            let proved = same
+            let verified = same
                 && key.is_none_or(|key| {
                     let opened = self.io.decrypt_stored(bp, key, payload, &place);
                     opened.is_ok()
                 });
-            return Ok(proved.then(|| payload.clone()));
+            return Ok(verified.then(|| payload.clone()));
         }
         if !is_packed(w) {
             return Ok(self.io.stored_again(bp, key, self.level, payload));

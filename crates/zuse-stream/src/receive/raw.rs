@@ -242,6 +242,19 @@ fn can_stay(dnode: &Dnode, record: &ObjectRecord, spec: &DnodeSpec) -> bool {
         && (dnode.block_size() == spec.block_size || dnode.levels() == 1)
 }
 
+/// Whether a record describes a block tree that a dnode can have, with its last block in it.
+fn is_tree(record: &ObjectRecord, block_size: u32) -> bool {
+    let pointers = u64::from(record.nblkptr);
+    let shift = u32::from(record.indirect_shift);
+    let in_bounds = (1..=3).contains(&pointers)
+        && (12..=17).contains(&shift)
+        && (1..=12).contains(&record.levels);
+    // Bits of a block number below each pointer of the dnode.
+    let reach = shift.saturating_sub(7) * u32::from(record.levels.saturating_sub(1));
+    let blocks = u64::MAX / u64::from(block_size.max(1));
+    in_bounds && reach <= 60 && record.max_block < blocks && record.max_block >> reach < pointers
+}
+
 fn raw_spec(item: &Item, record: &ObjectRecord, room: &[u8]) -> Result<DnodeSpec> {
     let bad = |what: String| Error::from(item.invalid(what));
     let mut spec = spec_of(item, record, true)?;
@@ -252,17 +265,8 @@ fn raw_spec(item: &Item, record: &ObjectRecord, room: &[u8]) -> Result<DnodeSpec
         0
     };
     let pointers = u64::from(record.nblkptr);
-    let shift = u32::from(record.indirect_shift);
-    let reach = shift.saturating_sub(7) * u32::from(record.levels.saturating_sub(1));
-    let blocks = u64::MAX / u64::from(spec.block_size.max(1));
-    if !(1..=3).contains(&pointers)
-        || !(12..=17).contains(&shift)
-        || !(1..=12).contains(&record.levels)
-        || reach > 60
-        || record.max_block >= blocks
-        || record.max_block >> reach >= pointers
-        || 64 + 128 * pointers + spill + room.len() as u64 > size
-    {
+    let fits_dnode = 64 + 128 * pointers + spill + room.len() as u64 <= size;
+    if !fits_dnode || !is_tree(record, spec.block_size) {
         return Err(bad(format!(
             "a dnode of {} levels, {pointers} pointers and blocks up to {}",
             record.levels, record.max_block

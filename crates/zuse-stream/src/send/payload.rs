@@ -5,7 +5,7 @@ use std::sync::Arc;
 use zuse_base::cut::fit32;
 
 use zuse_base::{ByteOrder, Error, Result};
-use zuse_codec::ChecksumKind;
+use zuse_codec::{ChecksumKind, Compression};
 use zuse_format::dnode::SLOTS_PER_BLOCK;
 use zuse_format::{BlockPointer, BpKind, object_type};
 use zuse_io::{Block, CryptParams, DatasetKey, Pipeline, StoredRun};
@@ -71,13 +71,19 @@ impl Form {
 
     /// Whether a block is sent in its stored form.
     fn as_stored(self, object_type: u8, bp: &BlockPointer) -> bool {
-        self.has(features::RAW) && bp.kind() == BpKind::Normal
-            || self.has(features::COMPRESSED)
-                && bp.kind() == BpKind::Normal
-                && bp.compression() != 2
-                && bp.byte_order() == ByteOrder::Little
-                && !object_type::is_metadata(object_type)
-                && !self.splits(bp)
+        if bp.kind() != BpKind::Normal {
+            return false;
+        }
+        if self.has(features::RAW) {
+            return true;
+        }
+        // The receiver stores such a block as it is.
+        let is_compressed = bp.compression() != Compression::Off.to_u8();
+        let is_as_here = bp.byte_order() == ByteOrder::Little && !self.splits(bp);
+        self.has(features::COMPRESSED)
+            && is_compressed
+            && is_as_here
+            && !object_type::is_metadata(object_type)
     }
 
     fn as_embedded(self, bp: &BlockPointer) -> bool {

@@ -382,26 +382,26 @@ impl Walk<'_> {
     ) -> Result<Vec<Option<Arc<Block>>>> {
         let mut out = Vec::new();
         let mut wanted = Vec::new();
-        let mut seats = Vec::new();
+        let mut slots = Vec::new();
         for bp in &bps[from..] {
-            if seats.len() == TOGETHER {
+            if slots.len() == TOGETHER {
                 break;
             }
-            let seat = out.len();
+            let slot = out.len();
             out.push(None);
             if bp.kind() != BpKind::Normal || !self.is_visited(bp) || bp.level() != level {
                 continue;
             }
             match self.io.peek(bp) {
-                Some(block) => out[seat] = Some(block),
+                Some(block) => out[slot] = Some(block),
                 None if !bp.uses_crypt() => {
                     wanted.push(*bp);
-                    seats.push(seat);
+                    slots.push(slot);
                 }
                 None => {}
             }
         }
-        let number = |i: usize| first + (from + seats.get(i).copied().unwrap_or(0)) as u64;
+        let number = |i: usize| first + (from + slots.get(i).copied().unwrap_or(0)) as u64;
         // The walk reads an unreadable block again, separately, if it gets there.
         let Ok(run) = self
             .io
@@ -409,10 +409,10 @@ impl Walk<'_> {
         else {
             return Ok(out);
         };
-        for (i, (bp, seat)) in wanted.iter().zip(&seats).enumerate() {
+        for (i, (bp, slot)) in wanted.iter().zip(&slots).enumerate() {
             let place = self.place(tree, level, number(i));
             let bytes = self.io.decode_stored(bp, run.get(i), &place)?;
-            out[*seat] = Some(Arc::new(Block::new(bytes)));
+            out[*slot] = Some(Arc::new(Block::new(bytes)));
         }
         Ok(out)
     }

@@ -40,7 +40,7 @@ impl VdevConfig {
     /// Attaches a node to the one with that guid. If the parent is of `kind`, the node becomes its
     /// last child. Otherwise both are put below a new vdev with the guid `above`. False if no node
     /// has that guid.
-    pub fn put_beside(
+    pub fn attach_child(
         &mut self,
         guid: u64,
         kind: VdevKind,
@@ -72,7 +72,7 @@ impl VdevConfig {
 
     /// Detaches a child from its parent. `None` if there is no such node, or if it is the only
     /// child.
-    pub fn take_out(&mut self, guid: u64) -> Option<Detached> {
+    pub fn detach_child(&mut self, guid: u64) -> Option<Detached> {
         let parent = self.parent_of_mut(guid)?;
         if parent.children.len() < 2 || !parent.kind.is_mirror_like() {
             return None;
@@ -132,8 +132,8 @@ mod tests {
     #[test]
     fn a_lone_device_becomes_a_mirror_that_has_its_place_and_back() {
         let mut tree = pool();
-        assert!(tree.put_beside(10, VdevKind::Mirror, 11, leaf(12)));
-        assert!(tree.put_beside(12, VdevKind::Mirror, 13, leaf(14)));
+        assert!(tree.attach_child(10, VdevKind::Mirror, 11, leaf(12)));
+        assert!(tree.attach_child(12, VdevKind::Mirror, 13, leaf(14)));
         let top = &tree.children[0];
         assert_eq!((top.guid, top.id, top.zap_top), (11, Some(0), Some(7)));
         assert!(top.top.is_some());
@@ -143,27 +143,27 @@ mod tests {
         assert!(first.top.is_none());
         tree.check("here").unwrap();
 
-        let out = tree.take_out(10).unwrap();
+        let out = tree.detach_child(10).unwrap();
         assert_eq!((out.node.guid, out.renamed), (10, None));
-        let out = tree.take_out(12).unwrap();
+        let out = tree.detach_child(12).unwrap();
         assert_eq!((out.node.guid, out.renamed), (12, Some((14, 11))));
         let top = &tree.children[0];
         assert_eq!((top.guid, top.zap_top), (11, Some(7)));
         assert!(top.kind.is_device() && top.top.is_some());
-        assert_eq!(tree.take_out(11), None, "the last one stays");
+        assert_eq!(tree.detach_child(11), None, "the last one stays");
     }
 
     #[test]
     fn a_replaced_child_of_a_raidz_keeps_its_place() {
         let mut tree = pool();
-        assert!(tree.put_beside(22, VdevKind::Replacing, 30, leaf(31)));
+        assert!(tree.attach_child(22, VdevKind::Replacing, 30, leaf(31)));
         let raidz = &tree.children[1];
         assert_eq!(guids(raidz), [(0, 21), (1, 30), (2, 23)]);
         assert_eq!(tree.parent_of(31).map(|p| p.guid), Some(30));
-        assert_eq!(tree.take_out(21), None, "a raidz gives nothing up");
-        let out = tree.take_out(22).unwrap();
+        assert_eq!(tree.detach_child(21), None, "a raidz gives nothing up");
+        let out = tree.detach_child(22).unwrap();
         assert_eq!(out.renamed, None);
         assert_eq!(guids(&tree.children[1]), [(0, 21), (1, 31), (2, 23)]);
-        assert!(!tree.put_beside(22, VdevKind::Mirror, 40, leaf(41)));
+        assert!(!tree.attach_child(22, VdevKind::Mirror, 40, leaf(41)));
     }
 }

@@ -9,7 +9,7 @@
 //! length. The part that a block does not fill is written as zeros.
 
 use super::permutation;
-use super::plan::{Column, Plan, Spot};
+use super::plan::{ChildOffset, Column, Plan};
 use zuse_base::cut::fit16;
 
 /// A group's height on each of its children, as a shift.
@@ -101,7 +101,7 @@ impl DraidMap {
     }
 
     /// The children's places for rows of the group at `offset`: (child, offset) per column.
-    fn row(&self, offset: u64) -> impl Iterator<Item = Spot> + '_ {
+    fn row(&self, offset: u64) -> impl Iterator<Item = ChildOffset> + '_ {
         let (group, nd) = (self.group(), self.in_use);
         let g = offset / (group << ROW_SHIFT);
         let start = (g % nd * group) % nd;
@@ -113,7 +113,7 @@ impl DraidMap {
         let at = row
             .saturating_mul(1 << ROW_SHIFT)
             .saturating_add((within / group) << self.ashift);
-        (0..group).map(move |i| Spot {
+        (0..group).map(move |i| ChildOffset {
             child: self.child(permutation, (start + i) % nd),
             offset: if start + i >= nd {
                 at.saturating_add(1 << ROW_SHIFT)
@@ -140,14 +140,14 @@ impl DraidMap {
             let here = left.min(room.max(1));
             let (long, rest) = (here / self.ndata, here % self.ndata);
             let height = ((long + u64::from(rest != 0)) as usize) << a;
-            let columns = self.row(at).enumerate().map(|(i, spot)| {
+            let columns = self.row(at).enumerate().map(|(i, on_child)| {
                 let data = (i as u64).checked_sub(self.nparity).map_or(0..0, |d| {
                     let len = ((long + u64::from(d < rest)) as usize) << a;
                     data_at..data_at + len
                 });
                 data_at = data_at.max(data.end);
                 Column {
-                    at: spot,
+                    at: on_child,
                     also: None,
                     len: height,
                     data,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use zuse_base::{Errno, Error, Result, Txg};
 
 use super::draid::DraidMap;
-use super::plan::Spot;
+use super::plan::ChildOffset;
 use crate::geometry::{LABEL_SIZE, LABELS};
 use crate::leaf::Leaf;
 
@@ -89,9 +89,13 @@ impl Children {
 
     /// The leaves of a place, best first: sound before outdated, idle before busy; those out of
     /// order last.
-    fn ranked<'a>(&'a self, draid: Option<&DraidMap>, spot: Spot) -> Vec<(&'a Arc<Leaf>, bool)> {
+    fn ranked<'a>(
+        &'a self,
+        draid: Option<&DraidMap>,
+        on_child: ChildOffset,
+    ) -> Vec<(&'a Arc<Leaf>, bool)> {
         let mut found = Vec::with_capacity(1);
-        self.each(draid, spot.child, spot.offset, |leaf, outdated| {
+        self.each(draid, on_child.child, on_child.offset, |leaf, outdated| {
             found.push((leaf, outdated));
         });
         if found.len() > 1 {
@@ -104,9 +108,9 @@ impl Children {
     }
 
     /// How good a place is.
-    pub fn standing(&self, draid: Option<&DraidMap>, spot: Spot) -> Standing {
+    pub fn standing(&self, draid: Option<&DraidMap>, on_child: ChildOffset) -> Standing {
         let mut best = Standing::Gone;
-        self.each(draid, spot.child, spot.offset, |leaf, outdated| {
+        self.each(draid, on_child.child, on_child.offset, |leaf, outdated| {
             if leaf.is_usable() {
                 best = best.max(match outdated {
                     true => Standing::Outdated,
@@ -119,9 +123,9 @@ impl Children {
     }
 
     /// Whether a place has a readable leaf that does not lack blocks born in a txg.
-    pub fn has(&self, draid: Option<&DraidMap>, spot: Spot, birth: Txg) -> bool {
+    pub fn has(&self, draid: Option<&DraidMap>, on_child: ChildOffset, birth: Txg) -> bool {
         let mut any = false;
-        self.each(draid, spot.child, spot.offset, |leaf, outdated| {
+        self.each(draid, on_child.child, on_child.offset, |leaf, outdated| {
             let stale = outdated && !leaf.is_outdated();
             any |= leaf.is_usable() && !stale && !leaf.lacks(birth);
         });
@@ -138,18 +142,27 @@ impl Children {
     }
 
     /// The leaf that would be read.
-    pub fn best(&self, draid: Option<&DraidMap>, spot: Spot) -> Option<(&Arc<Leaf>, bool)> {
-        self.ranked(draid, spot).into_iter().next()
+    pub fn best(
+        &self,
+        draid: Option<&DraidMap>,
+        on_child: ChildOffset,
+    ) -> Option<(&Arc<Leaf>, bool)> {
+        self.ranked(draid, on_child).into_iter().next()
     }
 
     /// Reads from the best leaf that gives the bytes.
-    pub fn read(&self, draid: Option<&DraidMap>, spot: Spot, buf: &mut [u8]) -> Result<()> {
+    pub fn read(
+        &self,
+        draid: Option<&DraidMap>,
+        on_child: ChildOffset,
+        buf: &mut [u8],
+    ) -> Result<()> {
         let mut failed = None;
-        for (leaf, _) in self.ranked(draid, spot) {
-            let result = if spot.boot {
-                leaf.read_raw(BOOT_AREA.saturating_add(spot.offset), buf)
+        for (leaf, _) in self.ranked(draid, on_child) {
+            let result = if on_child.boot {
+                leaf.read_raw(BOOT_AREA.saturating_add(on_child.offset), buf)
             } else {
-                leaf.read(spot.offset, buf)
+                leaf.read(on_child.offset, buf)
             };
             match result {
                 Ok(()) => return Ok(()),
@@ -165,19 +178,19 @@ impl Children {
     pub fn write<'a>(
         &'a self,
         draid: Option<&DraidMap>,
-        spot: Spot,
+        on_child: ChildOffset,
         parts: &[IoSlice<'_>],
         missed: &mut Vec<&'a Arc<Leaf>>,
     ) -> Result<()> {
         let mut result = Err(None);
-        self.each(draid, spot.child, spot.offset, |leaf, _| {
-            match leaf.write(spot.offset, parts) {
-                Ok(()) => result = Ok(()),
-                Err(error) => {
-                    missed.push(leaf);
-                    if let Err(none @ None) = &mut result {
-                        *none = Some(error);
-                    }
+        self.each(draid, on_child.child, on_child.offset, |leaf, _| match leaf
+            .write(on_child.offset, parts)
+        {
+            Ok(()) => result = Ok(()),
+            Err(error) => {
+                missed.push(leaf);
+                if let Err(none @ None) = &mut result {
+                    *none = Some(error);
                 }
             }
         });

@@ -15,7 +15,7 @@ use std::ops::Range;
 
 /// A place on a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Spot {
+pub(crate) struct ChildOffset {
     pub child: u16,
     /// Offset in the child's data area, or in the boot area.
     pub offset: u64,
@@ -27,9 +27,9 @@ pub(crate) struct Spot {
 /// One column of a stripe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Column {
-    pub at: Spot,
+    pub at: ChildOffset,
     /// A second place that writes go to: the sector was moved already, but not its whole row.
-    pub also: Option<Spot>,
+    pub also: Option<ChildOffset>,
     /// Bytes on the child.
     pub len: usize,
     /// Its bytes of the block; empty for parity. If shorter than `len`, the rest is zeros.
@@ -107,11 +107,11 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
-    use super::{Column, Plan, Spot};
+    use super::{ChildOffset, Column, Plan};
 
     fn column(child: u16, len: usize, data: std::ops::Range<usize>) -> Column {
         Column {
-            at: Spot {
+            at: ChildOffset {
                 child,
                 offset: 0,
                 boot: false,

@@ -14,7 +14,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use zuse_base::cut::fit16;
 
-use super::plan::{Column, Plan, Spot};
+use super::plan::{ChildOffset, Column, Plan};
 
 /// With single parity, blocks whose offset has this bit exchange their first two columns.
 const EXCHANGE: u64 = 1 << 20;
@@ -98,7 +98,7 @@ impl RaidzMap {
         let (long, rest) = (sectors / (n - p), sectors % (n - p));
         let big = if rest == 0 { 0 } else { rest + p };
         let used = if long == 0 { big } else { n };
-        let spot = |c: u64| Spot {
+        let on_child = |c: u64| ChildOffset {
             child: fit16((first + c) % n),
             offset: ((first + c) / n) << a,
             boot: false,
@@ -114,7 +114,7 @@ impl RaidzMap {
                 _ => c,
             };
             Column {
-                at: spot(place),
+                at: on_child(place),
                 also: None,
                 len,
                 data,
@@ -140,7 +140,7 @@ impl RaidzMap {
             } else {
                 cols
             };
-            let spot = |c: u64, w: u64| Spot {
+            let on_child = |c: u64, w: u64| ChildOffset {
                 child: fit16((first + c) % w),
                 offset: ((first + c) / w) << a,
                 boot: scratch && w == self.children,
@@ -162,8 +162,8 @@ impl RaidzMap {
                     at..at + (1 << a)
                 });
                 Column {
-                    at: spot(place, if old { w - 1 } else { w }),
-                    also: (old && first + place < moved).then(|| spot(place, w)),
+                    at: on_child(place, if old { w - 1 } else { w }),
+                    also: (old && first + place < moved).then(|| on_child(place, w)),
                     len: 1 << a,
                     data,
                 }

@@ -113,8 +113,8 @@ impl<'a> Reading<'a> {
     }
 
     fn standing(&self, column: usize) -> Standing {
-        let spot = self.plan.columns[column].at;
-        self.stripes.children.standing(self.draid(), spot)
+        let on_child = self.plan.columns[column].at;
+        self.stripes.children.standing(self.draid(), on_child)
     }
 
     fn is_read(&self, column: usize) -> bool {
@@ -195,10 +195,10 @@ impl<'a> Reading<'a> {
     }
 
     fn fetch_one(&mut self, column: usize) {
-        let spot = self.plan.columns[column].at;
+        let on_child = self.plan.columns[column].at;
         let (children, draid) = (&self.stripes.children, self.draid());
         let result = match self.place_of(column) {
-            Some(bytes) => children.read(draid, spot, bytes),
+            Some(bytes) => children.read(draid, on_child, bytes),
             None => Ok(()),
         };
         self.note(column, result);

@@ -10,8 +10,8 @@ use crate::copies::ReadOutcome;
 use crate::geometry::LABEL_START;
 use crate::health::{Aux, Health, VdevState};
 use crate::leaf::Leaf;
-use crate::prove::Judge;
 use crate::size::SizeRule;
+use crate::verify::BlockCheck;
 
 const SIZE: u64 = 80 << 20;
 
@@ -52,7 +52,7 @@ impl Disks {
                 .map(|i| {
                     let device = Arc::new(MemDevice::new(format!("/d/{i}"), SIZE));
                     let leaf = Arc::new(Leaf::closed(i as u64 + 1, None));
-                    leaf.seat(device.clone());
+                    leaf.set_device(device.clone());
                     (leaf, device)
                 })
                 .collect(),
@@ -381,13 +381,13 @@ fn blocks_survive_the_loss_or_damage_of_as_many_children_as_there_is_parity() {
         // Once scrubbed, nothing is wrong any more.
         for round in 0..2 {
             for (offset, data) in &blocks {
-                let mut judge = Judge {
+                let mut check = BlockCheck {
                     verify: &mut |b| b == data,
                     is_live: &|| true,
                     fills: false,
                 };
                 let (offset, birth) = (*offset, Txg(birth));
-                let found = stripes.prove(offset, birth, &mut buf, data.len(), &mut judge);
+                let found = stripes.verify_block(offset, birth, &mut buf, data.len(), &mut check);
                 assert!(found.good && !found.stale, "{what}");
                 assert!(round == 0 || found.repaired == 0, "{what}: {found:?}");
                 assert!(found.lacking.is_empty() || lost > 0, "{what}: {found:?}");
@@ -499,12 +499,12 @@ fn what_was_written_before_an_expansion_is_read_at_every_moment_of_it() {
         let during = Stripes::new(Map::Raidz(map), disks.children(w));
         // Its parity is all there, however many columns the last row has.
         let mut buf = Vec::new();
-        let mut judge = Judge {
+        let mut check = BlockCheck {
             verify: &mut |b| b == data,
             is_live: &|| true,
             fills: false,
         };
-        let found = during.prove(offset, Txg(9), &mut buf, psize, &mut judge);
+        let found = during.verify_block(offset, Txg(9), &mut buf, psize, &mut check);
         assert!(found.good && found.repaired == 0, "seed {seed}");
         // As many children as there is parity may be gone.
         let first = dice.roll(w as u64) as usize;
@@ -566,34 +566,34 @@ fn a_device_beside_a_child_gets_the_columns_that_it_lacks() {
     let mut children = disks.children(5);
     children[2] = Child::new(vec![member(2), member(5)]).unwrap();
     let stripes = Stripes::new(Map::Raidz(raidz(5, 1, 12)), children);
-    let prove = || {
-        let mut judge = Judge {
+    let verify_block = || {
+        let mut check = BlockCheck {
             verify: &mut |b| b == data,
             is_live: &|| true,
             fills: false,
         };
-        stripes.prove(0, Txg(9), &mut Vec::new(), data.len(), &mut judge)
+        stripes.verify_block(0, Txg(9), &mut Vec::new(), data.len(), &mut check)
     };
     let new = &disks.0[5].0;
     new.set_missing(&[Span::new(4, 9)]);
-    let found = prove();
+    let found = verify_block();
     assert!(found.good && found.repaired > 0 && found.lacking.is_empty());
     // The new leaf was written and not read, and lacks the block no more.
     assert_eq!(new.counters().reads.get(), 0);
     new.set_missing(&[]);
-    assert_eq!(prove().repaired, 0);
+    assert_eq!(verify_block().repaired, 0);
     assert_eq!(disks.errors(), [0; 6]);
     // The one beside it rots: either repairs the other.
     disks.spoil(2, &mut dice);
-    let found = prove();
+    let found = verify_block();
     assert!(found.good && found.repaired > 0);
     assert_eq!(disks.errors()[2], 1);
     disks.spoil(5, &mut dice);
     disks.remove(4);
-    let found = prove();
+    let found = verify_block();
     assert!(found.good && found.repaired > 0);
     assert_eq!(found.lacking, [5], "the one that is gone");
-    assert_eq!(prove().repaired, 0);
+    assert_eq!(verify_block().repaired, 0);
 }
 
 #[test]
@@ -604,12 +604,12 @@ fn what_was_freed_meanwhile_is_neither_blamed_nor_written() {
     let data = dice.bytes(20_000);
     stripes.write(0, 9, &data).unwrap();
     disks.spoil(1, &mut dice);
-    let mut judge = Judge {
+    let mut check = BlockCheck {
         verify: &mut |b| b == data,
         is_live: &|| false,
         fills: false,
     };
-    let found = stripes.prove(0, Txg(9), &mut Vec::new(), data.len(), &mut judge);
+    let found = stripes.verify_block(0, Txg(9), &mut Vec::new(), data.len(), &mut check);
     assert!(found.stale && found.repaired == 0);
     assert_eq!(disks.errors(), [0; 4]);
 }

@@ -7,7 +7,7 @@ use zuse_base::{Error, Result, ZEROS};
 use zuse_codec::parity;
 
 use super::Stripes;
-use super::plan::{Plan, Spot};
+use super::plan::{ChildOffset, Plan};
 use super::read::parity_at;
 use crate::leaf::Leaf;
 
@@ -17,7 +17,7 @@ const MAX_PARTS: usize = 512;
 /// Bytes of one column and where they go.
 pub(super) struct Part<'a> {
     column: usize,
-    pub spot: Spot,
+    pub on_child: ChildOffset,
     pub bytes: &'a [u8],
     /// Zeros behind them.
     pub zeros: usize,
@@ -68,7 +68,7 @@ impl Stripes {
         .unwrap_or(&[]);
         Part {
             column,
-            spot: of.at,
+            on_child: of.at,
             bytes,
             zeros: of.len.saturating_sub(bytes.len()),
         }
@@ -91,7 +91,7 @@ impl Stripes {
         let Some(first) = run.first() else {
             return Ok(());
         };
-        if first.spot.boot {
+        if first.on_child.boot {
             return Err(Error::unsupported(
                 "raidz expansion",
                 "writing while its first sectors are in the boot area",
@@ -109,7 +109,7 @@ impl Stripes {
         }
         slices.retain(|s| !s.is_empty());
         self.children
-            .write(self.draid(), first.spot, &slices, missed)
+            .write(self.draid(), first.on_child, &slices, missed)
     }
 
     /// Writes a block, padded with zeros to the sector. Each stripe tolerates as many lost columns
@@ -131,18 +131,18 @@ impl Stripes {
         let mut parts: Vec<Part<'_>> = Vec::with_capacity(plan.columns.len());
         for c in 0..plan.columns.len() {
             let part = self.part(&plan, c, data, &parity);
-            if let Some(spot) = plan.columns[c].also {
-                parts.push(Part { spot, ..part });
+            if let Some(on_child) = plan.columns[c].also {
+                parts.push(Part { on_child, ..part });
             }
             parts.push(part);
         }
         if plan.stripes.len() > 1 {
-            parts.sort_by_key(|p| (p.spot.child, p.spot.offset));
+            parts.sort_by_key(|p| (p.on_child.child, p.on_child.offset));
         }
         let follows = |a: &Part<'_>, b: &Part<'_>| {
-            a.spot.child == b.spot.child
-                && a.spot.boot == b.spot.boot
-                && a.spot.offset.checked_add(a.len()) == Some(b.spot.offset)
+            a.on_child.child == b.on_child.child
+                && a.on_child.boot == b.on_child.boot
+                && a.on_child.offset.checked_add(a.len()) == Some(b.on_child.offset)
         };
         let mut missed = Vec::new();
         let mut lost = vec![false; plan.columns.len()];

@@ -296,16 +296,16 @@ impl Vdevs {
     pub fn set_reflow(&self, offset: u64, scratch: bool) -> bool {
         self.reflow.0.store(offset, Relaxed);
         self.reflow.1.store(scratch, Relaxed);
-        self.tell_reflow(&self.tops())
+        self.publish_reflow(&self.tops())
     }
 
-    pub(super) fn tell_reflow(&self, tops: &[Arc<Top>]) -> bool {
+    pub(super) fn publish_reflow(&self, tops: &[Arc<Top>]) -> bool {
         let (offset, scratch) = (self.reflow.0.load(Relaxed), self.reflow.1.load(Relaxed));
-        let told = tops.iter().filter(|t| match &t.layout {
+        let changed = tops.iter().filter(|t| match &t.layout {
             Layout::Stripes(stripes) => stripes.set_reflow(offset, scratch),
             _ => false,
         });
-        told.count() > 0
+        changed.count() > 0
     }
 }
 

@@ -50,7 +50,7 @@ impl Vdevs {
         self.pool_guid.store(root.guid, Ordering::Relaxed);
         // Before the tree becomes visible: a block's columns depend on the progress of the
         // expansion.
-        self.tell_reflow(&tops);
+        self.publish_reflow(&tops);
         // Reads under way end on the old tree, which has the same leaves.
         *self.tripwire.hold(at::TREE, self.tops.write()) = tops;
         let now = self.leaves();
@@ -171,7 +171,7 @@ impl Node {
     }
 }
 
-/// Refuses a new device that could not be seated.
+/// Refuses a new device that could not be opened.
 fn check_seated(tops: &Tops, guid: u64) -> Result<()> {
     let leaf = tops.iter().flat_map(|t| t.leaves());
     let Some(leaf) = leaf.into_iter().find(|l| l.guid() == guid) else {

@@ -161,7 +161,7 @@ impl Vdevs {
         };
         let tops = builder.tops(root)?;
         self.pool_guid.store(root.guid, Ordering::Relaxed);
-        self.tell_reflow(&tops);
+        self.publish_reflow(&tops);
         *self.tripwire.hold(at::TREE, self.tops.write()) = tops;
         Ok(())
     }
@@ -190,7 +190,7 @@ impl Vdevs {
     /// `Refused`: `NODEV` for no such leaf, `BUSY` if its top-level vdev needs it and is no log
     /// vdev.
     pub fn offline(&self, guid: u64) -> Result<()> {
-        self.take_out(guid, Health::new(VdevState::Offline, Aux::None))
+        self.take_out_of_service(guid, Health::new(VdevState::Offline, Aux::None))
     }
 
     /// Takes a leaf out as faulted.
@@ -198,7 +198,7 @@ impl Vdevs {
     /// # Errors
     /// As [`Vdevs::offline`].
     pub fn fault(&self, guid: u64, why: Aux) -> Result<()> {
-        self.take_out(guid, Health::new(VdevState::Faulted, why))
+        self.take_out_of_service(guid, Health::new(VdevState::Faulted, why))
     }
 
     /// Takes out leaves whose labels are gone or belong to another pool: the device was
@@ -213,7 +213,7 @@ impl Vdevs {
                 if let Err(why) = check_label(&labels, leaf.guid(), self.pool_guid()) {
                     let health = Health::new(VdevState::CantOpen, why);
                     // Refused if it is needed.
-                    let _ = self.take_out(leaf.guid(), health);
+                    let _ = self.take_out_of_service(leaf.guid(), health);
                 }
             }
         }
@@ -231,7 +231,7 @@ impl Vdevs {
                 if leaf.is_usable() {
                     leaf.set_degraded(None);
                 } else {
-                    seat(leaf, config, &top.fit(self.pool_guid(), true), devices);
+                    find_device(leaf, config, &top.fit(self.pool_guid(), true), devices);
                 }
                 return Ok(());
             }
@@ -263,7 +263,7 @@ impl Vdevs {
         }
     }
 
-    fn take_out(&self, guid: u64, health: Health) -> Result<()> {
+    fn take_out_of_service(&self, guid: u64, health: Health) -> Result<()> {
         let tops = self.tops();
         let (top, leaf) = tops
             .iter()
@@ -317,7 +317,7 @@ fn clear_node(
                 }
                 // The user took it offline, which is no error to clear.
                 None if leaf.health().state == VdevState::Offline => {}
-                None => seat(leaf, &node.config, fit, devices),
+                None => find_device(leaf, &node.config, fit, devices),
             }
         }
     }
@@ -525,7 +525,7 @@ impl Builder<'_> {
         } else if config.faulted && config.aux_state.as_deref() == Some("external") {
             leaf.unseat(Health::new(VdevState::Faulted, Aux::External));
         } else if !leaf.is_usable() {
-            seat(&leaf, config, fit, self.devices);
+            find_device(&leaf, config, fit, self.devices);
         }
         leaf
     }
@@ -624,8 +624,8 @@ fn is_copies(config: &VdevConfig) -> bool {
     config.kind.is_device() || config.kind.is_mirror_like() && config.children.iter().all(is_copies)
 }
 
-/// Finds a leaf's device and seats it, if it is the right one.
-fn seat(leaf: &Leaf, config: &VdevConfig, fit: &Fit, devices: Devices<'_>) {
+/// Finds a leaf's device, and opens the leaf with it if it is the right one.
+fn find_device(leaf: &Leaf, config: &VdevConfig, fit: &Fit, devices: Devices<'_>) {
     let cannot = |why| leaf.unseat(Health::new(VdevState::CantOpen, why));
     // This is so even if an older label of its device differs.
     if config.split_off {
@@ -642,7 +642,7 @@ fn seat(leaf: &Leaf, config: &VdevConfig, fit: &Fit, devices: Devices<'_>) {
     if device.sector_shift() > u32::from(fit.ashift) {
         return cannot(Aux::AshiftTooBig);
     }
-    leaf.seat(device);
+    leaf.set_device(device);
     if leaf.is_usable() && leaf.asize() < fit.asize {
         cannot(Aux::BadLabel);
     }

@@ -28,7 +28,7 @@ pub struct VdevStatus {
     pub asize: u64,
     /// Data bytes that a vdev in this place must hold: whole metaslabs, or the share of those; 0 of
     /// the root.
-    pub least: u64,
+    pub min_size: u64,
     /// Top-level: sector shift.
     pub ashift: u8,
     /// Leaf: preferred sector shift of the device.
@@ -75,7 +75,7 @@ fn of_node(node: &Node, top: Option<&Top>) -> VdevStatus {
         name: node.config.name(),
         health: node.health(),
         asize: top.map_or(0, Top::asize),
-        least: 0,
+        min_size: 0,
         ashift: top.map_or(0, Top::ashift),
         physical_ashift: None,
         is_log: top.is_some_and(Top::is_log),
@@ -115,7 +115,7 @@ fn of_node(node: &Node, top: Option<&Top>) -> VdevStatus {
         None => status.add_children(),
     }
     if let Some(top) = top {
-        status.tell_least(top.in_metaslabs());
+        status.set_min_size(top.in_metaslabs());
     }
     status
 }
@@ -175,16 +175,16 @@ impl VdevStatus {
         }
     }
 
-    fn tell_least(&mut self, least: u64) {
-        self.least = least;
+    fn set_min_size(&mut self, min_size: u64) {
+        self.min_size = min_size;
         let count = self.children.len();
         let share = match self.kind {
-            VdevKind::Raidz { .. } => least.div_ceil((count as u64).max(1)),
-            VdevKind::Draid { nspares, .. } => replacement_asize(least, count, nspares),
-            _ => least,
+            VdevKind::Raidz { .. } => min_size.div_ceil((count as u64).max(1)),
+            VdevKind::Draid { nspares, .. } => replacement_asize(min_size, count, nspares),
+            _ => min_size,
         };
         for child in &mut self.children {
-            child.tell_least(share);
+            child.set_min_size(share);
         }
     }
 
@@ -266,7 +266,7 @@ impl Vdevs {
             name: "root".into(),
             health: self.health(),
             asize: tops.iter().map(|t| t.asize()).fold(0, u64::saturating_add),
-            least: 0,
+            min_size: 0,
             ashift: 0,
             physical_ashift: None,
             is_log: false,

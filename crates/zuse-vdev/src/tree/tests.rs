@@ -14,7 +14,7 @@ use crate::geometry::{LABEL_START, leaf_asize, metaslab_shift};
 use crate::health::Aux;
 use crate::indirect::{Mapping, Moved};
 use crate::label::{self, LabelPair, Labels};
-use crate::{Judge, Proof};
+use crate::{BlockCheck, Verified};
 
 mod apart;
 mod removed;
@@ -26,9 +26,9 @@ const TXG: u64 = 4;
 
 /// Devices by guid, which tests take away and bring back.
 #[derive(Default)]
-struct Shelf(Mutex<BTreeMap<u64, Arc<dyn BlockDevice>>>);
+struct TestDevices(Mutex<BTreeMap<u64, Arc<dyn BlockDevice>>>);
 
-impl Shelf {
+impl TestDevices {
     fn put(&self, guid: u64, device: Arc<dyn BlockDevice>) {
         self.0.lock().insert(guid, device);
     }
@@ -95,19 +95,19 @@ fn uberblock(config: &PoolConfig, txg: u64) -> Uberblock {
     }
 }
 
-/// Makes a pool on memory: labels, a commit of txg 4; all devices on the shelf.
-fn create(config: &PoolConfig) -> (Shelf, Vdevs) {
-    let shelf = Shelf::default();
+/// Makes a pool on memory: labels, a commit of txg 4; all devices are kept.
+fn create(config: &PoolConfig) -> (TestDevices, Vdevs) {
+    let devices = TestDevices::default();
     for top in &config.vdev_tree.children {
         for leaf in top.devices() {
             let device = MemDevice::new(format!("/d/{}", leaf.guid), SIZE);
             label::init(&device, &label::initial_label(config, top, leaf, TXG)).unwrap();
-            shelf.put(leaf.guid, Arc::new(device));
+            devices.put(leaf.guid, Arc::new(device));
         }
     }
-    let vdevs = shelf.open(config, OpenMode::CREATE);
+    let vdevs = devices.open(config, OpenMode::CREATE);
     commit(&vdevs, config, TXG);
-    (shelf, vdevs)
+    (devices, vdevs)
 }
 
 fn commit(vdevs: &Vdevs, config: &PoolConfig, txg: u64) {
@@ -143,13 +143,13 @@ fn spoil(device: &Arc<dyn BlockDevice>, offset: u64) {
 #[test]
 fn a_created_pool_is_found_again_and_its_uberblock_chosen() {
     let config = pool(vec![top(disk(0, 10)), mirror(1, 20, &[21, 22])]);
-    let (shelf, vdevs) = create(&config);
+    let (devices, vdevs) = create(&config);
     vdevs.write(at(0, 0x4000), &[7; 1536]).unwrap();
     commit(&vdevs, &config, 5);
-    let scan = assemble::assemble(&assemble::read_labels(&shelf.all()));
+    let scan = assemble::assemble(&assemble::read_labels(&devices.all()));
     let found = &scan.pools[0];
     assert_eq!(found.health(), Health::GOOD);
-    let again = shelf.open(&found.config, OpenMode::import(false));
+    let again = devices.open(&found.config, OpenMode::import(false));
     let choice = again.best_uberblock(None).unwrap();
     assert_eq!(choice.uberblock, uberblock(&config, 5));
     assert_eq!(choice.uberblock.guid_sum, again.guid_sum());
@@ -171,11 +171,11 @@ fn a_created_pool_is_found_again_and_its_uberblock_chosen() {
 
 #[test]
 fn a_write_is_padded_with_zeros_to_the_sector() {
-    let (shelf, vdevs) = create(&pool(vec![top(disk(0, 10))]));
+    let (devices, vdevs) = create(&pool(vec![top(disk(0, 10))]));
     vdevs.write(at(0, 0x2000), &[0xff; 8192]).unwrap();
     vdevs.write(at(0, 0x2000), &[1; 512]).unwrap();
     let mut bytes = vec![0; 8192];
-    shelf
+    devices
         .get(10)
         .unwrap()
         .read_at(&mut bytes, LABEL_START + 0x2000)
@@ -188,9 +188,9 @@ fn a_write_is_padded_with_zeros_to_the_sector() {
 
 #[test]
 fn a_mirror_heals_a_wrong_copy_and_counts_it() {
-    let (shelf, vdevs) = create(&pool(vec![mirror(0, 20, &[21, 22])]));
+    let (devices, vdevs) = create(&pool(vec![mirror(0, 20, &[21, 22])]));
     vdevs.write(at(0, 0), &[5; 4096]).unwrap();
-    spoil(&shelf.get(21).unwrap(), 0);
+    spoil(&devices.get(21).unwrap(), 0);
     assert_eq!(read(&vdevs, 0, 0, &[5; 4096]).unwrap(), ReadOutcome::Good);
     let leaf = vdevs.leaf(21).unwrap();
     assert_eq!(
@@ -201,7 +201,7 @@ fn a_mirror_heals_a_wrong_copy_and_counts_it() {
         (1, 1)
     );
     let mut buf = Vec::new();
-    assert_eq!(prove(&vdevs, &mut buf, &[5; 4096]), whole(0));
+    assert_eq!(verify(&vdevs, &mut buf, &[5; 4096]), whole(0));
     let status = vdevs.status();
     assert_eq!(
         (
@@ -211,45 +211,46 @@ fn a_mirror_heals_a_wrong_copy_and_counts_it() {
         ("mirror-0", 0)
     );
     assert!(status.has_errors());
-    vdevs.clear(None, &|c| shelf.get(c.guid)).unwrap();
+    vdevs.clear(None, &|c| devices.get(c.guid)).unwrap();
     assert!(!vdevs.status().has_errors());
 }
 
 #[test]
 fn a_scrub_repairs_the_copy_that_no_read_would_meet() {
-    let (shelf, vdevs) = create(&pool(vec![mirror(0, 20, &[21, 22, 23])]));
+    let (devices, vdevs) = create(&pool(vec![mirror(0, 20, &[21, 22, 23])]));
     vdevs.write(at(0, 0), &[5; 4096]).unwrap();
-    spoil(&shelf.get(23).unwrap(), 0);
+    spoil(&devices.get(23).unwrap(), 0);
     let mut buf = Vec::new();
-    assert_eq!(prove(&vdevs, &mut buf, &[5; 4096]), whole(4096));
+    assert_eq!(verify(&vdevs, &mut buf, &[5; 4096]), whole(4096));
     assert_eq!(buf, [5; 4096]);
-    assert_eq!(prove(&vdevs, &mut buf, &[5; 4096]), whole(0));
+    assert_eq!(verify(&vdevs, &mut buf, &[5; 4096]), whole(0));
 }
 
-fn prove(vdevs: &Vdevs, buf: &mut Vec<u8>, block: &[u8]) -> Proof {
-    let mut judge = Judge {
+fn verify(vdevs: &Vdevs, buf: &mut Vec<u8>, block: &[u8]) -> Verified {
+    let mut check = BlockCheck {
         verify: &mut |bytes| bytes == block,
         is_live: &|| true,
         fills: false,
     };
     let place = at(0, 0);
-    vdevs.prove(place, buf, block.len(), &mut judge).unwrap()
+    let found = vdevs.verify_block(place, buf, block.len(), &mut check);
+    found.unwrap()
 }
 
-fn whole(repaired: u64) -> Proof {
-    Proof {
+fn whole(repaired: u64) -> Verified {
+    Verified {
         good: true,
         repaired,
-        ..Proof::default()
+        ..Verified::default()
     }
 }
 
 #[test]
 fn bytes_that_are_wrong_everywhere_are_given_back_as_wrong() {
-    let (shelf, vdevs) = create(&pool(vec![mirror(0, 20, &[21, 22])]));
+    let (devices, vdevs) = create(&pool(vec![mirror(0, 20, &[21, 22])]));
     vdevs.write(at(0, 0), &[5; 4096]).unwrap();
     for guid in [21, 22] {
-        spoil(&shelf.get(guid).unwrap(), 0);
+        spoil(&devices.get(guid).unwrap(), 0);
     }
     assert_eq!(
         read(&vdevs, 0, 0, &[5; 4096]).unwrap(),
@@ -261,10 +262,10 @@ fn bytes_that_are_wrong_everywhere_are_given_back_as_wrong() {
 #[test]
 fn a_mirror_serves_and_writes_with_one_child_and_says_which_one_missed_what() {
     let config = pool(vec![mirror(0, 20, &[21, 22])]);
-    let (shelf, _) = create(&config);
-    let faulty = Arc::new(FaultyDevice::new(shelf.take(22)));
-    shelf.put(22, faulty.clone());
-    let vdevs = shelf.open(&config, OpenMode::import(true));
+    let (devices, _) = create(&config);
+    let faulty = Arc::new(FaultyDevice::new(devices.take(22)));
+    devices.put(22, faulty.clone());
+    let vdevs = devices.open(&config, OpenMode::import(true));
     faulty.add(Rule::broken(Op::Write));
     faulty.add(Rule::broken(Op::Read));
     vdevs.write(at(0, 0), &[5; 4096]).unwrap();
@@ -284,14 +285,14 @@ fn a_mirror_serves_and_writes_with_one_child_and_says_which_one_missed_what() {
 #[test]
 fn a_missing_device_leaves_a_mirror_degraded_and_a_stripe_unavailable() {
     let config = pool(vec![top(disk(0, 10)), mirror(1, 20, &[21, 22])]);
-    let (shelf, _) = create(&config);
-    let lost = shelf.take(21);
-    let vdevs = shelf.open(&config, OpenMode::import(true));
+    let (devices, _) = create(&config);
+    let lost = devices.take(21);
+    let vdevs = devices.open(&config, OpenMode::import(true));
     assert_eq!(vdevs.health().word(), "DEGRADED");
     let why = vdevs.leaf(21).unwrap().health();
     assert_eq!((why.word(), why.why.note()), ("UNAVAIL", "cannot open"));
-    shelf.put(21, lost);
-    vdevs.clear(Some(21), &|c| shelf.get(c.guid)).unwrap();
+    devices.put(21, lost);
+    vdevs.clear(Some(21), &|c| devices.get(c.guid)).unwrap();
     assert_eq!(vdevs.health(), Health::GOOD);
     assert!(
         vdevs
@@ -299,8 +300,8 @@ fn a_missing_device_leaves_a_mirror_degraded_and_a_stripe_unavailable() {
             .unwrap_err()
             .is(Errno::NODEV)
     );
-    shelf.take(10);
-    let vdevs = shelf.open(&config, OpenMode::import(true));
+    devices.take(10);
+    let vdevs = devices.open(&config, OpenMode::import(true));
     assert_eq!(vdevs.health().word(), "UNAVAIL");
     assert!(matches!(
         read(&vdevs, 0, 0, &[0; 512]),
@@ -315,7 +316,7 @@ fn a_missing_device_leaves_a_mirror_degraded_and_a_stripe_unavailable() {
 #[test]
 fn devices_that_do_not_belong_are_kept_out() {
     let config = pool(vec![mirror(0, 20, &[21, 22])]);
-    let (shelf, _) = create(&config);
+    let (devices, _) = create(&config);
     let state = |device: Arc<dyn BlockDevice>| {
         let vdevs = Vdevs::open(
             &config.vdev_tree,
@@ -323,16 +324,16 @@ fn devices_that_do_not_belong_are_kept_out() {
                 if c.guid == 21 {
                     Some(device.clone())
                 } else {
-                    shelf.get(22)
+                    devices.get(22)
                 }
             },
             OpenMode::import(true),
         );
         vdevs.unwrap().leaf(21).unwrap().health().why
     };
-    assert_eq!(state(shelf.get(21).unwrap()), Aux::None);
+    assert_eq!(state(devices.get(21).unwrap()), Aux::None);
     assert_eq!(
-        state(shelf.get(22).unwrap()),
+        state(devices.get(22).unwrap()),
         Aux::BadLabel,
         "the sibling's device"
     );
@@ -402,10 +403,10 @@ fn blocks_that_cannot_be_there_are_corrupt() {
 #[test]
 fn a_commit_writes_even_labels_then_the_uberblock_then_odd_labels_each_flushed() {
     let config = pool(vec![top(disk(0, 10))]);
-    let (shelf, _) = create(&config);
-    let recording = Arc::new(RecordingDevice::new(shelf.take(10)));
-    shelf.put(10, recording.clone());
-    let vdevs = shelf.open(&config, OpenMode::import(true));
+    let (devices, _) = create(&config);
+    let recording = Arc::new(RecordingDevice::new(devices.take(10)));
+    devices.put(10, recording.clone());
+    let vdevs = devices.open(&config, OpenMode::import(true));
     vdevs.write(at(0, 0), &[1; 512]).unwrap();
     recording.take();
     commit(&vdevs, &config, 5);
@@ -471,10 +472,10 @@ fn without_a_change_of_configuration_three_data_vdevs_get_the_uberblock() {
 #[test]
 fn an_uberblock_that_reaches_no_initialised_vdev_is_an_error() {
     let config = pool(vec![top(disk(0, 10)), top(disk(1, 11))]);
-    let (shelf, _) = create(&config);
-    let faulty = Arc::new(FaultyDevice::new(shelf.take(10)));
-    shelf.put(10, faulty.clone());
-    let vdevs = shelf.open(&config, OpenMode::import(true));
+    let (devices, _) = create(&config);
+    let faulty = Arc::new(FaultyDevice::new(devices.take(10)));
+    devices.put(10, faulty.clone());
+    let vdevs = devices.open(&config, OpenMode::import(true));
     vdevs.set_metaslabs(1, 0, 24).unwrap();
     faulty.add(Rule::broken(Op::Write));
     assert!(
@@ -500,10 +501,10 @@ fn a_failed_flush_fails_a_stripe_but_not_a_mirror() {
         (pool(vec![top(disk(0, 21))]), true),
         (pool(vec![mirror(0, 20, &[21, 22])]), false),
     ] {
-        let (shelf, _) = create(&config);
-        let faulty = Arc::new(FaultyDevice::new(shelf.take(21)));
-        shelf.put(21, faulty.clone());
-        let vdevs = shelf.open(&config, OpenMode::import(true));
+        let (devices, _) = create(&config);
+        let faulty = Arc::new(FaultyDevice::new(devices.take(21)));
+        devices.put(21, faulty.clone());
+        let vdevs = devices.open(&config, OpenMode::import(true));
         faulty.add(Rule::new(Op::Flush, Fault::Fail(Errno::IO)));
         vdevs.write(at(0, 0), &[1; 512]).unwrap();
         assert_eq!(vdevs.flush_written().is_err(), fails);
@@ -532,11 +533,11 @@ fn a_disk_that_vanishes_between_write_and_flush_fails_the_flush() {
 #[test]
 fn a_copy_that_missed_a_write_does_not_vouch_for_its_failing_sibling() {
     let config = pool(vec![mirror(0, 20, &[21, 22])]);
-    let (shelf, _) = create(&config);
-    let faulty = [21, 22].map(|guid| Arc::new(FaultyDevice::new(shelf.take(guid))));
-    shelf.put(21, faulty[0].clone());
-    shelf.put(22, faulty[1].clone());
-    let vdevs = shelf.open(&config, OpenMode::import(true));
+    let (devices, _) = create(&config);
+    let faulty = [21, 22].map(|guid| Arc::new(FaultyDevice::new(devices.take(guid))));
+    devices.put(21, faulty[0].clone());
+    devices.put(22, faulty[1].clone());
+    let vdevs = devices.open(&config, OpenMode::import(true));
     faulty[0].add(Rule::broken(Op::Write).times(1));
     faulty[1].add(Rule::broken(Op::Flush));
     vdevs.write(at(0, 0), &[1; 512]).unwrap();
@@ -549,10 +550,10 @@ fn a_copy_that_missed_a_write_does_not_vouch_for_its_failing_sibling() {
 #[test]
 fn what_a_leaf_missed_after_a_mark_is_noted_again() {
     let config = pool(vec![mirror(0, 20, &[21, 22])]);
-    let (shelf, _) = create(&config);
-    let faulty = Arc::new(FaultyDevice::new(shelf.take(22)));
-    shelf.put(22, faulty.clone());
-    let vdevs = shelf.open(&config, OpenMode::import(true));
+    let (devices, _) = create(&config);
+    let faulty = Arc::new(FaultyDevice::new(devices.take(22)));
+    devices.put(22, faulty.clone());
+    let vdevs = devices.open(&config, OpenMode::import(true));
     for broken in [Op::Write, Op::Flush] {
         let mark = vdevs.mark(0).unwrap();
         faulty.add(Rule::broken(broken).times(1));
@@ -570,17 +571,17 @@ fn what_a_leaf_missed_after_a_mark_is_noted_again() {
 #[test]
 fn the_last_copy_cannot_be_taken_offline() {
     let config = pool(vec![mirror(0, 20, &[21, 22])]);
-    let (shelf, vdevs) = create(&config);
+    let (devices, vdevs) = create(&config);
     vdevs.offline(21).unwrap();
     assert!(vdevs.offline(22).unwrap_err().is(Errno::BUSY));
     assert_eq!(vdevs.leaf(21).unwrap().health().word(), "OFFLINE");
-    vdevs.clear(None, &|c| shelf.get(c.guid)).unwrap();
+    vdevs.clear(None, &|c| devices.get(c.guid)).unwrap();
     assert_eq!(
         vdevs.leaf(21).unwrap().health().word(),
         "OFFLINE",
         "clear is not online"
     );
-    vdevs.online(21, &|c| shelf.get(c.guid)).unwrap();
+    vdevs.online(21, &|c| devices.get(c.guid)).unwrap();
     vdevs.fault(22, Aux::External).unwrap();
     assert_eq!(vdevs.leaf(22).unwrap().health().word(), "FAULTED");
 }
@@ -588,7 +589,7 @@ fn the_last_copy_cannot_be_taken_offline() {
 #[test]
 fn errors_that_another_process_counted_are_added() {
     let config = pool(vec![mirror(0, 20, &[10, 11]), top(disk(1, 12))]);
-    let (shelf, vdevs) = create(&config);
+    let (devices, vdevs) = create(&config);
     let counters = |guid| vdevs.leaf(guid).unwrap();
     counters(10).counters().checksum_errors.add(7);
     counters(12).counters().read_errors.add(2);
@@ -596,7 +597,7 @@ fn errors_that_another_process_counted_are_added() {
     let mut counts = vdevs.error_counts();
     counts.sort();
     assert_eq!(counts, [(10, [0, 0, 7]), (12, [2, 0, 0]), (20, [0, 0, 1])]);
-    let find = |c: &VdevConfig| shelf.get(c.guid);
+    let find = |c: &VdevConfig| devices.get(c.guid);
     let again = Vdevs::open(&config.vdev_tree, &find, OpenMode::import(true)).unwrap();
     again.leaf(12).unwrap().counters().read_errors.bump();
     again.add_error_counts(&counts);
@@ -608,15 +609,15 @@ fn errors_that_another_process_counted_are_added() {
 #[test]
 fn a_reconfigured_tree_keeps_leaves_and_their_counters() {
     let config = pool(vec![top(disk(0, 10))]);
-    let (shelf, vdevs) = create(&config);
+    let (devices, vdevs) = create(&config);
     vdevs.leaf(10).unwrap().counters().checksum_errors.bump();
     // Attach: the disk becomes a mirror, and a second top-level vdev is added.
     let bigger = pool(vec![mirror(0, 20, &[10, 11]), top(disk(1, 12))]);
     for guid in [11, 12] {
-        shelf.put(guid, Arc::new(MemDevice::new(format!("/d/{guid}"), SIZE)));
+        devices.put(guid, Arc::new(MemDevice::new(format!("/d/{guid}"), SIZE)));
     }
     vdevs
-        .reconfigure(&bigger.vdev_tree, &|c| shelf.get(c.guid), true)
+        .reconfigure(&bigger.vdev_tree, &|c| devices.get(c.guid), true)
         .unwrap();
     assert_eq!(vdevs.leaf(10).unwrap().counters().checksum_errors.get(), 1);
     vdevs.write(at(0, 0), &[3; 4096]).unwrap();
@@ -628,15 +629,15 @@ fn a_reconfigured_tree_keeps_leaves_and_their_counters() {
 
 #[test]
 fn an_outdated_leaf_is_read_last_and_its_old_bytes_are_no_error() {
-    let (shelf, vdevs) = create(&pool(vec![mirror(0, 20, &[21, 22])]));
+    let (devices, vdevs) = create(&pool(vec![mirror(0, 20, &[21, 22])]));
     vdevs.write(at(0, 0), &[5; 4096]).unwrap();
-    spoil(&shelf.get(21).unwrap(), 0);
+    spoil(&devices.get(21).unwrap(), 0);
     vdevs.leaf(21).unwrap().set_outdated(true);
     assert_eq!(read(&vdevs, 0, 0, &[5; 4096]).unwrap(), ReadOutcome::Good);
     assert_eq!(vdevs.leaf(21).unwrap().counters().reads.get(), 0);
     let mut buf = Vec::new();
     // A scan does not read it either, but writes it.
-    assert_eq!(prove(&vdevs, &mut buf, &[5; 4096]), whole(4096));
+    assert_eq!(verify(&vdevs, &mut buf, &[5; 4096]), whole(4096));
     let leaf = vdevs.leaf(21).unwrap();
     let counters = leaf.counters();
     assert_eq!(
@@ -647,7 +648,7 @@ fn an_outdated_leaf_is_read_last_and_its_old_bytes_are_no_error() {
     leaf.set_missing(&[Span::new(90, 10)]);
     assert!(leaf.lacks(Txg(90)) && leaf.lacks(Txg(99)));
     assert!(!leaf.lacks(Txg(89)) && !leaf.lacks(Txg(100)));
-    assert_eq!(prove(&vdevs, &mut buf, &[5; 4096]), whole(0));
+    assert_eq!(verify(&vdevs, &mut buf, &[5; 4096]), whole(0));
     assert_eq!(counters.reads.get(), 1);
 }
 
@@ -683,7 +684,7 @@ fn absurd_geometry_is_refused_or_harmless() {
             .wrapping_add(1442695040888963407);
         (state >> 33) % n
     };
-    let shelf = create(&pool(vec![mirror(0, 20, &[21, 22])])).0;
+    let devices = create(&pool(vec![mirror(0, 20, &[21, 22])])).0;
     let mut opened = 0;
     for _ in 0..5_000 {
         let mut small = |plain: u64| match roll(8) {
@@ -727,7 +728,7 @@ fn absurd_geometry_is_refused_or_harmless() {
             ..TopConfig::default()
         });
         let root = VdevConfig::root(1, vec![node]);
-        let Ok(vdevs) = Vdevs::open(&root, &|c| shelf.get(c.guid), OpenMode::CREATE) else {
+        let Ok(vdevs) = Vdevs::open(&root, &|c| devices.get(c.guid), OpenMode::CREATE) else {
             continue;
         };
         opened += 1;
@@ -749,27 +750,27 @@ mod power_cut;
 #[test]
 #[cfg(debug_assertions)]
 fn a_panic_under_a_lock_of_devices_tears_the_tripwire_of_the_pool() {
-    type Change<'a> = &'a dyn Fn(&Vdevs, &Shelf);
+    type Change<'a> = &'a dyn Fn(&Vdevs, &TestDevices);
     let config = || pool(vec![mirror(0, 20, &[21, 22]), removed(1, 30)]);
-    let reconfigure = |vdevs: &Vdevs, shelf: &Shelf| {
+    let reconfigure = |vdevs: &Vdevs, devices: &TestDevices| {
         let tree = config().vdev_tree;
-        let _ = vdevs.reconfigure(&tree, &|c| shelf.get(c.guid), false);
+        let _ = vdevs.reconfigure(&tree, &|c| devices.get(c.guid), false);
     };
     let changes: [(&str, Change<'_>); 3] = [
         (places::TREE, &reconfigure),
         (places::MAPPING, &|vdevs, _| {
             drop(vdevs.set_mapping(1, mapping(&[moved(0, 0x1000, 0, 0)])));
         }),
-        (places::SEAT, &|vdevs, _| {
+        (places::DEVICE, &|vdevs, _| {
             vdevs.leaf(21).unwrap().set_degraded(Some(Aux::External));
         }),
     ];
     for (place, change) in changes {
-        let (shelf, vdevs) = create(&config());
-        change(&vdevs, &shelf);
+        let (devices, vdevs) = create(&config());
+        change(&vdevs, &devices);
         assert_eq!(vdevs.tripwire().torn(), None, "{place}");
         vdevs.tripwire().set_trap(place, 0);
-        let panics = std::panic::AssertUnwindSafe(|| change(&vdevs, &shelf));
+        let panics = std::panic::AssertUnwindSafe(|| change(&vdevs, &devices));
         assert!(std::panic::catch_unwind(panics).is_err(), "{place}");
         assert!(vdevs.tripwire().torn().unwrap().contains(place));
     }

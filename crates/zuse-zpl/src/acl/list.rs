@@ -55,6 +55,18 @@ impl Entry {
     fn is_special(&self) -> bool {
         matches!(self.flags & WHO, OWNER | OWNING_GROUP | EVERYONE)
     }
+
+    /// Whether a mode can say the same as this entry for its class.
+    fn is_in_a_mode(&self) -> bool {
+        let is_owner = self.flags & WHO == OWNER;
+        let deletes =
+            self.mask & DELETE != 0 || self.mask & DELETE_CHILD != 0 && self.mask & WRITE == 0;
+        // A mode never denies these to anyone.
+        let denies_reading = self.kind == DENY && self.mask & (READ_ACL | READ_ATTRIBUTES) != 0;
+        // And allows these only to the owner.
+        let allows_changing = self.kind == ALLOW && !is_owner && self.mask & OWNERS_OWN != 0;
+        self.kind <= DENY && !deletes && !denies_reading && !allows_changing
+    }
 }
 
 /// An ACL.
@@ -249,14 +261,8 @@ impl Acl {
     /// Whether it is equivalent to a mode.
     pub fn is_trivial(&self) -> bool {
         self.entries.iter().all(|e| {
-            let owner = e.flags & WHO == OWNER;
-            e.kind <= DENY
-                && e.is_special()
-                && e.flags & INHERIT == 0
-                && e.mask & DELETE == 0
-                && (e.mask & DELETE_CHILD == 0 || e.mask & WRITE != 0)
-                && !(e.kind == DENY && e.mask & (READ_ACL | READ_ATTRIBUTES) != 0)
-                && !(e.kind == ALLOW && !owner && e.mask & OWNERS_OWN != 0)
+            let is_for_classes = e.is_special() && e.flags & INHERIT == 0;
+            is_for_classes && e.is_in_a_mode()
         })
     }
 

@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use zuse_base::{Errno, Result};
+use zuse_dmu::Tx;
 use zuse_format::{BlockPointer, BpKind};
 
 use super::WriteOptions;
@@ -19,6 +20,13 @@ use crate::znode::Znode;
 
 /// Blocks that one transaction clones.
 const AT_ONCE: u64 = 64;
+
+/// Whether the block size of a file can become `size`: only that of a file of one block changes.
+fn may_grow_to(file: &Znode, size: u64) -> bool {
+    let dnode = file.dnode();
+    let is_one_block = dnode.max_block() == 0 && file.size() <= size;
+    is_one_block && u64::from(dnode.block_size()) < size
+}
 
 impl FileSystem {
     /// Clones the blocks of a range from another file, as far as possible from its start on.
@@ -51,11 +59,13 @@ impl FileSystem {
         let ends = from_at + len >= from.size() && to_at + len >= to.size();
         let blocks = if ends { len.div_ceil(size) } else { len / size }.min(AT_ONCE);
         let grows = u64::from(target.block_size()) != size;
-        let may_grow = target.max_block() == 0
-            && u64::from(target.block_size()) < size
-            && to.size() <= size
-            && (size == u64::from(props.record_size) || to_at == 0 && source.max_block() == 0);
-        if blocks == 0 || grows && !may_grow || to_at > 0 && !size.is_power_of_two() {
+        // A file with more than one block has the record size.
+        let stays_one_block = to_at == 0 && source.max_block() == 0;
+        let size_fits = size == u64::from(props.record_size) || stays_one_block;
+        if grows && !(size_fits && may_grow_to(to, size)) {
+            return Ok(0);
+        }
+        if blocks == 0 || to_at > 0 && !size.is_power_of_two() {
             return Ok(0);
         }
         if grows && to.size() > 0 {
@@ -66,10 +76,29 @@ impl FileSystem {
         if grows {
             target.set_block_size(&tx, source.block_size())?;
         }
-        let mut done = 0;
+        let cloned = self.clone_blocks(&tx, (from, from_at / size), (to, to_at / size), blocks)?;
+        let done = len.min(size * cloned.len() as u64);
+        if done > 0 {
+            let end = to.size().max(to_at + done);
+            let links = self.content_changed(&tx, to, end, WriteOptions::default())?;
+            let object = to.object();
+            self.note_clone(&tx, (object, links), to_at..to_at + done, size, cloned);
+        }
+        Ok(done)
+    }
+
+    /// Clones up to `blocks` blocks, from these numbers on. Returns the pointers that were cloned.
+    fn clone_blocks(
+        &self,
+        tx: &Tx,
+        (from, first): (&Znode, u64),
+        (to, to_first): (&Znode, u64),
+        blocks: u64,
+    ) -> Result<Vec<BlockPointer>> {
+        let size = u64::from(from.dnode().block_size()).max(1);
         let mut cloned = Vec::new();
         for i in 0..blocks {
-            let Some(bp) = self.to_clone(from, from_at / size + i)? else {
+            let Some(bp) = self.to_clone(from, first + i)? else {
                 break;
             };
             let reference = match self.objset.io().refer(tx.txg(), &bp) {
@@ -80,17 +109,10 @@ impl FileSystem {
             if bp.lsize() != size {
                 break;
             }
-            target.write_clone(&tx, to_at / size + i, reference)?;
+            to.dnode().write_clone(tx, to_first + i, reference)?;
             cloned.push(bp);
-            done += size.min(len - done);
         }
-        if done > 0 {
-            let end = to.size().max(to_at + done);
-            let links = self.content_changed(&tx, to, end, WriteOptions::default())?;
-            let object = to.object();
-            self.note_clone(&tx, (object, links), to_at..to_at + done, size, cloned);
-        }
-        Ok(done)
+        Ok(cloned)
     }
 
     /// The pointer of a block that may be cloned.

@@ -58,7 +58,7 @@ fn piece(t: &TestFs, dir: &Arc<Znode>, from: u64, some: usize) -> (Vec<(Vec<u8>,
 }
 
 fn ready(t: &TestFs) -> usize {
-    t.fs.ready.made.lock().len()
+    t.fs.ready.prepared.lock().len()
 }
 
 #[test]

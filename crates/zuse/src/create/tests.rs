@@ -170,7 +170,7 @@ fn devices_that_failed_on_their_way_into_a_pool_have_no_labels() {
         ..NewPool::default()
     };
     let pool = Pool::create(Environment::default(), &new).expect("made");
-    let seat = pool.config().vdev_tree.children[0].guid;
+    let target = pool.config().vdev_tree.children[0].guid;
     let disk = |name: &str| Arc::new(MemDevice::new(name, SIZE));
     let spec = |device: Arc<dyn BlockDevice>| VdevSpec {
         is_disk: false,
@@ -207,7 +207,7 @@ fn devices_that_failed_on_their_way_into_a_pool_have_no_labels() {
             device: fails.clone(),
             is_disk: false,
         };
-        let done = pool.spa().put_beside(seat, &new, purpose, false);
+        let done = pool.spa().attach_device(target, &new, purpose, false);
         done.expect_err("the device is broken");
         assert_eq!(labels(&fails), 0, "{purpose:?}");
     }

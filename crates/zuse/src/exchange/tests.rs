@@ -52,7 +52,7 @@ fn resilvering(dir: &Path) -> (Arc<Pool>, u64) {
         .device_to_attach(a, &dir.join("b"), &take)
         .expect("free");
     pool.spa()
-        .put_beside(a, &b, Purpose::Attach, false)
+        .attach_device(a, &b, Purpose::Attach, false)
         .expect("attached");
     let (from, to) = pool.spa().resilver_range().expect("all that there is");
     let resilver = NewScan::Resilver(from, to);
@@ -111,7 +111,7 @@ fn a_device_that_comes_back_late_in_a_resilver_is_next() {
     // The third one is filled while the second is away.
     let c = pool.device_to_attach(a, &dir.path().join("c"), &AttachOptions::default());
     pool.spa()
-        .put_beside(a, &c.expect("free"), Purpose::Attach, false)
+        .attach_device(a, &c.expect("free"), Purpose::Attach, false)
         .expect("attached");
     pool.offline(b, Offline::default()).expect("offline");
     let (from, to) = pool.spa().resilver_range().expect("all that there is");

@@ -1,7 +1,7 @@
 //! Which properties a receive sets, excludes or sets later.
 
 use zuse_base::{Errno, Error, Result};
-use zuse_dsl::Kind;
+use zuse_dsl::DatasetKind;
 use zuse_dsl::property::{ReceivedProperties, Value};
 use zuse_format::property::{Access, dataset_property, is_user_property};
 
@@ -129,7 +129,7 @@ impl Pool {
 pub(super) fn of(
     sent: Option<Vec<(String, Value)>>,
     request: &ReceiveRequest,
-    kind: Kind,
+    kind: DatasetKind,
     is_top: bool,
 ) -> Result<(ReceivedProperties, Option<ReceivedProperties>)> {
     let mut local = Vec::new();

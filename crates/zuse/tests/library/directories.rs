@@ -254,7 +254,7 @@ fn a_directory_that_was_emptied_is_small_and_listed_at_once() {
 
 /// Their objects are further apart than one read covers.
 #[test]
-fn the_device_is_told_of_directories_that_are_read_ahead() {
+fn the_device_is_hinted_of_directories_that_are_read_ahead() {
     let bench = Bench::new();
     let who = Credentials::root();
     let root = bench.fs.root().unwrap();
@@ -294,8 +294,8 @@ fn the_device_is_told_of_directories_that_are_read_ahead() {
     }
     assert_eq!(names, 24 * 1200);
     let tally = bench.device.tally();
-    assert!((16..=tally.reads).contains(&tally.told), "{tally:?}");
-    assert!(tally.told_bytes <= tally.read_bytes, "{tally:?}");
+    assert!((16..=tally.reads).contains(&tally.prefetches), "{tally:?}");
+    assert!(tally.prefetched_bytes <= tally.read_bytes, "{tally:?}");
     bench.pool.close().unwrap();
 }
 

@@ -298,24 +298,33 @@ fn a_refusal_names_the_path() {
     files.write("a", "text").expect("written");
     files.create_dir("dir").expect("made");
     files.create_dir("dir/below").expect("made");
-    let told = |result: zuse::Result<()>| result.expect_err("refused").to_string();
+    let refusal = |result: zuse::Result<()>| result.expect_err("refused").to_string();
     let none = "no such file or directory";
     assert_eq!(
-        told(files.open("dir/x").map(drop)),
+        refusal(files.open("dir/x").map(drop)),
         format!("'dir/x': {none}")
     );
     assert_eq!(
-        told(files.metadata("/y").map(drop)),
+        refusal(files.metadata("/y").map(drop)),
         format!("'/y': {none}")
     );
-    assert_eq!(told(files.remove_file("z")), format!("'z': {none}"));
-    assert_eq!(told(files.rename("from", "to")), format!("'from': {none}"));
-    assert_eq!(told(files.create_dir("dir")), "'dir': file exists");
-    assert_eq!(told(files.create_dir_all("a/b")), "'a/b': not a directory");
-    assert_eq!(told(files.create_dir_all("a")), "'a': not a directory");
-    assert_eq!(told(files.read_dir("a").map(drop)), "'a': not a directory");
+    assert_eq!(refusal(files.remove_file("z")), format!("'z': {none}"));
+    assert_eq!(
+        refusal(files.rename("from", "to")),
+        format!("'from': {none}")
+    );
+    assert_eq!(refusal(files.create_dir("dir")), "'dir': file exists");
+    assert_eq!(
+        refusal(files.create_dir_all("a/b")),
+        "'a/b': not a directory"
+    );
+    assert_eq!(refusal(files.create_dir_all("a")), "'a': not a directory");
+    assert_eq!(
+        refusal(files.read_dir("a").map(drop)),
+        "'a': not a directory"
+    );
     for refused in [files.remove_dir("dir"), files.read_link("a").map(drop)] {
-        let text = told(refused);
+        let text = refusal(refused);
         assert!(
             text.starts_with("'dir': ") || text.starts_with("'a': "),
             "{text}"
@@ -358,7 +367,7 @@ fn a_snapshot_is_taken_of_a_dataset() {
     let pool = lab.pool("tank");
     let head = pool.dataset("tank").expect("a dataset");
     let monday = head.snapshot("monday").expect("a snapshot");
-    assert_eq!(monday.kind().expect("a kind"), zuse::Kind::Snapshot);
+    assert_eq!(monday.kind().expect("a kind"), zuse::DatasetKind::Snapshot);
     let refused = |result: zuse::Result<zuse::Dataset>, errno| {
         let error = result.map(drop).expect_err("refused");
         assert!(error.is(errno), "{error:?}");

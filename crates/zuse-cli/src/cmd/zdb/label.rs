@@ -10,7 +10,7 @@ use zuse_format::nvlist::{NvList, NvValue};
 use zuse_format::uberblock::{MMP_MAGIC, UBERBLOCK_MAGIC, Uberblock};
 
 use crate::date;
-use crate::error::{CommandError, Outcome, said_by_host};
+use crate::error::{CommandError, Outcome, host_error_text};
 use crate::session::Session;
 
 /// Which parts of the labels are printed.
@@ -30,7 +30,7 @@ pub fn run(session: &mut Session, path: &Path, asked: Asked) -> Outcome {
         Ok(device) => device,
         Err(e) => {
             let why = std::io::Error::from_raw_os_error(e.errno.0);
-            let why = said_by_host(&why);
+            let why = host_error_text(&why);
             session
                 .ui
                 .line(format!("cannot open '{}': {why}", path.display()))?;

@@ -109,7 +109,7 @@ pub fn run(session: &mut Session, pool: &Arc<Pool>, text: &str) -> Outcome {
             return Ok(());
         }
     };
-    if !tell_vdev(session, pool, place.vdev)? {
+    if !print_vdev(session, pool, place.vdev)? {
         return Ok(());
     }
     let mut bytes = Vec::new();
@@ -150,7 +150,7 @@ pub fn run(session: &mut Session, pool: &Arc<Pool>, text: &str) -> Outcome {
 }
 
 /// Prints which vdev was found, or that there is none.
-fn tell_vdev(session: &mut Session, pool: &Pool, vdev: u32) -> Outcome<bool> {
+fn print_vdev(session: &mut Session, pool: &Pool, vdev: u32) -> Outcome<bool> {
     let vdevs = pool.spa().vdevs();
     let Ok(top) = vdevs.top(vdev) else {
         session.ui.line(format!("***Invalid vdev: {vdev}"))?;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use clap::Args;
 use zuse::property_table::{Access, dataset_property};
 use zuse::tools::Layers as _;
-use zuse::{Grant, QuotaOwner, Which};
+use zuse::{Grant, ListedKinds, QuotaOwner};
 
 use crate::args::list;
 use crate::error::{CommandError, Explain, Outcome, Stop};
@@ -19,7 +19,7 @@ use crate::session::{Need, Session};
 #[derive(Args, Debug)]
 pub struct Allow {
     #[command(flatten)]
-    whom: Whom,
+    grantees: Grantees,
     /// [USER|GROUP,…|@SET] [PERMISSION|@SET,…] FILESYSTEM|VOLUME
     #[arg(required = true, num_args = 1..=3, value_name = "WORD")]
     words: Vec<String>,
@@ -29,7 +29,7 @@ pub struct Allow {
 #[derive(Args, Debug)]
 pub struct Unallow {
     #[command(flatten)]
-    whom: Whom,
+    grantees: Grantees,
     /// Also from all descendants
     #[arg(short)]
     recursive: bool,
@@ -39,7 +39,7 @@ pub struct Unallow {
 }
 
 #[derive(Args, Debug)]
-struct Whom {
+struct Grantees {
     /// For this dataset only
     #[arg(short)]
     local: bool,
@@ -117,7 +117,7 @@ fn check_names(names: &[String]) -> Outcome {
     Ok(())
 }
 
-impl Whom {
+impl Grantees {
     /// Whether an option names the subject.
     fn is_named(&self) -> bool {
         !self.everyone && !self.create
@@ -207,12 +207,12 @@ impl Whom {
 impl Allow {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
-        let named = usize::from(self.whom.is_named());
+        let named = usize::from(self.grantees.is_named());
         let (dataset, before) = self
             .words
             .split_last()
             .unwrap_or((const { &String::new() }, &[]));
-        if before.is_empty() && named == 1 && !self.whom.set {
+        if before.is_empty() && named == 1 && !self.grantees.set {
             check(session, dataset, Need::Read)?;
             return show(session, dataset);
         }
@@ -221,7 +221,7 @@ impl Allow {
         }
         let who = before.first().filter(|_| named == 1).map(String::as_str);
         let names = before.last().map(|n| list(n)).unwrap_or_default();
-        let grants = self.whom.grants(who, &names)?;
+        let grants = self.grantees.grants(who, &names)?;
         check(session, dataset, Need::Write)?;
         let pool = session.pool_for(dataset, Need::Write)?;
         pool.dsl()
@@ -253,7 +253,7 @@ fn check(session: &mut Session, dataset: &str, need: Need) -> Outcome {
 impl Unallow {
     /// Does it.
     pub fn run(self, session: &mut Session) -> Outcome {
-        let named = usize::from(self.whom.is_named());
+        let named = usize::from(self.grantees.is_named());
         let (dataset, before) = self
             .words
             .split_last()
@@ -263,7 +263,7 @@ impl Unallow {
         }
         let who = before.first().filter(|_| named == 1).map(String::as_str);
         let names = before.get(named).map(|n| list(n)).unwrap_or_default();
-        let grants = self.whom.grants(who, &names)?;
+        let grants = self.grantees.grants(who, &names)?;
         check(session, dataset, Need::Write)?;
         let pool = session.pool_for(dataset, Need::Write)?;
         let cannot = || format!("cannot remove permissions on '{dataset}'");
@@ -271,7 +271,7 @@ impl Unallow {
         if self.recursive {
             all.clear();
             pool.dsl()
-                .walk(dataset, None, Which::HEADS, &mut |entry| {
+                .walk(dataset, None, ListedKinds::HEADS, &mut |entry| {
                     all.push(entry.name);
                     Ok(())
                 })

@@ -84,12 +84,12 @@ impl Destroy {
             .plan_destroy(name, recursive)
             .or_cannot(|| format!("cannot open '{name}'"))?;
         let kind = match pool.dataset(name).and_then(|d| d.kind()) {
-            Ok(zuse::Kind::Volume) => "volume",
+            Ok(zuse::DatasetKind::Volume) => "volume",
             _ => "filesystem",
         };
         self.check_dependents(&plan, kind)?;
         for name in plan.clones.iter().chain(&plan.names) {
-            self.tell(session, name)?;
+            self.show_step(session, name)?;
         }
         if self.dry_run {
             return Ok(());
@@ -154,7 +154,7 @@ impl Destroy {
         if !pool.dsl().entry(name).is_ok_and(|e| e.bookmark.is_some()) {
             return Err(no_bookmark(name).into());
         }
-        self.tell(session, name)?;
+        self.show_step(session, name)?;
         if self.dry_run {
             return Ok(());
         }
@@ -164,7 +164,7 @@ impl Destroy {
         Ok(())
     }
 
-    fn tell(&self, session: &mut Session, name: &str) -> Outcome {
+    fn show_step(&self, session: &mut Session, name: &str) -> Outcome {
         if self.parsable && (self.verbose || self.dry_run) {
             session.ui.line(format!("destroy\t{name}"))?;
         } else if self.verbose {
@@ -207,11 +207,11 @@ impl Destroy {
             false => self.clones_of(pool, &names)?,
         };
         for clone in &clones {
-            self.tell(session, clone)?;
+            self.show_step(session, clone)?;
         }
         if self.verbose || self.dry_run {
             for name in &total {
-                self.tell(session, name)?;
+                self.show_step(session, name)?;
             }
             let mut bytes = 0;
             for (head, of_one) in heads.iter().zip(&chosen) {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use clap::Args;
-use zuse::Which;
+use zuse::ListedKinds;
 use zuse::property_table::{Property, PropertyKind, dataset_property};
 
 use super::list::{Scope, canonical, json_row};
@@ -68,9 +68,9 @@ impl Get {
         let fallback =
             if self.scope.recursive || self.scope.depth.is_some() || self.scope.datasets.is_empty()
             {
-                Which::ALL
+                ListedKinds::ALL
             } else {
-                Which::HEADS
+                ListedKinds::HEADS
             };
         let rows = self
             .scope
@@ -148,7 +148,7 @@ impl Get {
         let columns: Vec<Column> = fields
             .iter()
             .map(|f| Column {
-                least: if f == "value" { width } else { 0 },
+                min_width: if f == "value" { width } else { 0 },
                 exact: f == "value",
                 ..Column::new(f, Side::Left)
             })

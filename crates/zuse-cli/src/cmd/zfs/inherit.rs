@@ -1,7 +1,7 @@
 //! `zfs inherit`
 
 use clap::Args;
-use zuse::Kind;
+use zuse::DatasetKind;
 use zuse::property_table::{self as table, dataset_property, is_user_property};
 
 use crate::automount;
@@ -32,8 +32,8 @@ impl Inherit {
         };
         let kind = pool.dataset(name).and_then(|d| d.kind());
         let mask = match kind.or_cannot(|| format!("cannot open '{name}'"))? {
-            Kind::Filesystem => table::F,
-            Kind::Volume => table::V,
+            DatasetKind::Filesystem => table::F,
+            DatasetKind::Volume => table::V,
             _ => return Ok(()),
         };
         if known.valid_on(mask) {

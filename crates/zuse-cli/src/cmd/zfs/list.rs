@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use clap::Args;
-use zuse::Which;
+use zuse::ListedKinds;
 use zuse::property_table::{PropertyKind, dataset_property, is_user_property};
 
 use crate::args::{parts, properties};
@@ -90,18 +90,18 @@ fn resolved(session: &mut Session, word: String) -> Outcome<String> {
 
 impl Scope {
     /// The requested kinds, if any are named.
-    pub fn kinds(&self) -> Outcome<Option<Which>> {
+    pub fn kinds(&self) -> Outcome<Option<ListedKinds>> {
         let Some(types) = &self.types else {
             return Ok(None);
         };
-        let mut kinds = Which::default();
+        let mut kinds = ListedKinds::default();
         for word in parts(types) {
             match word.as_str() {
                 "filesystem" | "fs" => kinds.filesystems = true,
                 "volume" | "vol" => kinds.volumes = true,
                 "snapshot" | "snap" => kinds.snapshots = true,
                 "bookmark" => kinds.bookmarks = true,
-                "all" => kinds = Which::ALL,
+                "all" => kinds = ListedKinds::ALL,
                 other => return Err(CommandError::usage(format!("invalid type '{other}'")).into()),
             }
         }
@@ -122,7 +122,7 @@ impl Scope {
         &self,
         session: &mut Session,
         root: String,
-        fallback: Which,
+        fallback: ListedKinds,
         properties: Option<&[String]>,
         received: bool,
     ) -> Outcome<Vec<DatasetRow>> {
@@ -133,7 +133,7 @@ impl Scope {
         kinds.snapshots |= named.is_none() && root.contains('@');
         kinds.bookmarks |= named.is_none() && root.contains('#');
         // `-t snapshot DATASET` means its snapshots.
-        let points = |k: Which| (k.snapshots || k.bookmarks) && !k.filesystems && !k.volumes;
+        let points = |k: ListedKinds| (k.snapshots || k.bookmarks) && !k.filesystems && !k.volumes;
         let of_one = depth == Some(0)
             && self.depth.is_none()
             && !root.contains(['@', '#'])
@@ -176,7 +176,7 @@ impl Scope {
     pub fn ask(
         &self,
         session: &mut Session,
-        fallback: Which,
+        fallback: ListedKinds,
         properties: Option<&[String]>,
         received: bool,
     ) -> Outcome<Vec<DatasetRow>> {
@@ -279,7 +279,7 @@ impl List {
         );
         let mut rows = self
             .scope
-            .ask(session, Which::HEADS, Some(&wanted), false)?;
+            .ask(session, ListedKinds::HEADS, Some(&wanted), false)?;
         rows.sort_by(|a, b| {
             keys.iter().fold(Ordering::Equal, |o, (n, down)| {
                 o.then_with(|| compare(a, b, n, *down))
@@ -346,14 +346,14 @@ fn column(name: &str, parsable: bool) -> Column {
         && name != "creation";
     let header = known.map_or(name, |p| p.column());
     match known {
-        _ if right => Column::new(header, Side::Right).at_least(5),
+        _ if right => Column::new(header, Side::Right).min_width(5),
         _ if name == "creation" && !parsable => Column {
             exact: true,
-            ..Column::new(header, Side::Left).at_least(date::MINUTES)
+            ..Column::new(header, Side::Left).min_width(date::MINUTES)
         },
         Some(p) if p.kind == PropertyKind::Index => {
             let longest = p.words.iter().map(|(w, _)| w.len()).max().unwrap_or(0);
-            Column::new(header, Side::Left).at_least(longest)
+            Column::new(header, Side::Left).min_width(longest)
         }
         _ => Column::new(header, Side::Left),
     }

@@ -60,8 +60,8 @@ fn list(session: &mut Session) -> Outcome<Vec<(String, String)>> {
         if !wire::is_live(&session.state.socket(guid)) {
             continue;
         }
-        let said = crate::forward::answer(session, guid, &["zuse", "zfs", "mount"])?;
-        for line in said.lines() {
+        let answer = crate::forward::answer(session, guid, &["zuse", "zfs", "mount"])?;
+        for line in answer.lines() {
             let (name, at) = line.split_once("  ").unwrap_or((line, ""));
             let at = at.trim_start();
             // A dataset inside its parent's mount appears with that mount.
@@ -152,9 +152,9 @@ impl Mount {
             if let Some(holder) = session.holder.clone().filter(|h| h.mounts_by_itself()) {
                 let pool = holder.pool().name();
                 let loaded = !self.load_keys || load_below(session, &pool)?;
-                let said = holder.mount_all();
-                failed = !said.lines.is_empty() || !loaded;
-                said.tell(session);
+                let messages = holder.mount_all();
+                failed = !messages.lines.is_empty() || !loaded;
+                messages.print(session);
             } else {
                 for pool in session.pool_names()? {
                     failed |= !self.all_of(session, &pool)?;
@@ -188,9 +188,9 @@ impl Mount {
             // Datasets below appear inside this mount.
             return self.one(session, dataset);
         };
-        let said = holder.mount_below(dataset);
-        said.tell(session);
-        match said.lines.is_empty() && loaded {
+        let messages = holder.mount_below(dataset);
+        messages.print(session);
+        match messages.lines.is_empty() && loaded {
             true => Ok(()),
             false => Err(CommandError::silent(1).into()),
         }

@@ -8,7 +8,7 @@ use zuse::{Credentials, FileSystem};
 use zuse_zpl::{SETTABLE_FLAGS, Znode, flags, mode};
 
 use crate::cmd::ls::{missing, place};
-use crate::error::{CommandError, Explain, Outcome, said_by_host};
+use crate::error::{CommandError, Explain, Outcome, host_error_text};
 use crate::orphan::absolute;
 use crate::place::{is_path, mount_of, target_at};
 use crate::session::{Need, Session};
@@ -152,7 +152,7 @@ fn host_target(session: &mut Session, word: &str) -> Outcome<Target> {
         ..CommandError::new(what)
     };
     if let Err(e) = path.symlink_metadata() {
-        let why = said_by_host(&e);
+        let why = host_error_text(&e);
         return Err(refused(format!("failed to stat {word}: {why}")).into());
     }
     if mount_of(&absolute(&path)).is_none() {

@@ -95,7 +95,7 @@ struct Progress<'a> {
 
 impl Progress<'_> {
     /// Notes the beginning or end of a snapshot, and prints it.
-    fn tell(&mut self, s: &ReceivedSnapshot) {
+    fn show_snapshot(&mut self, s: &ReceivedSnapshot) {
         self.incremental = s.incremental;
         let line = match s.bytes {
             None if s.skipped => format!("snap {} already exists; ignoring", s.to),
@@ -177,7 +177,7 @@ impl Receive {
             new: Vec::new(),
             current: String::new(),
         };
-        let done = pool.receive(input, &request, &mut |s| progress.tell(s));
+        let done = pool.receive(input, &request, &mut |s| progress.show_snapshot(s));
         let Progress {
             incremental,
             new,

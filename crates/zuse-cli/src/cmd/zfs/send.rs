@@ -220,7 +220,7 @@ impl Send {
         if untyped.is_some_and(|from| !from.contains(['@', '#'])) {
             session.ui.say("Warning: incremental source didn't specify type, assuming snapshot. Use '@' or '#' prefix to avoid ambiguity.");
         }
-        if let Some(error) = self.nameless_source(&request) {
+        if let Some(error) = self.unnamed_source(&request) {
             return Err(error.into());
         }
         let planned = pool.plan_send(&request);
@@ -251,7 +251,7 @@ impl Send {
     }
 
     /// The message about a source that is only a delimiter.
-    fn nameless_source(&self, request: &SendRequest) -> Option<CommandError> {
+    fn unnamed_source(&self, request: &SendRequest) -> Option<CommandError> {
         let head = request.to.split('@').next().unwrap_or_default();
         let said = match (request.from.as_deref()?, self.all_from.is_some()) {
             ("@", true) => format!("cannot send '{head}': zero-length incremental source"),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use zuse::tools::Layers as _;
-use zuse::{Which, ZPL_VERSION};
+use zuse::{ListedKinds, ZPL_VERSION};
 
 use crate::error::{CommandError, Explain, Outcome, Stop};
 use crate::query::{Answer, DatasetRow, Question};
@@ -167,9 +167,9 @@ fn filesystems(
     root: &str,
     depth: Option<usize>,
 ) -> Outcome<Vec<(String, u64)>> {
-    let which = Which {
+    let which = ListedKinds {
         volumes: false,
-        ..Which::HEADS
+        ..ListedKinds::HEADS
     };
     let mut names = Vec::new();
     pool.dsl()

@@ -126,8 +126,8 @@ impl Space {
                     "type" | "name" => Side::Left,
                     _ => Side::Right,
                 };
-                let least = if side == Side::Right { 4 } else { 0 };
-                Column::new(f, side).at_least(least)
+                let min_width = if side == Side::Right { 4 } else { 0 };
+                Column::new(f, side).min_width(min_width)
             })
             .collect();
         let cells: Vec<Vec<String>> = lines

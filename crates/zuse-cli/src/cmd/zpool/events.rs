@@ -63,8 +63,11 @@ impl Events {
         if self.clear {
             let mut all = 0u64;
             for guid in held {
-                let said = forward::answer(session, guid, &["zuse", "zpool", "events", "-c"])?;
-                let number = said.split_whitespace().nth(1).and_then(|n| n.parse().ok());
+                let answer = forward::answer(session, guid, &["zuse", "zpool", "events", "-c"])?;
+                let number = answer
+                    .split_whitespace()
+                    .nth(1)
+                    .and_then(|n| n.parse().ok());
                 all += number.unwrap_or(0);
             }
             session.ui.line(format!("cleared {all} events"))?;
@@ -78,12 +81,12 @@ impl Events {
         }
         let mut all = Vec::new();
         for guid in held {
-            let said = forward::answer(session, guid, &["zuse", "zpool", "events", "-vH"])?;
-            all.extend(said.split("\n\n").filter_map(Told::of));
+            let answer = forward::answer(session, guid, &["zuse", "zpool", "events", "-vH"])?;
+            all.extend(answer.split("\n\n").filter_map(EventText::of));
         }
-        all.sort_by_key(|told| told.time);
-        for told in all {
-            let text = told.text(self.verbose, self.scripted);
+        all.sort_by_key(|event| event.time);
+        for event in all {
+            let text = event.text(self.verbose, self.scripted);
             session.ui.print(text)?;
         }
         Ok(())
@@ -133,8 +136,8 @@ impl Events {
             };
             for event in &heard.events {
                 last = event.eid;
-                let told = Told::from(event);
-                let text = told.text(self.verbose, self.scripted);
+                let text = EventText::from(event);
+                let text = text.text(self.verbose, self.scripted);
                 session.ui.print(text)?;
             }
             session.ui.flush()?;
@@ -146,7 +149,7 @@ impl Events {
 }
 
 /// An event as text.
-struct Told {
+struct EventText {
     /// Seconds and nanoseconds, the sort key.
     time: (u64, u64),
     date: String,
@@ -154,7 +157,7 @@ struct Told {
     fields: String,
 }
 
-impl Told {
+impl EventText {
     fn from(event: &Arc<PostedEvent>) -> Self {
         let mut fields = String::new();
         for field in &event.fields {

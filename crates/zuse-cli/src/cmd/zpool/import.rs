@@ -95,7 +95,7 @@ impl Import {
         session.look_in(&self.devices);
         if let Some(file) = &self.cache_file {
             if let Err(e) = session.path(file).metadata() {
-                let why = crate::error::said_by_host(&e);
+                let why = crate::error::host_error_text(&e);
                 return Err(CommandError::new(format!("failed to open cache file: {why}")).into());
             }
             let pools = CacheFile::new(session.path(file)).pools()?;
@@ -524,16 +524,16 @@ impl Inside {
 /// A pool that nobody has is opened for reading.
 fn inside(session: &Session, found: &FoundPool) -> Outcome<Inside> {
     let config = &found.config;
-    let told = Inside {
+    let by_labels = Inside {
         errata: config.errata.unwrap_or_default(),
         ..Inside::default()
     };
     if config.state != PoolState::Exported || !found.health().state.is_usable() {
-        return Ok(told);
+        return Ok(by_labels);
     }
     // A pool that cannot be opened is listed all the same.
     let Ok(pool) = Pool::open(session.environment()?, found, &PoolAccess::default()) else {
-        return Ok(told);
+        return Ok(by_labels);
     };
     let names = |list| {
         let devices = pool.spa().aux_devices(list).unwrap_or_default();
@@ -545,8 +545,8 @@ fn inside(session: &Session, found: &FoundPool) -> Outcome<Inside> {
     };
     Ok(Inside {
         errata: match config.version {
-            NEWEST if told.errata == 0 => pool.errata(),
-            _ => told.errata,
+            NEWEST if by_labels.errata == 0 => pool.errata(),
+            _ => by_labels.errata,
         },
         cache: names("l2cache"),
         spares: names("spares"),

@@ -1,9 +1,9 @@
 //! `zpool initialize`
 
 use clap::Args;
-use zuse::{SweepKind, SweepOrder};
+use zuse::{VdevWorkKind, VdevWorkOrder};
 
-use super::sweep::{Sweep, alone, each};
+use super::vdev_work::{WorkOrder, alone, each};
 use crate::error::{CommandError, Outcome};
 use crate::session::Session;
 
@@ -42,27 +42,27 @@ impl Initialize {
         let stops = [('c', self.cancel), ('s', self.suspend), ('u', self.uninit)];
         alone(&stops)?;
         let (order, letter) = match (self.cancel, self.suspend, self.uninit) {
-            (true, ..) => (SweepOrder::Cancel, Some("-c")),
-            (_, true, _) => (SweepOrder::Suspend, Some("-s")),
-            (_, _, true) => (SweepOrder::Forget, Some("-u")),
-            _ => (SweepOrder::Start { rate: 0 }, None),
+            (true, ..) => (VdevWorkOrder::Cancel, Some("-c")),
+            (_, true, _) => (VdevWorkOrder::Suspend, Some("-s")),
+            (_, _, true) => (VdevWorkOrder::Forget, Some("-u")),
+            _ => (VdevWorkOrder::Start { rate: 0 }, None),
         };
         if self.wait && letter.is_some() {
             let what = "-w cannot be used with -c, -sor -u";
             return Err(CommandError::usage(what).into());
         }
-        let sweep = Sweep {
-            kind: SweepKind::Initialize,
+        let work = WorkOrder {
+            kind: VdevWorkKind::Initialize,
             order,
             wait: self.wait,
             devices: &self.devices,
         };
         if let Some(name) = &self.pool {
-            return sweep.run(session, name);
+            return work.run(session, name);
         }
         let mut words = vec!["initialize"];
         words.extend(letter);
         words.extend(self.wait.then_some("-w"));
-        each(session, &words, &|session, name| sweep.run(session, name))
+        each(session, &words, &|session, name| work.run(session, name))
     }
 }

@@ -387,9 +387,9 @@ impl Iostat {
         let several = table.iter().filter(|c| c.is_empty()).count() > 1;
         let groups = self.groups();
         let columns: usize = groups.iter().map(|g| g.columns.len()).sum();
-        let width = |i: usize, least: usize| {
+        let width = |i: usize, min_width: usize| {
             let cells = table.iter().filter_map(|c| c.get(i));
-            cells.map(|c| c.chars().count()).fold(least, usize::max)
+            cells.map(|c| c.chars().count()).fold(min_width, usize::max)
         };
         let widths: Vec<usize> = (0..=columns)
             .map(|i| width(i, if i == 0 { 10 } else { 5 }))

@@ -23,7 +23,7 @@ impl LabelClear {
     pub fn run(self, session: &mut Session) -> Outcome {
         let path = session.path(&self.device);
         if let Err(e) = path.metadata() {
-            let why = crate::error::said_by_host(&e);
+            let why = crate::error::host_error_text(&e);
             let what = format!("failed to open {}: {why}", path.display());
             return Err(CommandError::new(what).into());
         }

@@ -330,9 +330,9 @@ fn column(name: &str) -> Column {
     };
     // Numbers have five characters of room, HEALTH that of its longest usual word.
     match name {
-        "health" => Column::new(header, Side::Right).at_least(8),
+        "health" => Column::new(header, Side::Right).min_width(8),
         _ if words => Column::new(header, Side::Left),
-        _ => Column::new(header, Side::Right).at_least(5),
+        _ => Column::new(header, Side::Right).min_width(5),
     }
 }
 

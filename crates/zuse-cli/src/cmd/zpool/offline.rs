@@ -1,7 +1,7 @@
 //! `zpool offline`
 
 use clap::Args;
-use zuse::Offline as How;
+use zuse::Offline as OfflineOptions;
 
 use super::devices;
 use crate::error::{Explain, Outcome, Stop};
@@ -31,7 +31,7 @@ impl Offline {
     pub fn run(self, session: &mut Session) -> Outcome {
         devices::refuse_power(self.power)?;
         let pool = session.pool(&self.pool, Need::Write)?;
-        let how = How {
+        let how = OfflineOptions {
             fault: self.fault,
             temporary: self.temporary,
         };

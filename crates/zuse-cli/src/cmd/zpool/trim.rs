@@ -1,9 +1,9 @@
 //! `zpool trim`
 
 use clap::Args;
-use zuse::{SweepKind, SweepOrder};
+use zuse::{VdevWorkKind, VdevWorkOrder};
 
-use super::sweep::{Sweep, alone, each};
+use super::vdev_work::{WorkOrder, alone, each};
 use crate::args::size;
 use crate::error::{CommandError, Outcome};
 use crate::session::{Need, Session};
@@ -60,12 +60,12 @@ impl Trim {
                 .map_err(|e| CommandError::usage(format!("invalid value for rate: {e}")))?,
         };
         let order = match (self.cancel, self.suspend) {
-            (true, _) => SweepOrder::Cancel,
-            (_, true) => SweepOrder::Suspend,
-            _ => SweepOrder::Start { rate },
+            (true, _) => VdevWorkOrder::Cancel,
+            (_, true) => VdevWorkOrder::Suspend,
+            _ => VdevWorkOrder::Start { rate },
         };
-        let sweep = Sweep {
-            kind: SweepKind::Trim,
+        let work = WorkOrder {
+            kind: VdevWorkKind::Trim,
             order,
             wait: self.wait,
             devices: &self.devices,
@@ -75,7 +75,7 @@ impl Trim {
                 session.pool(name, Need::Write)?;
                 return not_secure(name);
             }
-            return sweep.run(session, name);
+            return work.run(session, name);
         }
         if self.secure {
             return not_secure("all");
@@ -87,7 +87,7 @@ impl Trim {
         if let Some(rate) = &self.rate {
             words.extend(["-r", rate]);
         }
-        each(session, &words, &|session, name| sweep.run(session, name))
+        each(session, &words, &|session, name| work.run(session, name))
     }
 }
 

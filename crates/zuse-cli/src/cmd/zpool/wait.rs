@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use zuse::SweepKind;
+use zuse::VdevWorkKind;
 use zuse::tools::Layers as _;
 
 use super::repeat::Stamp;
@@ -106,8 +106,8 @@ impl Work {
             Self::Resilver => pool.resilver_waiting().map(|()| left_to_scan(pool, 2)),
             Self::Replace if pool.is_replacing() => Ok(left_to_scan(pool, 2).max(1)),
             Self::Replace => Ok(0),
-            Self::Initialize => Ok(pool.spa().left_to_sweep(SweepKind::Initialize)),
-            Self::Trim => Ok(pool.spa().left_to_sweep(SweepKind::Trim)),
+            Self::Initialize => Ok(pool.spa().vdev_work_left(VdevWorkKind::Initialize)),
+            Self::Trim => Ok(pool.spa().vdev_work_left(VdevWorkKind::Trim)),
         }
     }
 

@@ -8,20 +8,23 @@ fn content(i: u64) -> Vec<u8> {
 }
 
 /// A tree whose leaves are behind devices that can be made to fail, with twenty blocks on it.
-fn behind_faults(config: &PoolConfig, guids: &[u64]) -> (Shelf, Vec<Arc<FaultyDevice>>, Vdevs) {
-    let (shelf, vdevs) = create(config);
+fn behind_faults(
+    config: &PoolConfig,
+    guids: &[u64],
+) -> (TestDevices, Vec<Arc<FaultyDevice>>, Vdevs) {
+    let (devices, vdevs) = create(config);
     drop(vdevs);
     let faulty: Vec<_> = guids
         .iter()
         .map(|guid| {
-            let device = Arc::new(FaultyDevice::new(shelf.take(*guid)));
-            shelf.put(*guid, device.clone());
+            let device = Arc::new(FaultyDevice::new(devices.take(*guid)));
+            devices.put(*guid, device.clone());
             device
         })
         .collect();
-    let vdevs = shelf.open(config, OpenMode::import(true));
+    let vdevs = devices.open(config, OpenMode::import(true));
     (0..20).for_each(|i| vdevs.write(at(0, i << 14), &content(i)).unwrap());
-    (shelf, faulty, vdevs)
+    (devices, faulty, vdevs)
 }
 
 fn word(vdevs: &Vdevs, guid: u64) -> (&'static str, Aux) {
@@ -55,10 +58,10 @@ fn refuse(vdevs: &Vdevs, guid: u64, n: u64) {
 #[test]
 fn a_leaf_that_refuses_too_often_is_faulted_and_cleared() {
     let config = pool(vec![mirror(0, 20, &[21, 22])]);
-    let (shelf, faulty, vdevs) = behind_faults(&config, &[21, 22]);
+    let (devices, faulty, vdevs) = behind_faults(&config, &[21, 22]);
     faulty[0].add(Rule::broken(Op::Read));
     refuse(&vdevs, 21, 5);
-    vdevs.clear(None, &|c| shelf.get(c.guid)).unwrap();
+    vdevs.clear(None, &|c| devices.get(c.guid)).unwrap();
     refuse(&vdevs, 21, 9);
     assert_eq!(word(&vdevs, 21), ("ONLINE", Aux::None));
     refuse(&vdevs, 21, 1);
@@ -77,7 +80,7 @@ fn a_leaf_that_refuses_too_often_is_faulted_and_cleared() {
     read_all(&vdevs);
 
     faulty[0].clear();
-    vdevs.clear(None, &|c| shelf.get(c.guid)).unwrap();
+    vdevs.clear(None, &|c| devices.get(c.guid)).unwrap();
     assert_eq!(word(&vdevs, 21), ("ONLINE", Aux::None));
     assert_eq!(word(&vdevs, 22), ("ONLINE", Aux::None));
     read_all(&vdevs);
@@ -106,7 +109,7 @@ fn writes_that_are_refused_count_as_reads_do() {
 #[test]
 fn a_leaf_with_too_many_wrong_blocks_is_degraded_and_still_read() {
     let config = pool(vec![mirror(0, 20, &[21, 22])]);
-    let (shelf, _, vdevs) = behind_faults(&config, &[21, 22]);
+    let (devices, _, vdevs) = behind_faults(&config, &[21, 22]);
     let twice = Threshold {
         errors: 2,
         seconds: 600,
@@ -119,28 +122,28 @@ fn a_leaf_with_too_many_wrong_blocks_is_degraded_and_still_read() {
     let mut buf = Vec::new();
     for i in 0..2 {
         assert_eq!(word(&vdevs, 21).0, "ONLINE");
-        spoil(&shelf.get(21).unwrap(), i << 14);
-        let mut judge = Judge {
+        spoil(&devices.get(21).unwrap(), i << 14);
+        let mut check = BlockCheck {
             verify: &mut |b| b == content(i),
             is_live: &|| true,
             fills: false,
         };
-        let found = vdevs.prove(at(0, i << 14), &mut buf, 4096, &mut judge);
+        let found = vdevs.verify_block(at(0, i << 14), &mut buf, 4096, &mut check);
         let found = found.unwrap();
         assert_eq!((found.good, found.repaired), (true, 4096));
     }
     assert_eq!(word(&vdevs, 21), ("DEGRADED", Aux::ErrorsExceeded));
     assert!(leaf.is_usable());
-    vdevs.clear(Some(21), &|c| shelf.get(c.guid)).unwrap();
+    vdevs.clear(Some(21), &|c| devices.get(c.guid)).unwrap();
     assert_eq!(word(&vdevs, 21), ("ONLINE", Aux::None));
 }
 
 #[test]
 fn a_pool_that_is_only_read_leaves_its_devices_as_they_are() {
     let config = pool(vec![mirror(0, 20, &[21, 22])]);
-    let (shelf, faulty, vdevs) = behind_faults(&config, &[21, 22]);
+    let (devices, faulty, vdevs) = behind_faults(&config, &[21, 22]);
     drop(vdevs);
-    let vdevs = shelf.open(&config, OpenMode::import(false));
+    let vdevs = devices.open(&config, OpenMode::import(false));
     faulty[0].add(Rule::broken(Op::Read));
     refuse(&vdevs, 21, 20);
     assert_eq!(word(&vdevs, 21), ("ONLINE", Aux::None));
@@ -188,9 +191,9 @@ fn a_child_that_sits_out_is_read_only_where_the_others_do_not_suffice() {
 #[test]
 fn a_block_that_may_not_be_there_blames_nobody() {
     let config = pool(vec![mirror(0, 10, &[11, 12])]);
-    let (shelf, vdevs) = create(&config);
+    let (devices, vdevs) = create(&config);
     drop(vdevs);
-    let vdevs = shelf.open(&config, OpenMode::import(true));
+    let vdevs = devices.open(&config, OpenMode::import(true));
     vdevs.write(at(0, 0), &content(1)).unwrap();
     let errors = || {
         let leaves = vdevs.leaves();
@@ -210,7 +213,7 @@ fn a_block_that_may_not_be_there_blames_nobody() {
         ReadOutcome::BadChecksum
     );
     assert_eq!(errors(), [1, 1]);
-    spoil(&shelf.take(11), 0);
+    spoil(&devices.take(11), 0);
     assert_eq!(perhaps(0, &content(1)), ReadOutcome::Good);
     // The mirror chooses which copy to read first.
     assert!(errors().iter().sum::<u64>() <= 3, "{:?}", errors());

@@ -28,9 +28,9 @@ fn content(seed: u8) -> Vec<u8> {
     (0..20_000u32).map(|i| (i / 7) as u8 ^ seed).collect()
 }
 
-fn spoil_whole(shelf: &Shelf, guids: &[u64]) {
+fn spoil_whole(devices: &TestDevices, guids: &[u64]) {
     for &guid in guids {
-        let device = shelf.get(guid).unwrap();
+        let device = devices.get(guid).unwrap();
         device.write_at(&vec![0xee; 1 << 20], LABEL_START).unwrap();
     }
 }
@@ -46,18 +46,18 @@ fn space_is_that_of_the_columns() {
 
 #[test]
 fn a_branch_that_is_wrong_beyond_its_parity_is_rewritten_from_the_other() {
-    let (shelf, vdevs) = create(&nested());
+    let (devices, vdevs) = create(&nested());
     for i in 0..8u8 {
         vdevs.write(at(0, u64::from(i) << 16), &content(i)).unwrap();
     }
-    spoil_whole(&shelf, &[31, 32, 33]);
+    spoil_whole(&devices, &[31, 32, 33]);
     for i in 0..8u8 {
         let found = read(&vdevs, 0, u64::from(i) << 16, &content(i)).unwrap();
         assert_eq!(found, ReadOutcome::Good);
     }
     // Now the first holds it again, and the other may go.
     for guid in [41, 42, 43] {
-        shelf.take(guid);
+        devices.take(guid);
         vdevs.fault(guid, Aux::External).unwrap();
     }
     for i in 0..8u8 {
@@ -69,15 +69,15 @@ fn a_branch_that_is_wrong_beyond_its_parity_is_rewritten_from_the_other() {
 #[test]
 fn one_branch_and_a_column_less_are_enough() {
     let config = nested();
-    let (shelf, vdevs) = create(&config);
+    let (devices, vdevs) = create(&config);
     vdevs.write(at(0, 0x8000), &content(1)).unwrap();
     commit(&vdevs, &config, 5);
     drop(vdevs);
     for guid in [31, 32, 33, 42] {
-        shelf.take(guid);
+        devices.take(guid);
     }
-    let scan = assemble::assemble(&assemble::read_labels(&shelf.all()));
-    let vdevs = shelf.open(&scan.pools[0].config, OpenMode::import(true));
+    let scan = assemble::assemble(&assemble::read_labels(&devices.all()));
+    let vdevs = devices.open(&scan.pools[0].config, OpenMode::import(true));
     assert_eq!(vdevs.best_uberblock(None).unwrap().uberblock.txg, 5);
     assert_eq!(
         read(&vdevs, 0, 0x8000, &content(1)).unwrap(),
@@ -89,27 +89,27 @@ fn one_branch_and_a_column_less_are_enough() {
         ReadOutcome::Good
     );
     // Beyond that the block cannot be read, and no wrong bytes are returned.
-    shelf.take(43);
+    devices.take(43);
     vdevs.fault(43, Aux::External).unwrap_err();
 }
 
 #[test]
 fn a_check_of_all_copies_counts_and_repairs_branches() {
-    let (shelf, vdevs) = create(&nested());
+    let (devices, vdevs) = create(&nested());
     vdevs.write(at(0, 0), &content(3)).unwrap();
-    spoil_whole(&shelf, &[41, 42, 43]);
+    spoil_whole(&devices, &[41, 42, 43]);
     let mut buf = Vec::new();
-    let mut prove = || {
-        let mut judge = Judge {
+    let mut verify_block = || {
+        let mut check = BlockCheck {
             verify: &mut |b| b == content(3),
             is_live: &|| true,
             fills: false,
         };
-        let found = vdevs.prove(at(0, 0), &mut buf, 20_000, &mut judge);
+        let found = vdevs.verify_block(at(0, 0), &mut buf, 20_000, &mut check);
         found.unwrap()
     };
-    let found = prove();
+    let found = verify_block();
     assert!(found.good && found.repaired > 0, "{found:?}");
-    let found = prove();
+    let found = verify_block();
     assert!(found.good && found.repaired == 0, "{found:?}");
 }

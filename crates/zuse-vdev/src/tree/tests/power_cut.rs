@@ -55,7 +55,7 @@ fn crashed(
     labels: bool,
 ) -> (Vec<Arc<dyn BlockDevice>>, bool) {
     let power = PowerSupply::new();
-    let shelf = Shelf::default();
+    let devices = TestDevices::default();
     let mut disks = Vec::new();
     for (guid, image) in LEAVES.into_iter().zip(start) {
         let disk = Arc::new(SimDisk::with_content(
@@ -63,10 +63,10 @@ fn crashed(
             image,
             power.clone(),
         ));
-        shelf.put(guid, disk.clone());
+        devices.put(guid, disk.clone());
         disks.push(disk);
     }
-    let vdevs = shelf.open(config, OpenMode::import(true));
+    let vdevs = devices.open(config, OpenMode::import(true));
     power.cut_after(cut);
     let done = write_and_commit(&vdevs, config, 5, &NEW, labels).is_ok();
     let prng = SeededPrng::new(seed);
@@ -119,13 +119,13 @@ fn cut_everywhere(labels: bool, few: u32) {
         let data = if txg == TXG { &OLD } else { &NEW };
         for vdev in [0, 1] {
             let mut buf = Vec::new();
-            let mut judge = Judge {
+            let mut check = BlockCheck {
                 verify: &mut |b| b == data,
                 is_live: &|| true,
                 fills: false,
             };
             let place = at(vdev, txg << 16);
-            let found = vdevs.prove(place, &mut buf, data.len(), &mut judge);
+            let found = vdevs.verify_block(place, &mut buf, data.len(), &mut check);
             let found = found.unwrap();
             assert!(
                 found.good && !found.stale && found.repaired == 0,

@@ -28,7 +28,7 @@ fn blocks_of_removed_vdevs_are_followed_through_every_mapping_and_put_together()
         removed(1, 30),
         removed(2, 31),
     ]);
-    let (shelf, vdevs) = create(&config);
+    let (devices, vdevs) = create(&config);
     let data: Vec<u8> = (0..3 * 4096).map(|i| (i / 512 + 1) as u8).collect();
     for (i, to) in [0x40000, 0x10000, 0x70000].into_iter().enumerate() {
         vdevs.write(at(0, to), &data[i * 4096..][..4096]).unwrap();
@@ -55,8 +55,8 @@ fn blocks_of_removed_vdevs_are_followed_through_every_mapping_and_put_together()
         [(0, 0x10000, 0x1000), (0, 0x70000, 0x1000)]
     );
     // Each disk has another part wrong: only one combination of copies is right.
-    spoil(&shelf.get(21).unwrap(), 0x40000);
-    spoil(&shelf.get(22).unwrap(), 0x10000);
+    spoil(&devices.get(21).unwrap(), 0x40000);
+    spoil(&devices.get(22).unwrap(), 0x10000);
     assert_eq!(read(&vdevs, 1, 0x5000, &data).unwrap(), ReadOutcome::Good);
     let errors = |guid| vdevs.leaf(guid).unwrap().counters().checksum_errors.get();
     assert_eq!((errors(21), errors(22)), (1, 1));
@@ -67,7 +67,7 @@ fn blocks_of_removed_vdevs_are_followed_through_every_mapping_and_put_together()
             .unwrap()
             .unseat(Health::new(VdevState::Removed, Aux::None));
         assert_eq!(read(&vdevs, 1, 0x5000, &data).unwrap(), ReadOutcome::Good);
-        vdevs.online(43 - guid, &|c| shelf.get(c.guid)).unwrap();
+        vdevs.online(43 - guid, &|c| devices.get(c.guid)).unwrap();
     }
     assert!(
         read(&vdevs, 1, 0x6000, &[0; 4 * 4096]).is_err(),
@@ -75,7 +75,7 @@ fn blocks_of_removed_vdevs_are_followed_through_every_mapping_and_put_together()
     );
     let again = &config.vdev_tree;
     vdevs
-        .reconfigure(again, &|c| shelf.get(c.guid), false)
+        .reconfigure(again, &|c| devices.get(c.guid), false)
         .unwrap();
     assert_eq!(read(&vdevs, 1, 0x5000, &data).unwrap(), ReadOutcome::Good);
 }

@@ -45,7 +45,7 @@ pub(crate) fn check(fs: &FileSystem) {
         }
         check_directory(fs, *object, &znodes, &mut names);
     }
-    fs.remember_nameless().expect("written");
+    fs.store_unlinked().expect("written");
     let mut unlinked = BTreeSet::new();
     fs.unlinked_set()
         .expect("there")

@@ -320,10 +320,10 @@ impl Work {
                 .mknod(&who, &self.dir(), &self.name(), 0o020_600, 77)
                 .map(drop),
             8 => {
-                let nameless = fs.tmpfile(&who, &self.dir(), 0o600)?;
-                fs.write(&nameless, 0, b"no name yet", WriteOptions::default())?;
+                let unlinked = fs.tmpfile(&who, &self.dir(), 0o600)?;
+                fs.write(&unlinked, 0, b"no name yet", WriteOptions::default())?;
                 if self.below(2) == 0 {
-                    fs.link(&who, &nameless, &self.dir(), &self.name())?;
+                    fs.link(&who, &unlinked, &self.dir(), &self.name())?;
                 }
                 Ok(())
             }
@@ -591,7 +591,7 @@ fn nothing_is_noted_of_what_has_lost_its_name() {
     fs.write(&file, 0, b"named", WriteOptions::default())
         .expect("written");
     fs.unlink(&who, &top, b"a").expect("removed");
-    fs.write(&file, 0, b"nameless", WriteOptions::default())
+    fs.write(&file, 0, b"unlinked", WriteOptions::default())
         .expect("written");
     fs.set_xattr(&who, &file, b"user.a", &[1; 60_000], XattrMode::Any)
         .expect("set");

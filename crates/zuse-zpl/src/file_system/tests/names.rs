@@ -192,7 +192,7 @@ fn what_was_open_at_a_crash_is_freed_at_the_next_mount() {
     )
     .expect("set");
     let dir = t.fs.mkdir(&root(), &top, b"d", 0o755).expect("made");
-    let nameless = t.fs.tmpfile(&root(), &top, 0o600).expect("made");
+    let unlinked = t.fs.tmpfile(&root(), &top, 0o600).expect("made");
     t.fs.unlink(&root(), &top, b"f").expect("removed");
     t.fs.rmdir(&root(), &top, b"d").expect("removed");
     assert!(
@@ -201,11 +201,11 @@ fn what_was_open_at_a_crash_is_freed_at_the_next_mount() {
     );
     let waiting = || t.fs.unlinked_set().expect("set").count().expect("count");
     assert_eq!(waiting(), 1, "made without a name");
-    let numbers = [file.object(), dir.object(), nameless.object()];
+    let numbers = [file.object(), dir.object(), unlinked.object()];
     t.fs.sync().expect("synced");
     assert_eq!(waiting(), 3);
     let backing = t.backing.reopen();
-    std::mem::forget((file, dir, nameless));
+    std::mem::forget((file, dir, unlinked));
     let fs = crate::FileSystem::open(backing).expect("opens");
     for n in numbers {
         assert!(fs.znode(n).is_err_and(|e| e.is(Errno::NOENT)));
@@ -216,7 +216,7 @@ fn what_was_open_at_a_crash_is_freed_at_the_next_mount() {
 }
 
 #[test]
-fn a_nameless_file_can_be_given_a_name() {
+fn an_unnamed_file_can_be_given_a_name() {
     let t = TestFs::new();
     let top = t.fs.root().expect("root");
     let file = t.fs.tmpfile(&root(), &top, 0o600).expect("made");
@@ -535,8 +535,8 @@ fn what_another_process_has_open_is_freed_by_the_one_that_goes_on_with_it() {
     for name in [b"f", b"g"] {
         t.fs.unlink(&root(), &top, name).expect("removed");
     }
-    let known = [&file, &made].map(|z| (z.object(), z.generation(), z.may_get_name()));
-    t.fs.leave_nameless();
+    let known = [&file, &made].map(|z| (z.object(), z.generation(), z.is_linkable()));
+    t.fs.keep_unlinked_objects();
     drop((file, made, left, top));
     t.fs.close().expect("closed");
 
@@ -548,7 +548,8 @@ fn what_another_process_has_open_is_freed_by_the_one_that_goes_on_with_it() {
         let in_use = known.iter().map(|(object, ..)| object.0).collect();
         *backing.in_use.lock() = Some(std::sync::Arc::new(in_use));
         let fs = crate::FileSystem::open(backing.clone()).expect("opens");
-        let taken = known.map(|(o, g, named)| fs.take_nameless(o, g, named).expect("is there"));
+        let taken =
+            known.map(|(o, g, named)| fs.take_over_unlinked(o, g, named).expect("is there"));
         drop(taken);
         fs.close().expect("closed");
         assert_eq!(fs.unlinked_set().expect("set").count().expect("count"), 2);
@@ -557,10 +558,11 @@ fn what_another_process_has_open_is_freed_by_the_one_that_goes_on_with_it() {
     let in_use = known.iter().map(|(object, ..)| object.0).collect();
     *backing.in_use.lock() = Some(std::sync::Arc::new(in_use));
     let fs = crate::FileSystem::open(backing).expect("opens");
-    let [file, made] = known.map(|(o, g, named)| fs.take_nameless(o, g, named).expect("is there"));
-    fs.free_nameless_again();
+    let [file, made] =
+        known.map(|(o, g, named)| fs.take_over_unlinked(o, g, named).expect("is there"));
+    fs.free_unlinked_again();
     assert_eq!(file.size(), 300_000);
-    let wrong = fs.take_nameless(known[0].0, known[0].1 + 1, false);
+    let wrong = fs.take_over_unlinked(known[0].0, known[0].1 + 1, false);
     assert!(wrong.is_err_and(|e| e.is(Errno::NOENT)));
     let top = fs.root().expect("root");
     fs.link(&root(), &made, &top, b"named")

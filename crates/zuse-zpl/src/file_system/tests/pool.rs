@@ -84,7 +84,7 @@ pub(crate) struct TestBacking {
     features: PoolFeatures,
     pub clock: ManualClock,
     at_begin: Mutex<Option<AtBegin>>,
-    /// Nameless objects that another process still uses.
+    /// Unlinked objects that another process still uses.
     pub in_use: Mutex<Option<Arc<HashSet<u64>>>>,
 }
 
@@ -256,7 +256,7 @@ impl Backing for TestBacking {
     fn features(&self) -> PoolFeatures {
         self.features
     }
-    fn nameless_in_use(&self) -> Option<Arc<HashSet<u64>>> {
+    fn unlinked_in_use(&self) -> Option<Arc<HashSet<u64>>> {
         self.in_use.lock().clone()
     }
 }

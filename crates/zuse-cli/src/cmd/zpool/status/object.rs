@@ -229,7 +229,7 @@ impl Status {
                 ("alloc_space", allocated),
                 ("total_space", total),
                 ("def_space", vdev.deflated),
-                ("rep_dev_size", vdev.least),
+                ("rep_dev_size", vdev.min_size),
                 ("self_healed", vdev.repaired),
                 ("phys_space", vdev.psize),
             ];
@@ -246,7 +246,7 @@ impl Status {
         if self.direct {
             entries.push(("dio_verify_errors".into(), self.count_json(0)));
         }
-        entries.extend(self.sweeps_json(vdev));
+        entries.extend(self.vdev_work_json(vdev));
         entries
     }
 
@@ -262,7 +262,7 @@ impl Status {
     }
 
     /// The progress of initialize and trim on a device, if requested.
-    fn sweeps_json(&self, vdev: &VdevRow) -> Entries {
+    fn vdev_work_json(&self, vdev: &VdevRow) -> Entries {
         let mut entries = Entries::new();
         // A device that is not in use has no record of such work.
         let nothing = [WorkRow::default(); 2];

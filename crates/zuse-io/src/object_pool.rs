@@ -6,15 +6,15 @@
 use zuse_base::sync::Mutex;
 
 /// The objects that are not in use.
-pub(crate) struct Shelf<T>(Mutex<Vec<T>>);
+pub(crate) struct ObjectPool<T>(Mutex<Vec<T>>);
 
-impl<T> Default for Shelf<T> {
+impl<T> Default for ObjectPool<T> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<T: Default> Shelf<T> {
+impl<T: Default> ObjectPool<T> {
     /// Calls `work` with an object that no other thread has meanwhile.
     pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
         let taken = self.0.lock().pop();
@@ -27,18 +27,18 @@ impl<T: Default> Shelf<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::Shelf;
+    use super::ObjectPool;
 
     #[test]
     fn there_are_as_many_as_were_in_use_at_once() {
-        let shelf = Shelf::<Vec<u8>>::default();
+        let pool = ObjectPool::<Vec<u8>>::default();
         for _ in 0..3 {
-            shelf.with(|outer| {
+            pool.with(|outer| {
                 outer.push(1);
-                shelf.with(|inner| inner.push(2));
+                pool.with(|inner| inner.push(2));
             });
         }
-        let free = shelf.0.lock();
+        let free = pool.0.lock();
         assert_eq!(*free, [vec![2; 3], vec![1; 3]]);
     }
 }

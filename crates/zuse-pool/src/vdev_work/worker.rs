@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use zuse_base::{Result, Span};
 use zuse_vdev::{Leaf, Top};
 
-use super::{SweepKind, SweepState};
+use super::{VdevWorkKind, VdevWorkState};
 use crate::Pool;
 
 /// Bytes of free space that are excluded from allocation at a time.
@@ -30,7 +30,7 @@ const WAIT: Duration = Duration::from_millis(100);
 /// Where the work on a device is.
 struct Place {
     zap: u64,
-    kind: SweepKind,
+    kind: VdevWorkKind,
     metaslab: u64,
     /// Free space of the metaslab before that, as of the last check.
     spans: VecDeque<Span>,
@@ -70,7 +70,7 @@ impl Worker {
 
     /// Works until nothing is active, or the pool is being closed.
     pub fn run(mut self) {
-        while !self.pool.sweeps.stop.load(Relaxed) {
+        while !self.pool.vdev_work.stop.load(Relaxed) {
             self.look();
             let Some(mut place) = self.places.pop_front() else {
                 return;
@@ -94,13 +94,13 @@ impl Worker {
 
     /// Adds newly active work.
     fn look(&mut self) {
-        let all = self.pool.sweeps.all.lock();
-        for sweep in all.iter().filter(|s| s.state == SweepState::Active) {
-            let known = |p: &Place| (p.zap, p.kind) == (sweep.zap, sweep.kind);
+        let all = self.pool.vdev_work.all.lock();
+        for work in all.iter().filter(|s| s.state == VdevWorkState::Active) {
+            let known = |p: &Place| (p.zap, p.kind) == (work.zap, work.kind);
             if !self.places.iter().any(known) {
                 self.places.push_back(Place {
-                    zap: sweep.zap,
-                    kind: sweep.kind,
+                    zap: work.zap,
+                    kind: work.kind,
                     metaslab: 0,
                     spans: VecDeque::new(),
                     began: Instant::now(),
@@ -111,13 +111,13 @@ impl Worker {
     }
 
     fn note(&mut self, place: &Place, step: &Step) {
-        let left_pool = matches!(step, Step::Gone) && self.pool.swept_leaf(place.zap).is_none();
-        let mut all = self.pool.sweeps.all.lock();
-        let own = |s: &&mut super::Sweep| (s.zap, s.kind) == (place.zap, place.kind);
-        let Some(sweep) = all
+        let left_pool = matches!(step, Step::Gone) && self.pool.leaf_of_zap(place.zap).is_none();
+        let mut all = self.pool.vdev_work.all.lock();
+        let own = |s: &&mut super::LeafWork| (s.zap, s.kind) == (place.zap, place.kind);
+        let Some(work) = all
             .iter_mut()
             .find(own)
-            .filter(|s| s.state == SweepState::Active)
+            .filter(|s| s.state == VdevWorkState::Active)
         else {
             return;
         };
@@ -128,32 +128,32 @@ impl Worker {
         let mut due = self.noted.elapsed() >= NOTED_EVERY;
         match step {
             Step::Done(next) => {
-                sweep.next = sweep.next.max(*next);
-                sweep.dirty = true;
+                work.next = work.next.max(*next);
+                work.dirty = true;
             }
             Step::End => {
-                sweep.state = SweepState::Complete;
-                sweep.dirty = true;
+                work.state = VdevWorkState::Complete;
+                work.dirty = true;
                 due = true;
             }
             Step::Gone | Step::Waits => {}
         }
-        due &= sweep.dirty;
+        due &= work.dirty;
         drop(all);
         if due {
             self.noted = Instant::now();
-            self.pool.sweeps.due.store(true, Relaxed);
+            self.pool.vdev_work.due.store(true, Relaxed);
             self.pool.txgs.want(self.pool.open_txg());
         }
     }
 
     fn step(&mut self, place: &mut Place) -> Result<Step> {
         let found = {
-            let all = self.pool.sweeps.all.lock();
+            let all = self.pool.vdev_work.all.lock();
             let own = all
                 .iter()
                 .find(|s| (s.zap, s.kind) == (place.zap, place.kind));
-            own.filter(|s| s.state == SweepState::Active)
+            own.filter(|s| s.state == VdevWorkState::Active)
                 .map(|s| (s.next, s.rate))
         };
         let (Some((next, rate)), Some((top, leaf))) = (found, self.leaf(place.zap)) else {
@@ -224,10 +224,10 @@ impl Worker {
                 if size == 0 {
                     continue;
                 }
-                self.pool.suspension.check_whole()?;
+                self.pool.suspension.check_no_panic()?;
                 match place.kind {
-                    SweepKind::Trim => drop(leaf.discard(start, size)?),
-                    SweepKind::Initialize => self.fill(leaf, start, size)?,
+                    VdevWorkKind::Trim => drop(leaf.discard(start, size)?),
+                    VdevWorkKind::Initialize => self.fill(leaf, start, size)?,
                 }
                 place.bytes += size;
                 reached = reached.max(piece.end());
@@ -254,7 +254,7 @@ impl Worker {
 
     /// The device of that ZAP, and the vdev that it is part of.
     fn leaf(&self, zap: u64) -> Option<(Arc<Top>, Arc<Leaf>)> {
-        let leaf = self.pool.swept_leaf(zap)?;
+        let leaf = self.pool.leaf_of_zap(zap)?;
         let tops = self.pool.vdevs.tops();
         let own = |top: &&Arc<Top>| top.leaves().iter().any(|l| Arc::ptr_eq(l, &leaf));
         let top = tops.iter().find(own)?.clone();

@@ -21,31 +21,31 @@ use super::{HELLO, PULSE, limit};
 
 /// How long a new process is waited for.
 #[derive(Clone, Copy)]
-pub struct Patience {
+pub struct HandoverLimits {
     /// Without any sign of life.
-    silent: Duration,
+    silence: Duration,
     /// To open the pool and to take over everything.
-    pub whole: Duration,
+    pub total: Duration,
 }
 
-impl Patience {
+impl HandoverLimits {
     pub const OF_ANOTHER: Self = Self {
-        silent: Duration::from_secs(6),
-        whole: Duration::from_secs(45),
+        silence: Duration::from_secs(6),
+        total: Duration::from_secs(45),
     };
     pub const OF_OURS: Self = Self {
-        silent: Duration::from_secs(20),
-        whole: Duration::from_secs(120),
+        silence: Duration::from_secs(20),
+        total: Duration::from_secs(120),
     };
 }
 
 /// A process that is to take over.
-pub struct Heir {
+pub struct Successor {
     process: Arc<OwnedFd>,
     pulse: UnixStream,
 }
 
-impl Heir {
+impl Successor {
     /// The process at the other end, which first identifies itself.
     pub fn hello(link: &mut Link) -> Result<Self, String> {
         let who = limit(link, HELLO).and_then(|()| {
@@ -60,17 +60,17 @@ impl Heir {
     }
 
     /// Kills it if it takes too long, or its pulse stops.
-    pub fn watched(self, patience: Patience) -> Watched {
+    pub fn watched(self, limits: HandoverLimits) -> Watched {
         let why = Arc::<Mutex<Option<String>>>::default();
         let (done, ended) = channel::<()>();
         let (process, said) = (Arc::clone(&self.process), Arc::clone(&why));
         let mut pulse = self.pulse;
         let watch = thread::Builder::new()
-            .name("zuse-heir".into())
+            .name("zuse-successor".into())
             .spawn(move || {
                 // A process that is alive has a time limit too, because requests of the kernel wait
                 // meanwhile.
-                let until = Instant::now() + patience.whole;
+                let until = Instant::now() + limits.total;
                 let mut last = Instant::now();
                 let mut bytes = [0; 64];
                 // If the socket cannot be made non-blocking, the process counts as silent.
@@ -80,11 +80,11 @@ impl Heir {
                     if pulse.read(&mut bytes).is_ok_and(|n| n > 0) {
                         last = now;
                     }
-                    let silent = now - last >= patience.silent;
-                    if silent || now >= until {
-                        *said.lock() = Some(match silent {
-                            true => format!("it shows no life for {} s", patience.silent.as_secs()),
-                            false => format!("it takes longer than {} s", patience.whole.as_secs()),
+                    let silence = now - last >= limits.silence;
+                    if silence || now >= until {
+                        *said.lock() = Some(match silence {
+                            true => format!("it shows no life for {} s", limits.silence.as_secs()),
+                            false => format!("it takes longer than {} s", limits.total.as_secs()),
                         });
                         // The process may have ended already.
                         let _ = pidfd_send_signal(&*process, Signal::KILL);
@@ -185,28 +185,28 @@ mod tests {
         )
     }
 
-    fn patience(silent: u64, whole: u64) -> Patience {
-        let [silent, whole] = [silent, whole].map(Duration::from_millis);
-        Patience { silent, whole }
+    fn limits(silence: u64, total: u64) -> HandoverLimits {
+        let [silence, total] = [silence, total].map(Duration::from_millis);
+        HandoverLimits { silence, total }
     }
 
     #[test]
     fn who_shows_no_life_is_ended_and_who_takes_too_long_too() {
-        for (beats, patience, says) in [
-            (false, patience(900, 60_000), "no life"),
-            (true, patience(30_000, 2_000), "longer"),
+        for (beats, limits, says) in [
+            (false, limits(900, 60_000), "no life"),
+            (true, limits(30_000, 2_000), "longer"),
         ] {
             let (mut child, process) = sleeper();
             let (theirs, ours) = pulse().unwrap();
             let silence = UnixStream::pair().unwrap();
-            let heir = Heir {
+            let successor = Successor {
                 process,
                 pulse: if beats { theirs } else { silence.0 },
             };
-            let mut heir = heir.watched(patience);
+            let mut successor = successor.watched(limits);
             assert!(!child.wait().unwrap().success());
-            assert!(heir.let_be().is_err());
-            assert!(heir.end().unwrap().contains(says));
+            assert!(successor.let_be().is_err());
+            assert!(successor.end().unwrap().contains(says));
             drop(ours);
         }
     }
@@ -215,10 +215,10 @@ mod tests {
     fn who_is_there_in_time_is_let_be() {
         let (mut child, process) = sleeper();
         let (pulse, _ours) = pulse().unwrap();
-        let mut heir = Heir { process, pulse }.watched(patience(3_000, 60_000));
+        let mut successor = Successor { process, pulse }.watched(limits(3_000, 60_000));
         thread::sleep(Duration::from_millis(300));
-        heir.let_be().unwrap();
-        drop(heir);
+        successor.let_be().unwrap();
+        drop(successor);
         thread::sleep(Duration::from_millis(400));
         assert!(child.try_wait().unwrap().is_none());
         child.kill().unwrap();

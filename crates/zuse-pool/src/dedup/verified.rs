@@ -4,14 +4,15 @@
 //!
 //! ```text
 //!   begin ─► entries in logs, then those in stores, part by part ─► the trees, without them
-//!            └────────── a block that becomes shared meanwhile is doubted ───────────────┘
+//!            └────────── a block that becomes shared meanwhile is marked ────────────────┘
 //! ```
 //! # Invariant
 //!
-//! Skipped blocks must have been verified since the scan began. A key is in doubt, and its block is
-//! verified at each pointer, in two cases. Its second pointer came after the scan's begin, or its
-//! block was found lost: only pointers have names to report. The caller is told that there are
-//! doubts, and records that on disk in the same txg. The doubts themselves are known only here.
+//! Skipped blocks must have been verified since the scan began. A key is unverified, and its block
+//! is verified at each pointer, in two cases. Its second pointer came after the scan's begin, or
+//! its block was found lost: only pointers have names to report. The caller is told that there are
+//! unverified keys, and records that on disk in the same txg. The keys themselves are known only
+//! here.
 //!
 //! A batch is read in syncing context. No entry moves from a log into a store meanwhile.
 
@@ -25,14 +26,14 @@ use super::live::Dedup;
 use super::{CLASSES, Entry, Key, damaged, value};
 use crate::{Pool, SyncCtx};
 
-/// Keys in doubt that are remembered. With more of them nothing is skipped any more.
-const DOUBTS: usize = 1 << 16;
+/// Unverified keys that are remembered. With more of them nothing is skipped any more.
+const MAX_UNVERIFIED: usize = 1 << 16;
 /// Blocks of a batch, except those in logs, which are in memory as a whole.
 const PART: usize = 4096;
 
 /// Shared blocks that must be verified at each pointer.
 #[derive(Default)]
-pub(super) struct Doubts {
+pub(super) struct Unverified {
     /// Blocks born before are scanned; none without a scan.
     before: Option<Txg>,
     keys: HashSet<(u8, Key)>,
@@ -42,9 +43,9 @@ pub(super) struct Doubts {
     fresh: bool,
 }
 
-impl Doubts {
+impl Unverified {
     fn add(&mut self, key: (u8, Key)) {
-        if self.keys.len() < DOUBTS {
+        if self.keys.len() < MAX_UNVERIFIED {
             self.keys.insert(key);
         } else {
             self.all = true;
@@ -99,31 +100,31 @@ pub(super) fn total(entry: &Entry) -> u64 {
 impl Pool {
     /// A scan of blocks born before a txg begins, or continues.
     pub fn watch_shared(&self, before: Txg) {
-        *self.dedup.doubts.lock() = Doubts {
+        *self.dedup.unverified.lock() = Unverified {
             before: Some(before),
-            ..Doubts::default()
+            ..Unverified::default()
         };
     }
 
     /// It has ended.
     pub fn unwatch_shared(&self) {
-        *self.dedup.doubts.lock() = Doubts::default();
+        *self.dedup.unverified.lock() = Unverified::default();
     }
 
     /// A block of a table was found lost.
-    pub fn doubt_shared(&self, bp: &BlockPointer) {
+    pub fn mark_unverified(&self, bp: &BlockPointer) {
         let key = (bp.checksum_kind(), Key::of(bp));
-        self.dedup.doubts.lock().add(key);
+        self.dedup.unverified.lock().add(key);
     }
 
-    /// Whether there are doubts that were not reported yet.
-    pub fn has_new_doubts(&self) -> bool {
-        std::mem::take(&mut self.dedup.doubts.lock().fresh)
+    /// Whether there are unverified blocks that were not reported yet.
+    pub fn has_new_unverified(&self) -> bool {
+        std::mem::take(&mut self.dedup.unverified.lock().fresh)
     }
 
     /// Whether the block of a pointer was verified with the tables.
-    pub fn was_proved_shared(&self, bp: &BlockPointer) -> bool {
-        bp.dedup() && self.dedup.was_proved(bp)
+    pub fn was_shared_verified(&self, bp: &BlockPointer) -> bool {
+        bp.dedup() && self.dedup.was_verified(bp)
     }
 
     /// A batch of blocks with more than one reference, and the position of the next one. In syncing
@@ -154,14 +155,14 @@ impl Dedup {
         if before > 1 || total(now) <= 1 {
             return;
         }
-        let mut doubts = self.doubts.lock();
+        let mut unverified = self.unverified.lock();
         let is_scanned = |txg: Txg| now.iter().any(|shared| shared.birth < txg.0);
-        if doubts.before.is_some_and(is_scanned) {
-            doubts.add(key);
+        if unverified.before.is_some_and(is_scanned) {
+            unverified.add(key);
         }
     }
 
-    fn was_proved(&self, bp: &BlockPointer) -> bool {
+    fn was_verified(&self, bp: &BlockPointer) -> bool {
         let key = Key::of(bp);
         let Ok(known) = self.known(bp.checksum_kind(), &key) else {
             return false;
@@ -172,9 +173,12 @@ impl Dedup {
             .iter()
             .any(|s| s.birth == birth && s.dvas[0] == first);
         // Recorded before the entry becomes visible.
-        let doubts = self.doubts.lock();
-        let sure = doubts.before.is_some() && !doubts.all;
-        is_it && total(&known.now) > 1 && sure && !doubts.keys.contains(&(bp.checksum_kind(), key))
+        let unverified = self.unverified.lock();
+        let sure = unverified.before.is_some() && !unverified.all;
+        is_it
+            && total(&known.now) > 1
+            && sure
+            && !unverified.keys.contains(&(bp.checksum_kind(), key))
     }
 
     /// A batch from one store; with the first class of a table, its logged entries, too.

@@ -1,4 +1,4 @@
-//! Verifying a block on any kind of vdev ([`crate::prove`]).
+//! Verifying a block on any kind of vdev ([`crate::verify`]).
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use zuse_base::{Result, Txg};
 use super::blocks::{AfterIo, Piece, read_split};
 use super::{Address, Layout, Top, Vdevs};
 use crate::copies::ReadOutcome;
-use crate::prove::{Judge, Proof};
+use crate::verify::{BlockCheck, Verified};
 
 impl Vdevs {
     /// Reads and verifies every copy and column of a block. Wrong or missing ones are rewritten.
@@ -16,43 +16,43 @@ impl Vdevs {
     ///
     /// # Errors
     /// `Corrupt` for an invalid place. Errors of devices are in the proof.
-    pub fn prove(
+    pub fn verify_block(
         &self,
         place: Address,
         buf: &mut Vec<u8>,
         psize: usize,
-        judge: &mut Judge<'_>,
-    ) -> Result<Proof> {
+        check: &mut BlockCheck<'_>,
+    ) -> Result<Verified> {
         let _after = AfterIo(self);
         let top = self.top(place.vdev)?;
         let pieces = self.pieces(&top, place, psize)?;
-        let asked = judge.is_live;
+        let asked = check.is_live;
         let is_live = || self.writable && asked();
-        let judge = &mut Judge {
-            verify: &mut *judge.verify,
+        let check = &mut BlockCheck {
+            verify: &mut *check.verify,
             is_live: &is_live,
-            fills: judge.fills,
+            fills: check.fills,
         };
-        let proof = match pieces.as_slice() {
-            [one] => one.prove(buf, judge)?,
-            many => prove_split(many, buf, judge)?,
+        let verified = match pieces.as_slice() {
+            [one] => one.verify_block(buf, check)?,
+            many => verify_split(many, buf, check)?,
         };
-        if !proof.good && !proof.stale && (judge.is_live)() {
+        if !verified.good && !verified.stale && (check.is_live)() {
             top.node.unrecovered.bump();
         }
-        Ok(proof)
+        Ok(verified)
     }
 
     /// A hint that the blocks of a range will be verified soon. Every leaf begins to read its part,
     /// and this returns at once.
-    pub fn will_prove(&self, vdev: u32, offset: u64, len: u64) {
+    pub fn will_verify(&self, vdev: u32, offset: u64, len: u64) {
         let Ok(top) = self.top(vdev) else {
             return;
         };
         match &top.layout {
-            Layout::Copies(copies) => copies.will_prove(offset, len),
-            Layout::Stripes(stripes) => stripes.will_prove(offset, len),
-            Layout::Branches(branches) => branches.will_prove(offset, len),
+            Layout::Copies(copies) => copies.will_verify(offset, len),
+            Layout::Stripes(stripes) => stripes.will_verify(offset, len),
+            Layout::Branches(branches) => branches.will_verify(offset, len),
             _ => {}
         }
     }
@@ -68,7 +68,7 @@ impl Vdevs {
             (Layout::Stripes(stripes), _) => stripes.will_fill(blocks),
             (Layout::Branches(branches), [(first, _), .., (last, size)]) => {
                 let len = last.saturating_add(*size as u64).saturating_sub(*first);
-                branches.will_prove(*first, len);
+                branches.will_verify(*first, len);
             }
             _ => {}
         }
@@ -97,12 +97,14 @@ impl Top {
 }
 
 impl Piece {
-    fn prove(&self, buf: &mut Vec<u8>, judge: &mut Judge<'_>) -> Result<Proof> {
+    fn verify_block(&self, buf: &mut Vec<u8>, check: &mut BlockCheck<'_>) -> Result<Verified> {
         let (offset, birth) = (self.place.offset, self.place.birth);
         Ok(match &self.top.layout {
-            Layout::Copies(copies) => copies.prove(offset, birth, buf, self.len, judge),
-            Layout::Stripes(stripes) => stripes.prove(offset, birth, buf, self.len, judge),
-            Layout::Branches(branches) => branches.prove((offset, birth), buf, self.len, judge),
+            Layout::Copies(copies) => copies.verify_block(offset, birth, buf, self.len, check),
+            Layout::Stripes(stripes) => stripes.verify_block(offset, birth, buf, self.len, check),
+            Layout::Branches(branches) => {
+                branches.verify_block((offset, birth), buf, self.len, check)
+            }
             _ => return Err(self.top.no_block(offset)),
         })
     }
@@ -110,17 +112,21 @@ impl Piece {
 
 /// Verifies a block in several parts. It is joined first, then each copy of each part is compared
 /// with it.
-fn prove_split(pieces: &[Piece], buf: &mut Vec<u8>, judge: &mut Judge<'_>) -> Result<Proof> {
-    let outcome = read_split(pieces, buf, judge.verify, &|| false);
+fn verify_split(
+    pieces: &[Piece],
+    buf: &mut Vec<u8>,
+    check: &mut BlockCheck<'_>,
+) -> Result<Verified> {
+    let outcome = read_split(pieces, buf, check.verify, &|| false);
     if !matches!(outcome, Ok(ReadOutcome::Good)) {
-        return Ok(Proof {
-            stale: !(judge.is_live)(),
-            ..Proof::default()
+        return Ok(Verified {
+            stale: !(check.is_live)(),
+            ..Verified::default()
         });
     }
-    let mut all = Proof {
+    let mut all = Verified {
         good: true,
-        ..Proof::default()
+        ..Verified::default()
     };
     let mut one = Vec::new();
     let mut at = 0;
@@ -129,18 +135,18 @@ fn prove_split(pieces: &[Piece], buf: &mut Vec<u8>, judge: &mut Judge<'_>) -> Re
         at = part.end;
         let right = &buf[part];
         let mut verify = |bytes: &[u8]| bytes == right;
-        let mut judge = Judge {
+        let mut check = BlockCheck {
             verify: &mut verify,
-            is_live: judge.is_live,
-            fills: judge.fills,
+            is_live: check.is_live,
+            fills: check.fills,
         };
-        let proof = piece.prove(&mut one, &mut judge)?;
-        if !proof.good && !proof.stale && (judge.is_live)() {
+        let verified = piece.verify_block(&mut one, &mut check)?;
+        if !verified.good && !verified.stale && (check.is_live)() {
             // Its copies passed only in this combination, so it is written from the block.
             piece.write(right)?;
             all.repaired += right.len() as u64;
         }
-        all.add(proof);
+        all.add(verified);
     }
     Ok(all)
 }

@@ -24,7 +24,7 @@ fn pool() -> (Arc<zuse::Pool>, Arc<FileSystem>) {
 const LEFT: u64 = 1 << 20;
 
 /// Open files without a name, on disk and in the unlinked set.
-fn nameless(fs: &Arc<FileSystem>) -> Vec<Arc<zuse_zpl::Znode>> {
+fn unlinked(fs: &Arc<FileSystem>) -> Vec<Arc<zuse_zpl::Znode>> {
     let root = Credentials::root();
     let dir = fs.root().expect("root");
     let make = |_| fs.tmpfile(&root, &dir, 0o600).expect("tmpfile");
@@ -92,7 +92,7 @@ fn txgs(pool: &zuse::Pool, since: Txg) -> u64 {
 #[test]
 fn at_an_unmount_with_space_they_take_no_more_txgs_than_any_change() {
     let (pool, fs) = pool();
-    let files = nameless(&fs);
+    let files = unlinked(&fs);
     let before = pool.spa().synced_txg();
     drop(files);
     fs.close().expect("close");
@@ -105,7 +105,7 @@ fn at_an_unmount_with_space_they_take_no_more_txgs_than_any_change() {
 #[test]
 fn at_an_unmount_of_a_full_pool_many_go_in_each_txg() {
     let (pool, fs) = pool();
-    let files = nameless(&fs);
+    let files = unlinked(&fs);
     fill(&pool, &fs, LEFT);
     one_by_one_they_wait(&pool);
     let before = pool.spa().synced_txg();
@@ -121,7 +121,7 @@ fn at_an_unmount_of_a_full_pool_many_go_in_each_txg() {
 fn what_was_held_when_the_power_went_is_freed_when_its_file_system_is_opened() {
     let (pool, device) = memory_pool("tank", SIZE, 12, narrow(32 << 20)).expect("pool");
     let fs = pool.file_system("tank").expect("file system");
-    let held = nameless(&fs);
+    let held = unlinked(&fs);
     // The power fails: only the data on disk remains.
     let left: Arc<dyn BlockDevice> = Arc::new(MemDevice::from_image("/disk", &device.snapshot()));
     let access = zuse::PoolAccess {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use zuse::tools::Layers as _;
-use zuse::{Credentials, Pool, PoolAccess, SweepKind, SweepOrder};
+use zuse::{Credentials, Pool, PoolAccess, VdevWorkKind, VdevWorkOrder};
 use zuse_base::{Entropy, Errno, SeededPrng};
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice};
@@ -15,9 +15,9 @@ use zuse_zpl::WriteOptions;
 
 const SIZE: u64 = 128 << 20;
 const PATTERN: u64 = 0xdead_beef_dead_beee;
-const START: SweepOrder = SweepOrder::Start { rate: 0 };
+const START: VdevWorkOrder = VdevWorkOrder::Start { rate: 0 };
 /// So slow that it does not complete.
-const SLOW: SweepOrder = SweepOrder::Start { rate: 1 };
+const SLOW: VdevWorkOrder = VdevWorkOrder::Start { rate: 1 };
 
 fn made() -> (Arc<Pool>, Arc<MemDevice>) {
     let (pool, device) = memory_pool("tank", SIZE, 12, narrow(64 << 20)).expect("made");
@@ -41,14 +41,16 @@ fn leaf(pool: &Pool) -> u64 {
     pool.config().vdev_tree.children[0].guid
 }
 
-fn order(pool: &Pool, kind: SweepKind, order: SweepOrder) -> zuse::Result<()> {
-    let mut done = pool.order_sweep(kind, order, &[leaf(pool)]).expect("asked");
+fn order(pool: &Pool, kind: VdevWorkKind, order: VdevWorkOrder) -> zuse::Result<()> {
+    let mut done = pool
+        .order_vdev_work(kind, order, &[leaf(pool)])
+        .expect("asked");
     done.pop().expect("an answer")
 }
 
-fn finish(pool: &Pool, kind: SweepKind) {
+fn finish(pool: &Pool, kind: VdevWorkKind) {
     let end = Instant::now() + Duration::from_secs(60);
-    while pool.spa().left_to_sweep(kind) > 0 {
+    while pool.spa().vdev_work_left(kind) > 0 {
         assert!(Instant::now() < end, "it does not come to its end");
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -56,9 +58,9 @@ fn finish(pool: &Pool, kind: SweepKind) {
 }
 
 /// The stored state and position of a kind, from the device's ZAP.
-fn noted(pool: &Pool, kind: SweepKind) -> (u64, u64) {
+fn noted(pool: &Pool, kind: VdevWorkKind) -> (u64, u64) {
     let work = pool.vdev_work(leaf(pool), SIZE).expect("a ZAP");
-    let work = work[usize::from(kind == SweepKind::Trim)];
+    let work = work[usize::from(kind == VdevWorkKind::Trim)];
     (work.state.number(), work.done)
 }
 
@@ -98,12 +100,12 @@ fn holds_its_data(pool: &Arc<Pool>) {
 #[test]
 fn all_free_space_and_nothing_else_is_initialized() {
     let (pool, device) = made();
-    assert_eq!(noted(&pool, SweepKind::Initialize), (0, 0));
-    order(&pool, SweepKind::Initialize, START).expect("begun");
-    let twice = order(&pool, SweepKind::Initialize, START);
+    assert_eq!(noted(&pool, VdevWorkKind::Initialize), (0, 0));
+    order(&pool, VdevWorkKind::Initialize, START).expect("begun");
+    let twice = order(&pool, VdevWorkKind::Initialize, START);
     assert!(twice.is_ok() || twice.is_err_and(|e| e.is(Errno::BUSY)));
-    finish(&pool, SweepKind::Initialize);
-    let (state, done) = noted(&pool, SweepKind::Initialize);
+    finish(&pool, VdevWorkKind::Initialize);
+    let (state, done) = noted(&pool, VdevWorkKind::Initialize);
     assert_eq!(state, 4, "complete");
     assert!(done > SIZE / 2, "{done}");
     let space = pool.spa().space();
@@ -115,10 +117,10 @@ fn all_free_space_and_nothing_else_is_initialized() {
     );
     holds_its_data(&pool);
     // Trimmed space is empty.
-    order(&pool, SweepKind::Trim, START).expect("begun");
-    finish(&pool, SweepKind::Trim);
+    order(&pool, VdevWorkKind::Trim, START).expect("begun");
+    finish(&pool, VdevWorkKind::Trim);
     assert!(patterned(&device) < 1 << 20, "{}", patterned(&device));
-    assert_eq!(noted(&pool, SweepKind::Trim).0, 4);
+    assert_eq!(noted(&pool, VdevWorkKind::Trim).0, 4);
     holds_its_data(&pool);
     pool.close().expect("closed");
 }
@@ -126,26 +128,27 @@ fn all_free_space_and_nothing_else_is_initialized() {
 #[test]
 fn work_goes_on_after_an_export_until_it_is_stopped() {
     let (pool, device) = made();
-    order(&pool, SweepKind::Trim, SLOW).expect("begun");
-    let busy = order(&pool, SweepKind::Trim, START).expect_err("it goes on");
+    order(&pool, VdevWorkKind::Trim, SLOW).expect("begun");
+    let busy = order(&pool, VdevWorkKind::Trim, START).expect_err("it goes on");
     assert!(busy.to_string().contains("currently trimming"), "{busy}");
     std::thread::sleep(Duration::from_millis(50));
     pool.export().expect("exported");
 
     let pool = reopened(&device);
-    let (state, done) = noted(&pool, SweepKind::Trim);
+    let (state, done) = noted(&pool, VdevWorkKind::Trim);
     assert_eq!(state, 1, "active");
-    assert!(pool.spa().left_to_sweep(SweepKind::Trim) > 0);
-    order(&pool, SweepKind::Trim, SweepOrder::Suspend).expect("suspended");
-    assert_eq!(noted(&pool, SweepKind::Trim).0, 3, "suspended");
-    assert!(noted(&pool, SweepKind::Trim).1 >= done, "it goes back");
-    assert_eq!(pool.spa().left_to_sweep(SweepKind::Trim), 0);
-    let idle = order(&pool, SweepKind::Trim, SweepOrder::Suspend).expect_err("it does not go on");
+    assert!(pool.spa().vdev_work_left(VdevWorkKind::Trim) > 0);
+    order(&pool, VdevWorkKind::Trim, VdevWorkOrder::Suspend).expect("suspended");
+    assert_eq!(noted(&pool, VdevWorkKind::Trim).0, 3, "suspended");
+    assert!(noted(&pool, VdevWorkKind::Trim).1 >= done, "it goes back");
+    assert_eq!(pool.spa().vdev_work_left(VdevWorkKind::Trim), 0);
+    let idle =
+        order(&pool, VdevWorkKind::Trim, VdevWorkOrder::Suspend).expect_err("it does not go on");
     assert!(idle.to_string().contains("no active trim"), "{idle}");
-    order(&pool, SweepKind::Trim, SweepOrder::Cancel).expect("canceled");
-    assert_eq!(noted(&pool, SweepKind::Trim), (2, 0), "canceled");
-    assert!(order(&pool, SweepKind::Trim, SweepOrder::Cancel).is_err());
-    order(&pool, SweepKind::Initialize, SweepOrder::Forget).expect("forgotten");
+    order(&pool, VdevWorkKind::Trim, VdevWorkOrder::Cancel).expect("canceled");
+    assert_eq!(noted(&pool, VdevWorkKind::Trim), (2, 0), "canceled");
+    assert!(order(&pool, VdevWorkKind::Trim, VdevWorkOrder::Cancel).is_err());
+    order(&pool, VdevWorkKind::Initialize, VdevWorkOrder::Forget).expect("forgotten");
     holds_its_data(&pool);
     pool.close().expect("closed");
 }

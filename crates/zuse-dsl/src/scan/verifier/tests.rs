@@ -66,7 +66,7 @@ fn a_block_that_is_gathered_for_the_devices_is_proved_once_it_is_there() {
     drop(tx);
     assert!(!spa.io().is_drained(), "it has not left yet");
     let (record, counts) = (Record::default(), Counts::default());
-    let prover = Prover::new(spa, record, &counts);
+    let verifier = Verifier::new(spa, record, &counts);
     let name = LostBlock {
         dataset: 54,
         object: 1,
@@ -74,9 +74,9 @@ fn a_block_that_is_gathered_for_the_devices_is_proved_once_it_is_there() {
         block: 0,
         birth: 0,
     };
-    let proven = prover.prove_pointers(&bp, name);
-    assert!(matches!(proven, Proven::Good(bytes) if bytes == [7; 8192]));
-    assert!(prover.end().0.is_empty());
+    let proven = verifier.verify_pointers(&bp, name);
+    assert!(matches!(proven, VerifiedBlock::Good(bytes) if bytes == [7; 8192]));
+    assert!(verifier.end().0.is_empty());
     assert!(pool.synced_txg() >= Txg(bp.physical_birth()));
     pool.close(PoolState::Exported).expect("closed");
 }

@@ -15,80 +15,80 @@ use std::thread;
 use std::time::Duration;
 use zuse_base::sync::Mutex;
 
-use zuse_fuse::Crew;
+use zuse_fuse::ThreadPool;
 
-use crate::bell::Bell;
 use crate::session::Session;
 use crate::volume::Volume;
+use crate::wakeup::Wakeup;
 
 const TICK: Duration = Duration::from_secs(1);
 /// Ticks between two writings of access times.
 const ATIME_TICKS: u32 = 10;
 /// A session is visited for this many ticks after the last request, so that access times are
 /// written once.
-const CALM: u32 = ATIME_TICKS + 2;
+const IDLE_TICKS: u32 = ATIME_TICKS + 2;
 
 /// Threads for mounts; they belong to no mount in particular.
 #[derive(Debug)]
-pub struct Staff {
-    pub(crate) crew: Crew,
-    rounds: Arc<Mutex<Rounds>>,
-    rouse: Arc<Bell>,
+pub struct MountThreads {
+    pub(crate) workers: ThreadPool,
+    housekeeping: Arc<Mutex<Housekeeping>>,
+    wakeup: Arc<Wakeup>,
 }
 
 /// The sessions that the housekeeping thread visits.
 #[derive(Default)]
-struct Rounds {
+struct Housekeeping {
     sessions: Vec<Visited>,
-    walks: bool,
+    runs: bool,
 }
 
 struct Visited {
     session: Weak<Session>,
     /// Ticks since the last request.
-    calm: u32,
+    idle_ticks: u32,
 }
 
-impl std::fmt::Debug for Rounds {
+impl std::fmt::Debug for Housekeeping {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Rounds({})", self.sessions.len())
+        write!(f, "Housekeeping({} sessions)", self.sessions.len())
     }
 }
 
-impl Staff {
+impl MountThreads {
     /// For mounts to come.
     ///
     /// # Errors
     /// The system gives no descriptors.
     pub fn new() -> std::io::Result<Self> {
         Ok(Self {
-            crew: Crew::new()?,
-            rounds: Arc::default(),
-            rouse: Arc::default(),
+            workers: ThreadPool::new()?,
+            housekeeping: Arc::default(),
+            wakeup: Arc::default(),
         })
     }
 
-    /// Includes a session in the rounds from now on.
-    pub(crate) fn look_after(&self, session: &Arc<Session>) -> std::io::Result<()> {
-        let mut rounds = self.rounds.lock();
-        let _ = session.rouse.set(self.rouse.clone());
-        rounds.sessions.push(Visited {
+    /// Does the housekeeping of a session from now on.
+    pub(crate) fn add_session(&self, session: &Arc<Session>) -> std::io::Result<()> {
+        let mut housekeeping = self.housekeeping.lock();
+        let _ = session.wakeup.set(self.wakeup.clone());
+        housekeeping.sessions.push(Visited {
             session: Arc::downgrade(session),
-            calm: 0,
+            idle_ticks: 0,
         });
-        self.rouse.ring();
-        if rounds.walks {
+        self.wakeup.wake();
+        if housekeeping.runs {
             return Ok(());
         }
-        let (theirs, rouse) = (self.rounds.clone(), self.rouse.clone());
+        let (theirs, wakeup) = (self.housekeeping.clone(), self.wakeup.clone());
         let thread = thread::Builder::new().name("zuse-mount-tick".into());
-        thread.spawn(move || walk(&theirs, &rouse))?;
-        rounds.walks = true;
+        thread.spawn(move || run_housekeeping(&theirs, &wakeup))?;
+        housekeeping.runs = true;
         Ok(())
     }
 }
 
-impl Rounds {
+impl Housekeeping {
     /// The sessions to visit now.
     fn next(&mut self) -> Vec<Arc<Session>> {
         let mut out = Vec::new();
@@ -96,11 +96,11 @@ impl Rounds {
             let Some(session) = visited.session.upgrade().filter(|s| !s.over()) else {
                 return false;
             };
-            visited.calm = match session.stirred.swap(false, SeqCst) {
+            visited.idle_ticks = match session.was_used.swap(false, SeqCst) {
                 true => 0,
-                false => visited.calm.saturating_add(1),
+                false => visited.idle_ticks.saturating_add(1),
             };
-            if visited.calm < CALM {
+            if visited.idle_ticks < IDLE_TICKS {
                 out.push(session);
             }
             true
@@ -110,27 +110,27 @@ impl Rounds {
 }
 
 /// The main loop of the housekeeping thread.
-fn walk(rounds: &Mutex<Rounds>, rouse: &Bell) {
+fn run_housekeeping(housekeeping: &Mutex<Housekeeping>, wakeup: &Wakeup) {
     let mut count = 0u32;
     loop {
         thread::sleep(TICK);
         count = count.wrapping_add(1);
         let sessions = {
-            let mut rounds = rounds.lock();
-            let sessions = rounds.next();
-            if rounds.sessions.is_empty() {
-                rounds.walks = false;
+            let mut housekeeping = housekeeping.lock();
+            let sessions = housekeeping.next();
+            if housekeeping.sessions.is_empty() {
+                housekeeping.runs = false;
                 return;
             }
             sessions
         };
         for session in &sessions {
             if visit(session, count.is_multiple_of(ATIME_TICKS)) {
-                session.stirred.store(true, SeqCst);
+                session.was_used.store(true, SeqCst);
             }
         }
         if sessions.is_empty() {
-            rouse.wait();
+            wakeup.wait();
         }
     }
 }
@@ -141,7 +141,7 @@ fn visit(session: &Session, writes_atimes: bool) -> bool {
     volumes.push(session.root());
     let mut left = false;
     for volume in volumes {
-        session.tell_block_counts(&volume, None);
+        session.notify_block_counts(&volume, None);
         left |= !volume.growing.lock().is_empty();
         let Ok(fs) = volume.enter() else { continue };
         if fs.is_read_only() {

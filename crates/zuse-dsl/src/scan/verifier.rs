@@ -72,7 +72,7 @@ impl Short {
 }
 
 /// The result of verifying a block.
-pub(crate) enum Proven {
+pub(crate) enum VerifiedBlock {
     /// Its stored bytes; empty if nothing had to be read.
     Good(Vec<u8>),
     /// No copy has it.
@@ -82,7 +82,7 @@ pub(crate) enum Proven {
 }
 
 /// Verifies the blocks of a batch. Shared by several threads.
-pub(crate) struct Prover<'a> {
+pub(crate) struct Verifier<'a> {
     pub spa: &'a Spa,
     pub record: Record,
     pub counts: &'a Counts,
@@ -100,7 +100,7 @@ pub(crate) fn asize(bp: &BlockPointer) -> u64 {
         .fold(0, |sum: u64, dva| sum.saturating_add(dva.asize()))
 }
 
-impl<'a> Prover<'a> {
+impl<'a> Verifier<'a> {
     pub fn new(spa: &'a Spa, record: Record, counts: &'a Counts) -> Self {
         Self {
             spa,
@@ -125,8 +125,8 @@ impl<'a> Prover<'a> {
     }
 
     /// Whether a block was verified with its dedup table.
-    pub fn was_proved(&self, bp: &BlockPointer) -> bool {
-        self.passes_over && self.spa.0.was_proved_shared(bp)
+    pub fn was_verified(&self, bp: &BlockPointer) -> bool {
+        self.passes_over && self.spa.0.was_shared_verified(bp)
     }
 
     /// Whether a data block is read at all.
@@ -135,19 +135,24 @@ impl<'a> Prover<'a> {
     }
 
     /// Verifies a data block; a resilver does that only if a leaf may lack it.
-    pub fn prove_data(&self, bp: &BlockPointer, name: Option<LostBlock>) {
+    pub fn verify_data(&self, bp: &BlockPointer, name: Option<LostBlock>) {
         if self.reads_data(bp) {
-            self.prove(bp, name, self.record.function == Function::Resilver);
+            self.verify_block(bp, name, self.record.function == Function::Resilver);
         }
         self.counts.issued.fetch_add(asize(bp), Relaxed);
     }
 
     /// Verifies a block whose content the walk needs.
-    pub fn prove_pointers(&self, bp: &BlockPointer, name: LostBlock) -> Proven {
-        self.prove(bp, Some(name), false)
+    pub fn verify_pointers(&self, bp: &BlockPointer, name: LostBlock) -> VerifiedBlock {
+        self.verify_block(bp, Some(name), false)
     }
 
-    fn prove(&self, bp: &BlockPointer, name: Option<LostBlock>, lacking: bool) -> Proven {
+    fn verify_block(
+        &self,
+        bp: &BlockPointer,
+        name: Option<LostBlock>,
+        lacking: bool,
+    ) -> VerifiedBlock {
         self.reach_the_disk(bp);
         let io = self.spa.io();
         // Freed space is not reused while this transaction's txg is open. So a block that exists
@@ -168,38 +173,41 @@ impl<'a> Prover<'a> {
             None => "a dedup table".to_owned(),
         });
         // An invalid pointer is skipped.
-        let look = || io.prove(bp, lacking, &is_live, &place).unwrap_or_default();
-        let (mut proof, mut stored) = look();
-        if !proof.good && !proof.stale && !proof.lacking.is_empty() {
+        let look = || {
+            io.verify_block(bp, lacking, &is_live, &place)
+                .unwrap_or_default()
+        };
+        let (mut verified, mut stored) = look();
+        if !verified.good && !verified.stale && !verified.lacking.is_empty() {
             // A missing device may just have left the pool, and its blocks are elsewhere.
-            (proof, stored) = look();
+            (verified, stored) = look();
         }
-        if proof.repaired > 0 {
-            self.counts.processed.fetch_add(proof.repaired, Relaxed);
+        if verified.repaired > 0 {
+            self.counts.processed.fetch_add(verified.repaired, Relaxed);
         }
-        if proof.stale || !proof.good && !is_live() {
-            return match proof.good {
-                true => Proven::Good(stored),
-                false => Proven::Gone,
+        if verified.stale || !verified.good && !is_live() {
+            return match verified.good {
+                true => VerifiedBlock::Good(stored),
+                false => VerifiedBlock::Gone,
             };
         }
-        if !proof.lacking.is_empty() {
-            self.note_failed(&proof.lacking, bp.physical_birth());
+        if !verified.lacking.is_empty() {
+            self.note_failed(&verified.lacking, bp.physical_birth());
         }
         // A leaf that is absent has each txg of that time in its log, as long as it is absent.
         let is_there = |leaf: &u64| io.vdevs().is_usable(*leaf);
-        if proof.good && proof.lacking.iter().any(is_there) {
+        if verified.good && verified.lacking.iter().any(is_there) {
             self.unfilled.fetch_add(1, Relaxed);
         }
-        if proof.good {
-            return Proven::Good(stored);
+        if verified.good {
+            return VerifiedBlock::Good(stored);
         }
         let birth = bp.physical_birth();
         match name {
             Some(name) => self.note_lost(LostBlock { birth, ..name }),
-            None => self.spa.0.doubt_shared(bp),
+            None => self.spa.0.mark_unverified(bp),
         }
-        Proven::Lost
+        VerifiedBlock::Lost
     }
 
     /// A block of the syncing txg may still be in flight. It would seem lost.

@@ -9,10 +9,10 @@ impl Dnode {
     /// Fails for a block that the stream did not contain ([`crate::Edge`]): the stored bytes are
     /// not its data.
     #[inline]
-    pub(super) fn check_proved(&self, blkid: u64, block_size: u32) -> Result<()> {
+    pub(super) fn check_received(&self, blkid: u64, block_size: u32) -> Result<()> {
         match self.core.edge.get() {
             None => Ok(()),
-            Some(_) if self.is_proved(blkid, block_size) => Ok(()),
+            Some(_) if self.is_received(blkid, block_size) => Ok(()),
             Some(_) => Err(Error::unsent(
                 self.place(),
                 format!("the stream ends before its block {blkid}"),
@@ -20,7 +20,7 @@ impl Dnode {
         }
     }
 
-    pub(super) fn is_proved(&self, blkid: u64, block_size: u32) -> bool {
+    pub(super) fn is_received(&self, blkid: u64, block_size: u32) -> bool {
         let end = blkid
             .saturating_add(1)
             .saturating_mul(u64::from(block_size));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zuse::tools::Layers as _;
-use zuse::{Pool, SweepKind, SweepOrder, VdevStatus};
+use zuse::{Pool, VdevStatus, VdevWorkKind, VdevWorkOrder};
 
 use crate::error::{CommandError, Explain, Outcome, Stop, explain};
 use crate::session::{Need, Session};
@@ -16,22 +16,22 @@ const LOOK: Duration = Duration::from_millis(100);
 const FAILED: u8 = 255;
 
 /// An order for devices of pools.
-pub struct Sweep<'a> {
+pub struct WorkOrder<'a> {
     /// The kind of work.
-    pub kind: SweepKind,
+    pub kind: VdevWorkKind,
     /// Begin, or end.
-    pub order: SweepOrder,
+    pub order: VdevWorkOrder,
     /// Return when it is done.
     pub wait: bool,
     /// The devices; all of the pool if empty.
     pub devices: &'a [String],
 }
 
-impl Sweep<'_> {
+impl WorkOrder<'_> {
     fn word(&self) -> &'static str {
         match self.kind {
-            SweepKind::Initialize => "initialize",
-            SweepKind::Trim => "trim",
+            VdevWorkKind::Initialize => "initialize",
+            VdevWorkKind::Trim => "trim",
         }
     }
 
@@ -42,7 +42,7 @@ impl Sweep<'_> {
         let guids: Vec<u64> = devices.iter().map(|(guid, _)| *guid).collect();
         let word = self.word();
         let cannot = || format!("cannot {word} '{name}'");
-        let done = pool.order_sweep(self.kind, self.order, &guids);
+        let done = pool.order_vdev_work(self.kind, self.order, &guids);
         let done = done.or_cannot_pool(cannot).map_err(with_code)?;
         let mut failed = false;
         for ((_, device), result) in devices.iter().zip(done) {
@@ -56,7 +56,7 @@ impl Sweep<'_> {
             return Err(CommandError::silent(FAILED).into());
         }
         session.log(&pool);
-        while self.wait && pool.spa().left_to_sweep(self.kind) > 0 {
+        while self.wait && pool.spa().vdev_work_left(self.kind) > 0 {
             if let Some(why) = pool.suspended() {
                 return Err(why).or_cannot_pool(cannot);
             }

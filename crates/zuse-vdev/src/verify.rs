@@ -4,12 +4,12 @@
 //! - A leaf whose dirty time log has the block's birth is not read but rewritten.
 //! - Before anything is counted or written, the caller says whether the block still exists. Its
 //!   space may have been freed since its pointer was read, and may belong to another block.
-//! - A resilver reads no more than it needs to fill the missing parts ([`Judge::fills`]). Other
-//!   errors are left to a scrub, unless the block cannot be read without repair.
+//! - A resilver reads no more than it needs to fill the missing parts ([`BlockCheck::fills`]).
+//!   Other errors are left to a scrub, unless the block cannot be read without repair.
 //! - A leaf that did not get the right bytes is reported: its dirty time log keeps the birth.
 
 /// How to verify the block, and whether it still exists.
-pub struct Judge<'a> {
+pub struct BlockCheck<'a> {
     /// Whether bytes are the block.
     pub verify: &'a mut dyn FnMut(&[u8]) -> bool,
     /// Whether the block still exists. Called before anything is counted or written.
@@ -21,7 +21,7 @@ pub struct Judge<'a> {
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Proof {
+pub struct Verified {
     /// The block could be put together.
     pub good: bool,
     /// The block was freed, so the result says nothing.
@@ -32,7 +32,7 @@ pub struct Proof {
     pub lacking: Vec<u64>,
 }
 
-impl Proof {
+impl Verified {
     /// Adds the result for another part of the block, or another copy.
     pub fn add(&mut self, other: Self) {
         self.stale |= other.stale;

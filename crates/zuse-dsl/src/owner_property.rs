@@ -9,8 +9,8 @@ use zuse_format::objset::{
 };
 
 use crate::batch::Batch;
-use crate::dataset::Kind;
-use crate::listing::Entry;
+use crate::dataset::DatasetKind;
+use crate::listing::ListedDataset;
 
 /// The master node of a filesystem.
 const MASTER_NODE: ObjectId = ObjectId(1);
@@ -68,9 +68,9 @@ impl Batch<'_> {
     ///
     /// # Errors
     /// The MOS or the dataset cannot be read.
-    pub fn accounted(&self, entry: &Entry, property: &str) -> Result<Option<u64>> {
+    pub fn accounted(&self, entry: &ListedDataset, property: &str) -> Result<Option<u64>> {
         let Some(what) = OwnerProperty::parse(property)
-            .filter(|_| matches!(entry.kind, Kind::Filesystem | Kind::Snapshot))
+            .filter(|_| matches!(entry.kind, DatasetKind::Filesystem | DatasetKind::Snapshot))
         else {
             return Ok(None);
         };
@@ -80,7 +80,11 @@ impl Batch<'_> {
         })
     }
 
-    fn read_accounted(&self, entry: &Entry, what: &OwnerProperty<'_>) -> Result<Option<u64>> {
+    fn read_accounted(
+        &self,
+        entry: &ListedDataset,
+        what: &OwnerProperty<'_>,
+    ) -> Result<Option<u64>> {
         let objset = self.dsl().dataset_by_object(entry.object)?.objset()?;
         if objset.kind() != zuse_format::ObjsetType::Zfs {
             return Ok(None);

@@ -44,8 +44,8 @@ pub(crate) struct Sums {
     pub listed_gone: Vec<BlockPointer>,
 }
 
-/// A dataset's ledger.
-pub(crate) struct Books {
+/// The accounting of a dataset: its [`Ledger`].
+pub(crate) struct HeadAccounting {
     io: Arc<Pipeline>,
     /// Object number, if the ledger is a dataset's.
     dataset: Option<u64>,
@@ -60,7 +60,7 @@ pub(crate) struct Books {
     listed_gone: RankedMutex<Vec<BlockPointer>, 602>,
 }
 
-impl Books {
+impl HeadAccounting {
     pub fn new(io: Arc<Pipeline>, dataset: Option<u64>, prev_snap_txg: u64) -> Self {
         Self {
             io,
@@ -102,12 +102,12 @@ impl Books {
     ) {
         if bp.allocation_birth() > self.listed_since.load(Relaxed) && bp.kind() == BpKind::Normal {
             let tripwire = self.io.vdevs().tripwire();
-            tripwire.hold(at::BOOKS, list.lock()).push(*bp);
+            tripwire.hold(at::ACCOUNTING, list.lock()).push(*bp);
         }
     }
 }
 
-impl Ledger for Books {
+impl Ledger for HeadAccounting {
     fn dataset(&self) -> Option<u64> {
         self.dataset
     }
@@ -129,7 +129,7 @@ impl Ledger for Books {
         } else {
             let dead = self.dead.lock();
             let tripwire = self.io.vdevs().tripwire();
-            tripwire.hold(at::BOOKS, dead).push(*bp);
+            tripwire.hold(at::ACCOUNTING, dead).push(*bp);
         }
         Ok(())
     }

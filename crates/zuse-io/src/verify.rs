@@ -12,7 +12,7 @@ use std::fmt::Display;
 use zuse_base::{Error, Result};
 use zuse_codec::{open_trailer, open_trailer_truncated};
 use zuse_format::{BlockPointer, BpKind, BpLimits, Dva};
-use zuse_vdev::{Judge, Proof};
+use zuse_vdev::{BlockCheck, Verified};
 
 use crate::Pipeline;
 use crate::gang::{MAX_DEPTH, is_truncated};
@@ -54,64 +54,64 @@ impl Pipeline {
     ///
     /// # Errors
     /// `Corrupt` for an invalid pointer.
-    pub fn prove(
+    pub fn verify_block(
         &self,
         bp: &BlockPointer,
         lacking: bool,
         is_live: &dyn Fn() -> bool,
         place: &dyn Display,
-    ) -> Result<(Proof, Vec<u8>)> {
+    ) -> Result<(Verified, Vec<u8>)> {
         if bp.kind() != BpKind::Normal {
             return Err(Error::corrupt(place.to_string(), "no block is stored"));
         }
-        self.prove_tree(bp, lacking, is_live, place, 0)
+        self.verify_tree(bp, lacking, is_live, place, 0)
     }
 
-    fn prove_tree(
+    fn verify_tree(
         &self,
         bp: &BlockPointer,
         lacking: bool,
         is_live: &dyn Fn() -> bool,
         place: &dyn Display,
         depth: u32,
-    ) -> Result<(Proof, Vec<u8>)> {
+    ) -> Result<(Verified, Vec<u8>)> {
         bp.validate(BpLimits::default())
             .map_err(|e| Error::corrupt(place.to_string(), e))?;
         if bp.is_gang() {
-            return self.prove_gang(bp, is_live, place, depth);
+            return self.verify_gang(bp, is_live, place, depth);
         }
         let asked = |dva: &Dva| !lacking || self.vdevs.may_lack(address_of(dva, bp));
         let mut verify = |bytes: &[u8]| self.is_block(bp, bytes);
         let psize = bp.psize() as usize;
-        let judge = Judge {
+        let check = BlockCheck {
             verify: &mut verify,
             is_live,
             fills: lacking,
         };
-        self.prove_copies(bp, psize, &asked, judge, place)
+        self.verify_copies(bp, psize, &asked, check, place)
     }
 
     /// Verifies the copies of a pointer, and rewrites a bad copy from a good one.
-    fn prove_copies(
+    fn verify_copies(
         &self,
         bp: &BlockPointer,
         size: usize,
         asked: &dyn Fn(&Dva) -> bool,
-        mut judge: Judge<'_>,
+        mut check: BlockCheck<'_>,
         place: &dyn Display,
-    ) -> Result<(Proof, Vec<u8>)> {
-        let mut all = Proof::default();
+    ) -> Result<(Verified, Vec<u8>)> {
+        let mut all = Verified::default();
         let (mut good, mut bad) = (None, Vec::new());
         let mut buf = Vec::new();
         for dva in bp.dvas().filter(|dva| asked(dva)) {
             let at = address_of(&dva, bp);
-            match self.vdevs.prove(at, &mut buf, size, &mut judge) {
-                Ok(proof) if proof.good => {
-                    all.add(proof);
+            match self.vdevs.verify_block(at, &mut buf, size, &mut check) {
+                Ok(verified) if verified.good => {
+                    all.add(verified);
                     good.get_or_insert_with(|| std::mem::take(&mut buf));
                 }
-                Ok(proof) => bad.push((at, proof)),
-                Err(Error::Corrupt { .. }) => bad.push((at, Proof::default())),
+                Ok(verified) => bad.push((at, verified)),
+                Err(Error::Corrupt { .. }) => bad.push((at, Verified::default())),
                 Err(e) => return Err(e),
             }
         }
@@ -123,26 +123,26 @@ impl Pipeline {
             };
         }
         all.good = good.is_some();
-        for (at, proof) in bad {
+        for (at, verified) in bad {
             let right = good
                 .as_deref()
-                .filter(|_| !proof.stale && (judge.is_live)());
+                .filter(|_| !verified.stale && (check.is_live)());
             match right.map(|bytes| self.vdevs.write(at, bytes)) {
                 Some(Ok(())) => all.repaired += size as u64,
-                _ => all.add(proof),
+                _ => all.add(verified),
             }
         }
         Ok((all, good.unwrap_or_default()))
     }
 
     /// The header first, with all its copies, then the members in their order.
-    fn prove_gang(
+    fn verify_gang(
         &self,
         bp: &BlockPointer,
         is_live: &dyn Fn() -> bool,
         place: &dyn Display,
         depth: u32,
-    ) -> Result<(Proof, Vec<u8>)> {
+    ) -> Result<(Verified, Vec<u8>)> {
         if depth >= MAX_DEPTH {
             return Err(Error::endless(
                 place.to_string(),
@@ -152,9 +152,9 @@ impl Pipeline {
         let Ok((members, size)) = self.read_header(bp, place) else {
             let stale = !is_live();
             return Ok((
-                Proof {
+                Verified {
                     stale,
-                    ..Proof::default()
+                    ..Verified::default()
                 },
                 Vec::new(),
             ));
@@ -171,21 +171,21 @@ impl Pipeline {
             false => open_trailer(bytes, verifier).is_ok(),
         };
         let all = &|_: &Dva| true;
-        let judge = Judge {
+        let check = BlockCheck {
             verify: &mut verify,
             is_live,
             fills: false,
         };
-        let (mut all, _) = self.prove_copies(bp, size as usize, all, judge, place)?;
+        let (mut all, _) = self.verify_copies(bp, size as usize, all, check, place)?;
         let mut stored = Vec::new();
         for member in members.iter().filter(|m| !m.is_hole()) {
             if member.kind() != BpKind::Normal {
                 let what = "an embedded pointer in a gang header";
                 return Err(Error::corrupt(place.to_string(), what));
             }
-            let (proof, bytes) = self.prove_tree(member, false, is_live, place, depth + 1)?;
-            all.good &= proof.good;
-            all.add(proof);
+            let (verified, bytes) = self.verify_tree(member, false, is_live, place, depth + 1)?;
+            all.good &= verified.good;
+            all.add(verified);
             stored.extend_from_slice(&bytes);
         }
         Ok((all, stored))

@@ -14,7 +14,7 @@ const LABEL: u64 = 0x4_0000;
 const CACHE_HEADER: u64 = 512;
 
 /// Adds the usable bytes of a top-level vdev.
-pub fn tell(pool: &Pool, top: &mut VdevRow, id: u32) {
+pub fn set_deflated(pool: &Pool, top: &mut VdevRow, id: u32) {
     if let Some((total, _)) = top.space {
         let ratio = pool.spa().vdevs().deflate_ratio(id);
         top.deflated = (total >> 9).saturating_mul(ratio);
@@ -22,16 +22,16 @@ pub fn tell(pool: &Pool, top: &mut VdevRow, id: u32) {
 }
 
 /// The minimum size of a vdev in the place of this one: a device has labels too.
-pub fn least(vdev: &VdevStatus) -> u64 {
+pub fn min_size(vdev: &VdevStatus) -> u64 {
     let around = if vdev.kind.is_leaf() { AROUND } else { 0 };
-    match vdev.least {
+    match vdev.min_size {
         0 => 0,
-        least => least.saturating_add(around),
+        min_size => min_size.saturating_add(around),
     }
 }
 
 /// Usable bytes of a cache device, and the minimum size of its replacement.
 pub fn of_cache(psize: u64) -> (u64, u64) {
-    let least = psize / LABEL * LABEL;
-    (least.saturating_sub(AROUND + CACHE_HEADER), least)
+    let min_size = psize / LABEL * LABEL;
+    (min_size.saturating_sub(AROUND + CACHE_HEADER), min_size)
 }

@@ -20,7 +20,7 @@
 //! One thread works for all devices in turn, while something is active. It holds no lock while it
 //! reads or writes.
 
-mod work;
+mod worker;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -34,7 +34,7 @@ use crate::{Pool, SyncCtx};
 
 /// What is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SweepKind {
+pub enum VdevWorkKind {
     /// A pattern is written.
     Initialize,
     /// The host gets the space back.
@@ -42,7 +42,7 @@ pub enum SweepKind {
 }
 
 /// Keys in the ZAP of a device: state, position, time of the last change.
-impl SweepKind {
+impl VdevWorkKind {
     const ALL: [Self; 2] = [Self::Initialize, Self::Trim];
 
     fn keys(self) -> [&'static [u8]; 3] {
@@ -68,7 +68,7 @@ const SECURE: &[u8] = b"org.zfsonlinux:vdev_trim_secure";
 /// The state of initializing or trimming a device, as its ZAP has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum SweepState {
+pub enum VdevWorkState {
     /// It was never done.
     #[default]
     None = 0,
@@ -82,7 +82,7 @@ pub enum SweepState {
     Complete = 4,
 }
 
-impl SweepState {
+impl VdevWorkState {
     /// Its number on disk.
     pub fn number(self) -> u64 {
         self as u64
@@ -102,7 +102,7 @@ impl SweepState {
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SweepOrder {
+pub enum VdevWorkOrder {
     /// Begin, or continue.
     Start {
         /// Bytes per second at most; 0 for no limit.
@@ -118,11 +118,11 @@ pub enum SweepOrder {
 
 /// One device's work.
 #[derive(Clone, Debug)]
-struct Sweep {
+struct LeafWork {
     /// The device's ZAP: its guid may change.
     zap: u64,
-    kind: SweepKind,
-    state: SweepState,
+    kind: VdevWorkKind,
+    state: VdevWorkState,
     /// Bytes of the device that are done.
     next: u64,
     rate: u64,
@@ -132,16 +132,16 @@ struct Sweep {
 
 /// The work of a pool.
 #[derive(Default)]
-pub(crate) struct Sweeps {
+pub(crate) struct VdevWorkList {
     /// Active work, and finished work that is not on disk as finished yet.
-    all: Mutex<Vec<Sweep>>,
+    all: Mutex<Vec<LeafWork>>,
     /// A txg is needed to write changes.
     due: AtomicBool,
     stop: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Sweeps {
+impl VdevWorkList {
     /// Whether the work needs a txg.
     pub fn is_due(&self) -> bool {
         self.due.load(Relaxed)
@@ -158,10 +158,10 @@ impl Pool {
     ///
     /// # Errors
     /// `Refused(ROFS)`; the MOS cannot be changed.
-    pub fn order_sweep(
+    pub fn order_vdev_work(
         self: &Arc<Self>,
-        kind: SweepKind,
-        order: SweepOrder,
+        kind: VdevWorkKind,
+        order: VdevWorkOrder,
         devices: &[u64],
     ) -> Result<Vec<Result<()>>> {
         let devices = devices.to_vec();
@@ -176,32 +176,32 @@ impl Pool {
                 devices.iter().map(one).collect::<Result<Vec<_>>>()
             },
         )?;
-        self.work_on_sweeps()?;
+        self.start_vdev_work()?;
         Ok(done)
     }
 
     /// Bytes that are left of the active work of a kind, on the devices that can be reached. No
     /// caller may wait for a device that is absent.
-    pub fn left_to_sweep(&self, kind: SweepKind) -> u64 {
-        let all = self.sweeps.all.lock().clone();
+    pub fn vdev_work_left(&self, kind: VdevWorkKind) -> u64 {
+        let all = self.vdev_work.all.lock().clone();
         let active = all
             .iter()
-            .filter(|s| s.kind == kind && s.state == SweepState::Active);
+            .filter(|s| s.kind == kind && s.state == VdevWorkState::Active);
         let left = active.filter_map(|s| {
-            let leaf = self.swept_leaf(s.zap).filter(|leaf| leaf.is_usable())?;
+            let leaf = self.leaf_of_zap(s.zap).filter(|leaf| leaf.is_usable())?;
             Some(leaf.asize().saturating_sub(s.next).max(1))
         });
         left.fold(0, u64::saturating_add)
     }
 
     /// Progress of the active work on a device, by its ZAP; the state on disk may be behind.
-    pub fn swept(&self, kind: SweepKind, zap: u64) -> Option<u64> {
-        let all = self.sweeps.all.lock();
+    pub fn vdev_work_position(&self, kind: VdevWorkKind, zap: u64) -> Option<u64> {
+        let all = self.vdev_work.all.lock();
         let own = all.iter().find(|s| s.kind == kind && s.zap == zap);
         own.map(|s| s.next)
     }
 
-    fn swept_leaf(&self, zap: u64) -> Option<Arc<zuse_vdev::Leaf>> {
+    fn leaf_of_zap(&self, zap: u64) -> Option<Arc<zuse_vdev::Leaf>> {
         let mut guid = None;
         self.config.lock().vdev_tree.visit(&mut |node| {
             if node.zap_leaf == Some(zap) {
@@ -214,8 +214,8 @@ impl Pool {
     fn order_one(
         &self,
         ctx: &SyncCtx<'_>,
-        kind: SweepKind,
-        order: SweepOrder,
+        kind: VdevWorkKind,
+        order: VdevWorkOrder,
         guid: u64,
     ) -> Result<()> {
         let zap = {
@@ -232,52 +232,52 @@ impl Pool {
         })?;
         let usable = self.vdevs.leaf(guid).is_some_and(|leaf| leaf.is_usable());
         let table = Zap::open(&self.mos().dnode(ObjectId(zap))?)?;
-        let mut sweep = self.known_sweep(&table, zap, kind)?;
-        let active = sweep.state == SweepState::Active;
+        let mut work = self.known_vdev_work(&table, zap, kind)?;
+        let active = work.state == VdevWorkState::Active;
         let (busy, idle) = match kind {
-            SweepKind::Initialize => (
+            VdevWorkKind::Initialize => (
                 "currently initializing",
                 "there is no active initialization",
             ),
-            SweepKind::Trim => ("currently trimming", "there is no active trim"),
+            VdevWorkKind::Trim => ("currently trimming", "there is no active trim"),
         };
         match order {
-            SweepOrder::Start { .. } | SweepOrder::Forget if active => {
+            VdevWorkOrder::Start { .. } | VdevWorkOrder::Forget if active => {
                 return Err(refused(Errno::BUSY, busy));
             }
-            SweepOrder::Start { .. } if !usable => {
+            VdevWorkOrder::Start { .. } if !usable => {
                 return Err(refused(
                     Errno::NXIO,
                     "one or more devices is currently unavailable",
                 ));
             }
-            SweepOrder::Start { rate } => {
-                if sweep.state != SweepState::Suspended {
-                    sweep.next = 0;
+            VdevWorkOrder::Start { rate } => {
+                if work.state != VdevWorkState::Suspended {
+                    work.next = 0;
                 }
-                (sweep.state, sweep.rate) = (SweepState::Active, rate);
+                (work.state, work.rate) = (VdevWorkState::Active, rate);
             }
-            SweepOrder::Cancel if active || sweep.state == SweepState::Suspended => {
-                (sweep.state, sweep.next) = (SweepState::Canceled, 0);
+            VdevWorkOrder::Cancel if active || work.state == VdevWorkState::Suspended => {
+                (work.state, work.next) = (VdevWorkState::Canceled, 0);
             }
-            SweepOrder::Suspend if active => sweep.state = SweepState::Suspended,
-            SweepOrder::Cancel | SweepOrder::Suspend => {
+            VdevWorkOrder::Suspend if active => work.state = VdevWorkState::Suspended,
+            VdevWorkOrder::Cancel | VdevWorkOrder::Suspend => {
                 return Err(refused(Errno::NOENT, idle));
             }
-            SweepOrder::Forget => (sweep.state, sweep.next) = (SweepState::None, 0),
+            VdevWorkOrder::Forget => (work.state, work.next) = (VdevWorkState::None, 0),
         }
-        self.write_sweep(ctx, &table, &sweep, true)?;
-        let mut all = self.sweeps.all.lock();
+        self.write_vdev_work(ctx, &table, &work, true)?;
+        let mut all = self.vdev_work.all.lock();
         all.retain(|s| (s.zap, s.kind) != (zap, kind));
-        if sweep.state == SweepState::Active {
-            all.push(sweep);
+        if work.state == VdevWorkState::Active {
+            all.push(work);
         }
         Ok(())
     }
 
     /// The present state of the work on a device.
-    fn known_sweep(&self, table: &Zap, zap: u64, kind: SweepKind) -> Result<Sweep> {
-        let all = self.sweeps.all.lock();
+    fn known_vdev_work(&self, table: &Zap, zap: u64, kind: VdevWorkKind) -> Result<LeafWork> {
+        let all = self.vdev_work.all.lock();
         if let Some(own) = all.iter().find(|s| (s.zap, s.kind) == (zap, kind)) {
             return Ok(own.clone());
         }
@@ -288,13 +288,13 @@ impl Pool {
             Ok(found.as_ref().and_then(ZapValue::first).unwrap_or(0))
         };
         let rate = match kind {
-            SweepKind::Trim => number(RATE)?,
-            SweepKind::Initialize => 0,
+            VdevWorkKind::Trim => number(RATE)?,
+            VdevWorkKind::Initialize => 0,
         };
-        Ok(Sweep {
+        Ok(LeafWork {
             zap,
             kind,
-            state: SweepState::of(number(state)?),
+            state: VdevWorkState::of(number(state)?),
             next: number(next)?,
             rate,
             dirty: false,
@@ -302,55 +302,55 @@ impl Pool {
     }
 
     /// `begun`: the state was changed by a request, or at its end.
-    fn write_sweep(
+    fn write_vdev_work(
         &self,
         ctx: &SyncCtx<'_>,
         table: &Zap,
-        sweep: &Sweep,
+        work: &LeafWork,
         begun: bool,
     ) -> Result<()> {
-        let [state, next, time] = sweep.kind.keys();
+        let [state, next, time] = work.kind.keys();
         let put = |key: &[u8], value: u64| table.update(ctx.tx, key, &ZapValue::U64(value));
-        put(next, sweep.next)?;
+        put(next, work.next)?;
         if begun {
-            self.tell_trim(table, sweep)?;
+            self.post_trim_event(table, work)?;
             put(time, self.env.clock.now().unsigned_secs())?;
-            if sweep.kind == SweepKind::Trim {
-                put(RATE, sweep.rate)?;
+            if work.kind == VdevWorkKind::Trim {
+                put(RATE, work.rate)?;
                 put(PARTIAL, 0)?;
                 put(SECURE, 0)?;
             }
-            put(state, sweep.state as u64)?;
+            put(state, work.state as u64)?;
         }
         Ok(())
     }
 
     /// Posts an event about a trim; OpenZFS has no such events for initializing. The table has the
     /// state before.
-    fn tell_trim(&self, table: &Zap, sweep: &Sweep) -> Result<()> {
-        let [state, ..] = sweep.kind.keys();
+    fn post_trim_event(&self, table: &Zap, work: &LeafWork) -> Result<()> {
+        let [state, ..] = work.kind.keys();
         let before = table.lookup(state)?.as_ref().and_then(ZapValue::first);
-        let name = match (sweep.kind, sweep.state) {
-            (SweepKind::Initialize, _) | (_, SweepState::None) => return Ok(()),
-            (_, SweepState::Active) if before == Some(SweepState::Suspended as u64) => {
+        let name = match (work.kind, work.state) {
+            (VdevWorkKind::Initialize, _) | (_, VdevWorkState::None) => return Ok(()),
+            (_, VdevWorkState::Active) if before == Some(VdevWorkState::Suspended as u64) => {
                 "trim_resume"
             }
-            (_, SweepState::Active) => "trim_start",
-            (_, SweepState::Suspended) => "trim_suspend",
-            (_, SweepState::Canceled) => "trim_cancel",
-            (_, SweepState::Complete) => "trim_finish",
+            (_, VdevWorkState::Active) => "trim_start",
+            (_, VdevWorkState::Suspended) => "trim_suspend",
+            (_, VdevWorkState::Canceled) => "trim_cancel",
+            (_, VdevWorkState::Complete) => "trim_finish",
         };
-        if let Some(leaf) = self.swept_leaf(sweep.zap) {
+        if let Some(leaf) = self.leaf_of_zap(work.zap) {
             self.vdevs.post(name, leaf.guid());
         }
         Ok(())
     }
 
     /// Writes the progress of the work, within the syncing txg.
-    pub(crate) fn sync_sweeps(&self, ctx: &SyncCtx<'_>) -> Result<()> {
-        self.sweeps.due.store(false, Relaxed);
-        let dirty: Vec<Sweep> = {
-            let mut all = self.sweeps.all.lock();
+    pub(crate) fn sync_vdev_work(&self, ctx: &SyncCtx<'_>) -> Result<()> {
+        self.vdev_work.due.store(false, Relaxed);
+        let dirty: Vec<LeafWork> = {
+            let mut all = self.vdev_work.all.lock();
             let dirty = all.iter_mut().filter(|s| s.dirty);
             dirty
                 .map(|s| {
@@ -359,52 +359,52 @@ impl Pool {
                 })
                 .collect()
         };
-        for sweep in &dirty {
+        for work in &dirty {
             // The device may have left the pool.
-            if self.swept_leaf(sweep.zap).is_some() {
-                let table = Zap::open(&self.mos().dnode(ObjectId(sweep.zap))?)?;
-                self.write_sweep(ctx, &table, sweep, sweep.state != SweepState::Active)?;
+            if self.leaf_of_zap(work.zap).is_some() {
+                let table = Zap::open(&self.mos().dnode(ObjectId(work.zap))?)?;
+                self.write_vdev_work(ctx, &table, work, work.state != VdevWorkState::Active)?;
             }
         }
-        let mut all = self.sweeps.all.lock();
-        all.retain(|s| s.state == SweepState::Active || s.dirty);
+        let mut all = self.vdev_work.all.lock();
+        all.retain(|s| s.state == VdevWorkState::Active || s.dirty);
         Ok(())
     }
 
     /// Continues the work that was active when the pool was last open.
-    pub(crate) fn load_sweeps(self: &Arc<Self>) -> Result<()> {
+    pub(crate) fn load_vdev_work(self: &Arc<Self>) -> Result<()> {
         let mut zaps = Vec::new();
         let tree = self.config.lock().vdev_tree.clone();
         tree.visit(&mut |node| zaps.extend(node.zap_leaf.filter(|zap| *zap != 0)));
         for zap in zaps {
             let table = Zap::open(&self.mos().dnode(ObjectId(zap))?)?;
-            for kind in SweepKind::ALL {
-                let sweep = self.known_sweep(&table, zap, kind)?;
-                if sweep.state == SweepState::Active {
-                    self.sweeps.all.lock().push(sweep);
+            for kind in VdevWorkKind::ALL {
+                let work = self.known_vdev_work(&table, zap, kind)?;
+                if work.state == VdevWorkState::Active {
+                    self.vdev_work.all.lock().push(work);
                 }
             }
         }
-        self.work_on_sweeps()
+        self.start_vdev_work()
     }
 
     /// Makes sure that a thread works while something is active.
-    fn work_on_sweeps(self: &Arc<Self>) -> Result<()> {
-        let mut thread = self.sweeps.thread.lock();
+    fn start_vdev_work(self: &Arc<Self>) -> Result<()> {
+        let mut thread = self.vdev_work.thread.lock();
         let active = self
-            .sweeps
+            .vdev_work
             .all
             .lock()
             .iter()
-            .any(|s| s.state == SweepState::Active);
+            .any(|s| s.state == VdevWorkState::Active);
         let works = thread.as_ref().is_some_and(|t| !t.is_finished());
-        if !active || works || self.sweeps.stop.load(Relaxed) {
+        if !active || works || self.vdev_work.stop.load(Relaxed) {
             return Ok(());
         }
         let pool = self.clone();
         let made = std::thread::Builder::new()
-            .name("zuse-sweep".into())
-            .spawn(move || work::Worker::new(pool).run());
+            .name("zuse-vdev-work".into())
+            .spawn(move || worker::Worker::new(pool).run());
         let made = made.map_err(|e| Error::refused(Errno::AGAIN, format!("no thread: {e}")))?;
         if let Some(ended) = thread.replace(made) {
             let _ = ended.join();
@@ -413,14 +413,14 @@ impl Pool {
     }
 
     /// Stops the work; the state on disk stays active.
-    pub(crate) fn stop_sweeps(&self) {
-        self.sweeps.stop.store(true, Relaxed);
-        let thread = self.sweeps.thread.lock().take();
+    pub(crate) fn stop_vdev_work(&self) {
+        self.vdev_work.stop.store(true, Relaxed);
+        let thread = self.vdev_work.thread.lock().take();
         if let Some(thread) = thread {
             thread.thread().unpark();
             let _ = thread.join();
         }
-        let dirty = self.sweeps.all.lock().iter().any(|s| s.dirty);
-        self.sweeps.due.store(dirty, Relaxed);
+        let dirty = self.vdev_work.all.lock().iter().any(|s| s.dirty);
+        self.vdev_work.due.store(dirty, Relaxed);
     }
 }

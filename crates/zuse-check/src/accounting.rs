@@ -26,7 +26,7 @@ const REMAP: &[u8] = b"com.delphix:remap_deadlist";
 /// Nested directories, at most; longer names are impossible.
 const DEEPEST: usize = 256;
 
-struct Books<'a> {
+struct Accounting<'a> {
     pool: &'a Pool,
     report: &'a mut Report,
     dirs: BTreeMap<u64, &'a DirFound>,
@@ -42,7 +42,7 @@ struct Books<'a> {
 
 /// Compares the books of all directories and datasets.
 pub(super) fn check(pool: &Pool, dirs: &[DirFound], datasets: &[Found], report: &mut Report) {
-    let mut books = Books {
+    let mut accounting = Accounting {
         pool,
         report,
         dirs: dirs.iter().map(|d| (d.object, d)).collect(),
@@ -54,8 +54,10 @@ pub(super) fn check(pool: &Pool, dirs: &[DirFound], datasets: &[Found], report: 
         empty: None,
         empty_lists: 0,
     };
-    if let Err(e) = books.run() {
-        books.report.problem(Finding::Unreadable, "datasets", e);
+    if let Err(e) = accounting.run() {
+        accounting
+            .report
+            .problem(Finding::Unreadable, "datasets", e);
     }
 }
 
@@ -70,7 +72,7 @@ fn numbers(pool: &Pool, object: u64) -> Result<Vec<(String, u64)>> {
     Ok(all)
 }
 
-impl<'a> Books<'a> {
+impl<'a> Accounting<'a> {
     fn run(&mut self) -> Result<()> {
         let directory = self.pool.directory()?;
         self.empty = directory.lookup_u64(b"empty_bpobj")?;

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use zuse_base::{Result, Txg, ZEROS};
 
 use super::Stripes;
-use super::plan::{Column, Plan, Spot};
+use super::plan::{ChildOffset, Column, Plan};
 use super::read::{Reading, Seen, parity_at};
 use super::write::Part;
 use crate::leaf::Leaf;
-use crate::prove::{Judge, Proof};
+use crate::verify::{BlockCheck, Verified};
 
 /// The gap up to which neighbours on a child are prefetched together.
 const GAP: u64 = 64 << 10;
@@ -27,22 +27,22 @@ struct Wrong<'a> {
 impl Stripes {
     /// Reads and verifies every column. Rewrites columns that are wrong or may be missing. Leaves
     /// the block in `buf` if it could be reconstructed.
-    pub(crate) fn prove(
+    pub(crate) fn verify_block(
         &self,
         offset: u64,
         birth: Txg,
         buf: &mut Vec<u8>,
         psize: usize,
-        judge: &mut Judge<'_>,
-    ) -> Proof {
+        check: &mut BlockCheck<'_>,
+    ) -> Verified {
         let plan = self.plan(offset, psize, birth.0);
-        if judge.fills
-            && let Some(proof) = self.fill(&plan, birth, buf, psize, judge)
+        if check.fills
+            && let Some(verified) = self.fill(&plan, birth, buf, psize, check)
         {
-            return proof;
+            return verified;
         }
         let mut reading = Reading::new(self, &plan, std::mem::take(buf));
-        let before = reading.find(birth, psize, judge);
+        let before = reading.find(birth, psize, check);
         let found = Found {
             stripes: self,
             plan: &plan,
@@ -53,19 +53,19 @@ impl Stripes {
             },
             good: before.is_some(),
         };
-        let mut proof = Proof {
+        let mut verified = Verified {
             good: found.good,
-            ..Proof::default()
+            ..Verified::default()
         };
-        let wrong = found.wrong(&reading, before.flatten().as_deref(), &mut proof);
-        if !wrong.is_empty() && !(judge.is_live)() {
-            proof.stale = true;
+        let wrong = found.wrong(&reading, before.flatten().as_deref(), &mut verified);
+        if !wrong.is_empty() && !(check.is_live)() {
+            verified.stale = true;
         } else {
-            found.put_right(&reading.data, wrong, &mut proof);
+            found.put_right(&reading.data, wrong, &mut verified);
         }
         *buf = reading.data;
         buf.truncate(psize);
-        proof
+        verified
     }
 
     /// Writes the columns that leaves may lack, and reads no more than the block needs. `None` if
@@ -76,17 +76,17 @@ impl Stripes {
         birth: Txg,
         buf: &mut Vec<u8>,
         psize: usize,
-        judge: &mut Judge<'_>,
-    ) -> Option<Proof> {
+        check: &mut BlockCheck<'_>,
+    ) -> Option<Verified> {
         let mut reading = Reading::new(self, plan, std::mem::take(buf));
-        let known = reading.fetch_what_is_had(birth) && (judge.verify)(&reading.data[..psize]);
+        let known = reading.fetch_what_is_had(birth) && (check.verify)(&reading.data[..psize]);
         let data = std::mem::take(&mut reading.data);
-        let proof = known.then(|| {
-            let mut proof = Proof {
+        let verified = known.then(|| {
+            let mut verified = Verified {
                 good: true,
-                ..Proof::default()
+                ..Verified::default()
             };
-            let lacking = self.lacking(plan, birth, &mut proof);
+            let lacking = self.lacking(plan, birth, &mut verified);
             let some_parity = lacking
                 .iter()
                 .any(|l| parity_at(plan, self.nparity(), l.column).is_some());
@@ -100,27 +100,27 @@ impl Stripes {
                 },
                 good: true,
             };
-            if !lacking.is_empty() && !(judge.is_live)() {
-                proof.stale = true;
+            if !lacking.is_empty() && !(check.is_live)() {
+                verified.stale = true;
             } else {
-                found.put_right(&data, lacking, &mut proof);
+                found.put_right(&data, lacking, &mut verified);
             }
-            proof
+            verified
         });
         *buf = data;
         buf.truncate(psize);
-        proof
+        verified
     }
 
     /// The columns on leaves that may lack the block.
-    fn lacking(&self, plan: &Plan, birth: Txg, proof: &mut Proof) -> Vec<Wrong<'_>> {
+    fn lacking(&self, plan: &Plan, birth: Txg, verified: &mut Verified) -> Vec<Wrong<'_>> {
         let mut lacking = Vec::new();
         for (column, of) in plan.columns.iter().enumerate() {
             let (child, offset) = (of.at.child, of.at.offset);
             self.children
                 .each(self.draid(), child, offset, |leaf, outdated| {
                     if !leaf.is_usable() {
-                        proof.lacking.push(leaf.guid());
+                        verified.lacking.push(leaf.guid());
                     } else if leaf.lacks(birth) || outdated && !leaf.is_outdated() {
                         lacking.push(Wrong {
                             column,
@@ -159,13 +159,13 @@ impl Stripes {
             let ([(child, first, _), ..], [.., (_, last, len)]) = (run, run) else {
                 continue;
             };
-            let spot = Spot {
+            let on_child = ChildOffset {
                 child: *child,
                 offset: *first,
                 boot: false,
             };
             let len = last.saturating_sub(*first).saturating_add(*len as u64);
-            if let Some((leaf, _)) = self.children.best(self.draid(), spot)
+            if let Some((leaf, _)) = self.children.best(self.draid(), on_child)
                 && let Ok(len) = usize::try_from(len)
             {
                 leaf.will_read(*first, len);
@@ -174,7 +174,7 @@ impl Stripes {
     }
 
     /// A hint that all columns of a range will be read soon.
-    pub(crate) fn will_prove(&self, offset: u64, len: u64) {
+    pub(crate) fn will_verify(&self, offset: u64, len: u64) {
         for (child, offset, len) in self.pieces(offset, len) {
             let Ok(len) = usize::try_from(len) else {
                 continue;
@@ -211,7 +211,12 @@ impl Reading<'_> {
 
     /// Reconstructs the block from sound columns, then from all columns. Returns the data as it was
     /// read, if that failed the checksum; `None` if the block cannot be reconstructed.
-    fn find(&mut self, birth: Txg, psize: usize, judge: &mut Judge<'_>) -> Option<Option<Vec<u8>>> {
+    fn find(
+        &mut self,
+        birth: Txg,
+        psize: usize,
+        check: &mut BlockCheck<'_>,
+    ) -> Option<Option<Vec<u8>>> {
         let children = &self.stripes.children;
         for (seen, column) in self.seen.iter_mut().zip(&self.plan.columns) {
             if !children.has(self.stripes.draid(), column.at, birth) {
@@ -219,7 +224,7 @@ impl Reading<'_> {
             }
         }
         self.fetch_all();
-        if self.seen.iter().all(|s| *s == Seen::Read) && (judge.verify)(&self.data[..psize]) {
+        if self.seen.iter().all(|s| *s == Seen::Read) && (check.verify)(&self.data[..psize]) {
             return Some(None);
         }
         for last in [false, true] {
@@ -230,7 +235,7 @@ impl Reading<'_> {
                 self.fetch_all();
             }
             let before = self.data.clone();
-            if self.guess(&before, psize, judge.verify) {
+            if self.guess(&before, psize, check.verify) {
                 return Some(Some(before));
             }
             self.data = before;
@@ -238,12 +243,12 @@ impl Reading<'_> {
                 break;
             }
         }
-        self.find_beside(psize, judge)
+        self.find_beside(psize, check)
     }
 
     /// Tries the other leaves of children that have several, one column at a time: the best one may
     /// have wrong bytes.
-    fn find_beside(&mut self, psize: usize, judge: &mut Judge<'_>) -> Option<Option<Vec<u8>>> {
+    fn find_beside(&mut self, psize: usize, check: &mut BlockCheck<'_>) -> Option<Option<Vec<u8>>> {
         for c in 0..self.seen.len() {
             let at = self.plan.columns[c].at;
             let mut leaves = Vec::new();
@@ -260,7 +265,7 @@ impl Reading<'_> {
                 }
                 self.seen[c] = Seen::Read;
                 let before = self.data.clone();
-                if self.guess(&before, psize, judge.verify) {
+                if self.guess(&before, psize, check.verify) {
                     return Some(Some(before));
                 }
             }
@@ -287,7 +292,7 @@ impl<'a> Found<'a> {
         &self,
         reading: &Reading<'_>,
         before: Option<&[u8]>,
-        proof: &mut Proof,
+        verified: &mut Verified,
     ) -> Vec<Wrong<'a>> {
         let mut wrong = Vec::new();
         for (c, column) in self.plan.columns.iter().enumerate() {
@@ -308,7 +313,7 @@ impl<'a> Found<'a> {
                 let seen = reading.seen[c];
                 let (is_wrong, blamed) = match () {
                     () if !leaf.is_usable() => {
-                        proof.lacking.push(leaf.guid());
+                        verified.lacking.push(leaf.guid());
                         continue;
                     }
                     () if lacks => (true, false),
@@ -350,11 +355,11 @@ impl<'a> Found<'a> {
     /// Whether there are other bytes than zeros after a short column of dRAID.
     fn has_noise(&self, column: usize, leaf: &Leaf, data: &[u8]) -> bool {
         let part = self.part(column, data);
-        if part.zeros == 0 || part.spot.boot {
+        if part.zeros == 0 || part.on_child.boot {
             return false;
         }
         let mut rest = vec![0; part.zeros];
-        let at = part.spot.offset + part.bytes.len() as u64;
+        let at = part.on_child.offset + part.bytes.len() as u64;
         leaf.read(at, &mut rest).is_err() || rest.iter().any(|b| *b != 0)
     }
 
@@ -362,11 +367,11 @@ impl<'a> Found<'a> {
     /// blame.
     fn ask(&self, column: usize, leaf: &Leaf, data: &[u8]) -> (bool, bool) {
         let part = self.part(column, data);
-        if part.spot.boot {
+        if part.on_child.boot {
             return (false, false);
         }
         let mut bytes = vec![0; part.bytes.len() + part.zeros];
-        match leaf.read(part.spot.offset, &mut bytes) {
+        match leaf.read(part.on_child.offset, &mut bytes) {
             Err(_) => (true, false),
             Ok(()) => {
                 let (front, rest) = bytes.split_at(part.bytes.len());
@@ -377,17 +382,17 @@ impl<'a> Found<'a> {
     }
 
     /// Counts and rewrites wrong columns.
-    fn put_right(&self, data: &[u8], wrong: Vec<Wrong<'_>>, proof: &mut Proof) {
+    fn put_right(&self, data: &[u8], wrong: Vec<Wrong<'_>>, verified: &mut Verified) {
         for wrong in wrong {
             if wrong.blamed && !wrong.leaf.is_outdated() {
                 wrong.leaf.note_checksum_error();
             }
             let part = self.part(wrong.column, data);
-            if self.good && !part.spot.boot && write_part(wrong.leaf, &part).is_ok() {
+            if self.good && !part.on_child.boot && write_part(wrong.leaf, &part).is_ok() {
                 wrong.leaf.counters().repaired.bump();
-                proof.repaired += (part.bytes.len() + part.zeros) as u64;
+                verified.repaired += (part.bytes.len() + part.zeros) as u64;
             } else {
-                proof.lacking.push(wrong.leaf.guid());
+                verified.lacking.push(wrong.leaf.guid());
             }
         }
     }
@@ -402,5 +407,5 @@ fn write_part(leaf: &Leaf, part: &Part<'_>) -> Result<()> {
         left -= n;
     }
     slices.retain(|s| !s.is_empty());
-    leaf.write(part.spot.offset, &slices)
+    leaf.write(part.on_child.offset, &slices)
 }
