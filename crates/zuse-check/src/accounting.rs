@@ -40,7 +40,7 @@ struct Accounting<'a> {
     empty_lists: u64,
 }
 
-/// Compares the books of all directories and datasets.
+/// Compares the space sums of all directories and datasets.
 pub(super) fn check(pool: &Pool, dirs: &[DirFound], datasets: &[Found], report: &mut Report) {
     let mut accounting = Accounting {
         pool,
