@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use zuse_base::sync::Mutex;
 
 use zuse::tools::Layers as _;
-use zuse::{DatasetKind, FileSystem, Mounts, Pool};
+use zuse::{DatasetKind, DestroyOptions, FileSystem, Mounts, Pool};
 use zuse_base::tripwire::at;
 use zuse_base::{Errno, Error, Result};
 use zuse_fuse::MountError;
@@ -116,7 +116,7 @@ impl Tree for PoolTree {
 
     fn destroy_snapshot(&self, dataset: &str, name: &[u8]) -> Result<()> {
         let full = snapshot_name(dataset, name)?;
-        self.pool.destroy_snapshots(&[full], false, false)
+        self.pool.destroy_snapshots(&[full], DestroyOptions::ONE)
     }
 
     fn rename_snapshot(&self, dataset: &str, from: &[u8], to: &[u8]) -> Result<()> {

@@ -9,7 +9,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use zuse::tools::Layers as _;
-use zuse::{Credentials, Environment, FileSystem, NewDevice, NewPool, Pool, PoolAccess, Search};
+use zuse::{
+    Credentials, DestroyOptions, Environment, FileSystem, NewDevice, NewPool, Pool, PoolAccess,
+    Search,
+};
 use zuse_base::{Entropy, Errno, Error, Result, SeededPrng};
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice};
@@ -273,7 +276,7 @@ fn cycles(pool: &Arc<Pool>, name: &str) -> Result<()> {
         snapshots.push(snapshot);
         if snapshots.len() > 6 {
             let gone = snapshots.remove(prng.below(6) as usize);
-            pool.destroy_dataset(&gone, false, false, false)?;
+            pool.destroy_dataset(&gone, DestroyOptions::ONE)?;
         }
         if round % 13 == 12 {
             let newest = snapshots[snapshots.len() - 1].clone();
@@ -286,7 +289,7 @@ fn cycles(pool: &Arc<Pool>, name: &str) -> Result<()> {
         put(&fs, &fs.root()?, "data", &noise(&prng, 5 << 20))?;
         fs.sync()?;
     }
-    pool.destroy_dataset(&format!("{name}/gone"), true, false, false)?;
+    pool.destroy_dataset(&format!("{name}/gone"), DestroyOptions::RECURSIVE)?;
     for _ in 0..6 {
         pool.sync()?;
     }

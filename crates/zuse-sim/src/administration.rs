@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zuse::tools::Layers as _;
-use zuse::{Credentials, Errno, Pool, Result};
+use zuse::{Credentials, DestroyOptions, Errno, Pool, Result};
 use zuse_base::{Entropy, Error, SeededPrng};
 
 /// Files by number.
@@ -400,7 +400,7 @@ impl<'a> Administration<'a> {
         }
         let result = self
             .pool
-            .destroy_snapshots(&[format!("{name}@{snap}")], false, false);
+            .destroy_snapshots(&[format!("{name}@{snap}")], DestroyOptions::ONE);
         self.expect(result, refused)
     }
 
@@ -420,7 +420,7 @@ impl<'a> Administration<'a> {
         if refused.is_none() {
             self.heads.remove(&name);
         }
-        let result = self.pool.destroy_dataset(&name, false, false, false);
+        let result = self.pool.destroy_dataset(&name, DestroyOptions::ONE);
         self.expect(result, refused)
     }
 

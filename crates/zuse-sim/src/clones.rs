@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use zuse::{Credentials, FileSystem, Pool};
+use zuse::{Credentials, DestroyOptions, FileSystem, Pool};
 use zuse_base::{Entropy, Error, Result, SeededPrng};
 use zuse_zpl::{WriteOptions, Znode};
 
@@ -110,7 +110,7 @@ pub fn clear(pool: &Arc<Pool>, dataset: &str) -> Result<()> {
         })
         .collect();
     if !names.is_empty() {
-        pool.destroy_snapshots(&names, false, false)?;
+        pool.destroy_snapshots(&names, DestroyOptions::ONE)?;
     }
     let fs = pool.file_system(dataset)?;
     let (who, root) = (Credentials::root(), fs.root()?);
@@ -304,7 +304,7 @@ impl Run<'_> {
         if !self.snapshots.is_empty() {
             let n = self.below(self.snapshots.len() as u64) as usize;
             let (name, _) = self.snapshots.remove(n);
-            self.pool.destroy_snapshots(&[name], false, false)?;
+            self.pool.destroy_snapshots(&[name], DestroyOptions::ONE)?;
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use sha2::{Digest, Sha256};
 use zuse::tools::Layers as _;
-use zuse::{Credentials, FileSystem};
+use zuse::{Credentials, DestroyOptions, FileSystem};
 use zuse_base::{Entropy, Result, SeededPrng};
 use zuse_device::BlockDevice;
 use zuse_format::feature::Feature;
@@ -469,7 +469,7 @@ impl Worker<'_> {
                 };
                 after.snapshots.remove(&name);
                 self.history.ask(from, after.clone());
-                self.pool.destroy_dataset(&name, false, false, false)?;
+                self.pool.destroy_dataset(&name, DestroyOptions::ONE)?;
             }
             5 if heads.len() < 4 => {
                 let name = format!("{}/d{}", self.workload.pool, self.prng.below(1000));
@@ -486,7 +486,8 @@ impl Worker<'_> {
                     .snapshots
                     .retain(|s, _| s.split('@').next() != Some(&head));
                 self.history.ask(from, after.clone());
-                self.pool.destroy_dataset(&head, true, false, false)?;
+                self.pool
+                    .destroy_dataset(&head, DestroyOptions::RECURSIVE)?;
             }
             _ => {
                 let snapshots = self.pool.snapshots(&head)?;

@@ -374,7 +374,7 @@ impl Keys {
             };
             let key = dataset.key;
             self.datasets.insert(name.clone(), dataset);
-            pool.load_key(&name, &key.material(), false)?;
+            pool.load_key(&name, &key.material())?;
         }
         Ok(())
     }
@@ -449,7 +449,7 @@ impl Keys {
             .get(root)
             .ok_or_else(|| wrong(format!("root {root} is no dataset of the model")))?
             .key;
-        pool.load_key(root, &key.material(), false)
+        pool.load_key(root, &key.material())
             .map_err(|e| wrong(format!("{root} does not take its key: {e}")))
     }
 
@@ -495,7 +495,7 @@ impl Keys {
                 number: u64::MAX,
                 format: KeyFormat::Raw,
             };
-            if pool.load_key(name, &other.material(), false).is_ok() {
+            if pool.load_key(name, &other.material()).is_ok() {
                 return Err(wrong(format!("{name} takes any key")));
             }
             self.load(pool, name)?;

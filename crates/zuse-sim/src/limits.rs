@@ -37,7 +37,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zuse::tools::Layers as _;
-use zuse::{Credentials, Errno, Pool, Result, Stat};
+use zuse::{Credentials, DestroyOptions, Errno, Pool, Result, Stat};
 use zuse_base::{Entropy, Error, SeededPrng};
 use zuse_dsl::property::{SetAs, Value};
 use zuse_zpl::WriteOptions;
@@ -381,7 +381,7 @@ impl<'a> Limits<'a> {
         let full = format!("{name}@{snap}");
         self.done
             .push(format!("destroy {full}, has a clone: {cloned}"));
-        let result = self.pool.destroy_snapshots(&[full], false, false);
+        let result = self.pool.destroy_snapshots(&[full], DestroyOptions::ONE);
         if self.judge(result, cloned.then_some(Errno::EXIST))?
             && let Some(limited) = self.datasets.get_mut(name)
         {

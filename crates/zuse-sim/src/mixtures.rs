@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use zuse::tools::Layers as _;
-use zuse::{Pool, PoolAccess, Result};
+use zuse::{DestroyOptions, Pool, PoolAccess, Result};
 use zuse_base::{Entropy, ManualClock, SeededPrng, Timestamp};
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice, MemImage, PowerSupply, SimDisk};
@@ -241,8 +241,8 @@ impl Run {
             }
         }
         match self.prng.below(8) {
-            0 => pool.destroy_dataset("gone/b", false, false, false),
-            1 => pool.destroy_snapshots(&["gone/a@two".to_owned()], false, false),
+            0 => pool.destroy_dataset("gone/b", DestroyOptions::ONE),
+            1 => pool.destroy_snapshots(&["gone/a@two".to_owned()], DestroyOptions::ONE),
             _ => Ok(()),
         }
         .or_else(|e| match e {

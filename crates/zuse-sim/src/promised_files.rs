@@ -194,7 +194,7 @@ fn open(
     let pool = open_whole(env, &[device], &access)?;
     for i in 0..rules.systems {
         if rules.encrypted {
-            pool.load_key(&system(i), &key(), false)?;
+            pool.load_key(&system(i), &key())?;
         }
     }
     Ok(pool)

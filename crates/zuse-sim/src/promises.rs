@@ -503,7 +503,7 @@ fn open(
     let pool = open_whole(env, devices, &access)?;
     if rules.encrypted {
         for i in 0..volumes(rules) {
-            pool.load_key(&name(i), &key(), false)?;
+            pool.load_key(&name(i), &key())?;
         }
     }
     Ok(pool)

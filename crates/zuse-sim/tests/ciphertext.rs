@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zuse::tools::Layers as _;
-use zuse::{Credentials, Errno, Error, KeyFormat, KeyMaterial, Pool, PoolAccess};
+use zuse::{Credentials, DestroyOptions, Errno, Error, KeyFormat, KeyMaterial, Pool, PoolAccess};
 use zuse_device::{BlockDevice, MemDevice};
 use zuse_format::{BlockPointer, Protection};
 
@@ -165,17 +165,17 @@ fn keys_are_loaded_changed_inherited_and_forgotten() {
             .unwrap_err()
             .is(Errno::ACCES)
     );
-    let wrong = pool.load_key("tank/a", &key(2), false).unwrap_err();
+    let wrong = pool.load_key("tank/a", &key(2)).unwrap_err();
     assert!(wrong.is(Errno::ACCES), "{wrong}");
-    pool.load_key("tank/a", &key(1), false).expect("load");
+    pool.load_key("tank/a", &key(1)).expect("load");
 
     pool.change_key("tank/a", &key(3), KeyFormat::Raw, None, "prompt")
         .expect("change");
     pool.change_key("tank/a/child", &key(4), KeyFormat::Raw, None, "prompt")
         .expect("a root of its own");
-    assert!(pool.load_key("tank/a", &key(1), true).is_err());
-    pool.load_key("tank/a", &key(3), true).expect("the new key");
-    pool.load_key("tank/a/child", &key(4), true)
+    assert!(pool.check_key("tank/a", &key(1)).is_err());
+    pool.check_key("tank/a", &key(3)).expect("the new key");
+    pool.check_key("tank/a/child", &key(4))
         .expect("its own key");
     let renamed = pool.dsl().rename("tank/a/child", "tank/child", false);
     renamed.expect("a root may go where it likes");
@@ -237,7 +237,7 @@ fn clones_share_keys_and_a_promoted_one_takes_the_root() {
     // Without a key everything can still be destroyed.
     pool.close().expect("close");
     let pool = open(&device);
-    pool.destroy_dataset("tank/b", true, false, false)
+    pool.destroy_dataset("tank/b", DestroyOptions::RECURSIVE)
         .expect("destroy");
     pool.sync().expect("sync");
     sound(&pool);

@@ -146,7 +146,7 @@ fn a_receive_that_is_cut_at_any_byte_leaves_no_thread_and_no_half_snapshot() {
             };
             to.receive(&stream[..], &request, &mut |_| {}).unwrap();
             if raw {
-                let _ = to.load_key(&target, &key, false);
+                let _ = to.load_key(&target, &key);
             }
             compare(&from, &format!("{source}@{round}"), &to, &ours).unwrap();
         }

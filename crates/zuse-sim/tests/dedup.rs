@@ -7,7 +7,7 @@ use std::time::Duration;
 use zuse::dedup::Prune;
 use zuse::tools::Layers as _;
 use zuse::tools::{Zap, ZapValue};
-use zuse::{Credentials, Errno, FileSystem, PoolAccess};
+use zuse::{Credentials, DestroyOptions, Errno, FileSystem, PoolAccess};
 use zuse_base::{Entropy, ManualClock, ObjectId, SeededPrng, Timestamp};
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice, MemImage};
@@ -433,7 +433,7 @@ fn pools_that_openzfs_deduplicated_in_are_written_until_nothing_is_left() {
             .map(|l| l.name)
             .collect();
         if !snapshots.is_empty() {
-            let gone = pool.destroy_snapshots(&snapshots, false, false);
+            let gone = pool.destroy_snapshots(&snapshots, DestroyOptions::ONE);
             gone.expect("destroyed");
         }
         (0..4).for_each(|_| pool.sync().expect("sync"));

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use zuse::tools::Layers as _;
-use zuse::{Credentials, PoolAccess};
+use zuse::{Credentials, DestroyOptions, PoolAccess};
 use zuse_base::{Error, Result, SeededPrng};
 use zuse_check::{Depth, Finding, Problem, check};
 use zuse_device::BlockDevice;
@@ -101,7 +101,7 @@ fn change(pool: &Arc<zuse::Pool>) -> Result<()> {
         fine(fs.sync())?;
     }
     for item in all.iter().rev().filter(|i| i.name.contains('@')) {
-        fine(pool.destroy_dataset(&item.name, false, false, false))?;
+        fine(pool.destroy_dataset(&item.name, DestroyOptions::ONE))?;
     }
     for _ in 0..4 {
         pool.sync()?;

@@ -160,7 +160,7 @@ fn encrypted_blocks_are_healed_raw_without_the_key_and_in_clear_with_it() {
     assert!(locked.is(Errno::ACCES), "{locked}");
     let done = other.heal(&raw[..], "tank/r@s").unwrap();
     assert_eq!((done.healed, done.bad), (spoilt, 0));
-    other.load_key("tank/r", &key, false).unwrap();
+    other.load_key("tank/r", &key).unwrap();
     assert_eq!(of_dataset(&other, "tank/r@s").unwrap(), before);
     prove(&other).unwrap();
     other.close().unwrap();
@@ -229,7 +229,7 @@ fn bytes_that_are_not_the_blocks_are_never_written_over_bad_ones() {
         assert_eq!((done.healed, done.bad), (spoilt, 0), "{snap}");
         assert!(lying(&pool, &places) == sound, "{snap} has other bytes");
         if !last {
-            pool.load_key(name, &key, false).unwrap();
+            pool.load_key(name, &key).unwrap();
         }
         assert_eq!(of_dataset(&pool, &snap).unwrap(), before);
     }

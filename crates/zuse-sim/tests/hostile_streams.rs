@@ -14,7 +14,8 @@ use zuse::stream::record::{Header, Record};
 use zuse::stream::{SendOptions, StreamError, StreamReader, examine};
 use zuse::tools::Layers as _;
 use zuse::{
-    Credentials, Errno, Error, KeyMaterial, NewVolume, Pool, ReceiveRequest, SendRequest, XattrMode,
+    Credentials, DestroyOptions, Errno, Error, KeyMaterial, NewVolume, Pool, ReceiveRequest,
+    SendRequest, XattrMode,
 };
 use zuse_base::{Entropy, SeededPrng};
 use zuse_sim::hostile_stream::{Parts, changed};
@@ -280,7 +281,7 @@ fn one(pool: &Arc<Pool>, case: &Case, bytes: &[u8], resumable: bool, tally: &mut
             }
             for entry in pool.list("tank", Some(1), false).unwrap() {
                 if !["tank", "tank/d", "tank/e"].contains(&entry.name.as_str()) {
-                    pool.destroy_dataset(&entry.name, true, true, false)
+                    pool.destroy_dataset(&entry.name, DestroyOptions::RECURSIVE.force(true))
                         .unwrap();
                 }
             }
@@ -313,7 +314,7 @@ fn half(which: usize) {
     let (to, cases) = cases();
     let parts: Vec<Parts> = cases.iter().map(|c| Parts::of(&c.bytes)).collect();
     // Rolling back asks for it; receiving does not.
-    to.load_key("tank/e", &key(), false).unwrap();
+    to.load_key("tank/e", &key()).unwrap();
     let before = ["tank/d", "tank/e"].map(|name| (name, seen(&to, name)));
     let manifest = of_dataset(&to, "tank/d").unwrap();
     let mut tally = Tally::default();

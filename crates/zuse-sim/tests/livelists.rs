@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use zuse::tools::Layers as _;
 use zuse::tools::{Zap, ZapValue};
-use zuse::{Credentials, Pool, PoolAccess};
+use zuse::{Credentials, DestroyOptions, Pool, PoolAccess};
 use zuse_base::{Entropy, ObjectId, SeededPrng};
 use zuse_check::{Depth, Finding, Report, check};
 use zuse_device::{BlockDevice, MemDevice, MemImage, PowerSupply, SimDisk};
@@ -137,7 +137,7 @@ fn overwrite(pool: &Pool, dataset: &str) {
 }
 
 fn destroy(pool: &Pool, dataset: &str) {
-    pool.destroy_dataset(dataset, false, false, false)
+    pool.destroy_dataset(dataset, DestroyOptions::ONE)
         .expect(dataset);
 }
 
@@ -247,7 +247,7 @@ fn change_until_dark(pool: &Arc<Pool>, seed: u64) {
             return;
         };
         let done = match prng.below(8) {
-            0 => pool.destroy_dataset(name, false, false, false),
+            0 => pool.destroy_dataset(name, DestroyOptions::ONE),
             1 if round % 8 == 7 => pool.promote(name),
             3 if round % 4 == 0 => pool.snapshot(&[format!("{name}@r{seed}-{round}")], false, &[]),
             _ => write_some(pool, name, round),
@@ -299,7 +299,7 @@ fn blocks_that_files_of_a_clone_share_are_freed_once_for_each_pointer() {
                 true => snapshot,
                 false => format!("tank/c@{snapshot}"),
             };
-            pool.destroy_snapshots(&[name], false, false)
+            pool.destroy_snapshots(&[name], DestroyOptions::ONE)
                 .expect("snapshot");
         }
         sound(&pool, "without snapshots");
@@ -428,7 +428,7 @@ fn a_rolled_back_clone_has_no_list_and_one_with_snapshots_keeps_it() {
         .expect("snapshot");
     write(&pool, "tank/c", 10..30, 6);
     assert_eq!(sound(&pool, "with a snapshot").livelists, 1);
-    pool.destroy_snapshots(&["tank/c@x".into()], false, false)
+    pool.destroy_snapshots(&["tank/c@x".into()], DestroyOptions::ONE)
         .expect("destroy");
     assert_eq!(sound(&pool, "without").livelists, 1);
     pool.snapshot(&["tank/c@y".into()], false, &[])
@@ -436,7 +436,7 @@ fn a_rolled_back_clone_has_no_list_and_one_with_snapshots_keeps_it() {
     write(&pool, "tank/c", 0..5, 7);
     pool.rollback("tank/c@y", false).expect("rollback");
     assert_eq!(sound(&pool, "rolled back").livelists, 0);
-    pool.destroy_dataset("tank/c", true, false, false)
+    pool.destroy_dataset("tank/c", DestroyOptions::RECURSIVE)
         .expect("destroy");
     settle(&pool);
     sound(&pool, "destroyed");
@@ -458,7 +458,7 @@ fn the_list_of_a_clone_that_openzfs_made_goes_on_and_is_used() {
     write_some(&pool, "kern/c", 1).expect("write");
     write_some(&pool, "kern/c", 4).expect("write again");
     assert_eq!(sound(&pool, "written").livelists, lists);
-    pool.destroy_dataset("kern/c", true, false, false)
+    pool.destroy_dataset("kern/c", DestroyOptions::RECURSIVE)
         .expect("destroy");
     settle(&pool);
     assert_eq!(sound(&pool, "destroyed").livelists, lists - 1);

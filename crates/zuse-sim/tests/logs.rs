@@ -567,7 +567,7 @@ fn an_encrypted_volume_with_a_log_is_rolled_back_without_its_key() {
     assert!(header(&snap).is_claimed());
     pool.rollback(&snap, false).expect("rollback");
     assert_eq!(header(VOLUME), ZilHeader::default());
-    pool.load_key("tank/a", &secret(), false).expect("load");
+    pool.load_key("tank/a", &secret()).expect("load");
     let volume = pool.volume(VOLUME).expect("volume");
     let mut buf = vec![1; 6000];
     assert_eq!(volume.read(0, &mut buf).expect("read"), 6000);
@@ -596,7 +596,7 @@ fn the_log_of_an_encrypted_volume_is_replayed_with_its_key() {
     let read = |pool: &Arc<zuse::Pool>| {
         let closed = pool.volume(VOLUME).map(drop).expect_err("no key");
         assert!(closed.is(zuse::Errno::ACCES), "{closed}");
-        pool.load_key("tank/a", &secret(), false).expect("load");
+        pool.load_key("tank/a", &secret()).expect("load");
         let volume = pool.volume(VOLUME).expect("volume");
         let mut buf = vec![0; 6000];
         assert_eq!(volume.read(0, &mut buf).expect("read"), 6000);

@@ -7,6 +7,7 @@ mod counting;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
+use zuse::DestroyOptions;
 use zuse::tools::Layers as _;
 
 use counting::{Counting, processor_seconds};
@@ -152,7 +153,7 @@ fn change(pool: &std::sync::Arc<zuse::Pool>) -> zuse_base::Result<()> {
     }
     pool.snapshot(&[format!("{name}@new")], true, &[])?;
     pool.create_filesystem(&format!("{name}/new"), &[], (0, 0))?;
-    pool.destroy_dataset(&format!("{name}@new"), true, false, false)?;
+    pool.destroy_dataset(&format!("{name}@new"), DestroyOptions::RECURSIVE)?;
     pool.sync()
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use zuse::stream::{SendOptions, SendProgress, StreamWriter};
 use zuse::tools::Layers as _;
-use zuse::{Credentials, NewVolume, Pool, PoolAccess};
+use zuse::{Credentials, DestroyOptions, NewVolume, Pool, PoolAccess};
 use zuse_base::{Entropy, SeededPrng};
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, FaultyDevice, MemDevice, Op, PowerSupply, Rule, SimDisk};
@@ -335,7 +335,7 @@ fn placed_blocks_are_cloned_kept_by_snapshots_and_sent_as_any_other() {
         has(&newer[3 * BLOCK..]) && has(&bytes[2 * BLOCK..]),
         "the snapshot is another"
     );
-    pool.destroy_snapshots(&[snapshot], false, false)
+    pool.destroy_snapshots(&[snapshot], DestroyOptions::ONE)
         .expect("destroy");
     (0..3).for_each(|_| pool.sync().expect("sync"));
     sound(&pool);
@@ -359,7 +359,7 @@ fn a_file_system_that_goes_takes_its_placed_blocks_along() {
         drop((file, fs));
         match destroys {
             true => pool
-                .destroy_dataset(NAME, true, true, false)
+                .destroy_dataset(NAME, DestroyOptions::RECURSIVE.force(true))
                 .expect("destroy"),
             false => pool
                 .rollback(&format!("{NAME}@s"), false)
@@ -456,7 +456,7 @@ fn volumes_place_whole_blocks() {
         let again = open_whole(env(), &[copy], &writable()).expect("open");
         sound(&again);
         if encrypted {
-            again.load_key("placed/v", &key, false).expect("key");
+            again.load_key("placed/v", &key).expect("key");
         }
         let mut found = vec![0; bytes.len()];
         let replayed = again.volume("placed/v").expect("volume");

@@ -284,7 +284,7 @@ fn raw_incrementals_are_interrupted_and_resumed_without_any_key() {
     let wrong = sent(&from, "tank/e@3", Some("@1"), RAW);
     let late = receive(&pool, &wrong, &into("tank/r@late")).unwrap_err();
     assert!(late.is(Errno::TXTBSY), "{late}");
-    pool.load_key("tank/r", &key, false).unwrap();
+    pool.load_key("tank/r", &key).unwrap();
     for round in 0..4 {
         assert_eq!(
             of_dataset(&pool, &format!("tank/r@{round}")).unwrap(),
@@ -350,7 +350,7 @@ fn a_raw_package_brings_encryption_roots_holds_and_properties_of_snapshots() {
         .property("my:note")
         .unwrap();
     assert_eq!(note.map(|p| p.value).as_deref(), Some("kept"));
-    pool.load_key("tank/r", &key, false).unwrap();
+    pool.load_key("tank/r", &key).unwrap();
     for (ours, theirs) in [
         ("tank/r@s", "tank/e@s"),
         ("tank/r/child@s", "tank/e/child@s"),
@@ -426,8 +426,8 @@ fn a_raw_increment_brings_which_datasets_are_encryption_roots() {
         let info = pool.dsl().encryption(&format!("tank/r{name}")).unwrap();
         assert_eq!(info.unwrap().root, root, "{name}");
     }
-    pool.load_key("tank/r", &key(1), false).unwrap();
-    pool.load_key("tank/r/a", &key(2), false).unwrap();
+    pool.load_key("tank/r", &key(1)).unwrap();
+    pool.load_key("tank/r/a", &key(2)).unwrap();
     for name in names {
         for snap in ["0", "1"] {
             assert_eq!(
@@ -474,7 +474,7 @@ fn the_top_of_a_raw_package_keeps_its_key_below_a_parent_with_another_one() {
         let info = pool.dsl().encryption(name).unwrap().unwrap();
         assert_eq!(info.root, "tank/q/r", "{name}");
     }
-    pool.load_key("tank/q/r", &key(1), false).unwrap();
+    pool.load_key("tank/q/r", &key(1)).unwrap();
     for name in ["", "/below"] {
         assert_eq!(
             of_dataset(&pool, &format!("tank/q/r{name}@0")).unwrap(),
@@ -554,7 +554,7 @@ fn quotas_hold_in_what_was_received_raw() {
     snap(&from, "tank/e@1");
     let pool = new_pool();
     receive(&pool, &sent(&from, "tank/e@1", None, RAW), &into("tank/r")).unwrap();
-    pool.load_key("tank/r", &key, false).unwrap();
+    pool.load_key("tank/r", &key).unwrap();
     assert_eq!(used(&pool, "tank/r"), used(&from, "tank/e"));
     // Reading has changed nothing: an increment can be received.
     write(&from, "tank/e", "d", 1001).unwrap();
@@ -562,7 +562,7 @@ fn quotas_hold_in_what_was_received_raw() {
     pool.unload_key("tank/r").unwrap();
     let more = sent(&from, "tank/e@2", Some("@1"), RAW);
     receive(&pool, &more, &into("tank/r")).unwrap();
-    pool.load_key("tank/r", &key, false).unwrap();
+    pool.load_key("tank/r", &key).unwrap();
     let over = write(&pool, "tank/r", "over", 1000).unwrap_err();
     assert!(over.is(Errno::DQUOT), "{over}");
     write(&pool, "tank/r", "within", 1001).unwrap();

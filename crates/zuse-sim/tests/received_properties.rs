@@ -105,9 +105,9 @@ fn received_values_show_as_such_and_come_back_after_local_ones() {
         get(&to, "tank/r/b", "compression"),
         is("lz4", Source::Local)
     );
-    kid.inherit("compression", false).unwrap();
+    kid.inherit("compression").unwrap();
     assert_eq!(get(&to, "tank/r/b", "compression"), is("zstd", above()));
-    kid.inherit("compression", true).unwrap();
+    kid.revert_to_received("compression").unwrap();
     assert_eq!(
         get(&to, "tank/r/b", "compression"),
         is("gzip", Source::Received)
@@ -116,8 +116,8 @@ fn received_values_show_as_such_and_come_back_after_local_ones() {
     // Properties that the sender has removed or changed are removed or changed here; local ones
     // stay.
     let a = from.dataset("src/a").unwrap();
-    a.inherit("my:x", false).unwrap();
-    a.inherit("recordsize", false).unwrap();
+    a.inherit("my:x").unwrap();
+    a.inherit("recordsize").unwrap();
     a.set(&pairs(&[("compression", "lzjb"), ("my:z", "new")]))
         .unwrap();
     to.dataset("tank/r")
@@ -168,12 +168,15 @@ fn what_is_kept_out_or_overridden_does_not_take_effect_but_is_remembered() {
     assert_eq!(get(&to, "tank/r/b", "quota").0, get(&to, "tank", "quota").0);
     // The received values are still stored.
     for (dataset, value) in [("tank/r", "top"), ("tank/r/b", "kid")] {
-        to.dataset(dataset).unwrap().inherit("my:x", true).unwrap();
+        to.dataset(dataset)
+            .unwrap()
+            .revert_to_received("my:x")
+            .unwrap();
         assert_eq!(get(&to, dataset, "my:x"), is(value, Source::Received));
     }
     to.dataset("tank/r")
         .unwrap()
-        .inherit("compression", true)
+        .revert_to_received("compression")
         .unwrap();
     assert_eq!(
         get(&to, "tank/r", "compression"),
@@ -195,7 +198,7 @@ fn what_is_kept_out_or_overridden_does_not_take_effect_but_is_remembered() {
     assert_eq!(get(&to, "tank/r", "recordsize"), is("8192", Source::Local));
     to.dataset("tank/r")
         .unwrap()
-        .inherit("recordsize", true)
+        .revert_to_received("recordsize")
         .unwrap();
     assert_eq!(
         get(&to, "tank/r", "recordsize"),
@@ -220,7 +223,7 @@ fn a_receive_that_fails_leaves_the_properties_as_they_were() {
         .set(&pairs(&[("my:x", "mine")]))
         .unwrap();
     let a = from.dataset("src/a").unwrap();
-    a.inherit("recordsize", false).unwrap();
+    a.inherit("recordsize").unwrap();
     a.set(&pairs(&[
         ("compression", "lzjb"),
         ("my:z", "new"),

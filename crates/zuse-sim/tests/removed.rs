@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use zuse::tools::Layers as _;
-use zuse::{Credentials, Pool, PoolAccess};
+use zuse::{Credentials, DestroyOptions, Pool, PoolAccess};
 use zuse_check::{Depth, check};
 use zuse_device::BlockDevice;
 use zuse_pool::Environment;
@@ -87,12 +87,12 @@ fn life(image: &'static str, order: [&str; 2]) {
     pool = proved(pool, &devices, "files removed and changed");
     for snap in order {
         let name = format!("gone/a@{snap}");
-        pool.destroy_snapshots(std::slice::from_ref(&name), false, false)
+        pool.destroy_snapshots(std::slice::from_ref(&name), DestroyOptions::ONE)
             .expect("destroy");
         pool = proved(pool, &devices, &name);
     }
     let noted = obsolete(&pool);
-    pool.destroy_dataset("gone/a", false, false, false)
+    pool.destroy_dataset("gone/a", DestroyOptions::ONE)
         .expect("destroy");
     pool = proved(pool, &devices, "nothing is left");
     let all = obsolete(&pool);
@@ -150,10 +150,10 @@ fn the_golden_pool_with_a_removed_vdev_is_written() {
     pool.create_filesystem("removed/new", &[], (0, 0))
         .expect("create");
     for entry in names.iter().filter(|l| l.name.contains('@')) {
-        let _ = pool.destroy_snapshots(std::slice::from_ref(&entry.name), false, false);
+        let _ = pool.destroy_snapshots(std::slice::from_ref(&entry.name), DestroyOptions::ONE);
     }
     for entry in names.iter().rev().take(own.saturating_sub(1)) {
-        let _ = pool.destroy_dataset(&entry.name, true, false, false);
+        let _ = pool.destroy_dataset(&entry.name, DestroyOptions::RECURSIVE);
     }
     let pool = proved(pool, &devices, "removed");
     pool.export().expect("export");

@@ -8,8 +8,8 @@ use zuse_dsl::property::Value;
 use zuse_pool::{VdevWorkKind, VdevWorkOrder};
 use zuse_vdev::VdevState;
 
-use crate::Pool;
 use crate::property::parse;
+use crate::{DestroyOptions, Pool};
 
 /// A tag on a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -239,12 +239,13 @@ impl Pool {
         self.dsl().destroy_bookmark(bookmark)
     }
 
-    /// Destroys snapshots, all in one txg or none. With `defer`, held or cloned ones are destroyed
-    /// later.
+    /// Destroys snapshots, all in one txg or none. Nothing is below them: `recursive` changes
+    /// nothing.
     ///
     /// # Errors
     /// `Refused(BUSY)` for held ones, `Refused(EXIST)` for cloned ones, `Refused(NOENT)`.
-    pub fn destroy_snapshots(&self, names: &[String], force: bool, defer: bool) -> Result<()> {
+    pub fn destroy_snapshots(&self, names: &[String], options: DestroyOptions) -> Result<()> {
+        let DestroyOptions { force, defer, .. } = options;
         let mut by_dataset: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for name in names {
             let Some((dataset, snapshot)) = name.split_once('@') else {

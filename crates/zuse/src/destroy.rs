@@ -6,6 +6,46 @@ use zuse_base::Result;
 
 use crate::Pool;
 
+/// How to destroy datasets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DestroyOptions {
+    pub(crate) recursive: bool,
+    pub(crate) force: bool,
+    pub(crate) defer: bool,
+}
+
+impl DestroyOptions {
+    /// Only what is named, and only if it is not in use.
+    pub const ONE: Self = Self {
+        recursive: false,
+        force: false,
+        defer: false,
+    };
+    /// The same, with everything below it.
+    pub const RECURSIVE: Self = Self {
+        recursive: true,
+        ..Self::ONE
+    };
+
+    /// Whether everything below is destroyed too.
+    pub fn recursive(mut self, yes: bool) -> Self {
+        self.recursive = yes;
+        self
+    }
+
+    /// Whether what is in use is unmounted. Otherwise nothing is destroyed.
+    pub fn force(mut self, yes: bool) -> Self {
+        self.force = yes;
+        self
+    }
+
+    /// Whether held or cloned snapshots are destroyed later. Otherwise nothing is destroyed.
+    pub fn defer(mut self, yes: bool) -> Self {
+        self.defer = yes;
+        self
+    }
+}
+
 /// What a destroy would include.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -76,20 +116,13 @@ impl Pool {
         Ok(in_order_of_going(&out))
     }
 
-    /// Destroys a filesystem, volume or snapshot, with `recursive` including everything below it,
-    /// in one txg. With `defer` a held snapshot is destroyed later. Partial receives in it are
-    /// destroyed, too.
+    /// Destroys a filesystem, volume or snapshot in one txg. Partial receives in it are destroyed,
+    /// too.
     ///
     /// # Errors
     /// `Refused(BUSY)`, `Refused(EXIST)` with dependents, `Refused(NOENT)`.
-    pub fn destroy_dataset(
-        &self,
-        name: &str,
-        recursive: bool,
-        force: bool,
-        defer: bool,
-    ) -> Result<()> {
-        self.destroy_datasets(&[name.to_owned()], recursive, force, defer)
+    pub fn destroy_dataset(&self, name: &str, options: DestroyOptions) -> Result<()> {
+        self.destroy_datasets(&[name.to_owned()], options)
     }
 
     /// As [`Self::destroy_dataset`], for several that may depend on each other: all in one txg, or
@@ -97,13 +130,12 @@ impl Pool {
     ///
     /// # Errors
     /// As there.
-    pub fn destroy_datasets(
-        &self,
-        names: &[String],
-        recursive: bool,
-        force: bool,
-        defer: bool,
-    ) -> Result<()> {
+    pub fn destroy_datasets(&self, names: &[String], options: DestroyOptions) -> Result<()> {
+        let DestroyOptions {
+            recursive,
+            force,
+            defer,
+        } = options;
         let (mut all, mut met) = (Vec::new(), HashSet::new());
         let heads: Vec<String> = names.iter().filter(|n| !n.contains('@')).cloned().collect();
         let names = if recursive && !heads.is_empty() {

@@ -23,13 +23,21 @@ impl Pool {
         self.dsl().encryption_roots(name)
     }
 
-    /// Loads the key of an encryption root. With `check_only` it only verifies the key.
+    /// Loads the key of an encryption root.
     ///
     /// # Errors
     /// `Refused`: ACCES for a wrong key, EXIST if it is loaded already. INVAL if the dataset is no
     /// encryption root or the material is no key of its format.
-    pub fn load_key(&self, name: &str, key: &KeyMaterial, check_only: bool) -> Result<()> {
-        self.load_key_while(name, key, check_only, &|| true)
+    pub fn load_key(&self, name: &str, key: &KeyMaterial) -> Result<()> {
+        self.load_key_while(name, key, &|| true)
+    }
+
+    /// Verifies the key of an encryption root, and loads nothing.
+    ///
+    /// # Errors
+    /// As [`Self::load_key`], but the key may be loaded already.
+    pub fn check_key(&self, name: &str, key: &KeyMaterial) -> Result<()> {
+        self.check_key_while(name, key, &|| true)
     }
 
     /// As [`Self::load_key`], but stops when `go_on` returns false: deriving a key from a
@@ -41,10 +49,22 @@ impl Pool {
         &self,
         name: &str,
         key: &KeyMaterial,
-        check_only: bool,
         go_on: &dyn Fn() -> bool,
     ) -> Result<()> {
-        self.dsl().load_key(name, key, check_only, go_on)
+        self.dsl().load_key(name, key, false, go_on)
+    }
+
+    /// As [`Self::check_key`], but stops when `go_on` returns false.
+    ///
+    /// # Errors
+    /// Also `Refused(INTR)`.
+    pub fn check_key_while(
+        &self,
+        name: &str,
+        key: &KeyMaterial,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        self.dsl().load_key(name, key, true, go_on)
     }
 
     /// Tries keys on every encryption root whose key is not loaded; returns the names of those that

@@ -107,7 +107,7 @@ pub use create::{
 pub use create_options::CreateOptions;
 pub use damage::DamagedObject;
 pub use dataset::{Dataset, Listing};
-pub use destroy::DestroyPlan;
+pub use destroy::{DestroyOptions, DestroyPlan};
 pub use device::{DeviceUse, ImportedPool};
 pub use encryption::{KeyRequest, key_format, received_key_request, root_key_request};
 pub use exchange::{AttachOptions, Spare};

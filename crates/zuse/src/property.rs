@@ -201,11 +201,23 @@ impl Dataset {
         }
     }
 
-    /// Makes it inherit a property; with `received`, reverts to the received value.
+    /// Makes it inherit a property.
     ///
     /// # Errors
     /// `Refused(INVAL)` in the words of `zfs inherit`.
-    pub fn inherit(&self, name: &str, received: bool) -> Result<()> {
+    pub fn inherit(&self, name: &str) -> Result<()> {
+        self.clear_property(name, false)
+    }
+
+    /// Makes a property have the received value again; inherits it if none was received.
+    ///
+    /// # Errors
+    /// As [`Self::inherit`].
+    pub fn revert_to_received(&self, name: &str) -> Result<()> {
+        self.clear_property(name, true)
+    }
+
+    fn clear_property(&self, name: &str, received: bool) -> Result<()> {
         let known = dataset_property(name);
         match known {
             None if !is_user_property(name) => return refuse(format!("invalid property '{name}'")),

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
+use zuse::DestroyOptions;
 
 use zuse_mount::{MountServer, ServerOptions};
 
@@ -29,7 +30,7 @@ fn children_appear_and_disappear_at_their_names() {
     assert_eq!(names(f.path("home")), ["ann", "x"]);
     assert_eq!(f.server().children(), ["tank/home", "tank/home/ann"]);
     f.pool()
-        .destroy_dataset("tank/home/ann", false, false, false)
+        .destroy_dataset("tank/home/ann", DestroyOptions::ONE)
         .unwrap();
     f.settle_caches();
     assert_eq!(errno(fs::metadata(f.path("home/ann"))), 2);

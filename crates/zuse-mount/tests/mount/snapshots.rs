@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use zuse::DestroyOptions;
 
 use crate::{errno, fixture};
 
@@ -50,7 +51,7 @@ fn snapshots_come_and_go_while_dot_zfs_is_in_use() {
     f.snapshot("tank@s");
     assert_eq!(fs::read(f.path(".zfs/snapshot/s/x")).unwrap(), b"x");
     f.pool()
-        .destroy_dataset("tank@s", false, false, false)
+        .destroy_dataset("tank@s", DestroyOptions::ONE)
         .unwrap();
     f.settle_caches();
     assert_eq!(errno(fs::metadata(f.path(".zfs/snapshot/s"))), 2);

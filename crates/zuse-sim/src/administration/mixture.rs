@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use zuse::stream::{SendOptions, SendProgress, StreamWriter};
 use zuse::tools::Layers as _;
-use zuse::{Credentials, FileSystem, KeyMaterial, Pool, ReceiveRequest, Result};
+use zuse::{Credentials, DestroyOptions, FileSystem, KeyMaterial, Pool, ReceiveRequest, Result};
 use zuse_base::Entropy;
 use zuse_zpl::{WriteOptions, Znode};
 
@@ -109,7 +109,7 @@ impl<'a> Administration<'a> {
             let none = || wrong(format!("{name} is not encrypted"));
             let info = self.pool.dsl().encryption(name)?.ok_or_else(none)?;
             if !info.loaded {
-                self.pool.load_key(&info.root, &key(), false)?;
+                self.pool.load_key(&info.root, &key())?;
             }
         }
         Ok(())
@@ -129,7 +129,7 @@ impl<'a> Administration<'a> {
         for listed in self.pool.list(&self.top, None, false)? {
             if self.is_partial(&listed.name) {
                 self.pool
-                    .destroy_dataset(&listed.name, true, false, false)?;
+                    .destroy_dataset(&listed.name, DestroyOptions::RECURSIVE)?;
             }
         }
         Ok(())
@@ -288,7 +288,7 @@ impl<'a> Administration<'a> {
         self.heads.insert(name.clone(), head);
         self.take(&bytes, &name)?;
         if raw {
-            self.pool.load_key(&name, &key(), false)?;
+            self.pool.load_key(&name, &key())?;
         }
         self.settle();
         match self.heads[&from].snapshots.get(at + 1).cloned() {

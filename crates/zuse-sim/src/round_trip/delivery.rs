@@ -339,7 +339,7 @@ impl Trip<'_> {
     fn compare(&mut self, all: &[String]) -> Result<()> {
         if self.raw && self.source.encrypted {
             for root in self.to.encryption_roots(self.target)? {
-                self.to.load_key(&root, &key(), false)?;
+                self.to.load_key(&root, &key())?;
             }
         }
         for name in all {

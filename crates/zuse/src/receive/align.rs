@@ -21,7 +21,7 @@ use zuse_format::nvlist::{NvList, NvValue};
 use zuse_stream::record::Begin;
 
 use super::{Package, ReceiveRequest, name_here};
-use crate::Pool;
+use crate::{DestroyOptions, Pool};
 
 /// Changes for one package; more mean that they revert each other.
 const STEPS_MAX: usize = 100_000;
@@ -345,7 +345,8 @@ impl Pool {
             if failed.is_some() || tree.snaps.contains_key(guid) || done.stuck.contains(&name) {
                 return true;
             }
-            let tried = self.destroy_snapshots(std::slice::from_ref(&name), true, false);
+            let tried = self
+                .destroy_snapshots(std::slice::from_ref(&name), DestroyOptions::ONE.force(true));
             let gone = done.is_destroyed(name, tried);
             gone.map_err(|e| failed = Some(e)).is_ok_and(|gone| !gone) || failed.is_some()
         });
@@ -372,7 +373,7 @@ impl Pool {
             if !is_gone || !self.dsl().is_received(local.object)? {
                 continue;
             }
-            let tried = self.destroy_dataset(&name, true, true, false);
+            let tried = self.destroy_dataset(&name, DestroyOptions::RECURSIVE.force(true));
             if done.is_destroyed(name.clone(), tried)? {
                 locals.by_name.remove(&name);
             }

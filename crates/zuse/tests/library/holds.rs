@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use zuse::tools::Layers as _;
-use zuse::{Environment, NewDevice, NewPool, ObjectId, Pool, PoolAccess, Search};
+use zuse::{DestroyOptions, Environment, NewDevice, NewPool, ObjectId, Pool, PoolAccess, Search};
 use zuse_dmu::zap::{Zap, ZapOptions};
 
 /// Type of a table of holds.
@@ -56,7 +56,8 @@ fn holds_of_processes_that_are_no_more_end_when_a_pool_is_opened_for_writing() {
     }
     pool.dsl().hold(&names[..1], "mine").unwrap();
     pool.dsl().hold(&names[1..], ".send-1-1").unwrap();
-    pool.destroy_snapshots(&names[2..], false, true).unwrap();
+    pool.destroy_snapshots(&names[2..], DestroyOptions::ONE.defer(true))
+        .unwrap();
     let object = |name: &str| pool.dsl().dataset(name).unwrap().object().0;
     let of = |name: &str| format!("{:x}-.send-1-1", object(name));
     let mut entries = vec![of("tank@sent"), of("tank@diff")];

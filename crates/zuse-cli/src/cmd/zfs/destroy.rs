@@ -1,6 +1,7 @@
 //! `zfs destroy`
 
 use clap::Args;
+use zuse::DestroyOptions;
 use zuse::tools::Layers as _;
 
 use crate::automount;
@@ -102,7 +103,8 @@ impl Destroy {
         let dirs = automount::places_of(session, &all);
         let mut tops = plan.clones;
         tops.push(name.clone());
-        pool.destroy_datasets(&tops, recursive, self.force, self.defer)
+        let options = self.options().recursive(recursive);
+        pool.destroy_datasets(&tops, options)
             .or_cannot(|| cannot(name))?;
         automount::clear_places(&dirs);
         session.log(&pool);
@@ -162,6 +164,10 @@ impl Destroy {
             .or_cannot(|| format!("cannot destroy '{name}'"))?;
         session.log(pool);
         Ok(())
+    }
+
+    fn options(&self) -> DestroyOptions {
+        DestroyOptions::ONE.force(self.force).defer(self.defer)
     }
 
     fn show_step(&self, session: &mut Session, name: &str) -> Outcome {
@@ -234,10 +240,10 @@ impl Destroy {
             return Ok(());
         }
         if !clones.is_empty() {
-            pool.destroy_datasets(&clones, true, self.force, false)
-                .or_cannot(cannot)?;
+            let options = DestroyOptions::RECURSIVE.force(self.force);
+            pool.destroy_datasets(&clones, options).or_cannot(cannot)?;
         }
-        pool.destroy_snapshots(&names, self.force, self.defer)
+        pool.destroy_snapshots(&names, self.options())
             .map_err(|e| why_not(pool, &names, &e))?;
         session.log(pool);
         Ok(())

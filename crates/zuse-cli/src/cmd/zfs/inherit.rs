@@ -87,9 +87,11 @@ impl Inherit {
                 let dataset = pool
                     .dataset(&found.name)
                     .or_cannot(|| format!("cannot open '{}'", found.name))?;
-                dataset
-                    .inherit(property, self.received)
-                    .or_cannot(|| format!("cannot inherit {property} for '{}'", found.name))?;
+                let done = match self.received {
+                    true => dataset.revert_to_received(property),
+                    false => dataset.inherit(property),
+                };
+                done.or_cannot(|| format!("cannot inherit {property} for '{}'", found.name))?;
             }
             session.log(&pool);
             if moves {

@@ -192,7 +192,12 @@ impl LoadKey {
         for left in (0..attempts).rev() {
             let key = obtain(session, LOADING, info.format, location, name, false)?;
             let interruption = session.interruption()?;
-            match pool.load_key_while(name, &key, self.dry_run, &|| !interruption.is_wanted()) {
+            let go_on = || !interruption.is_wanted();
+            let done = match self.dry_run {
+                true => pool.check_key_while(name, &key, &go_on),
+                false => pool.load_key_while(name, &key, &go_on),
+            };
+            match done {
                 Err(e) if left > 0 && (e.is(Errno::ACCES) || e.is(Errno::INVAL)) => {
                     session.ui.say(fail(&e).message);
                 }
@@ -308,7 +313,7 @@ fn load_present(session: &mut Session, pool: &Pool, info: &zuse::EncryptionInfo)
         false,
     )?;
     let interruption = session.interruption()?;
-    pool.load_key_while(&info.root, &key, false, &|| !interruption.is_wanted())
+    pool.load_key_while(&info.root, &key, &|| !interruption.is_wanted())
         .map_err(|e| failed("Key change error", &e))?;
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! `zfs rollback`
 
 use clap::Args;
+use zuse::DestroyOptions;
 use zuse::tools::Layers as _;
 
 use crate::error::{CommandError, Explain, Outcome};
@@ -79,8 +80,8 @@ impl Rollback {
             let clones = pool
                 .dependent_clones(newer.clone(), &[])
                 .or_cannot(cannot)?;
-            pool.destroy_datasets(&clones, true, self.force, false)
-                .or_cannot(cannot)?;
+            let options = DestroyOptions::RECURSIVE.force(self.force);
+            pool.destroy_datasets(&clones, options).or_cannot(cannot)?;
         }
         pool.rollback(name, !newer.is_empty()).or_cannot(cannot)?;
         session.log(&pool);
