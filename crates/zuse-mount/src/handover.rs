@@ -84,7 +84,7 @@ mod place {
 }
 
 impl PoolMounts {
-    /// Answers the requests that were read, and reads no more until [`Self::go_on`]. False if that
+    /// Answers the requests that were read, and reads no more until [`Self::resume`]. False if that
     /// takes too long: then serving continues as before.
     pub fn pause(&self) -> bool {
         let until = Instant::now() + NOTICES;
