@@ -83,7 +83,7 @@ impl Worker {
             };
             self.note(&place, &step);
             if let Step::Waits = step {
-                // Whoever stops the work ends the wait.
+                // The caller that stops the work ends the wait.
                 std::thread::park_timeout(WAIT);
             }
             if !matches!(step, Step::End | Step::Gone) {
