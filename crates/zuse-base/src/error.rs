@@ -171,7 +171,7 @@ pub enum Corruption {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The number is the reason.
+    /// The errno is the reason.
     Plain,
     /// The key of the encryption root is not loaded.
     KeyNotLoaded,

@@ -129,7 +129,7 @@ pub struct PostedEvent {
     pub eid: u64,
     /// When it was posted.
     pub time: Timestamp,
-    /// Its whole class.
+    /// The full class name.
     pub class: String,
     /// All fields but `time` and `eid`, which come last, in OpenZFS's order.
     pub fields: Vec<EventField>,

@@ -61,7 +61,7 @@ pub mod at {
     pub const WORK: &str = "at work for the pool";
 }
 
-/// See the head of the module.
+/// Stops all further uberblocks of a pool once it is triggered.
 #[derive(Default)]
 pub struct Tripwire {
     torn: OnceLock<String>,

@@ -99,14 +99,14 @@ findings! {
     SnapshotName, "snapshot-name", "the names of the snapshots are not those of the chain";
     SnapshotChildren, "snapshot-children", "the snapshot does not count its successor and its clones";
     NextClone, "next-clone", "the snapshot lists a clone that does not descend from it";
-    FreeAccount, "free-account", "what waits to be freed is not what the pool's account says";
+    FreeAccount, "free-account", "the blocks that wait to be freed do not sum up to `used` of `$FREE`";
     "lists of blocks":
     ListSum, "list-sum", "the list of blocks does not sum its entries up";
     ListHole, "list-hole", "the list of blocks has an empty entry";
     DeadlistSum, "deadlist-sum", "the deadlist does not sum its lists up";
     DeadlistKey, "deadlist-key", "the deadlist lacks the key of a snapshot";
     DeadlistBirth, "deadlist-birth", "a block is in the wrong list of the deadlist";
-    DeadlistAmount, "deadlist-amount", "the deadlist does not hold what was given up since the snapshot before";
+    DeadlistAmount, "deadlist-amount", "the deadlist does not hold what was freed since the snapshot before";
     Livelist, "livelist", "the livelist does not have the clone's own blocks";
     LivelistSum, "livelist-sum", "the livelist does not sum its entries up";
     "tables":
@@ -125,17 +125,17 @@ findings! {
     ZapEntries, "zap-entries", "the header does not count the entries";
     ZapLeafEntries, "zap-leaf-entries", "the leaf does not count its entries";
     ZapFreeChunks, "zap-free-chunks", "the leaf's list of free chunks is not what is free";
-    ZapChain, "zap-chain", "a chain of chunks leads astray";
+    ZapChain, "zap-chain", "a chain of chunks leads out of the leaf, or in a circle";
     ZapHash, "zap-hash", "an entry's hash is not that of its name";
     ZapTwice, "zap-twice", "two entries have the same name, or the same place";
-    ZapName, "zap-name", "a name has no end";
+    ZapName, "zap-name", "a name does not end with NUL";
     "files":
     MasterNode, "master-node", "the file system's master node lacks what it needs";
-    Contents, "contents", "what stands inside objects cannot be understood, and the rest was not checked";
-    Attributes, "attributes", "the object's attributes cannot be understood";
-    FileType, "file-type", "the object is of no kind that files are of";
+    Contents, "contents", "the contents of objects cannot be parsed, and the rest was not checked";
+    Attributes, "attributes", "the object's attributes cannot be parsed";
+    FileType, "file-type", "the object's type is none that a file can have";
     DanglingName, "dangling-name", "the name leads to no file";
-    NameType, "name-type", "the name says another kind than the file is of";
+    NameType, "name-type", "the name says another type than its file has";
     LinkCount, "link-count", "the file has another number of names than it says";
     DirLinkCount, "dir-link-count", "the directory has another number of sub-directories than it says";
     DirSize, "dir-size", "the directory has another number of entries than it says";

@@ -8,7 +8,7 @@
 //!   object sets ─► ZAPs, files ──────────► hashes, names, links, owners
 //!   labels ──────────────────────────────► what the pool says of itself
 //! ```
-//! It has its own walk, so that a bug in the walk of the datasets' layer is not hidden. The read
+//! It has its own walk, so that a bug in the walk of `zuse-dsl` is not hidden. The read
 //! pipeline and the parsers are those of the code that it checks. The invariants are the table of
 //! [`Finding`]s.
 //!

@@ -45,7 +45,7 @@ pub fn pair(text: &str) -> Result<(String, String), Unfit> {
     }
 }
 
-/// Options of an import or a creation that hold until the host restarts: an alternate root,
+/// Options of an import or a creation that hold until the next boot: an alternate root,
 /// `cachefile=none`. Returns them, and the options that are properties to set.
 #[allow(clippy::type_complexity)]
 pub fn passing(

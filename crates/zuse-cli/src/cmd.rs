@@ -134,7 +134,7 @@ fn look(place: &Path) -> std::io::Result<()> {
 }
 
 impl Cli {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         for place in &self.search_in {
             look(&session.path(place))

@@ -15,7 +15,7 @@ use crate::tuning::Places;
 use crate::wire;
 use zuse::{ImportedPool, PoolConfig};
 
-/// Prefix of the cache files that hold until the host restarts.
+/// Prefix of the cache files that hold until the next boot.
 const PASSING: &str = "until-restart-";
 
 /// The user's state directory.
@@ -67,12 +67,12 @@ impl State {
         Ok(&self.dir)
     }
 
-    /// The cache file of pools that stay imported when the host restarts.
+    /// The cache file of pools that stay imported at the next boot.
     fn cache_file(&self) -> CacheFile {
         CacheFile::new(self.dir.join("zpool.cache"))
     }
 
-    /// The cache file of pools that are imported until the host restarts (`cachefile=none`). Each
+    /// The cache file of pools that are imported until the next boot (`cachefile=none`). Each
     /// boot of the host has its own.
     fn passing(&self) -> CacheFile {
         let run = fs::read_to_string("/proc/sys/kernel/random/boot_id");
@@ -91,7 +91,7 @@ impl State {
         Ok(all)
     }
 
-    /// Stores a pool as imported, or updates its entry; with `passing` until the host restarts
+    /// Stores a pool as imported, or updates its entry; with `passing` until the next boot
     /// only.
     ///
     /// # Errors
@@ -141,7 +141,7 @@ impl State {
         Ok(taken)
     }
 
-    /// The options of a pool whose import holds until the host restarts; else `None`.
+    /// The options of a pool whose import holds until the next boot; else `None`.
     ///
     /// # Errors
     /// The cache file is damaged or cannot be read.

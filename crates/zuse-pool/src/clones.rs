@@ -166,7 +166,7 @@ impl Table {
 /// References to a block in a txg that is not syncing yet.
 struct Wait {
     count: u64,
-    /// Bytes of the block.
+    /// Space charged for the block, in bytes (dsize).
     dsize: u64,
     /// A block that a dedup table may count.
     dedup: Option<BlockPointer>,

@@ -73,7 +73,7 @@ enum Layout {
 /// What a top-level vdev is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VdevClass {
-    /// Everything.
+    /// Data and metadata that no other class takes.
     #[default]
     Normal,
     /// Intent log blocks.

@@ -18,7 +18,7 @@ use crate::{Dataset, Pool};
 
 /// The layers below a pool.
 pub trait Layers {
-    /// The pool allocator.
+    /// The pool below: vdevs, txgs, allocator (SPA).
     fn spa(&self) -> &Arc<Spa>;
 
     /// The dataset layer.

@@ -15,7 +15,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         query::answer_here(session, &self.question)
     }

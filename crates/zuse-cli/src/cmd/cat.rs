@@ -29,7 +29,7 @@ pub struct Cat {
 }
 
 impl Cat {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices.devices);
         // Missing operands are reported before anything is written.

@@ -43,7 +43,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         if self.list {
             for finding in Finding::ALL {

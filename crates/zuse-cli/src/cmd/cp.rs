@@ -87,7 +87,7 @@ impl CopyOptions {
 }
 
 impl Cp {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices.devices);
         let recursive = self.recursive || self.archive;

@@ -46,7 +46,7 @@ struct Stage<'a> {
 }
 
 impl Demo {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let base = self
             .dir

@@ -30,7 +30,7 @@ enum Kind {
 struct Finding(Kind, String, Option<&'static str>);
 
 impl Doctor {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let mut findings = vec![fuse(), helper(), others(), files(), memory(session)?];
         findings.extend(kernel_module());

@@ -71,7 +71,7 @@ struct Row {
 }
 
 impl Host {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         match self.command {
             None => list(session, false),

@@ -86,7 +86,7 @@ impl Ls {
         }
     }
 
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices.devices);
         let places = self.places.iter().map(|text| {

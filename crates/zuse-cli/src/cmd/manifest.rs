@@ -36,7 +36,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices.devices);
         let hashing = match self.sha256.as_deref() {

@@ -242,7 +242,7 @@ pub fn mount(session: &mut Session, mount: &MountArgs, foreground: bool) -> Outc
 }
 
 impl Mount {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices.devices);
         mount(session, &self.mount, self.foreground)
@@ -269,7 +269,7 @@ pub struct Helper {
 }
 
 impl Helper {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let devices: Vec<PathBuf> = self
             .mount

@@ -97,7 +97,7 @@ impl Other {
 }
 
 impl Replicate {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         // The pool that is written is opened first, since both sides may be in it.
         let other = match &self.via {

@@ -64,7 +64,7 @@ pub struct Serve {
 }
 
 impl Serve {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         session.tune(tunables(&self.options))?;
         if let Some(socket) = &self.first {

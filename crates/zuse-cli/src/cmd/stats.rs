@@ -40,7 +40,7 @@ const FIGURES: [&str; 5] = ["hits", "misses", "entries", "bytes", "limit"];
 const TRAFFIC: [&str; 4] = ["reads", "writes", "read_bytes", "written_bytes"];
 
 impl Stats {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices.devices);
         let rows = ask_pools(session, &self.pools, Some(&[]))?;

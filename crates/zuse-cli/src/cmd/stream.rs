@@ -49,7 +49,7 @@ enum Command {
 }
 
 impl Stream {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let done = match self.command {
             Command::Ls(c) => c.run(session),

@@ -44,7 +44,7 @@ pub struct Tunables {
 const COLUMNS: [&str; 6] = ["name", "value", "default", "range", "source", "meaning"];
 
 impl Tunables {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let mut pairs = Vec::new();
         for option in self.options.iter().flat_map(|o| list(o)) {

@@ -26,7 +26,7 @@ pub struct Uberblocks {
 }
 
 impl Uberblocks {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices.devices);
         let (found, _) = session.find(&self.pool)?;

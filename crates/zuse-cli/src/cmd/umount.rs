@@ -23,7 +23,7 @@ pub struct Umount {
 }
 
 impl Umount {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         // A directory may be named relative to the working directory.
         let path = session.path(self.what.as_ref());

@@ -232,7 +232,7 @@ impl Zdb {
         }
     }
 
-    /// Does it.
+    /// Runs the command.
     pub fn run(mut self, session: &mut Session) -> Outcome {
         self.raise();
         session.look_in(&self.places);

@@ -148,7 +148,7 @@ enum Command {
 }
 
 impl Zfs {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         match self.command {
             Command::Create(c) => c.run(session),

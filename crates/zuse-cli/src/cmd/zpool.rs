@@ -91,7 +91,7 @@ enum Command {
 }
 
 impl Zpool {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         match self.command {
             Command::Add(c) => c.run(session),

@@ -32,7 +32,7 @@ enum Command {
 }
 
 impl Zstream {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         match self.command {
             Command::Dump(c) => c.run(session),

@@ -50,7 +50,7 @@ impl Numbers {
         self.pending.range(from..).next().map(|(n, _)| *n)
     }
 
-    /// An object is on disk now.
+    /// Removes an object from those that are not on disk yet.
     pub fn settle(&mut self, object: ObjectId) {
         self.pending.remove(&object.0);
     }

@@ -146,7 +146,7 @@ const HEALTH: [&str; 7] = [
 ];
 
 impl Metrics {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         match &self.listen {
             None => {

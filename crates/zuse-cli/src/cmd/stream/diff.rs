@@ -37,7 +37,7 @@ pub struct Diff {
 }
 
 impl Diff {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let (members, all) = self.sources.open_all(session, STREAM_POOL)?;
         let wanted = self.from.as_deref().map(|w| w.trim_start_matches('@'));

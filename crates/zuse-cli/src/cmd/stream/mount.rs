@@ -38,7 +38,7 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Does it.
+    /// Runs the command.
     pub fn run(mut self, session: &mut Session) -> Outcome {
         let directory = self.sources.streams.pop().unwrap_or_default();
         if self.sources.streams.is_empty() {

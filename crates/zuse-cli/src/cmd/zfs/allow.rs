@@ -205,7 +205,7 @@ impl Grantees {
 }
 
 impl Allow {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let named = usize::from(self.grantees.is_named());
         let (dataset, before) = self
@@ -251,7 +251,7 @@ fn check(session: &mut Session, dataset: &str, need: Need) -> Outcome {
 }
 
 impl Unallow {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let named = usize::from(self.grantees.is_named());
         let (dataset, before) = self

@@ -25,7 +25,7 @@ pub struct Bookmark {
 }
 
 impl Bookmark {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let (mut source, mut bookmark) = (self.source.clone(), self.bookmark.clone());
         if !source.contains(['@', '#']) {

@@ -29,7 +29,7 @@ pub struct Clone {
 }
 
 impl Clone {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let (snapshot, name) = (&self.snapshot, &self.name);
         let cannot = || format!("cannot create '{name}'");

@@ -121,7 +121,7 @@ pub fn ancestors(pool: &zuse::Pool, name: &str, make: bool) -> Outcome<Vec<Strin
 }
 
 impl Create {
-    /// Does it.
+    /// Runs the command.
     pub fn run(mut self, session: &mut Session) -> Outcome {
         crate::ids::all_with_ids(&mut self.options, &format!("cannot create '{}'", self.name))?;
         let name = &self.name;

@@ -42,7 +42,7 @@ pub struct Destroy {
 }
 
 impl Destroy {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let name = &self.name;
         let cannot = |what: &str| format!("cannot destroy '{what}'");

@@ -51,7 +51,7 @@ fn no_snapshot(session: &mut Session, name: &str) -> Stop {
 }
 
 impl Diff {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let from = &self.from;
         let Some((dataset, _)) = from.split_once('@') else {

@@ -49,7 +49,7 @@ pub struct Get {
 }
 
 impl Get {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let wanted = match self.properties.as_str() {
             "all" => None,

@@ -87,7 +87,7 @@ fn quoted(snapshots: &[String]) -> String {
 }
 
 impl Hold {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         if self.tag.starts_with('.') {
             return Err(CommandError::usage("tag may not start with '.'").into());
@@ -115,7 +115,7 @@ impl Hold {
 }
 
 impl Release {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let pool = pool_of_all(
             session,
@@ -141,7 +141,7 @@ impl Release {
 }
 
 impl Holds {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let how = (Need::Read, "cannot open");
         let pool = pool_of_all(session, &self.snapshots, self.recursive, how);

@@ -44,7 +44,7 @@ impl Inherit {
         Err(CommandError::new(what).into())
     }
 
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let property = &self.property;
         if let Some(known) = dataset_property(property) {

@@ -115,7 +115,7 @@ impl LoadKey {
         }
     }
 
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         self.name.as_deref().map_or(Ok(()), super::check_head)?;
         let many = self.all || self.recursive;
@@ -233,7 +233,7 @@ impl UnloadKey {
         }
     }
 
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         self.name.as_deref().map_or(Ok(()), super::check_head)?;
         let many = self.all || self.recursive;
@@ -319,7 +319,7 @@ fn load_present(session: &mut Session, pool: &Pool, info: &zuse::EncryptionInfo)
 }
 
 impl ChangeKey {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let name = &self.name;
         let fail = |e: &zuse::Error| failed("Key change error", e);

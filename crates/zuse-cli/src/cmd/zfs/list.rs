@@ -254,7 +254,7 @@ impl List {
         Ok(())
     }
 
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let output = match self.output.as_str() {
             "space" => SPACE.to_owned(),

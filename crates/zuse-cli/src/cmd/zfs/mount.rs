@@ -136,7 +136,7 @@ fn load_below(session: &mut Session, dataset: &str) -> Outcome<bool> {
 }
 
 impl Mount {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         if self.recursive && self.dataset.is_none() {
             return Err(CommandError::usage("no dataset provided").into());

@@ -47,7 +47,7 @@ fn number(text: &str) -> Result<u64, String> {
 }
 
 impl Program {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let name = &self.pool;
         // The pool first: if another process holds it, the text is read there.

@@ -86,7 +86,7 @@ impl Project {
         Err(CommandError::usage(why).into())
     }
 
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         self.check_options()?;
         let changes = self.clear || (self.set || self.project.is_some()) && !self.check;

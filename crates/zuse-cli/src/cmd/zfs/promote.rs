@@ -15,7 +15,7 @@ pub struct Promote {
 }
 
 impl Promote {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let name = &self.name;
         let cannot = || format!("cannot promote '{name}'");

@@ -139,7 +139,7 @@ impl Progress<'_> {
 }
 
 impl Receive {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let target = &self.target;
         if self.abort {

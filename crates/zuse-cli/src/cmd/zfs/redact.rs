@@ -27,7 +27,7 @@ pub struct Redact {
 }
 
 impl Redact {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let name = &self.snapshot;
         let Some((dataset, _)) = name.split_once('@') else {

@@ -118,7 +118,7 @@ impl Rename {
         Ok(())
     }
 
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let from = &self.from;
         let cannot = || format!("cannot rename '{from}'");

@@ -27,7 +27,7 @@ pub struct Rollback {
 }
 
 impl Rollback {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let name = &self.snapshot;
         let cannot = || format!("cannot rollback to '{name}'");

@@ -102,7 +102,7 @@ pub struct Send {
 const RESUME_FAILED: u8 = 255;
 
 impl Send {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         if session.ui.out_is_terminal() && !self.dry_run {
             return Err(

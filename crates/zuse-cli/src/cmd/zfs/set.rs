@@ -25,7 +25,7 @@ pub struct Set {
 }
 
 impl Set {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let split = self
             .words

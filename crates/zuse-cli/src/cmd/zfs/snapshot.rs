@@ -50,7 +50,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         no_duplicates(&self.options)?;
         let Some(first) = self.names.first() else {

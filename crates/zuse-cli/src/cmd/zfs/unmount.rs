@@ -32,7 +32,7 @@ pub struct Unmount {
 }
 
 impl Unmount {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         if let Some(what) = &self.what {
             let name = what.to_str().filter(|name| !place::is_path(name));

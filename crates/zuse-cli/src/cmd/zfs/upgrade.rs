@@ -40,7 +40,7 @@ const VERSIONS: [&str; 5] = [
 ];
 
 impl Upgrade {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         if self.versions {
             session.ui.line("The following filesystem versions are supported:\n\nVER  DESCRIPTION\n---  --------------------------------------------------------")?;

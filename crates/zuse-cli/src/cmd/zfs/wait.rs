@@ -18,7 +18,7 @@ pub struct Wait {
 }
 
 impl Wait {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let name = &self.filesystem;
         if let Some(odd) = parts(&self.activities).iter().find(|a| *a != "deleteq") {

@@ -49,7 +49,7 @@ pub struct Add {
 }
 
 impl Add {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let single = self.allow_in_use || self.allow_replication_mismatch;
         if self.force && (single || self.allow_ashift_mismatch) {

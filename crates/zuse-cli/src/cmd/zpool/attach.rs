@@ -35,7 +35,7 @@ pub struct Attach {
 }
 
 impl Attach {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         devices::check_options(&self.options)?;
         let pool = session.pool(&self.pool, Need::Write)?;

@@ -25,7 +25,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         if self.wait && !self.discard {
             let what = "--wait only valid when --discard also specified";

@@ -16,7 +16,7 @@ pub struct Clear {
 }
 
 impl Clear {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let name = &self.pool;
         let pool = session.pool(name, Need::Write)?;

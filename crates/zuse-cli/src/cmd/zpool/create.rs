@@ -42,10 +42,10 @@ pub struct Create {
     /// Mount point of the root dataset
     #[arg(short = 'm', value_name = "MOUNTPOINT")]
     mountpoint: Option<String>,
-    /// Put all mount points below this directory, and forget the pool when the host restarts
+    /// Put all mount points below this directory, and forget the pool at the next boot
     #[arg(short = 'R', value_name = "ROOT")]
     root: Option<String>,
-    /// A temporary name, until the host restarts. The devices keep POOL
+    /// A temporary name, until the next boot. The devices keep POOL
     #[arg(short = 't', value_name = "NAME", value_parser = pool_name)]
     temporary: Option<String>,
     /// Make devices that do not exist as files of this size, for example 1G
@@ -64,7 +64,7 @@ type Features = Vec<&'static Feature>;
 type Properties = Vec<(String, String)>;
 
 impl Create {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         no_duplicates(&self.options)?;
         no_duplicates(&self.root_options)?;

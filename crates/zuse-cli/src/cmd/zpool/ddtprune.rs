@@ -28,7 +28,7 @@ pub struct DdtPrune {
 }
 
 impl DdtPrune {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let what = self.what()?;
         self.prune(session, what).map_err(|stop| match stop {

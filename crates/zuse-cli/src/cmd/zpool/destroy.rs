@@ -19,7 +19,7 @@ pub struct Destroy {
 }
 
 impl Destroy {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let name = &self.pool;
         if name.contains('/') {

@@ -16,7 +16,7 @@ pub struct Detach {
 }
 
 impl Detach {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let pool = session.pool(&self.pool, Need::Write)?;
         let cannot = format!("cannot detach {}", self.device);

@@ -39,7 +39,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         if self.clear && (self.verbose || self.scripted || self.follow || self.pool.is_some()) {
             return Err(CommandError::usage("invalid options combined with -c").into());

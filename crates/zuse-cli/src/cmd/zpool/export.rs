@@ -21,7 +21,7 @@ pub struct Export {
 }
 
 impl Export {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let names = if self.all {
             session.pool_names()?

@@ -73,7 +73,7 @@ impl Get {
         Ok(fields)
     }
 
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices.devices);
         let fields = self.fields()?;

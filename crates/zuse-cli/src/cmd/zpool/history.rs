@@ -25,7 +25,7 @@ pub struct History {
 }
 
 impl History {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let names = if self.pools.is_empty() {
             session.pool_names()?

@@ -53,7 +53,7 @@ pub struct Import {
     /// All pools that are found
     #[arg(short, conflicts_with = "pool")]
     all: bool,
-    /// Put all mount points below this directory, and forget the pool when the host restarts
+    /// Put all mount points below this directory, and forget the pool at the next boot
     #[arg(short = 'R', value_name = "ROOT")]
     root: Option<String>,
     /// The new name is temporary: the devices keep the old one
@@ -90,7 +90,7 @@ fn txg(text: &str) -> Result<u64, String> {
 }
 
 impl Import {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices);
         if let Some(file) = &self.cache_file {

@@ -37,7 +37,7 @@ pub struct Initialize {
 }
 
 impl Initialize {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let stops = [('c', self.cancel), ('s', self.suspend), ('u', self.uninit)];
         alone(&stops)?;

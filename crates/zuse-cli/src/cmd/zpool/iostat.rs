@@ -152,7 +152,7 @@ impl Line {
 }
 
 impl Iostat {
-    /// Does it.
+    /// Runs the command.
     pub fn run(mut self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices.devices);
         let mut repeat = Repeat::take(&mut self.words)?;

@@ -11,7 +11,7 @@ use crate::session::Session;
 /// Wipe the ZFS labels of a device
 #[derive(Args, Debug)]
 pub struct LabelClear {
-    /// Also for a device of an exported pool, or of one that another host had imported
+    /// Also for a device of an exported pool, or of one that another system had imported
     #[arg(short)]
     force: bool,
     /// The device
@@ -19,7 +19,7 @@ pub struct LabelClear {
 }
 
 impl LabelClear {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let path = session.path(&self.device);
         if let Err(e) = path.metadata() {

@@ -115,7 +115,7 @@ pub fn ask_for(
 }
 
 impl List {
-    /// Does it.
+    /// Runs the command.
     pub fn run(mut self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices.devices);
         let mut repeat = Repeat::take(&mut self.pools)?;

@@ -27,7 +27,7 @@ pub struct Offline {
 }
 
 impl Offline {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         devices::refuse_power(self.power)?;
         let pool = session.pool(&self.pool, Need::Write)?;

@@ -24,7 +24,7 @@ pub struct Online {
 }
 
 impl Online {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         devices::refuse_power(self.power)?;
         let pool = session.pool(&self.pool, Need::Write)?;

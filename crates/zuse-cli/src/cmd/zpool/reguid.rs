@@ -20,7 +20,7 @@ pub struct Reguid {
 }
 
 impl Reguid {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let wrong = |text: &String| CommandError::usage(format!("invalid GUID: {text}"));
         let guid = match &self.guid {

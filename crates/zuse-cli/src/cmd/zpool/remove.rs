@@ -33,7 +33,7 @@ pub struct Remove {
 }
 
 impl Remove {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         if self.stop && (self.dry_run || self.wait || !self.devices.is_empty()) {
             let what = match (self.dry_run, self.wait) {

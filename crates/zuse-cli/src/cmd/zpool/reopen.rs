@@ -19,7 +19,7 @@ pub struct Reopen {
 }
 
 impl Reopen {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let mut names = self.pools.clone();
         if names.is_empty() {

@@ -36,7 +36,7 @@ pub struct Replace {
 }
 
 impl Replace {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         devices::check_options(&self.options)?;
         let pool = session.pool(&self.pool, Need::Write)?;

@@ -21,7 +21,7 @@ pub struct Resilver {
 }
 
 impl Resilver {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         for name in &self.pools {
             match self.one(session, name) {

@@ -59,7 +59,7 @@ fn date(text: &str) -> Outcome<u64> {
 }
 
 impl Scrub {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let pools = match self.all {
             true => session.pool_names()?,

@@ -23,7 +23,7 @@ pub struct Set {
 }
 
 impl Set {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let what = "missing value in property=value argument";
         let (name, value) = self

@@ -44,7 +44,7 @@ pub struct Split {
 }
 
 impl Split {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let Some(new) = self.new.clone() else {
             return Err(CommandError::usage("Missing new pool name").into());

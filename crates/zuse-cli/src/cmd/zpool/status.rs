@@ -83,7 +83,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Does it.
+    /// Runs the command.
     pub fn run(mut self, session: &mut Session) -> Outcome {
         self.refuse()?;
         self.take_places(session);

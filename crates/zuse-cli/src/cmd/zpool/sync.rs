@@ -17,7 +17,7 @@ pub struct Sync {
 }
 
 impl Sync {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let mut names = self.pools.clone();
         if names.is_empty() {

@@ -40,7 +40,7 @@ pub struct Trim {
 }
 
 impl Trim {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let stops = [('c', self.cancel), ('s', self.suspend)];
         alone(&stops)?;

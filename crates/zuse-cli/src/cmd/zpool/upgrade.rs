@@ -77,7 +77,7 @@ const VERSIONS: [&str; 28] = [
 ];
 
 impl Upgrade {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         if self.versions {
             return Ok(session.ui.line(versions())?);

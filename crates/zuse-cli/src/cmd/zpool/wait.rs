@@ -130,7 +130,7 @@ fn left_to_scan(pool: &zuse::Pool, function: u64) -> u64 {
 }
 
 impl Wait {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self, session: &mut Session) -> Outcome {
         let wanted = match &self.activities {
             Some(text) => parts(text),
