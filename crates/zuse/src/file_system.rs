@@ -14,6 +14,7 @@ use zuse_zpl::FileSystem;
 
 use crate::Pool;
 use crate::backing::DatasetBacking;
+use crate::opening::Opening;
 
 /// How long the last user of a file system may take to close it before the dataset counts as busy.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -22,8 +23,8 @@ const CLOSING: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(crate) struct OpenFileSystems {
     all: Mutex<HashMap<u64, Entry>>,
-    /// Held while a volume's log is applied.
-    volumes: Mutex<()>,
+    /// File systems and volumes that are being opened.
+    opening: Opening,
     /// Unlinked objects that another process has handed over, by dataset object: until their file
     /// system is opened.
     in_use: Mutex<HashMap<u64, Arc<HashSet<u64>>>>,
@@ -41,6 +42,8 @@ impl OpenFileSystems {
 
     /// Takes changed properties over.
     pub fn refresh(&self) -> Result<()> {
+        // A file system that is being opened may have read the old ones.
+        self.opening.wait_for_all();
         let all: Vec<_> = self
             .entries()
             .values()
@@ -49,13 +52,14 @@ impl OpenFileSystems {
         all.iter().try_for_each(|b| b.refresh())
     }
 
-    /// Held while a volume's log is applied.
-    pub fn volume_gate(&self) -> &Mutex<()> {
-        &self.volumes
+    /// File systems and volumes that are being opened.
+    pub fn opening(&self) -> &Opening {
+        &self.opening
     }
 
     /// Whether a dataset's file system is open.
     pub fn is_open(&self, object: u64) -> bool {
+        let _no_other = self.opening.begin(object);
         self.entries()
             .get(&object)
             .is_some_and(|e| e.fs.strong_count() > 0)
@@ -63,6 +67,7 @@ impl OpenFileSystems {
 
     /// Before the pool is closed: writes pending changes in memory (access times).
     pub fn finish(&self) {
+        self.opening.wait_for_all();
         let all: Vec<_> = self
             .entries()
             .drain()
@@ -99,31 +104,33 @@ impl Pool {
     fn file_system_now(&self, name: &str) -> std::result::Result<Arc<FileSystem>, (Error, bool)> {
         let plain = |error| (error, false);
         let dataset = self.dsl().dataset(name).map_err(plain)?;
-        // Held while it is opened, so that two callers get the same one.
-        let mut open = self.open_file_systems().entries();
-        if let Some(there) = open.get(&dataset.object().0).and_then(|e| e.fs.upgrade()) {
+        let object = dataset.object().0;
+        let files = self.open_file_systems();
+        // Two callers that open it at the same time get the same one.
+        let _no_other = files.opening.begin(object);
+        let there = files.entries().get(&object).map(|e| e.fs.upgrade());
+        if let Some(Some(there)) = there {
             return Ok(there);
         }
-        let object = dataset.object().0;
-        let was_open = open.contains_key(&object);
-        let in_use = self.open_file_systems().in_use.lock().get(&object).cloned();
+        let was_open = there.is_some();
+        let in_use = files.in_use.lock().get(&object).cloned();
         let opened = DatasetBacking::open(self, dataset.clone(), in_use);
         let backing = opened.map_err(|error| (error, was_open))?;
-        open.retain(|_, e| e.fs.strong_count() > 0 || e.backing.strong_count() > 0);
         self.keep_to_edge(&dataset).map_err(plain)?;
         let fs = crate::replay::file_system(&backing, self.spa(), &dataset).map_err(plain)?;
         if backing.is_writable() {
             let asked: Weak<FileSystem> = Arc::downgrade(&fs);
             fs.use_log(dataset.open_log(asked).map_err(plain)?);
         }
-        open.insert(
-            object,
-            Entry {
-                fs: Arc::downgrade(&fs),
-                backing: Arc::downgrade(&backing),
-            },
-        );
-        self.open_file_systems().in_use.lock().remove(&object);
+        let entry = Entry {
+            fs: Arc::downgrade(&fs),
+            backing: Arc::downgrade(&backing),
+        };
+        let mut open = files.entries();
+        open.retain(|_, e| e.fs.strong_count() > 0 || e.backing.strong_count() > 0);
+        open.insert(object, entry);
+        drop(open);
+        files.in_use.lock().remove(&object);
         Ok(fs)
     }
 

@@ -72,6 +72,7 @@ mod held;
 mod import;
 mod mounts;
 mod open_options;
+mod opening;
 mod owner_property;
 mod pool;
 mod pool_property;

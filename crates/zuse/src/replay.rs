@@ -15,6 +15,7 @@ use zuse_format::{BlockPointer, BpKind};
 use zuse_zpl::FileSystem;
 
 use crate::backing::DatasetBacking;
+use crate::opening::Opening;
 
 /// Memory for a log that is replayed in memory, per byte that may be dirty in a writable pool.
 const MEMORY: u64 = 16;
@@ -169,10 +170,10 @@ pub(crate) fn volume(
     dataset: &Arc<Dataset>,
     data: &Arc<Dnode>,
     size: u64,
-    gate: &Mutex<()>,
+    opening: &Opening,
 ) -> Result<()> {
     // If two callers open it at the same time, one of them applies the log.
-    let _one = gate.lock();
+    let _no_other = opening.begin(dataset.object().0);
     if !dataset.needs_replay()? {
         return Ok(());
     }
