@@ -252,7 +252,8 @@ impl Run<'_> {
             while pool.left_to_discard()? > 0 {
                 pool.sync()?;
             }
-            Ok(())
+            // The txg that discarded the last range may still be on its way to the disk.
+            pool.sync()
         };
         for within in [80, 80, u64::MAX] {
             let done = self.cut_in(false, within, begin);
