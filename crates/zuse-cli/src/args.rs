@@ -22,16 +22,19 @@ pub struct Devices {
 pub enum Unfit {
     /// It is not `name=value`.
     Pair,
+    /// The same, behind an option of `zpool create`.
+    PairOf(&'static str),
     /// It is no size of a volume or of its blocks: the message.
     VolumeSize(String),
 }
 
 impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Pair => "missing '=' for property=value argument",
-            Self::VolumeSize(message) => message,
-        })
+        match self {
+            Self::Pair => f.write_str("missing '=' for property=value argument"),
+            Self::PairOf(option) => write!(f, "missing '=' for {option} option"),
+            Self::VolumeSize(message) => f.write_str(message),
+        }
     }
 }
 
@@ -107,6 +110,16 @@ pub fn pool_name(text: &str) -> Result<String, String> {
 /// A size: `512M`, `1.5G`.
 pub fn size(text: &str) -> Result<u64, String> {
     zuse::property_table::parse_number(text).map_err(|e| e.to_string())
+}
+
+/// `name=value` behind `zpool create -o`.
+pub fn pool_pair(text: &str) -> Result<(String, String), Unfit> {
+    pair(text).map_err(|_| Unfit::PairOf("-o"))
+}
+
+/// `name=value` behind `zpool create -O`.
+pub fn root_pair(text: &str) -> Result<(String, String), Unfit> {
+    pair(text).map_err(|_| Unfit::PairOf("-O"))
 }
 
 /// `name=value` behind the option `-o` of a command about devices.

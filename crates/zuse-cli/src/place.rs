@@ -17,11 +17,19 @@ pub fn is_path(word: &str) -> bool {
         || word.starts_with("../")
 }
 
-/// The dataset that a path belongs to.
+/// The dataset that a word names, or that is mounted where it leads.
 ///
 /// # Errors
-/// No dataset is mounted there.
-pub fn dataset_at(session: &mut Session, word: &str) -> Outcome<String> {
+/// It is a path, and no dataset is mounted there.
+pub fn resolved(session: &mut Session, word: String) -> Outcome<String> {
+    match is_path(&word) {
+        true => dataset_at(session, &word),
+        false => Ok(word),
+    }
+}
+
+/// The dataset that a path belongs to.
+fn dataset_at(session: &mut Session, word: &str) -> Outcome<String> {
     let path = absolute(&session.path(Path::new(word)));
     Ok(located(session, word, &path)?.0)
 }

@@ -158,11 +158,12 @@ impl Usage {
     /// Whether the refusal of a value is printed without the usage.
     pub fn is_plain(&self, error: &clap::Error) -> bool {
         let makes = matches!(
-            self.sub.as_deref(),
-            Some("create" | "snapshot" | "clone" | "change-key")
+            (self.command, self.sub.as_deref()),
+            ("zfs", Some("create" | "snapshot" | "clone" | "change-key"))
+                | ("zpool", Some("create"))
         );
         let source = std::error::Error::source(error);
-        self.command == "zfs" && makes && source.is_some_and(|s| s.is::<Unfit>())
+        makes && source.is_some_and(|s| s.is::<Unfit>())
     }
 
     /// The text on the error stream for the error `what`. `option` is an unknown option.

@@ -1,5 +1,6 @@
 //! Vdevs on the command line: `mirror A B special mirror C D log E`.
 
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use zuse::{
@@ -88,6 +89,21 @@ fn word_for(list: AuxList) -> &'static str {
     }
 }
 
+/// Refuses what is there and is no device, such as a directory.
+pub fn check_kind(path: &Path) -> Outcome {
+    match path.metadata() {
+        Ok(there) if !is_device(&there.file_type()) => {
+            let rule = "must be a block device or regular file";
+            Err(CommandError::new(format!("cannot use '{}': {rule}", path.display())).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_device(kind: &std::fs::FileType) -> bool {
+    kind.is_file() || kind.is_block_device()
+}
+
 /// A group whose words are being parsed.
 struct Open {
     word: String,
@@ -109,6 +125,7 @@ impl VdevSpecs {
             let path = path_of(word);
             let text = word.to_str().unwrap_or_default();
             let Some(keyword) = word_of(text).transpose()? else {
+                check_kind(&path)?;
                 specs.device(path, class, aux, open.is_some());
                 continue;
             };

@@ -494,6 +494,15 @@ fn programs_return_values_in_the_documented_form() {
         program(&env, "", "x = 1"),
         "Channel program fully executed and did not produce output.\n"
     );
+    // The interpreter's own order of keys is another one each time.
+    assert_eq!(
+        program(
+            &env,
+            " -j",
+            "return {h=1, b=2, [2]=3, z={y=4, c=5, x=6, a=7}, [10]=8, e=9}"
+        ),
+        "{\"return\":{\"2\":3,\"10\":8,\"b\":2,\"e\":9,\"h\":1,\"z\":{\"a\":7,\"c\":5,\"x\":6,\"y\":4}}}"
+    );
     assert_eq!(
         program(&env, " -j", "return {a={1,2,'z'}}"),
         "{\"return\":{\"a\":{\"1\":1,\"2\":2,\"3\":\"z\"}}}"

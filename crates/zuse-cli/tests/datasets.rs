@@ -153,6 +153,34 @@ fn get_all_lists_the_native_properties_in_their_order() {
 }
 
 #[test]
+fn snapshots_are_destroyed_by_lists_and_ranges() {
+    let env = TestEnv::with_pool();
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        env.ok(&format!("zfs snapshot tank@{name}"));
+    }
+    let planned = env.ok("zfs destroy -nv tank@b%c,e,none");
+    assert!(
+        planned.starts_with(
+            "would destroy tank@b\nwould destroy tank@c\nwould destroy tank@e\nwould reclaim "
+        ),
+        "{planned}"
+    );
+    assert_eq!(
+        env.fails(1, "zfs destroy tank@a,b!"),
+        "cannot open 'tank@a,b!': invalid character '!' in name\n"
+    );
+    env.ok("zfs destroy tank@a,b%c,e");
+    assert_eq!(
+        env.ok("zfs list -H -o name -t snapshot"),
+        "tank@d\ntank@f\n"
+    );
+    assert_eq!(
+        env.fails(1, "zfs destroy tank@x,y"),
+        "could not find any snapshots to destroy; check snapshot names.\n"
+    );
+}
+
+#[test]
 fn snapshots_are_taken_rolled_back_to_renamed_and_destroyed() {
     let env = TestEnv::with_pool();
     env.ok("zfs create tank/a");

@@ -115,3 +115,49 @@ fn what_cannot_be_looked_at_is_said_as_by_openzfs() {
         done.out
     );
 }
+
+/// The texts are those of OpenZFS's zpool 2.3.
+#[test]
+fn what_a_pool_cannot_be_made_with_is_refused() {
+    let env = TestEnv::new();
+    let file = std::fs::File::create(env.path("d")).unwrap();
+    file.set_len(128 << 20).unwrap();
+    std::fs::create_dir(env.path("dir")).unwrap();
+    let dir = env.path("dir").display().to_string();
+    for (options, said) in [
+        (
+            "-o bogus=1 p d",
+            "property 'bogus' is not a valid pool or vdev property".to_owned(),
+        ),
+        ("-o foo p d", "missing '=' for -o option".to_owned()),
+        ("-O foo p d", "missing '=' for -O option".to_owned()),
+        (
+            "-m foo p d",
+            "invalid mountpoint 'foo': must be an absolute path, 'legacy', or 'none'".to_owned(),
+        ),
+        (
+            "-o version=28 -o feature@lz4_compress=enabled p d",
+            "'feature@' and 'version' properties cannot be specified together".to_owned(),
+        ),
+        (
+            "p dir",
+            format!("cannot use '{dir}': must be a block device or regular file"),
+        ),
+        (
+            "p /dev/null",
+            "cannot use '/dev/null': must be a block device or regular file".to_owned(),
+        ),
+    ] {
+        let line = format!("zpool create {options}");
+        assert_eq!(env.fails(1, &line).trim_end(), said, "{line}");
+    }
+    let said = env.fails(1, "zpool create -o feature@nope=enabled p d");
+    let first = "cannot create 'p': feature 'nope' unsupported by kernel\n";
+    assert!(said.starts_with(first), "{said}");
+    env.ok("zpool create p d");
+    for command in ["add p dir", "attach p d dir", "replace p d dir"] {
+        let said = env.fails(1, &format!("zpool {command}"));
+        let rule = format!("cannot use '{dir}': must be a block device or regular file");
+        assert_eq!(said.trim_end(), rule, "{command}");
+    }
+}

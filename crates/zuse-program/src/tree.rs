@@ -87,6 +87,7 @@ impl Tree {
                     let value = Self::of(&v, &name, depth + 1, room)?;
                     out.push((name, value));
                 }
+                out.sort_by(|(a, _), (b, _)| key_order(a).cmp(&key_order(b)));
                 Self::Table(out)
             }
             other => {
@@ -153,6 +154,12 @@ impl Tree {
             }
         }
     }
+}
+
+/// The place of a key in a table: numbers come first. The interpreter has no fixed order.
+fn key_order(name: &str) -> (bool, i64, &str) {
+    let number = name.parse();
+    (number.is_err(), number.unwrap_or(0), name)
 }
 
 fn quoted(text: &str) -> String {

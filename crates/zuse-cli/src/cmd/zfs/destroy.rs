@@ -8,6 +8,7 @@ use crate::automount;
 use crate::error::{CommandError, Explain, Meaning, Outcome, Stop, explain};
 use crate::nicenum::nicebytes;
 use crate::session::{Need, Session};
+use crate::target::flaw;
 
 /// Destroy filesystems or snapshots
 ///
@@ -63,10 +64,11 @@ impl Destroy {
             let what = format!("cannot open '{name}': missing '@' delimiter in snapshot name");
             return Err(CommandError::new(what).into());
         }
-        let pool = session.pool_for(name, need)?;
-        if let Some((dataset, spec)) = name.split_once('@') {
-            return self.snapshots(session, &pool, dataset, spec);
+        if let Some((dataset, list)) = name.split_once('@') {
+            let pool = session.pool_for(self.checked_list(dataset, list)?, need)?;
+            return self.snapshots(session, &pool, dataset, list);
         }
+        let pool = session.pool_for(name, need)?;
         let recursive = self.recursive || self.clones;
         if !name.contains('/') && !recursive {
             return Err(CommandError::new(format!(
@@ -109,6 +111,20 @@ impl Destroy {
         automount::clear_places(&dirs);
         session.log(&pool);
         Ok(())
+    }
+
+    /// What to open for a list of snapshots. Refuses a name in it that no snapshot can have.
+    fn checked_list<'a>(&'a self, dataset: &'a str, list: &str) -> Outcome<&'a str> {
+        if !list.contains(',') {
+            return Ok(&self.name);
+        }
+        for part in list.split(',').filter(|part| !part.is_empty()) {
+            if let Some(why) = flaw(&format!("{dataset}@{part}")) {
+                let what = format!("cannot open '{}': {why}", self.name);
+                return Err(CommandError::new(what).into());
+            }
+        }
+        Ok(dataset)
     }
 
     /// Refuses what would take along more than was asked for.

@@ -11,7 +11,7 @@ use crate::args::{parts, properties};
 use crate::date;
 use crate::error::{CommandError, Meaning, Outcome, Stop};
 use crate::json::{self, Json};
-use crate::place;
+use crate::place::resolved;
 use crate::present::{dataset_value, is_number, source_json};
 use crate::query::{Answer, DatasetRow, Question};
 use crate::session::Session;
@@ -77,14 +77,6 @@ fn levels(text: &str) -> Result<usize, String> {
     match text.parse::<i64>() {
         Ok(levels) => usize::try_from(levels).map_err(|_| "Depth can not be negative.".into()),
         Err(_) => Err(format!("{text} is not an integer")),
-    }
-}
-
-/// The dataset that a word names, or that is mounted where it leads.
-fn resolved(session: &mut Session, word: String) -> Outcome<String> {
-    match place::is_path(&word) {
-        true => place::dataset_at(session, &word),
-        false => Ok(word),
     }
 }
 

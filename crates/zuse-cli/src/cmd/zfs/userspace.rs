@@ -9,6 +9,7 @@ use crate::args::{list, parts};
 use crate::error::{CommandError, Explain, Outcome};
 use crate::ids;
 use crate::nicenum::{nicebytes, nicenum};
+use crate::place::resolved;
 use crate::session::{Need, Session};
 use crate::table::{Column, Side, render};
 
@@ -97,7 +98,7 @@ impl Space {
             }
         }
         let wanted = types.is_none_or(|t| t.iter().any(|t| t == own || t == "all"));
-        let name = &self.dataset;
+        let name = &resolved(session, self.dataset.clone())?;
         let pool = session.pool_for(name, Need::Read)?;
         super::check_file_system(&pool, name, true)?;
         let rows = if wanted {

@@ -8,6 +8,7 @@ use super::devices;
 use crate::args::pair_of_option;
 use crate::error::Outcome;
 use crate::session::{Need, Session};
+use crate::vdev_spec::check_kind;
 
 /// Attach a device to another one: a single device becomes a mirror, a mirror gets one more copy
 ///
@@ -42,6 +43,7 @@ impl Attach {
         let cannot = format!("cannot attach {} to {}", self.new.display(), self.device);
         let beside = devices::leaking(devices::find(session, &pool, &self.device, &cannot))?;
         let path = devices::path_of(session, &self.new);
+        check_kind(&path)?;
         let take = devices::taking(session, self.force)?;
         pool.attach(beside, &path, &take)
             .map_err(|e| devices::refusal(&cannot, &e))?;

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use zuse::compatibility::Compatibility;
 use zuse::feature::{Feature, by_name};
+use zuse::property_table::{pool_property, vdev_property};
 use zuse::{Errno, KeyMaterial, NewDevice, NewPool, Pool};
 
-use crate::args::{no_duplicates, pair, passing, pool_name, size};
+use crate::args::{no_duplicates, passing, pool_name, pool_pair, root_pair, size};
 use crate::cache_file::Extra;
 use crate::error::{CommandError, Outcome, Stop, explain};
 use crate::keys::obtain;
@@ -34,10 +35,10 @@ pub struct Create {
     #[arg(short = 'd')]
     no_features: bool,
     /// Set a pool property, or a feature: feature@NAME=enabled|disabled
-    #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = pair)]
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = pool_pair)]
     options: Vec<(String, String)>,
     /// Set a property of the root dataset
-    #[arg(short = 'O', value_name = "PROPERTY=VALUE", value_parser = pair)]
+    #[arg(short = 'O', value_name = "PROPERTY=VALUE", value_parser = root_pair)]
     root_options: Vec<(String, String)>,
     /// Mount point of the root dataset
     #[arg(short = 'm', value_name = "MOUNTPOINT")]
@@ -68,6 +69,7 @@ impl Create {
     pub fn run(self, session: &mut Session) -> Outcome {
         no_duplicates(&self.options)?;
         no_duplicates(&self.root_options)?;
+        self.check_options()?;
         if !self.dry_run && session.wants_host()? {
             return Err(Stop::NewProcess);
         }
@@ -130,6 +132,33 @@ impl Create {
             passing.get_or_insert_default().label_name = Some(name);
         }
         session.state.remember(&config, passing.as_ref())
+    }
+
+    /// Refuses options that cannot be, before anything is opened.
+    fn check_options(&self) -> Outcome {
+        let names = || self.options.iter().map(|(name, _)| name.as_str());
+        let is_feature = |name: &str| name.starts_with("feature@");
+        let known = |name: &&str| {
+            is_feature(name)
+                || name.contains(':')
+                || pool_property(name).is_some()
+                || vdev_property(name).is_some()
+        };
+        if let Some(odd) = names().find(|name| !known(name)) {
+            let what = format!("property '{odd}' is not a valid pool or vdev property");
+            return Err(CommandError::new(what).into());
+        }
+        if names().any(|name| name == "version") && names().any(is_feature) {
+            let what = "'feature@' and 'version' properties cannot be specified together";
+            return Err(CommandError::new(what).into());
+        }
+        match self.mountpoint.as_deref() {
+            Some(at) if !at.starts_with('/') && at != "legacy" && at != "none" => {
+                let rule = "must be an absolute path, 'legacy', or 'none'";
+                Err(CommandError::new(format!("invalid mountpoint '{at}': {rule}")).into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Refuses the name of a dataset.
@@ -327,7 +356,8 @@ impl Create {
             };
             changed = true;
             let feature = by_name(name).ok_or_else(|| {
-                CommandError::usage(format!("feature '{name}' is not known"))
+                let what = format!("feature '{name}' unsupported by kernel");
+                CommandError::new(format!("cannot create '{}': {what}", self.pool))
                     .hint("'zpool get all' of any pool lists the features")
             })?;
             if value == "enabled" && !wanted.allows(feature) {

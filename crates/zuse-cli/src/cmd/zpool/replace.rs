@@ -8,6 +8,7 @@ use super::devices;
 use crate::args::pair_of_option;
 use crate::error::Outcome;
 use crate::session::{Need, Session};
+use crate::vdev_spec::check_kind;
 
 /// Replace a device: the new one is filled in the background, then the old one leaves
 ///
@@ -47,6 +48,7 @@ impl Replace {
         let cannot = format!("cannot replace {} with {shown}", self.device);
         let old = devices::leaking(devices::find(session, &pool, &self.device, &cannot))?;
         let path = self.new.as_ref().map(|p| devices::path_of(session, p));
+        path.as_deref().map_or(Ok(()), check_kind)?;
         let take = devices::taking(session, self.force)?;
         pool.replace(old, path.as_deref(), &take)
             .map_err(|e| devices::refusal(&cannot, &e))?;
