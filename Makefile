@@ -1,10 +1,10 @@
 # Zuse: everything a developer, a packager or the CI machine needs to type.
 #
-#   make demo      a tour that makes a pool, mounts it, fills it, breaks it and mends it
-#   make test      everything that can fail: unit tests, property tests, command-line suites
-#   make soak      what takes too long for that: stressors on a mount, many seeds (hours; root)
+#   make demo      a tour: makes a pool, mounts it, fills it, snapshots, rolls back, exports, imports, compares
+#   make test      all tests: unit tests, property tests, command-line suites
+#   make soak      longer tests: stressors on a mount, many seeds (hours; root)
 #   make lint      formatting and clippy
-#   make bench     side by side with other file systems on the same disk (bench/README.md)
+#   make bench     comparison with other file systems on the same disk (bench/README.md)
 #   make install   the release binary into PREFIX (default /usr/local); install-links adds zfs, zpool, zdb, zstream
 #
 # Each target installs what is missing on a fresh Debian 12 (as root); elsewhere it says what to install.

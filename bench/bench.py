@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Measures file systems side by side in one run, on one disk. Standard library only.
 
-Each round makes every peer anew and takes it through all rows; rounds are interleaved so that a slow minute of the machine hits all of them,
-and the best of all rounds counts. Before a row marked cold all caches are dropped, the peer's own too (it is unmounted or exported);
+Each round creates every peer again and runs all rows on it. Rounds are interleaved, so that a slow minute of the machine affects all
+of them. The best of all rounds counts. Before a row marked cold all caches are dropped, the peer's own too (it is unmounted or exported);
 before a row marked kernel only the kernel's, so that a server answers from its memory. Rows that change something start warm; what they
 left to be written is written (untimed) before the next row.
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""How fast every block of a pool is read and proved (`zdb -bcc`), beside OpenZFS's zdb on the same pools.
+"""How fast every block of a pool is read and verified (`zdb -bcc`), compared with OpenZFS's zdb on the same pools.
 
-    bench/check.py --ci       pools that hold 2 and 6 GiB: what counts is the slope between them, since OpenZFS's zdb takes seconds before it
+    bench/check.py --ci       pools that hold 2 and 6 GiB: compare the slope between them, since OpenZFS's zdb takes seconds before it
                               begins
     bench/check.py --smoke    64 and 192 MiB, nothing is written down
 

@@ -14,7 +14,7 @@ Needs target/release/zuse, and the driver as bench/run.sh builds it. Root, for l
 | sqlite, WAL | the same with a write-ahead log |
 | pgbench | PostgreSQL's TPC-B with 4 clients |
 
-The directory is the limit: a program that appends to a file of the host. Beside Zuse's rows stand its counters of the intent log
+The directory is the limit: a program that appends to a file of the host. Next to Zuse's rows are its counters of the intent log
 (`zuse stats`), as far as they changed. Results: bench/results/NAME.json.
 """
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Rows of one binary against those of another, in turns: whether a change costs anything that users feel.
+"""Compares the rows of two binaries, in turns: whether a change costs anything that users notice.
 
     bench/guard.py BEFORE AFTER DIR [ROUNDS]
 
 Each round runs BEFORE, BEFORE again (the A/A series: what lies within it is noise) and AFTER, each on a new pool in DIR. Best and
-median of ROUNDS (5) are told, with the ratio of the medians. As root: the kernel's caches are dropped before what is read cold.
+median of ROUNDS (5) are printed, with the ratio of the medians. As root: the kernel's caches are dropped before what is read cold.
 `bench/driver` has to be built (`cargo build --release --manifest-path bench/driver/Cargo.toml`), or DRIVER names it.
 """
 import json, os, platform, shutil, statistics, subprocess, sys, time

@@ -3,10 +3,10 @@
 A peer lives in a scratch folder on the disk under test:
 
     missing()   a sentence that says why it cannot run here, or None
-    start()     makes it anew and returns the folder to work in
+    start()     creates it again and returns the folder to work in
     cold()      drops every cache, its own too: what is read next comes from the disk
     pids()      the processes whose memory counts
-    stop()      takes it away; must work after a start() that failed half-way
+    stop()      removes it; must work after a start() that failed half-way
 """
 
 import os

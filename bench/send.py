@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How fast streams are made and taken, beside OpenZFS's `zdb -B` on the same pool and beside reading as many bytes of the
+"""How fast streams are sent and received, compared with OpenZFS's `zdb -B` on the same pool, and with reading as many bytes of the
 pool's file as the stream has.
 
     bench/send.py --ci       200,000 blocks of 2 KB, 256 MB of 128 KB blocks

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Memory of a mount's server after making files that the kernel goes on knowing: at the peak, and at rest. A FUSE server can't ask the
+"""Memory of a mount's server after creating files that the kernel keeps in its caches: at the peak, and at rest. A FUSE server can't ask the
 kernel to forget a file, so what a known file costs decides how large a server grows."""
 
 import os

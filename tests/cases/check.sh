@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `zuse check` says of a sound pool that it is, and names what was broken and where: as text, as JSON, by its status. A pool that a host
-# holds is checked there.
+# `zuse check` reports that a sound pool is sound. In a broken pool it names what is broken and where: as text, as JSON, and by its status.
+# A pool that a host holds is checked by that host.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 unset ZUSE_HOST_LINGER

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A checkpoint keeps the whole pool's state: what is deleted gives no room, going back brings all of it, a discard gives it up.
+# A checkpoint keeps the state of the whole pool. Deleting files frees no space. Rewinding brings everything back, and a discard gives the
+# state up.
 . "$(dirname "$0")/lib.sh"
 disk a.img
 ok zpool create -m none tank "$T/a.img"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Small refusals and words of `zfs create`, `get`, `rename`, `upgrade`: volumes with a key of their own, owners' limits, dry runs.
+# Small refusals and messages of `zfs create`, `get`, `rename`, `upgrade`: volumes with a key of their own, owners' limits, dry runs.
 . "$(dirname "$0")/lib.sh"
 
 disk d0

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Datasets with dedup on: what is written twice lies there once, in both forms of the table, and goes with the last pointer.
+# Datasets with dedup on: data that is written twice is stored once, in both forms of the table. It is freed with the last pointer.
 . "$(dirname "$0")/lib.sh"
 
 head -c 1048576 /dev/urandom >one

@@ -1,5 +1,5 @@
 #!/bin/bash
-# `destroy -R` stopped at a clone of a clone, `-r` at a receive that was half done, and of a pool's own filesystem nothing went.
+# `destroy -R` stopped at a clone of a clone, and `-r` at an incomplete receive. Below a pool's own filesystem nothing was destroyed.
 . "$(dirname "$0")/lib.sh"
 
 disk d0

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Devices of an imported pool are attached, replaced, taken out and brought back; what may not be is refused in OpenZFS's words.
+# Devices of an imported pool are attached, replaced, taken offline and online again. Operations that are not allowed are refused in
+# OpenZFS's words.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 unset ZUSE_HOST_LINGER

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A file notes the directory of its newest name. That name can be gone while an older one is there: 'zfs diff' had no path to tell then.
+# A file records the directory of its newest name. That name can be removed while an older one exists. 'zfs diff' then had no path to print.
 . "$(dirname "$0")/lib.sh"
 
 disk d

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A stream of OpenZFS brings a spill block that is embedded in its pointer as WRITE_EMBEDDED at offset −2 × its length: it was refused.
-# OpenZFS itself loses what it sends so, and puts it over the data of larger files: ours is a SPILL record.
+# In a stream of OpenZFS, an embedded spill block is a WRITE_EMBEDDED record with offset −2 × its length. Such a stream was refused. OpenZFS
+# itself loses the attributes that it sends this way, and overwrites the data of larger files. Zuse sends a SPILL record.
 . "$(dirname "$0")/lib.sh"
 data=$CASES/../../testdata/send
 for s in full more; do zstd -q -d "$data/spill-$s.zstream.zst" -o "$s"; done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What a pool lacks the feature or version for is refused, as by a real kernel. Before, a dedup checksum was accepted, pruning reported
-# success, and any word was accepted as a set of features.
+# A command that needs a feature or version which the pool lacks is refused, as by a real kernel. Before, a dedup checksum was accepted,
+# pruning reported success, and any word was accepted as a set of features.
 . "$(dirname "$0")/lib.sh"
 disk d 64M
 ok zpool create -d -m none p "$T/d"

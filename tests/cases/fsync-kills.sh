@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The process that holds a mount is killed while programs wait for fsync: what they were promised is there, and databases open as they are.
-# FSYNC_KILLS (2) says how often; POSTGRES=1 has a PostgreSQL server under pgbench beside, which `make soak` asks for.
+# The process that holds a mount is killed while programs wait for fsync. Acknowledged data is there afterwards, and databases open.
+# FSYNC_KILLS (2) is the number of kills. With POSTGRES=1 a PostgreSQL server under pgbench takes part, as in `make soak`.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 unset ZUSE_HOST_LINGER

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A pool that gets another guid is found by it at once, however often in a row, and the names of the old ones go.
+# A pool that gets another guid is found by the new guid at once, also after several changes in a row. Names with old guids are removed.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 unset ZUSE_HOST_LINGER

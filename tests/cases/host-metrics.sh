@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What monitoring asks for: figures in the text form of Prometheus, printed and served on a socket of this machine only.
+# Figures for monitoring, in the text format of Prometheus: printed, and served on a socket of this machine only.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 unset ZUSE_HOST_LINGER

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What is mounted, moved and unmounted without being named, as a real OpenZFS 2.3 did it with the same commands.
+# What is mounted, moved and unmounted as a side effect of commands, as a real OpenZFS 2.3 did it with the same commands.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 unset ZUSE_HOST_LINGER

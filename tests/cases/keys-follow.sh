@@ -1,5 +1,5 @@
 #!/bin/bash
-# Keys were lost: whose encryption root changed left the children of its clones, and clones of those, with the old wrapping.
+# Keys were lost. When an encryption root changed, the children of its clones, and clones of those, kept the old wrapping.
 . "$(dirname "$0")/lib.sh"
 
 disk d0

@@ -12,7 +12,7 @@
 #   silent TEXT COMMAND…  must not print it
 #   mounts                what this case has mounted with zuse, a line of dataset and directory each
 #   hosts, gone           the processes that hold pools here; waits until there are none
-# A case goes on after a difference, so that one run shows all of them.
+# A case continues after a difference, so that one run shows all of them.
 set -u
 : "${ZUSE:?the binary under test}"
 if [ -z "${CASE_INSIDE:-}" ]; then
@@ -26,7 +26,7 @@ chmod 755 "$T"
 chmod 700 "$T/.own/run"
 for name in zuse zpool zfs zdb; do ln -s "$ZUSE" "$T/.own/bin/$name"; done
 export PATH=$T/.own/bin:$PATH HOME=$T/.own/home XDG_STATE_HOME=$T/.own/state XDG_RUNTIME_DIR=$T/.own/run
-# Hosts are for the cases that are about them: HOSTS=1 before this file is sourced.
+# Only cases that test hosts have hosts: they set HOSTS=1 before this file is sourced.
 [ -n "${HOSTS:-}" ] || export ZUSE_HOST_LINGER=0
 cd "$T" || exit 2
 differences=0

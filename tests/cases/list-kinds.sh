@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# 'zfs list' by name with a kind, several names of which one is missing, and nothing to list, as a real OpenZFS 2.3 answered.
+# 'zfs list' of names with a type, of several names of which one is missing, and of nothing: as a real OpenZFS 2.3 answered.
 . "$(dirname "$0")/lib.sh"
 
 says "no pools available" zpool list

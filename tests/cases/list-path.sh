@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `zfs list` and `zfs get` took a path for a name; commands over pools that different processes hold were refused.
+# `zfs list` and `zfs get` took a path for a name. Commands for pools that different processes hold were refused.
 . "$(dirname "$0")/lib.sh"
 
 disk d

@@ -1,5 +1,5 @@
 #!/bin/bash
-# A pool in which OpenZFS had made one clone was opened for reading only: nobody kept the list of the clone's own blocks.
+# A pool in which OpenZFS had made a clone was opened read-only, because Zuse did not maintain the list of the clone's own blocks.
 . "$(dirname "$0")/lib.sh"
 
 ok "$CASES/../../scripts/unpack-golden" livelist "$T/g"

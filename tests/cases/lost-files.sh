@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A read through a mount failed for good, and 'zpool status' went on saying "No known data errors". What is lost belongs into the
-# pool's error log, in the form that the pool has, with names, also after the next mount.
+# A read through a mount failed permanently, and 'zpool status' continued to say "No known data errors". Lost blocks belong into the pool's
+# error log, in the form that the pool has, with names, also after the next mount.
 . "$(dirname "$0")/lib.sh"
 
 damage() { # FILE: four bytes of the first block of the marked file

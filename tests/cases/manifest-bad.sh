@@ -1,4 +1,4 @@
-# One file that cannot be read ended a manifest and a copy; it is a line with an error now, and the others come.
+# One file that could not be read ended a manifest and a copy. Now it is a line with an error, and the others follow.
 . "$(dirname "$0")/lib.sh"
 ok zuse zpool create -O compression=off -O checksum=sha256 w "$T/p.img" --size 128M
 mkdir d

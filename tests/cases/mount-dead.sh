@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A mount whose process was killed answered nothing but ENOTCONN, and no command of ours took it away. A second mount was put over a
-# regular file. fstab did not work, because mount(8) takes HOME away.
+# Accesses to a mount whose process was killed returned ENOTCONN, and no command of Zuse removed it. A second mount was put over a regular
+# file. fstab did not work, because mount(8) unsets HOME.
 . "$(dirname "$0")/lib.sh"
 
 disk d

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Properties that are set on a mounted dataset count at once: acltype, setuid and exec did at the next mount only.
+# Properties that are set on a mounted dataset take effect at once. Before, acltype, setuid and exec took effect at the next mount only.
 . "$(dirname "$0")/lib.sh"
 
 disk d

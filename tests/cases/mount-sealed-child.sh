@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# In the place of an encrypted dataset without its key there was an ordinary directory. What was written there landed in the dataset
-# above, in clear.
+# In the place of an encrypted dataset without its key there was an ordinary directory. Files written there were stored in the dataset
+# above, not encrypted.
 . "$(dirname "$0")/lib.sh"
 
 disk d

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Of several names one is none: the others are shown, and the status says so all the same. A command for file systems says of a volume or a
-# snapshot what OpenZFS says.
+# If one of several names does not exist, the others are shown, and the exit status says so. A command for file systems prints OpenZFS's
+# message for a volume or a snapshot.
 . "$(dirname "$0")/lib.sh"
 
 disk a

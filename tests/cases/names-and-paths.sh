@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A dataset's name is no path, whatever the working directory: 'zfs unmount tank/b' in / looked for a directory. 'zfs get' takes paths.
+# A dataset's name is not a path, whatever the working directory: 'zfs unmount tank/b' in / looked for a directory. 'zfs get' accepts paths.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 unset ZUSE_HOST_LINGER

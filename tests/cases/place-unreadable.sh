@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Of an image that the user may not read '--in' said that it has no datasets, with status 0.
+# For an image that the user may not read, '--in' printed that it has no datasets, with status 0.
 . "$(dirname "$0")/lib.sh"
 
 disk a

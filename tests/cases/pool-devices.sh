@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Devices come into a pool and leave it: the checks that OpenZFS makes, and its words.
+# Devices are added to a pool and removed from it: the checks that OpenZFS makes, and its messages.
 . "$(dirname "$0")/lib.sh"
 
 for d in a b c d e f g h; do disk $d 96M; done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# An import gave a pool any new name, also one that no pool may have: no command could name it then. And 'zfs create -p POOL' failed
-# although the pool is there.
+# An import gave a pool any new name, also one that no pool may have. No command could name that pool. And 'zfs create -p POOL' failed
+# although the pool exists.
 . "$(dirname "$0")/lib.sh"
 
 disk a; disk b

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A pool of mirrors is split in two, and a vdev takes the room that its devices have got.
+# A pool of mirrors is split in two. A vdev uses the space that its devices have gained.
 . "$(dirname "$0")/lib.sh"
 for d in a b c d e; do disk $d 96M; done
 ok zpool create -m none tank mirror "$T/a" "$T/b" mirror "$T/c" "$T/d" log "$T/e"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Devices are initialized and trimmed in the background: states, words, and that it goes on with the next open.
+# Devices are initialized and trimmed in the background: states, messages, and that the work continues after the next open.
 . "$(dirname "$0")/lib.sh"
 for d in a b; do disk $d 96M; done
 ok zpool create -m none tank mirror "$T/a" "$T/b"

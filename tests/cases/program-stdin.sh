@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What a command reads from its standard input is read by the process that does the work. A program was read here, then sent
-# to the mount's process, which read again, found nothing, and ran an empty program with status 0. So for every other
-# command that reads there: keys, streams.
+# Standard input of a command is read by the process that runs it. Before, a program was read here and then sent to the mount's process.
+# That process read again, found nothing, and ran an empty program with status 0. The same held for other commands that read standard input:
+# keys, streams.
 . "$(dirname "$0")/lib.sh"
 
 disk p.img 512M

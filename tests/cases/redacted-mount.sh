@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# A redacted file system was mounted by an import, as if it were whole. A real kernel leaves it until it is
-# named, with -f.
+# A redacted file system was mounted by an import, as if it were complete. A real kernel mounts it only by its name, with -f.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 unset ZUSE_HOST_LINGER

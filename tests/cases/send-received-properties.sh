@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `zfs send -b` carries what was received, of snapshots too; it took what was set here since.
+# `zfs send -b` sends received properties, also those of snapshots. Before, it sent values that were set locally since.
 . "$(dirname "$0")/lib.sh"
 disk a
 ok zpool create p "$T/a"

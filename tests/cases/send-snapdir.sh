@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `snapdir=disabled` was sent as the default that stands beside it for older software.
+# `snapdir=disabled` was sent as the default that is stored in addition for older software.
 . "$(dirname "$0")/lib.sh"
 
 disk d 128M

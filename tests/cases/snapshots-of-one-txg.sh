@@ -1,5 +1,5 @@
 #!/bin/bash
-# `snapshot -r` took none above a half-received filesystem; two snapshots of one filesystem in one command had one creation txg.
+# `snapshot -r` took no snapshots above a half-received filesystem. Two snapshots of one filesystem in one command had one creation txg.
 . "$(dirname "$0")/lib.sh"
 
 disk d0

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# ALLOC, FREE and CAP were what datasets count: wrong on raidz, and on pools where pointers share blocks. AVAIL counted the special and
-# dedup classes. Right is what OpenZFS showed of the golden pools, and what zdb counted in them after their export.
+# ALLOC, FREE and CAP were the figures of datasets: wrong on raidz, and on pools where pointers share blocks. AVAIL counted the special and
+# dedup classes. The expected figures are what OpenZFS showed for the golden pools, and what zdb counted in them after their export.
 . "$(dirname "$0")/lib.sh"
 
 near() { # GOT WANTED WHAT: the export, which came after OpenZFS was asked, has freed some

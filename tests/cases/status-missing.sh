@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What is printed of pools that lack a spare, a cache or a log device, compared with OpenZFS's kernel and zpool 2.3.
+# The output for pools that lack a spare, a cache or a log device, compared with OpenZFS's kernel and zpool 2.3.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 unset ZUSE_HOST_LINGER

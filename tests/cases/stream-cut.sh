@@ -1,5 +1,5 @@
-# A stream that is cut or damaged: files whose data it does not hold came out as zeros, with status 0. Now each of them is named, the
-# status is 1, whole files are given, and no half file is left that was not asked for.
+# Of a truncated or damaged stream, files without their data were extracted as zeros, with status 0. Now each of them is named, and the
+# status is 1. Complete files are extracted, and no incomplete file is left unless it was requested.
 . "$(dirname "$0")/lib.sh"
 ok zuse zpool create w "$T/p.img" --size 128M
 head -c 3M /dev/urandom > f

@@ -1,5 +1,5 @@
-# A stream with two directories that contain each other: `ls -R` overflowed the stack, `manifest` did not end, `cp` made directories
-# for ever. A walk says so, and gives what is outside of the circle.
+# A stream with two directories that contain each other: `ls -R` overflowed the stack, `manifest` did not end, `cp` made directories for
+# ever. Now a walk reports the cycle, and returns everything outside of it.
 . "$(dirname "$0")/lib.sh"
 cp "$CASES/../../testdata/cases/cyc-two.zs" s
 ok zuse stream verify s

@@ -1,5 +1,5 @@
-# Names, properties and history that a disk brings reached a terminal as orders: they moved its cursor and set its title. On a
-# terminal they are spelled, as ls does; pipes, -H and JSON stay exact.
+# Control characters in names, properties and history of a disk reached the terminal: they moved its cursor and set its title. On a terminal
+# they are escaped, as ls does. Pipes, -H and JSON get exact bytes.
 . "$(dirname "$0")/lib.sh"
 esc=$(printf '\033'); evil="${esc}]0;x$(printf '\007')"
 ok zuse zpool create w "$T/p.img" --size 128M

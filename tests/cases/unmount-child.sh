@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `zfs unmount` of a dataset inside its parent's mount returned before what was written was on disk, and left what was mounted below it.
+# `zfs unmount` of a dataset inside its parent's mount returned before its data was on disk, and left mounts below it.
 . "$(dirname "$0")/lib.sh"
 
 disk d

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# 'zpool upgrade -a' said its first line again for each pool that has a host.
+# 'zpool upgrade -a' printed its first line again for each pool that has a host.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 unset ZUSE_HOST_LINGER

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Clients probe what a command can do by calling it wrongly and looking into its usage text: there was none of OpenZFS's lines in ours.
-# A sub-command that is not there looked like a typing error.
+# Clients find out what a command can do by calling it with wrong arguments and parsing its usage message. Zuse's had none of OpenZFS's
+# lines. A sub-command that does not exist was reported as a typing error.
 . "$(dirname "$0")/lib.sh"
 
 for line in 'zfs send|receive_resume_token' 'zfs receive|receive -A <filesystem|volume>' 'zfs recv -A|receive -A <filesystem|volume>' \

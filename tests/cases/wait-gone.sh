@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# 'zpool wait' and 'zpool trim -w' did not end where a device that was being trimmed went offline, or left its pool.
+# 'zpool wait' and 'zpool trim -w' did not end if a device that was being trimmed went offline, or left its pool.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 for d in a b; do disk $d 96M; done

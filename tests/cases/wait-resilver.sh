@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `zpool wait -t resilver` came back when a resilver had ended, although the device missed what was written meanwhile. The next
-# resilver began two seconds later. A scrub in between found blocks to repair, and the device was not whole yet.
+# `zpool wait -t resilver` returned when a resilver had ended, although the device had missed writes meanwhile. The next resilver began two
+# seconds later. A scrub in between found blocks to repair, because the device was not complete yet.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 unset ZUSE_HOST_LINGER

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The faults that were found by using Zuse beside real clients and a real OpenZFS, one small script each (tests/cases/). A case may
+# The faults that were found by using Zuse with real clients and comparing it with OpenZFS, one small script each (tests/cases/). A case may
 # take a minute; those named as arguments in CASES run alone:  CASES="copied destroyed" scripts/run-suites cases
 # limit: 900
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ "$(id -u)" = 0 ] || { echo "cases: needs root: they act as other users and use namespaces" >&2; exit 1; }
 
-# What cases use beside the tools of every Debian; a missing one is a failure.
+# Tools that cases need besides those of every Debian; a missing one is a failure.
 missing=()
 for pair in setfacl:acl setfattr:attr mkfs.ext4:e2fsprogs python3:python3 zstd:zstd setpriv:util-linux; do
     command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Clients of ZFS do their main job, unchanged, on pools of Zuse (tests/consumers/). Those named as arguments in CONSUMERS run alone:
 #   CONSUMERS="syncoid bzfs" scripts/run-suites consumers
-# Without it those run that the gate has time for; all, and all of their own tests: scripts/soak consumers
+# Without it only the quick ones run. All of them, with all of their own tests: scripts/soak consumers
 # limit: 600
 set -euo pipefail
 cd "$(dirname "$0")/../.."

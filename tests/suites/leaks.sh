@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Space that belongs to nothing: `zuse zdb -bcc` tells of it in the lines of OpenZFS's zdb. Which ends with 0 up to 2.3, and with 2 later.
+# Leaked space: `zuse zdb -bcc` reports it in the lines of OpenZFS's zdb. That zdb ends with 0 up to version 2.3, and with 2 later.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 top=$PWD
 
-# The build of the tests has it: nothing is built twice.
+# The build of the tests has made it: nothing is built twice.
 cargo test --workspace --locked --quiet --no-run
 make_pool=${CARGO_TARGET_DIR:-$top/target}/debug/examples/make_pool
 oracle=${ORACLE:-$top/target/oracle}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# zdb's letters: `zuse zdb` prints of the golden pools what OpenZFS's zdb 2.3 prints of them, line by line, beside what
-# docs/zdb.md allows. `brt` is asked for its clones alone: OpenZFS's zdb of this version aborts on the rest of it.
+# zdb's letters: for the golden pools `zuse zdb` prints the lines that OpenZFS's zdb 2.3 prints, except for the differences in
+# docs/zdb.md. Of `brt` only the clones are compared, because this version of OpenZFS's zdb aborts on the rest.
 #
 #   LETTERS="-DD -iii" scripts/run-suites letters     only these
 #   POOLS=all scripts/run-suites letters              not only those that have something to show
@@ -13,7 +13,7 @@ oracle=${ORACLE:-$top/target/oracle}
 scripts/openzfs-oracle "$oracle"
 export XDG_STATE_HOME=$SUITE_TMP/state
 
-# Of the two columns of traffic nothing is compared; 2.3 does not know one feature of 2.4, and names bits of a mask.
+# The two columns of traffic are not compared; 2.3 does not know one feature of 2.4, and names bits of a mask.
 plain() {
     tr '\r' '\n' | sed -E \
         -e '/physical_rewrite feature refcount/d' -e '/^\t\t\tAT_/d' -e '/^loading |^verifying /d' \

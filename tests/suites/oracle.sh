@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests the judge itself. zdb-check must pass a pool that OpenZFS wrote. It must not pass the pool once some bytes are wrong or missing.
+# Tests zdb-check itself. zdb-check must pass a pool that OpenZFS wrote. It must not pass the pool once some bytes are wrong or missing.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What tunables make of a pool is what OpenZFS takes for sound: micro ZAPs above 128K, small indirect blocks, attributes in every place.
+# OpenZFS's zdb finds pools sound that were written with unusual tunables: micro ZAPs above 128K, small indirect blocks, attributes in every place.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export XDG_STATE_HOME=$SUITE_TMP/state XDG_CONFIG_HOME=$SUITE_TMP/config

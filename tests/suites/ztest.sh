@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Pools as OpenZFS's own torture test leaves them. `zuse zdb -bcc` prints the same as OpenZFS's zdb, including leaks. All other commands
+# Pools that OpenZFS's own stress test, ztest, has left. `zuse zdb -bcc` prints the same as OpenZFS's zdb, including leaks. All other commands
 # that read a pool complete.
 #
 #   ZTEST_SECONDS=120 ZTEST_ROUNDS=5 scripts/run-suites ztest
@@ -17,7 +17,7 @@ seconds=${ZTEST_SECONDS:-0} rounds=${ZTEST_ROUNDS:-1}
 
 oracle=${ORACLE:-$top/target/oracle}
 scripts/openzfs-oracle "$oracle"
-# ztest calls zdb by name after each pass, and gives up where that finds leaks. Those are wanted here: zdb is asked below.
+# ztest calls zdb by name after each pass, and stops if that finds leaks. They are wanted here: zdb is called below.
 mkdir "$SUITE_TMP/bin"
 printf '#!/bin/sh\nexit 0\n' >"$SUITE_TMP/bin/zdb"
 chmod +x "$SUITE_TMP/bin/zdb"

@@ -114,7 +114,7 @@ struct Hands {
 }
 
 impl ManualClock {
-    /// A clock that stands at `now`.
+    /// A clock that stays at `now` until it is advanced.
     pub fn new(now: Timestamp) -> Self {
         Self(Mutex::new(Hands {
             now,

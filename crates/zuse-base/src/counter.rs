@@ -1,4 +1,5 @@
-//! Statistics counters: exact in the sum, unordered against everything else.
+//! Statistics counters. Their sum is exact; their updates are not ordered with other memory
+//! accesses.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

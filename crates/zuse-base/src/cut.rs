@@ -1,8 +1,8 @@
 //! Explicit narrowing of numbers: keeping the low bits on purpose, or a number that is known to
 //! fit.
 //!
-//! Crates that parse external bytes use no narrowing `as`. It would not show which of the two was
-//! meant.
+//! Crates that parse external bytes use no narrowing `as`. A reader could not tell which of the two
+//! was meant.
 
 /// The low 8 bits.
 pub const fn low8(n: u64) -> u8 {

@@ -246,7 +246,7 @@ pub enum Error {
         /// What was requested and why it is refused.
         what: String,
     },
-    /// The pool is suspended: a device failed and `failmode` asks to wait.
+    /// The pool is suspended: a device failed and `failmode` is `wait`.
     #[error("pool {pool} is suspended: {what}")]
     Suspended {
         /// Name of the pool.
@@ -256,7 +256,7 @@ pub enum Error {
     },
 }
 
-/// What a stream did not contain is told without its place, which is in a temporary pool.
+/// The place of a missing block of a stream is not shown: it is in a temporary pool.
 fn corrupt_text(place: &Place, kind: Corruption, what: &str) -> String {
     match kind {
         Corruption::Unsent => what.to_owned(),

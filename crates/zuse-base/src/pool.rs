@@ -5,12 +5,12 @@
 //! - In [`WorkPool::run_all`] the caller works too. It waits only for items that some thread has
 //!   already begun. An item can wait only for batches made inside it, so nesting cannot deadlock. A
 //!   full queue only reduces parallelism.
-//! - A batch of [`WorkPool::run_in_background`] runs beside the caller. [`WorkPool::finish`] helps
-//!   with the rest of it, and waits for its end.
+//! - A batch of [`WorkPool::run_in_background`] runs at the same time as the caller.
+//!   [`WorkPool::finish`] helps with the rest of it, and waits for its end.
 //! - While no caller waits for a result ([`WorkPool::set_awaited`]), batches of computations use at
-//!   most half of the processors. As soon as one waits, more threads help.
-//! - A panic in a job does not end its thread. It is counted and tears the pool's tripwire, and the
-//!   batch reports it to its caller.
+//!   most half of the processors. As soon as a caller waits, more threads help.
+//! - A panic in a job does not end its thread. It is counted and triggers the pool's tripwire, and
+//!   the batch reports it to its caller.
 //! - Dropping the pool runs the queued jobs, then joins the threads.
 
 use crate::sync::{Condvar, Mutex};
@@ -46,7 +46,7 @@ pub struct WorkPool {
     processors: usize,
     /// Background batches that may not be done yet.
     background: Mutex<Vec<Arc<dyn BackgroundBatch>>>,
-    /// Nobody waits for results.
+    /// No caller waits for results.
     nobody_waits: AtomicBool,
 }
 
@@ -139,12 +139,12 @@ impl WorkPool {
 
     /// As [`Self::try_run_all`], for items that mostly compute; at most `waiting` of them may wait
     /// for a device at once. It uses no more threads than processors, or `waiting` and one. While
-    /// nobody waits for the results ([`Self::set_awaited`]), half as many as processors, or
+    /// no caller waits for the results ([`Self::set_awaited`]), half as many as processors, or
     /// `waiting`.
     ///
     /// More threads would not be faster, and other threads would get less of the processors. On two
-    /// processors, a thread that created files beside a sync thread and six helpers got a third of
-    /// one. With one helper it got two thirds.
+    /// processors, a thread that created files during a sync with six helpers got a third of a
+    /// processor. With one helper it got two thirds.
     ///
     /// # Errors
     /// As there.
@@ -399,7 +399,7 @@ impl<T: Send, F: Fn(T) + Send + Sync> BackgroundBatch for Batch<T, (), F> {
 struct Batch<T, R, F> {
     f: F,
     slots: Vec<Mutex<Slot<T, R>>>,
-    /// The next item that nobody has begun.
+    /// The next item that no thread has begun.
     next: AtomicUsize,
     left: Mutex<usize>,
     finished: Condvar,

@@ -81,7 +81,7 @@ impl SeededPrng {
         items.get(self.below(items.len() as u64) as usize)
     }
 
-    /// Bring the items into random order.
+    /// Shuffle the items.
     pub fn shuffle<T>(&self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.below(i as u64 + 1) as usize);

@@ -30,7 +30,7 @@ struct State<T> {
 pub enum PushError<T> {
     /// No room now.
     Full(T),
-    /// The queue takes nothing any more.
+    /// The queue is closed: nothing can be added.
     Closed(T),
 }
 

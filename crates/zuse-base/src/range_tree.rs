@@ -88,16 +88,16 @@ pub enum RangeError {
     /// The span is empty or ends behind 2^64 - 1.
     #[error("range {asked} is empty or too long")]
     Invalid {
-        /// What was asked for.
+        /// The range of the call.
         asked: Span,
     },
 }
 
-/// Additional data beside the ranges by place.
+/// Additional data next to the ranges by place.
 pub trait SizeIndex: Default {
-    /// A range came to be.
+    /// A range was added.
     fn insert(&mut self, span: Span);
-    /// A range is no more.
+    /// A range was removed.
     fn remove(&mut self, span: Span);
     /// No ranges are left.
     fn clear(&mut self);

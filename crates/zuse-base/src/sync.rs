@@ -1,12 +1,13 @@
-//! Locks with a rank, so that any run that takes the locks in the wrong order finds a deadlock, not
-//! only the unlucky one.
+//! Locks with a rank. A debug build finds a wrong lock order in every run, not only in a run that
+//! deadlocks.
 //!
 //! A thread takes locks in rising rank. Debug builds record the ranks that a thread holds, and
 //! panic at the first lock that is not higher than all of them. Release builds record nothing. The
 //! table of ranks is in `docs/design/locking.md`.
 //!
 //! - `try_lock` cannot wait, so it is not checked, but a lock taken that way counts as held.
-//! - They can be locked after a panic, too, like [`Mutex`] and [`RwLock`], which they are built on.
+//! - These locks can be taken after a panic, too, like [`Mutex`] and [`RwLock`], which they are
+//!   built on.
 
 mod plain;
 
@@ -165,7 +166,7 @@ impl<T: ?Sized, const RANK: u32> RankedRwLock<T, RANK> {
         }
     }
 
-    /// Share the value if nobody owns it.
+    /// Share the value if no thread owns it.
     pub fn try_read(&self) -> Option<RankedReadGuard<'_, T>> {
         Some(RankedReadGuard {
             guard: self.0.try_read()?,
@@ -173,7 +174,7 @@ impl<T: ?Sized, const RANK: u32> RankedRwLock<T, RANK> {
         })
     }
 
-    /// Own the value if nobody has it.
+    /// Own the value if no thread shares or owns it.
     pub fn try_write(&self) -> Option<RankedWriteGuard<'_, T>> {
         Some(RankedWriteGuard {
             guard: self.0.try_write()?,

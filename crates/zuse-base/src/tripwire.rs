@@ -1,19 +1,19 @@
-//! A pool's tripwire. A thread tears it when it panics where it may have left something half
-//! changed. It is also torn when the pool's own accounting contradicts itself.
+//! A pool's tripwire. A thread triggers it when it panics where it may have left data half changed.
+//! It is also triggered when the pool's own accounting contradicts itself.
 //!
 //! ```text
-//!   a thread panics ─► what it holds is dropped, and a `Watch` among it tears the wire
-//!     ├─► the listener wakes those who wait
-//!     └─► the sync thread looks before each uberblock: none is written
+//!   a thread panics ─► its guards are dropped; a `Watch` among them triggers the tripwire
+//!     ├─► the listener wakes waiting threads
+//!     └─► the sync thread checks it before each uberblock, and writes none
 //! ```
-//! Why: a panic unwinds, locks open, and other threads go on. The data that the thread was changing
-//! may be inconsistent in memory. The next uberblock would make that permanent. The pool on disk as
-//! of its last uberblock is consistent, so it is left as it is.
+//! Why: a panic unwinds and releases locks, and other threads continue. The data that the thread
+//! was changing may be inconsistent in memory. The next uberblock would make that permanent. The
+//! pool on disk as of its last uberblock is consistent, so it is left as it is.
 //!
 //! Invariants
-//! - A torn wire stays torn: the pool has to be opened again. A `OnceLock` holds the reason.
-//! - A wire belongs to one pool; other pools of the process go on. Each pool creates its own wire,
-//!   and nothing here is static.
+//! - A triggered tripwire stays so until the pool is opened again. A `OnceLock` holds the reason.
+//! - A tripwire belongs to one pool; other pools of the process continue. Each pool creates its own
+//!   one, and nothing here is static.
 //!
 //! The listener runs while the thread unwinds, with the locks that the thread held. So it must take
 //! none of those (`zuse-sim/tests/panics.rs` panics under each of them).
@@ -35,7 +35,7 @@ pub mod at {
     pub const OBJECT: &str = "while it held the lock of an object";
     /// The lock of a map of in-memory objects.
     pub const MAPS: &str = "while it held the lock of a map of datasets";
-    /// The lock of the blocks killed in a sync.
+    /// The lock of the blocks freed in a sync.
     pub const ACCOUNTING: &str = "while it held the lock of a dataset's books";
     /// The lock of the references of cloned blocks.
     pub const CLONES: &str = "while it held the lock of the cloned blocks";
@@ -94,18 +94,18 @@ impl Tripwire {
         }
     }
 
-    /// The reason, if it is torn.
+    /// The reason, if it was triggered.
     pub fn torn(&self) -> Option<&str> {
         self.torn.get().map(String::as_str)
     }
 
-    /// Sets the listener for tearing; once only.
+    /// Sets the listener, which is called when the tripwire is triggered. Only once.
     pub fn on_tear(&self, listener: impl Fn() + Send + Sync + 'static) {
         let _ = self.listener.set(Box::new(listener));
     }
 
-    /// Tears the wire if this thread panics before the returned guard is dropped. `at` follows "the
-    /// thread panicked".
+    /// Triggers the tripwire if this thread panics before the returned guard is dropped. `at`
+    /// follows "the thread panicked".
     pub fn watch(&self, at: &'static str) -> Watch<'_> {
         let watch = Watch {
             wire: self,
@@ -129,7 +129,7 @@ impl fmt::Debug for Tripwire {
     }
 }
 
-/// Tears the wire when a panic drops it.
+/// Triggers the tripwire when a panic drops it.
 pub struct Watch<'a> {
     wire: &'a Tripwire,
     at: &'static str,
@@ -147,7 +147,7 @@ impl Drop for Watch<'_> {
 
 /// A lock's guard that reports a panic of its holder.
 pub struct Watched<'a, G> {
-    // The wire is torn before the lock opens.
+    // The tripwire is triggered before the lock is released.
     watch: Option<Watch<'a>>,
     guard: G,
 }
@@ -208,8 +208,8 @@ mod trap {
     }
 
     impl super::Tripwire {
-        /// Makes the thread panic that reaches `at` after `left` others; the wire watches it by
-        /// then.
+        /// Sets a trap: the thread panics that calls [`watch`](super::Tripwire::watch) with `at`
+        /// after `left` such calls. Its panic triggers the tripwire.
         pub fn set_trap(&self, at: &'static str, left: u64) {
             *self.trap.at.lock() = Some((at, left));
             self.trap.set.store(true, Relaxed);

@@ -40,7 +40,7 @@ struct Accounting<'a> {
     empty_lists: u64,
 }
 
-/// Compares the books of all directories and datasets.
+/// Compares the space sums of all directories and datasets.
 pub(super) fn check(pool: &Pool, dirs: &[DirFound], datasets: &[Found], report: &mut Report) {
     let mut accounting = Accounting {
         pool,
@@ -357,7 +357,7 @@ impl<'a> Accounting<'a> {
         }
     }
 
-    /// Checks the sums of a dataset: referenced, killed and unique.
+    /// Checks the sums of a dataset: referenced, freed and unique.
     fn amounts(&mut self, dataset: &Found, place: &str, dead: Dead, is_head: bool) {
         let phys = &dataset.phys;
         let Some(prev) = self.datasets.get(&phys.prev_snap) else {

@@ -1,4 +1,4 @@
-//! Deadlists: the blocks that a dataset killed since the snapshot before it, by their birth.
+//! Deadlists: the blocks that a dataset dropped since the snapshot before it, by their birth.
 
 use std::collections::BTreeSet;
 

@@ -7,7 +7,7 @@ use zuse_vdev::{LabelConfig, Labels, PoolConfig, VdevConfig};
 
 use super::{Finding, Report};
 
-/// More than any honest configuration.
+/// More than any valid configuration has.
 const MOST_CONFIG: u64 = 16 << 20;
 
 /// Compares the labels of each device with the pool's own configuration.

@@ -8,8 +8,9 @@
 //!   object sets ─► ZAPs, files ──────────► hashes, names, links, owners
 //!   labels ──────────────────────────────► what the pool says of itself
 //! ```
-//! It has its own walk. The read pipeline and the parsers are the ones of the code that it checks.
-//! The invariants are the table of [`Finding`]s.
+//! It has its own walk, so that a bug in the walk of the datasets' layer is not hidden. The read
+//! pipeline and the parsers are those of the code that it checks. The invariants are the table of
+//! [`Finding`]s.
 //!
 //! A problem is reported with its place, and the walk continues after it. The pool must be idle:
 //! the changes of a txg in progress are not known here.

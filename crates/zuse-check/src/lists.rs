@@ -1,4 +1,4 @@
-//! Compares the own totals of block pointer lists (bpobj) with their entries.
+//! Compares the totals in the headers of block pointer lists (bpobj) with their entries.
 
 use std::collections::HashSet;
 

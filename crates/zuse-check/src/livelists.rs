@@ -34,7 +34,7 @@ impl Own {
         }
     }
 
-    /// A pointer of the head was met.
+    /// A pointer of the head was visited.
     pub fn count(&mut self, bp: &BlockPointer) {
         if bp.allocation_birth() > self.since {
             self.count += 1;

@@ -12,7 +12,7 @@ use zuse_vdev::VdevConfig;
 use super::claims::Allocated;
 use super::{Finding, Report};
 
-/// More than any honest space map.
+/// More than any valid space map has.
 const MAX_MAP: u64 = 256 << 20;
 
 fn words(pool: &Pool, object: u64, at: u64, count: u64) -> Result<Vec<u64>> {

@@ -1,5 +1,5 @@
-//! The maps besides those of the metaslabs: blocks held only by the checkpoint, and obsolete ranges
-//! of removed vdevs. Also the checkpoint's own state.
+//! The space maps that belong to no metaslab: blocks held only by the checkpoint, and obsolete
+//! ranges of removed vdevs. Also the checkpoint's own state.
 
 use zuse_base::range_tree::{ByPlace, Ranges};
 use zuse_base::{ObjectId, Result, Span};

@@ -5,7 +5,7 @@
 //!      unlinked set, extended attributes' directories ──────────────────┴► notes, by object
 //!   2. every object ──► its own attributes against its notes
 //! ```
-//! Memory: [`WINDOW`] objects are noted at a time. A file system with higher object numbers is
+//! Memory: notes for [`WINDOW`] objects at a time. A file system with higher object numbers is
 //! walked once per window.
 
 use std::sync::Arc;
@@ -111,7 +111,7 @@ pub(super) fn check(set: &Arc<Objset>, place: &str, report: &mut Report) -> Resu
     };
     let objects = set.meta().max_block().saturating_add(1).saturating_mul(32);
     let mut last = ObjectId(0);
-    // The next window begins at the next object, however far away that is.
+    // The next window begins at the next object that exists.
     while let Some(next) = set.next_object(last)?.filter(|o| o.0 < objects) {
         let from = if last.0 == 0 { 0 } else { next.0 };
         files.window(from, (objects - from).min(WINDOW), report)?;

@@ -6,10 +6,10 @@
 //!   zfs set, inherit, rename       mounted ones move; those that now should be mounted are, and the
 //!                                  others are unmounted
 //! ```
-//! Root's datasets have mounts of their own, at their mountpoints. Those of other users lie inside
-//! their parents' mounts, or on directories of the user or below an alternate root. The kernel does
-//! not let other users mount elsewhere. A message names each dataset that is left unmounted, and
-//! what to do.
+//! Root's datasets have mounts of their own, at their mountpoints. Datasets of other users are
+//! inside their parents' mounts, or on directories of the user or below an alternate root. The
+//! kernel does not let other users mount elsewhere. A message names each dataset that is left
+//! unmounted, and what to do.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

@@ -5,8 +5,8 @@
 //!   at the end: times and modes of directories, deepest first
 //! ```
 //! Kept: types, modes, times, owners (as root), symbolic and hard links, extended attributes,
-//! holes. Directories are created before their entries; their times are set last. What cannot be
-//! copied is reported ([`Report`]), and the copy continues.
+//! holes. Directories are created before their entries; their times are set last. An object that
+//! cannot be copied is reported ([`Report`]), and the copy continues.
 
 mod attributes;
 mod below;

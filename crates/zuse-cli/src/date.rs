@@ -108,7 +108,7 @@ pub fn seconds(seconds: u64) -> String {
     print(seconds, "%a %b %e %k:%M:%S %Y")
 }
 
-/// `21:08:45`, now: beside lines of progress.
+/// `21:08:45`, now: for lines of progress.
 pub fn clock_text() -> String {
     jiff::Zoned::now().strftime("%H:%M:%S").to_string()
 }

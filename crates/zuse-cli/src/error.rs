@@ -4,8 +4,8 @@
 //! cannot open 'tank/x': dataset does not exist        message
 //! use 'zfs list' to see what there is                 hints: what to do next
 //! ```
-//! A command that meets a pool which another process holds returns [`Stop::Held`] before it has
-//! printed anything. The whole command line is then sent to that process.
+//! A command for a pool that another process holds returns [`Stop::Held`] before it has printed
+//! anything. The whole command line is then sent to that process.
 
 use std::io::ErrorKind;
 

@@ -55,7 +55,7 @@ impl Line {
 
     /// Sends it, and waits for its end.
     pub fn send(&self) {
-        // If nobody listens, no event is sent.
+        // Without a listener no event is sent.
         let _ = forward(&self.socket, &self.request, &self.streams);
     }
 }

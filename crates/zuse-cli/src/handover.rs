@@ -66,10 +66,11 @@ pub const FORMAT: u32 = 2;
 /// A version that no process speaks. A process that is asked for it answers that it listens.
 const NO_FORMAT: u32 = 0;
 
-/// First number from the old process: the reason of a refusal follows, or everything.
+/// First number from the old process: the reason of a refusal follows.
 const REFUSED: u64 = 0;
+/// The data follows.
 const HERE: u64 = 1;
-/// Behind everything.
+/// The end of the data.
 const END: u64 = 2;
 /// The new process has everything.
 const WHOLE: u64 = 3;

@@ -265,7 +265,7 @@ impl Holder {
         Ok(!found.is_empty())
     }
 
-    /// Commits what was written through a mount that has ended, as unmounting promises. After the
+    /// Commits what was written through a mount that has ended, as unmounting guarantees. After the
     /// last mount it frees the memory of the cache.
     fn after_unmount(&self) -> Result<()> {
         // A user who unmounts may unplug the device next, so nothing may stay in memory.

@@ -9,8 +9,8 @@
 //! ```
 //! Rules (tested by the cases `host-*`):
 //! - At most one process holds a pool: it locks the devices, and only then binds the socket.
-//! - A pool is in the cache file while it is imported. If a host dies, only keys and mounts are
-//!   lost: the next command starts another host.
+//! - A pool is in the cache file while it is imported. If a host is killed, only keys and mounts
+//!   are lost: the next command starts another host.
 //! - With `zuse_host_linger=0` or `--no-host` no host is started.
 
 use std::ffi::OsString;

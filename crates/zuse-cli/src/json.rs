@@ -78,7 +78,7 @@ impl std::fmt::Display for Json {
     }
 }
 
-/// Whether a character stands for itself.
+/// Whether a character needs no escape.
 fn is_plain(byte: u8) -> bool {
     matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\'
 }

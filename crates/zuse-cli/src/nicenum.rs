@@ -1,4 +1,4 @@
-//! Numbers for people: `97.7K`, `1.50G`, and back.
+//! Numbers in readable form: `97.7K`, `1.50G`. Also parses them.
 //!
 //! At most five characters; an exact multiple of its unit has no decimals. Two flavours: plain (no
 //! unit below 1 K) and bytes (`B` below 1 K).

@@ -66,7 +66,7 @@ fn is_dead(dir: &Path) -> bool {
 }
 
 impl Orphan {
-    /// Takes the mount away.
+    /// Removes the mount.
     ///
     /// # Errors
     /// It belongs to another user.

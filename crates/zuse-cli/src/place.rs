@@ -1,4 +1,4 @@
-//! Which dataset a path of the host lies in, for `zfs list .` and `zfs get used /tank/home`.
+//! Which dataset a path of the host belongs to, for `zfs list .` and `zfs get used /tank/home`.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub fn is_path(word: &str) -> bool {
         || word.starts_with("../")
 }
 
-/// The dataset that a path lies in.
+/// The dataset that a path belongs to.
 ///
 /// # Errors
 /// No dataset is mounted there.

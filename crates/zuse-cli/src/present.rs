@@ -1,4 +1,4 @@
-//! Property values for people: sizes with units, dates, ratios.
+//! Property values in readable form: sizes with units, dates, ratios.
 //!
 //! Values come in exact form (bytes, seconds, words). The name decides which of them are sizes.
 

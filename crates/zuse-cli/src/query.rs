@@ -59,7 +59,7 @@ pub enum Question {
         name: String,
         /// These properties; `None` for all.
         properties: Option<Vec<String>>,
-        /// What else.
+        /// Details to include.
         #[serde(default)]
         details: Details,
     },

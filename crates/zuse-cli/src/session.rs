@@ -35,7 +35,7 @@ use crate::wire;
 /// How long a command waits for another process that has the pool open.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// After which time it says so.
+/// After this time it prints a message that it waits.
 const TELLING: Duration = Duration::from_secs(1);
 
 /// What a command is going to do with a pool.
@@ -158,7 +158,7 @@ impl Session {
     /// Sleeps, unless the client has disconnected.
     ///
     /// # Errors
-    /// Nobody does.
+    /// `Hangup`: the client has disconnected.
     pub fn pause(&self, time: Duration) -> Outcome {
         let until = Instant::now() + time;
         loop {

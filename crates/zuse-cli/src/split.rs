@@ -39,7 +39,7 @@ pub fn over_all(argv: &[OsString], pools: impl Fn() -> Vec<String>) -> Option<Ve
         letters.is_some_and(|l| l.contains('a'))
     };
     let at = words.iter().skip(3).position(|w| means_all(w))? + 3;
-    // Named pools beside 'all' are refused, before anything is done to any pool.
+    // Named pools together with 'all' are refused, before any pool is changed.
     let is_value = |i: usize| matches!(words.get(i - 1).map(|w| &**w), Some("-L" | "-V"));
     if (3..words.len()).any(|i| words.get(i).is_some_and(|w| !w.starts_with('-')) && !is_value(i)) {
         return None;

@@ -1,4 +1,4 @@
-//! Where a user's state lives: the cache file, the sockets of mounts, this host's id.
+//! Where a user's state is stored: the cache file, the sockets of hosts and mounts, this host's id.
 //!
 //! `$XDG_STATE_HOME/zuse`, by default `~/.local/state/zuse`; mode 0700.
 
@@ -37,7 +37,7 @@ impl State {
                 .map(PathBuf::from)
                 .filter(|p| p.is_absolute())
         };
-        // mount(8) and service managers take HOME away.
+        // mount(8) and service managers unset `HOME`.
         let home = || var("HOME").or_else(home_by_passwd);
         let base = var("XDG_STATE_HOME").or_else(|| home().map(|h| h.join(".local/state")));
         let base = base.ok_or_else(|| {

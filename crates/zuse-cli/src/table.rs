@@ -9,7 +9,7 @@ use std::io;
 
 use crate::shown;
 
-/// For whom a table is.
+/// The reader of a table: a program or a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// Programs: exact, no headers.
@@ -44,7 +44,7 @@ pub enum Side {
 pub struct Column {
     /// Header, in capitals.
     pub header: String,
-    /// Where cells stand.
+    /// How cells are aligned.
     pub side: Side,
     /// Minimum width.
     pub min_width: usize,

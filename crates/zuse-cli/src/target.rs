@@ -64,7 +64,7 @@ pub fn pool_of(dataset: &str) -> &str {
 }
 
 /// Why no dataset, snapshot or bookmark can have a name, in the words of the ZFS commands. `%` may
-/// stand in names of what is being received.
+/// be in names of datasets that are being received.
 pub fn flaw(name: &str) -> Option<String> {
     let (dataset, own) = match name.find(['@', '#']) {
         Some(at) => (&name[..at], name.get(at + 1..)),

@@ -1,7 +1,7 @@
 //! Whether only this user can change a directory.
 //!
-//! A user who may write to the directory of the sockets, or to one above it, can put their own
-//! socket there. So a state directory is refused if another user owns it or may change it.
+//! A user who may write to the directory of the sockets, or to one above it, can put a socket of
+//! their own there. So a state directory is refused if another user owns it or may change it.
 //! Directories of root are trusted like this user's.
 //!
 //! - The directory itself: owned by this user, and not writable for others.

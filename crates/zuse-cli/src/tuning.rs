@@ -23,7 +23,7 @@ const MOST_BYTES: u64 = 1 << 20;
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody set it.
+    /// It was not set.
     Default,
     /// A line of a file.
     File(PathBuf),

@@ -1,5 +1,5 @@
-//! What `zfs` and `zpool` say when they are called with wrong arguments: the synopsis lines that
-//! scripts and clients look into, then what Zuse adds.
+//! The messages of `zfs` and `zpool` for wrong arguments: the synopsis lines, which scripts and
+//! clients parse, then what Zuse adds.
 //!
 //! The lines are those that OpenZFS's own commands print (`usage/*.txt`). Clients search them for
 //! features: zrepl looks for `receive_resume_token` in those of `zfs send`, for instance.
@@ -24,7 +24,7 @@ use crate::args::Unfit;
 pub struct Usage {
     command: &'static str,
     sub: Option<String>,
-    /// What stands behind the sub-command.
+    /// The arguments after the sub-command.
     words: Vec<String>,
     /// The option in it that only `--json` gives a meaning.
     json_form: Option<&'static str>,
@@ -58,17 +58,17 @@ impl Usage {
         })
     }
 
-    /// What is said of an option that only JSON gives a meaning.
+    /// The message for an option that has a meaning with JSON only.
     fn without_json(&self) -> Option<String> {
         let form = match (self.sub.as_deref(), self.json_form?) {
-            // So it is said there.
+            // OpenZFS's message there has no dashes.
             (Some("status"), "--json-pool-key-guid") => "json-pool-key-guid",
             (_, form) => form,
         };
         Some(format!("'{form}' only works with '-j' option"))
     }
 
-    /// `zdb` says of an option what the C library's own function for it does.
+    /// The message of `zdb` for an option: that of the C library's `getopt`.
     fn of_getopt(&self, error: &clap::Error) -> Option<String> {
         let ContextValue::String(form) = error.get(ContextKind::InvalidArg)? else {
             return None;
@@ -155,7 +155,7 @@ impl Usage {
         format!("{}{pointers}", self.lines())
     }
 
-    /// Whether a value is refused as everything else is that cannot be done: without the usage.
+    /// Whether the refusal of a value is printed without the usage.
     pub fn is_plain(&self, error: &clap::Error) -> bool {
         let makes = matches!(
             self.sub.as_deref(),
@@ -295,7 +295,7 @@ pub fn complaint(usage: &Usage, error: &clap::Error) -> String {
         {
             named(ContextKind::InvalidArg).and_then(|name| usage.without_value(&name))
         }
-        // What else may stand there is in the usage.
+        // The usage lists other possible arguments.
         ErrorKind::InvalidValue => Some(String::new()),
         ErrorKind::TooManyValues => Some(usage.too_many()),
         ErrorKind::ValueValidation => std::error::Error::source(error).map(|inner| {

@@ -97,8 +97,8 @@ struct Open {
 }
 
 impl VdevSpecs {
-    /// Reads the words. One that means something is no device, whatever lies in the working
-    /// directory: `./log` names a file `log`.
+    /// Reads the words. A keyword is no device, whatever files are in the working directory:
+    /// `./log` names a file `log`.
     pub fn parse(words: &[PathBuf], path_of: &dyn Fn(&Path) -> PathBuf) -> Outcome<Self> {
         let mut specs = Self::default();
         let mut class = VdevClass::Normal;

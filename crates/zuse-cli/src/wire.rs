@@ -1,4 +1,4 @@
-//! The socket of a process that holds a pool, and how a command line gets there.
+//! The socket of a process that holds a pool, and how a command line is sent to it.
 //!
 //! ```text
 //!   client                                   holder
@@ -106,7 +106,7 @@ impl Request {
 /// The result of a command line that was sent to a holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
-    /// Nobody listens (any more).
+    /// No process listens (any more).
     Nobody,
     /// It ended there with this code.
     Ended(u8),
@@ -142,7 +142,7 @@ pub fn forward(socket: &Path, request: &Request, streams: &[OwnedFd; 3]) -> io::
 
 /// The answer of a holder that is asked to hand over.
 pub enum HandoverAnswer {
-    /// Nobody listens (any more).
+    /// No process listens (any more).
     Nobody,
     /// It does not know how, or not in this version.
     Strange,
@@ -182,7 +182,7 @@ pub fn ask_to_hand_over(socket: &Path, format: u32) -> io::Result<HandoverAnswer
 /// Tells a peer that the requested handover is about to begin.
 ///
 /// # Errors
-/// It went away.
+/// The peer has disconnected.
 pub fn hear(stream: &mut UnixStream) -> io::Result<()> {
     stream.write_all(&[HEARD])?;
     stream.set_write_timeout(None)?;
@@ -509,7 +509,7 @@ fn read_until(stream: &mut UnixStream, mut into: &mut [u8], until: Instant) -> i
 /// Tells a peer that its command is accepted: from here on it is run, once.
 ///
 /// # Errors
-/// It went away.
+/// The peer has disconnected.
 pub fn take(stream: &mut UnixStream) -> io::Result<()> {
     stream.write_all(&[TAKEN])
 }
@@ -517,7 +517,7 @@ pub fn take(stream: &mut UnixStream) -> io::Result<()> {
 /// Tells a peer that this holder has another version and runs nothing of it.
 ///
 /// # Errors
-/// It went away.
+/// The peer has disconnected.
 pub fn turn_away(stream: &mut UnixStream) -> io::Result<()> {
     stream.write_all(&[STRANGE])
 }
@@ -525,7 +525,7 @@ pub fn turn_away(stream: &mut UnixStream) -> io::Result<()> {
 /// Tells a peer how its command ended.
 ///
 /// # Errors
-/// It went away.
+/// The peer has disconnected.
 pub fn reply(stream: &mut UnixStream, code: u8) -> io::Result<()> {
     stream.write_all(&u32::from(code).to_le_bytes())
 }

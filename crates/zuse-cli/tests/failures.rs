@@ -1,4 +1,4 @@
-//! What commands say where the text, the hints or the status depend on the kind of a failure.
+//! Messages, hints and statuses that depend on the kind of a failure.
 
 use crate::support::TestEnv;
 

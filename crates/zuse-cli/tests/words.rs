@@ -1,5 +1,5 @@
-//! Texts and exit codes as OpenZFS's commands have them: scripts and clients look into both. Each
-//! line was compared with what a real kernel's tools said.
+//! Texts and exit codes as OpenZFS's commands have them: scripts and clients parse both. Each line
+//! was compared with the output of a real kernel's tools.
 
 use std::process::Stdio;
 

@@ -1,5 +1,5 @@
-//! `zuse zdb` beside what OpenZFS's zdb 2.4 printed of its own pools. What may differ is in
-//! `docs/zdb.md`.
+//! The output of `zuse zdb`, compared with what OpenZFS's zdb 2.4 printed for its own pools.
+//! `docs/zdb.md` lists what may differ.
 
 use std::path::Path;
 

@@ -12,7 +12,7 @@
 //! as many rows. The rows are powers of distinct elements, so any choice of them is invertible
 //! (with up to 255 columns).
 //!
-//! The kernels ([`kernels`]) are plain loops that the compiler vectorizes. Only the product with a
+//! The kernels (`kernels`) are plain loops that the compiler vectorizes. Only the product with a
 //! constant needs two table look-ups per byte, for which it uses the shuffle instruction. Each has
 //! a scalar twin.
 

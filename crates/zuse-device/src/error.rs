@@ -1,4 +1,4 @@
-//! The error of a device: which device, which operation, which place, and the host's error number.
+//! The error of a device: which device, which operation, which offset, and the host's error number.
 
 use std::fmt;
 use std::io;
@@ -17,7 +17,7 @@ pub enum Op {
     Write,
     /// Make written bytes durable.
     Flush,
-    /// Give space back.
+    /// Free space.
     Discard,
     /// Change its size.
     Resize,
@@ -80,7 +80,7 @@ impl Cause {
 pub struct DeviceError {
     /// The device.
     pub path: Arc<str>,
-    /// What it was asked to do.
+    /// The operation that failed.
     pub op: Op,
     /// First byte; 0 where the operation has no place.
     pub offset: u64,

@@ -1,4 +1,4 @@
-//! A device with faults that a test chooses: errors, rotten bytes, lost writes, a full disk.
+//! A device with faults that a test chooses: errors, corrupted bytes, lost writes, a full disk.
 //!
 //! Each operation is compared with every rule, oldest first. The first rule that fires decides.
 

@@ -1,6 +1,6 @@
 //! A regular file or a block device of the host.
 //!
-//! # Who may open what
+//! # Which processes may open a device
 //!
 //! Two processes that write one pool destroy it. A process that reads while another one writes sees
 //! blocks change. So an open takes a lock (`flock`, without waiting) according to its [`Access`]:

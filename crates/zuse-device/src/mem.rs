@@ -1,8 +1,8 @@
 //! A device in memory, for tests.
 //!
-//! Bytes lie in chunks of 64 KiB. A chunk is allocated when something other than zero is written
+//! Bytes are in chunks of 64 KiB. A chunk is allocated when bytes other than zero are written
 //! there. The chunks are spread over shards, so that threads rarely contend. A snapshot shares the
-//! chunks and copies one when it is written again, so it costs a pointer per chunk.
+//! chunks, and a chunk is copied when it is written again. So a snapshot costs a pointer per chunk.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! How much memory this process may use.
+//! How much memory this process may use: that of the machine, or of its control group.
 
 /// Memory of this machine in bytes, or the limit of this process's cgroup (a container) if that is
 /// lower. `None` if the host does not report it.

@@ -29,7 +29,7 @@ pub struct Operation {
 pub struct Tally {
     /// Reads; a vectored one counts once.
     pub reads: u64,
-    /// Bytes asked for by reads.
+    /// Bytes requested by reads.
     pub read_bytes: u64,
     /// Writes; a vectored one counts once.
     pub writes: u64,

@@ -6,16 +6,16 @@
 //!   crash:  durable + any subset of the log, each write whole, torn at a sector, or lost
 //! ```
 //!
-//! Rules, as of a real disk that keeps its promises and no others:
+//! Rules, as of a disk that guarantees what a flush covers, and nothing else:
 //! - what was written before a successful flush survives every crash;
-//! - of what was written after it, anything may survive, in any combination, sector by sector; a
-//!   sector is never half new;
+//! - of what was written after that flush, any sectors may survive, in any combination; a sector is
+//!   never half new;
 //! - when a surviving write overlaps an earlier one, the later wins.
 //!
 //! All disks of a pool share one [`PowerSupply`]. The write during which the power fails returns an
 //! error, yet may reach the disk. The seed given to `crash` decides everything.
-//! [`SimDisk::ignore_flushes`] makes the disk ignore flushes: a test that still passes with it
-//! proves nothing about flushes.
+//! [`SimDisk::ignore_flushes`] makes the disk ignore flushes: a test that still passes then shows
+//! nothing about flushes.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -2,8 +2,8 @@
 //!
 //! Every object that a txg touches has one. A plain file's bonus is 168 bytes of system attributes,
 //! or 184 with a hidden directory. Up to that length it is stored inside the object's own
-//! allocation, and a longer one in its own. Without this, setting an extended attribute in a hidden
-//! directory would need six more allocations.
+//! allocation, and a longer one has a separate allocation. Without this, setting an extended
+//! attribute in a hidden directory would need six more allocations.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

@@ -43,7 +43,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Bytes that the bonus may take, beside a spill pointer if there is one.
+    /// Bytes that the bonus may have, with room for a spill pointer if there is one.
     pub fn room(&self, has_spill: bool) -> usize {
         let size = usize::from(self.slots) * DNODE_SLOT;
         let pointers = usize::from(self.nblkptr) + usize::from(has_spill);

@@ -63,7 +63,7 @@ pub struct DnodeSpec {
     pub compress: u8,
     /// Checksum override, 0 for none.
     pub checksum: u8,
-    /// Block pointers; 0 for as many as fit beside the bonus.
+    /// Block pointers; 0 for as many as fit in the dnode with the bonus.
     pub nblkptr: u8,
 }
 
@@ -427,7 +427,8 @@ impl Dnode {
     /// Replaces the bonus; its length becomes that of `bytes`.
     ///
     /// # Errors
-    /// `Refused(NOSPC)` if the bytes do not fit beside the block pointers and the spill pointer.
+    /// `Refused(NOSPC)` if the dnode has no room for the bytes besides the block pointers and the
+    /// spill pointer.
     pub fn set_bonus(&self, tx: &Tx, bytes: &[u8]) -> Result<()> {
         let spill = self.has_spill();
         self.dirty_bonus(tx, |head| {
@@ -651,7 +652,7 @@ impl Dnode {
     pub(crate) fn dirty_in<'a>(&self, state: &'a mut State, txg: Txg) -> Result<&'a mut DirtyTxg> {
         let known = state.dirty.last().is_some_and(|d| d.txg == txg);
         if !known {
-            // An older version would be written after a newer one and bring old data back.
+            // An older version would be written after a newer one and old data would return.
             assert!(
                 state.dirty.last().is_none_or(|d| d.txg < txg),
                 "{}: txg {txg:?} is older than the last change",

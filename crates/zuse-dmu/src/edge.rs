@@ -19,7 +19,7 @@ const SPILLS_MAX: usize = 1024;
 /// Objects from this number on do not come from a stream.
 const OWN: u64 = 1 << 48;
 
-/// How far an object set has been received.
+/// How far an object set is known to be complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edge {
     /// The last object whose dnode has arrived.

@@ -4,7 +4,7 @@
 //!   level 5 of a thousand trees ─► sorted by place, read ─► level 4 of them ─► … ─► level 0
 //! ```
 //! A caller that then reads the objects one after the other finds everything in the cache. It is
-//! only a hint: errors are ignored here, and reported by the read that meets them.
+//! only a hint: errors are ignored here, and the later read reports them.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -142,7 +142,7 @@ impl Objset {
     }
 
     /// Prefetches all blocks of an object, in device order. Only if there are more than a few, they
-    /// take a small part of the cache, and nobody is changing the object. For a caller that will
+    /// take a small part of the cache, and no thread is changing the object. For a caller that will
     /// read all of them in another order. Returns when they are cached.
     pub fn gather_whole(&self, dnode: &Dnode) {
         if dnode.newest_dirty().is_some() {

@@ -1,4 +1,4 @@
-//! What an operation leaves for the intent log, and the log as operations see it.
+//! Records that an operation makes for the intent log, and the interface of the log.
 //!
 //! The file and volume layers make the records. The dataset layer keeps them until their txg is on
 //! disk, and writes them when a caller asks for durability. Neither knows the other.

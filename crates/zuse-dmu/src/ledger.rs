@@ -1,4 +1,5 @@
-//! The trait of those that track which blocks are born and freed while an object set is written.
+//! The trait through which a dataset learns which blocks are born and freed while its object set is
+//! written.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

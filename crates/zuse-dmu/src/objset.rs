@@ -11,7 +11,7 @@
 //! - `objects` has at most one live [`Dnode`] per number; asserted at insertion. A dnode that was
 //!   loaded from its block is inserted only if the meta dnode's tree is unchanged since. Otherwise
 //!   it is read again. Objects that a txg changed stay in memory until the new meta dnode is in
-//!   place, so no stale copy can return.
+//!   place. So an old copy cannot come back.
 //! - An object number is assigned only if its slots are free on disk and no object in memory has
 //!   it. Asserted where a number is chosen (`number`).
 //! - Only the MOS is written in more than one pass, and blocks written by a txg have its birth.
@@ -537,7 +537,7 @@ impl Objset {
     /// The object in a dnode block.
     fn stored_in(&self, block: &zuse_io::Block, object: ObjectId) -> Result<Option<Synced>> {
         let slot = (object.0 % SLOTS_PER_BLOCK as u64) as usize;
-        // The client probably wants the next object too: its slot is prefetched into the
+        // The client will probably look up the next object too: its slot is prefetched into the
         // processor's cache.
         peek::ask_for(block, slot + 1);
         if starts_of(block) >> slot & 1 == 0 {

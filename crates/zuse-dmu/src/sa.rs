@@ -11,7 +11,7 @@
 //!
 //! Invariants
 //! - A layout number is added to the LAYOUTS table before any buffer uses it, in the same txg. A
-//!   buffer is built from a [`Layout`](layout::Layout), which only the table can provide.
+//!   buffer is built from a `Layout`, which only the table can provide.
 //! - New sets are written in canonical order, because space accounting reads owner ids at fixed
 //!   offsets. [`SaTable::init`] puts them there, whatever the caller's order.
 //! - Layouts are only added, so a reader that holds one needs no lock. The tables have no way to

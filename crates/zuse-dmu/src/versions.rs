@@ -8,7 +8,7 @@
 //! - Most objects have one block, which is stored inline. A B-tree begins with a node for eleven
 //!   entries, 192 bytes. For one block that would waste a tenth of the object's memory.
 //! - A directory of a million names has some thousand leaves, and each new name goes to another
-//!   leaf. A tree waits for memory at two or three nodes, a row at one.
+//!   leaf. A tree costs two or three cache misses, a row one.
 //! - The table of rows is at most [`SPARSE`] times as long as the number of rows (and at least
 //!   [`FIRST`]). So a few blocks of a large file do not make it long. Such blocks stay in the tree
 //!   until there are many.

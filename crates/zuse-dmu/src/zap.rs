@@ -15,21 +15,21 @@
 //!
 //! Lock: logical operations on one object exclude each other by one read-write lock, found through
 //! the object ([`Dnode::companion`]). So two [`Zap`]s of the same object share it. It is held
-//! across the reads of an operation. Facts about block 0 are remembered beside the lock
-//! ([`known`]). They are valid as long as the object's stamp is unchanged, so a ZAP never disagrees
-//! with its object. Tests with several threads check both.
+//! across the reads of an operation. Facts about block 0 are kept next to the lock (`known`).
+//! They are valid as long as the object's stamp is unchanged, so a ZAP never disagrees with its
+//! object. Tests with several threads check both.
 //!
-//! A hostile ZAP gives `Corrupt` that names object and block ([`flaw`]). No walk is longer than its
-//! block. No memory grows with the number of entries, except 8 bytes each in the index of a cached
-//! micro block (≤ 128 KiB; `tests/index_memory.rs`).
+//! A hostile ZAP causes a `Corrupt` error that names object and block (`flaw`). No walk is longer
+//! than its block. No memory grows with the number of entries, except 8 bytes each in the index of
+//! a cached micro block (≤ 128 KiB; `tests/index_memory.rs`).
 //!
 //! Budget: a warm look-up by the library stays below 500 ns, also in a ZAP of a million names. It
-//! waits for memory three times: for the table's word, the leaf's header with the bucket, and the
-//! entry with its name. Nothing is allocated or copied. Each of the three blocks costs one
-//! uncontended lock and one reference.
+//! has three cache misses: for the table's word, the leaf's header with the bucket, and the entry
+//! with its name. Nothing is allocated or copied. Each of the three blocks costs one uncontended
+//! lock and one reference.
 //!
-//! Positions (cookies) stay valid over changes, because entries are listed by (hash, cd) and an
-//! entry never changes either.
+//! Positions (cookies) stay valid when the ZAP changes, because entries are listed by (hash, cd)
+//! and an entry never changes either.
 
 mod change;
 mod cursor;

@@ -34,7 +34,7 @@ impl Cell {
 #[derive(Default)]
 pub(crate) struct Sums {
     pub born: Sizes,
-    /// Freed at once: no snapshot has them.
+    /// Freed in this txg: no snapshot has them.
     pub freed: Sizes,
     /// Left the head, but older snapshots have them.
     pub dead: Vec<BlockPointer>,

@@ -5,9 +5,9 @@
 //!   waits     used + in flight + estimate > limit: the sync of what is in flight shows what really remains
 //!   admitted  else
 //! ```
-//! Why the pool's own limit is strict: admitted changes must fit, or the sync runs out of space in
-//! the middle of a txg. Changes that free space skip the quotas and may use half of the slop space,
-//! so that a full pool can be emptied.
+//! Why the pool's own limit is strict: admitted changes must fit. Otherwise the sync runs out of
+//! space in the middle of a txg. Changes that free space skip the quotas and may use half of the
+//! slop space, so that a full pool can be emptied.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

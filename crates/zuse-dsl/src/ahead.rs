@@ -6,7 +6,7 @@
 //!   heads ─► tables of snapshots ─► snapshots ─► deadlists, object sets
 //! ```
 //! Blocks go into the block cache, the numbers inside object sets into the metadata tier. Errors
-//! are ignored here: the listing itself meets them again and reports them.
+//! are ignored here: the listing reads these blocks again and reports the errors.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Needs {
 /// runs.
 const CHANGED_FIRST: usize = 256;
 /// The largest such chunk. Items come in the order of their names, so each chunk reads all over the
-/// MOS. With small chunkes almost everything was read again and again: forty times for 10,000
+/// MOS. With small chunks almost everything was read again and again: forty times for 10,000
 /// items.
 const CHANGED_AT_ONCE: usize = 2048;
 /// Cache that one of them needs, in bytes, with everything that it reads.
@@ -74,7 +74,7 @@ enum Learned {
     Deadlist(Sizes),
 }
 
-/// A directory that a walk met.
+/// A directory that a walk found.
 pub(crate) struct Met {
     /// Levels below where the walk began.
     pub below: usize,
@@ -324,14 +324,14 @@ impl Drop for OnTheWay {
     }
 }
 
-/// Lengths of chunkes: doubling each time, up to `most`.
+/// Lengths of chunks: doubling each time, up to `most`.
 fn lengths(most: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(CHANGED_FIRST), move |n| {
         Some((n * 2).min(most.max(*n)))
     })
 }
 
-/// Splits items into chunkes of those lengths.
+/// Splits items into chunks of those lengths.
 fn in_chunks<T>(mut items: &[T], most: usize) -> impl Iterator<Item = &[T]> {
     lengths(most).map_while(move |n| {
         let (some, rest) = items.split_at(n.min(items.len()));
@@ -408,7 +408,7 @@ impl Upcoming {
 }
 
 impl Ctx<'_> {
-    /// Items per chunk, at most: two chunkes take half of the cache.
+    /// Items per chunk, at most: two chunks take half of the cache.
     fn changed_at_once(&self) -> usize {
         let limit = self.spa.io().cache().stats().limit;
         (limit / 4 / BYTES_OF_ONE).clamp(CHANGED_FIRST, CHANGED_AT_ONCE)
@@ -433,7 +433,7 @@ impl Ctx<'_> {
     }
 
     /// Calls `f` for items one after the other; reads for changing their datasets are prefetched in
-    /// chunkes. Returns the prefetched objects for the next step, unless there are too many.
+    /// chunks. Returns the prefetched objects for the next step, unless there are too many.
     pub(crate) fn over_gathered<T>(
         &self,
         items: &[T],

@@ -93,7 +93,7 @@ impl Dsl {
     /// Runs `f` in one sync task. Without `changing`, operations are only checked.
     ///
     /// # Errors
-    /// `Refused(ROFS)`; a device or corruption error that `f` met.
+    /// `Refused(ROFS)`; a device or corruption error in `f`.
     pub fn batch<R: Send + 'static>(
         &self,
         changing: bool,

@@ -85,8 +85,8 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    /// Blocks were killed in a head: they count for bookmarks of its newest snapshot, and for newer
-    /// ones.
+    /// Blocks were dropped from a head: they count for bookmarks of its newest snapshot, and for
+    /// newer ones.
     pub(crate) fn count_freed_before_next(
         &self,
         head: u64,

@@ -1,8 +1,8 @@
 //! The queue of trees whose blocks are freed in the background: destroyed heads.
 //!
-//! The walk is post-order, objects by number, so that a resume point is enough: everything before
-//! it is freed. An indirect block is freed exactly when nothing below it is left. The walk pauses
-//! only at level-0 blocks of objects.
+//! The walk is post-order, objects by number. So a bookmark is enough to resume it: everything
+//! before the bookmark is freed. An indirect block is freed exactly when nothing below it is left.
+//! The walk pauses only at level-0 blocks of objects.
 //!
 //! ```text
 //!   meta dnode ─ dnode block ─ objects 1, 2, … (block trees by pointer, then spill) ─ the dnode block itself

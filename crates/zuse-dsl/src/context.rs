@@ -1,4 +1,5 @@
-//! The layer as a whole, and the context in which the MOS changes.
+//! The layer as a whole ([`Dsl`]), and the context of a sync task, in which the MOS changes
+//! ([`Ctx`]).
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock, Weak};

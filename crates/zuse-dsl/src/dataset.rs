@@ -355,8 +355,8 @@ impl Dataset {
     }
 
     /// Its object set, for changing only the header of its intent log. An encrypted one is opened
-    /// without its key until the txg is on disk, because nobody could have loaded the key yet. The
-    /// header is in no MAC.
+    /// without its key until the txg is on disk, because no command could have loaded the key yet.
+    /// The header is in no MAC.
     pub(crate) fn objset_to_claim(&self) -> Result<Arc<Objset>> {
         if self.dsl.is_encrypted(self.object().0)? {
             self.set_raw(true);

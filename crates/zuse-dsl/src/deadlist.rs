@@ -210,8 +210,8 @@ impl<'a> Deadlist<'a> {
                 true => list.append_frees(ctx.tx, &blocks, sizes)?,
                 false => list.append(ctx.tx, &blocks, sizes)?,
             }
-            // Totals of the deadlist are kept beside those of the lists: a listing reads one
-            // number.
+            // Totals of the deadlist are stored in addition to those of the lists: a listing reads
+            // one number.
             total += sizes;
         }
         self.add_totals(ctx, if freed { -total } else { total })?;

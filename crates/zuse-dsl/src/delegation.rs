@@ -1,4 +1,4 @@
-//! Delegated permissions: who may do what to a dataset, as `zfs allow` records it.
+//! Delegated permissions: which user may change what of a dataset, as `zfs allow` records it.
 //!
 //! ```text
 //!   directory ── ZAP: whokey ──► ZAP: names of permissions → 0

@@ -513,7 +513,7 @@ impl Ctx<'_> {
                 let more = list.range(older.prev_snap_txg, d.prev_snap_txg)?.used;
                 self.add_unique(d.prev_snap, more)?;
             }
-            // Blocks born after the previous snapshot and killed after this one are in no other
+            // Blocks born after the previous snapshot and dropped after this one are in no other
             // snapshot, so they are freed.
             let gone = list.range(d.prev_snap_txg, u64::MAX)?;
             self.move_to_free(d.dir, UsedKind::Snap, gone)?;

@@ -9,7 +9,7 @@
 //! are shown. An entry by head also stands for the head's snapshots and clones. The reader of the
 //! log finds out which of them have the block.
 //!
-//! If a log cannot be changed, its entries are lost, and the txg goes on.
+//! If a log cannot be changed, its new entries are lost, and the txg continues.
 
 use std::collections::BTreeSet;
 

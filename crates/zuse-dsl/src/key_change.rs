@@ -142,7 +142,7 @@ impl Dsl {
                 let location = Value::Text(key.location.clone());
                 ctx.set_local(head, "keylocation", &location)?;
                 ctx.log("change key", head, "")?;
-                // Before anybody can read a rewrapped key object.
+                // Before any thread can read a rewrapped key object.
                 ctx.dsl.keep_wrapping_key(dir, key.wrapping);
                 ctx.dsl.move_loaded(&done, dir);
                 Ok(())

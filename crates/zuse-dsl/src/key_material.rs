@@ -37,7 +37,7 @@ pub struct KeyMaterial(Zeroizing<Vec<u8>>);
 pub const KEY_MATERIAL_MAX: usize = 4096;
 
 /// Bound on deriving a key from a passphrase. The number of PBKDF2 rounds comes from the pool or a
-/// stream, whose author may have asked for hours.
+/// stream, whose author may have chosen a number that takes hours.
 pub struct DerivationLimit<'a> {
     rounds: u64,
     go_on: &'a dyn Fn() -> bool,

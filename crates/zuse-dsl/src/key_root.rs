@@ -207,13 +207,13 @@ impl Ctx<'_> {
         self.dsl.move_loaded(&done, dir);
         Ok(())
     }
-    /// A raw stream brings a new wrapping of a directory's key object. That object, and all others
-    /// wrapped with the same key, get the root whose key unwraps them from now on. `put` writes the
-    /// wrapping.
+    /// A raw stream contains a new wrapping of a directory's key object. That object, and all
+    /// others wrapped with the same key, get the root whose key unwraps them from now on. `put`
+    /// writes the wrapping.
     ///
     /// The root's own object may be wrapped with a new key. Datasets created below it here keep
     /// their wrapping and the old key, so each becomes a root of its own. So does an object of
-    /// another root, unless the root's key is proved to unwrap it.
+    /// another root, unless the root's key was seen to unwrap it.
     pub(crate) fn rewrapped_elsewhere(
         &self,
         dir: u64,

@@ -206,7 +206,7 @@ impl Dsl {
     }
 
     /// Key objects have another root now. If that root's key is not loaded, their keys are
-    /// unloaded, because nobody has proved access to them.
+    /// unloaded, because no user has shown that they may access them.
     pub(crate) fn move_loaded(&self, objects: &[u64], root_dir: u64) {
         self.keyring.lock().move_to(objects, root_dir);
     }

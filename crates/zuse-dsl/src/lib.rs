@@ -3,16 +3,16 @@
 //!
 //! ```text
 //!   Dsl ── names ──► Dataset (head or snapshot) ──► Objset          open context
-//!    │                  │ Ledger (what a txg gave birth to and killed)
+//!    │                  │ Ledger (blocks born and freed in a txg)
 //!    └── sync tasks ────┴──► dirs, deadlists, queues in the MOS      syncing context
 //! ```
 //! The state on disk is in the MOS, in bonus buffers and small ZAPs. Handles in memory pin objects,
 //! and hold the rest (open object sets, reservations in flight). Administrative changes are sync
 //! tasks: all or nothing in one txg.
 //!
-//! "Books" are the space sums that the MOS keeps: sizes of directories, datasets and deadlists.
-//! Their invariants are recounted by [`check_accounting`] and by the simulator's checker. The tests
-//! call both after each step. A forged number that would fall below zero ends the txg.
+//! The MOS keeps sums of space: the sizes of directories, datasets and deadlists. Their invariants
+//! are recounted by [`check_accounting`] and by the simulator's checker. The tests call both after
+//! each step. A forged number that would fall below zero ends the txg.
 //! - `used` of a directory is the sum of its breakdown; a parent's CHILD is the sum of its
 //!   children's `used`.
 //! - Every `prev_snap_txg` of the older snapshots of a dataset is a key of its deadlist.

@@ -298,7 +298,7 @@ impl Ctx<'_> {
         if known.is_none() {
             directory.put_u64(self.tx, DELETED, set)?;
         }
-        // So the next txg begins with it, even without writers.
+        // So the next txg begins to free it, even without writers.
         self.spa.note_frees();
         Ok(true)
     }
@@ -332,7 +332,8 @@ impl Ctx<'_> {
     }
 
     /// Frees the blocks of one list, part by part. A part with FREEs is first replaced by one with
-    /// only its live blocks. Then it always says what is left, for whichever system continues.
+    /// only its live blocks. So the list on disk always says what is left, also for another host
+    /// that continues.
     fn work_off(&self, object: u64, budget: &mut Budget) -> Result<Freeing> {
         let mut list = match Deadlist::open(self.meta, object) {
             Ok(list) => list,

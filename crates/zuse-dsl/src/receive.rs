@@ -54,7 +54,7 @@ pub struct ReceiveProgress {
     pub bytes: u64,
 }
 
-/// The stream's description of itself, and its target.
+/// What the stream says about itself, and the target.
 #[derive(Clone, Debug)]
 pub struct ReceiveBegin {
     /// The filesystem or volume.

@@ -1,5 +1,5 @@
-//! Redaction: lists of blocks that a send leaves out, and those of received datasets. Chapters 04
-//! §12.5 and 05b §5.6 of the format notes.
+//! Redaction: the lists of blocks that a send leaves out, in bookmarks and in received datasets.
+//! Chapters 04 §12.5 and 05b §5.6 of the format notes.
 //!
 //! ```text
 //!   bookmark ─ redaction_obj ─► object: bonus or spill: header with the guids of the redaction snapshots

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Zuse never rewrites a pointer itself; it only maintains these lists. An entry is not a block to
-//! be freed, because its copy is in use. It is a range of a removed vdev that nobody will look up
+//! be freed, because its copy is in use. It is a range of a removed vdev that will not be looked up
 //! any more.
 
 use zuse_base::{Error, Result, Span};

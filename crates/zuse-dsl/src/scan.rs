@@ -3,27 +3,28 @@
 //!
 //! ```text
 //!   sync task          state as of here on disk, watch of freed places begins
-//!   scan thread        walk ─► blocks collected ─► sorted by place ─► each verified
+//!   scan thread        walk ─► blocks collected ─► sorted by place ─► each one verified
 //!   sync task          position and figures of that batch on disk; the next one …  or the end
 //! ```
-//! - A batch is a part of the walk: some thousand blocks, some seconds. Everything before the
+//! - A batch is a part of the walk: some thousand blocks, a few seconds. Everything before the
 //!   position on disk was verified. After a crash or an export one batch is repeated.
-//! - The walk runs beside all other work, on trees that may be replaced meanwhile. Places freed
-//!   since the batch began are noted ([`zuse_io::Pipeline::watch_frees`]) and skipped; nothing is
-//!   written to them.
+//! - The walk runs at the same time as all other work, on trees that may be replaced meanwhile.
+//!   Places freed since the batch began are recorded ([`zuse_io::Pipeline::watch_frees`]) and
+//!   skipped; nothing is written to them.
 //! - Only blocks born before the scan's `max_txg` are visited: later changes cannot add any.
 //! - Creating or destroying snapshots, and destroying or swapping heads, change the position in the
 //!   same txg. That applies to the position on disk and to that of the current batch
 //!   ([`Position`]).
-//! - A batch whose dataset was destroyed, or in which more was freed than is noted, is thrown away.
-//! - Blocks that a dedup table shares are verified with the table, once, before the trees are
-//!   walked. The walk skips them. A block that becomes shared meanwhile is not skipped, nor one
-//!   that was found lost: its pointers have names. From the first such block on the state says that
-//!   nothing may be skipped (`ddt_class_max` 0). A process that resumes the scan does not know
-//!   which blocks these are.
-//! - What a leaf did not take is known only to the scan that wrote it. On disk such blocks count as
-//!   errors until the scan ends. A resilver with errors that is taken up begins again.
-//! - `Scan`'s lock is a leaf: nothing is read or waited for under it.
+//! - A batch is discarded if its dataset was destroyed, or if more was freed than can be recorded.
+//! - Blocks that are shared in a dedup table are verified with the table, once, before the trees
+//!   are walked. The walk skips them. It does not skip a block that becomes shared meanwhile. Nor
+//!   does it skip a block that was found lost, because only its pointers have names to report. From
+//!   the first such block on the state on disk says that nothing may be skipped (`ddt_class_max`
+//!   0). A process that resumes the scan does not know which blocks these are.
+//! - Which blocks a leaf failed to take is known only to the running scan. On disk such blocks
+//!   count as errors until the scan ends. A resilver with errors begins again when another process
+//!   resumes it.
+//! - `Scan`'s lock is a leaf: no thread reads or waits under it.
 
 mod engine;
 mod error_scrub;
@@ -92,7 +93,7 @@ struct State {
     /// The last class of dedup tables whose blocks are skipped in the trees.
     shared: u64,
     worker: Option<Worker>,
-    /// No worker is started any more: the pool is being closed.
+    /// No thread is started any more: the pool is being closed.
     closing: bool,
 }
 

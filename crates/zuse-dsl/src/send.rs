@@ -245,8 +245,8 @@ impl Dsl {
         };
         let mut out = Vec::new();
         for (key, stored) in &entries {
-            // A value unknown to older software is stored in a separate entry, beside the default
-            // for that software.
+            // A value unknown to older software is stored in a separate entry. That software sees
+            // its default.
             let newer = entries
                 .iter()
                 .find(|(k, _)| !received_only && *k == ignore_unknown_key(key));

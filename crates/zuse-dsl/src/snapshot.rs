@@ -140,8 +140,8 @@ impl Ctx<'_> {
     pub(crate) fn check_snapshot(&self, name: &str, head: u64, snap: &str) -> Result<()> {
         check_snapshot(name, snap)?;
         let phys = self.meta.ds(head)?;
-        // Blocks are attributed to snapshots by txg: two snapshots in one txg could not be told
-        // apart.
+        // Blocks are attributed to snapshots by txg: two snapshots of one dataset in one txg could
+        // not be distinguished.
         if phys.prev_snap_txg >= self.txg {
             return Err(Error::refused(
                 Errno::AGAIN,
@@ -219,7 +219,7 @@ impl Ctx<'_> {
             };
             self.charge(phys.dir, UsedKind::RefReservation, held)?;
         }
-        // The snapshot gets the deadlist with the blocks killed before it; the head gets an empty
+        // The snapshot gets the deadlist with the blocks dropped before it; the head gets an empty
         // one.
         let keys = self.keys_after_snapshot(head, &phys, entry(BOOKMARKS).is_some())?;
         let deadlist = Deadlist::create(self, &keys)?;

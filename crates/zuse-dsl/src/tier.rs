@@ -1,4 +1,5 @@
-//! The metadata tier: decoded metadata for listings and `get`, kept apart from the block cache.
+//! The metadata tier: a cache of decoded metadata for listings and `get`, separate from the block
+//! cache.
 //!
 //! ```text
 //!   stored    property ZAP           → decoded entries
@@ -11,13 +12,13 @@
 //! File data never evicts anything here. Each table has its own bound. A full table drops the
 //! entries that were not used since it was last full.
 //!
-//! Why an entry is right
+//! Why an entry is never outdated
 //! - `stored` and `resolved` follow the MOS. A sync task that changes properties or moves
 //!   directories drops the affected entries, under the configuration lock.
 //! - `datasets` and `deadlists` follow the newest state of the MOS. Whatever changes or frees such
 //!   an object drops its entry afterwards ([`Tier::forget_object`]). Only listings use them; a
 //!   change reads the MOS itself.
-//! - `names` are guesses. Their user verifies the name in the parent's ZAP ([`Dsl::name_in`]).
+//! - `names` are guesses. Their user verifies the name in the parent's ZAP (`Dsl::name_in`).
 //! - `roots` is keyed by the address and birth of a block that never changes, so an entry stays
 //!   right.
 

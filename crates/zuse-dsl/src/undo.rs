@@ -7,7 +7,7 @@
 //!   undo        the versions of this txg are dropped; what is in memory beside the MOS follows it
 //! ```
 //! Earlier changes of the txg (written datasets, earlier tasks) stay in either case, and the txg
-//! goes on.
+//! continues.
 //!
 //! Invariants
 //! - The MOS changes in syncing context only, so all its versions after a savepoint belong to the
@@ -15,8 +15,8 @@
 //! - There is one savepoint at a time, which ends before the MOS is written. Asserted.
 //! - Nothing is freed between savepoint and keep: a block counts as in use until the changes are
 //!   kept. All frees of a task go through [`Ctx::free_or_leak`], which notes them.
-//! - The configuration lock is held for writing. So nobody has seen the reverted changes, and no
-//!   key was loaded or unloaded. Asserted at both ends.
+//! - The configuration lock is held for writing. So no other thread has seen the reverted changes,
+//!   and no key was loaded or unloaded. Asserted at both ends.
 //!
 //! A batch refuses heads that are owned, or changed in a later txg. So their object sets are the
 //! same before and after.
@@ -62,7 +62,7 @@ impl Ctx<'_> {
         })
     }
 
-    /// Nobody reads the MOS meanwhile, because each change is made under the lock.
+    /// No other thread reads the MOS meanwhile, because each change is made under the lock.
     fn assert_alone(&self) {
         assert!(
             self.dsl.config.try_read().is_none(),

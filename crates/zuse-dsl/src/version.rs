@@ -8,9 +8,9 @@
 //!   13  parts of used bytes                           deadlists with keys, clones of directories
 //! ```
 //! Chapter 04 §10 of the format notes. A pool is upgraded on request only. Code that writes a
-//! version-dependent format asks [`Meta::version`] first. Existing data keeps its format, so an
-//! upgraded pool has old and new ones side by side. Before version 26 no frees are queued: a
-//! destroyed snapshot or head is freed in one txg.
+//! version-dependent format checks [`Meta::version`] first. Existing data keeps its format, so an
+//! upgraded pool has data of both formats. Before version 26 no frees are queued: a destroyed
+//! snapshot or head is freed in one txg.
 
 use zuse_base::{Errno, Error, Result};
 use zuse_dmu::zap::normalize::TOUPPER;
@@ -41,7 +41,7 @@ pub(crate) const VERSION_SNAPSHOT_PROPERTIES: u64 = 12;
 pub(crate) const VERSION_BREAKDOWN: u64 = 13;
 /// Snapshots can be held, and destroyed later.
 pub(crate) const VERSION_HOLDS: u64 = 18;
-/// Received properties are apart.
+/// Received properties are stored separately.
 pub(crate) const VERSION_RECEIVED: u64 = 22;
 /// File systems have system attributes.
 pub(crate) const VERSION_ATTRIBUTES: u64 = 24;

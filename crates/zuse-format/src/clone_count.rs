@@ -1,6 +1,6 @@
 //! The number of pointers of a block beyond its first, as eight bytes in a table of cloned blocks
 //! (chapter 04b, 2). They are in their writer's byte order, which is not recorded. No block has 2³²
-//! pointers, so the smaller number is the right one.
+//! pointers. So both byte orders are tried, and the smaller number is the right one.
 
 use zuse_base::ByteOrder;
 

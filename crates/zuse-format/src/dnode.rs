@@ -112,7 +112,7 @@ pub struct DnodeView<'a> {
 }
 
 impl<'a> DnodeView<'a> {
-    /// Checks the dnode at the start of `bytes` (which may go on with further slots); `None` for a
+    /// Checks the dnode at the start of `bytes` (which may contain further slots); `None` for a
     /// free slot.
     ///
     /// # Errors
@@ -422,7 +422,7 @@ impl DnodePhys {
     }
 }
 
-/// How many block pointers a new dnode of `size` bytes gets beside its bonus.
+/// How many block pointers a new dnode of `size` bytes has room for, with its bonus.
 pub fn block_pointers_for(size: usize, bonus_type: u8, bonus_len: usize) -> u8 {
     if bonus_type == object_type::SA {
         return 1;

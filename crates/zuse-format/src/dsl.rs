@@ -1,8 +1,8 @@
 //! Structures of the dataset and snapshot layer: bonus buffers, bookmarks, queues.
 //!
-//! All are arrays of 64-bit words, little-endian here (their blocks were swapped before). Bonus
-//! structures have grown over the versions: missing fields of a short one read as zero, and it is
-//! written back with its old length.
+//! All are arrays of 64-bit words, little-endian here, because their blocks were swapped before.
+//! Bonus structures have grown over the versions. Missing fields of a short one read as zero, and
+//! it is written back with its old length.
 
 use crate::block_pointer::{BP_SIZE, BlockPointer};
 use crate::error::{FormatResult, bad, need};

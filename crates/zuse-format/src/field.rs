@@ -69,7 +69,7 @@ pub fn swap_array(bytes: &mut [u8], width: usize) {
     }
 }
 
-/// Reverses the bytes of the integer at `at`, when it lies inside the slice.
+/// Reverses the bytes of the integer at `at`, if it is inside the slice.
 pub(crate) fn swap_one(bytes: &mut [u8], at: usize, width: usize) {
     if let Some(field) = bytes.get_mut(at..at + width) {
         field.reverse();

@@ -28,7 +28,7 @@ pub enum PropertyKind {
     Number,
     /// Bytes.
     Text,
-    /// A word that stands for a number.
+    /// A word for a number.
     Index,
 }
 

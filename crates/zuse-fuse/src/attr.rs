@@ -68,7 +68,7 @@ pub struct SetAttr {
     pub kill_suidgid: bool,
 }
 
-/// What `statfs` tells.
+/// The figures of `statfs`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatFs {
     /// Size in units of `frsize`.

@@ -1,9 +1,9 @@
 //! Copies of a mount in other mount namespaces.
 //!
 //! A container or service that starts while a mount exists gets a copy of it. Unmounting here
-//! leaves that copy, and with it the session: often nobody can reach it. So the kernel is asked to
-//! write the dirty data of the copy, and then the connection is aborted. Processes that use the
-//! copy get ENOTCONN.
+//! leaves that copy, and with it the session. Often no process can unmount it. So the kernel is
+//! made to write the dirty data of the copy, and then the connection is aborted. Processes that use
+//! the copy get ENOTCONN.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -16,14 +16,15 @@
 //! ones) and attributes without time limit and pages across opens. Changes that bypass the kernel
 //! (rollback, receive, a command to the daemon) are reported to it through the [`Notifier`].
 //!
-//! The kernel caches no listings. A cached listing begun before a name was created would be given
-//! to clients that started afterwards. A file would be missing in its creator's own next listing.
+//! The kernel caches no listings. Otherwise a listing that began before a name was created would be
+//! given to clients that start afterwards. A program that creates a file and then lists the
+//! directory would not see it.
 //!
 //! Rules that this crate is built around:
 //! - Nothing of the kernel's ABI is visible outside `wire`.
 //! - The daemon never accesses its own mount: facts about it come from `/proc/self/mountinfo` and
-//!   `/sys`. A thread that serves requests and waits for a request is a deadlock that even
-//!   `kill -9` does not end.
+//!   `/sys`. A thread that serves requests and waits for one itself is a deadlock, which even `kill
+//!   -9` does not end.
 //! - Invalidations are sent by a thread that holds no lock and serves no request. The kernel may
 //!   make it wait for a page that is being read, and that read may wait for the invalidating
 //!   caller's locks.

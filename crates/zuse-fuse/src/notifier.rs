@@ -4,8 +4,8 @@
 //! - One thread sends the notices. It exists while there are some, serves no request and holds no
 //!   lock while it sends. The kernel may make it wait for a page or a directory that another
 //!   request has locked. That request may wait for locks of the thread that asked for the
-//!   invalidation. So asking never waits: the queue is bounded, and a full queue is the caller's to
-//!   handle.
+//!   invalidation. So requesting an invalidation never waits: the queue is bounded, and a full
+//!   queue is an error that the caller handles.
 //! - With the write-back cache the kernel owns size and times of every regular file it knows,
 //!   whatever is invalidated. A file whose *content* was replaced without the kernel (rollback,
 //!   receive) must get another [`generation`](crate::Attr::generation) and its name an

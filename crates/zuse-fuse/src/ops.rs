@@ -2,20 +2,21 @@
 //!
 //! Methods block; the session calls them from several threads at once. Every failure is an errno
 //! for the calling process. A method that panics fails its own request with `EIO`, and the session
-//! goes on.
+//! continues.
 //!
 //! References. The kernel holds one reference on an inode for each successful
 //! [`lookup`](Ops::lookup), [`mknod`](Ops::mknod), [`mkdir`](Ops::mkdir),
 //! [`symlink`](Ops::symlink), [`link`](Ops::link) and [`create`](Ops::create). It holds another for
 //! each entry that a [`readdir`](Ops::readdir) added with attributes, except `.` and `..`.
-//! [`forget`](Ops::forget) gives them back. At unmount nothing is forgotten one by one.
+//! [`forget`](Ops::forget) releases them. At unmount the kernel sends no `forget`.
 //!
-//! Privileges. The kernel leaves it to the server to clear set-id bits; otherwise it would ask for
-//! the capabilities of a file before each write. Clear them on [`write`](Ops::write) and
-//! [`setattr`](Ops::setattr) if their flag says so. Clear them on [`fallocate`](Ops::fallocate) and
-//! [`copy_file_range`](Ops::copy_file_range) by anyone except root. The kernel does not check
+//! Privileges. The server clears set-id bits. Otherwise the kernel would request the capabilities
+//! of a file before each write. Clear them on [`write`](Ops::write) and [`setattr`](Ops::setattr)
+//! if their flag says so. Clear them on [`fallocate`](Ops::fallocate) and
+//! [`copy_file_range`](Ops::copy_file_range) by callers other than root. The kernel does not check
 //! afterwards. A server that clears bits outside of `setattr` must call
-//! [`Notifier::attributes_changed`] before it answers, or the kernel still honours them.
+//! [`Notifier::attributes_changed`] before it answers. Otherwise the kernel still honours the old
+//! bits.
 
 #[cfg(doc)]
 use crate::Notifier;

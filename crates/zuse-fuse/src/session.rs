@@ -24,7 +24,7 @@ use crate::mount_point::{self, MountError, MountPoint};
 use crate::wire::{Channel, ThreadPool};
 use crate::{MountOptions, Notifier, Ops, copies, wire};
 
-/// How long a session may go on after its mount was removed.
+/// How long a session may continue after its mount was removed.
 const COPIES: Duration = Duration::from_secs(1);
 
 /// Whether the session has ended, and how.
@@ -91,7 +91,7 @@ pub fn mount<O: Ops>(
     let session = match wire::open(ops, fd, options) {
         Ok(session) => session,
         Err(e) => {
-            // A mount that nobody serves would hang its users.
+            // Requests to a mount without a server would hang.
             let _ = point.detach(UnmountFlags::DETACH, false);
             return Err(MountError::Session(e));
         }
@@ -219,7 +219,7 @@ impl Mounted {
     }
 
     /// Ends a session that continues after its mount was removed, because another mount namespace
-    /// has a copy. It gets [`COPIES`] to end by itself. Data changed through a copy is written,
+    /// has a copy. It gets `COPIES` to end by itself. Data changed through a copy is written,
     /// then the connection is aborted. Returns a message about the user of the copy, if it was
     /// aborted.
     ///

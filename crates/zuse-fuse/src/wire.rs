@@ -9,7 +9,7 @@
 //!   short for its type, or a method that panics, fails that one request with `EIO`.
 //! - A worker reads one message at a time into a buffer of its own, which the message borrows until
 //!   it is answered. Workers serve all connections of the process (`thread_pool`).
-//! - An answer that the kernel does not need any more (its client was killed) is dropped.
+//! - An answer that the kernel refuses, because the client was killed, is dropped.
 //! - Requests cannot be interrupted; the kernel is told so once.
 
 mod abi;

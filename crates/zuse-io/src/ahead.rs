@@ -1,21 +1,22 @@
-//! Prefetching many blocks into the cache, in the order in which they lie on the devices.
+//! Prefetching many blocks into the cache, in the order of their offsets on the devices.
 //!
 //! ```text
 //!   pointers in any order ─► sorted by place ─► runs ─► one device read each ─► every block's checksum ─► cache
 //! ```
-//! - Blocks that one txg wrote lie together: those of an object set within some dozen KiB. So the
-//!   bytes of the last runs are kept for a while, and a run begins somewhat before its first block.
-//!   The next layer of a tree then often needs no device read.
+//! - Blocks that one txg wrote are close to each other: those of an object set within some dozen
+//!   KiB. So the bytes of the last runs are kept for a while, and a run begins somewhat before its
+//!   first block. The next layer of a tree then often needs no device read.
 //! - No block is read twice. A block that another thread is reading is left to that thread. A
 //!   thread that needs a block of a run under way waits for that run. The blocks of a run are
-//!   claimed when its turn comes, so nobody waits for more than one run.
+//!   claimed when its turn comes, so a thread waits for at most one run.
 //! - The device is told of the next [`TOLD`] runs, so that it works on them together. It is not
-//!   told of a run right behind another one, because the host detects sequential reads itself.
-//!   There the advice costs more than it saves: 20 µs of the processor for 64 KiB instead of 4.
-//! - Long uncompressed blocks side by side on a lone disk are read straight into the memory where
-//!   they stay, past the host's page cache ([`zuse_device::BlockDevice::read_apart`]). There is no
-//!   buffer between, and nothing is cleared. The host is not told of these: it would read them into
-//!   its page cache. 64 KiB cost 18 µs of a processor this way instead of 33.
+//!   told of a run that directly follows another one, because the host detects sequential reads
+//!   itself. There the advice costs more than it saves: 20 µs of processor time for 64 KiB instead
+//!   of 4.
+//! - Neighbouring long uncompressed blocks on a single disk are read straight into their final
+//!   memory, past the host's page cache ([`zuse_device::BlockDevice::read_apart`]). There is no
+//!   intermediate buffer, and no memory is cleared. The host is not told of these: it would read
+//!   them into its page cache. 64 KiB cost 18 µs of processor time this way instead of 33.
 //!
 //! Prefetching is only a hint. What cannot be read or verified this way is left to the reader that
 //! needs it. That reader tries the other copies, heals, and reports what is wrong. Encrypted blocks
@@ -52,7 +53,7 @@ const LONG: usize = 64 << 10;
 /// Bytes of runs that are kept.
 const KEPT: usize = 24 << 20;
 
-/// Bytes of a device that one read brought.
+/// Bytes of a device from one read.
 struct Run {
     vdev: u32,
     start: u64,
@@ -78,7 +79,7 @@ impl Run {
     }
 }
 
-/// A prefetcher: brings blocks into the cache, layer by layer.
+/// A prefetcher: reads blocks into the cache, layer by layer.
 pub struct Ahead {
     io: Arc<Pipeline>,
     work: Arc<WorkPool>,
@@ -293,8 +294,8 @@ impl Job {
         Some((first.vdev(), start, len))
     }
 
-    /// Where its blocks lie, relative to the first block. `None` unless they are for the cache,
-    /// long, and stored uncompressed.
+    /// The offsets of its blocks, relative to the first block. `None` unless they are for the
+    /// cache, long, and stored uncompressed.
     fn parts(&self) -> Option<Vec<Range<usize>>> {
         let (_, start, len) = self.place(0).filter(|_| self.keep)?;
         if len < LONG {
@@ -364,7 +365,7 @@ impl Pipeline {
         done
     }
 
-    /// Where a job's blocks lie, if they are to be read straight into their final memory.
+    /// The offsets of a job's blocks, if they are to be read straight into their final memory.
     fn parts(&self, job: &Job) -> Option<Vec<Range<usize>>> {
         let may = self.brings_around.load(Relaxed);
         may.then(|| job.parts()).flatten()

@@ -1,9 +1,9 @@
-//! The seam between the write pipeline and the pool's allocator.
+//! The interface between the write pipeline and the pool's allocator.
 
 use zuse_base::{Result, Txg};
 use zuse_format::Dva;
 
-/// Which kind of vdev a block wants; the allocator may fall back to [`AllocClass::Normal`].
+/// Which kind of vdev a block should be on; the allocator may fall back to [`AllocClass::Normal`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum AllocClass {
     /// Ordinary vdevs.
@@ -27,12 +27,12 @@ pub struct Allocation {
     pub count: usize,
 }
 
-/// Gives out and takes back space. Implemented by the pool's metaslab allocator.
+/// Allocates and frees space. Implemented by the pool's metaslab allocator.
 ///
 /// All calls belong to a txg that is not committed yet. Freed space can be allocated again only
 /// after two more txgs are on disk. So the uberblocks of the last three txgs stay valid.
 pub trait Allocate: Send + Sync {
-    /// Space for `copies` DVAs of `psize` bytes each, placed apart from each other.
+    /// Space for `copies` DVAs of `psize` bytes each, at a distance from each other.
     ///
     /// `Ok(None)`: no metaslab has that much contiguous space; the caller may gang.
     ///

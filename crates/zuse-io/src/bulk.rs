@@ -1,4 +1,5 @@
-//! Reading many blocks once, for sends. They use what the cache has, and leave nothing in it.
+//! Reading many blocks once, for sends. Blocks in the cache are used, and no block is added to the
+//! cache.
 //!
 //! ```text
 //!   pointers in stream order ─► runs of neighbours ─► one device read each ─► every block's checksum ─► slices
@@ -89,7 +90,7 @@ impl Pipeline {
             .flatten()
     }
 
-    /// Like [`Self::read_uncached`], for a dataset with that key.
+    /// The block from the cache, or read without being cached. `key` is the key of its dataset.
     ///
     /// # Errors
     /// As [`Self::read_keyed`].
@@ -171,7 +172,7 @@ impl Pipeline {
         Ok(out)
     }
 
-    /// How many of the first pointers lie close together on one device, in order.
+    /// How many of the first pointers are close together on one device, in order.
     fn run_length(&self, bps: &[BlockPointer]) -> usize {
         let Some(first) = bps.first().filter(|bp| plain(bp)) else {
             return 1;

@@ -26,7 +26,7 @@
 //! - Loans are taken off `limit`, so that cache and loans together stay within the budget. They are
 //!   for copies of cached blocks that are being changed, and for values of extended attributes.
 //! - At most half is lent. Up to three quarters are lent to values, as long as no cached block has
-//!   to go for it.
+//!   to be evicted for that.
 //! - Values beyond that have a budget of their own ([`Cache::set_extra_budget`]), which is 0 unless
 //!   the owner sets it.
 //!
@@ -71,8 +71,8 @@ impl Key {
         }
     }
 
-    /// Key of the same block as readers without the dataset's key see it: unproved, with encrypted
-    /// bonuses in dnodes.
+    /// Key of the same block as readers without the dataset's key see it: not authenticated, and
+    /// with encrypted bonuses in dnodes.
     pub(crate) fn locked(self) -> Self {
         Self {
             sum: !self.sum,
@@ -544,7 +544,7 @@ impl Cache {
     }
 }
 
-/// Ends a flight that brought no block, also if the fetch panics.
+/// Ends a flight without a block, also if the fetch panics.
 struct FlightEnd<'a> {
     cache: &'a Cache,
     key: Key,

@@ -14,7 +14,7 @@ use zuse_format::BlockPointer;
 use crate::gang::is_truncated;
 use crate::{Pipeline, WritePolicy};
 
-/// Whether a block is looked for by its content.
+/// Whether the dedup table is searched for a block's content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Dedup {
     /// No.
@@ -156,10 +156,10 @@ impl Pipeline {
         {
             // Set before the block is counted, because the table keeps the final pointer.
             bp.set_dedup(true);
-            // The table locks the key meanwhile, so two writers of the same content meet here.
+            // The table locks the key meanwhile, so a second writer of the same content waits here.
             match contents.count(txg, bp, policy.copies, &block)? {
                 DedupOutcome::Counted => return Ok(()),
-                // Two blocks with the same weak checksum: a strong checksum tells them apart.
+                // Two blocks with the same weak checksum: a strong checksum distinguishes them.
                 DedupOutcome::Differs if !kind.is_dedup_capable() => {
                     kind = ChecksumKind::Sha256;
                     bp.set_checksum_kind(kind as u8);

@@ -233,7 +233,7 @@ impl DatasetKey {
         }
     }
 
-    /// Proves the decoded block of an object set by the MACs in it.
+    /// Authenticates the decoded block of an object set by the MACs in it.
     ///
     /// # Errors
     /// `Corrupt`: authentication failed.
@@ -367,7 +367,7 @@ impl DatasetKey {
 
     /// Encrypts an intent log block in place, with the salt and IV of the pointer that leads to it.
     /// Returns its MAC, which becomes words 2 and 3 of the embedded checksum. A block is sealed
-    /// once: the same salt and IV must not meet other bytes.
+    /// once: the same salt and IV must not be used for other bytes.
     ///
     /// # Errors
     /// Records leave the block: a bug of the caller.

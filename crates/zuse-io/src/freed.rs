@@ -1,8 +1,8 @@
 //! Where space was freed, or rewritten in place, since the pool was opened. A pointer to such a
 //! place that a reader still holds may be stale.
 //!
-//! Why: a slow reader, or one of a snapshot that was just destroyed, may ask for a block that is
-//! gone. Its first copy may hold another block by then, while its second is not yet reused. By
+//! Why: a slow reader, or a reader of a snapshot that was just destroyed, may request a block that
+//! was freed. Its first copy may hold another block by then, while its second is not yet reused. By
 //! checksums alone the first copy looks damaged. Healing it would overwrite the other block. So a
 //! copy is healed only where nothing was freed since the block was born. Elsewhere the reader gets
 //! the good copy, and the bad one stays.

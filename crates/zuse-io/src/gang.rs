@@ -1,9 +1,9 @@
 //! Gang blocks: a block in several parts, its members, under a header that lists them (chapter 02
 //! §6 of the format notes).
 //!
-//! Every header is checksummed over its own place (vdev, offset, birth). So a stale header at a
-//! reused place is told from a fresh one. Depth and number of members are bounded, so a hostile
-//! tree cannot recurse without end.
+//! The checksum of every header covers its own place (vdev, offset, birth). So an old header at a
+//! reused place is recognised. Depth and number of members are bounded, so a hostile tree cannot
+//! recurse without end.
 
 use std::fmt::Display;
 use std::sync::atomic::Ordering::Relaxed;

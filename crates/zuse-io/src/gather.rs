@@ -7,22 +7,21 @@
 //!   in flight (readable) ─► due ─► the device, one thread each ─► gone       drain(): everything, before the commit's flush
 //! ```
 //! Why: a txg of many small objects writes its blocks of 4 KiB side by side, because the allocator
-//! hands space out in order. One call for each would cost more than everything else about writing
-//! it. Above all the writing threads would wait for the host's file lock. For the same reason only
-//! one thread at a time writes to a device. A second thread leaves its run with that one and goes
-//! on.
+//! hands space out in order. One call for each would cost more than all other steps of writing it,
+//! mostly because the writing threads wait for the host's file lock. For the same reason only one
+//! thread at a time writes to a device. A second thread hands its run to that thread and continues.
 //!
 //! Large writes may go past the host's page cache ([`zuse_vdev::Vdevs::bypasses_cache`]). There
 //! blocks of more than [`ASIDE`] bytes have runs of their own, up to [`LARGE`] of them. The copy
-//! into the run replaces the copy into the page cache. 64 KiB cost 37 to 57 µs of processor through
-//! the page cache and 6 to 9 past it. Such a run is aligned to pages and ends with one; what is
-//! behind the last whole page waits for more. Smaller blocks stay in the page cache. They are
-//! mostly metadata, which the next opening of the pool reads again.
+//! into the run replaces the copy into the page cache. 64 KiB cost 37 to 57 µs of processor time
+//! through the page cache and 6 to 9 past it. Such a run begins and ends at page boundaries. Bytes
+//! after the last whole page wait for more. Smaller blocks stay in the page cache. They are mostly
+//! metadata, which the next opening of the pool reads again.
 //!
 //! Invariants
-//! - Bytes that were put and have not reached the devices are found by [`Gather::peek`]. So a
-//!   reader never sees the older bytes below. A block may be cut in two at the end of a page.
-//!   Before it is read, its rest is written ([`Gather::holds_part`]).
+//! - Bytes that were put and are not on the devices yet are found by [`Gather::peek`]. So a reader
+//!   never sees the older bytes below. A block may be cut in two at the end of a page. Before it is
+//!   read, its rest is written ([`Gather::holds_part`]).
 //! - Two open runs never hold the same byte. No byte is open while an older version of it is in
 //!   flight. So a block that is rewritten in place is changed in its run, or waits until the run is
 //!   on the device. Asserted where a block is put.
@@ -49,7 +48,7 @@ use zuse_device::PAGE;
 
 /// Larger writes through the host's cache are not gathered: copying them costs more than a call.
 pub(crate) const SMALL: usize = 32 << 10;
-/// Larger writes go around the host's cache where the device can do that.
+/// Larger writes go past the host's page cache where the device supports that.
 pub(crate) const ASIDE: usize = 8 << 10;
 /// Larger writes always go through the host's cache, not gathered.
 pub(crate) const LARGE: usize = 1 << 20;
@@ -71,7 +70,7 @@ pub(crate) struct Run {
     pub vdev: u32,
     pub txg: Txg,
     pub start: u64,
-    /// A run of large blocks, to be written around the host's cache.
+    /// A run of large blocks, to be written past the host's page cache.
     bulk: bool,
     buffer: Vec<u8>,
     /// Bytes of the buffer before the first one.
@@ -125,7 +124,7 @@ impl Run {
         self.vdev == vdev && self.start < start + len as u64 && start < self.end()
     }
 
-    /// Where the bytes of a place lie in the buffer.
+    /// Where the bytes of a place are in the buffer.
     fn part(&self, vdev: u32, start: u64, len: usize) -> Option<std::ops::Range<usize>> {
         let from = usize::try_from(start.checked_sub(self.start)?).ok()? + self.lead;
         let to = from.checked_add(len)?;
@@ -225,7 +224,7 @@ impl Gather {
     }
 
     /// Adds the bytes of a block, for a place of `room` bytes that belongs to it alone. With `bulk`
-    /// they go into a run that goes around the host's cache. `write` writes a run.
+    /// they go into a run that is written past the host's page cache. `write` writes a run.
     pub fn put(
         &self,
         (txg, vdev, start): (Txg, u32, u64),
@@ -348,7 +347,7 @@ impl Gather {
         self.landed.wait(state)
     }
 
-    /// Waits until nothing is in flight for a place and no open run meets it. A place inside one
+    /// Waits until nothing is in flight for a place and no open run touches it. A place inside one
     /// open run is changed there if bytes are given. Then no guard is returned.
     fn apart(
         &self,

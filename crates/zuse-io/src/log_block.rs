@@ -1,5 +1,5 @@
-//! The checksum of an intent log's block, which stands in the block itself (chapter 05 §2.4 of the
-//! format notes).
+//! The checksum of an intent log's block, which is stored in the block itself (chapter 05 §2.4 of
+//! the format notes).
 
 use zuse_base::{ByteOrder, Error, Result, Txg};
 use zuse_codec::{ChecksumKind, open_zil, open_zil_legacy, seal_zil, zil_sums};

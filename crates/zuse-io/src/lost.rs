@@ -1,10 +1,10 @@
-//! Blocks that no copy could give: the pool's error log is written from these.
+//! Blocks of which no copy could be read. The pool's error log is written from these.
 //!
 //! ```text
 //!   a read fails ─► suspect ─► judged lost ─► new ─► a txg writes them into the log ─► known
 //!                      └─────► the reader only looked at an old state of the object: forgotten
 //! ```
-//! - A reader of an old tree may meet blocks that were freed and reused. So a block counts as lost
+//! - A reader of an old tree may read blocks that were freed and reused. So a block counts as lost
 //!   only when the reader of the object has found that its tree is current.
 //! - A block is noted once, however often it is read.
 //! - Only the layer of objects can note it, because only that layer knows which object a block
@@ -90,7 +90,7 @@ impl Lost {
         self.state().new.iter().copied().collect()
     }
 
-    /// The log was rewritten, so blocks that are met again are noted again.
+    /// The log was rewritten, so blocks that are read again are recorded again.
     pub fn forget_known(&self) {
         self.state().known.clear();
     }

@@ -7,12 +7,12 @@
 //! bytes are moved into the cache, not copied.
 //!
 //! Rules
-//! - A block is never overwritten once an uberblock names it. In-place rewrites happen only for
-//!   blocks born in the txg that is syncing (`WritePolicy::pass` ≥ 2), which no uberblock names
+//! - A block is never overwritten once an uberblock leads to it. In-place rewrites happen only for
+//!   blocks born in the txg that is syncing (`WritePolicy::pass` ≥ 2), to which no uberblock leads
 //!   yet.
 //! - A pointer from disk is validated before any of its fields is used.
 //!
-//! Here: the pipeline itself, its books and freeing. `read` and `write` have a file each.
+//! Here: the pipeline itself, its counters and freeing. `read` and `write` have a file each.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -38,7 +38,7 @@ mod write;
 
 pub(crate) use write::{CompressedForm, normal, seal};
 
-/// Where one copy of a pointer's block lies.
+/// Where one copy of a pointer's block is.
 pub(crate) fn address_of(dva: &Dva, bp: &BlockPointer) -> Address {
     Address::new(dva.vdev(), dva.offset(), Txg(bp.physical_birth()))
 }
@@ -125,7 +125,7 @@ pub struct Pipeline {
     pub(crate) workspaces: ObjectPool<Workspace>,
     gathers: AtomicBool,
     around: AtomicBool,
-    /// Long blocks are prefetched around the host's cache.
+    /// Long blocks are prefetched past the host's page cache.
     pub(crate) brings_around: AtomicBool,
 }
 
@@ -219,19 +219,19 @@ impl Pipeline {
         }
     }
 
-    /// From now on small writes wait for their neighbours ([`crate::gather`]). Before a flush of
+    /// From now on small writes wait for their neighbours (`crate::gather`). Before a flush of
     /// the devices call [`Self::drain`].
     pub fn gather_writes(&self) {
         self.gathers.store(true, Relaxed);
     }
 
-    /// Whether large blocks are written around the host's cache, on devices that can do that.
+    /// Whether large blocks are written past the host's page cache, on devices that support it.
     pub fn write_around(&self, yes: bool) {
         self.around.store(yes, Relaxed);
     }
 
-    /// Whether long blocks are prefetched straight into the cache, around the host's cache, on
-    /// devices that can do that.
+    /// Whether long blocks are prefetched straight into the block cache, past the host's page
+    /// cache, on devices that support it.
     pub fn set_prefetch_direct(&self, yes: bool) {
         self.brings_around.store(yes, Relaxed);
     }
@@ -286,7 +286,7 @@ impl Pipeline {
         self.write_through(Address::new(vdev, start, txg), bytes)
     }
 
-    /// Writes pending bytes of a place that is about to be written around the host's cache.
+    /// Writes pending bytes of a place that is about to be written past the host's page cache.
     pub(crate) fn make_way_for(&self, dva: &Dva, len: usize) -> Result<()> {
         if !self.gathers.load(Relaxed) {
             return Ok(());

@@ -94,7 +94,7 @@ impl Places {
 impl Pipeline {
     /// Writes a block of an open txg to its place now, not gathered with others. The caller makes
     /// sure that the txg is not synced meanwhile. Returns its pointer, and the devices to flush
-    /// before a promise is made.
+    /// before a commit returns.
     ///
     /// `None`: the block has to be written by its txg. It is all zeros, is small enough to embed,
     /// has copies or may be deduplicated. Or there is no contiguous space.

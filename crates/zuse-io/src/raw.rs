@@ -57,7 +57,7 @@ fn check_form(stored: &[u8], logical_size: u64, compression: u8) -> Result<Compr
 
 impl Pipeline {
     /// Writes a level-0 block that is already compressed, and returns its pointer. `key` is that of
-    /// an encrypted dataset. The caller kills the old block.
+    /// an encrypted dataset. The caller frees the old block.
     ///
     /// # Errors
     /// As [`Self::write_raw`].
@@ -103,7 +103,7 @@ impl Pipeline {
     }
 
     /// Writes an indirect block of an encrypted dataset. Its MAC covers pointers and needs no key.
-    /// The caller kills the old block.
+    /// The caller frees the old block.
     ///
     /// # Errors
     /// As [`Self::write_raw`].
@@ -165,7 +165,7 @@ impl Pipeline {
     }
 
     /// Writes a level-0 block of an encrypted dataset unchanged and returns its pointer. The caller
-    /// kills the old block. `policy` gives type, checksum, copies and class.
+    /// frees the old block. `policy` gives type, checksum, copies and class.
     ///
     /// # Errors
     /// `Refused(INVAL)` for sizes and numbers that no block can have; `Refused(NOSPC)`; `Device`.

@@ -1,8 +1,8 @@
-//! Replacing bad copies of a block by good bytes from elsewhere (a healing receive).
+//! Replacing bad copies of a block by good bytes from a stream (a healing receive).
 //!
-//! Only bytes that match the pointer's checksum are written. They go to the block's own place, so
-//! they do no harm whatever was there. The caller holds the object that points to the block, so its
-//! space is not freed meanwhile.
+//! Only bytes that match the pointer's checksum are written. They are written to the block's own
+//! place, so they do no harm whatever was there. The caller holds the object that points to the
+//! block, so its space is not freed meanwhile.
 
 use std::fmt::Display;
 

@@ -1,5 +1,5 @@
-//! Blocks that more than one pointer leads to. Before their space is freed, the table that counts
-//! the pointers is asked.
+//! Blocks with more than one pointer (dedup, block cloning). Before their space is freed, the table
+//! that counts the pointers is consulted.
 //!
 //! A [`Reference`] is a future pointer, made in open context. It keeps the block from being freed
 //! once its txg starts to sync. The writer of the pointer keeps it ([`Reference::keep`]). If its

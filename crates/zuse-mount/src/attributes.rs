@@ -41,7 +41,8 @@ fn id(fuid: u64) -> u32 {
 
 /// Attributes of an object.
 ///
-/// Its block count is as of the last txg. The kernel caches it, so it has to be told of a change.
+/// Its block count is as of the last txg. The kernel caches it, so it has to be notified of a
+/// change.
 pub(crate) fn of_object(fs: &FileSystem, ino: u64, node: &Node, znode: &Arc<Znode>) -> Attr {
     let will_grow = znode.dnode().is_dirty();
     let attr = of_stat(fs, ino, node, &fs.getattr(znode));

@@ -48,7 +48,7 @@ impl Session {
 
     /// Finds a snapshot by name, and opens it if it is not open.
     pub fn snapshot(&self, volume: &Arc<Volume>, name: &[u8]) -> Answer<Attr> {
-        // A snapshot that is being destroyed is not returned: its gate is closed for good.
+        // A snapshot that is being destroyed is not returned: its gate stays closed.
         drop(volume.enter()?);
         let there = volume
             .snapshots

@@ -15,7 +15,7 @@
 //! tables until the new one has confirmed everything. If it fails, another one can be started in
 //! its place.
 //!
-//! The data that is handed over is what the kernel will refer to and no pool stores:
+//! The data that is handed over is what the kernel refers to and the pool does not store:
 //! - a descriptor for each mount, and how it was mounted;
 //! - the slots of inode numbers;
 //! - the inodes that the kernel knows;
@@ -30,7 +30,8 @@
 //!   mounts.
 //! - An inode keeps number, generation and the count of its references.
 //! - Records are streamed: neither side buffers them besides its table of inodes.
-//! - Nothing here accesses a file system through its mount, because no thread would answer.
+//! - Nothing here accesses a file system through its mount, because no thread would answer at that
+//!   time.
 
 mod give;
 mod link;
@@ -83,7 +84,7 @@ mod place {
 }
 
 impl PoolMounts {
-    /// Answers the requests that were read, and reads no more until [`Self::go_on`]. False if that
+    /// Answers the requests that were read, and reads no more until [`Self::resume`]. False if that
     /// takes too long: then serving continues as before.
     pub fn pause(&self) -> bool {
         let until = Instant::now() + NOTICES;

@@ -11,8 +11,9 @@
 //! them are refused nevertheless (`EXDEV`).
 //!
 //! Why it is fast: the kernel caches names, absent names and attributes without time limit.
-//! Listings return attributes too, and a node holds its object in memory. Changes behind the
-//! kernel's back are reported to it by [`MountServer`]'s methods, from a thread that holds no lock.
+//! Listings return attributes too, and a node holds its object in memory. Changes that the kernel
+//! did not request are reported to it by [`MountServer`]'s methods, from a thread that holds no
+//! lock.
 //!
 //! With the write-back cache the kernel owns size and times of the regular files it knows. Writes
 //! from its cache leave the stored times alone, because the kernel sends its own.

@@ -1,4 +1,4 @@
-//! The mount points of a pool's datasets, from their properties.
+//! The mount points of a pool's datasets, computed from their properties.
 
 use std::path::PathBuf;
 use std::sync::Arc;

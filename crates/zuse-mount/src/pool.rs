@@ -2,7 +2,7 @@
 //!
 //! [`PoolMounts`] implements the pool's notifications ([`zuse::Mounts`]) and has the mounts of its
 //! trees. A dataset appears below another mounted one if its `mountpoint` is below the other's,
-//! `canmount` is on and nobody has unmounted it.
+//! `canmount` is on and no user has unmounted it.
 
 use std::collections::HashSet;
 use std::path::Path;

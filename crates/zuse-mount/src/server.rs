@@ -1,4 +1,4 @@
-//! A mounted tree of file systems, and how it is told of changes in the pool.
+//! A mounted tree of file systems, and its methods for changes in the pool.
 //!
 //! ```text
 //!   mount ──> refresh, change, touched, snapshot_… ──> unmount ──> finish
@@ -116,7 +116,7 @@ pub struct MountServer {
     alone: bool,
     placed: bool,
     clears: bool,
-    /// The last options that the kernel was told.
+    /// The last options that the kernel was given.
     kernel_options: Mutex<MountOptions>,
 }
 
@@ -222,7 +222,7 @@ impl MountServer {
         &self.mounted
     }
 
-    /// The last options that the kernel was told.
+    /// The last options that the kernel was given.
     pub(crate) fn kernel_options(&self) -> MountOptions {
         self.kernel_options.lock().clone()
     }
@@ -308,7 +308,7 @@ impl MountServer {
         }
     }
 
-    /// Releases all file systems while the session may go on: everything fails from now on.
+    /// Releases all file systems while the session may continue: all requests fail from now on.
     pub fn release_file_systems(&self) {
         let _one = self.changes.lock();
         let children: Vec<_> = self
@@ -506,8 +506,8 @@ impl MountServer {
         self.mounted.unmount_or_detach()
     }
 
-    /// Whether the mount is gone while the session goes on, because another mount namespace has a
-    /// copy.
+    /// Whether the mount was removed while the session continues, because another mount namespace
+    /// has a copy.
     pub fn is_gone(&self) -> bool {
         self.mounted.is_gone()
     }

@@ -50,7 +50,7 @@ pub(crate) struct Session {
     has_to_do: AtomicBool,
     /// There was a request since the last housekeeping.
     pub was_used: AtomicBool,
-    /// Whom to wake then.
+    /// The thread to wake then.
     pub wakeup: OnceLock<Arc<Wakeup>>,
     /// Whether the kernel has a write-back cache.
     pub gathers_writes: bool,

@@ -88,7 +88,8 @@ pub(crate) struct Volume {
     gate: RwLock<Option<Arc<FileSystem>>>,
     /// Open snapshots, while the kernel knows them.
     pub snapshots: Mutex<HashMap<Vec<u8>, Weak<Volume>>>,
-    /// Told of objects that lose their last name, once some are given out without being held.
+    /// Notified of objects that lose their last name, once some were returned to the kernel without
+    /// being held.
     unlink_observer: OnceLock<Arc<HoldUnlinked>>,
 }
 
@@ -235,7 +236,7 @@ impl Volume {
         });
     }
 
-    /// Goes in.
+    /// Enters the file system, until the guard is dropped.
     pub fn enter(&self) -> Result<Inside<'_>, Errno> {
         let guard = self.gate.read();
         if guard.is_some() {

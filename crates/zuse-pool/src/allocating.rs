@@ -4,8 +4,8 @@
 //! - The configuration stores this (`non_allocating`), on disk with the txg that closes the vdev.
 //!   Every other program that opens the pool respects it.
 //! - Space allocated on a closed vdev still counts against the space of the others, as if it had to
-//!   be moved there. So a vdev is closed only if that would fit, and transactions admitted before
-//!   never find the pool full.
+//!   be moved there. So a vdev is closed only if its space would fit on the others. Then
+//!   transactions that were admitted before do not find the pool full.
 
 use zuse_base::{Errno, Error, Result};
 use zuse_io::AllocClass;
@@ -31,7 +31,7 @@ impl Pool {
     }
 
     /// Whether a data vdev could be closed to new blocks now. The others must have room for
-    /// everything allocated, and for the space promised to transactions.
+    /// everything allocated, and for the space reserved by transactions.
     ///
     /// # Errors
     /// `Refused(NOSPC)`; `Refused(ROFS)`.

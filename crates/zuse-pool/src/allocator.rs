@@ -15,8 +15,8 @@
 //!   different places; the last is asserted.
 //!
 //! `allocated` of a vdev is the allocated space in its maps, plus allocations not yet appended,
-//! minus frees. `deferred` is freed space that is not allocatable yet. Neither counts log entries
-//! twice. Wrong numbers from a forged map are only displayed, so they are not asserted. The tests
+//! minus frees. `deferred` is freed space that cannot be allocated yet. Neither counts log entries
+//! twice. Wrong numbers of a forged map are only displayed, so they are not asserted. The tests
 //! compare them with a model after each step of random histories.
 //!
 //! # Locks

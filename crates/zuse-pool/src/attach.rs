@@ -1,4 +1,4 @@
-//! Attaching a device to another one: as another side of a mirror, as its replacement, or as a
+//! Attaching a device to another one: as a further side of a mirror, as its replacement, or as a
 //! spare.
 //!
 //! ```text
@@ -112,8 +112,8 @@ impl Pool {
         let mut leaf = plan.leaf;
         let (guid, is_spare) = (leaf.guid, leaf.is_spare);
         leaf.create_txg = Some(ctx.txg.0);
-        // A scan that ends before it reached the end of the leaf's log must not call it whole. A
-        // kernel looks at that only where this says that the leaf came.
+        // A scan that covers only a part of the leaf's log must not clear that log. OpenZFS checks
+        // this only for a leaf with this mark.
         leaf.resilver_txg = Some(ctx.txg.0);
         if !change
             .tree()
@@ -195,7 +195,7 @@ impl Pool {
                 (leaf, Some(device.clone()))
             }
             AttachDevice::Spare(guid, device) => {
-                // One spare stands in for one device.
+                // One spare replaces one device.
                 if tree.find(*guid).is_some() {
                     return Err(refused(Errno::BUSY, "device is already in use"));
                 }
@@ -306,19 +306,20 @@ fn check_place(parent: &VdevConfig, old: &VdevConfig, kind: &VdevKind) -> Result
     if !old.kind.is_leaf() {
         return Err(Error::refused(Errno::NOTSUP, "not a device"));
     }
-    let last = parent.children.last().map(|c| c.guid) == Some(old.guid);
     match (kind, &parent.kind) {
         (VdevKind::Mirror, VdevKind::Root | VdevKind::Mirror) => Ok(()),
         (VdevKind::Mirror, _) => Err(refused(
             Errno::NOTSUP,
             "can only attach to mirrors and top-level disks",
         )),
-        // If the replacement is itself replaced, the partly filled device leaves too.
-        (VdevKind::Replacing, VdevKind::Replacing) if last => Ok(()),
+        // Replaced again half-way, either side of it: all but the last one leave in the end.
+        (VdevKind::Replacing, VdevKind::Replacing) => Ok(()),
         (_, VdevKind::Replacing) => {
             Err(refused(Errno::NOTSUP, "cannot replace a replacing device"))
         }
-        (VdevKind::Spare, VdevKind::Spare) if !last => {
+        (VdevKind::Spare, VdevKind::Spare)
+            if parent.children.last().map(|c| c.guid) != Some(old.guid) =>
+        {
             Err(refused(Errno::NOTSUP, "device is in use as a spare"))
         }
         _ => Ok(()),

@@ -10,8 +10,8 @@
 //! A clone is made in open context, and its reference waits for its txg. When that txg syncs, all
 //! its references are counted at once, *before* anything is freed in it. Otherwise the txg that
 //! overwrites the first file would free the space that the clone will point to. Freeing a pointer
-//! drops a reference. Without an entry it is the last pointer, and the space is freed. Blocks that
-//! a dedup table counts get and lose their references there.
+//! drops a reference. Without an entry it is the last pointer, and the space is freed. References
+//! of blocks that are in a dedup table are counted there.
 //!
 //! `changed` has the future entries of the ZAP; other entries are as in the ZAP. A table exists as
 //! long as it has entries; the features count tables. `zuse-sim/tests/clones.rs` has the offline
@@ -62,7 +62,7 @@ const NAME: &str = "com.fudosecurity:brt:vdev:";
 const WORDS: u8 = 195;
 /// Bytes of a table's header.
 const HEADER: u16 = 56;
-/// Bytes that one count of entries stands for.
+/// Bytes of a vdev that one count of entries covers.
 const RANGE: u64 = 16 << 20;
 /// Block size of the counts.
 const BLOCK: u32 = 32 << 10;

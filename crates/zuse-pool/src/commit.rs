@@ -2,8 +2,8 @@
 //! notes).
 //!
 //! Crash rules
-//! - Before the uberblock, the odd labels match the old uberblock. Blocks of the new txg are
-//!   garbage then, in no space map of the old one.
+//! - Before the uberblock, the odd labels match the old uberblock. Blocks of the new txg are free
+//!   space then, by the space maps of the old one.
 //! - After the uberblock, the even labels match it.
 //! - No uberblock is written after a panic that may have left an inconsistent state. The tripwire
 //!   is checked before the first label and right before the uberblock.

@@ -51,7 +51,7 @@ impl Pool {
         if !is_leaf || !parent.kind.is_mirror_like() {
             return Err(refused(Errno::NOTSUP, only));
         }
-        // A sibling that lacks even one txg would lose its blocks for good.
+        // A sibling that lacks even one txg would lose its blocks permanently.
         if parent.children.len() < 2 || self.is_needed(guid) {
             return Err(refused(Errno::BUSY, "no valid replicas"));
         }
@@ -84,7 +84,7 @@ impl Pool {
         change.publish()
     }
 
-    /// Gives the path of the leaving device back to the one that had to give way.
+    /// Gives the path of the leaving device back to the device that was renamed for it.
     fn give_place_back(&self, change: &mut TreeChange<'_>, parent: &VdevConfig, out: &Detached) {
         let stay = parent.children.iter().filter(|c| c.guid != out.node.guid);
         for sibling in stay {
@@ -104,8 +104,8 @@ impl Pool {
         }
     }
 
-    /// A `spare` vdev loses a child: the spare is idle again, or stays for good and is no spare any
-    /// more.
+    /// A `spare` vdev loses a child: the spare is idle again, or stays permanently and is no spare
+    /// any more.
     fn settle_spares(
         &self,
         ctx: &SyncCtx<'_>,
@@ -137,7 +137,7 @@ impl Pool {
                 .get_u64("guid")
                 .is_some_and(|guid| stays.contains(&guid))
         });
-        // A spare that stays for good must not be offered to another vdev.
+        // A spare that stays permanently must not be offered to another vdev.
         if lists.len() < before {
             self.write_aux_devices(ctx, "spares", lists)?;
         }

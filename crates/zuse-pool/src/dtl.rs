@@ -6,8 +6,8 @@
 //!
 //! - A missing leaf, or one that missed a write, gets the txg into its log *within* that txg, so a
 //!   crash cannot lose it. The loop that writes the MOS checks again in every pass.
-//! - Writes missed only in the last flush of a txg are noted in the next txg, which then follows at
-//!   once.
+//! - Writes that were missed only in the last flush of a txg are recorded in the next txg, which
+//!   then follows at once.
 //! - A new device lacks everything up to its own txg and those in progress: [4, txg + 3).
 //! - Txgs are removed only by a complete scan ([`Pool::dtl_scan_done`]). An empty log is freed.
 
@@ -199,7 +199,8 @@ impl Pool {
             .into_iter()
             .collect();
         for top in self.vdevs.tops().iter().filter(|t| t.is_concrete()) {
-            // A lone leaf that fails stops the pool; nothing could be copied later.
+            // A single leaf that fails suspends the pool: there is no sibling from which blocks
+            // could be copied later.
             let leaves = top.leaves();
             let lacking = leaves.iter().filter(|l| !l.is_usable() || l.has_missed());
             // Its siblings have the blocks that this one missed.

@@ -230,7 +230,7 @@ impl Features {
         Ok(())
     }
 
-    /// Changes the number of uses of an enabled feature; [`Self::write_changed`] writes it to the
+    /// Changes the number of uses of an enabled feature; `Self::write_changed` writes it to the
     /// MOS.
     ///
     /// # Errors

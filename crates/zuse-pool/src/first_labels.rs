@@ -1,12 +1,13 @@
-//! Devices that get their first labels. They are given back if the command that took them fails.
+//! Devices that get their first labels. The labels are wiped again if the command fails.
 //!
-//! Such a label says already that the device is of a pool. What a refused command left there would
-//! keep the next one from taking the device.
+//! Such a label already says that the device belongs to a pool. If a refused command left it there,
+//! the next command could not use the device.
 //!
 //! - The old content is lost with the first label, so the labels are wiped, not restored. A spare
-//!   is an idle one again.
+//!   becomes an idle spare again.
 //! - From the txg that publishes the devices on they are the pool's: [`FirstLabels::keep`].
-//! - After a crash the labels stay. The next open of the pool finds that the devices never came.
+//! - After a crash the labels stay. The next open of the pool finds that the devices were never
+//!   added.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use zuse_device::BlockDevice;
 use zuse_format::nvlist::NvList;
 use zuse_vdev::label;
 
-/// Devices that nobody has kept yet, spares with the label of an idle one.
+/// Devices that were not kept yet, spares with the label of an idle one.
 #[derive(Default)]
 pub(crate) struct FirstLabels(Vec<(Arc<dyn BlockDevice>, Option<NvList>)>);
 
@@ -25,7 +26,7 @@ impl FirstLabels {
         self.put_over(device, list, None)
     }
 
-    /// As [`Self::put`]; a spare has its label for when it is given back.
+    /// As [`Self::put`]; `idle` is the label that an idle spare gets back if the command fails.
     pub fn put_over(
         &mut self,
         device: &Arc<dyn BlockDevice>,
@@ -46,7 +47,7 @@ impl FirstLabels {
 impl Drop for FirstLabels {
     fn drop(&mut self) {
         for (device, idle) in &self.0 {
-            // The command's own error is what counts.
+            // The command's own error is reported, not this one.
             let _ = match idle {
                 Some(list) => label::init(&**device, list),
                 None => label::clear(&**device),

@@ -1,4 +1,4 @@
-//! The interface to the dataset layer, which knows the pool but is not known by it.
+//! The interface to the dataset layer. That layer depends on this crate, not the other way round.
 
 use std::sync::Arc;
 use zuse_base::sync::RwLock;

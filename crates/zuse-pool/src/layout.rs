@@ -12,7 +12,7 @@ const DRAID_DATA: u8 = 8;
 /// How the devices of a top-level vdev store blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// A lone device.
+    /// A single device.
     Single,
     /// Every device has the same blocks.
     Mirror,
@@ -67,7 +67,7 @@ pub struct TopSpec {
 }
 
 impl TopSpec {
-    /// Lone devices for everything.
+    /// Single devices for everything.
     pub const SINGLE: Self = Self {
         shape: Shape::Single,
         devices: 1,

@@ -54,10 +54,10 @@ pub struct Limits {
     pub metadata_tier: bool,
     /// Sends bypass the cache. Off only for measuring the effect.
     pub send_bypass: bool,
-    /// Large blocks are written around the host's cache if possible. Off for measuring the effect,
-    /// or if they are read again soon.
+    /// Large blocks are written past the host's page cache if possible. Off for measuring the
+    /// effect, or if they are read again soon.
     pub write_around: bool,
-    /// Runs of long blocks are prefetched around the host's cache if possible. Off if the host
+    /// Runs of long blocks are prefetched past the host's page cache if possible. Off if the host
     /// should cache them.
     pub read_around: bool,
     /// Most rounds of PBKDF2 for deriving a key from a passphrase, whatever a pool or a stream asks

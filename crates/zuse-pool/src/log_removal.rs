@@ -1,7 +1,7 @@
 //! The removal of a log vdev (chapter 01b §6.4 of the format notes).
 //!
-//! Its slot becomes a hole: vdev numbers never change, and are not reused. The pool's logs were
-//! replayed before. So nothing is allocated on the vdev, which is checked again in the txg that
+//! Its slot becomes a hole: vdev numbers never change, and are not reused. The pool's logs are
+//! suspended before, so nothing is allocated on the vdev. This is checked again in the txg that
 //! removes it.
 
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Log space maps (feature `log_spacemap`): reading them, and retiring them.
+//! Log space maps (feature `log_spacemap`): reading them, and moving their entries into the space
+//! maps.
 //!
 //! ```text
 //! directory: com.delphix:log_spacemap_zap ─▶ ZAP: txg in hex ─▶ log: two-word entries of all metaslabs of all vdevs

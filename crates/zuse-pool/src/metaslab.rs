@@ -15,8 +15,8 @@
 //!   "allocated". Asserted for each span that is allocated. Asserted for all sets at a load and,
 //!   while they are small, at a commit.
 //! - `freeing[t]` is part of "allocated", or of `allocating[t]` for a block that is born and dies
-//!   in t. Frees come from disk: a range that is not allocated is `Corrupt`, and tears the pool's
-//!   tripwire.
+//!   in t. Frees come from disk: a range that is not allocated is `Corrupt`, and triggers the
+//!   pool's tripwire.
 //! - The map on disk, plus unflushed log entries, describes all space that is not allocated. So at
 //!   a load: free tree = map − `allocating[*]` − `freed` − `defer[*]` − `held`; otherwise it is
 //!   `Corrupt`.
@@ -258,7 +258,7 @@ impl Metaslab {
         self.state().broken.clone()
     }
 
-    /// Brings the free tree into memory.
+    /// Loads the free tree into memory.
     ///
     /// # Errors
     /// The map cannot be read or contradicts itself or the sets in memory. Nothing is allocated

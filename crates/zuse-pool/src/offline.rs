@@ -1,10 +1,11 @@
-//! Devices that are taken offline and brought back.
+//! Devices that are taken offline and brought online again.
 //!
-//! - A device goes offline only if its siblings have every txg (`no valid replicas`). It goes in
-//!   the middle of a txg: its log gets that txg and all later ones.
+//! - A device goes offline only if its siblings have every txg (`no valid replicas`). It goes
+//!   offline in the middle of a txg: its dirty time log gets that txg and all later ones.
 //! - A log device may always go offline: the caller has made sure that no log is on it.
-//! - It goes for good (`offline`, or `faulted` with `aux_state` "external" in the configuration),
-//!   or until the next import. In the second case only its log shows it.
+//! - It stays offline permanently (`offline`, or `faulted` with `aux_state` "external" in the
+//!   configuration), or until the next import. In the second case only its dirty time log shows
+//!   that.
 //! - A device that comes back is never read before its siblings until it is resilvered. It does not
 //!   count as a copy for the txg in which it comes back.
 
@@ -78,7 +79,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Brings a device back that was offline, failed or missing; returns its health then. On disk
+    /// Brings a device online that was offline, failed or missing. Returns its new health. On disk
     /// on return; missing blocks are resilvered later.
     ///
     /// # Errors
@@ -147,8 +148,8 @@ impl Pool {
         Ok(leaf.health())
     }
 
-    /// Devices brought back by `zpool clear` may lack blocks, which is not counted as an error any
-    /// more.
+    /// Devices that `zpool clear` brought online may lack blocks, which is not counted as an error
+    /// any more.
     pub(crate) fn mark_lost_leaves_outdated(&self) {
         for leaf in self.vdevs.leaves() {
             if !leaf.is_usable() {

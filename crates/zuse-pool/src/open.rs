@@ -19,7 +19,7 @@ use crate::log_space_map::LogObjects;
 use crate::space_map::MosStore;
 use crate::{Allocator, DslHooks, Environment, Pool};
 
-/// Where spares and cache devices are listed.
+/// What errors call the lists of spares and of cache devices.
 const AUX: &str = "list of spares and cache devices";
 /// Largest packed configuration that is accepted.
 const MAX_CONFIG: u64 = 16 << 20;

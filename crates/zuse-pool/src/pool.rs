@@ -339,7 +339,7 @@ impl Pool {
         events.set_most(self.limits().events_kept);
     }
 
-    /// Torn by a thread that panics where it may have left an inconsistent state.
+    /// Triggered by a thread that panics where it may have left an inconsistent state.
     pub fn tripwire(&self) -> &Arc<Tripwire> {
         self.vdevs.tripwire()
     }
@@ -533,7 +533,7 @@ impl Pool {
     /// Waits until a txg is on disk.
     ///
     /// # Errors
-    /// The pool was suspended for good or closed.
+    /// The pool was suspended permanently, or closed.
     pub fn wait_synced(&self, txg: Txg) -> Result<()> {
         self.txgs.wait_synced(txg, || self.brake())
     }
@@ -602,7 +602,7 @@ impl Pool {
     }
 
     /// Sets whether a failed write waits for `zpool clear` (the default), or stops the pool at
-    /// once. For pools that nobody could clear.
+    /// once. For pools on which no command can run `zpool clear`.
     pub fn set_wait_for_clear(&self, yes: bool) {
         self.suspension.set_impatient(!yes);
     }
@@ -634,7 +634,7 @@ impl Pool {
         self.suspension.error()
     }
 
-    /// Whether the pool is suspended for good: only opening it again helps.
+    /// Whether the pool is suspended permanently: it has to be opened again.
     pub fn is_lost(&self) -> bool {
         self.suspension.is_lost()
     }
@@ -706,7 +706,8 @@ impl Pool {
                     self.report_end(state);
                     self.config_changed();
                 }
-                // A failure from here on is an error of the close, because nobody could clear it.
+                // A failure from here on is an error of the close, because no command could run
+                // `zpool clear`.
                 self.suspension.set_impatient(true);
                 let closing = || match self.suspension.error() {
                     Some(error) => Err(error),

@@ -75,11 +75,11 @@ pub struct Rebuild {
     pub end: u64,
     /// Bytes of allocated space that were visited.
     pub scanned: u64,
-    /// Bytes that were read.
+    /// Bytes read.
     pub issued: u64,
-    /// Bytes that were written.
+    /// Bytes written.
     pub rebuilt: u64,
-    /// Bytes to be visited, as estimated at the begin.
+    /// Bytes to be visited, as estimated at the start.
     pub estimate: u64,
     /// Segments that could not be rebuilt.
     pub errors: u64,

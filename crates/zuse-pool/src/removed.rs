@@ -194,7 +194,7 @@ fn moved(entry: &[u8; ENTRY]) -> Moved {
         word1: word(2),
     };
     Moved {
-        // Bit 63 is nobody's.
+        // Bit 63 belongs to no field.
         from: (word(0) & (u64::MAX >> 1)).saturating_mul(512),
         len: to.asize(),
         vdev: to.vdev(),

@@ -16,7 +16,7 @@
 //!
 //! A two-word entry never crosses a block boundary; a lone last word becomes padding. An append
 //! puts ALLOC before FREE, because a block that is born and dies in one txg is in both sets. Golden
-//! bytes in the tests contain both. Only one thread appends to a map, and nobody replays it
+//! bytes in the tests contain both. Only one thread appends to a map, and no thread replays it
 //! meanwhile: it takes the map as `&mut`, from the metaslab's map lock.
 //!
 //! Replay processes one block at a time and trusts nothing. An entry that allocates used space,

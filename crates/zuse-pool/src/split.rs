@@ -11,8 +11,8 @@
 //! - A cut between the two uberblocks leaves the new pool, and the old one with mirrors that lack a
 //!   device. The labels of the devices show that ([`VdevConfig::split_off`]). When the old pool is
 //!   opened for writing, its first txg removes them; until then they do not belong to it.
-//! - The first txg of the new pool removes the parts it does not need: logs, spares, cache devices,
-//!   records of devices that stayed behind.
+//! - The first txg of the new pool removes what it does not need: logs, spares, cache devices,
+//!   records of devices of the old pool.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Suspension: the pool's state when devices fail writes.
 //!
-//! - A failed write leaves the sync thread waiting at that write, with all its pending work. After
+//! - After a failed write the sync thread waits at that write, with all its pending work. After
 //!   `zpool clear` the same write is tried again. Nothing was acknowledged in between.
 //! - A failed *flush* is different, because the host may have dropped data that it had accepted. So
 //!   the txg cannot be completed. The pool stays suspended until it is opened again from its last
@@ -21,20 +21,20 @@ enum State {
     Running,
     /// Waiting for `zpool clear`; the failure.
     Waiting(String),
-    /// Cannot go on; the failure.
+    /// The pool cannot continue; the failure.
     Lost(String),
     /// The pool is being closed: waiters get an error.
     Closing,
 }
 
-/// The pool's brake.
+/// Whether a pool is suspended. Callers wait here, or get an error.
 #[derive(Default)]
 pub(crate) struct Suspension {
     pool: Mutex<String>,
     state: Mutex<State>,
     changed: Condvar,
-    /// Failures are passed on at once, because nobody could run `zpool clear`: the pool is being
-    /// opened or closed, or a command has it for itself.
+    /// Failures are passed on at once, because no command could run `zpool clear`. The pool is
+    /// being opened or closed, or only one command uses it.
     impatient: AtomicBool,
     /// Called without a lock after every change, to wake other waiters.
     listener: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -49,7 +49,7 @@ impl Suspension {
         }
     }
 
-    /// The state; the first reader after the tripwire was torn marks the pool as lost.
+    /// The state; the first reader after the tripwire was triggered marks the pool as lost.
     fn lock(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
         if let Some(torn) = self.tripwire.torn()
@@ -83,7 +83,8 @@ impl Suspension {
         *self.pool.lock() = name.to_owned();
     }
 
-    /// Sets whether failures are passed on instead of waited for. Present waiters go on waiting.
+    /// Sets whether failures are passed on instead of waited for. Threads that wait already
+    /// continue to wait.
     pub fn set_impatient(&self, yes: bool) {
         self.impatient.store(yes, Ordering::Relaxed);
     }
@@ -114,7 +115,7 @@ impl Suspension {
         Some(self.suspended(what))
     }
 
-    /// Whether the pool cannot go on without being opened again.
+    /// Whether the pool has to be opened again before it can continue.
     pub fn is_lost(&self) -> bool {
         matches!(*self.lock(), State::Lost(_))
     }

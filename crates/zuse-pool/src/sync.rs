@@ -136,8 +136,8 @@ impl Pool {
         self.discard_some(&ctx)?;
         self.hooks.pointers_counted(&ctx)?;
         self.converge(txg, &tx)?;
-        // The larger number. Compression writes fewer bytes than were dirty; values on loan from
-        // the cache are written without counting as dirty.
+        // The larger of two numbers. Compression writes fewer bytes than were dirty; values on loan
+        // from the cache are written without counting as dirty.
         let written = self.io.bytes_written() - before;
         self.txgs
             .note_pace(written.max(self.meter.of(txg)), began.elapsed());

@@ -24,7 +24,7 @@
 //! DMU needs no state machine per buffer.
 //!
 //! A thread with a transaction must not wait here: a rule for callers ([`Tx`]). If it panics, it
-//! tears the pool's tripwire before its txg can close ([`TxgHold::broken`];
+//! triggers the pool's tripwire before its txg can close ([`TxgHold::broken`];
 //! `zuse-sim/tests/panics.rs`).
 //!
 //! While no caller waits for the syncing txg, it is written with at most half of the processors
@@ -110,14 +110,14 @@ const TELLING: u64 = 16 << 20;
 /// Fewest dirty bytes of file data that are worth a txg, if more than twice as many are allowed.
 const WORTH: u64 = 32 << 20;
 /// If more bytes of attribute values than this arrive during a sync, the open txg follows at once.
-/// A burst of values is written after it ends, in idle time. A continuous stream is written beside
-/// its writers anyway, and waiting values only use memory. 100,000 values of 64 KiB needed 3.5 GB
-/// at the end, and 2.1 GB after the first txg.
+/// A burst of values is written after it ends, in idle time. A continuous stream of writes is
+/// synced while its writers continue anyway, and waiting values only use memory. 100,000 values of
+/// 64 KiB needed 3.5 GB at the end, and 2.1 GB after the first txg.
 const STREAM: u64 = 128 << 20;
 
 /// A txg with more bytes of file data and attribute values than this is written as if a caller
 /// waited for it. The writer will continue, and soon wait for room. 100,000 values of 64 KiB took
-/// 6.5 s instead of 5.8 if one thread alone wrote them beside the writer.
+/// 6.5 s instead of 5.8 if one thread alone synced them while the writer continued.
 const BULK: u64 = 32 << 20;
 
 impl DirtyBounds {
@@ -143,9 +143,9 @@ impl DirtyBounds {
         meter.data() >= data || meter.metadata() >= self.metadata / 2 || self.all_new(meter, open)
     }
 
-    /// Whether a txg is worth writing beside active writers: it has many blocks of new objects, and
-    /// few of older ones. Then waiting saves nothing. For leaves of a large directory, which every
-    /// name may change, waiting saves a lot.
+    /// Whether a txg is worth syncing while writers are active: it has many blocks of new objects,
+    /// and few of older ones. Then waiting saves nothing. For leaves of a large directory, which
+    /// every name may change, waiting saves a lot.
     fn all_new(&self, meter: &DirtyMeter, txg: Txg) -> bool {
         let (fresh, again) = meter.fresh_and_again(txg);
         fresh >= self.metadata / 16 && again <= fresh / 4
@@ -162,7 +162,7 @@ impl Txgs {
     ) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
-                // The txg on disk is closed for good: its number is never reused.
+                // The txg on disk is closed: its number is never reused.
                 open: synced.next(),
                 holds: 0,
                 reserved: [0; 4],
@@ -230,7 +230,7 @@ impl Txgs {
         self.changed.wait(state)
     }
 
-    /// The waiters for the syncing txg may have changed: tells the work pool.
+    /// The waiters for the syncing txg may have changed: wakes the work pool.
     fn wake_work_pool(&self, state: &State) {
         let awaited = |txg| {
             state.wanted >= txg

@@ -103,7 +103,7 @@ impl VdevWorkState {
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VdevWorkOrder {
-    /// Begin, or go on.
+    /// Begin, or continue.
     Start {
         /// Bytes per second at most; 0 for no limit.
         rate: u64,
@@ -142,7 +142,7 @@ pub(crate) struct VdevWorkList {
 }
 
 impl VdevWorkList {
-    /// Whether a txg is wanted.
+    /// Whether the work needs a txg.
     pub fn is_due(&self) -> bool {
         self.due.load(Relaxed)
     }
@@ -180,8 +180,8 @@ impl Pool {
         Ok(done)
     }
 
-    /// Bytes that are left of the active work of a kind, on the devices that can be reached. Nobody
-    /// is to wait for one that is away.
+    /// Bytes that are left of the active work of a kind, on the devices that can be reached. No
+    /// caller may wait for a device that is absent.
     pub fn vdev_work_left(&self, kind: VdevWorkKind) -> u64 {
         let all = self.vdev_work.all.lock().clone();
         let active = all
@@ -417,6 +417,7 @@ impl Pool {
         self.vdev_work.stop.store(true, Relaxed);
         let thread = self.vdev_work.thread.lock().take();
         if let Some(thread) = thread {
+            thread.thread().unpark();
             let _ = thread.join();
         }
         let dirty = self.vdev_work.all.lock().iter().any(|s| s.dirty);

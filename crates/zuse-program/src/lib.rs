@@ -8,12 +8,12 @@
 //! translated to the wording of 5.2 (`words.rs`). The behaviour is that of chapter 06c of the
 //! format notes.
 //!
-//! Guarantees against any program (`pattern/tests.rs` and `zuse-cli/tests/stopped.rs` try to break
-//! them)
+//! Guarantees for any program, also a hostile one (`pattern/tests.rs` and
+//! `zuse-cli/tests/stopped.rs` try to break them)
 //! - A program can access nothing outside of Lua except through `zfs.*`.
-//! - The sync thread waits for it, so instructions, memory and time are limited, and each limit has
-//!   an upper bound. The interpreter runs in its own thread (`machine.rs`), so the time limit works
-//!   inside Lua's C code too.
+//! - The sync thread waits for a program, so instructions, memory and time are limited, and each
+//!   limit has an upper bound. The interpreter runs in its own thread (`machine.rs`), so the time
+//!   limit works inside Lua's C code too.
 //! - No function of Lua's library runs long: such functions are rewritten and counted
 //!   (`library.lua`, `pattern.rs`). There are no finalizers and no `collectgarbage`.
 #![forbid(unsafe_code)]

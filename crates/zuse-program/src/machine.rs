@@ -10,8 +10,8 @@
 //! ```
 //! A separate thread, because some of Lua's C code cannot be interrupted. Examples are garbage
 //! collection, a chain of `__call`, and the compiler with a malicious text. The sync thread waits
-//! for an answer no longer than the program's time limit and then goes on without it. The thread
-//! left behind gets an error at its next instruction.
+//! for an answer no longer than the program's time limit, and then continues without it. The
+//! interpreter's thread gets an error at its next instruction.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -65,7 +65,7 @@ pub(crate) struct Ended {
     pub(crate) stopped: bool,
 }
 
-/// The program's link to the sync thread.
+/// The interpreter thread's channels to the sync thread.
 struct HostLink {
     to_host: Sender<FromProgram>,
     from_host: Receiver<ToProgram>,
@@ -73,7 +73,7 @@ struct HostLink {
 }
 
 impl HostLink {
-    /// Has something done by the sync thread.
+    /// Sends a call to the sync thread, and waits for its answer.
     fn ask(&self, lua: &Lua, call: Call) -> LuaResult<Answered> {
         if let Some(why) = self.meter.charge(0) {
             return Err(self.meter.error(lua, why));

@@ -12,7 +12,7 @@
 const DEPTH_MAX: usize = 200;
 /// Most captures.
 const CAPTURES_MAX: usize = 32;
-/// Steps between two questions to the budget.
+/// Steps between two checks of the budget.
 const STRETCH: u64 = 1024;
 
 const ESCAPE: u8 = b'%';

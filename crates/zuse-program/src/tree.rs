@@ -36,7 +36,7 @@ pub enum Tree {
 }
 
 impl Tree {
-    /// Takes a value out.
+    /// Copies a value out of the interpreter.
     ///
     /// # Errors
     /// It cannot be converted, or takes more than that many bytes in all.

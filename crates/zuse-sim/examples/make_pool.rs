@@ -1,5 +1,5 @@
-//! Makes pools of many sorts for zdb to judge: `make_pool SCENARIO DIR` writes DIR/SCENARIO.img,
-//! exported (`cuts`: as the last of many power cuts left it).
+//! Makes pools of many sorts, which zdb then checks: `make_pool SCENARIO DIR` writes
+//! DIR/SCENARIO.img, exported (`cuts`: as the last of many power cuts left it).
 //!
 //! Without arguments it lists the scenarios. Each pool has the name of its scenario.
 

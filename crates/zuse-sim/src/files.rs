@@ -1,5 +1,5 @@
-//! A workload of people: files, directories, links, attributes, snapshots, datasets, on a whole
-//! pool.
+//! A workload of ordinary use: files, directories, links, attributes, snapshots, datasets, on a
+//! whole pool.
 //!
 //! There is one thread, so that the txg of each change is known: a txg closes only on its request.
 //! It often requests one without waiting, so that changes continue while an older txg is being

@@ -1,4 +1,4 @@
-//! The test bench. Nothing here ships.
+//! The test bench. Nothing here is part of a release.
 //!
 //! ```text
 //!   golden          pools that OpenZFS wrote, in memory, with what they held

@@ -16,12 +16,12 @@
 //!   promote    Σ written of the snapshots that change hands, the same way; not against the clone's own quota
 //!   rollback   referenced of the snapshot ≤ refquota, min(U, refreservation) ≤ room
 //! ```
-//! Whether the space that a reservation on the way up keeps free counts is left open: either answer
-//! is accepted.
+//! A reservation of a directory above may keep space free. The model does not say whether that
+//! space counts: either answer is accepted.
 //!
 //! Numbers of filesystems and snapshots are limited too. A dataset counts what is below it, and its
 //! own snapshots, from when a limit is set on it or above it. A dataset made after the pool's first
-//! limit counts too. A check goes upward as far as is counted:
+//! limit counts too. A check continues upward as long as directories have such a count:
 //!
 //! ```text
 //!   create, clone   filesystems below the parent + 1 ≤ filesystem_limit

@@ -8,7 +8,7 @@ use zuse_base::Result;
 use zuse_device::MemDevice;
 use zuse_pool::{Environment, Limits, VdevSpec};
 
-/// Limits of a pool that takes streams nobody vouches for: one thread, txgs that only a sync ends.
+/// Limits of a pool that receives untrusted streams: one thread, txgs that only a sync ends.
 pub fn narrow(memory: u64) -> Limits {
     Limits {
         cache: memory as usize,

@@ -7,9 +7,9 @@
 //! ```
 //! What must be true after every cut:
 //! - the pool opens;
-//! - its content is the model at the end of its uberblock's txg, byte for byte. If the last
-//!   acknowledged txg is newer it is that one's (then nothing changed between the two);
-//! - [`crate::check`] finds nothing.
+//! - its content is the model at the end of its uberblock's txg, byte for byte. If a newer txg was
+//!   acknowledged, nothing changed between the two;
+//! - [`zuse_check::check`] finds nothing.
 //!
 //! The seed chooses the operation at which the power fails, and the writes that the disks keep.
 //! Cuts are done in chains, each on the result of the one before, because damage may become visible
@@ -405,29 +405,18 @@ pub fn run_chains<W: Workload>(
             create(workload, r, 1000 + i as u64).unwrap_or_else(|e| panic!("create {r:?}: {e}"))
         })
         .collect();
-    let next = std::sync::atomic::AtomicU64::new(seeds.start);
     let all = zuse_base::sync::Mutex::new((Tally::default(), Vec::new()));
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end {
-                        return;
-                    }
-                    let which = (seed % rules.len() as u64) as usize;
-                    let result = chain(workload, &rules[which], &starts[which], seed);
-                    let mut all = all.lock();
-                    match result {
-                        Ok(t) => {
-                            all.0.cuts += t.cuts;
-                            all.0.advanced += t.advanced;
-                            all.0.opening += t.opening;
-                        }
-                        Err(e) => all.1.push(e),
-                    }
-                }
-            });
+    crate::seeds::each(seeds, 2, |seed| {
+        let which = (seed % rules.len() as u64) as usize;
+        let result = chain(workload, &rules[which], &starts[which], seed);
+        let mut all = all.lock();
+        match result {
+            Ok(t) => {
+                all.0.cuts += t.cuts;
+                all.0.advanced += t.advanced;
+                all.0.opening += t.opening;
+            }
+            Err(e) => all.1.push(e),
         }
     });
     all.into_inner()

@@ -1,5 +1,5 @@
-//! Cuts the power under file systems with changes that were promised durable. All of them must be
-//! there after replay.
+//! Cuts the power under file systems with changes that `fsync` has acknowledged ("promises"). All
+//! of them must be there after replay.
 //!
 //! ```text
 //!   images ─► SimDisks ─► pool ─► threads change files, fsync … cut ─► crash ─► images

@@ -1,5 +1,5 @@
-//! Cuts the power under volumes with writes that were promised durable. All of them must be there
-//! after replay.
+//! Cuts the power under volumes with writes that a commit of the log has acknowledged ("promises").
+//! All of them must be there after replay.
 //!
 //! ```text
 //!   images ─► SimDisks ─► pool ─► threads write, commit, sync … cut ─► crash ─► images

@@ -132,7 +132,7 @@ pub fn compare(from: &Arc<Pool>, theirs: &str, to: &Arc<Pool>, ours: &str) -> Re
     Ok(())
 }
 
-/// Proves a pool's books and every block.
+/// Checks a pool's accounting and every block.
 ///
 /// # Errors
 /// The problems that the checker finds.

@@ -1,6 +1,7 @@
 //! Which histories a test runs.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Seeds of a test's histories: the first `usual` ones, unless `ZUSE_SIM_SEEDS` says how many
 /// (`500`) or which (`500..900`).
@@ -20,4 +21,25 @@ pub fn seeds(usual: u64) -> Range<u64> {
         panic!("ZUSE_SIM_SEEDS is neither a number nor a range: {text}");
     };
     from..to
+}
+
+/// Runs every seed once, `threads` of them at a time.
+///
+/// # Panics
+/// If one of them does. The others end first.
+pub fn each(seeds: Range<u64>, threads: usize, run: impl Fn(u64) + Sync) {
+    let next = AtomicU64::new(seeds.start);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    run(seed);
+                }
+            });
+        }
+    });
 }

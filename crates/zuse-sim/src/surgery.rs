@@ -1,5 +1,5 @@
-//! One change in a pool on one device, in place. Nothing is moved, and all checksums above it are
-//! recomputed, up to the uberblock. So nothing else is wrong.
+//! One change in a pool on one device, in place. No block is moved, and all checksums above it are
+//! recomputed, up to the uberblock. So the pool has no other error.
 //!
 //! ```text
 //!   uberblock ─► object set ─► dnode block ─► indirect ─► block     a Step knows its way from the uberblock

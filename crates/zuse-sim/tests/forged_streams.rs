@@ -1,5 +1,5 @@
 //! Hand-written streams with valid checksums. What they request is refused with an error that names
-//! the place. Memory stays bounded, and nothing is left of them.
+//! the place. Memory stays bounded, and no dataset or thread of them remains.
 
 #[allow(dead_code)]
 #[path = "support/counting.rs"]

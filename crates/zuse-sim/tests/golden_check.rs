@@ -1,4 +1,4 @@
-//! A test of the judge: it finds nothing wrong with pools that OpenZFS wrote and zdb passed.
+//! A test of the checker: it finds nothing in pools that OpenZFS wrote and `zdb` found sound.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The rules of the house (`docs/design/STYLE.md`), executed. Each finding names file and line.
+//! The rules of `docs/design/STYLE.md`, executed. Each finding names file and line.
 
 #[path = "tidy/face.rs"]
 mod face;

@@ -312,7 +312,7 @@ fn embedded(e: &EmbeddedRecord, out: &mut String) {
     );
 }
 
-/// 16 bytes a row, in groups of four, with the printable ones beside them.
+/// 16 bytes a row, in groups of four, with the printable ones next to them.
 fn hexdump(bytes: &[u8], out: &mut String) {
     for row in bytes.chunks(16) {
         let mut ascii = String::new();

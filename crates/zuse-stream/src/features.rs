@@ -31,7 +31,7 @@ pub const LONGNAME: u64 = 1 << 28;
 /// Microzaps above 128 KiB.
 pub const LARGE_MICROZAP: u64 = 1 << 29;
 
-/// Everything a receiver of today understands.
+/// All flags that a current receiver knows.
 pub const SUPPORTED: u64 = 0x3FFB_0004;
 
 /// The pool features that a stream's flags require, by GUID.

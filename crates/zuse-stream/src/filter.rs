@@ -3,8 +3,8 @@
 //! ```text
 //!   StreamReader ─ one record ─ changed ─ StreamWriter (new checksums)
 //! ```
-//! Nothing is kept in memory, except for `redup`: the places of blocks in the file that later
-//! records may refer to.
+//! No record is kept in memory. `redup` keeps the file offsets of blocks to which later records may
+//! refer.
 
 use std::collections::HashMap;
 use std::io::{Read, Seek, SeekFrom, Write};

@@ -9,7 +9,7 @@ use zuse_format::nvlist::{NvList, NvValue};
 use crate::error::StreamResult;
 use crate::reader::Item;
 
-/// Reads it.
+/// Reads the key material out of a stream's list.
 ///
 /// # Errors
 /// A value is missing, has a wrong length or is out of range.
@@ -70,7 +70,7 @@ pub(crate) fn parse(item: &Item, list: &NvList) -> StreamResult<RawReceive> {
     })
 }
 
-/// Writes it, in the order of other senders.
+/// The list for key material, in the order in which other senders write it.
 pub(crate) fn list_of(raw: &RawReceive) -> NvList {
     let shape = &raw.shape;
     let bytes = |b: &[u8]| NvValue::Uint8Array(b.to_vec());

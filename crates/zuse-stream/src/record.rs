@@ -13,7 +13,7 @@ use crate::error::Flaw;
 
 /// Size of a header.
 pub const HEADER: usize = 312;
-/// Where the running checksum stands.
+/// Offset of the running checksum.
 pub const TAIL_AT: usize = 280;
 /// BEGIN's magic number.
 pub const MAGIC: u64 = 0x2_f5ba_cbac;
@@ -73,7 +73,7 @@ pub struct Begin {
 }
 
 impl Begin {
-    /// What it begins.
+    /// The kind of stream that it begins.
     pub fn header(&self) -> Header {
         match self.version_info & 3 {
             1 => Header::Substream,
@@ -177,7 +177,8 @@ pub struct EmbeddedRecord {
 }
 
 impl EmbeddedRecord {
-    /// Whether it is the object's spill block, which senders number −2 in units of its own length.
+    /// Whether it is the object's spill block. A sender gives it block number −2, in blocks of the
+    /// spill block's own length.
     pub fn is_spill(&self) -> bool {
         self.offset > i64::MAX as u64
     }

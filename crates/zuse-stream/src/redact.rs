@@ -28,7 +28,7 @@ type At = (u64, u64);
 /// A list that is searched in stream order.
 pub(crate) struct Cover {
     list: RedactionList,
-    /// Entries at hand, the next one first.
+    /// Entries that were read ahead, the next one first.
     ready: std::collections::VecDeque<RedactedBlocks>,
     read: u64,
 }
@@ -224,7 +224,7 @@ fn write_list(dsl: &Arc<Dsl>, object: u64, whole: &Send, walks: &[Send]) -> Resu
                     }
                 });
                 ranges.end_object();
-                // If the other side failed, nobody waits any more.
+                // If the other side failed, no thread waits any more.
                 let _ = give.send(walked.map(|()| ranges.out));
             });
         }

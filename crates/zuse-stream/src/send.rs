@@ -3,9 +3,9 @@
 //! ```text
 //!   walk (one thread) ─ batches of events ─► makers (read, verify, decompress) ─► in order ─► checksum, output
 //! ```
-//! Batches are numbered by their place in a bounded queue. The writer waits for the oldest, makers
-//! take any. So several device reads are in flight, and memory is bounded by the queue times a
-//! batch.
+//! Batches are numbered by their place in a bounded queue. The writer waits for the oldest; makers
+//! take any batch. So several device reads are in flight, and memory is bounded by the length of
+//! the queue times a batch.
 
 mod payload;
 pub(crate) mod walk;
@@ -93,8 +93,8 @@ pub struct Send {
 }
 
 impl Send {
-    /// Prepares a send of a snapshot (or of a head that nobody changes), with the name `name` in
-    /// the stream.
+    /// Prepares a send of a snapshot (or of a head that is not being changed), with the name `name`
+    /// in the stream.
     ///
     /// # Errors
     /// `Refused` for invalid options, `Refused(ACCES)` for an encrypted dataset whose key is not
@@ -258,7 +258,7 @@ impl Send {
                             ),
                             Err(e) => Err(e),
                         };
-                        // Nobody waits any more if the output failed.
+                        // If the output failed, no thread waits any more.
                         let _ = job.done.send(made);
                     }
                 });

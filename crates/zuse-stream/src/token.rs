@@ -14,7 +14,7 @@ use zuse_format::nvlist::{NvEncoding, NvList};
 /// Longest list a token may unpack to.
 const MAX_PACKED: u64 = 16 << 20;
 
-/// What an interrupted receive has got.
+/// The state of an interrupted receive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResumeToken {
     /// Guid of the source, 0 for a full stream.

@@ -1,9 +1,10 @@
-//! From devices to pools: whose labels belong together, and what is missing.
+//! From devices to pools: which labels belong together, and what is missing.
 //!
 //! Labels are grouped by pool guid. For each top-level vdev the label with the greatest txg gives
 //! its tree. The greatest txg of all labels gives the pool's own settings. A slot that no label
-//! describes is a hole (if listed as such) or `missing`. A `missing` slot is a lost device or a
-//! removed vdev, which has no devices. Only the config in the MOS tells which.
+//! describes is a hole (if listed as such) or `missing`. A `missing` slot is a lost device, or a
+//! removed vdev, which has no devices. Only the configuration in the MOS tells which of the two it
+//! is.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -179,7 +180,7 @@ impl<'a> Group<'a> {
             self.newest = Some(label);
         }
         let of_top = self.tops.entry(top).or_insert(label);
-        // A device that was away has an old description of its vdev.
+        // A device that was absent has an old description of its vdev.
         if of_top.txg < label.txg {
             *of_top = label;
         }
@@ -229,7 +230,7 @@ impl<'a> Group<'a> {
                 )
             })
             .collect();
-        // Oldest first: should two vdevs claim a slot, the newer claim stands.
+        // Oldest first: if two vdevs claim a slot, the newer claim is used.
         let mut labels: Vec<_> = self.tops.into_values().collect();
         labels.sort_by_key(|l| l.txg);
         for label in labels {

@@ -1,13 +1,12 @@
 //! Mirrors over vdevs with parity: each branch of the mirror stores whole blocks in columns. No
-//! command makes such a vdev. But a pool may have one, and OpenZFS's torture test makes them by
-//! default.
+//! command makes such a vdev. But a pool may have one: OpenZFS's `ztest` makes them by default.
 //!
 //! - A branch is a child of the mirror: copies on leaves, or stripes with parity. All branches use
 //!   the same offsets.
-//! - A branch that cannot give the right bytes from its own redundancy is rewritten from another
-//!   branch.
-//! - A write succeeds if one branch takes it. The leaves of a failed branch are marked as lacking
-//!   blocks.
+//! - A branch that cannot reconstruct the right bytes from its own redundancy is rewritten from
+//!   another branch.
+//! - A write succeeds if it succeeds on one branch. The leaves of a failed branch are marked as
+//!   lacking blocks.
 
 use std::sync::Arc;
 
@@ -88,7 +87,7 @@ impl Branches {
             wrong.push(branch);
         }
         if outcome.is_ok() {
-            // The last branch asked may have failed and left half a buffer.
+            // The last branch that was read may have failed and filled only a part of the buffer.
             buf.resize(psize, 0);
         }
         outcome
@@ -177,7 +176,7 @@ impl Branches {
         Err(first.unwrap_or_else(|| Error::device("vdev", Errno::NXIO, "no device")))
     }
 
-    /// Where a range lies on one of the leaves.
+    /// Where a range is on one of the leaves.
     pub(crate) fn parts_on(&self, guid: u64, offset: u64, len: u64) -> Vec<Span> {
         let own = |b: &&Branch| b.leaves.iter().any(|l| l.guid() == guid);
         match self.0.iter().find(own).map(|b| &b.form) {

@@ -118,7 +118,7 @@ impl VdevKind {
         matches!(self, Self::Mirror | Self::Replacing | Self::Spare)
     }
 
-    /// Whether blocks lie on devices below it (not hole, indirect, missing, root).
+    /// Whether blocks are on devices below it (not hole, indirect, missing, root).
     pub fn is_concrete(&self) -> bool {
         !matches!(
             self,
@@ -211,19 +211,19 @@ pub struct VdevConfig {
     pub zap_root: Option<u64>,
     /// Waits for the running resilver to end (MOS form).
     pub resilver_defer: bool,
-    /// Taken offline for good.
+    /// Taken offline permanently.
     pub offline: bool,
     /// Faulted.
     pub faulted: bool,
     /// Degraded.
     pub degraded: bool,
-    /// Pulled.
+    /// The device was pulled out.
     pub removed: bool,
-    /// The spare is to be given back after the resilver.
+    /// The spare is to be detached after the resilver.
     pub unspare: bool,
-    /// Txg of a resilver that must go on.
+    /// Txg of a resilver that must be continued.
     pub resilver_txg: Option<u64>,
-    /// Txg of a rebuild that must go on.
+    /// Txg of a rebuild that must be continued.
     pub rebuild_txg: Option<u64>,
     /// Why it is faulted: `err_exceeded` or `external`.
     pub aux_state: Option<String>,

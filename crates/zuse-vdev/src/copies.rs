@@ -1,13 +1,13 @@
-//! Blocks stored whole on one or more leaves at the same offset. These are a lone disk, a mirror,
-//! and the `replacing` and `spare` vdevs that come and go inside mirrors.
+//! Blocks stored whole on one or more leaves at the same offset. These are a single disk, a mirror,
+//! and the `replacing` and `spare` vdevs that are inserted and removed inside mirrors.
 //!
-//! Nested mirrors are flat here: a block on mirror(a, replacing(b, c)) has the copies a, b, c.
+//! Nested mirrors are flattened here: a block on mirror(a, replacing(b, c)) has the copies a, b, c.
 //!
 //! - A read tries one copy after the other until the block's checksum agrees. Then the copies that
 //!   gave wrong bytes (or a read error) are rewritten with the right ones.
 //! - A write goes to every copy; one success is enough. A failure is marked on its leaf.
-//! - A leaf that may lack blocks (its DTL is not empty) is read last. Its wrong bytes are expected,
-//!   and not counted as checksum errors.
+//! - A leaf that may lack blocks (its dirty time log, DTL, is not empty) is read last. Its wrong
+//!   bytes are expected, and not counted as checksum errors.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -129,8 +129,8 @@ impl Copies {
         }
     }
 
-    /// Reads one copy after the other. Returns the leaves that should have had the block, and had
-    /// not.
+    /// Reads one copy after the other. Returns the leaves that should have the block, and do not
+    /// have it.
     fn search(
         &self,
         offset: u64,
@@ -170,7 +170,7 @@ impl Copies {
             }
         }
         if matches!(outcome, Ok(ReadOutcome::BadChecksum)) && self.leaves.len() > 1 {
-            // The last copy asked may have failed and left half a buffer.
+            // The last copy that was read may have failed and filled only a part of the buffer.
             buf.truncate(psize);
         }
         outcome.map(|outcome| (outcome, counted))
@@ -185,7 +185,7 @@ impl Copies {
         }
     }
 
-    /// Whether this is a lone disk whose large writes go around the host's cache.
+    /// Whether this is a single disk whose large writes go past the host's page cache.
     pub(crate) fn bypasses_cache(&self) -> bool {
         matches!(&*self.leaves, [leaf] if leaf.device().is_some_and(|d| d.bypasses_cache()))
     }
@@ -385,7 +385,7 @@ impl Copies {
         }
     }
 
-    /// Counts a wrong copy on its leaf, and rewrites it if asked.
+    /// Counts a wrong copy on its leaf, and rewrites it if requested.
     pub(crate) fn count_and_heal(&self, copy: usize, offset: u64, right: &[u8], heal: bool) {
         let Some(leaf) = self.leaves.get(copy) else {
             return;

@@ -1,4 +1,4 @@
-//! Where things lie on a leaf, and how a top-level vdev is cut up.
+//! Where labels and data are on a leaf, and how a top-level vdev is divided into metaslabs.
 //!
 //! ```text
 //! 0        256K      512K        4M                        size-512K  size-256K   size

@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum VdevState {
-    /// Not looked at.
+    /// Not examined yet.
     Unknown = 0,
     /// Not open now.
     Closed = 1,
@@ -18,7 +18,7 @@ pub enum VdevState {
     CantOpen = 4,
     /// Taken out for its errors, or by the user.
     Faulted = 5,
-    /// Works with less redundancy, or works badly.
+    /// It works with less redundancy, or has too many checksum errors.
     Degraded = 6,
     /// All is well.
     Healthy = 7,

@@ -50,7 +50,7 @@ impl Mapping {
     ///
     /// # Errors
     /// `Corrupt` when it is empty, not in whole sectors, overlaps or precedes the last one;
-    /// `Unsupported` beyond [`MAX_ENTRIES`].
+    /// `Unsupported` beyond `MAX_ENTRIES`.
     pub fn push(&mut self, moved: Moved) -> Result<()> {
         let place = "mapping of a removed vdev";
         let wrong = || {
@@ -112,7 +112,7 @@ impl Mapping {
         let after = self.0.partition_point(|e| e.from << 9 <= offset);
         let entry = self.0.get(after.checked_sub(1)?)?;
         let skip = offset - (entry.from << 9);
-        // A block may cross two ranges: the caller asks again for the rest.
+        // A block may cross two ranges: the caller calls again for the rest.
         let left = (u64::from(entry.len) << 9)
             .checked_sub(skip)
             .filter(|left| *left > 0)?;

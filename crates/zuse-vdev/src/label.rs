@@ -8,8 +8,8 @@
 //! | 0x20000 | 128 KiB | ring of uberblocks |
 //!
 //! Each block's checksum includes its device offset, so a label that was copied elsewhere is
-//! invalid. A block whose checksum fails counts as absent. Damage to one copy is no error by
-//! itself.
+//! invalid. A block whose checksum fails counts as absent. Damage to one of the four copies is no
+//! error.
 //!
 //! Labels 0 and 2 are written before the uberblock, 1 and 3 after it. Whatever the moment of a
 //! crash, two labels agree with the newest uberblock on disk.

@@ -11,9 +11,9 @@
 //! - The lock guards the state: which device is open, and its health. It is held for a pointer
 //!   copy, never over I/O.
 //! - An I/O error is counted and returned, and does not close the device: a bad sector is not a bad
-//!   disk. Only an errno that says the device is gone does.
-//! - A write that failed while a sibling took it leaves a mark ([`Leaf::take_missed`]): the pool
-//!   puts the txg into the leaf's DTL.
+//!   disk. Only an error number that says that the device is gone closes it.
+//! - A write that failed here and succeeded on a sibling leaves a mark ([`Leaf::take_missed`]): the
+//!   pool puts the txg into the leaf's DTL.
 //! - A write is counted *after* it returned, and a flush covers those counted *before* it starts.
 //!   The other order would lose a write that ends in between.
 
@@ -153,7 +153,7 @@ impl Leaf {
         let shift = u8::try_from(device.sector_shift()).unwrap_or(u8::MAX);
         self.sector_shift
             .store(shift.min(geometry::ASHIFT_MAX), Ordering::Relaxed);
-        // After everything that asks the device, so that the lock is not held over I/O.
+        // After all requests to the device, so that the lock is not held over I/O.
         let mut state = self.change_state();
         let before = state.health;
         state.path = Some(path);
@@ -178,7 +178,7 @@ impl Leaf {
         self.report_state(before);
     }
 
-    /// Asks the device for its size again. Returns whether it changed.
+    /// Reads the size of the device again. Returns whether it changed.
     pub fn look_again(&self) -> bool {
         let Some(device) = self.device() else {
             return false;
@@ -242,7 +242,7 @@ impl Leaf {
         self.state.read().path.clone()
     }
 
-    /// How well it is.
+    /// Its health.
     pub fn health(&self) -> Health {
         self.state.read().health
     }

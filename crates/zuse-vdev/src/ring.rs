@@ -1,8 +1,8 @@
-//! Uberblock rings: the slots of a label, and which uberblock wins.
+//! Uberblock rings: the slots of a label, and which uberblock is the newest.
 //!
 //! A commit of txg T writes slot `T mod slots` in all four labels of the chosen leaves. A txg that
-//! changed nothing writes none, so a ring has gaps. The winner is the greatest by txg, then time,
-//! then multihost sequence. A slot whose checksum or magic fails counts as absent.
+//! changed nothing writes none, so a ring has gaps. The newest uberblock is the greatest by txg,
+//! then time, then multihost sequence. A slot whose checksum or magic fails counts as absent.
 
 use zuse_base::{ByteOrder, Result};
 use zuse_codec::{open_trailer, seal_trailer};

@@ -6,7 +6,7 @@
 //! | raidz | data and parity sectors, in multiples of parity + 1 |
 //! | draid | whole rows of data + parity sectors |
 //!
-//! On an expanded raidz, the width at the block's birth counts.
+//! On an expanded raidz, the width is that at the block's birth.
 
 use crate::config::VdevKind;
 use crate::geometry::round_up;

@@ -95,7 +95,7 @@ impl Stripes {
         }
     }
 
-    /// Where a range of the vdev lies on one of its leaves.
+    /// Where a range of the vdev is on one of its leaves.
     pub(crate) fn parts_on(&self, guid: u64, offset: u64, len: u64) -> Vec<Span> {
         let mut parts = Vec::new();
         for (child, offset, len) in self.pieces(offset, len) {

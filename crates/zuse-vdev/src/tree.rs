@@ -237,7 +237,7 @@ impl Top {
         self.non_allocating.load(Ordering::Relaxed)
     }
 
-    /// Whether blocks lie on devices below it.
+    /// Whether blocks are on devices below it.
     pub fn is_concrete(&self) -> bool {
         self.kind().is_concrete()
     }
@@ -272,7 +272,7 @@ impl Top {
         &self.node.config
     }
 
-    /// How well it is.
+    /// Its health.
     pub fn health(&self) -> Health {
         self.node.health()
     }
@@ -292,7 +292,7 @@ impl Top {
             .ok_or_else(|| Error::corrupt(self.name(), format!("a block of {psize} bytes")))
     }
 
-    /// Where a range lies on one of its leaves, as offsets in the leaf's data area. Empty for an
+    /// Where a range is on one of its leaves, as offsets in the leaf's data area. Empty for an
     /// unknown leaf, and while a raidz moves its sectors.
     pub fn parts_on(&self, guid: u64, offset: u64, len: u64) -> Vec<Span> {
         match &self.layout {
@@ -363,7 +363,7 @@ impl Vdevs {
         top.ok_or_else(|| Error::missing(format!("vdev {vdev}"), "the pool has no such vdev"))
     }
 
-    /// Whether a vdev is a missing log device and the pool goes on without it. Either the pool is
+    /// Whether a vdev is a missing log device, and the pool works without it. Either the pool is
     /// only read, or the content of its log devices was given up.
     pub fn is_lost_log(&self, vdev: u32) -> bool {
         (!self.writable || self.ignores_logs.load(Ordering::Relaxed))

@@ -12,7 +12,7 @@
 pub struct BlockCheck<'a> {
     /// Whether bytes are the block.
     pub verify: &'a mut dyn FnMut(&[u8]) -> bool,
-    /// Asked before something is counted or written.
+    /// Whether the block still exists. Called before anything is counted or written.
     pub is_live: &'a dyn Fn() -> bool,
     /// Fills leaves that lack blocks, and reads no more than that takes. If the result fails its
     /// checksum, everything is verified.

@@ -94,7 +94,7 @@ impl Watch {
         }
         let reached = last.len() >= wanted;
         if reached {
-            // The next alarm wants as many new errors.
+            // The next alarm needs as many new errors.
             last.clear();
         }
         reached

@@ -11,8 +11,8 @@ use crate::znode::Znode;
 use crate::{flags, mode};
 
 impl FileSystem {
-    /// Checks that a caller has the access `want` (bits 4 read, 2 write, 1 execute), even a judged
-    /// caller.
+    /// Checks that a caller has the access `want` (bits 4 read, 2 write, 1 execute), even a caller
+    /// that the kernel has checked.
     ///
     /// # Errors
     /// `Refused(ACCES)`, `Refused(PERM)` for immutable objects, `Refused(ROFS)`.

@@ -19,7 +19,7 @@ const DENY: u16 = 1;
 pub(crate) struct TrivialAcl {
     bytes: [u8; 48],
     count: usize,
-    /// Everybody may execute.
+    /// Every caller may execute.
     pub no_execs_denied: bool,
 }
 

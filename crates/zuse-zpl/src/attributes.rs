@@ -1,9 +1,9 @@
 //! The numeric attributes of an object, read from and written to the bonus.
 //!
-//! New objects of the common shapes are written with a remembered header, without a table look-up.
-//! The layout of a shape never changes once it exists. Legacy znodes (ZPL 1–4) are read and changed
-//! in place through the same view. In a file system of those versions new objects have that form
-//! too.
+//! New objects with a common set of attributes are written with a header that is kept, without a
+//! table look-up. The layout of such a set never changes once it exists. Legacy znodes (ZPL 1–4)
+//! are read and changed in place through the same view. In a file system of those versions new
+//! objects have that form too.
 
 use std::sync::{Arc, OnceLock};
 
@@ -39,7 +39,7 @@ pub struct Attributes {
     pub projid: u64,
     /// Device number as stored.
     pub rdev: u64,
-    /// Extended attribute directory: 0 for none, [`XATTR_UNREAD`] if an unread spill block may name
+    /// Extended attribute directory: 0 for none, `XATTR_UNREAD` if an unread spill block may name
     /// one.
     pub xattr: u64,
     /// Last access.

@@ -183,7 +183,7 @@ pub trait Backing: Send + Sync {
     /// this dataset.
     fn note_longname(&self, _tx: &Tx) {}
 
-    /// Objects without a name that are in use, though nobody holds them yet. The previous process
+    /// Objects without a name that are in use, although no holder exists yet. The previous process
     /// of the mount has handed them over. They are not freed when the file system is opened.
     fn unlinked_in_use(&self) -> Option<Arc<HashSet<u64>>> {
         None

@@ -299,7 +299,7 @@ impl FileSystem {
             self.make_object(&tx, &parent, dir.object(), who, mode, &new, self.now())?;
         attrs.links = 0;
         self.store.store(&tx, &dnode, &attrs, field::LINKS)?;
-        // In the set from the start: after a crash nobody holds it, and the next open frees it.
+        // In the set from the start: after a crash it has no holder, and the next open frees it.
         self.unlinked_set()?
             .add_int(&tx, dnode.object().0, dnode.object().0)?;
         // It may get a name, so it is not freed while it is held.

@@ -1,4 +1,5 @@
-//! The caller of an operation, and the check of mode bits for callers that were not checked before.
+//! The caller of an operation, and the check of mode bits for callers that the kernel has not
+//! checked.
 //!
 //! With `default_permissions` the kernel has checked the caller of a FUSE mount. Its credentials
 //! say so ([`Credentials::judged`]), and are used only for the owner of new objects. A user of the

@@ -5,9 +5,9 @@
 //!                                            │                          the set was never touched
 //!                                            └──────the txg closes─────> in the set on disk
 //! ```
-//! Why: most objects that lose their name while in use are released at once. The kernel of a mount,
-//! for example, releases each file right after removing it. Adding and removing an entry in the set
-//! would be two useless changes.
+//! Why: most objects that lose their name while in use are released soon after. The kernel of a
+//! mount, for example, releases each file right after removing it. Adding and removing an entry in
+//! the set would be two useless changes.
 //!
 //! When a txg has closed, each of its unlinked objects is in the set or freed. After a crash the
 //! result is the same as if the entry had been added with the removal (`zuse-sim/tests/unlinked.rs`

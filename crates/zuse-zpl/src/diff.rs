@@ -1,8 +1,8 @@
 //! The changes between two states of a file system: `zfs diff`.
 //!
-//! Changed objects are found by comparing dnodes ([`Objset::each_changed`]), paths by going up from
-//! the object, so no tree is walked. Names of a directory are read once, for the first of its
-//! changed entries.
+//! Changed objects are found by comparing dnodes ([`Objset::each_changed`]). Paths are found by
+//! following parents upward, so no tree is walked. Names of a directory are read once, for the
+//! first of its changed entries.
 //!
 //! [`Objset::each_changed`]: zuse_dmu::Objset::each_changed
 

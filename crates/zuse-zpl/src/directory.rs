@@ -271,7 +271,7 @@ impl FileSystem {
         Ok(true)
     }
 
-    /// Lists the names that are not stored in the directory; false if the sink wants no more.
+    /// Lists the names that are not stored in the directory; false if the sink is full.
     fn list_dots(
         &self,
         dir: &Arc<Znode>,
@@ -301,7 +301,7 @@ impl FileSystem {
         true
     }
 
-    /// Passes the entries of a batch to the sink; false if it wants no more.
+    /// Passes the entries of a batch to the sink; false if the sink is full.
     fn give_batch(&self, batch: &Batch, sink: &mut dyn FnMut(DirEntry<'_>) -> bool) -> bool {
         let mut start = 0;
         for (i, &(value, after, end)) in batch.entries.iter().enumerate() {

@@ -43,7 +43,7 @@ pub enum CaseSensitivity {
     Sensitive,
     /// Case is kept but does not distinguish names.
     Insensitive,
-    /// Sensitive unless asked otherwise.
+    /// Case-sensitive, unless a client requests otherwise.
     Mixed,
 }
 

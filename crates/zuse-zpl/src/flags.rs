@@ -4,11 +4,11 @@
 pub const XATTR: u64 = 0x1;
 /// The directory's ACL has inheritable entries.
 pub const INHERIT_ACE: u64 = 0x2;
-/// The ACL says no more than the mode.
+/// The ACL grants the same as the mode.
 pub const ACL_TRIVIAL: u64 = 0x4;
 /// Directories created with ACL inheritance.
 pub const ACL_AUTO_INHERIT: u64 = 0x40;
-/// Everybody may execute.
+/// Every caller may execute.
 pub const NO_EXECS_DENIED: u64 = 0x100;
 /// DOS read-only.
 pub const READONLY: u64 = 0x1_0000_0000;

@@ -1,7 +1,7 @@
 //! Batches of a directory's listing, prepared while the client works on the previous batch.
 //!
-//! A large directory is listed a buffer at a time, and the client processes each before it asks for
-//! the next. Meanwhile an idle server reads the next names and attributes
+//! A large directory is listed a buffer at a time. The client processes one buffer before it
+//! requests the next. Meanwhile an idle server reads the next names and attributes
 //! ([`FileSystem::prefetch_listing`]). A prepared batch is used only if nothing in the file system
 //! has changed since its preparation began ([`Changes`]); otherwise it is read again. Access times
 //! are the exception: they change without a transaction. So objects with a pending access time are
@@ -230,8 +230,9 @@ impl FileSystem {
         true
     }
 
-    /// Fetches the wanted data of a batch's objects, neighbours together. The directory of `in_all`
-    /// entries is listed in such batches. In a prepared batch only objects in memory are fetched.
+    /// Reads the requested attributes of a batch's objects, neighbours together. The directory of
+    /// `in_all` entries is listed in such batches. In a prepared batch only objects in memory are
+    /// fetched.
     pub(crate) fn fetch(&self, batch: &mut Batch, wanted: Wanted, in_all: u64) {
         let in_memory = |object| self.znode(object).map_or(Known::Nothing, Known::Object);
         if batch.known.len() >= batch.entries.len() {

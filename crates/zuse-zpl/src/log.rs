@@ -1,8 +1,8 @@
 //! Records for the intent log, one for each operation.
 //!
 //! Each operation notes its record within the transaction of its change. It holds the lock that
-//! orders it: for names the directory's, for data the file's range. So the operations could have
-//! happened in the order of the notes.
+//! orders it: for names the directory's, for data the file's range. So the order of the records is
+//! one in which the operations could have happened.
 //!
 //! | what | order |
 //! |---|---|
@@ -14,7 +14,7 @@
 //! changes cannot be logged any more. So the next commit waits for its txg
 //! ([`IntentLog::unlogged`]).
 //!
-//! Nothing may wait here: a note is a push under a short lock.
+//! No operation may wait here: a record is pushed under a short lock.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -222,8 +222,8 @@ impl FileSystem {
     }
 
     /// Notes that an extended attribute of an object's own list was set or, where `value` is
-    /// `None`, removed. What else the operation set is in `mask`: a mode and the ACL that says the
-    /// same are in one block.
+    /// `None`, removed. `mask` has other attributes that the operation set: a mode and the matching
+    /// ACL are in one block.
     pub(crate) fn note_xattr(
         &self,
         tx: &Tx,

@@ -2,9 +2,9 @@
 //! checksums.
 //!
 //! Entries are sorted by the bytes of their paths. They are collected in batches, read and hashed
-//! by all threads, and output in order. Memory is one batch and the names on the way down. Reading
-//! leaves no access times. An unreadable object gets a line of its own ([`Unreadable`]), and the
-//! others are listed nevertheless.
+//! by all threads, and output in order. Memory is one batch and the names of the directories above
+//! it. Reading changes no access times. An unreadable object gets a line of its own
+//! ([`Unreadable`]), and the others are listed nevertheless.
 
 mod json;
 

@@ -1,4 +1,5 @@
-//! POSIX ACLs in the kernel's extended-attribute form, and how they and the mode follow each other.
+//! POSIX ACLs in the kernel's extended-attribute form, and how an ACL and the mode change each
+//! other.
 //!
 //! ```text
 //!   0  u32  version 2
@@ -145,7 +146,7 @@ impl PosixAcl {
         of(OWNER) << 6 | of(self.group_class()) << 3 | of(OTHER)
     }
 
-    /// Whether the mode says as much.
+    /// Whether the mode alone expresses the ACL.
     pub fn is_mode(&self) -> bool {
         self.entries.len() == 3
     }

@@ -1,9 +1,9 @@
 //! Locks on byte ranges of a file.
 //!
-//! Readers of overlapping ranges share, a writer excludes. There are few ranges at a time, so they
-//! are a list under one small mutex, which is held for the search only. A thread with a range may
-//! begin a transaction. A thread with a transaction, or a range of the same file, must not request
-//! a range.
+//! Overlapping ranges of readers can be locked at the same time; a writer excludes all others.
+//! There are few ranges at a time, so they are a list under one small mutex, which is held for the
+//! search only. A thread with a range may begin a transaction. A thread with a transaction, or a
+//! range of the same file, must not request a range.
 //!
 //! Fairness: a waiting writer blocks later readers of its range, so it is not starved.
 

@@ -129,7 +129,7 @@ impl FileSystem {
             drop(second_names);
             drop(first_names);
             self.drop_link(&tx, child, now, &[])?;
-            // Reaping begins transactions of its own, and nobody may hold two.
+            // Reaping begins transactions of its own, and a thread may have only one.
             drop(tx);
             break;
         }

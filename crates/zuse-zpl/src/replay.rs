@@ -1,7 +1,7 @@
 //! Replay: applying records of the intent log to a file system.
 //!
 //! A record is an operation that has succeeded before. So permissions are not checked again,
-//! nothing is inherited or chosen, and quotas do not count. Objects get exactly the numbers in the
+//! nothing is inherited or chosen, and quotas do not apply. Objects get exactly the numbers in the
 //! records. Times that are in no record are those of the replay.
 //!
 //! Each record that changes names is one transaction; the others may be applied twice.

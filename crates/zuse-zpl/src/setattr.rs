@@ -16,7 +16,7 @@ use crate::posix_acl;
 use crate::znode::Znode;
 use crate::{estimate, flags, mode};
 
-/// What a record of the log says that was set, but for the size.
+/// What a record of the log says was set, except the size.
 fn mask_of(set: &SetAttr, mode: bool) -> u64 {
     [
         (mode, Logged::MODE),
@@ -262,7 +262,7 @@ impl FileSystem {
         )
     }
 
-    /// Writes a mode with the ACL that says the same. The caller notes it for the log.
+    /// Writes a mode with the matching ACL. The caller adds the log record.
     pub(crate) fn put_mode(
         &self,
         tx: &Tx,

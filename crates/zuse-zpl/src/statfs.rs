@@ -1,4 +1,4 @@
-//! What `statfs` tells.
+//! The figures of `statfs`.
 
 use crate::file_system::FileSystem;
 use crate::name;

@@ -10,7 +10,7 @@
 //! - Between [`FileSystem::keep_unlinked_objects`] and [`FileSystem::free_unlinked_again`] no
 //!   object is freed because its last holder is gone. So if either process fails, the other one
 //!   finds the objects in the unlinked set, intact.
-//! - An object that nobody takes over is freed at the next open.
+//! - An object that no process takes over is freed at the next open.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -609,8 +609,8 @@ impl FileSystem {
         }
     }
 
-    /// After `chmod`: the access ACL that says the same as the mode, if there is one. The caller
-    /// holds `xattrs`.
+    /// After `chmod`: the access ACL is set to match the mode, if there is one. The caller holds
+    /// `xattrs`.
     pub(crate) fn acl_that_follows(
         &self,
         znode: &Arc<Znode>,

@@ -382,7 +382,8 @@ impl ZnodeCache {
         freed
     }
 
-    /// If the caller is the only holder of `znode`, marks it as freed: nobody can get it any more.
+    /// If the caller is the only holder of `znode`, marks it as freed: no other thread can get it
+    /// any more.
     pub fn kill_if_alone(&self, znode: &Arc<Znode>) -> bool {
         let _shard = self.shard(znode.object);
         if Arc::strong_count(znode) != 1 {

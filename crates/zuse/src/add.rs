@@ -55,14 +55,14 @@ impl AuxList {
     }
 }
 
-/// The spares and cache devices of a pool, by what they lie on.
+/// The spares and cache devices of a pool, by the files and disks that they are on.
 pub(crate) struct OwnAux {
     pool: String,
     devices: Vec<(AuxList, Storage)>,
 }
 
 impl OwnAux {
-    /// What a device is for the pool, in words, if it is one of them.
+    /// The role of a device in the pool, as text, if it is one of them.
     pub fn of(&self, path: &Path) -> Option<String> {
         let storage = Storage::of(path).ok()?;
         let found = self.devices.iter().find(|(_, own)| storage.meets(own));
@@ -93,14 +93,14 @@ impl Pool {
             cache: made.open_all(&new.cache, ashift)?,
         };
         let added = self.spa().add_vdevs(vdevs);
-        // Of a pool that is suspended the devices may have come, although it cannot say so.
+        // In a suspended pool the devices may have been added, although no result was reported.
         if added.is_ok() || made.paths().any(|path| self.vdev_by_name(path).is_some()) {
             made.keep();
         }
         added
     }
 
-    /// Looks whether devices can be added, and changes nothing.
+    /// Checks whether devices can be added, and changes nothing.
     ///
     /// # Errors
     /// As [`Self::add`].

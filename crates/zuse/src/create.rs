@@ -56,12 +56,12 @@ pub struct NewPool {
     pub imported: Vec<ImportedPool>,
 }
 
-/// Files that are made for a pool. They go with the command that made them if it fails.
+/// Image files that are created for a pool. They are removed if the command fails.
 #[derive(Default)]
 pub(crate) struct Made(Vec<PathBuf>);
 
 impl Made {
-    /// Opens devices; those that are not there are made.
+    /// Opens devices; missing image files are created.
     pub fn open_all(&mut self, new: &[NewDevice], ashift: Option<u8>) -> Result<Vec<VdevSpec>> {
         let open = |device: &NewDevice| {
             let open = match device.make {
@@ -81,12 +81,12 @@ impl Made {
         new.iter().map(open).collect()
     }
 
-    /// Where they are.
+    /// Their paths.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|path| path.to_str())
     }
 
-    /// They are the pool's.
+    /// They belong to the pool now, and are kept.
     pub fn keep(mut self) {
         self.0.clear();
     }
@@ -100,8 +100,8 @@ impl Drop for Made {
     }
 }
 
-/// A device as it is, opened so that nobody is disturbed. One that is to be made is memory of that
-/// size.
+/// A device as it is, opened without a lock, so that no other process is disturbed. A file that
+/// would be created is replaced by memory of that size.
 pub(crate) fn look_at(device: &NewDevice, ashift: Option<u8>) -> Result<VdevSpec> {
     let (is_disk, device): (_, Arc<dyn BlockDevice>) = match device.make {
         Some(size) if !device.path.exists() => {
@@ -121,13 +121,12 @@ pub(crate) fn look_at(device: &NewDevice, ashift: Option<u8>) -> Result<VdevSpec
 }
 
 impl NewPool {
-    /// Looks whether the pool can be made, and changes nothing. A key is not asked for.
+    /// Checks whether the pool can be created, and changes nothing. No key is needed.
     ///
     /// # Errors
-    /// `Refused(EXIST)` for a device that is part of a pool or has something else on it.
-    /// `Refused(BUSY)` for one of a pool that is imported, `Refused(OVERFLOW)` for one that is too
-    /// small, `Refused(NOENT)` for one that is not there. `Refused(INVAL)` for names and properties
-    /// that cannot be.
+    /// `Refused(EXIST)` for a device that is part of a pool or has other content. `Refused(BUSY)`
+    /// for a device of an imported pool, `Refused(OVERFLOW)` for a device that is too small,
+    /// `Refused(NOENT)` for a missing one. `Refused(INVAL)` for invalid names and properties.
     pub fn check(&self) -> Result<()> {
         check_name(&self.name)?;
         let wanted = Wanted::parse(self)?;
@@ -161,11 +160,11 @@ impl NewPool {
     }
 }
 
-/// What the properties of a new pool say.
+/// The parsed properties of a new pool.
 struct Wanted {
     ashift: Option<u8>,
     text: Texts,
-    /// To be set once it is there.
+    /// To be set once the pool exists.
     stored: Vec<(String, String)>,
 }
 
@@ -181,7 +180,7 @@ impl Wanted {
             match (name.as_str(), value) {
                 ("ashift", PropertyValue::Number(n)) => {
                     wanted.ashift = (n != 0).then_some(n as u8);
-                    // It stays the pool's for devices that are added.
+                    // It stays a property of the pool, for devices that are added later.
                     wanted.stored.push((name.clone(), text.clone()));
                 }
                 ("comment", _) => wanted.text.comment = Some(text.clone()),
@@ -206,7 +205,7 @@ impl Wanted {
     }
 }
 
-/// What the root dataset is made from.
+/// The options for the root dataset.
 struct NewRoot {
     content: NewFileSystem,
     encryption: Option<NewEncryption>,
@@ -252,11 +251,11 @@ fn plain(root: &[(String, String)], features: Option<Vec<&'static Feature>>) -> 
 }
 
 impl Pool {
-    /// Makes a pool and opens it. Where that fails, files that were made for it are gone, and no
-    /// label says that a device is of a pool.
+    /// Creates a pool and opens it. If that fails, new image files are removed, and no label of the
+    /// pool is left on a device.
     ///
     /// # Errors
-    /// As [`NewPool::check`]; `Device` where one fails.
+    /// As [`NewPool::check`]; `Device` if a device fails.
     pub fn create(env: Environment, new: &NewPool) -> Result<Arc<Self>> {
         new.check()?;
         let mut made = Made::default();
@@ -278,7 +277,7 @@ impl Pool {
         let set = |(name, text): &(String, String)| pool.set_pool_property(name, text);
         let done = stored.iter().try_for_each(set);
         if let Err(error) = done.and_then(|()| pool.add_aux(new, ashift, &mut made)) {
-            // So that its devices can be taken again.
+            // So that its devices can be used again.
             let _ = pool.destroy();
             return Err(error);
         }
@@ -382,7 +381,7 @@ pub fn check_name(name: &str) -> Result<()> {
     }
 }
 
-/// Checks what a pool that is looked for is called: some words are no name of any pool.
+/// Checks the name of a pool that is searched for: no pool can have some words as its name.
 ///
 /// # Errors
 /// `Refused(INVAL)` with the reason.

@@ -99,7 +99,7 @@ impl CreateOptions {
         self
     }
 
-    /// Sets the key of its root dataset, needed if the properties ask for encryption.
+    /// Sets the key of its root dataset, needed if the properties enable encryption.
     pub fn root_key(mut self, key: KeyMaterial) -> Self {
         self.new.root_key = Some(key);
         self
@@ -111,7 +111,7 @@ impl CreateOptions {
         self
     }
 
-    /// Although something else is on a device.
+    /// Accepts devices with other content.
     pub fn force(mut self, yes: bool) -> Self {
         self.new.force = yes;
         self

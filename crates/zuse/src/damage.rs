@@ -1,8 +1,8 @@
 //! Lost data by name: the pool's error log (`docs/format/04a-dsl-props.md` §5) as text.
 //!
 //! A log entry by head names a block of a head. It is searched for in the head, in its snapshots
-//! and in clones of those. The result has those with that very block (number and birth). If one of
-//! them cannot be read, its numbers are shown; nothing is left out.
+//! and in clones of those. The result has those with the same block (number and birth). If one of
+//! them cannot be read, its numbers are shown instead of a name. No dataset is left out.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;

@@ -281,7 +281,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Makes a filesystem.
+    /// Creates a filesystem.
     ///
     /// # Errors
     /// `Refused(NOENT)` without its parent, `Refused(EXIST)`, `Refused(INVAL)` for names and

@@ -78,8 +78,8 @@ impl DeviceUse {
         Ok(if aux { Self::Aux } else { Self::Unused })
     }
 
-    /// What is said of a device that was not found. It goes by what is at its place: nothing,
-    /// something without a label, or a device of another pool or vdev.
+    /// The reason why a device was not found. At its path may be nothing, something without a
+    /// label, or a device of another pool or vdev.
     pub fn instead(path: &Path) -> Aux {
         match Self::of(path) {
             _ if !path.exists() => Aux::OpenFailed,

@@ -1,9 +1,10 @@
 //! Changing devices of an open pool: attach, replace, offline and online, and spares.
 //!
-//! - A new device is checked as one for a new pool is: its content is lost.
-//! - A device is resilvered for what it lacks. If another resilver is running, it waits in a pool
-//!   with the feature `resilver_defer`. Without the feature that resilver starts again with it, as
-//!   does one that has hardly begun ([`DEFER_PERCENT`]).
+//! - A new device is checked like a device for a new pool, because its content is lost.
+//! - A device is resilvered for the txgs that it lacks. If another resilver is running, the device
+//!   waits for the next one, in a pool with the feature `resilver_defer`. Without the feature the
+//!   running resilver starts again with the new device. So does one that has hardly begun
+//!   ([`DEFER_PERCENT`]).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,10 +19,10 @@ use crate::device::Taken;
 use crate::{DeviceUse, ImportedPool, LastScan, Pool};
 
 const DEFER: &str = "com.datto:resilver_defer";
-/// A resilver that has not come so far is no loss: it starts again with the device that comes.
+/// A resilver that has done less than this percentage starts again with a new device.
 const DEFER_PERCENT: u64 = 10;
 
-/// What a new device may be, and which are refused.
+/// Which new devices are accepted.
 #[derive(Clone, Debug, Default)]
 pub struct AttachOptions {
     /// Accept a device with a pool that is not imported, or with other content.
@@ -38,7 +39,7 @@ pub struct Spare {
     pub guid: u64,
     /// Its path, or the name of a distributed spare.
     pub name: String,
-    /// It has replaced a device.
+    /// It is in use: it has replaced a device.
     pub in_use: bool,
     /// It is distributed over a dRAID's devices.
     pub is_distributed: bool,
@@ -145,7 +146,7 @@ impl Pool {
         }
     }
 
-    /// `zpool online`; returns the device's health then.
+    /// `zpool online`; returns the device's new health.
     ///
     /// # Errors
     /// `Refused` with OpenZFS's words.
@@ -158,7 +159,7 @@ impl Pool {
         if defer && health.state.is_usable() {
             self.spa().defer_resilver(guid)?;
         }
-        // For one that was there the resilver that is running is not begun again.
+        // A device that was online already does not restart the running resilver.
         self.fill(defer || !was_away)?;
         Ok(health)
     }
@@ -174,7 +175,8 @@ impl Pool {
         self.fill(defer)
     }
 
-    /// Begins to fill what lacks something; with `waits` not as long as a resilver is running.
+    /// Begins a resilver of devices that lack something. With `waits` it does nothing while another
+    /// resilver is running.
     fn fill(&self, waits: bool) -> Result<()> {
         match waits && self.is_resilvering() {
             true => Ok(()),
@@ -182,7 +184,7 @@ impl Pool {
         }
     }
 
-    /// Whether a device that comes now waits for the next resilver.
+    /// Whether a device that is added now waits for the next resilver.
     fn defers(&self) -> bool {
         let goes_on = |scan: &LastScan| {
             scan.function == Function::Resilver && scan.state == ScanState::Running
@@ -205,7 +207,8 @@ impl Pool {
             let what = format!("cannot resolve path '{}'", path.display());
             return Err(Error::refused_for(Refusal::Whole, Errno::NOENT, what));
         }
-        // It would be in the tree and in a list: another device could be replaced by it then.
+        // Otherwise it would be in the tree and in the list of spares, and could replace a second
+        // device.
         if let Some(what) = self.own_aux()?.of(path) {
             let errno = match take.force {
                 true => Errno::BUSY,

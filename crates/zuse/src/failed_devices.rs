@@ -5,7 +5,7 @@
 //! - A spare replaces a failed or missing device, if the device's siblings can fill it. It does not
 //!   replace a device that the user took offline.
 //! - In a dRAID its own distributed spares are used first, because they are filled fastest.
-//! - An unusable device is tried again when something changed in its place.
+//! - An unusable device is tried again when the file or disk at its path has changed.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -27,8 +27,8 @@ pub(crate) struct Tried(Mutex<HashMap<u64, Stamp>>, Mutex<Option<(Txg, Txg)>>);
 type Stamp = (u64, Option<SystemTime>);
 
 impl Tried {
-    /// Whether no resilver of that range was begun before. One that could not fill everything is
-    /// not begun again and again.
+    /// Whether no resilver of that range was begun before. A resilver that could not fill
+    /// everything is not repeated endlessly.
     fn is_new_range(&self, range: (Txg, Txg)) -> bool {
         *self.1.lock() != Some(range)
     }
@@ -71,8 +71,8 @@ impl Pool {
         self.resilver_waiting()
     }
 
-    /// Begins the resilver that devices wait for, if there are any. A device may have missed what
-    /// was written while the last one ran.
+    /// Begins the resilver that devices wait for, if there are any. A device may have missed writes
+    /// while the last resilver ran.
     ///
     /// # Errors
     /// The pool cannot be changed now.
@@ -95,7 +95,7 @@ impl Pool {
 
     /// The range of missing txgs for which no resilver was begun.
     fn waiting_range(&self) -> Option<(Txg, Txg)> {
-        // Without a resilver nobody waits for its end.
+        // Without a resilver there is no end to wait for.
         let range = self.spa().lacking_range()?;
         let waits = !self.is_scanning() && self.tried().is_new_range(range);
         waits.then_some(range)

@@ -1,8 +1,8 @@
 //! Datasets and snapshots opened for their files.
 //!
 //! There is one file system per dataset in memory. A mount and a copy at the same time share it.
-//! While it exists its dataset is owned: it is not destroyed and not rolled back. When its last
-//! user drops it, the dataset is free again.
+//! While it exists its dataset is owned: destroy and rollback are refused. The owner is released
+//! when the last user drops it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -69,7 +69,7 @@ impl OpenFileSystems {
             .filter_map(|(_, e)| e.fs.upgrade())
             .collect();
         for fs in all {
-            // Access times are not promised to anybody.
+            // `fsync` does not cover access times.
             let _ = fs.finish();
         }
     }

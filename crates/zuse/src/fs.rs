@@ -69,7 +69,7 @@ fn at_path<T>(path: &Path, result: Result<T>) -> Result<T> {
     result.map_err(|error| match error {
         Error::Refused { errno, why, what } => {
             let path = path.display();
-            // The number says all, and the detail would say it again.
+            // The error number is enough; the detail would repeat it.
             let says_all = matches!(errno, Errno::NOENT | Errno::EXIST | Errno::NOTDIR);
             let what = match says_all {
                 true => format!("'{path}'"),

@@ -1,4 +1,5 @@
-//! What keeps a pool open: the [`crate::Pool`], and each file system and volume opened through it.
+//! The objects that keep a pool open: the [`crate::Pool`], and each file system and volume opened
+//! through it.
 //!
 //! Invariant: when the last of them is dropped, the pool is closed. Its threads end, its devices
 //! are free for the next opener, and earlier changes are on disk.

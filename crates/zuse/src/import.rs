@@ -106,7 +106,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Who has a pool open for writing, in words; none if nobody is seen to.
+    /// The process or host that has a pool open for writing, as text; `None` if none is found.
     pub fn holder_of(found: &FoundPool) -> Option<String> {
         let (_, problems) = found.open_devices(DeviceAccess::Read);
         let held = problems.iter().find(|p| p.is_held())?;

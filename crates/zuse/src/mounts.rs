@@ -25,8 +25,8 @@ pub trait Mounts: Send + Sync {
         change: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()>;
 
-    /// A dataset or snapshot is about to be destroyed. A mount of it is unmounted; nobody may be
-    /// inside a snapshot any more.
+    /// A dataset or snapshot is about to be destroyed. A mount of it is unmounted; no request may
+    /// be inside a snapshot any more.
     ///
     /// # Errors
     /// `Refused(BUSY)` unless `force`.
@@ -36,7 +36,7 @@ pub trait Mounts: Send + Sync {
     /// those of mounts below it too.
     fn free_removed(&self, dataset: &str, recursive: bool);
 
-    /// A dataset or snapshot came to be: it may have to appear inside a mount.
+    /// A dataset or snapshot was created: it may have to appear inside a mount.
     fn created(&self, dataset: &str);
 
     /// A dataset or snapshot is gone.

@@ -166,7 +166,7 @@ impl Pool {
         }
     }
 
-    /// Whether all changes are on disk, apart from those made meanwhile.
+    /// Whether all changes are on disk, except those made meanwhile.
     pub fn is_clean(&self) -> bool {
         !self.is_writable() || self.spa.is_clean()
     }
@@ -195,9 +195,9 @@ impl Pool {
         }
     }
 
-    /// Sets whether a failed write waits for [`Self::clear`] (the default). Otherwise everything
-    /// fails from then on, and the pool stays on disk as of its last sync. For programs in which
-    /// nobody could call `clear`.
+    /// Sets whether a failed write waits for [`Self::clear`] (the default). Otherwise all changes
+    /// fail from then on, and the pool stays on disk as of its last sync. For programs in which no
+    /// thread could call `clear`.
     pub fn set_wait_for_clear(&self, yes: bool) {
         self.spa.set_wait_for_clear(yes);
     }

@@ -76,9 +76,9 @@ impl Pool {
         self.dsl().cancel_scan()
     }
 
-    /// Begins a resilver of what devices that are there lack, also of those that wait for the next
-    /// one. One that goes on begins again, and a scrub ends. Nothing happens where none lacks
-    /// anything.
+    /// Begins a resilver of all txgs that present devices lack, including devices that wait for the
+    /// next resilver. A running resilver begins again, and a scrub ends. If no device lacks
+    /// anything, nothing happens.
     ///
     /// # Errors
     /// `Refused(ROFS)`.

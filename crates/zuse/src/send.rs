@@ -83,7 +83,7 @@ pub struct SendPlan {
 
 /// Several snapshots were requested of a name without one.
 const ONE_SNAPSHOT: &str = "Error: Unsupported flag with filesystem or bookmark.";
-/// Several snapshots were asked for from a bookmark.
+/// Several snapshots were requested from a bookmark.
 const SEVERAL_FROM_BOOKMARK: &str = "Error: multiple snapshots cannot be sent from a bookmark.";
 /// Several snapshots were requested from a snapshot of another dataset that is not the origin.
 const FROM_ELSEWHERE: &str = "incremental source must be in same filesystem";
@@ -458,7 +458,7 @@ impl Pool {
             let impossible = source
                 .filter(|_| from.is_none() && at.is_some())
                 .map(|own| {
-                    // Without -R nobody looks behind the last snapshot.
+                    // Without -R only the last snapshot matters.
                     let is_known = request.recursive || at == Some(to);
                     why_impossible(&entry.name, tosnap, own, is_known)
                 });

@@ -45,7 +45,7 @@ impl Deduped {
         self.referenced.saturating_sub(self.stored)
     }
 
-    /// Asks all tables of a pool.
+    /// Reads all tables of a pool.
     ///
     /// # Errors
     /// They cannot be read, or have an unknown form.

@@ -9,13 +9,13 @@ use crate::{Pool, VdevClass};
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct PoolFigures {
-    /// Room of the normal vdevs.
+    /// Size of the normal vdevs.
     pub size: u64,
-    /// Of it allocated.
+    /// Allocated bytes of these vdevs.
     pub allocated: u64,
     /// Bytes waiting to be freed in the background.
     pub freeing: u64,
-    /// How well the vdevs are.
+    /// Health of the vdevs.
     pub health: Health,
 }
 
@@ -40,7 +40,7 @@ impl PoolFigures {
 pub(crate) struct ClassSpace {
     /// Bytes in metaslabs.
     size: u64,
-    /// Of them allocated.
+    /// Allocated bytes.
     allocated: u64,
     /// Bytes by which they could grow.
     expandable: u64,

@@ -30,8 +30,8 @@ const DIRTY: u64 = 24 << 20;
 impl Pool {
     /// Creates a pool in an unlinked file in `folder` and receives streams into it, in order.
     /// Returns that pool and its snapshots. A stream that ends early is included as far as
-    /// possible, and its error is returned beside the pool. If other commands should find the pool,
-    /// it needs a unique `name`.
+    /// possible, and its error is returned together with the pool. If other commands should find
+    /// the pool, it needs a unique `name`.
     ///
     /// # Errors
     /// The file cannot be created, or the first stream contains nothing usable.

@@ -1,7 +1,7 @@
 //! For debuggers, the command line and tests: the layers below the public interface, unchanged.
 //!
 //! Nothing here is stable. Everything that a program needs should be a method of [`Pool`],
-//! [`Dataset`] or [`crate::fs::Files`]; a missing one is a gap.
+//! [`Dataset`] or [`crate::fs::Files`]. If one is missing there, please report it.
 
 pub mod traverse;
 

@@ -118,7 +118,7 @@ impl Pool {
 
     fn upgrade_unmounted(&self, name: &str, version: u64) -> Result<()> {
         let dataset = self.dsl().dataset(name)?;
-        // Owned, so that nobody has it open with the old version.
+        // Owned, so that no mount has it open with the old version.
         let owner = dataset.own()?;
         let objset = dataset.objset()?;
         let tx = dataset.begin(Estimate {

@@ -47,7 +47,7 @@ pub struct VdevProperties {
     pub class: &'static str,
     /// ONLINE, …
     pub state: &'static str,
-    /// In the order asked for.
+    /// In the requested order.
     pub properties: Vec<PoolProperty>,
 }
 

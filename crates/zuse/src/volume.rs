@@ -109,7 +109,7 @@ fn fill(size: u64, block_size: u64) -> Fill {
 }
 
 impl Pool {
-    /// Makes a volume.
+    /// Creates a volume.
     ///
     /// # Errors
     /// `Refused(INVAL)` with the messages of `zfs create`, `Refused(NOENT)`, `Refused(EXIST)`,
@@ -450,7 +450,7 @@ impl Volume {
 }
 
 impl Dataset {
-    /// What `refreservation=auto` means.
+    /// The value of `refreservation=auto`.
     pub(crate) fn computed_refreservation(&self) -> Result<u64> {
         let volume = self.pool().volume(self.name())?;
         let copies = self.pool().dsl().property_number(self.handle(), "copies")?;

@@ -1,12 +1,12 @@
 //! Locks that can still be taken after a panic.
 //!
-//! A panic unwinds and opens the locks that its thread held. The data behind them may be
-//! inconsistent. The standard library's locks then refuse every later caller. These locks do not.
-//! What a panic means for a pool is decided in one place:
+//! A panic unwinds and releases the locks that its thread held. The data that they protect may be
+//! inconsistent. The standard library's locks are poisoned then; these are not. What a panic means
+//! for a pool is decided in one place:
 //!
-//! - A thread that may hold a transaction tears the pool's tripwire ([`crate::tripwire`]) when it
-//!   panics. The sync thread then writes no uberblock, so nothing inconsistent reaches the disk.
-//! - Reads go on. Refusing them the lock would turn one panic into one at every reader.
+//! - A thread that may hold a transaction triggers the pool's tripwire ([`crate::tripwire`]) when
+//!   it panics. The sync thread then writes no uberblock, so nothing inconsistent reaches the disk.
+//! - Reads continue. With poisoned locks one panic would cause a panic in every reader.
 //! - The tripwire does not cover tables of a mount or the standard streams of a command. Such data
 //!   is valid at every step, or its owner has a flag of its own.
 //!
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 pub use std::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
-/// The guard if nobody has the lock.
+/// The guard, if no thread has the lock.
 fn free<G>(result: TryLockResult<G>) -> Option<G> {
     match result {
         Ok(guard) => Some(guard),
@@ -87,12 +87,12 @@ impl<T: ?Sized> RwLock<T> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Share the value if nobody owns it.
+    /// Share the value if no thread owns it.
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         free(self.0.try_read())
     }
 
-    /// Own the value if nobody has it.
+    /// Own the value if no thread shares or owns it.
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         free(self.0.try_write())
     }
@@ -108,7 +108,7 @@ impl<T: ?Sized> RwLock<T> {
 pub struct Condvar(sync::Condvar);
 
 impl Condvar {
-    /// A condition nobody waits for.
+    /// A condition for which no thread waits.
     pub const fn new() -> Self {
         Self(sync::Condvar::new())
     }
@@ -155,7 +155,7 @@ impl Condvar {
         self.0.notify_one();
     }
 
-    /// Wake all who wait.
+    /// Wake all waiting threads.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }

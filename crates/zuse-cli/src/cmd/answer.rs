@@ -1,4 +1,5 @@
-//! `zuse answer`: a question about a held pool, see [`crate::query`]. Not for people.
+//! `zuse answer`: a question about a held pool, see [`crate::query`]. Only other commands of this
+//! program use it.
 
 use clap::Args;
 

@@ -1,6 +1,6 @@
-//! Reports failures of a copy at once: the first bad file does not end the rest.
+//! Reports failures of a copy when they occur. A file that cannot be copied does not end the copy.
 //!
-//! Only an error that every other file would meet too (a full disk, an interrupted pool) ends the
+//! Only an error that all other files would have, too (a full disk, an interrupted pool), ends the
 //! copy.
 
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! Questions that several commands ask.
+//! Questions that several commands use.
 
 use super::Question;
 

@@ -291,7 +291,7 @@ pub fn set_doing(pool: &Pool, vdevs: &mut VdevRow) {
         children.for_each(|child| set(child, guids, what));
     }
     set(vdevs, &pool.spa().deferred(), "awaiting resilver");
-    // As OpenZFS has it, nobody is told so as long as nothing was written.
+    // As in OpenZFS, nothing is reported as long as nothing was written.
     if pool.is_resilvering() && pool.scan().is_some_and(|scan| scan.processed > 0) {
         set(vdevs, &pool.spa().lacking(), "resilvering");
     }

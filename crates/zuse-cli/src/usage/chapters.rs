@@ -1,4 +1,4 @@
-//! Whatever sub-command or option the chapters of the format notes name is in the list.
+//! Every sub-command and option that the chapters of the format notes name is in the list.
 
 use super::openzfs::{self, Command};
 

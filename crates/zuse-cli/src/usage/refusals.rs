@@ -1,12 +1,12 @@
-//! What is said of a call that lacks something, or has what does not go together, where OpenZFS's
-//! commands have words of their own (`refusals.txt`).
+//! Messages for a call with missing arguments, or with arguments that exclude each other. These are
+//! the cases for which OpenZFS's commands have messages of their own (`refusals.txt`).
 
 use super::{Usage, is_operand, openzfs};
 
 const LIST: &str = include_str!("refusals.txt");
 
 impl Usage {
-    /// The words for what is wrong with a call of this sub-command.
+    /// The message for a mistake in a call of this sub-command.
     fn refusal(&self, what: &str) -> Option<&'static str> {
         let name = format!("{} {}", self.command, self.sub.as_deref()?);
         let rows = LIST.lines().filter(|l| !l.starts_with('#'));
@@ -48,7 +48,7 @@ impl Usage {
         count
     }
 
-    /// What is said where an operand is missing; empty where that is said by the usage.
+    /// The message for a missing operand; empty if the usage says so.
     pub(super) fn too_few(&self) -> Option<&'static str> {
         let count = self.operands().to_string();
         let options = self.words.iter().filter(|w| w.starts_with('-'));
@@ -57,12 +57,12 @@ impl Usage {
         own.or_else(|| self.refusal(&count))
     }
 
-    /// What is said of an option that means something beside another one only.
+    /// The message for an option that has a meaning only together with another one.
     pub(super) fn needs(&self, form: &str) -> Option<&'static str> {
         self.refusal(&format!("needs {form}"))
     }
 
-    /// What is said of operands that are too many.
+    /// The message for too many operands.
     pub(super) fn too_many(&self) -> String {
         self.refusal("many")
             .unwrap_or("too many arguments")
@@ -81,7 +81,7 @@ impl Usage {
         of_letter(form).or_else(of_word)
     }
 
-    /// What is said of an option that stands last, without its value.
+    /// The message for an option at the end of the line, without its value.
     pub(super) fn without_value(&self, form: &str) -> Option<String> {
         let letter = self.letter_of(form)?;
         let own = self.refusal(&format!("-{letter}"));
@@ -92,7 +92,7 @@ impl Usage {
         })
     }
 
-    /// What is said of two that exclude each other: options, or an option and operands.
+    /// The message for two arguments that exclude each other: options, or an option and operands.
     pub(super) fn together(&self, forms: &[String; 2]) -> String {
         let form = |form: &String| match self.letter_of(form).filter(|_| !is_operand(form)) {
             Some(letter) => format!("-{letter}"),

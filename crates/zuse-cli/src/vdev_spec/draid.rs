@@ -7,7 +7,7 @@ use crate::error::{CommandError, Outcome};
 /// The most distributed spares.
 const MOST_SPARES: u8 = 100;
 
-/// What a word says, if it is one of a dRAID: the shape, and the number of devices if it is said.
+/// Parses a word for a dRAID: its shape, and the number of devices if the word has it.
 pub fn word_of(text: &str) -> Option<Outcome<(Shape, Option<usize>)>> {
     let rest = text.strip_prefix("draid")?;
     let (parity, options) = match rest.split_once(':') {
@@ -49,7 +49,7 @@ fn read(nparity: u8, options: Option<&str>) -> Option<(Shape, Option<usize>)> {
     Some((shape, children))
 }
 
-/// Refuses a dRAID that cannot be over so many devices.
+/// Refuses a dRAID that cannot be over that many devices.
 pub fn check(shape: Shape, said: Option<usize>, devices: usize) -> Outcome {
     let Shape::Draid {
         nparity,

@@ -1,9 +1,9 @@
 //! The redundancy of vdevs, compared as OpenZFS compares it: chapter 06 §2.1 of the format notes.
 //!
-//! - Vdevs that are to come together are compared with their neighbours, in order. Log vdevs are
-//!   left out: they may differ.
-//! - If those agree, the last of them is compared with the last one of the pool. A pool that is
-//!   uneven itself may become more so.
+//! - New vdevs of one command are compared with their neighbours, in order. Log vdevs are left out:
+//!   they may differ.
+//! - If those agree, the last of them is compared with the last vdev of the pool. If the pool's own
+//!   vdevs differ already, further ones may differ, too.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ pub struct Level {
 }
 
 impl Level {
-    /// Of one that is to come, over these devices; none for a log vdev.
+    /// That of a new vdev over these devices; none for a log vdev.
     pub fn of_new(top: &TopSpec, members: &[PathBuf]) -> Option<Self> {
         let is_disk = |path: &PathBuf| {
             let meta = path.metadata();
@@ -41,7 +41,7 @@ impl Level {
         })
     }
 
-    /// Of one of a pool; none for a log vdev.
+    /// That of a vdev of a pool; none for a log vdev.
     pub fn of_old(top: &VdevStatus) -> Option<Self> {
         let devices = top.children.len().max(1);
         let (kind, parity) = match &top.kind {
@@ -72,7 +72,7 @@ impl Level {
         }
     }
 
-    /// The difference from the one before it, of those that are to come together.
+    /// The first difference between neighbours, among the new vdevs of a command.
     pub fn beside(self, before: Self) -> Option<String> {
         if let Some((parity, mirror)) = before.parity_and_mirror(self) {
             return (parity.parity != mirror.parity).then(|| {
@@ -97,7 +97,7 @@ impl Level {
             .then(|| format!("both {m}-way and {n}-way mirror vdevs are present"))
     }
 
-    /// The difference from one of the pool that it is to join.
+    /// The difference from a vdev of the pool to which it is added.
     pub fn against(self, pool: Self) -> Option<String> {
         if let Some((parity, mirror)) = pool.parity_and_mirror(self) {
             return (parity.parity != mirror.parity).then(|| {

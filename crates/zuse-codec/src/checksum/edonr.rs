@@ -1,6 +1,6 @@
 //! Edon-R/512 (second-round tweak), salted: the first 32 bytes of H(H(salt) ‖ H(H(salt)) ‖ data).
 //!
-//! The salt's two hashes fill exactly one block, so the state behind them is made once.
+//! The salt's two hashes fill exactly one block, so the state after that block is computed once.
 //! Words and length are little-endian.
 
 const BLOCK: usize = 128;

@@ -46,7 +46,7 @@ impl Fletcher4 {
         }
     }
 
-    /// A sum that goes on from known words.
+    /// A sum that continues from known words.
     pub fn resume(order: ByteOrder, sums: [u64; 4]) -> Self {
         Self {
             order,

@@ -2,7 +2,7 @@
 //!
 //! Chain: key block → configuration block → message blocks → output block, each through UBI. UBI is
 //! Threefish-512 with a tweak of position, block type and first/final flags, xored with its input.
-//! Key and configuration never change, so the state behind them is made once.
+//! Key and configuration never change, so the state after them is computed once.
 
 /// Number of key words plus one.
 const PARITY: u64 = 0x1BD1_1BDA_A9FC_1A22;

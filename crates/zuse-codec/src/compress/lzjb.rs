@@ -46,7 +46,7 @@ pub(super) fn compress(src: &[u8], dst: &mut [u8]) -> Option<usize> {
     Some(out)
 }
 
-/// The match at position i: its length and distance. An unset slot stands for position 0.
+/// The match at position i: its length and distance. An unset slot means position 0.
 fn find(src: &[u8], i: usize, table: &mut [u16; WINDOW]) -> Option<(usize, usize)> {
     let here = src.get(i..i + MAX_MATCH)?;
     let mut h = u32::from(here[0]) << 16 | u32::from(here[1]) << 8 | u32::from(here[2]);

@@ -4,7 +4,7 @@
 //! That pays if the data is read or changed soon. It does not pay for large blocks that are written
 //! once. A read costs as much again: 20 µs of CPU time for 64 KiB, against 2 µs with direct I/O.
 //!
-//! The cache is passed by
+//! The page cache is bypassed
 //! - for writes, if the host reports support (`statx` with `STATX_DIOALIGN`, Linux 6.1). Local file
 //!   systems and disks do. Network file systems do not: there a direct write would wait for the
 //!   server.

@@ -1,8 +1,8 @@
 //! Access to whole blocks: the newest version of a block, and copy-on-write edits.
 //!
 //! Budget: a read of a dirty block is the state lock (shared), one B-tree search and the block's
-//! lock. A read of a clean block is one cache hit per level, the last level-1 blocks by a shortcut
-//! ([`super::shortcuts`]). An edit after the first in a txg is the same as a dirty read.
+//! lock. A read of a clean block is one cache hit per level; recent level-1 blocks are found by a
+//! shortcut ([`super::shortcuts`]). An edit after the first in a txg is the same as a dirty read.
 
 use std::sync::{Arc, OnceLock};
 

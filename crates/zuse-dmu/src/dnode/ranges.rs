@@ -1,4 +1,4 @@
-//! Byte-range access to an object: reads that share clean blocks, writes, holes.
+//! Byte-range access to an object: reads without a copy of clean blocks, writes, holes.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Which part of an object a truncated stream contained, in an object set received from it.
+//! Which part of an object a truncated stream contained, in an object set that was received from
+//! it.
 
 use zuse_base::{Error, Result};
 

@@ -25,8 +25,8 @@
 //!
 //! Memory: nothing for objects of one level. Otherwise, once used:
 //! - 56 bytes for each level-1 block (4 to 64) and for each block of a ZAP (4 to 64);
-//! - 24 bytes per pointer beside each cached level-1 block of metadata, 48 if blocks were read
-//!   again. These are charged to the cache (as 48) and dropped with it.
+//! - 24 bytes per pointer for each cached level-1 block of metadata, 48 if blocks were read again.
+//!   These are charged to the cache (as 48) and dropped with it.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

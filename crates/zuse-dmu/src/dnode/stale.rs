@@ -1,6 +1,6 @@
 //! Whether an unreadable block is lost, or the reader used an old state of the object.
 //!
-//! Two things happen to blocks under a reader that holds no lock:
+//! Two things can happen to blocks while a reader without a lock uses them:
 //! - a tree is replaced, its blocks are freed, and reused two committed txgs later;
 //! - a later pass of a sync rewrites a block of the MOS in place, before the new tree is visible.
 //!

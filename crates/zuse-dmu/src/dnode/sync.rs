@@ -6,7 +6,7 @@
 //!   dirty blocks ─┴► level 0 ─► level 1 … ─► blkptr[] ─► DnodePhys ─► a slot of a dnode block
 //! ```
 //! The old tree is immutable on disk. Each touched block gets a new place, or keeps its own in
-//! later passes of a txg. Every pointer that leaves the tree is killed exactly once, and every one
+//! later passes of a txg. Every pointer that leaves the tree is freed exactly once, and every one
 //! that enters is born exactly once. The ledger's sums are the object's `used` and the dataset's
 //! space.
 //!

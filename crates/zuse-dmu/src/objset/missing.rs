@@ -35,7 +35,7 @@ impl Objset {
         let _ = self.core.edge.set(edge);
     }
 
-    /// Whether the dnode of an object was received.
+    /// Whether the dnode of an object was in the stream.
     pub(crate) fn has_dnode(&self, object: ObjectId) -> bool {
         let edge = self.core.edge.get();
         edge.is_none_or(|edge| edge.has_dnode(object.0))

@@ -1,8 +1,8 @@
 //! Choosing object numbers.
 //!
-//! Numbers ascend through one dnode block, then the search for the next block with room goes on
-//! from a rotor. If it reaches the end and objects were freed since, it starts at 0 once more.
-//! Blocks that are full by their pointer's fill count are skipped without being read.
+//! Numbers ascend through one dnode block. Then the search for the next block with free slots
+//! continues from a rotor. If it reaches the end and objects were freed since, it starts at 0 once
+//! more. Blocks that are full by their pointer's fill count are skipped without being read.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};

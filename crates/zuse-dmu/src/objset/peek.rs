@@ -1,5 +1,5 @@
-//! Reading objects in their dnode blocks, without creating them in memory. For callers that read a
-//! little of many objects.
+//! Reading objects in their dnode blocks, without creating a [`Dnode`](crate::Dnode) in memory. For
+//! callers that read a little of many objects.
 //!
 //! A result is always of the newest state. While a change of an object is not yet in the meta
 //! dnode's tree, that object is in memory. So the newest tree has the current state of every object

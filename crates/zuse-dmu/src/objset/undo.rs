@@ -1,4 +1,4 @@
-//! Reverting the changes of a txg while they are in memory only.
+//! Reverting the changes of a txg that are still in memory only.
 
 use std::sync::atomic::Ordering::Relaxed;
 

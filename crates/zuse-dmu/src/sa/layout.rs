@@ -1,4 +1,5 @@
-//! A layout: the sequence of attributes in a buffer, and the fixed offsets among them.
+//! A layout: the sequence of attributes in a buffer, and the offsets of those before the first
+//! attribute of variable length.
 
 use super::attribute::{Attr, Class};
 

@@ -1,7 +1,7 @@
 //! Which attributes stay in the bonus and which go to the spill block.
 //!
-//! The rule is exact, byte for byte, because other implementations check it and depend on it. See
-//! chapter 03b, section 3.2, of the format notes.
+//! The rule has to be followed byte for byte, because other implementations check it and depend on
+//! it. See chapter 03b, section 3.2, of the format notes.
 
 use super::layout::round8;
 

@@ -8,8 +8,8 @@
 //!   add_expected ─► the entry
 //! ```
 //! In a directory of a million names, a name's leaf is rarely in the processor's caches. An add
-//! would wait for one cache line after the other: half a microsecond, a fifth of creating a file. A
-//! caller that creates a file can create the object meanwhile.
+//! would wait for one cache line after the other. That takes half a microsecond, a fifth of
+//! creating a file. A caller that creates a file can create the object during that time.
 //!
 //! It is a hint. It is used while the object's stamp ([`Dnode::stamp`]) is unchanged; otherwise the
 //! add searches again.
@@ -73,7 +73,7 @@ impl Zap {
         let stamp = self.dnode.stamp();
         if let What::Fat { header, .. } = known.fresh(&self.dnode)
             && name.len() < known.longest
-            // An error is ignored here: the add will meet it again and report it.
+            // An error is ignored here: the add has the same error and reports it.
             && let Ok(hash) = key::hash_of(header, name)
             && let Ok(target) = fat::expect(&self.blocks(), header, hash)
             && target.leaf != 0

@@ -104,7 +104,7 @@ pub(crate) fn aim<'a>(
     Ok(Ok(Aim { h, key, pointer }))
 }
 
-/// Reads block 0 and looks at it.
+/// Reads block 0, and where the leaf of the key is.
 pub(crate) fn take_aim<'a, S: Blocks>(
     s: &S,
     ask: Ask<'a>,

@@ -121,7 +121,7 @@ impl HashBits {
         (hash >> (64 - self.0)) | (cd << self.0)
     }
 
-    /// The position that a cookie stands for.
+    /// The position that a cookie means.
     pub(crate) fn position(self, cookie: u64) -> (u64, u32) {
         let cd = cookie >> self.0;
         let limit = if self == Self::WIDE {

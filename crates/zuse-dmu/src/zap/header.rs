@@ -7,7 +7,7 @@
 //! half block: the embedded pointer table, in use while `table blocks` is 0
 //! ```
 //!
-//! A copy kept beside the ZAP's lock is valid only while the object is unchanged
+//! A copy kept next to the ZAP's lock is valid only while the object is unchanged
 //! ([`super::known`]), so it cannot go stale.
 
 use super::HEADER_TYPE;

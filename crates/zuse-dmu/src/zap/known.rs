@@ -1,4 +1,4 @@
-//! Facts from the last access to block 0, kept beside the ZAP's lock.
+//! Facts from the last access to block 0, kept next to the ZAP's lock.
 //!
 //! ```text
 //!   fresh:  look-up ─► (nothing of block 0) ─► table block ─► leaf          add ─► leaf, header in place

@@ -400,8 +400,9 @@ impl<'a> Leaf<'a> {
         Ok(None)
     }
 
-    /// Prefetches what adding an entry will need beside the header and the bucket. These are the
-    /// chunks that it will take, which usually are adjacent, and the first entry of the bucket.
+    /// Prefetches the cache lines, besides header and bucket, that adding an entry will need. These
+    /// are the chunks that it will take, which usually are adjacent, and the first entry of the
+    /// bucket.
     #[inline]
     pub(crate) fn expect_add(&self, hash: u64, depth: u32) {
         for (chunk, len) in [

@@ -270,7 +270,7 @@ impl Ctx<'_> {
         match property {
             "recordsize" if value > 128 * 1024 => self.need_feature("org.open-zfs:large_blocks"),
             "longname" if value != 0 => self.need_feature("org.zfsonlinux:longname"),
-            // A bit beside the checksum's number means that bytes are compared, too.
+            // A bit next to the checksum's number means that bytes are compared, too.
             "checksum" | "dedup" => match value & 0xff {
                 11 => self.need_feature("org.illumos:sha512"),
                 12 => self.need_feature("org.illumos:skein"),

@@ -16,7 +16,7 @@ use crate::version::{VERSION_ATTRIBUTES, too_old};
 /// Guids that fit into one entry of a dataset's table.
 const REDACTED_MAX: usize = 1024;
 
-/// The start of a receive.
+/// What a receive starts from.
 pub(super) enum Start {
     /// A new dataset, empty or a clone of a snapshot.
     New { origin: Option<u64> },

@@ -70,8 +70,8 @@ impl Dsl {
         }
     }
 
-    /// The dataset and state of an interrupted receive. While it is owned, nobody continues or
-    /// discards the receive.
+    /// The dataset and state of an interrupted receive. While it is owned, no other command
+    /// continues or discards the receive.
     ///
     /// # Errors
     /// `Refused(INVAL)` if there is none, `Refused(BUSY)` while one is running; the MOS cannot be

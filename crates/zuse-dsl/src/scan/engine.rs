@@ -103,7 +103,7 @@ impl Dsl {
         let worker = self.scan.state.lock().worker.take();
         if let Some(Worker { stop, thread }) = worker {
             stop.set();
-            // A thread that panicked has torn the tripwire.
+            // A thread that panicked has triggered the tripwire.
             let _ = thread.join();
         }
     }

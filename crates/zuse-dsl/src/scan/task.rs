@@ -94,8 +94,8 @@ impl Dsl {
         )
     }
 
-    /// Begins a resilver of what devices lack that are there, also of those that wait for the next
-    /// one. Another scan ends. Nothing happens where none lacks anything.
+    /// Begins a resilver of all txgs that present devices lack, including devices that wait for the
+    /// next resilver. Another scan ends. If no device lacks anything, nothing happens.
     ///
     /// # Errors
     /// `Refused(ROFS)`.
@@ -257,8 +257,9 @@ impl Ctx<'_> {
         self.log_pool("scan setup", &text)
     }
 
-    /// While a scan goes on, blocks that some leaf did not take count as errors on disk. A
-    /// process that resumes the scan learns of them only so, and must not believe that leaf.
+    /// While a scan is running, blocks that could not be written to some leaf count as errors on
+    /// disk. A process that resumes the scan knows of them only in this way, and must not trust
+    /// that leaf.
     fn write_scan(&self, record: &Record, position: &Position) -> Result<()> {
         let mut stored = *record;
         if record.is_scanning() {
@@ -334,8 +335,8 @@ impl Ctx<'_> {
         self.write_scan(&record, &position)
     }
 
-    /// A resilver that was taken up, and in which something had gone wrong before, begins again:
-    /// nobody knows what is still to be filled.
+    /// A resilver that had errors before it was resumed begins again: no process knows which blocks
+    /// are still missing.
     pub(super) fn begin_again(&self) -> Result<()> {
         match self.dsl.scan.failed_before() {
             Some(_) => self.resilver_all(),
@@ -343,7 +344,7 @@ impl Ctx<'_> {
         }
     }
 
-    /// Begins a resilver of all that devices lack which are there. What goes on ends.
+    /// Begins a resilver of all txgs that present devices lack. A running scan ends.
     fn resilver_all(&self) -> Result<()> {
         self.spa.0.end_deferral(&self.spa.sync_ctx(self.tx))?;
         let Some((min, max)) = self.spa.0.resilver_range() else {
@@ -355,7 +356,7 @@ impl Ctx<'_> {
         self.setup_scan(NewScan::Resilver(min, max))
     }
 
-    /// Takes over what a batch did, and says what is next.
+    /// Records the results of a batch, and returns the next step.
     pub(super) fn step_scan(&self, done: Option<Done>) -> Result<Next> {
         let io = self.spa.io();
         let Some(mut record) = self.dsl.scan.running().filter(|r| !r.paused) else {
@@ -493,7 +494,7 @@ impl Ctx<'_> {
         self.spa.io().unwatch_frees();
         self.spa.0.unwatch_shared();
         if record.function == Function::Resilver {
-            // However it ended: the next one is for all.
+            // However it ended: the next resilver is for all devices.
             self.spa.0.end_deferral(&self.spa.sync_ctx(self.tx))?;
         }
         let given_up = match end {
@@ -519,7 +520,8 @@ impl Ctx<'_> {
         self.log_pool("scan done", &format!("errors={}", record.errors))
     }
 
-    /// Devices lack nothing any more of what a complete scan visited, except what it noted.
+    /// After a complete scan devices lack no blocks that it visited, except those that it recorded
+    /// as missing.
     fn devices_are_filled(&self, record: &Record, short: Short) -> Result<()> {
         let failed: Vec<(u64, Span)> = short
             .failed

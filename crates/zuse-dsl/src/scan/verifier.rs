@@ -1,4 +1,4 @@
-//! Verifying the blocks that a walk collects, and noting the results.
+//! Verifying the blocks that a walk collects, and recording the results.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -52,9 +52,10 @@ pub(crate) type Failed = BTreeMap<u64, (u64, u64)>;
 #[derive(Default)]
 pub(crate) struct Short {
     pub failed: Failed,
-    /// Blocks that are good, and that a leaf which is there did not take.
+    /// Good blocks that could not be written to some present leaf.
     pub unfilled: u64,
-    /// Blocks that were born up to here may lie below one that is lost, where nobody came.
+    /// Blocks that were born up to here may be below a lost block, where the walk could not read
+    /// pointers.
     pub hidden: u64,
 }
 
@@ -70,7 +71,7 @@ impl Short {
     }
 }
 
-/// How a block was found.
+/// The result of verifying a block.
 pub(crate) enum VerifiedBlock {
     /// Its stored bytes; empty if nothing had to be read.
     Good(Vec<u8>),
@@ -193,7 +194,7 @@ impl<'a> Verifier<'a> {
         if !verified.lacking.is_empty() {
             self.note_failed(&verified.lacking, bp.physical_birth());
         }
-        // One that is away has each txg of this time in its log, as long as it is.
+        // A leaf that is absent has each txg of that time in its log, as long as it is absent.
         let is_there = |leaf: &u64| io.vdevs().is_usable(*leaf);
         if verified.good && verified.lacking.iter().any(is_there) {
             self.unfilled.fetch_add(1, Relaxed);

@@ -9,8 +9,8 @@
 //! - The last link is the tail; it has no records. The header reaches the disk with the txg that
 //!   allocated the first link. Until then nothing is written ([`Chain::stalled`]).
 //! - A drain is done when all blocks up to its last one are written and flushed, in this order.
-//! - When blocks become void (one could not be written, or the log was removed) a new generation
-//!   begins. Waiters of an older one wait for the txg.
+//! - When blocks become invalid (one could not be written, or the log was removed) a new generation
+//!   begins. Callers of an older generation wait for the txg.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -68,7 +68,8 @@ pub(super) struct Chain {
     /// The last drain that began, and the last durable one.
     pub begun: u64,
     pub done: u64,
-    /// Drains up to this one that were not durable at the restart are in no valid block.
+    /// Drains up to this one that were not durable when a new generation began are in no valid
+    /// block.
     pub lost: u64,
     /// Drains between begun and done, with the last block of each.
     pub drains: VecDeque<(u64, u64)>,
@@ -85,7 +86,7 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    /// Makes the blocks that are being written void.
+    /// Makes the blocks that are being written invalid.
     pub fn next_generation(&mut self) {
         self.generation += 1;
         self.drains.clear();

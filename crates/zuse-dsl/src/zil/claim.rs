@@ -2,8 +2,8 @@
 //!
 //! It happens while a writable pool is opened and no txg is open yet; the first txg writes it.
 //! Blocks of a log may be born in txgs that never reached the disk. The first txg is later than all
-//! of them, so that no pointer is from the future. The header has the txg after the last one on
-//! disk instead, because records are judged by it.
+//! of them, so that no pointer is from the future. The header gets the txg after the last one on
+//! disk, because replay compares the records' txgs with it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::ahead::{HEADS_AT_ONCE, Needs};
 use crate::context::Dsl;
 
 /// Txgs after the last one on disk that blocks of a log may be of. Three are open or being written;
-/// a pool that OpenZFS froze goes on without writing any. The pool goes on behind the newest, so a
-/// forged one must not use up the numbers.
+/// a pool that OpenZFS froze continues without writing any. The pool continues after the newest
+/// one, so a forged txg must not use up the numbers.
 const AHEAD: u64 = 1 << 20;
 
 /// A log to claim.

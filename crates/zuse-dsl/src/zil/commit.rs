@@ -1,4 +1,4 @@
-//! Commits: many wait, one leads.
+//! Commits: many callers wait, one of them leads.
 //!
 //! ```text
 //!   ticket: the drain that has the caller's records
@@ -6,9 +6,9 @@
 //!     a thread leads       ─► wait
 //!     else                 ─► lead: drain, fill, write, flush (for all who wait), wake
 //! ```
-//! Records of callers that come while one leads are in the next drain, at the latest. So the longer
-//! a write and its flush take, the more callers the next flush answers. No caller waits for others
-//! to join.
+//! Records of callers that come while another one leads are in the next drain, at the latest. So
+//! the longer a write and its flush take, the more callers the next flush answers. No drain is
+//! delayed so that more callers can join it.
 //!
 //! Two groups wait: for the current drain, and for the next one. When a leader is done, it wakes
 //! the first group, and one caller of the second as the next leader. All others sleep on: waking
@@ -180,7 +180,7 @@ impl Log {
         spa.wait_synced(until)
     }
 
-    /// Waits until nobody works on the chain.
+    /// Waits until no thread works on the chain.
     pub(super) fn wait_idle(&self) {
         let mut chain = self.chain.lock();
         while chain.led {

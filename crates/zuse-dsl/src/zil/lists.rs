@@ -9,7 +9,8 @@
 //! field says where the data of a write is. It also says whether the next record belongs to the
 //! same operation.
 //!
-//! - Txgs open one after the other, so a record never comes for an older txg than the newest one.
+//! - Txgs open one after the other, so a new record is never of an older txg than the newest one
+//!   here.
 //! - Memory is bounded: adjacent writes whose data is in the object are merged. Beyond [`MOST`]
 //!   bytes all records are dropped. The next commit then waits for the txg.
 

@@ -1,8 +1,8 @@
 //! The intent log of a head in use: the interface for operations and commits.
 //!
-//! A commit is answered by a flush of log blocks. If the log cannot do that, the commit waits for
-//! the txg. Those cases are: no chain yet, no space, a failed device, and logs that are suspended
-//! while a log device is removed. The guarantee is the same.
+//! A commit returns after a flush of log blocks. If the log cannot be used, the commit waits for
+//! the txg. Reasons are: no chain yet, no space, a failed device, and logs that are suspended while
+//! a log device is removed. The guarantee is the same.
 
 use std::sync::atomic::{
     AtomicBool,
@@ -34,7 +34,7 @@ pub(crate) struct Log {
     pub(super) chain: Mutex<Chain>,
     /// Waiters for a drain of an even number, and of an odd one: the current and the next.
     waiting: [Condvar; 2],
-    /// Nobody leads.
+    /// No thread leads.
     pub(super) idle: Condvar,
     /// Buffers of written blocks, for reuse.
     pub(super) buffers: Mutex<Vec<Vec<u8>>>,

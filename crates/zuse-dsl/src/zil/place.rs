@@ -9,13 +9,13 @@
 //!   Everything else goes into the log.
 //! - The bytes of the open txg's version are frozen in a transaction. They are written after it has
 //!   ended: the sync of that txg waits for this.
-//! - Placed data is in memory as any other changed block. If the drain comes to nothing its txg
-//!   links it, or frees it.
-//! - A block is in one record by its pointer. Were it in two, both would count it when they are
-//!   claimed.
+//! - Placed data is in memory like any other changed block. If the drain fails, its txg links the
+//!   block, or frees it.
+//! - The pointer of a block is in one record only. If it were in two, both would allocate it when
+//!   they are claimed.
 //! - The record of a placed block ends where the block ends. OpenZFS's replay writes the whole
-//!   block, and a file that ended in it before ends with it then. What lies behind the record may
-//!   also belong to a write that this drain does not promise.
+//!   block, and a file that ended in it before ends with it then. Bytes behind the record may also
+//!   belong to a write that this drain does not make durable.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ use crate::dataset::Dataset;
 const IMMEDIATE_MAX: u64 = 32 << 10;
 /// The same with `logbias=throughput`.
 const THROUGHPUT_MIN: u64 = 4096;
-/// A drain with more bytes is left to its txg.
+/// Callers of a drain with more bytes wait for its txg.
 const MOST: u64 = 64 << 20;
 
 /// A part of a write with its own record.

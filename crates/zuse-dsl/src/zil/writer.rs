@@ -398,7 +398,7 @@ fn has_room(dsl: &Dsl, bytes: u64) -> bool {
 }
 
 /// Whether that many bytes may be placed. Their blocks may change again before their txg is
-/// written, which then needs all the space that was promised to it.
+/// written, which then needs all the space that was reserved for it.
 pub(super) fn room_for(dsl: &Dsl, bytes: u64) -> Result<bool> {
     Ok(has_room(dsl, bytes.saturating_add(dsl.spa()?.0.reserved())))
 }

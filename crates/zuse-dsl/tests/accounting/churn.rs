@@ -285,7 +285,7 @@ impl Step<'_> {
     }
 }
 
-/// Any mix of changes keeps the books.
+/// Any mix of changes keeps the sums of space right.
 fn churn(name: &str, seed: u64, steps: u32) {
     let rng = SeededPrng::new(seed);
     let mut bench = Bench::new(name, 256 << 20);

@@ -1,7 +1,7 @@
 //! Sequences of administrative changes on a pool in memory; after each step all accounting is
 //! recomputed.
 //!
-//! With `ZUSE_KEEP_POOL=DIR` the pools are files in that folder, for another judge to look at.
+//! With `ZUSE_KEEP_POOL=DIR` the pools are files in that directory, so that `zdb` can check them.
 
 mod bench;
 mod churn;

@@ -7,7 +7,7 @@ use super::SECTOR;
 
 const GANG: u64 = 1 << 63;
 
-/// Where one copy of a block lies.
+/// The place of one copy of a block.
 ///
 /// word 0: bits 0..24 allocated size / 512, 32..56 vdev id. word 1: bits 0..63 offset / 512, bit 63
 /// gang. Valid when the allocated size is not 0, empty when both words are 0.

@@ -126,7 +126,7 @@ impl<O: Ops> Server<O> {
         let unique = message.unique;
         match message.opcode {
             op::FORGET | op::BATCH_FORGET => {
-                // Nobody waits for an answer.
+                // The kernel waits for no answer.
                 let _ = self.call(|| self.forget(&message));
             }
             op::READ => self.read(channel, &message),
@@ -221,7 +221,7 @@ impl<O: Ops> Server<O> {
         Ok(())
     }
 
-    /// A panic fails one request, and the session goes on.
+    /// A panic fails one request, and the session continues.
     fn call<T>(&self, method: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
         call(|| self.ops.panicked(), method)
     }

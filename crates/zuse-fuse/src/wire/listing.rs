@@ -1,4 +1,4 @@
-//! Directory listings, written straight into the answer.
+//! Directory listings, encoded directly in the buffer of the answer.
 
 use std::time::Duration;
 

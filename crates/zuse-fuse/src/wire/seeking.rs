@@ -63,7 +63,7 @@ impl<S> Seeking<S> {
         state.waiting.pop_front()
     }
 
-    /// Nobody asks any more.
+    /// No client is left.
     pub(super) fn end(&self) {
         self.lock().over = true;
         self.changed.notify_one();

@@ -16,7 +16,7 @@
 //! - While the pool is paused no message is read: requests wait in the kernel. A worker that has
 //!   read one before answers it.
 //!
-//! Nothing is called with the table locked.
+//! No method of a server is called with the table locked.
 
 use std::collections::HashMap;
 use std::io;
@@ -127,7 +127,7 @@ impl Connection {
     }
 }
 
-/// The workers of a process. If it is dropped they go on until the last connection has ended.
+/// The workers of a process. If it is dropped they continue until the last connection has ended.
 pub struct ThreadPool(Arc<Shared>);
 
 /// What the workers share.

@@ -7,7 +7,7 @@
 //!            ^   (polls for a moment, then sleeps in read)                                │ none reads
 //!            └────────────────────────────────────────────────────────────────────────────┘
 //! ```
-//! Why: most of the time of a message goes into waking a thread. Waking one on an idle core takes
+//! Why: most of the time of a message is spent on waking a thread. Waking one on an idle core takes
 //! 10 to 30 µs. So one worker is the reader, and serves the messages that it reads. It polls for
 //! the next message for a moment before it sleeps. A client with one request after the other is
 //! then served by one thread that stays awake.
@@ -53,7 +53,7 @@ const SUREST: u8 = 16;
 /// If a check takes longer, another thread had the core. Then a sleeping worker is scheduled sooner
 /// than a polling one.
 const CROWDED: Duration = Duration::from_micros(200);
-/// How long nobody looks then.
+/// How long no worker polls then.
 const AFTER_CROWD: Duration = Duration::from_millis(50);
 
 /// Decides between polling and sleeping, from how soon messages came before.
@@ -380,7 +380,7 @@ mod tests {
             rustix::io::write(&kernel, &message(opcode)).expect("sent");
         };
         let idle = |_: &dyn Fn() -> bool| {
-            // Before the first question everybody may.
+            // Before the first message all workers may idle.
             let asked = answered.load(SeqCst) > 0;
             idled.fetch_add(usize::from(asked), SeqCst);
         };

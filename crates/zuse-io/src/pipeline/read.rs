@@ -25,9 +25,9 @@ impl Pipeline {
     ///
     /// # Errors
     /// `Corrupt` if no copy passes its checksum or the bytes do not decode; also for a hole, which
-    /// the caller has to handle. `Device` if no copy can be read. An encrypted dataset without its
-    /// key gives unproved cleartext, and dnodes with encrypted bonuses. Anything else of it is
-    /// `Refused(ACCES)`.
+    /// the caller has to handle. `Device` if no copy can be read. Of an encrypted dataset without
+    /// its key only cleartext is returned, not authenticated, and dnodes with encrypted bonuses.
+    /// Other blocks of it are `Refused(ACCES)`.
     pub fn read(&self, bp: &BlockPointer, place: &dyn Display) -> Result<Arc<Block>> {
         self.read_keyed(bp, None, place)
     }

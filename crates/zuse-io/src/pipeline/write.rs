@@ -17,7 +17,7 @@ const EMBEDDED_MAX: usize = 112;
 impl Pipeline {
     /// Writes one block in `txg` and returns its pointer.
     ///
-    /// `old` is the pointer it replaces (a hole if none). The caller kills it unless the result is
+    /// `old` is the pointer it replaces (a hole if none). The caller frees it unless the result is
     /// `in_place`. `data` is the decoded, little-endian content, `fill` its fill count. `block`
     /// holds the same bytes for the cache; pass `None` if the block will not be read soon.
     ///

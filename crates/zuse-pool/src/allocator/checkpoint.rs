@@ -1,4 +1,4 @@
-//! Blocks that the checkpoint keeps: they existed when it was created, and are freed now.
+//! Blocks that the checkpoint keeps: they existed when it was created, and were freed since.
 //!
 //! Such a block stays allocated in its metaslab's map, so that nothing overwrites it. Its range is
 //! added to the checkpoint's map of its vdev. When the checkpoint is discarded, the ranges are

@@ -1,4 +1,4 @@
-//! Space figures.
+//! Figures of space: allocated, deferred and free bytes of the pool and its classes.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -24,7 +24,7 @@ pub struct ClassFigures {
     pub dspace: u64,
     /// Deflated allocated and deferred bytes.
     pub dused: u64,
-    /// Of them deferred.
+    /// Deflated deferred bytes.
     pub ddeferred: u64,
     /// Deflated capacity of non-allocating vdevs.
     pub dspace_closed: u64,
@@ -39,7 +39,7 @@ pub enum Reserve {
     Half,
     /// Destroying things: all but a quarter.
     Quarter,
-    /// What must succeed.
+    /// Operations that must succeed.
     None,
 }
 

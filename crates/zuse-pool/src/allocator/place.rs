@@ -336,7 +336,8 @@ impl Allocator {
             if attempt != Attempt::NotLoaded {
                 return Ok(attempt);
             }
-            // The load holds this metaslab's map lock only; other allocations go on elsewhere.
+            // The load holds this metaslab's map lock only; other allocations continue in other
+            // metaslabs.
             metaslab.load(&*self.store())?;
             metaslab
                 .used_at

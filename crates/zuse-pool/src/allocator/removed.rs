@@ -75,8 +75,8 @@ impl Allocator {
         while let Some((vdev, span)) = open.pop() {
             let wrong =
                 |what: &str| Error::corrupt(format!("vdev {vdev}, range {span}"), what.to_owned());
-            // A vdev may have been removed after it received the data of another: the walk goes on
-            // to a present one.
+            // A vdev may have been removed after it received the data of another: the walk
+            // continues until a present vdev.
             if let Some(space) = spaces.vdevs.get(&vdev) {
                 moved.places.push((Arc::clone(space), span));
                 continue;

@@ -4,7 +4,7 @@
 //! ```text
 //! ZAP of the top-level vdev: key ─▶ space map of the whole vdev; both come with the first entry
 //!   kept      com.delphix:pool_checkpoint_sm      FREE entries: freed, but still the checkpoint's
-//!   obsolete  com.delphix:indirect_obsolete_sm    ALLOC entries: nobody refers to it any more
+//!   obsolete  com.delphix:indirect_obsolete_sm    ALLOC entries: no pointer refers to it any more
 //! ```
 //!
 //! Invariants
@@ -90,7 +90,7 @@ impl SideMap {
         }
     }
 
-    /// Says where the map's number stands.
+    /// Sets the ZAP that has the map's object number.
     pub fn set_zap(&self, zap: ObjectId) {
         self.zap.store(zap.0, Relaxed);
     }

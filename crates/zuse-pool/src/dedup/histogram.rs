@@ -18,7 +18,7 @@ pub struct Figures {
     pub lsize: u64,
     /// As stored.
     pub psize: u64,
-    /// In the books: all copies, deflated.
+    /// As charged to datasets: all copies, deflated.
     pub dsize: u64,
 }
 
@@ -108,7 +108,7 @@ impl Histogram {
         self.change(io, key, entry, checksum, Figures::add);
     }
 
-    /// Takes the blocks of an entry off again.
+    /// Subtracts the blocks of an entry.
     pub(super) fn take_entry(&mut self, io: &Pipeline, key: &Key, entry: &Entry, checksum: u8) {
         self.change(io, key, entry, checksum, Figures::take);
     }

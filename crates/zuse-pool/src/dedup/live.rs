@@ -219,7 +219,7 @@ impl Dedup {
         self.measure(pool)
     }
 
-    /// Before a txg is written.
+    /// Call it before a txg is written.
     pub fn prepare(&self, pool: &Pool) {
         let fast = pool.features().is_enabled(FAST);
         self.fast.store(fast, Relaxed);

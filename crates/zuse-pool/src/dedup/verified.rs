@@ -78,7 +78,7 @@ impl SharedAt {
         }
     }
 
-    /// Behind all classes.
+    /// The position after all classes.
     pub const END: Self = Self {
         class: CLASSES.len() as u64,
         checksum: 0,

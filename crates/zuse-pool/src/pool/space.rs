@@ -97,7 +97,7 @@ impl Pool {
     }
 
     /// Size and allocated bytes of the metaslab that a vdev reserves for logs, for each vdev with
-    /// one. It is the emptiest of a normal or special vdev with more than [`MOST_WITHOUT_LOG`]
+    /// one. It is the emptiest of a normal or special vdev with more than `MOST_WITHOUT_LOG`
     /// metaslabs.
     ///
     /// # Errors

@@ -29,7 +29,7 @@ struct Slot<C, A, R> {
 
 enum Outcome<C, A, R> {
     Done(Result<R>),
-    /// The check asked for a later txg: the task comes back.
+    /// The check needs a later txg: the task is run again in that one.
     Again(C, A),
 }
 

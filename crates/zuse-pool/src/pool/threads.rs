@@ -49,7 +49,8 @@ impl Pool {
         }
     }
 
-    /// The pool cannot go on: it stays as of its last uberblock, and all waiters are told.
+    /// The pool cannot continue: it stays as of its last uberblock, and all waiting threads are
+    /// woken with an error.
     fn end(&self, error: Error) {
         self.suspension.lose(&error);
         let error = self.suspension.error().unwrap_or(error);

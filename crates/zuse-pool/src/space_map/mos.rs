@@ -46,7 +46,7 @@ impl MapStore for MosStore {
     }
 
     fn prefetch(&self, object: ObjectId, blocks: u64) {
-        // Only a hint: the reads that follow report what is wrong.
+        // Only a hint: the reads that follow report errors.
         if let Ok(dnode) = self.0.dnode(object) {
             dnode.prefetch(0, blocks);
         }

@@ -83,7 +83,8 @@ impl Worker {
             };
             self.note(&place, &step);
             if let Step::Waits = step {
-                std::thread::sleep(WAIT);
+                // The caller that stops the work ends the wait.
+                std::thread::park_timeout(WAIT);
             }
             if !matches!(step, Step::End | Step::Gone) {
                 self.places.push_back(place);

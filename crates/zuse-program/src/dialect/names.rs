@@ -266,7 +266,7 @@ struct Coming<'a> {
     names: Vec<&'a [u8]>,
     /// Scopes and brackets open around it.
     depth: (usize, usize),
-    /// The names are over.
+    /// All names are read: values follow.
     has_values: bool,
 }
 

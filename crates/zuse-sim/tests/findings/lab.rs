@@ -25,7 +25,7 @@ pub const FREE: u64 = 40 << 20;
 
 const SIZE: u64 = 96 << 20;
 const RECORD: usize = 4096;
-/// Larger than any honest ZAP's slot.
+/// Larger than the slot of any valid ZAP.
 const SLOT: usize = 64;
 /// Where the chunks of a leaf of 16 KiB begin.
 const LEAF_CHUNKS: usize = 48 + 2 * 512;

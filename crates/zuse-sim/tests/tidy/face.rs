@@ -1,4 +1,5 @@
-//! The face of the library: which types its methods name, and whether a program can name them.
+//! The public interface of the library: which types its methods use, and whether a program can name
+//! them.
 
 use std::collections::BTreeSet;
 

@@ -1,13 +1,13 @@
-//! Rules of the house that a reader of the sources can check.
+//! The rule of style about `static` items, checked in the sources.
 //!
-//! - A library has no state of the process or of a thread: who opens two pools has two of
-//!   everything. Tables that never change are no state. The command (`zuse-cli`) and this test
+//! - A library has no state of the process or of a thread: a program that opens two pools has two
+//!   of everything. Tables that never change are no state. The command (`zuse-cli`) and this test
 //!   bench may have some.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Statics that stay all the same: file, name, reason.
+/// Statics that are allowed: file, name, reason.
 const ALLOWED: [(&str, &str, &str); 1] = [(
     "zuse-base/src/sync.rs",
     "RANKS",

@@ -1,8 +1,8 @@
 //! Applying records to an object set.
 //!
 //! A batch is one transaction, begun when the batch is complete, so no txg is held open while
-//! waiting for input. Sometimes an object has to be gone from disk before its number can be reused.
-//! Then the transaction ends, the txg is waited for, and a new one begins.
+//! waiting for input. Sometimes an object has to be freed on disk before its number can be reused.
+//! Then the transaction ends, the thread waits for the txg, and a new transaction begins.
 
 use std::sync::Arc;
 use zuse_base::cut::{fit16, fit32};

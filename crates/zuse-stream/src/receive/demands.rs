@@ -1,8 +1,8 @@
-//! Features that single records need from the pool, whatever BEGIN says of the stream.
+//! Features of the pool that single records need, whatever the BEGIN record lists.
 //!
-//! BEGIN lists features. A forged stream lists none, and one that a tool has recompressed has old
-//! flags. The record's data would then be in a pool whose features do not include it. Other
-//! programs would read it wrong or not at all.
+//! A forged stream may list none, and a stream that a tool has recompressed has the old flags. The
+//! data of a record would then be in a pool without the feature that it needs. Other programs would
+//! read it wrong or not at all.
 
 use zuse_base::{Error, Result};
 use zuse_dsl::Receiving;

@@ -1,7 +1,7 @@
 //! Turns a stream's records into batches to apply: verified, plain, little-endian.
 //!
 //! A record is passed on only when the next header is verified, because only that covers its
-//! payload. So the last record before a cut or damage is never applied.
+//! payload. So the last record before the end of a truncated or damaged stream is never applied.
 
 use zuse_base::ByteOrder;
 use zuse_codec::{Compression, check_compressed, decompress};

@@ -1,4 +1,5 @@
-//! Applying the records of a raw stream: everything is stored unchanged and cannot be read.
+//! Applying the records of a raw stream: everything is stored as ciphertext, and cannot be read
+//! here.
 //!
 //! Invariants for records from any source: a record that breaks one is refused
 //! - Before a dnode changes, the salt, IV and MAC of its block (the last OBJECT_RANGE) are noted in

@@ -26,7 +26,7 @@ pub(crate) enum Payload {
     Bytes(Vec<u8>),
 }
 
-/// A batch, ready but for the running checksum.
+/// A batch that lacks only the running checksum.
 pub(crate) struct Made {
     pub headers: Vec<[u8; HEADER]>,
     payloads: Vec<Payload>,

@@ -1,5 +1,4 @@
-//! Changes of the tree below a top-level vdev: attaching a device beside another one, and
-//! detaching.
+//! Changes of the tree below a top-level vdev: attaching a device to another one, and detaching.
 //!
 //! ```text
 //!   attach   A ─► mirror(A, N)            mirror(A, B) ─► mirror(A, B, N)
@@ -8,7 +7,8 @@
 //! ```
 //! - A node that replaces a top-level vdev takes over its keys and its ZAP.
 //! - An only child replaces its parent. If the parent was a top-level vdev the child gets its guid,
-//!   too. Every label names its top-level vdev by guid, and devices that were away must still fit.
+//!   too. Every label names its top-level vdev by guid, and devices that were absent must still
+//!   match.
 
 use super::{VdevConfig, VdevKind};
 
@@ -37,9 +37,9 @@ impl VdevConfig {
         self.children.iter_mut().find_map(|c| c.parent_of_mut(guid))
     }
 
-    /// Attaches a node beside the one with that guid. If the parent is of `kind`, the node becomes
-    /// its last child. Otherwise both are put below a new vdev with the guid `above`. False if no
-    /// node has that guid.
+    /// Attaches a node to the one with that guid. If the parent is of `kind`, the node becomes its
+    /// last child. Otherwise both are put below a new vdev with the guid `above`. False if no node
+    /// has that guid.
     pub fn attach_child(
         &mut self,
         guid: u64,

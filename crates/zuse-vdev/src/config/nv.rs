@@ -107,7 +107,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// What nobody took.
+    /// Entries that no field has taken.
     pub(crate) fn rest(self) -> Vec<NvPair> {
         self.list
             .pairs

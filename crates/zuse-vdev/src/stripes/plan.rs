@@ -1,9 +1,9 @@
 //! The layout of a block on the children of a vdev with parity.
 //!
-//! A block is cut into stripes: columns of parity first, then columns of data, each on another
-//! child. A stripe's parity covers its own columns only. A block on raidz is one stripe. If it was
-//! born when the vdev had fewer children, each row of sectors is a stripe. A block on dRAID is one
-//! stripe, or two if it crosses the end of a group.
+//! A block is divided into stripes: columns of parity first, then columns of data, each on a
+//! different child. A stripe's parity covers its own columns only. A block on raidz is one stripe.
+//! If it was born when the vdev had fewer children, each row of sectors is a stripe. A block on
+//! dRAID is one stripe, or two if it crosses the end of a group.
 //!
 //! Invariants
 //! - Within a stripe no child occurs twice, and no column is longer than the stripe's parity.

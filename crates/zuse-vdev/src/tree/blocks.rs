@@ -54,7 +54,8 @@ pub(super) struct Piece {
     pub len: usize,
 }
 
-/// Judges leaves when a read or write has ended, with or without error. No lock is held then.
+/// Counts errors and checks the leaves' thresholds when a read or write has ended, with or without
+/// error. No lock is held then.
 pub(super) struct AfterIo<'a>(pub &'a Vdevs);
 
 impl Drop for AfterIo<'_> {
@@ -138,7 +139,7 @@ impl Vdevs {
         }
     }
 
-    /// A hint that bytes on a lone disk will be read soon. The disk begins to read, and this
+    /// A hint that bytes on a single disk will be read soon. The disk begins to read, and this
     /// returns at once.
     pub fn will_read(&self, vdev: u32, offset: u64, len: usize) {
         if let Ok(top) = self.top(vdev)
@@ -148,7 +149,7 @@ impl Vdevs {
         }
     }
 
-    /// Whether the vdev is a lone disk whose large writes go around the host's cache
+    /// Whether the vdev is a single disk whose large writes go past the host's page cache
     /// ([`zuse_device::BlockDevice::bypasses_cache`]). The copies of a mirror are written one after
     /// the other. With the host's cache their disks can still work at the same time.
     pub fn bypasses_cache(&self, vdev: u32) -> bool {
@@ -158,7 +159,7 @@ impl Vdevs {
         }
     }
 
-    /// Reads ranges of a lone disk, counted from `offset`, each into memory of its own
+    /// Reads ranges of a single disk, counted from `offset`, each into a buffer of its own
     /// ([`zuse_device::BlockDevice::read_apart`]). They are not verified. After an error the caller
     /// uses [`Self::read`].
     pub fn read_apart(&self, vdev: u32, offset: u64, parts: &[Range<usize>]) -> Option<Vec<Fresh>> {

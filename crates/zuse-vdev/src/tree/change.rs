@@ -51,7 +51,7 @@ impl Vdevs {
         // Before the tree becomes visible: a block's columns depend on the progress of the
         // expansion.
         self.publish_reflow(&tops);
-        // Reads under way go on with the old tree, which has the same leaves.
+        // Reads under way end on the old tree, which has the same leaves.
         *self.tripwire.hold(at::TREE, self.tops.write()) = tops;
         let now = self.leaves();
         let left = |leaf: &Arc<Leaf>| !now.iter().any(|l| Arc::ptr_eq(l, leaf));
@@ -92,7 +92,7 @@ impl Vdevs {
         Ok((tops, before))
     }
 
-    /// Refuses a device that does not fit beside the vdev with that guid.
+    /// Refuses a device that cannot be attached to the vdev with that guid.
     ///
     /// # Errors
     /// As [`Vdevs::change`]; `NODEV` for no such vdev.

@@ -4,8 +4,9 @@
 //!   since the mark. A commit that ends in between does not change that.
 //! - A flush that failed is not repeated: the host may have dropped what it could not write, and
 //!   report success the second time.
-//! - A block may be written before its txg syncs. The commit of an older txg then takes over what
-//!   its leaves missed. So it is noted again for the txg of the block ([`Vdevs::note_lacking`]).
+//! - A block may be written before its txg syncs. The commit of an older txg may come between, and
+//!   takes the marks of missed writes for its own txg. So they are noted again for the txg of the
+//!   block ([`Vdevs::note_lacking`]).
 
 use std::sync::Arc;
 

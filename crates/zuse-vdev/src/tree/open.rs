@@ -219,7 +219,7 @@ impl Vdevs {
         }
     }
 
-    /// Brings a leaf back that was offline or faulted. It may lack blocks: the pool sets its DTL.
+    /// Opens a leaf again that was offline or faulted. It may lack blocks: the pool sets its DTL.
     ///
     /// # Errors
     /// `Refused` (`NODEV`) for no such leaf. An unusable device is no error here: see its health.
@@ -627,7 +627,7 @@ fn is_copies(config: &VdevConfig) -> bool {
 /// Finds a leaf's device, and opens the leaf with it if it is the right one.
 fn find_device(leaf: &Leaf, config: &VdevConfig, fit: &Fit, devices: Devices<'_>) {
     let cannot = |why| leaf.close_device(Health::new(VdevState::CantOpen, why));
-    // Whatever an older label of its device says.
+    // This is so even if an older label of its device differs.
     if config.split_off {
         return cannot(Aux::SplitPool);
     }

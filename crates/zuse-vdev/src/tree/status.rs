@@ -22,7 +22,7 @@ pub struct VdevStatus {
     pub guid: u64,
     /// Its name: a path, or `mirror-0`.
     pub name: String,
-    /// How well it is.
+    /// Its health.
     pub health: Health,
     /// Top-level: allocatable bytes.
     pub asize: u64,
@@ -219,8 +219,7 @@ impl Vdevs {
         }
     }
 
-    /// Whether a log vdev is missing although nobody took it offline. It may hold acknowledged
-    /// writes.
+    /// Whether a log vdev is missing that no command took offline. It may hold acknowledged writes.
     pub fn is_log_missing(&self, vdev: u32) -> bool {
         let taken_out = |leaf: &Arc<Leaf>| {
             matches!(leaf.health().state, VdevState::Offline | VdevState::Faulted)

@@ -15,7 +15,7 @@ impl Vdevs {
     /// reported as stale.
     ///
     /// # Errors
-    /// `Corrupt` for an invalid place. Errors of devices are in the proof.
+    /// `Corrupt` for an invalid place. Errors of devices are in the result.
     pub fn verify_block(
         &self,
         place: Address,

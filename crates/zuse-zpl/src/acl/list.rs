@@ -80,7 +80,7 @@ pub(crate) struct Acl {
 pub(crate) struct AsMode {
     /// The complete mode; type, set-ids and sticky bit are unchanged.
     pub mode: u32,
-    /// Everybody may execute.
+    /// Every caller may execute.
     pub no_execs_denied: bool,
 }
 

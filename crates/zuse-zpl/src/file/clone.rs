@@ -1,9 +1,9 @@
-//! Cloning blocks within a file system: whole blocks of a file that are on disk get another
-//! pointer, in another place.
+//! Cloning blocks within a file system. Whole blocks of a file that are on disk get a further
+//! pointer, in another file or at another offset.
 //!
 //! - The range of the source is locked before the transaction begins. Otherwise a writer in the
 //!   previous, closing txg could free the block first. With the lock it changes the block in this
-//!   txg at the earliest, and frees of a txg come after its clones ([`zuse_io::Reference`]).
+//!   txg at the earliest, and frees of a txg come after its clones (`zuse_io::Reference`).
 //! - A block is cloned only if no txg that is not on disk yet changes it.
 //! - For two files the one with the smaller number is locked first.
 

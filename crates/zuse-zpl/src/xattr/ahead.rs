@@ -42,7 +42,7 @@ const NEAR: u64 = 40;
 /// Attributes of one hidden directory that are read.
 const FILES: usize = 4;
 
-/// Where the asking is.
+/// Where a client is in its sequence of requests.
 pub(crate) struct XattrsAhead {
     last: AtomicU64,
     /// The first number that was not prefetched.
@@ -217,7 +217,7 @@ fn prefetch_spaces(objset: &Arc<Objset>, gather: &mut Ahead, spaces: Vec<u64>) -
     files
 }
 
-/// Brings the blocks of small files.
+/// Prefetches the blocks of small files.
 fn prefetch_values(objset: &Arc<Objset>, gather: &mut Ahead, files: Vec<u64>) {
     let io = objset.io().clone();
     let mut values = Vec::new();

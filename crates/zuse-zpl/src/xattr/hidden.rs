@@ -49,7 +49,7 @@ impl FirstHidden {
     }
 }
 
-/// Hidden objects belong to whom the object belongs.
+/// Hidden objects have the owner of the object.
 fn owner_of(a: &Attributes) -> Credentials {
     Credentials {
         uid: a.uid as u32,
@@ -141,9 +141,9 @@ impl FileSystem {
     }
 
     /// Creates the hidden directory of an object without one, with its first value in it. Each of
-    /// the two is written once in its final form. They are not loaded into memory, because nobody
-    /// knows them yet. The caller stores the directory's number with the object. `None`, with
-    /// nothing done, in less simple cases.
+    /// the two is written once in its final form. They are not loaded into memory, because no other
+    /// thread knows them yet. The caller stores the directory's number with the object. `None`,
+    /// with nothing done, in less simple cases.
     pub(super) fn make_space_with(
         &self,
         tx: &Tx,

@@ -1,4 +1,4 @@
-//! What a refused creation leaves.
+//! What a refused creation leaves on devices and in files.
 
 use std::path::Path;
 

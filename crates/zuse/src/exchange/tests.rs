@@ -1,4 +1,4 @@
-//! Devices that come while a resilver goes on.
+//! Devices that are added while a resilver is running.
 
 use std::path::Path;
 use std::time::Duration;

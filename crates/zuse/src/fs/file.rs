@@ -28,7 +28,7 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Nothing is allowed yet; a new file would get mode 0644.
+    /// Neither reading nor writing is allowed yet; a new file would get mode 0644.
     pub fn new() -> Self {
         Self {
             read: false,
@@ -59,7 +59,7 @@ impl OpenOptions {
         self
     }
 
-    /// It is emptied.
+    /// Truncates the file.
     pub fn truncate(mut self, yes: bool) -> Self {
         self.truncate = yes;
         self

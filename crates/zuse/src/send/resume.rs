@@ -127,8 +127,8 @@ impl Pool {
         let source = match &from {
             Some(name) => {
                 let mut source = self.dsl().send_source(partial.dataset(), name)?;
-                // A partial receive beside a dataset belongs to it: a snapshot of that dataset is
-                // no reason to create a clone.
+                // A partial receive into an existing dataset belongs to it, so a snapshot of that
+                // dataset is no reason to create a clone.
                 source.other_dataset = name.split(['@', '#']).next() != Some(target);
                 Some(source)
             }

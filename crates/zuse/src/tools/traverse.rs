@@ -8,8 +8,8 @@
 //! indirect blocks deep. Level-0 blocks are visited by the thread that has read their pointers.
 //! Nothing goes into the block cache.
 //!
-//! Unreadable blocks are entries in the report, and the walk continues beside them. The pool must
-//! be idle.
+//! Unreadable blocks are entries in the report, and the walk continues after them. The pool must be
+//! idle.
 
 mod copies;
 mod space;
@@ -110,7 +110,7 @@ pub struct Failure {
 pub struct Report {
     /// Blocks by type and level.
     pub figures: Figures,
-    /// Failures; at most [`MOST_FAILURES`].
+    /// Failures; at most `MOST_FAILURES`.
     pub errors: Vec<Failure>,
     /// All failures.
     pub failed: u64,
@@ -118,7 +118,7 @@ pub struct Report {
     pub leaks: Option<Vec<Leak>>,
     /// Bytes of all leaks, including those beyond the first million.
     pub leaked: u64,
-    /// Why the space maps could not be asked.
+    /// Why the space maps could not be read.
     pub no_space: Option<Error>,
     /// Allocated bytes by the space maps, and by their headers, for each vdev.
     pub allocated: Vec<(u32, u64, u64)>,
@@ -202,7 +202,7 @@ pub fn traverse(
     traverse_each(pool, options, progress, &|_, _| {})
 }
 
-/// As [`traverse`], and tells of each block.
+/// As [`traverse`], and calls `visitor` for each block.
 ///
 /// # Errors
 /// As there.

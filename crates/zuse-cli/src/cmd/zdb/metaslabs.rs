@@ -15,7 +15,7 @@ use crate::error::{Explain, Outcome};
 use crate::nicenum::nicenum;
 use crate::session::Session;
 
-/// More than any honest map.
+/// More than any valid map has.
 const MAX_MAP: u64 = 1 << 32;
 /// With this feature changes of space maps are logged.
 const LOG_FEATURE: &str = "com.delphix:log_spacemap";

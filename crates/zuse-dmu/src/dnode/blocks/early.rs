@@ -1,9 +1,9 @@
 //! Blocks that are written before their txg syncs, because the intent log refers to them.
 //!
-//! The bytes of the open txg's version are frozen and written to a place of this txg, and the
-//! version notes the place. A later change thaws the version, and its txg writes it like any other.
-//! A placed block that no tree links is freed in the same txg by the pipeline, which has a list of
-//! them (`zuse_io::Pipeline::place`).
+//! The bytes of the open txg's version are frozen and written to a place that this txg allocated.
+//! The version records the place. A later change thaws the version, and its txg writes it like any
+//! other. A placed block that no tree links is freed in the same txg by the pipeline, which has a
+//! list of them (`zuse_io::Pipeline::place`).
 
 use std::sync::Arc;
 

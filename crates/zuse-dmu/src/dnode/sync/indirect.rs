@@ -102,7 +102,7 @@ impl Tree {
         Ok(bp)
     }
 
-    /// Kills everything below and including a pointer.
+    /// Frees a pointer's block and everything below it.
     pub(super) fn free_subtree(
         self: &Arc<Self>,
         level: u8,

@@ -15,8 +15,8 @@ fn prefix_of<S: Blocks>(s: &S, blkid: u64, hash: u64) -> Result<(u64, u32)> {
     })
 }
 
-/// Splits a leaf by one more hash bit; the pointer table grows first if it cannot tell the halves
-/// apart.
+/// Splits a leaf by one more hash bit; the pointer table grows first if it cannot distinguish the
+/// halves.
 pub(super) fn split_leaf<S: BlocksMut>(s: &S, h: &mut Header, blkid: u64, hash: u64) -> Result<()> {
     let (prefix, len) = prefix_of(s, blkid, hash)?;
     while len >= h.shift {

@@ -544,7 +544,7 @@ impl<'a> Fresh<'a> {
         Ok(())
     }
 
-    /// Copies an array of `len` bytes as it stands. Returns its first chunk.
+    /// Copies an array of `len` bytes unchanged. Returns its first chunk.
     #[inline]
     fn copy_array(&mut self, from: &Leaf<'_>, first: u16, len: usize) -> Checked<u16> {
         let mut at = first;

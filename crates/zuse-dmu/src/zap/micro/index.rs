@@ -12,8 +12,8 @@
 //!
 //! Memory: 8 bytes per entry, 2 per free slot among the used ones, and spare room for the tail.
 //!
-//! The names' hashes are uniform, so a search starts at the position that the hash suggests and
-//! gallops.
+//! The names' hashes are uniform. So a search starts at the position that the hash suggests, and
+//! continues with growing steps.
 
 use super::{HashBits, SLOT, field, slots, u64_at};
 use crate::zap::flaw::{Checked, Flaw};

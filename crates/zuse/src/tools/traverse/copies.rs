@@ -1,10 +1,11 @@
 //! Copies of deduplicated blocks that only their table has.
 //!
-//! In the new form of a dedup table an entry may get further copies. Say a dataset with `copies=1`
-//! wrote a block, and then one with `copies=2` writes the same. Then the entry gets a second place,
-//! and older pointers name the first place alone. All pointers share the block with all its copies,
-//! and freeing the last one frees them all. So each pointer counts, and claims, all the copies of
-//! its entry. Otherwise the second copy would belong to nothing once only older pointers are left.
+//! In the new form of a dedup table an entry may get further copies. For example, a dataset with
+//! `copies=1` wrote a block, and a dataset with `copies=2` writes the same block. Then the entry
+//! gets a second DVA, and older pointers have the first one only. All pointers share the block with
+//! all its copies, and freeing the last pointer frees all copies. So each pointer counts, and
+//! claims, all the copies of its entry. Otherwise the second copy would have no pointer once only
+//! older pointers are left.
 //!
 //! Memory: some 100 bytes for each entry with more than one place.
 

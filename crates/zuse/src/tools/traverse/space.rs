@@ -19,7 +19,7 @@ use crate::Pool;
 
 /// Bytes of a map that are read at a time.
 const PIECE: u64 = 1 << 20;
-/// More than any honest map.
+/// More than any valid map has.
 const MAX_MAP: u64 = 1 << 32;
 /// Leaks that are kept: 24 MiB. All are counted.
 const MOST_LEAKS: usize = 1 << 20;

@@ -1,4 +1,4 @@
-//! What is one operation is one in the log: no cut leaves half of it.
+//! One operation is one unit in the log: no power cut leaves half of it.
 
 use super::*;
 
