@@ -32,17 +32,22 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
+#[cfg(target_os = "linux")]
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
+#[cfg(target_os = "linux")]
 use rustix::fs::{Advice, FallocateFlags};
 use zuse_base::Errno;
 
-use crate::block_device::{BlockDevice, PAGE, check, total};
+#[cfg(target_os = "linux")]
+use crate::block_device::PAGE;
+use crate::block_device::{BlockDevice, check, total};
 use crate::error::{Cause, DeviceError, Op};
+#[cfg(target_os = "linux")]
 use crate::fresh::Fresh;
 use crate::partition::{self, Partition};
 use crate::twin;
@@ -212,13 +217,9 @@ impl FileDevice {
         let is_disk = kind.is_block_device();
         // `seek` to the end gives the size of block devices and files alike.
         let size = file.seek(SeekFrom::End(0)).map_err(host)?;
-        let (logical, physical) = if is_disk {
-            (
-                rustix::fs::ioctl_blksszget(&file).unwrap_or(512),
-                rustix::fs::ioctl_blkpbszget(&file).unwrap_or(512),
-            )
-        } else {
-            (512, 512)
+        let (logical, physical) = match is_disk {
+            true => sector_sizes(&file),
+            false => (512, 512),
         };
         let sector_shift = logical.max(512).ilog2();
         let physical_shift = physical.max(512).ilog2().max(sector_shift);
@@ -485,10 +486,8 @@ impl BlockDevice for FileDevice {
             return Ok(true);
         }
         let offset = self.base + offset;
-        // On a block device the kernel turns this into a discard or a zeroing command.
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         loop {
-            match rustix::fs::fallocate(&self.file, flags, offset, len) {
+            match punch_hole(&self.file, offset, len) {
                 Ok(()) => return Ok(true),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(e) => {
@@ -551,6 +550,34 @@ impl BlockDevice for FileDevice {
     fn accept_lost_writes(&self) {
         self.lost.store(0, Ordering::Release);
     }
+}
+
+/// Sizes of the logical and physical sectors of a disk.
+#[cfg(target_os = "linux")]
+fn sector_sizes(disk: &File) -> (u32, u32) {
+    let logical = rustix::fs::ioctl_blksszget(disk).unwrap_or(512);
+    (logical, rustix::fs::ioctl_blkpbszget(disk).unwrap_or(512))
+}
+
+/// Other systems have other calls for it. A write that is no multiple of larger sectors is an error
+/// there.
+#[cfg(not(target_os = "linux"))]
+fn sector_sizes(_: &File) -> (u32, u32) {
+    (512, 512)
+}
+
+/// Frees the space of a range, which then reads as zeros. On a block device the kernel turns this
+/// into a discard or a zeroing command.
+#[cfg(target_os = "linux")]
+fn punch_hole(file: &File, offset: u64, len: u64) -> rustix::io::Result<()> {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(file, flags, offset, len)
+}
+
+/// Other systems have other calls for it: nothing is discarded.
+#[cfg(not(target_os = "linux"))]
+fn punch_hole(_: &File, _: u64, _: u64) -> rustix::io::Result<()> {
+    Err(rustix::io::Errno::OPNOTSUPP)
 }
 
 #[cfg(test)]
