@@ -67,7 +67,7 @@ impl Claims {
         let mut own = *bp;
         own.set_dedup(false);
         if bp.dedup()
-            && let Some((block, first)) = self.tables.meet(bp, true)
+            && let Some((block, first)) = self.tables.count(bp, true)
         {
             if !first {
                 report.shared += block.asize();
@@ -75,7 +75,7 @@ impl Claims {
             }
             own = block;
         } else if is_shareable(&own)
-            && let Some(first) = self.clones.meet(&own, true)
+            && let Some(first) = self.clones.count(&own, true)
             && !first
         {
             report.shared += own.asize();
@@ -218,13 +218,13 @@ impl Claims {
     }
 
     fn note_cloned(&mut self, bp: &BlockPointer) {
-        if bp.kind() != BpKind::Normal || bp.dedup() && self.tables.meet(bp, false).is_some() {
+        if bp.kind() != BpKind::Normal || bp.dedup() && self.tables.count(bp, false).is_some() {
             return;
         }
         let mut own = *bp;
         own.set_dedup(false);
         if is_shareable(&own) {
-            let _ = self.clones.meet(&own, false);
+            let _ = self.clones.count(&own, false);
             let first = own.dva(0);
             self.logged.insert((first.vdev(), first.offset()), own);
         }

@@ -55,7 +55,7 @@ impl Clones {
 
     /// Counts a pointer to a block in a table; returns whether it is the first one that claims its
     /// space.
-    pub fn meet(&mut self, bp: &BlockPointer, claims: bool) -> Option<bool> {
+    pub fn count(&mut self, bp: &BlockPointer, claims: bool) -> Option<bool> {
         let first = bp.dva(0);
         let entry = self.0.get_mut(&(first.vdev(), first.offset()))?;
         entry.met += 1;

@@ -103,7 +103,7 @@ impl Tables {
 
     /// Counts a pointer. Returns its block with all copies of the entry, and whether this is the
     /// first pointer to claim it. None if no table has it.
-    pub fn meet(&mut self, bp: &BlockPointer, claims: bool) -> Option<(BlockPointer, bool)> {
+    pub fn count(&mut self, bp: &BlockPointer, claims: bool) -> Option<(BlockPointer, bool)> {
         let key = Key::of(bp);
         let counted = self.entries.get_mut(&(bp.checksum_kind(), key))?;
         let is_it =

@@ -302,7 +302,7 @@ impl Check<'_> {
             walk.note_own(since);
         }
         let mut owners = Owners::default();
-        walk.objset(&phys.bp, &mut |_, view| owners.meet(view));
+        walk.objset(&phys.bp, &mut |_, view| owners.count(view));
         let (extent, complete) = (walk.extent(), walk.is_complete());
         let (young, of_head) = walk.own_space();
         let own = walk.own();

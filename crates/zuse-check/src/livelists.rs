@@ -35,7 +35,7 @@ impl Own {
     }
 
     /// A pointer of the head was visited.
-    pub fn meet(&mut self, bp: &BlockPointer) {
+    pub fn count(&mut self, bp: &BlockPointer) {
         if bp.allocation_birth() > self.since {
             self.count += 1;
             self.sum = self.sum.wrapping_add(identity(bp));

@@ -30,7 +30,7 @@ pub(super) struct Owners {
 
 impl Owners {
     /// An object was visited.
-    pub fn meet(&mut self, view: &DnodeView<'_>) {
+    pub fn count(&mut self, view: &DnodeView<'_>) {
         let bonus = view.bonus_type();
         if bonus != sa::SA_BONUS && bonus != sa::ZNODE_BONUS {
             return;

@@ -172,7 +172,7 @@ impl<'a> Walk<'a> {
                 self.extent.uncomp += if metadata { bp.psize() } else { bp.lsize() };
                 self.report.blocks += 1;
                 if let Some(own) = &mut self.own {
-                    own.meet(bp);
+                    own.count(bp);
                 }
                 if birth > self.since {
                     let place = format!("{}{at}", self.place);

@@ -267,7 +267,7 @@ impl Holder {
                 _ => Err(io::ErrorKind::InvalidData.into()),
             })
             .and_then(|()| {
-                successor.let_be()?;
+                successor.confirm()?;
                 // Before the other side begins: two processes must not read from one connection.
                 self.mounts().leave();
                 link.put(GO_ON)?;

@@ -226,15 +226,15 @@ impl Holder {
             what.to_str() == Some(s.dataset().as_str()) || s.mount_point().as_os_str() == what
         };
         let found: Vec<_> = servers.iter().filter(fits).cloned().collect();
-        let mut going = found.clone();
+        let mut to_unmount = found.clone();
         for top in found.iter().filter(|s| s.is_alone()) {
             let above = format!("{}/", top.dataset());
             let below = servers.iter().filter(|s| s.is_placed());
-            going.extend(below.filter(|s| s.dataset().starts_with(&above)).cloned());
+            to_unmount.extend(below.filter(|s| s.dataset().starts_with(&above)).cloned());
         }
         // The deepest mount first: a mount inside keeps the outer one busy.
-        going.sort_by_key(|s| std::cmp::Reverse(s.mount_point().components().count()));
-        for server in &going {
+        to_unmount.sort_by_key(|s| std::cmp::Reverse(s.mount_point().components().count()));
+        for server in &to_unmount {
             let one = server.clone();
             self.while_running(move |me| me.mounts.end(&one, force))
                 .map_err(|error| not_unmounted(server.mount_point(), &error))?;

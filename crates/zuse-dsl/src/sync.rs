@@ -94,7 +94,7 @@ impl DslHooks for Dsl {
             let older = pool.is_rewound() || pool.uberblock().checkpoint_txg != 0;
             // Before the first txg, and before anything is freed: log blocks are in no space map
             // until they are claimed.
-            self.claim_logs(pool, older || pool.io().vdevs().forgoes_missing_logs())?;
+            self.claim_logs(pool, older || pool.io().vdevs().ignores_missing_logs())?;
         }
         if pool.is_writable() && self.frees_wait()? {
             pool.note_frees();

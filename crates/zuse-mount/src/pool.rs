@@ -549,7 +549,7 @@ impl Mounts for PoolMounts {
         done
     }
 
-    fn going(&self, dataset: &str, force: bool) -> Result<()> {
+    fn before_destroy(&self, dataset: &str, force: bool) -> Result<()> {
         if let Some((head, name)) = dataset.split_once('@') {
             for server in self.servers() {
                 server.snapshot_going(head, name.as_bytes());

@@ -217,7 +217,7 @@ impl Shard {
         if is_held {
             for place in &mut old[..TRIES] {
                 if self.held.len() >= may_hold {
-                    *place = self.let_one_go();
+                    *place = self.release_oldest();
                 }
             }
             self.held.push_back(ino);
@@ -226,7 +226,7 @@ impl Shard {
     }
 
     /// Checks the object that is held longest, and releases it unless it is in use or was used.
-    fn let_one_go(&mut self) -> Option<Arc<Node>> {
+    fn release_oldest(&mut self) -> Option<Arc<Node>> {
         let ino = self.held.pop_front()?;
         let node = self.nodes.get_mut(&ino)?;
         if !matches!(node.what, What::Object(..)) {

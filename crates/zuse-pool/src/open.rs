@@ -260,7 +260,7 @@ impl Pool {
                 format!("pool {name}: a device that it cannot do without is missing"),
             ));
         }
-        self.mind_missing_logs(options)?;
+        self.check_missing_logs(options)?;
         if self.version() >= 5000 {
             self.features.load(&mos, &directory)?;
             self.features.check(&mos, &name, options.writable)?;
@@ -292,12 +292,12 @@ impl Pool {
     /// A pool with missing log devices is writable if the caller gives up their content, or if
     /// this host used the pool last. Then it had opened the pool without them, or finds below that
     /// no log is on them.
-    fn mind_missing_logs(&self, options: &OpenOptions) -> Result<()> {
+    fn check_missing_logs(&self, options: &OpenOptions) -> Result<()> {
         if !options.writable || !self.vdevs.is_any_log_missing() {
             return Ok(());
         }
         if options.without_logs {
-            self.vdevs.forgo_missing_logs();
+            self.vdevs.ignore_missing_logs();
         } else if !options.ours {
             let what = format!("pool {}: a log device is missing", self.name());
             return Err(Error::refused(Errno::NXIO, what));

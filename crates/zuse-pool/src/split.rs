@@ -189,7 +189,7 @@ impl Pool {
         }
         change.publish()?;
         for leaf in leaves {
-            leaf.unseat(Health::new(VdevState::Closed, Aux::None));
+            leaf.close_device(Health::new(VdevState::Closed, Aux::None));
         }
         Ok(())
     }

@@ -227,7 +227,7 @@ impl Pool {
         self.last_passes.store(pass, Relaxed);
         self.commit(txg, new_config)?;
         // After the commit: until then the old labels still named these devices.
-        self.let_leaves_go();
+        self.release_departed_leaves();
         // Space freed two txgs ago is allocatable now: older uberblocks that use it are not opened
         // any more.
         let released = allocator.sync_done(txg);

@@ -194,7 +194,7 @@ impl Pool {
     }
 
     /// The txg is on disk: releases leaves that are not in its tree.
-    pub(crate) fn let_leaves_go(&self) {
+    pub(crate) fn release_departed_leaves(&self) {
         let leaving = std::mem::take(&mut *self.leaving.0.lock());
         for Departure { leaf, spare } in leaving {
             // The guid may return with another device, which must not inherit the missing txgs of
@@ -208,7 +208,7 @@ impl Pool {
                 };
             }
             // Last: the device is needed to write its label.
-            leaf.unseat(Health::new(VdevState::Closed, Aux::None));
+            leaf.close_device(Health::new(VdevState::Closed, Aux::None));
         }
     }
 

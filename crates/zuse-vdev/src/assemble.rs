@@ -153,9 +153,9 @@ fn certain_pools(scanned: &[Scanned]) -> BTreeMap<u64, u64> {
 /// The label that counts, of a device that may be changing its pool. It is the newer one if any
 /// device has the uberblock of that txg.
 fn meant<'a>(labels: &'a Labels, sure: &BTreeMap<u64, u64>) -> Option<&'a PoolConfig> {
-    let (newest, rival) = labels.claims();
+    let (newest, other_pool) = labels.claims();
     let done = newest.is_some_and(|n| sure.get(&n.pool_guid).is_some_and(|t| *t >= n.txg));
-    if done { newest } else { rival.or(newest) }
+    if done { newest } else { other_pool.or(newest) }
 }
 
 /// The labels of one pool.

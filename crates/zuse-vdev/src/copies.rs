@@ -100,7 +100,7 @@ impl Copies {
         heal: &dyn Fn() -> bool,
     ) -> Result<ReadOutcome> {
         let (outcome, wrong) = self.search(offset, buf, psize, verify, heal)?;
-        self.blame(wrong);
+        self.count_wrong_bytes(wrong);
         Ok(outcome)
     }
 
@@ -116,12 +116,12 @@ impl Copies {
         let (outcome, wrong) = self.search(offset, buf, psize, verify, &|| false)?;
         // Without a good copy the checksum itself may be wrong, so no leaf is blamed.
         if outcome == ReadOutcome::Good {
-            self.blame(wrong);
+            self.count_wrong_bytes(wrong);
         }
         Ok(outcome)
     }
 
-    fn blame(&self, wrong: Set) {
+    fn count_wrong_bytes(&self, wrong: Set) {
         for (i, leaf) in self.leaves.iter().enumerate() {
             if wrong.has(i) {
                 leaf.note_checksum_error();
@@ -140,7 +140,7 @@ impl Copies {
         heal: &dyn Fn() -> bool,
     ) -> Result<(ReadOutcome, Set)> {
         let (mut tried, mut wrong) = (Set::default(), Set::default());
-        let mut blamed = Set::default();
+        let mut counted = Set::default();
         let mut outcome: Result<ReadOutcome> = Err(Error::device("vdev", Errno::NXIO, "no device"));
         while let Some(i) = self.next(offset, tried) {
             tried.insert(i);
@@ -151,11 +151,11 @@ impl Copies {
                         // Only with bytes that the checksum accepted.
                         self.heal(offset, buf, wrong);
                     }
-                    return Ok((ReadOutcome::Good, blamed));
+                    return Ok((ReadOutcome::Good, counted));
                 }
                 Ok(()) => {
                     if !leaf.is_outdated() {
-                        blamed.insert(i);
+                        counted.insert(i);
                     }
                     wrong.insert(i);
                     outcome = Ok(ReadOutcome::BadChecksum);
@@ -173,7 +173,7 @@ impl Copies {
             // The last copy that was read may have failed and filled only a part of the buffer.
             buf.truncate(psize);
         }
-        outcome.map(|outcome| (outcome, blamed))
+        outcome.map(|outcome| (outcome, counted))
     }
 
     /// Reads ranges, each into memory of its own. A mirror uses the ordinary read, which finds a
@@ -214,7 +214,7 @@ impl Copies {
             return verified;
         }
         let mut verified = Verified::default();
-        let (mut wrong, mut blamed) = (Set::default(), Set::default());
+        let (mut wrong, mut counted) = (Set::default(), Set::default());
         let mut good: Option<Vec<u8>> = None;
         for (i, leaf) in self.leaves.iter().enumerate() {
             if !leaf.is_usable() {
@@ -234,7 +234,7 @@ impl Copies {
                     _ => {
                         wrong.insert(i);
                         if !leaf.is_outdated() {
-                            blamed.insert(i);
+                            counted.insert(i);
                         }
                     }
                 },
@@ -251,7 +251,7 @@ impl Copies {
         if !wrong.is_empty() && !(check.is_live)() {
             verified.stale = true;
         } else {
-            self.blame(blamed);
+            self.count_wrong_bytes(counted);
             self.put_right(offset, good.as_deref(), wrong, &mut verified);
         }
         if let Some(block) = good {
@@ -386,7 +386,7 @@ impl Copies {
     }
 
     /// Counts a wrong copy on its leaf, and rewrites it if requested.
-    pub(crate) fn blame_and_heal(&self, copy: usize, offset: u64, right: &[u8], heal: bool) {
+    pub(crate) fn count_and_heal(&self, copy: usize, offset: u64, right: &[u8], heal: bool) {
         let Some(leaf) = self.leaves.get(copy) else {
             return;
         };

@@ -69,7 +69,7 @@ impl Labels {
             slots: [0, 1, 2, 3].map(|label| read_label(device, label)),
             written: None,
         };
-        if labels.rival().is_some() {
+        if labels.other_pool().is_some() {
             // Only if two pools claim the device, because reading the rings costs more than reading
             // the labels.
             labels.written = labels.newest(u64::MAX).map(|l| written_txg(device, l));
@@ -101,7 +101,7 @@ impl Labels {
     }
 
     /// The newest label that names another pool than the newest label does.
-    fn rival(&self) -> Option<&PoolConfig> {
+    fn other_pool(&self) -> Option<&PoolConfig> {
         let newest = self.newest(u64::MAX)?;
         self.good()
             .filter_map(|(_, config)| config.member())
@@ -114,11 +114,11 @@ impl Labels {
     pub fn claims(&self) -> (Option<&PoolConfig>, Option<&PoolConfig>) {
         let newest = self.newest(u64::MAX);
         let written = self.written.unwrap_or(u64::MAX);
-        let rival = self
-            .rival()
+        let other_pool = self
+            .other_pool()
             // The newest label's txg has no uberblock here, so the other pool may still be right.
             .filter(|_| newest.is_some_and(|n| n.txg > written));
-        (newest, rival)
+        (newest, other_pool)
     }
 
     /// Whether the device lacks the uberblock of its newest label's txg, and any later one. Either

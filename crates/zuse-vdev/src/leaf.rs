@@ -196,7 +196,7 @@ impl Leaf {
     }
 
     /// Takes the device out, for that reason.
-    pub fn unseat(&self, health: Health) {
+    pub fn close_device(&self, health: Health) {
         if self.is_unflushed() {
             // Writes that the device had not made durable may be lost.
             self.note_missed();
@@ -597,7 +597,7 @@ impl Leaf {
     fn failed(&self, error: impl Into<Error>) -> Error {
         let error = error.into();
         if matches!(error.errno(), Errno::NXIO | Errno::NODEV) {
-            self.unseat(Health::new(VdevState::Removed, Aux::None));
+            self.close_device(Health::new(VdevState::Removed, Aux::None));
         } else {
             self.report_io(&error);
             self.watch(Kind::Io);

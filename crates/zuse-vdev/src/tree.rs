@@ -321,7 +321,7 @@ type Tops = Arc<[Arc<Top>]>;
 pub struct Vdevs {
     pool_guid: AtomicU64,
     writable: bool,
-    forgoes_logs: AtomicBool,
+    ignores_logs: AtomicBool,
     tops: RankedRwLock<Tops, TREE_RANK>,
     /// Progress of a raidz expansion: bytes, and whether they lie in the boot area.
     reflow: (AtomicU64, AtomicBool),
@@ -366,7 +366,7 @@ impl Vdevs {
     /// Whether a vdev is a missing log device, and the pool works without it. Either the pool is
     /// only read, or the content of its log devices was given up.
     pub fn is_lost_log(&self, vdev: u32) -> bool {
-        (!self.writable || self.forgoes_logs.load(Ordering::Relaxed))
+        (!self.writable || self.ignores_logs.load(Ordering::Relaxed))
             && self
                 .top(vdev)
                 .is_ok_and(|top| top.is_log() && !top.health().state.is_usable())
@@ -391,7 +391,7 @@ impl Vdevs {
     /// reads are refused.
     pub fn release_devices(&self) {
         for leaf in self.leaves() {
-            leaf.unseat(Health::new(VdevState::Closed, Aux::None));
+            leaf.close_device(Health::new(VdevState::Closed, Aux::None));
         }
     }
 

@@ -262,7 +262,7 @@ impl Pool {
             .collect();
         if let Some(mounts) = self.mounts() {
             for name in names {
-                mounts.going(name, force)?;
+                mounts.before_destroy(name, force)?;
             }
         }
         self.dsl().destroy_all(&specs, false, defer)?;

@@ -377,7 +377,7 @@ impl Pool {
         if from.contains('@')
             && let Some(mounts) = self.mounts()
         {
-            mounts.going(from, true)?;
+            mounts.before_destroy(from, true)?;
         }
         self.dsl().rename(from, to, recursive)?;
         self.notify_mounts(|m| m.renamed(from, to));
@@ -416,7 +416,7 @@ impl Pool {
         let mounts = self.mounts();
         if let Some(mounts) = &mounts {
             for name in &newer {
-                mounts.going(name, true)?;
+                mounts.before_destroy(name, true)?;
             }
         }
         let done = match &mounts {

@@ -155,7 +155,7 @@ impl Pool {
         match self.mounts() {
             Some(mounts) => {
                 for name in &all {
-                    mounts.going(name, force)?;
+                    mounts.before_destroy(name, force)?;
                 }
                 let names_of: Vec<&str> = all.iter().map(String::as_str).collect();
                 mounts.while_suspended(&names_of, &mut || {

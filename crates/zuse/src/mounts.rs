@@ -30,7 +30,7 @@ pub trait Mounts: Send + Sync {
     ///
     /// # Errors
     /// `Refused(BUSY)` unless `force`.
-    fn going(&self, dataset: &str, force: bool) -> Result<()>;
+    fn before_destroy(&self, dataset: &str, force: bool) -> Result<()>;
 
     /// Frees removed files that a mount of the dataset would free a moment later; with `recursive`
     /// those of mounts below it too.

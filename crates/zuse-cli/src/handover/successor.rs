@@ -110,8 +110,8 @@ pub struct Watched {
 
 impl Watched {
     /// Stops watching, since it will take over. An error if it was killed.
-    pub fn let_be(&mut self) -> io::Result<()> {
-        self.look_away();
+    pub fn confirm(&mut self) -> io::Result<()> {
+        self.stop_watching();
         match &*self.why.lock() {
             None => Ok(()),
             Some(why) => Err(io::Error::other(why.clone())),
@@ -119,7 +119,7 @@ impl Watched {
     }
 
     /// No thread kills it after this.
-    fn look_away(&mut self) {
+    fn stop_watching(&mut self) {
         if let Some((done, thread)) = self.watch.take() {
             drop(done);
             // Its result was delivered already.
@@ -131,7 +131,7 @@ impl Watched {
     /// late.
     pub fn end(mut self) -> Option<String> {
         // First the watch: it must not kill a process whose number we wait for.
-        self.look_away();
+        self.stop_watching();
         // The process may have ended already.
         let _ = pidfd_send_signal(&*self.process, Signal::KILL);
         // Waits for its end: until then it may hold the devices.
@@ -205,19 +205,19 @@ mod tests {
             };
             let mut successor = successor.watched(limits);
             assert!(!child.wait().unwrap().success());
-            assert!(successor.let_be().is_err());
+            assert!(successor.confirm().is_err());
             assert!(successor.end().unwrap().contains(says));
             drop(ours);
         }
     }
 
     #[test]
-    fn who_is_there_in_time_is_let_be() {
+    fn who_is_there_in_time_is_confirmed() {
         let (mut child, process) = sleeper();
         let (pulse, _ours) = pulse().unwrap();
         let mut successor = Successor { process, pulse }.watched(limits(3_000, 60_000));
         thread::sleep(Duration::from_millis(300));
-        successor.let_be().unwrap();
+        successor.confirm().unwrap();
         drop(successor);
         thread::sleep(Duration::from_millis(400));
         assert!(child.try_wait().unwrap().is_none());

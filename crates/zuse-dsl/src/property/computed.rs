@@ -510,12 +510,12 @@ impl<'a> View<'a> {
             } else {
                 "off"
             }),
-            _ => self.figure_of_kin(name),
+            _ => self.figure_of_relatives(name),
         }
     }
 
     /// Related datasets: its origin, its clones, its snapshots.
-    fn figure_of_kin(&self, name: &str) -> Result<Option<Text>> {
+    fn figure_of_relatives(&self, name: &str) -> Result<Option<Text>> {
         let (p, meta) = (&self.phys, self.dsl.meta()?);
         let number = |n: u64| Ok(Some(n.to_string().into()));
         match name {

@@ -218,17 +218,17 @@ impl Dsl {
     ) -> Result<Option<Done>> {
         let began = Instant::now();
         let spa = self.spa()?;
-        let (counts, passes_over) = {
+        let (counts, skips_shared) = {
             let state = self.scan.state.lock();
             (state.counts.clone(), state.shared > 0)
         };
         let mut verifier = Verifier::new(spa, record, &counts);
-        verifier.passes_over = passes_over;
+        verifier.skips_shared = skips_shared;
         let mut limits = BatchLimits {
             blocks: usize::try_from(speed.blocks).unwrap_or(usize::MAX),
             bytes: speed.bytes,
         };
-        let met = shared.into_iter().filter(|bp| verifier.meet(bp));
+        let met = shared.into_iter().filter(|bp| verifier.count_block(bp));
         let mut items: Vec<Item> = met.map(|bp| Item { bp, name: None }).collect();
         // Until the tables are done nothing in the trees may be skipped.
         if items.is_empty() && self.ahead(epoch, |p| p.tables) == Some(SharedAt::END) {

@@ -87,7 +87,7 @@ pub(crate) struct Verifier<'a> {
     pub record: Record,
     pub counts: &'a Counts,
     /// Blocks that were verified with the dedup tables are skipped.
-    pub passes_over: bool,
+    pub skips_shared: bool,
     lost: Mutex<Vec<LostBlock>>,
     failed: Mutex<Failed>,
     unfilled: AtomicU64,
@@ -106,7 +106,7 @@ impl<'a> Verifier<'a> {
             spa,
             record,
             counts,
-            passes_over: false,
+            skips_shared: false,
             lost: Mutex::default(),
             failed: Mutex::default(),
             unfilled: AtomicU64::new(0),
@@ -115,7 +115,7 @@ impl<'a> Verifier<'a> {
     }
 
     /// Counts a block; returns whether to verify it.
-    pub fn meet(&self, bp: &BlockPointer) -> bool {
+    pub fn count_block(&self, bp: &BlockPointer) -> bool {
         let (bytes, wanted) = (asize(bp), self.record.wants(bp.physical_birth()));
         self.counts.examined.fetch_add(bytes, Relaxed);
         if !wanted {
@@ -126,7 +126,7 @@ impl<'a> Verifier<'a> {
 
     /// Whether a block was verified with its dedup table.
     pub fn was_verified(&self, bp: &BlockPointer) -> bool {
-        self.passes_over && self.spa.0.was_shared_verified(bp)
+        self.skips_shared && self.spa.0.was_shared_verified(bp)
     }
 
     /// Whether a data block is read at all.

@@ -145,7 +145,7 @@ impl<'a> Walker<'a> {
 
     /// Counts a block that was verified on the way.
     fn count_verified(&self, bp: &BlockPointer) {
-        if bp.physical_birth() <= self.turn.cur_max && self.verifier.meet(bp) {
+        if bp.physical_birth() <= self.turn.cur_max && self.verifier.count_block(bp) {
             let bytes = super::verifier::asize(bp);
             let issued = &self.verifier.counts.issued;
             issued.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
@@ -205,7 +205,7 @@ impl<'a> Walker<'a> {
         // The last one may never have been written.
         blocks.pop();
         for bp in blocks {
-            if self.verifier.meet(&bp) {
+            if self.verifier.count_block(&bp) {
                 let block = bp.checksum()[3];
                 self.take(Item {
                     bp,
@@ -326,7 +326,7 @@ impl<'a> Walker<'a> {
             }
         }
         let is_new = bp.physical_birth() <= self.turn.cur_max && !self.verifier.was_verified(bp);
-        if is_new && self.verifier.meet(bp) {
+        if is_new && self.verifier.count_block(bp) {
             let name = Some(self.name(owner.object(), 0, blkid));
             self.take(Item { bp: *bp, name });
         }

@@ -60,11 +60,11 @@ impl Log {
         if chain.broken && !chain.led && chain.links.iter().all(|l| l.newest <= txg) {
             // Its records are on disk with this txg, and no more are written to it. The next
             // commit, if any, begins another one.
-            chain.doom(txg);
+            chain.drop_links(txg);
             chain.ended = Some(txg);
             chain.taken_apart = true;
         }
-        freed.append(&mut chain.take_doomed(txg));
+        freed.append(&mut chain.take_dropped(txg));
         let first = match chain.links.front() {
             Some(link) => Some(link.bp).filter(|_| link.born <= txg),
             None => {
@@ -87,8 +87,8 @@ impl Log {
             self.wake_all();
             return None;
         }
-        chain.doom(txg);
-        let freed = chain.take_doomed(txg);
+        chain.drop_links(txg);
+        let freed = chain.take_dropped(txg);
         drop(chain);
         self.wake_all();
         Some(freed)
@@ -97,7 +97,7 @@ impl Log {
     /// Drops the chain without freeing it: it belongs to another head from now on.
     pub(crate) fn forget_all(&self, txg: Txg) {
         if self.take_all(txg).is_some() {
-            self.chain.lock().doomed.clear();
+            self.chain.lock().dropped.clear();
         }
     }
 }

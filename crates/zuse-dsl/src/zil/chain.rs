@@ -58,7 +58,7 @@ pub(super) struct Chain {
     /// From this txg on there is no chain, and the header points to nothing.
     pub ended: Option<Txg>,
     /// Blocks without a pointer to them once that txg is on disk, which frees them.
-    pub doomed: Vec<(Txg, BlockPointer)>,
+    pub dropped: Vec<(Txg, BlockPointer)>,
     /// The number of the last record.
     pub records: u64,
     /// Nothing is written before this txg is on disk.
@@ -158,19 +158,19 @@ impl Chain {
     }
 
     /// Removes the unlinked blocks that `txg` frees.
-    pub fn take_doomed(&mut self, txg: Txg) -> Vec<BlockPointer> {
-        let (due, later) = std::mem::take(&mut self.doomed)
+    pub fn take_dropped(&mut self, txg: Txg) -> Vec<BlockPointer> {
+        let (due, later) = std::mem::take(&mut self.dropped)
             .into_iter()
             .partition(|(at, _)| *at <= txg);
-        self.doomed = later;
+        self.dropped = later;
         let due: Vec<(Txg, BlockPointer)> = due;
         due.into_iter().map(|(_, bp)| bp).collect()
     }
 
     /// Gives up all links: `txg` frees them, or the txg that allocated them, if that is later.
-    pub fn doom(&mut self, txg: Txg) {
+    pub fn drop_links(&mut self, txg: Txg) {
         let links = std::mem::take(&mut self.links);
-        self.doomed
+        self.dropped
             .extend(links.into_iter().map(|l| (l.born.max(txg), l.bp)));
         self.broken = false;
         self.next_generation();

@@ -167,10 +167,10 @@ impl Log {
             let born = chain.links.back().map_or(Txg::ZERO, |l| l.born);
             until = until.max(born);
             if chain.broken {
-                chain.doom(tx.txg());
+                chain.drop_links(tx.txg());
                 chain.ended = Some(tx.txg());
             }
-            if chain.links.len() > 1 || !chain.doomed.is_empty() {
+            if chain.links.len() > 1 || !chain.dropped.is_empty() {
                 // One more txg looks at the chain.
                 drop(chain);
                 ds.note_dirty(tx.txg());

@@ -206,7 +206,7 @@ impl Log {
         let mut chain = self.chain.lock();
         if chain.generation != generation || places.len() < blocks.len() {
             // Nothing points to them: the txg that allocated them frees them.
-            chain.doomed.extend(places.iter().map(|bp| (txg, *bp)));
+            chain.dropped.extend(places.iter().map(|bp| (txg, *bp)));
             return Ok(None);
         }
         let mut ready = Vec::with_capacity(blocks.len());
@@ -332,7 +332,7 @@ impl Log {
         ds.note_dirty(txg);
         let mut chain = self.chain.lock();
         // Once the header points elsewhere, these blocks are unreachable.
-        chain.doom(txg);
+        chain.drop_links(txg);
         chain.begin(Link::tail(bp, txg));
         Ok(())
     }

@@ -57,7 +57,7 @@ pub(crate) struct Applier<'a> {
 }
 
 /// Converts an error into one of the stream, with its place there.
-pub(super) fn blame(item: &Item, error: Error) -> Error {
+pub(super) fn stream_error(item: &Item, error: Error) -> Error {
     match error {
         Error::Refused {
             errno: Errno::INVAL | Errno::NOENT | Errno::EXIST | Errno::NOTSUP,
@@ -255,7 +255,7 @@ impl<'a> Applier<'a> {
         let tx = self.begin()?;
         let done = dnode.set_spill(&tx, Some(bytes));
         self.tx = Some(tx);
-        done.map_err(|e| blame(item, e))
+        done.map_err(|e| stream_error(item, e))
     }
 
     /// An object that must exist.
@@ -269,7 +269,7 @@ impl<'a> Applier<'a> {
         let dnode = self
             .os
             .dnode(ObjectId(object))
-            .map_err(|e| blame(item, e))?;
+            .map_err(|e| stream_error(item, e))?;
         self.dnode = Some(dnode.clone());
         Ok(dnode)
     }
@@ -315,7 +315,7 @@ impl<'a> Applier<'a> {
             dnode.write_at(&tx, w.offset, &bytes)
         };
         self.tx = Some(tx);
-        done.map_err(|e| blame(item, e))
+        done.map_err(|e| stream_error(item, e))
     }
 
     fn free(&mut self, item: &Item, object: u64, offset: u64, length: u64) -> Result<()> {
@@ -328,7 +328,7 @@ impl<'a> Applier<'a> {
         let tx = self.begin()?;
         let done = dnode.free_range(&tx, offset, length);
         self.tx = Some(tx);
-        done.map_err(|e| blame(item, e))
+        done.map_err(|e| stream_error(item, e))
     }
 
     pub(super) fn free_objects(&mut self, first: u64, count: u64) -> Result<()> {
@@ -367,7 +367,7 @@ impl<'a> Applier<'a> {
         let there = match self.os.dnode(object) {
             Ok(dnode) => Some(dnode),
             Err(e) if e.is(Errno::NOENT) => None,
-            Err(e) => return Err(blame(item, e)),
+            Err(e) => return Err(stream_error(item, e)),
         };
         let dnode = match there {
             Some(dnode) if self.can_stay(&dnode, record, &spec) => {
@@ -396,7 +396,7 @@ impl<'a> Applier<'a> {
             dnode.set_bonus(&tx, bonus)
         })();
         self.tx = Some(tx);
-        done.map_err(|e| blame(item, e))?;
+        done.map_err(|e| stream_error(item, e))?;
         self.dnode = Some(dnode);
         Ok(())
     }
@@ -454,7 +454,7 @@ impl<'a> Applier<'a> {
             Ok(())
         })();
         self.tx = Some(tx);
-        done.map_err(|e| blame(item, e))
+        done.map_err(|e| stream_error(item, e))
     }
 
     pub(super) fn allocate(
@@ -476,7 +476,7 @@ impl<'a> Applier<'a> {
                 Ok(dnode) => return Ok(dnode),
                 // Objects freed in this txg or the one before are still on disk.
                 Err(e) if e.is(Errno::EXIST) && attempt == 0 => self.settle()?,
-                Err(e) => return Err(blame(item, e)),
+                Err(e) => return Err(stream_error(item, e)),
             }
         }
         Err(item

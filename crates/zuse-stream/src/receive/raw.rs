@@ -15,7 +15,7 @@ use zuse_dmu::{Dnode, DnodeSpec, RawForm, RawShape, StoredBlock};
 use zuse_format::dnode::SLOTS_PER_BLOCK;
 use zuse_io::CryptParams;
 
-use super::apply::{Applier, blame, spec_of};
+use super::apply::{Applier, spec_of, stream_error};
 use crate::reader::Item;
 use crate::record::{Crypt, OBJECT_SPILL, ObjectRecord, RAW_BYTESWAP, Record, SPILL_UNMODIFIED};
 
@@ -122,7 +122,7 @@ impl Applier<'_> {
         self.os.note_dnode_block(&tx, first / per, form);
         let done = change(&tx);
         self.tx = Some(tx);
-        done.map_err(|e| blame(item, e))
+        done.map_err(|e| stream_error(item, e))
     }
 
     fn raw_object(&mut self, item: &Item, record: &ObjectRecord, room: &[u8]) -> Result<()> {
@@ -133,7 +133,7 @@ impl Applier<'_> {
         let there = match self.os.dnode(object) {
             Ok(dnode) => Some(dnode),
             Err(e) if e.is(zuse_base::Errno::NOENT) => None,
-            Err(e) => return Err(blame(item, e)),
+            Err(e) => return Err(stream_error(item, e)),
         };
         let dnode = match there {
             Some(dnode) if can_stay(&dnode, record, &spec) => {
@@ -195,7 +195,7 @@ impl Applier<'_> {
             match made {
                 Some(Ok(dnode)) => return Ok(dnode),
                 Some(Err(e)) if e.is(zuse_base::Errno::EXIST) && attempt == 0 => self.settle()?,
-                Some(Err(e)) => return Err(blame(item, e)),
+                Some(Err(e)) => return Err(stream_error(item, e)),
                 None => {}
             }
         }

@@ -403,7 +403,7 @@ impl<'a> Reading<'a> {
                     .is_some_and(|at| self.parity[at.clone()] != right[at]),
             };
             if lies {
-                self.blame(column);
+                self.count_wrong_bytes(column);
             }
             if lies || self.seen[c] == Seen::Failed {
                 bad += 1;
@@ -414,7 +414,7 @@ impl<'a> Reading<'a> {
         (bad, healed)
     }
 
-    fn blame(&self, column: &Column) {
+    fn count_wrong_bytes(&self, column: &Column) {
         let children = &self.stripes.children;
         // Except a leaf that is known to lack this txg: its old bytes are expected.
         if let Some((leaf, false)) = children.best(self.draid(), column.at) {

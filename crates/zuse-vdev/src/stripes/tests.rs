@@ -81,7 +81,7 @@ impl Disks {
     fn remove(&self, disk: usize) {
         self.0[disk]
             .0
-            .unseat(Health::new(VdevState::Removed, Aux::None));
+            .close_device(Health::new(VdevState::Removed, Aux::None));
     }
 
     fn errors(&self) -> Vec<u64> {

@@ -21,7 +21,7 @@ struct Wrong<'a> {
     column: usize,
     leaf: &'a Arc<Leaf>,
     /// Whether it should have had the right bytes.
-    blamed: bool,
+    counted: bool,
 }
 
 impl Stripes {
@@ -79,7 +79,7 @@ impl Stripes {
         check: &mut BlockCheck<'_>,
     ) -> Option<Verified> {
         let mut reading = Reading::new(self, plan, std::mem::take(buf));
-        let known = reading.fetch_what_is_had(birth) && (check.verify)(&reading.data[..psize]);
+        let known = reading.fetch_present_columns(birth) && (check.verify)(&reading.data[..psize]);
         let data = std::mem::take(&mut reading.data);
         let verified = known.then(|| {
             let mut verified = Verified {
@@ -125,7 +125,7 @@ impl Stripes {
                         lacking.push(Wrong {
                             column,
                             leaf,
-                            blamed: false,
+                            counted: false,
                         });
                     }
                 });
@@ -196,7 +196,7 @@ impl Stripes {
 impl Reading<'_> {
     /// Reads the available data columns, and parity if some are missing. Returns whether that is
     /// enough.
-    fn fetch_what_is_had(&mut self, birth: Txg) -> bool {
+    fn fetch_present_columns(&mut self, birth: Txg) -> bool {
         let (children, draid) = (&self.stripes.children, self.stripes.draid());
         for (seen, column) in self.seen.iter_mut().zip(&self.plan.columns) {
             if !children.has(draid, column.at, birth) {
@@ -311,7 +311,7 @@ impl<'a> Found<'a> {
             let lone = leaves.len() == 1;
             for (leaf, lacks) in leaves {
                 let seen = reading.seen[c];
-                let (is_wrong, blamed) = match () {
+                let (is_wrong, counted) = match () {
                     () if !leaf.is_usable() => {
                         verified.lacking.push(leaf.guid());
                         continue;
@@ -330,7 +330,7 @@ impl<'a> Found<'a> {
                     wrong.push(Wrong {
                         column: c,
                         leaf,
-                        blamed,
+                        counted,
                     });
                 }
             }
@@ -384,7 +384,7 @@ impl<'a> Found<'a> {
     /// Counts and rewrites wrong columns.
     fn put_right(&self, data: &[u8], wrong: Vec<Wrong<'_>>, verified: &mut Verified) {
         for wrong in wrong {
-            if wrong.blamed && !wrong.leaf.is_outdated() {
+            if wrong.counted && !wrong.leaf.is_outdated() {
                 wrong.leaf.note_checksum_error();
             }
             let part = self.part(wrong.column, data);

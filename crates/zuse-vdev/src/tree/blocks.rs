@@ -423,7 +423,7 @@ fn settle_split(
         };
         let others = found.iter().enumerate().filter(|(i, _)| *i != chosen);
         for copy in others.flat_map(|(_, (_, copies))| copies) {
-            copies.blame_and_heal(*copy, piece.place.offset, right, may_heal);
+            copies.count_and_heal(*copy, piece.place.offset, right, may_heal);
         }
     }
 }

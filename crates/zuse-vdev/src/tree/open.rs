@@ -131,7 +131,7 @@ impl Vdevs {
         Ok(Self {
             pool_guid: AtomicU64::new(root.guid),
             writable: mode.writable,
-            forgoes_logs: AtomicBool::new(false),
+            ignores_logs: AtomicBool::new(false),
             tops: RankedRwLock::new(tops),
             reflow: Default::default(),
             alarm,
@@ -287,7 +287,7 @@ impl Vdevs {
             // Its siblings have its blocks too, so a failure changes nothing.
             let _ = leaf.flush();
         }
-        leaf.unseat(health);
+        leaf.close_device(health);
         Ok(())
     }
 }
@@ -521,9 +521,9 @@ impl Builder<'_> {
         leaf.set_alarm(&self.alarm, &self.tripwire);
         let _ = leaf.events.set(self.events.clone());
         if config.offline {
-            leaf.unseat(Health::new(VdevState::Offline, Aux::None));
+            leaf.close_device(Health::new(VdevState::Offline, Aux::None));
         } else if config.faulted && config.aux_state.as_deref() == Some("external") {
-            leaf.unseat(Health::new(VdevState::Faulted, Aux::External));
+            leaf.close_device(Health::new(VdevState::Faulted, Aux::External));
         } else if !leaf.is_usable() {
             find_device(&leaf, config, fit, self.devices);
         }
@@ -626,7 +626,7 @@ fn is_copies(config: &VdevConfig) -> bool {
 
 /// Finds a leaf's device, and opens the leaf with it if it is the right one.
 fn find_device(leaf: &Leaf, config: &VdevConfig, fit: &Fit, devices: Devices<'_>) {
-    let cannot = |why| leaf.unseat(Health::new(VdevState::CantOpen, why));
+    let cannot = |why| leaf.close_device(Health::new(VdevState::CantOpen, why));
     // This is so even if an older label of its device differs.
     if config.split_off {
         return cannot(Aux::SplitPool);
@@ -654,8 +654,8 @@ fn find_device(leaf: &Leaf, config: &VdevConfig, fit: &Fit, devices: Devices<'_>
 fn check_label(labels: &Labels, guid: u64, pool_guid: u64) -> Result<(), Aux> {
     let newest = labels.any_up_to(u64::MAX).ok_or(Aux::BadLabel)?;
     // Power may have been lost while the pool's guid changed.
-    let rival = labels.claims().1.filter(|l| l.pool_guid == pool_guid);
-    let label = rival.unwrap_or(newest);
+    let other_pool = labels.claims().1.filter(|l| l.pool_guid == pool_guid);
+    let label = other_pool.unwrap_or(newest);
     if label.pool_guid != pool_guid {
         return Err(if label.split_guid == Some(pool_guid) {
             Aux::SplitPool

@@ -247,13 +247,13 @@ impl Vdevs {
     }
 
     /// Gives up the content of missing log vdevs.
-    pub fn forgo_missing_logs(&self) {
-        self.forgoes_logs.store(true, Relaxed);
+    pub fn ignore_missing_logs(&self) {
+        self.ignores_logs.store(true, Relaxed);
     }
 
     /// Whether it is.
-    pub fn forgoes_missing_logs(&self) -> bool {
-        self.forgoes_logs.load(Relaxed)
+    pub fn ignores_missing_logs(&self) -> bool {
+        self.ignores_logs.load(Relaxed)
     }
 
     /// The tree with health and counters; the root carries the pool's guid.

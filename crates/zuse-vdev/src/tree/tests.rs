@@ -524,7 +524,7 @@ fn a_disk_that_vanishes_between_write_and_flush_fails_the_flush() {
         vdevs
             .leaf(21)
             .unwrap()
-            .unseat(Health::new(VdevState::Removed, Aux::None));
+            .close_device(Health::new(VdevState::Removed, Aux::None));
         assert_eq!(vdevs.flush_written().is_err(), fails);
         assert_eq!(vdevs.take_missed(), [21]);
     }

@@ -65,7 +65,7 @@ fn blocks_of_removed_vdevs_are_followed_through_every_mapping_and_put_together()
         vdevs
             .leaf(43 - guid)
             .unwrap()
-            .unseat(Health::new(VdevState::Removed, Aux::None));
+            .close_device(Health::new(VdevState::Removed, Aux::None));
         assert_eq!(read(&vdevs, 1, 0x5000, &data).unwrap(), ReadOutcome::Good);
         vdevs.online(43 - guid, &|c| devices.get(c.guid)).unwrap();
     }
