@@ -16,9 +16,9 @@ pub struct Removal {
     pub state: ScanState,
     /// The vdev.
     pub vdev: u64,
-    /// When it began.
+    /// Seconds since 1970 of its begin.
     pub start: u64,
-    /// When it ended.
+    /// Seconds since 1970 of its end; 0 while it runs.
     pub end: u64,
     /// Bytes to be copied.
     pub to_copy: u64,
@@ -46,9 +46,9 @@ pub struct Expansion {
     pub state: ScanState,
     /// The vdev.
     pub vdev: u64,
-    /// When it began.
+    /// Seconds since 1970 of its begin.
     pub start: u64,
-    /// When it ended.
+    /// Seconds since 1970 of its end, if `state` says that it has ended.
     pub end: u64,
     /// Bytes copied.
     pub copied: u64,
