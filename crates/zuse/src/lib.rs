@@ -135,30 +135,34 @@ pub use volume::{
 
 pub use zuse_base::events;
 pub use zuse_base::{
-    Clock, Corruption, Entropy, Errno, Error, Events, ObjectId, Place, Refusal, Result, Span,
-    Timestamp, Txg,
+    ByteOrder, Clock, Corruption, Entropy, Errno, Error, Events, ObjectId, Place, Refusal, Result,
+    Span, Timestamp, Txg,
 };
+pub use zuse_codec::crypt::Suite as EncryptionSuite;
 pub use zuse_codec::{Compression, ZstdLevel};
 pub use zuse_device::{
-    Access as DeviceAccess, BlockDevice, FileDevice, Foreign, MIN_DEVICE_SIZE, Storage, foreign,
+    Access as DeviceAccess, BlockDevice, DeviceError, FileDevice, Foreign, MIN_DEVICE_SIZE,
+    Storage, foreign,
 };
 pub use zuse_dsl::property::{Shown, Source, Text, Value};
 pub use zuse_dsl::{DatasetKind, Grant, ListedDataset, ListedKinds, LogItem, Needs, Stat};
 pub use zuse_dsl::{EncryptionInfo, KEY_MATERIAL_MAX, KeyFormat, KeyMaterial};
 pub use zuse_dsl::{ErrorScrub, Function as ScanFunction, ScanState, ScanStatus as LastScan};
 pub use zuse_format::compatibility::{self, Compatibility};
+pub use zuse_format::dsl::BookmarkPhys;
 pub use zuse_format::feature::{self, Feature};
+pub use zuse_format::nvlist::{NvList, NvValue};
 pub use zuse_format::uberblock::{SPA_VERSION, is_spa_version};
-pub use zuse_format::{Uberblock, property as property_table};
+pub use zuse_format::{BlockPointer, Uberblock, property as property_table};
 pub use zuse_pool::tunable::{self, TUNABLES, Tunable};
 pub use zuse_pool::{Environment, FailMode, Host, Limits, Offline, Shape, Space, TopSpec};
 pub use zuse_pool::{Rebuild, RebuildState, fragmentation};
 pub use zuse_pool::{VdevSpec, VdevWorkKind, VdevWorkOrder, VdevWorkState};
 pub use zuse_vdev::assemble::OpenDevices;
-pub use zuse_vdev::ring::read_ring;
+pub use zuse_vdev::config::NvPair;
 pub use zuse_vdev::{
-    Address, Aux, FoundPool, Health, IndirectConfig, Labels, OpFigures, PoolConfig, PoolState,
-    Scan, VdevClass, VdevConfig, VdevKind, VdevState, VdevStatus,
+    Address, Aux, FoundPool, Health, IndirectConfig, OpFigures, PoolConfig, PoolState, Scan,
+    VdevClass, VdevConfig, VdevKind, VdevState, VdevStatus,
 };
 pub use zuse_zpl::{
     Attr, Attributes, Change, ChangeKind, Credentials, DirEntry, FileSystem, Found, Hashing,
