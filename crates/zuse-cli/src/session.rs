@@ -411,7 +411,7 @@ impl Session {
             label_name: passing.as_ref().and_then(|p| p.label_name.clone()),
             new_name: rename,
             rewind_to: match self.at {
-                Some(PastState::Txg(txg)) => Some(txg),
+                Some(PastState::Txg(txg)) => Some(zuse::Txg(txg)),
                 _ => None,
             },
             checkpoint: self.at == Some(PastState::Checkpoint),

@@ -281,7 +281,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Creates a filesystem.
+    /// Creates a filesystem. `owner` are the uid and gid of its root directory.
     ///
     /// # Errors
     /// `Refused(NOENT)` without its parent, `Refused(EXIST)`, `Refused(INVAL)` for names and

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use zuse_base::{Errno, Error, Refusal, Result};
+use zuse_base::{Errno, Error, Refusal, Result, Txg};
 use zuse_device::{Access as DeviceAccess, discover};
 use zuse_dsl::Dsl;
 use zuse_format::Uberblock;
@@ -25,7 +25,7 @@ pub struct Access {
     /// Under another name.
     pub new_name: Option<String>,
     /// At this txg, or the newest one before it.
-    pub rewind_to: Option<u64>,
+    pub rewind_to: Option<Txg>,
     /// At its checkpoint.
     pub checkpoint: bool,
     /// The name that stays on disk: the other one is only for this import.
@@ -127,7 +127,7 @@ impl Pool {
             writable: access.writable,
             force: access.force,
             new_name: access.new_name.clone(),
-            rewind_to: access.rewind_to,
+            rewind_to: access.rewind_to.map(|txg| txg.0),
             checkpoint: access.checkpoint,
             ours: access.ours,
             label_name: access.label_name.clone(),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use zuse_base::{Errno, Error, Result};
+use zuse_base::{Errno, Error, Result, Txg};
 use zuse_pool::Environment;
 use zuse_vdev::{FoundPool, PoolState, Scan};
 
@@ -64,7 +64,7 @@ impl OpenOptions {
 
     /// Opens its state at this txg, or at the last one before that still has an uberblock. Later
     /// changes are given up when the pool is opened for writing.
-    pub fn at_txg(mut self, txg: u64) -> Self {
+    pub fn at_txg(mut self, txg: Txg) -> Self {
         self.access.rewind_to = Some(txg);
         self
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zuse_base::{Errno, Error, Result};
+use zuse_base::{Errno, Error, Result, Txg};
 use zuse_format::Uberblock;
 use zuse_pool::Environment;
 use zuse_vdev::FoundPool;
@@ -72,7 +72,7 @@ impl Pool {
         extreme: bool,
     ) -> Result<()> {
         let access = PoolAccess {
-            rewind_to: Some(uberblock.txg),
+            rewind_to: Some(Txg(uberblock.txg)),
             ..PoolAccess::default()
         };
         let pool = Self::open(env.clone(), found, &access)?;

@@ -232,7 +232,7 @@ fn an_older_state_is_opened_by_its_txg() {
     drop(files);
     pool.export().unwrap();
     let old = OpenOptions::new()
-        .at_txg(txg)
+        .at_txg(zuse::Txg(txg))
         .open(lab.at("tank.img"))
         .unwrap();
     assert_eq!(old.files("tank").unwrap().read("a").unwrap(), b"old");

@@ -241,7 +241,7 @@ impl Import {
             force: self.force,
             ours: false,
             new_name: new_name.map(str::to_owned),
-            rewind_to: self.txg.or(rewind.map(|r| r.uberblock.txg)),
+            rewind_to: self.txg.or(rewind.map(|r| r.uberblock.txg)).map(zuse::Txg),
             checkpoint: self.rewind_to_checkpoint,
             label_name,
             without_logs: self.missing_log,
@@ -265,7 +265,7 @@ impl Import {
         // Without a host the next command would open the newest state, not the requested one.
         let elsewhen = self.rewind_to_checkpoint || access.rewind_to.is_some();
         if read_only && elsewhen && !session.becoming {
-            self.say_how_to_read(session, &name, access.rewind_to);
+            self.say_how_to_read(session, &name, access.rewind_to.map(|txg| txg.0));
             return Ok(());
         }
         session.log(&pool);
