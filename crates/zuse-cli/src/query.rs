@@ -521,8 +521,8 @@ fn vdevs_with_space(pool: &Pool, cells: &[(String, Cell)]) -> VdevRow {
             if cells.iter().any(|(name, _)| name == "fragmentation") {
                 row.fragmentation = pool.spa().fragmentation_of(id).ok().flatten();
             }
-            let only = checkpoint.iter().find(|(vdev, _)| *vdev == status.id);
-            row.checkpoint = only.map(|(_, bytes)| *bytes);
+            let only = checkpoint.iter().find(|space| space.vdev == status.id);
+            row.checkpoint = only.map(|space| space.bytes);
         }
     }
     // As the pool's size: log devices are not counted.

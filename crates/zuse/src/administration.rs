@@ -23,6 +23,16 @@ pub struct Hold {
     pub time: u64,
 }
 
+/// How a pool's guid changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GuidChange {
+    /// The guid before.
+    pub old: u64,
+    /// The guid now.
+    pub new: u64,
+}
+
 impl Pool {
     /// Creates a filesystem or volume from a snapshot.
     ///
@@ -50,14 +60,14 @@ impl Pool {
         Ok(())
     }
 
-    /// Changes the pool's guid to the given one, or to a random one. Returns the old and the new
-    /// guid.
+    /// Changes the pool's guid to the given one, or to a random one.
     ///
     /// # Errors
     /// `Refused(BUSY)` with a checkpoint, `Refused(NXIO)` if a device is not healthy,
     /// `Refused(EXIST)` for a guid of this pool, `Refused(ROFS)`.
-    pub fn reguid(&self, guid: Option<u64>) -> Result<(u64, u64)> {
-        self.spa().reguid(guid)
+    pub fn reguid(&self, guid: Option<u64>) -> Result<GuidChange> {
+        let (old, new) = self.spa().reguid(guid)?;
+        Ok(GuidChange { old, new })
     }
 
     /// Starts or stops initializing or trimming devices. Returns for each whether that was

@@ -97,9 +97,9 @@ mod vdev_property;
 mod vdev_work;
 mod volume;
 
-pub use activity::{Checkpoint, Expansion, Removal};
+pub use activity::{Checkpoint, CheckpointSpace, Expansion, Removal};
 pub use add::{AuxList, NewDevices, parse_ashift};
-pub use administration::Hold;
+pub use administration::{GuidChange, Hold};
 pub use create::{
     NewDevice, NewPool, check_name as check_pool_name,
     check_name_characters as check_pool_characters,
@@ -122,7 +122,7 @@ pub use receive::{Naming, ReceiveRequest, ReceivedSnapshot};
 pub use remove::Removable;
 pub use rewind::Rewind;
 pub use send::{PlannedStream, SendPlan, SendRequest};
-pub use space::PoolFigures;
+pub use space::{EmbeddedLog, PoolFigures};
 pub use split::check_property as check_split_property;
 pub use stats::{Tier, Traffic};
 pub use stream_pool::{STREAM_DATASET, STREAM_POOL};
