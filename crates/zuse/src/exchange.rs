@@ -95,8 +95,8 @@ impl Pool {
         self.attach_device(guid, &new, Purpose::Attach)
     }
 
-    /// `zpool replace`: replaces the device with the guid `old` by another one or a spare. Without a
-    /// path, by the device that is now at the old one's path.
+    /// `zpool replace`: replaces the device with the guid `old` by another one or a spare. Without
+    /// a path, by the device that is now at the old one's path.
     ///
     /// # Errors
     /// `Refused` with OpenZFS's words.

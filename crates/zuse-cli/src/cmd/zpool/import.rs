@@ -9,7 +9,7 @@ use zuse::events::Event;
 use zuse::tools::Layers as _;
 use zuse::{
     Aux, DeviceUse, Environment, Errno, FoundPool, Health, Pool, PoolAccess, PoolState, Rewind,
-    Search, VdevClass, VdevConfig, VdevKind, VdevState, VdevStatus,
+    RewindSearch, Search, VdevClass, VdevConfig, VdevKind, VdevState, VdevStatus,
 };
 
 use super::status::{MESSAGES, errata};
@@ -282,7 +282,11 @@ impl Import {
     ) -> Outcome<Rewind> {
         let newest = Pool::open(env.clone(), found, &PoolAccess::default());
         let whole = newest.and_then(|pool| pool.close());
-        match Pool::find_rewind(env, found, self.extreme) {
+        let search = match self.extreme {
+            true => RewindSearch::Extreme,
+            false => RewindSearch::LastTxgs,
+        };
+        match Pool::find_rewind(env, found, search) {
             Ok(rewind) => Ok(rewind),
             Err(e) => Err(refusal(name, found, host, &whole.err().unwrap_or(e)).into()),
         }
