@@ -225,7 +225,7 @@ pub struct PoolRow {
     pub damaged: Vec<LostRow>,
 }
 
-/// A tier of memory: see [`zuse::Tier`].
+/// A cache: see [`zuse::CacheFigures`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TierRow {
     /// Its name.
@@ -580,7 +580,7 @@ pub fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result
         seconds: pool.age().as_secs_f64(),
         process: std::process::id(),
         tiers: pool
-            .tiers()
+            .caches()
             .iter()
             .map(|t| TierRow {
                 name: t.name.to_owned(),

@@ -34,7 +34,7 @@ fn front(package: &[u8]) -> Vec<u8> {
 }
 
 fn lookups(pool: &Pool) -> u64 {
-    let tiers = pool.tiers();
+    let tiers = pool.caches();
     tiers.iter().skip(1).map(|t| t.hits + t.misses).sum()
 }
 

@@ -110,7 +110,7 @@ impl Pool {
         let opened = DatasetBacking::open(self, dataset.clone(), in_use);
         let backing = opened.map_err(|error| (error, was_open))?;
         open.retain(|_, e| e.fs.strong_count() > 0 || e.backing.strong_count() > 0);
-        self.keep_to_edge(&dataset).map_err(plain)?;
+        self.limit_to_complete(&dataset).map_err(plain)?;
         let fs = crate::replay::file_system(&backing, self.spa(), &dataset).map_err(plain)?;
         if backing.is_writable() {
             let asked: Weak<FileSystem> = Arc::downgrade(&fs);

@@ -9,7 +9,7 @@ use zuse_dsl::Dsl;
 use zuse_format::Uberblock;
 use zuse_pool::{Environment, OpenOptions};
 use zuse_vdev::assemble::OpenDevices;
-use zuse_vdev::{FoundPool, OpenMode, PoolConfig, Scan, VdevConfig, Vdevs};
+use zuse_vdev::{FoundDevices, FoundPool, OpenMode, PoolConfig, VdevConfig, Vdevs};
 
 use crate::Pool;
 
@@ -49,7 +49,7 @@ impl Search {
     }
 
     /// The pools found. Unreadable devices in directories are reported as problems.
-    pub fn run(&self) -> Scan {
+    pub fn run(&self) -> FoundDevices {
         let found = discover(&self.places);
         let paths: Vec<_> = found.candidates.iter().map(|c| c.path.clone()).collect();
         let mut scan = zuse_vdev::assemble::scan_paths(&paths);
@@ -91,7 +91,7 @@ impl Pool {
         let (devices, problems) = found.open_devices(mode);
         if let Some(held) = problems.iter().find(|p| p.is_held()) {
             return Err(Error::refused_for(
-                Refusal::Held,
+                Refusal::InUse,
                 Errno::BUSY,
                 format!("{} is in use by {}", held.path, holder_of(&held.path)),
             ));

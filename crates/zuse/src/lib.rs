@@ -126,7 +126,7 @@ pub use rewind::{Rewind, RewindSearch};
 pub use send::{PlannedStream, SendPlan, SendRequest};
 pub use space::{EmbeddedLog, PoolFigures};
 pub use split::check_property as check_split_property;
-pub use stats::{Tier, Traffic};
+pub use stats::{CacheFigures, Traffic};
 pub use stream_pool::{STREAM_DATASET, STREAM_POOL};
 pub use upgrade::{UpgradeOutcome, ZPL_VERSION};
 pub use vdev_property::VdevProperties;
@@ -163,11 +163,11 @@ pub use zuse_pool::{VdevSpec, VdevWorkKind, VdevWorkOrder, VdevWorkState};
 pub use zuse_vdev::assemble::OpenDevices;
 pub use zuse_vdev::config::NvPair;
 pub use zuse_vdev::{
-    Address, Aux, FoundPool, Health, IndirectConfig, OpFigures, PoolConfig, PoolState, Scan,
-    VdevClass, VdevConfig, VdevKind, VdevState, VdevStatus,
+    Address, Aux, FoundDevices, FoundPool, Health, IndirectConfig, OpFigures, PoolConfig,
+    PoolState, VdevClass, VdevConfig, VdevKind, VdevState, VdevStatus,
 };
 pub use zuse_zpl::{
-    Attr, Attributes, Change, ChangeKind, Credentials, DirEntry, FileSystem, Found, Hashing,
+    Attr, Attributes, Change, ChangeKind, Credentials, DirEntry, FileSystem, Hashing, LookedUp,
     ManifestEntry, QuotaKind, QuotaOwner, RenameFlags, SetAttr, StatFs, TimeSet, Wanted, Whence,
     WriteOptions, XattrMode, Znode,
 };

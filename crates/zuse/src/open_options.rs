@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use zuse_base::{Errno, Error, Result, Txg};
 use zuse_pool::Environment;
-use zuse_vdev::{FoundPool, PoolState, Scan};
+use zuse_vdev::{FoundDevices, FoundPool, PoolState};
 
 use crate::{Pool, PoolAccess, Search};
 
@@ -105,7 +105,7 @@ impl OpenOptions {
         Pool::open(self.env.clone(), found, &self.access)
     }
 
-    fn choose<'a>(&self, places: &[PathBuf], scan: &'a Scan) -> Result<&'a FoundPool> {
+    fn choose<'a>(&self, places: &[PathBuf], scan: &'a FoundDevices) -> Result<&'a FoundPool> {
         let wanted = |pool: &&FoundPool| {
             let named = self.name.as_ref().is_none_or(|n| *n == pool.config.name);
             let numbered = self.guid.is_none_or(|g| g == pool.config.pool_guid);

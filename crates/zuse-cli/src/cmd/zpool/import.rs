@@ -246,7 +246,7 @@ impl Import {
             label_name,
             without_logs: self.missing_log,
         };
-        let opened = session.patiently(|_| Pool::open(env.clone(), found, &access));
+        let opened = session.retry_while_locked(|_| Pool::open(env.clone(), found, &access));
         let pool = opened.map_err(|e| refused_open(&env, (&name, found), host, &e))?;
         if self.missing_log && !read_only && has_lost_log(&pool) {
             session.ui.say(format!(
